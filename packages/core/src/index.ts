@@ -1,0 +1,73 @@
+export { systemClock, type Clock } from './clock.ts';
+export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
+export { memoryJournal } from './journal/memory.ts';
+export type { Journal, JournalEntry } from './journal/port.ts';
+export type {
+  Answer,
+  CallAnswered,
+  CallStarted,
+  ContinueOptions,
+  Fact,
+  Item,
+  LiveRun,
+  LoopOptions,
+  LoopResult,
+  Report,
+  TurnStarted,
+} from './loop/options.ts';
+export { runLoop, streamLoop } from './loop/run.ts';
+export type {
+  Call,
+  CallCheck,
+  CancelPhase,
+  Effect,
+  Event,
+  Limit,
+  Limits,
+  Outcome,
+  Phase,
+  Rules,
+  SettledResult,
+  Slot,
+  State,
+  ToolEffect,
+  ToolFacts,
+  Waiting,
+} from './loop/types.ts';
+export {
+  textOf,
+  userText,
+  type AssistantMessage,
+  type AssistantPart,
+  type ErrorBlock,
+  type FileBlock,
+  type ImageBlock,
+  type Message,
+  type ReasoningPart,
+  type ResultBlock,
+  type Source,
+  type TextBlock,
+  type ToolCall,
+  type ToolMessage,
+  type ToolResult,
+  type UserBlock,
+  type UserMessage,
+} from './messages.ts';
+export type {
+  Attempt,
+  Finish,
+  JsonSchema,
+  Model,
+  ModelDelta,
+  ModelError,
+  ModelErrorCode,
+  ModelReply,
+  ModelRequest,
+  Settings,
+  ToolChoice,
+  ToolSpec,
+  Usage,
+} from './model.ts';
+export type { JudgeContext, JudgedCall, Policy, Principal, Verdict } from './policy/port.ts';
+export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
+export { tool, type Tool, type ToolContext, type ToolDefinition, type ToolOutput, type Verification } from './tools/tool.ts';

@@ -1,0 +1,142 @@
+import type { Clock } from '../clock.ts';
+import type { Journal } from '../journal/port.ts';
+import type { Message, ResultBlock, ToolResult, UserMessage } from '../messages.ts';
+import type { Model, ModelDelta, Settings, ToolChoice, Usage } from '../model.ts';
+import type { Policy, Principal } from '../policy/port.ts';
+import type { Tool } from '../tools/tool.ts';
+import type { Call, Event, Limits, Outcome, Waiting } from './types.ts';
+
+/** What a run is made of. Everything but `model` and `input` has a default. */
+export interface LoopOptions extends Surroundings {
+  /** The task: a text, or a conversation that ends where the model is to go on. */
+  readonly input: string | readonly Message[];
+  readonly instructions?: string;
+  /** Model calls at most; default 20. The last reply's calls are still executed. */
+  readonly maxTurns?: number;
+  /** Calls of one reply that run at once at most; default 5. */
+  readonly maxParallel?: number;
+  /** False: calls run one by one, each after all before it are answered. */
+  readonly parallel?: boolean;
+  /** More calls than this in one reply are refused. */
+  readonly maxCallsPerTurn?: number;
+  /** Turns in a row with nothing but errors; default 3, 0 is off. */
+  readonly errorLimit?: number;
+  /** Identical calls in a row with identical results; default 3, 0 is off. */
+  readonly repeatLimit?: number;
+  /** A longer result keeps its head and tail; default 15,000. */
+  readonly maxResultChars?: number;
+  readonly limits?: Limits;
+  /** For tools that set none of their own; default 60,000. */
+  readonly toolTimeoutMs?: number;
+  /** At a limit, ask the model for one last answer without tools. Not when tokens, cost or time are spent. */
+  readonly closingTurn?: boolean;
+  readonly settings?: Settings;
+  readonly principal?: Principal;
+  readonly toolChoice?: ToolChoice;
+  /** Calls of other tools are answered with an error. */
+  readonly allowedTools?: readonly string[];
+  /** `confirm`: before a text counts as the answer, the model is asked once whether everything is done. */
+  readonly finish?: 'plain' | 'confirm';
+  readonly runId?: string;
+}
+
+/** Goes on with a run that is in the journal, by the rules that it was started with. */
+export interface ContinueOptions extends Surroundings {
+  readonly runId: string;
+  readonly journal: Journal;
+  readonly answers: readonly Answer[];
+}
+
+/** What is not pinned in the journal: code, and who listens. */
+interface Surroundings {
+  readonly model: Model;
+  readonly tools?: readonly Tool[];
+  /** Handed to tools and to the policy as it is. */
+  readonly context?: unknown;
+  readonly policy?: Policy;
+  /** Default: in memory, gone with the run. */
+  readonly journal?: Journal;
+  readonly signal?: AbortSignal;
+  /** Called for each item as it happens. What it throws is ignored. */
+  readonly onItem?: (item: Item) => void;
+  readonly clock?: Clock;
+}
+
+/** For something that a paused run waits for; `effect` and `digest` are those of its entry in `waiting`. */
+export type Answer =
+  | {
+      readonly type: 'approval';
+      readonly effect: string;
+      readonly digest: string;
+      readonly approved: boolean;
+      readonly reason?: string;
+      readonly by?: string;
+    }
+  | {
+      readonly type: 'client-result';
+      readonly effect: string;
+      readonly content: string | readonly ResultBlock[];
+      readonly isError?: boolean;
+    };
+
+/** What a listener gets: signals on their way, facts once they are durable, and what follows from them. */
+export type Item = ModelDelta | Report | Fact | TurnStarted | CallStarted | CallAnswered;
+
+/** Progress of a running tool. */
+export interface Report {
+  readonly type: 'tool-report';
+  readonly call: Call;
+  readonly progress: unknown;
+}
+
+export interface Fact {
+  readonly type: 'fact';
+  readonly seq: number;
+  readonly event: Event;
+}
+
+export interface TurnStarted {
+  readonly type: 'turn-started';
+  readonly turn: number;
+}
+
+/** A tool begins to run; once per call. */
+export interface CallStarted {
+  readonly type: 'call-started';
+  readonly call: Call;
+}
+
+/** A call has its result, also one that never ran; once per call. */
+export interface CallAnswered {
+  readonly type: 'call-answered';
+  readonly call: Call;
+  readonly result: ToolResult;
+}
+
+export interface LoopResult {
+  readonly runId: string;
+  /** Absent when the run is paused: `waiting` says on what. */
+  readonly outcome?: Outcome;
+  readonly waiting: readonly Waiting[];
+  /** The words of the last reply. */
+  readonly text: string;
+  readonly messages: readonly Message[];
+  readonly usage: Usage;
+  readonly turns: number;
+  /** Calls that were let through to run. */
+  readonly calls: number;
+  /** Without the time that it was paused. */
+  readonly durationMs: number;
+}
+
+/** A run on its way. Leaving the iteration early cancels it; not reading it costs nothing. */
+export interface LiveRun extends AsyncIterable<Item> {
+  readonly runId: string;
+  /** Rejects only if the journal fails. Nobody has to handle it. */
+  readonly result: Promise<LoopResult>;
+  /** Input that lands at the next turn boundary. False: the run has ended and will not see it. */
+  send(input: string | UserMessage): boolean;
+  /** Throws if it does not fit what the run waits for, and says why. */
+  answer(answer: Answer): void;
+  cancel(): void;
+}

@@ -1,0 +1,135 @@
+import { TreadleError } from '../errors.ts';
+import type { ToolEffect, ToolFacts } from '../loop/types.ts';
+import type { ResultBlock } from '../messages.ts';
+import type { JsonSchema } from '../model.ts';
+import type { Principal } from '../policy/port.ts';
+import { isStandardSchema, type OutputOf, type Schema } from './schema.ts';
+
+/** What a program says of a tool. */
+export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown> {
+  /** Letters, digits, `_` and `-`, at most 64: what every provider takes. */
+  readonly name: string;
+  /** For the model: what it does and when to use it. */
+  readonly description: string;
+  /** Absent: the tool takes no arguments. */
+  readonly input?: S;
+  /** JSON Schema for the model, where `input` cannot describe itself or should be described otherwise. */
+  readonly parameters?: JsonSchema;
+  /** What `execute` gives is checked against it; something else is an error result. */
+  readonly output?: Schema;
+  /** Default `once`: after a crash in the middle of a call it is not run again. */
+  readonly effect?: ToolEffect;
+  /** Hard: the turn goes on even if the tool ignores its signal. */
+  readonly timeoutMs?: number;
+  /** Runs alone. */
+  readonly exclusive?: boolean;
+  /** May be asked the same again and again; exempt from `repeatLimit`. */
+  readonly polling?: boolean;
+  /** What a call needs for itself, such as the path that it edits: calls that share one run in call order. */
+  readonly resources?: (input: OutputOf<S>) => readonly string[];
+  /** After a crash, for `once` tools: did the call with this key take effect? */
+  readonly verify?: (input: OutputOf<S>, context: ToolContext) => Verification | Promise<Verification>;
+  /**
+   * Absent: the client executes it, and a call pauses the run. Returns a text, content blocks in `{ content }`, or
+   * anything that has a JSON form. An async iterable reports each item as progress; its result is what it returns, or
+   * else all of its texts joined, or its last item.
+   */
+  readonly execute?: (input: OutputOf<S>, context: ToolContext) => Output;
+}
+
+export interface ToolContext {
+  /** Aborts on cancel, timeout and the run's deadline. */
+  readonly signal: AbortSignal;
+  /** `runId/effectId`: the same when the call runs again after a crash. */
+  readonly key: string;
+  /** Tells listeners how far it is; never part of the result. */
+  readonly report: (progress: unknown) => void;
+  readonly context: unknown;
+  readonly principal: Principal | undefined;
+}
+
+export type Verification = { readonly type: 'done'; readonly result: unknown } | { readonly type: 'not-done' | 'unknown' };
+
+/** What a tool returns when it means blocks or an error of its own. */
+export interface ToolOutput {
+  readonly content: string | readonly ResultBlock[];
+  readonly isError?: boolean;
+}
+
+/** A tool as the loop takes it; made by `tool`. */
+export interface Tool {
+  readonly name: string;
+  readonly description: string;
+  readonly input: Schema;
+  readonly parameters: JsonSchema;
+  readonly output?: Schema;
+  readonly effect: ToolEffect;
+  readonly timeoutMs?: number;
+  readonly exclusive: boolean;
+  readonly polling: boolean;
+  readonly resources?: (input: unknown) => readonly string[];
+  readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
+  readonly execute?: (input: unknown, context: ToolContext) => unknown;
+}
+
+const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {}, additionalProperties: false };
+const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
+
+/** Makes a tool. Throws `invalid-tool` when it could never be called. */
+export function tool<const S extends Schema = JsonSchema, Output = unknown>(
+  definition: ToolDefinition<S, Output>,
+): Tool {
+  const { name, description } = definition;
+  if (typeof name !== 'string' || !NAME.test(name)) {
+    throw new TreadleError(
+      'invalid-tool',
+      `The tool name ${JSON.stringify(name)} is not one that providers take. Use 1 to 64 letters, digits, "_" or "-".`,
+    );
+  }
+  if (typeof description !== 'string') {
+    throw new TreadleError('invalid-tool', `Tool "${name}" has no description. Say in a sentence what it does.`);
+  }
+  if (definition.timeoutMs !== undefined && !(definition.timeoutMs > 0)) {
+    throw new TreadleError('invalid-tool', `Tool "${name}" has timeoutMs ${definition.timeoutMs}. Give a number above 0.`);
+  }
+  const input: Schema = definition.input ?? NO_ARGUMENTS;
+  const made = {
+    ...definition,
+    input,
+    parameters: definition.parameters ?? describe(name, input),
+    effect: definition.effect ?? 'once',
+    exclusive: definition.exclusive ?? false,
+    polling: definition.polling ?? false,
+  };
+  // The one place where the input's type is given up: it is checked against `input` before it gets there.
+  return made as unknown as Tool;
+}
+
+function describe(name: string, input: Schema): JsonSchema {
+  if (!isStandardSchema(input)) return input;
+  const { jsonSchema, vendor } = input['~standard'];
+  if (!jsonSchema) {
+    throw new TreadleError(
+      'invalid-tool',
+      `The input of tool "${name}" (${vendor}) cannot describe itself as JSON Schema. Give that as "parameters", for ` +
+        `example with toJsonSchema() of @valibot/to-json-schema.`,
+    );
+  }
+  const { $schema: _, ...schema } = jsonSchema.input({ target: 'draft-2020-12' });
+  return schema;
+}
+
+/** The part of a tool that is pinned in the journal. */
+export function factsOf(made: Tool): ToolFacts {
+  return {
+    name: made.name,
+    description: made.description,
+    parameters: made.parameters,
+    effect: made.effect,
+    exclusive: made.exclusive,
+    polling: made.polling,
+    client: made.execute === undefined,
+    verifiable: made.verify !== undefined,
+    ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
+  };
+}
