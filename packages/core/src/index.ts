@@ -15,7 +15,13 @@ export type {
   Report,
   TurnStarted,
 } from './loop/options.ts';
+export { fits } from './loop/fits.ts';
+export { messagesOf, type History } from './loop/history.ts';
+export { isPaused, outstanding, waiting } from './loop/outstanding.ts';
+export { replay, type Replayed } from './loop/replay.ts';
 export { runLoop, streamLoop } from './loop/run.ts';
+export { NEW, step } from './loop/step.ts';
+export type { Next } from './loop/turn.ts';
 export type {
   Call,
   CallCheck,
@@ -70,4 +76,11 @@ export type {
 } from './model.ts';
 export type { JudgeContext, JudgedCall, Policy, Principal, Verdict } from './policy/port.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
+export {
+  registry,
+  type ExecuteOptions,
+  type FunctionDescription,
+  type Registry,
+  type RegistryEntry,
+} from './tools/registry.ts';
 export { tool, type Tool, type ToolContext, type ToolDefinition, type ToolOutput, type Verification } from './tools/tool.ts';

@@ -1,2 +1,72 @@
-import type { Message } from '../messages.ts';
-export interface History { readonly items: readonly Message[]; readonly length: number }
+import type { AssistantPart, Message } from '../messages.ts';
+import { EMPTY_ROLLING, roll, rolled, type Rolling } from './digest.ts';
+
+/**
+ * A conversation that only grows: a view of the first `length` messages of an array that later states share, so that a
+ * message costs the same to append however long the history is.
+ *
+ * 1. A view never changes: what lies beyond its length belongs to later states.
+ * 2. Appending to the newest view extends the shared array; appending to an older one copies first.
+ * 3. While the model is called, the newest view covers the whole array, so the array itself can be handed out.
+ */
+export interface History {
+  readonly items: readonly Message[];
+  readonly length: number;
+  /** Call ids by the position of the message that introduced them. */
+  readonly ids: ReadonlyMap<string, number>;
+  /** Of the view's messages. */
+  readonly rolling: Rolling;
+}
+
+export function emptyHistory(): History {
+  return { items: [], length: 0, ids: new Map(), rolling: EMPTY_ROLLING };
+}
+
+export function append(history: History, message: Message): History {
+  const { items, ids } = history.length === history.items.length ? history : copied(history);
+  (items as Message[]).push(message);
+  if (message.role === 'assistant') noteIds(ids as Map<string, number>, message.content, history.length);
+  return { items, length: history.length + 1, ids, rolling: roll(history.rolling, JSON.stringify(message)) };
+}
+
+export function messagesOf(history: History): readonly Message[] {
+  return history.items.slice(0, history.length);
+}
+
+export function digestOf(history: History): string {
+  return rolled(history.rolling);
+}
+
+/** The reply's parts with every call id present and new to the conversation: providers demand it, models forget it. */
+export function withFreshIds(history: History, content: readonly AssistantPart[], turn: number): readonly AssistantPart[] {
+  const inReply = new Set<string>();
+  let index = -1;
+  let changed = false;
+  const fresh = content.map((part) => {
+    if (part.type !== 'tool-call') return part;
+    index++;
+    let { id } = part;
+    if (id === '' || inReply.has(id) || has(history, id)) {
+      id = `call_t${turn}_${index}`;
+      while (inReply.has(id) || has(history, id)) id += '_';
+      changed = true;
+    }
+    inReply.add(id);
+    return id === part.id ? part : { ...part, id };
+  });
+  return changed ? fresh : content;
+}
+
+function has(history: History, id: string): boolean {
+  return (history.ids.get(id) ?? history.length) < history.length;
+}
+
+function copied(history: History): { items: readonly Message[]; ids: ReadonlyMap<string, number> } {
+  const ids = new Map<string, number>();
+  for (const [id, position] of history.ids) if (position < history.length) ids.set(id, position);
+  return { items: messagesOf(history), ids };
+}
+
+function noteIds(ids: Map<string, number>, content: readonly AssistantPart[], position: number): void {
+  for (const part of content) if (part.type === 'tool-call' && !ids.has(part.id)) ids.set(part.id, position);
+}

@@ -1,10 +1,10 @@
 import type { Clock } from '../clock.ts';
 import type { Journal } from '../journal/port.ts';
-import type { Message, ResultBlock, ToolResult, UserMessage } from '../messages.ts';
+import type { Message, ResultBlock, ToolCall, ToolResult, UserMessage } from '../messages.ts';
 import type { Model, ModelDelta, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Tool } from '../tools/tool.ts';
-import type { Call, Event, Limits, Outcome, Waiting } from './types.ts';
+import type { Event, Limits, Outcome, Waiting } from './types.ts';
 
 /** What a run is made of. Everything but `model` and `input` has a default. */
 export interface LoopOptions extends Surroundings {
@@ -85,7 +85,7 @@ export type Item = ModelDelta | Report | Fact | TurnStarted | CallStarted | Call
 /** Progress of a running tool. */
 export interface Report {
   readonly type: 'tool-report';
-  readonly call: Call;
+  readonly call: ToolCall;
   readonly progress: unknown;
 }
 
@@ -100,16 +100,16 @@ export interface TurnStarted {
   readonly turn: number;
 }
 
-/** A tool begins to run; once per call. */
+/** A tool begins to run. Comes again for a call that was lost and may run again. */
 export interface CallStarted {
   readonly type: 'call-started';
-  readonly call: Call;
+  readonly call: ToolCall;
 }
 
 /** A call has its result, also one that never ran; once per call. */
 export interface CallAnswered {
   readonly type: 'call-answered';
-  readonly call: Call;
+  readonly call: ToolCall;
   readonly result: ToolResult;
 }
 

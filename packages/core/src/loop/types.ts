@@ -1,8 +1,7 @@
-import type { AssistantPart, ResultBlock, ToolResult, UserMessage } from '../messages.ts';
+import type { AssistantPart, Message, ResultBlock, ToolResult, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, JsonSchema, ModelError, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Principal, Verdict } from '../policy/port.ts';
 import type { History } from './history.ts';
-import type { Message } from '../messages.ts';
 
 // ── What is pinned when a run starts ─────────────────────────────────────────────────────────────────────────────────
 
@@ -185,8 +184,8 @@ export interface State {
   readonly lacked: 'call' | 'content' | undefined;
   readonly confirmed: boolean;
   readonly truncated: boolean;
-  /** The calls limit has refused a call: the model is asked for an answer. */
-  readonly spent: boolean;
+  /** Replies of which the calls limit refused a call. After the first the model is asked for an answer. */
+  readonly spent: number;
   /** The limit that was met, while the model is asked for a last answer. */
   readonly closing: Limit | undefined;
   /** Input that waits for the next turn boundary. */
@@ -205,7 +204,8 @@ export type Phase =
 
 /** Where one call of the turn stands; its index in the slots is its index in the reply. */
 export type Slot =
-  | { readonly type: 'queued'; readonly call: Call }
+  /** `verify`: it had begun when it was lost, so it is to be asked whether it took effect. */
+  | { readonly type: 'queued'; readonly call: Call; readonly verify?: true }
   | { readonly type: 'running'; readonly call: Call }
   | { readonly type: 'verifying'; readonly call: Call }
   | { readonly type: 'parked'; readonly call: Call; readonly on: string }
@@ -219,8 +219,11 @@ export type Slot =
   | { readonly type: 'client'; readonly call: Call }
   | { readonly type: 'settled'; readonly call: Call; readonly result: ToolResult; readonly how: Settling };
 
-/** `ran`: by the tool, the client or a refusal that is the model's to mend; `capped`: by our own limits; `repeated`: refused for repetition. */
-export type Settling = 'ran' | 'capped' | 'repeated';
+/**
+ * `ran`: by the tool, by somebody outside, or by a refusal that is for the model to mend. By the loop's own limits:
+ * `capped` per reply, `spent` per run, `repeated` for the same call again and again.
+ */
+export type Settling = 'ran' | 'capped' | 'spent' | 'repeated';
 
 /** A call that may run, or would if it were allowed. */
 export interface Call {
@@ -231,8 +234,10 @@ export interface Call {
   /** The JSON text that the tool gets, after harmless repair. */
   readonly arguments: string;
   readonly resources: readonly string[];
+  readonly effect: ToolEffect;
   readonly exclusive: boolean;
   readonly client: boolean;
+  readonly verifiable: boolean;
 }
 
 export interface Streak {

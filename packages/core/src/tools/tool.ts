@@ -11,7 +11,7 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly name: string;
   /** For the model: what it does and when to use it. */
   readonly description: string;
-  /** Absent: the tool takes no arguments. */
+  /** Absent: the tool needs no arguments, and none are checked. */
   readonly input?: S;
   /** JSON Schema for the model, where `input` cannot describe itself or should be described otherwise. */
   readonly parameters?: JsonSchema;
@@ -72,7 +72,7 @@ export interface Tool {
   readonly execute?: (input: unknown, context: ToolContext) => unknown;
 }
 
-const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {}, additionalProperties: false };
+const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {} };
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
 /** Makes a tool. Throws `invalid-tool` when it could never be called. */

@@ -1,0 +1,39 @@
+import { TreadleError } from '../errors.ts';
+import { fits } from './fits.ts';
+import type { Answer } from './options.ts';
+import { waiting } from './outstanding.ts';
+import type { Event, State, Waiting } from './types.ts';
+
+/** The fact that an answer is. Throws `answer-unfit` if the run does not wait for it. */
+export function answerEvent(state: State, answer: Answer, at: number): Event {
+  const event = eventOf(answer, at);
+  if (!fits(state, event)) throw new TreadleError('answer-unfit', whyUnfit(state, answer));
+  return event;
+}
+
+function eventOf(answer: Answer, at: number): Event {
+  if (answer.type === 'approval') return { ...answer, type: 'approval-given', at };
+  const { effect, content, isError = false } = answer;
+  const blocks = typeof content === 'string' ? ([{ type: 'text', text: content }] as const) : content;
+  return { type: 'client-result-given', at, effect, content: blocks, isError };
+}
+
+function whyUnfit(state: State, answer: Answer): string {
+  const open = waiting(state);
+  const meant = open.find(({ effect }) => effect === answer.effect);
+  if (!meant) {
+    const names = open.map(described).join(', ');
+    return `Run "${state.runId}" does not wait for "${answer.effect}". It waits for ${names || 'nothing'}.`;
+  }
+  if (meant.type === 'approval' && answer.type === 'approval') {
+    return (
+      `The approval for "${meant.effect}" is bound to other arguments: its digest is ${answer.digest}, that of the ` +
+      `call is ${meant.digest}. Show the call as it is in "waiting", and decide again.`
+    );
+  }
+  return `"${meant.effect}" waits for ${described(meant)}, which a "${answer.type}" does not answer.`;
+}
+
+function described({ type, effect, call }: Waiting): string {
+  return `${type} "${effect}" (${call.name})`;
+}

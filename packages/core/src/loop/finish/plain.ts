@@ -1,0 +1,6 @@
+import type { FinishStrategy } from './strategy.ts';
+
+/** A reply without calls is the answer. */
+export const plain: FinishStrategy = {
+  onText: () => ({ type: 'end' }),
+};

@@ -1,0 +1,185 @@
+import type { Clock } from '../clock.ts';
+import { messageOf } from '../errors.ts';
+import type { ToolCall } from '../messages.ts';
+import type { Model, ModelReply, ModelRequest } from '../model.ts';
+import type { JudgedCall, Policy, Verdict } from '../policy/port.ts';
+import { checkCall, type Checked } from '../tools/check.ts';
+import { execute, verify, type Execution, type Running } from '../tools/execute.ts';
+import { errorResult, fitted } from '../tools/result.ts';
+import type { Tool } from '../tools/tool.ts';
+import { partOf } from './items.ts';
+import { effectId, toolEffectId } from './outstanding.ts';
+import type { Item } from './options.ts';
+import type { Call, Effect, Event, SettledResult } from './types.ts';
+
+/**
+ * Begins an effect and calls `done` once with the event that settles it, at once or later, unless it is aborted. What
+ * waits for somebody outside is not begun at all.
+ */
+export type Perform = (effect: Effect, done: (event: Event) => void) => void;
+
+export interface Performer {
+  readonly perform: Perform;
+  /** Tells everything under way to stop. */
+  readonly abort: () => void;
+}
+
+export interface PerformerOptions {
+  readonly started: Extract<Event, { type: 'run-started' }>;
+  readonly model: Model;
+  readonly tools: ReadonlyMap<string, Tool>;
+  readonly policy: Policy | undefined;
+  readonly context: unknown;
+  readonly clock: Clock;
+  /** Absent when nobody listens. */
+  readonly emit: ((item: Item) => void) | undefined;
+}
+
+export function performer({ started, model, tools, policy, context, clock, emit }: PerformerOptions): Performer {
+  const { runId, rules, instructions, settings, principal } = started;
+  const controller = new AbortController();
+  const running = new Set<() => void>();
+  /** Validated inputs of the turn's calls, by the id under which they run. After a crash they are made again. */
+  let inputs = new Map<string, unknown>();
+
+  function callModel(effect: Of<'call-model'>, done: (event: Event) => void): void {
+    const request: ModelRequest = {
+      ...(instructions !== undefined && { instructions }),
+      messages: effect.history.items,
+      tools: effect.tools,
+      toolChoice: effect.toolChoice,
+      ...(rules.allowedTools && { allowedTools: rules.allowedTools }),
+      parallel: rules.parallel,
+      settings,
+      key: `${runId}/${effect.id}`,
+    };
+    const settle = (reply: ModelReply): void => {
+      if (reply.type === 'failure') done({ ...reply, type: 'model-failed', at: clock.now(), effect: effect.id });
+      else replied(effect.id, reply, done);
+    };
+    try {
+      model.reply(request, emit ?? ignore, controller.signal).then(settle).catch((thrown) => settle(broken(model, thrown)));
+    } catch (thrown) {
+      settle(broken(model, thrown));
+    }
+  }
+
+  function replied(id: string, reply: Extract<ModelReply, { type: 'reply' }>, done: (event: Event) => void): void {
+    const turn = Number(id.slice(1, id.indexOf('.')));
+    const calls = reply.content.filter((part): part is ToolCall => part.type === 'tool-call');
+    const checked = calls.map((call) => {
+      const tool = tools.get(call.name);
+      return tool ? checkCall(tool, call.arguments, reply.finish === 'length') : UNCHECKED;
+    });
+    const settle = (all: readonly Checked[]): void => {
+      inputs = new Map(all.map(({ input }, index) => [effectId('tool', turn, index), input]));
+      const checks = all.map(({ check }) => check);
+      done({ ...reply, type: 'model-replied', at: clock.now(), effect: id, checks });
+    };
+    if (checked.some((check) => check instanceof Promise)) void Promise.all(checked).then(settle);
+    else settle(checked as readonly Checked[]);
+  }
+
+  function judge({ id, calls }: Of<'judge-calls'>, done: (event: Event) => void): void {
+    const settle = (verdicts: readonly Verdict[]): void =>
+      done({ type: 'calls-judged', at: clock.now(), effect: id, verdicts });
+    const failed = (thrown: unknown): void => {
+      const reason = `the policy failed: ${messageOf(thrown)}`;
+      settle(calls.map(() => ({ type: 'deny', reason })));
+    };
+    const about = { runId, turn: calls[0]!.turn, ...(principal && { principal }), context, signal: controller.signal };
+    const ask = (judged: readonly JudgedCall[]): unknown => policy!.judge(judged, about);
+    try {
+      if (!policy) throw new Error('the run was started with a policy, and there is none now');
+      const judged = calls.map((call) => withInput(call, (input) => judgedCall(call, input)));
+      const verdicts = judged.some((call) => call instanceof Promise)
+        ? Promise.all(judged).then(ask)
+        : ask(judged as readonly JudgedCall[]);
+      if (verdicts instanceof Promise) verdicts.then(settle).catch(failed);
+      else settle(verdicts as readonly Verdict[]);
+    } catch (thrown) {
+      failed(thrown);
+    }
+  }
+
+  function runTool(effect: Of<'call-tool' | 'verify-tool'>, done: (event: Event) => void): void {
+    const { call, id } = effect;
+    const settle = (result: SettledResult): void =>
+      done({ type: 'tool-settled', at: clock.now(), effect: id, result: fitted(result, rules.maxResultChars) });
+    const tool = tools.get(call.name);
+    if (!tool?.execute) return settle(errorResult(`The tool "${call.name}" is not available in this process.`));
+
+    const begin = (input: unknown): void => {
+      const execution: Execution = {
+        tool,
+        input,
+        key: `${runId}/${toolEffectId(call)}`,
+        timeoutMs: tool.timeoutMs ?? rules.toolTimeoutMs,
+        clock,
+        report: (progress) => emit?.({ type: 'tool-report', call: partOf(call), progress }),
+        context,
+        principal,
+      };
+      const { result, abort }: Running = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
+      if (!(result instanceof Promise)) return settle(result);
+      running.add(abort);
+      void result.then((settled) => {
+        running.delete(abort);
+        settle(settled);
+      });
+    };
+    void withInput(call, (input, problem) => {
+      if (problem === undefined) begin(input);
+      else settle(errorResult(`The tool "${call.name}" was not called. ${problem}`));
+    });
+  }
+
+  function withInput<T>(call: Call, use: (input: unknown, problem?: string) => T): T | Promise<T> {
+    const id = toolEffectId(call);
+    if (inputs.has(id)) return use(inputs.get(id));
+    const tool = tools.get(call.name);
+    if (!tool) return use(undefined, 'It is not available in this process.');
+    const checked = checkCall(tool, call.arguments, false);
+    const read = ({ check, input }: Checked): T => use(input, check.problem);
+    return checked instanceof Promise ? checked.then(read) : read(checked);
+  }
+
+  return {
+    perform(effect, done) {
+      switch (effect.type) {
+        case 'call-model':
+          return callModel(effect, done);
+        case 'judge-calls':
+          return judge(effect, done);
+        case 'call-tool':
+        case 'verify-tool':
+          return runTool(effect, done);
+        case 'ask-approval':
+        case 'await-client':
+          return;
+        default:
+          effect satisfies never;
+      }
+    },
+    abort() {
+      controller.abort();
+      for (const abort of running) abort();
+    },
+  };
+}
+
+type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
+
+const UNCHECKED: Checked = { check: {} };
+
+function ignore(): void {}
+
+function judgedCall({ id, name, effect }: Call, input: unknown): JudgedCall {
+  return { id, name, input, effect };
+}
+
+/** Models promise never to reject; one that does has not spoken its protocol. */
+function broken(model: Model, thrown: unknown): ModelReply {
+  const message = `The model "${model.id}" broke its contract and threw: ${messageOf(thrown)}`;
+  return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
+}

@@ -1,0 +1,97 @@
+import type { ResultBlock, ToolCall } from '../messages.ts';
+import { choiceOf } from './outstanding.ts';
+import type { Call, CallCheck, Settling, Slot, State, ToolFacts } from './types.ts';
+import { wordingOf } from './wording.ts';
+
+/** More calls than this in one reply are a fault of the model, whatever the rules say. */
+const MOST_CALLS = 128;
+
+const NO_RESOURCES: readonly string[] = [];
+
+/** One slot per call of a reply: queued if it may run, else settled with an error result that says why not. */
+export function plan(state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]): readonly Slot[] {
+  let admitted = 0;
+  return calls.map((part, index): Slot => {
+    const facts = state.tools.find(({ name }) => name === part.name);
+    const check = checks[index] ?? UNCHECKED;
+    const call: Call = {
+      turn: state.turn,
+      index,
+      id: part.id,
+      name: part.name,
+      arguments: check.arguments ?? part.arguments,
+      resources: check.resources ?? NO_RESOURCES,
+      effect: facts?.effect ?? 'once',
+      exclusive: facts?.exclusive ?? false,
+      client: facts?.client ?? false,
+      verifiable: facts?.verifiable ?? false,
+    };
+    const refusal = refusalOf(state, { call, check, facts, admitted });
+    if (refusal) return refuse(call, ...refusal);
+    admitted++;
+    return { type: 'queued', call };
+  });
+}
+
+const UNCHECKED: CallCheck = { problem: 'Its arguments were not checked.' };
+
+interface Candidate {
+  readonly call: Call;
+  readonly check: CallCheck;
+  readonly facts: ToolFacts | undefined;
+  /** Calls of the same reply that were let through before it. */
+  readonly admitted: number;
+}
+
+function refusalOf(state: State, { call, check, facts, admitted }: Candidate): [string, Settling] | undefined {
+  const { rules } = state;
+  const { name } = call;
+  const words = wordingOf(rules);
+
+  const cap = Math.min(rules.maxCallsPerTurn ?? MOST_CALLS, MOST_CALLS);
+  if (call.index >= cap) return [words.tooManyCalls(cap), 'capped'];
+
+  if (state.closing !== undefined) return [words.choiceNone, 'capped'];
+  if (state.spent > 0) return [words.callsSpent(rules.limits.calls!), 'spent'];
+  if (state.choice === 'none') return [words.choiceNone, 'ran'];
+
+  const allowed = allowedNames(state);
+  if (!facts) return [words.unknownTool(name, allowed), 'ran'];
+  if (!allowed.includes(name)) return [words.notAllowed(name, allowed), 'ran'];
+  if (typeof state.choice === 'object' && state.choice.tool !== name) {
+    return [words.choiceOther(name, state.choice.tool), 'ran'];
+  }
+  if (check.problem !== undefined) return [words.badCall(name, check.problem), 'ran'];
+
+  const { calls: limit } = rules.limits;
+  if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent'];
+  if (!facts.polling && isRepeated(state, call)) return [words.repeated(name, state.streak!.count), 'repeated'];
+  return undefined;
+}
+
+function allowedNames({ rules, tools }: State): readonly string[] {
+  const names = tools.map(({ name }) => name);
+  return rules.allowedTools ? names.filter((name) => rules.allowedTools!.includes(name)) : names;
+}
+
+function isRepeated({ rules, streak }: State, call: Call): boolean {
+  if (rules.repeatLimit === 0 || !streak || streak.count < rules.repeatLimit) return false;
+  return streak.name === call.name && streak.arguments === call.arguments;
+}
+
+/** Whether the reply has done what the standing tool choice demands: `auto` and `none` demand nothing. */
+export function satisfiesChoice(state: State, calls: readonly ToolCall[]): boolean {
+  const choice = choiceOf(state);
+  if (choice === 'auto' || choice === 'none') return true;
+  const allowed = allowedNames(state);
+  return calls.some(({ name }) => allowed.includes(name) && (choice === 'required' || choice.tool === name));
+}
+
+export function settle(call: Call, content: readonly ResultBlock[], isError: boolean, how: Settling = 'ran'): Slot {
+  return { type: 'settled', call, result: { type: 'tool-result', callId: call.id, name: call.name, content, isError }, how };
+}
+
+/** Settles a call that gave nothing, with an error result that says why. */
+export function refuse(call: Call, text: string, how: Settling = 'ran'): Slot {
+  return settle(call, [{ type: 'error', text }], true, how);
+}

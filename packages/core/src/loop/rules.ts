@@ -1,0 +1,62 @@
+import { TreadleError } from '../errors.ts';
+import type { LoopOptions } from './options.ts';
+import type { Rules } from './types.ts';
+
+/** What the options come to, with the defaults of today. Throws `invalid-options` for what can never work. */
+export function rulesOf(options: LoopOptions): Rules {
+  const { limits = {}, toolChoice = 'auto', allowedTools, tools = [] } = options;
+  const rules: Rules = {
+    wording: 1,
+    finish: options.finish ?? 'plain',
+    maxTurns: atLeast(1, 'maxTurns', options.maxTurns ?? 20),
+    maxParallel: atLeast(1, 'maxParallel', options.maxParallel ?? 5),
+    parallel: options.parallel ?? true,
+    ...(options.maxCallsPerTurn !== undefined && {
+      maxCallsPerTurn: atLeast(1, 'maxCallsPerTurn', options.maxCallsPerTurn),
+    }),
+    errorLimit: atLeast(0, 'errorLimit', options.errorLimit ?? 3),
+    repeatLimit: atLeast(0, 'repeatLimit', options.repeatLimit ?? 3),
+    maxResultChars: atLeast(1, 'maxResultChars', options.maxResultChars ?? 15_000),
+    toolTimeoutMs: atLeast(1, 'toolTimeoutMs', options.toolTimeoutMs ?? 60_000),
+    limits: limitsOf(limits),
+    closingTurn: options.closingTurn ?? false,
+    toolChoice,
+    ...(allowedTools && { allowedTools }),
+    judged: options.policy !== undefined,
+  };
+  const known = new Set(tools.map(({ name }) => name));
+  const demanded = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
+  for (const name of [...demanded, ...(allowedTools ?? [])]) {
+    if (!known.has(name)) throw invalid(`"${name}" is named in toolChoice or allowedTools, but there is no such tool`);
+  }
+  if (toolChoice === 'required' && (allowedTools ?? tools).length === 0) {
+    throw invalid('toolChoice is "required", but there is no tool to call. Give tools, or leave it out');
+  }
+  if (demanded.some((name) => allowedTools && !allowedTools.includes(name))) {
+    throw invalid(`toolChoice demands "${demanded[0]}", which allowedTools leaves out`);
+  }
+  if (!['plain', 'confirm'].includes(rules.finish)) throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
+  return rules;
+}
+
+function limitsOf(limits: Rules['limits']): Rules['limits'] {
+  const given = Object.entries(limits).filter(([, value]) => value !== undefined);
+  for (const [name, value] of given) {
+    if (!['calls', 'tokens', 'cost', 'durationMs'].includes(name)) {
+      throw invalid(`limits.${name} is not a limit; there are calls, tokens, cost and durationMs`);
+    }
+    if (!(typeof value === 'number' && value >= 0 && Number.isFinite(value))) {
+      throw invalid(`limits.${name} is ${String(value)}. Give a number, or leave it out for no limit`);
+    }
+  }
+  return Object.fromEntries(given);
+}
+
+function atLeast(least: number, name: string, value: number): number {
+  if (Number.isSafeInteger(value) && value >= least) return value;
+  throw invalid(`${name} is ${String(value)}. Give a whole number of at least ${least}`);
+}
+
+function invalid(what: string): TreadleError {
+  return new TreadleError('invalid-options', `${what}.`);
+}

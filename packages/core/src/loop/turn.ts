@@ -1,0 +1,126 @@
+import { userText, type Message } from '../messages.ts';
+import { append } from './history.ts';
+import { effectId, modelEffect } from './outstanding.ts';
+import { refuse } from './plan.ts';
+import { schedule } from './schedule.ts';
+import type { Effect, Limit, Outcome, Slot, State, Streak } from './types.ts';
+import { tokensOf } from './usage.ts';
+import { wordingOf } from './wording.ts';
+
+/** What a fact leads to. */
+export interface Next {
+  readonly state: State;
+  readonly effects: readonly Effect[];
+}
+
+export const NO_EFFECTS: readonly Effect[] = [];
+
+export function say(state: State, message: Message): State {
+  return { ...state, history: append(state.history, message) };
+}
+
+/** Starts the next turn, or ends the run if a limit is met. Input that came meanwhile lands here. */
+export function goOn(state: State): Next {
+  const landed = land(state);
+  const { rules, usage, turn } = landed;
+  if (turn >= rules.maxTurns) return meetLimit(landed, 'turns');
+  if (rules.limits.tokens !== undefined && tokensOf(usage) >= rules.limits.tokens) return meetLimit(landed, 'tokens');
+  if (rules.limits.cost !== undefined) {
+    if (usage.cost === undefined) return fail(landed, 'cost-unknown', COST_UNKNOWN);
+    if (usage.cost >= rules.limits.cost) return meetLimit(landed, 'cost');
+  }
+  return askModel(landed);
+}
+
+const COST_UNKNOWN =
+  'limits.cost is set, but the model gives no cost, so the limit cannot be held. Give the model a price, or limit tokens.';
+
+/** What is spent when one of these is met would also be spent by asking for a last answer. */
+const NO_CLOSING: readonly Limit[] = ['tokens', 'cost', 'duration'];
+
+/** Ends the run, or asks for one last answer first if the rules say so. */
+export function meetLimit(state: State, limit: Limit): Next {
+  if (!state.rules.closingTurn || state.closing !== undefined || NO_CLOSING.includes(limit)) {
+    return end(state, { type: 'exhausted', limit: state.closing ?? limit });
+  }
+  const asked = say(land(state), userText(wordingOf(state.rules).closing(limit)));
+  return askModel({ ...asked, closing: limit });
+}
+
+function askModel(state: State): Next {
+  const turn = state.turn + 1;
+  const effect = effectId('model', turn);
+  const next: State = { ...state, turn, phase: { type: 'model', effect } };
+  return { state: next, effects: [modelEffect(next, effect)] };
+}
+
+function land(state: State): State {
+  if (state.pending.length === 0) return state;
+  return { ...state, history: state.pending.reduce<State['history']>(append, state.history), pending: [] };
+}
+
+/** Input that never got its turn stays in the history: nothing that was said to a run is lost. */
+export function end(state: State, outcome: Outcome): Next {
+  return { state: { ...land(state), phase: { type: 'ended', outcome } }, effects: NO_EFFECTS };
+}
+
+export function fail(state: State, code: string, message: string): Next {
+  return breakOff(state, { type: 'failed', error: { code, message } }, '');
+}
+
+/** Starts what may start of the turn's calls, or finishes the turn when all of them are answered. */
+export function advance(state: State, slots: readonly Slot[]): Next {
+  if (slots.every(({ type }) => type === 'settled')) return finishTurn(state, slots as readonly SettledSlot[]);
+  const scheduled = schedule(slots, state.rules);
+  return { state: { ...state, phase: { type: 'tools', slots: scheduled.slots } }, effects: scheduled.effects };
+}
+
+type SettledSlot = Extract<Slot, { type: 'settled' }>;
+
+function finishTurn(state: State, slots: readonly SettledSlot[]): Next {
+  const { rules } = state;
+  const streak = slots.reduce((last, slot) => continued(last, slot, state), state.streak);
+  const errors = errorsAfter(state.errors, slots);
+  const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
+  const recorded = { ...record(state, slots), streak, errors, spent };
+
+  if (state.closing !== undefined) return end(recorded, { type: 'exhausted', limit: state.closing });
+  if (streak && streak.refused >= 2) return meetLimit(recorded, 'repetition');
+  if (rules.errorLimit > 0 && errors >= rules.errorLimit) return meetLimit(recorded, 'errors');
+  if (spent > 1) return meetLimit(recorded, 'calls');
+  return goOn(recorded);
+}
+
+/** All results of the turn, in call order, as one message. */
+function record(state: State, slots: readonly SettledSlot[]): State {
+  return say(state, { role: 'tool', content: slots.map(({ result }) => result) });
+}
+
+/** Ends a run in the middle of a turn: what has no result yet gets one, so that the history stays valid. */
+export function breakOff(state: State, outcome: Outcome, why: string): Next {
+  const { phase } = state;
+  if (phase.type !== 'judging' && phase.type !== 'tools') return end(state, outcome);
+  const slots = phase.slots.map((slot) => (slot.type === 'settled' ? slot : refuse(slot.call, why)) as SettledSlot);
+  return end(record(state, slots), outcome);
+}
+
+/** A turn with nothing but errors adds one, a success resets. Our own caps say nothing about the model. */
+function errorsAfter(errors: number, slots: readonly SettledSlot[]): number {
+  const counted = slots.filter(({ how }) => how === 'ran' || how === 'repeated');
+  if (counted.length === 0) return errors;
+  return counted.every(({ result }) => result.isError) ? errors + 1 : 0;
+}
+
+function continued(last: Streak | undefined, { call, result, how }: SettledSlot, { rules, tools }: State): Streak | undefined {
+  if (rules.repeatLimit === 0 || how === 'capped' || how === 'spent') return last;
+  if (how === 'repeated') return last && { ...last, refused: last.refused + 1 };
+  if (tools.some(({ name, polling }) => polling && name === call.name)) return undefined;
+  const same =
+    last?.name === call.name && last.arguments === call.arguments && sameContent(last.content, result.content);
+  const { name, arguments: text } = call;
+  return { name, arguments: text, content: result.content, count: same ? last.count + 1 : 1, refused: 0 };
+}
+
+function sameContent(a: Streak['content'], b: Streak['content']): boolean {
+  return a.length === b.length && JSON.stringify(a) === JSON.stringify(b);
+}

@@ -1,0 +1,77 @@
+import type { Limit, Rules } from './types.ts';
+
+/**
+ * The sentences that the loop itself writes into a history. They are part of what a journal replays to, so an edition
+ * is never edited: a better sentence makes a new edition, and `rules.wording` says which one a run was started with.
+ */
+export interface Wording {
+  readonly unknownTool: (name: string, available: readonly string[]) => string;
+  readonly notAllowed: (name: string, allowed: readonly string[]) => string;
+  readonly choiceNone: string;
+  readonly choiceOther: (name: string, demanded: string) => string;
+  readonly badCall: (name: string, problem: string) => string;
+  readonly denied: (name: string, reason: string) => string;
+  readonly noVerdict: string;
+  readonly notApproved: (name: string, reason: string | undefined) => string;
+  readonly approvalExpired: (name: string) => string;
+  readonly tooManyCalls: (cap: number) => string;
+  readonly callsSpent: (limit: number) => string;
+  readonly repeated: (name: string, times: number) => string;
+  readonly interrupted: (name: string) => string;
+  readonly cancelled: string;
+  readonly stopped: (limit: Limit) => string;
+  readonly callRequired: (tool: string | undefined) => string;
+  readonly emptyReply: string;
+  readonly confirm: string;
+  readonly closing: (limit: Limit) => string;
+}
+
+const edition1: Wording = {
+  unknownTool: (name, available) =>
+    `There is no tool "${name}". Available tools: ${available.join(', ') || 'none'}. Use one of them, or answer without.`,
+  notAllowed: (name, allowed) =>
+    `The tool "${name}" is not allowed here. Allowed tools: ${allowed.join(', ') || 'none'}. Use one of them, or answer without.`,
+  choiceNone: 'Tools may not be called now. Answer with what you have.',
+  choiceOther: (name, demanded) => `The tool "${name}" was not called, because this turn demands "${demanded}". Call that.`,
+  badCall: (name, problem) => `The tool "${name}" was not called. ${problem}`,
+  denied: (name, reason) => `The call of "${name}" was denied: ${reason}`,
+  noVerdict: 'the policy gave no verdict on it.',
+  notApproved: (name, reason) => `The call of "${name}" was not approved${reason ? `: ${reason}` : '.'}`,
+  approvalExpired: (name) => `The call of "${name}" was not approved in time, so it was not executed.`,
+  tooManyCalls: (cap) => `Not executed: at most ${cap} calls are taken from one reply. Call it again if it is still needed.`,
+  callsSpent: (limit) => `Not executed: all ${limit} tool calls of this run are used up. Answer with what you have.`,
+  repeated: (name, times) =>
+    `Not executed: "${name}" was called ${times} times in a row with the same arguments and gave the same result. ` +
+    'Do something else, or answer with what you have.',
+  interrupted: (name) =>
+    `The call of "${name}" was interrupted, and it is not known whether it took effect. Find out before you call it again.`,
+  cancelled: 'Not finished: the run was cancelled.',
+  stopped: (limit) => `Not finished: the run met its limit of ${LIMIT_WORDS[limit]}.`,
+  callRequired: (tool) =>
+    tool === undefined
+      ? 'A tool call is required here, and your reply had none. Call one of the tools.'
+      : `A call of the tool "${tool}" is required here, and your reply had none. Call it.`,
+  emptyReply: 'Your reply was empty. Go on with the task, or give your answer.',
+  confirm:
+    'Before this counts as your answer, check it: are all parts of the task done, and have you verified the results? ' +
+    'If something is left, go on with it now. If everything is done, state your final answer once more, in full.',
+  closing: (limit) =>
+    `This run has met its limit of ${LIMIT_WORDS[limit]}, so no more tools can be called. ` +
+    'Give your final answer now with what you have, and say what is left undone.',
+};
+
+const LIMIT_WORDS: Record<Limit, string> = {
+  turns: 'turns',
+  calls: 'tool calls',
+  tokens: 'tokens',
+  cost: 'cost',
+  duration: 'time',
+  errors: 'errors in a row',
+  repetition: 'repeated calls',
+};
+
+const EDITIONS: Record<Rules['wording'], Wording> = { 1: edition1 };
+
+export function wordingOf(rules: Rules): Wording {
+  return EDITIONS[rules.wording];
+}

@@ -1,0 +1,45 @@
+import { messageOf } from '../errors.ts';
+import type { CallCheck } from '../loop/types.ts';
+import { parseArguments } from './arguments.ts';
+import type { Tool } from './tool.ts';
+import { validate, type Validated } from './validate.ts';
+
+/** What is known of a call before anything runs; `input` is what the tool will get. */
+export interface Checked {
+  readonly check: CallCheck;
+  readonly input?: unknown;
+}
+
+const FINE: CallCheck = {};
+
+/** Reads and validates the arguments of one call. `cut`: the reply it stands in was cut off. */
+export function checkCall(tool: Tool, text: string, cut: boolean): Checked | Promise<Checked> {
+  const parsed = parseArguments(text, cut);
+  if (parsed.type === 'problem') return { check: { problem: parsed.problem } };
+  const verdict = validate(tool.input, parsed.value);
+  const read = (validated: Validated): Checked => checkedOf(tool, validated, parsed.repaired);
+  return verdict instanceof Promise ? verdict.then(read) : read(verdict);
+}
+
+function checkedOf(tool: Tool, validated: Validated, repaired: string | undefined): Checked {
+  if (validated.type === 'invalid') return { check: { problem: problemOf(tool, validated.problems) } };
+  const input = validated.value;
+  if (repaired === undefined && !tool.resources) return { check: FINE, input };
+  try {
+    const resources = tool.resources?.(input);
+    return { check: { ...(repaired !== undefined && { arguments: repaired }), ...(resources && { resources }) }, input };
+  } catch (thrown) {
+    return { check: { problem: `What it needs for itself could not be told: ${messageOf(thrown)}` } };
+  }
+}
+
+function problemOf({ parameters }: Tool, problems: readonly string[]): string {
+  const known = Object.keys((parameters['properties'] as object | undefined) ?? {});
+  const required = (parameters['required'] as readonly string[] | undefined) ?? [];
+  const optional = known.filter((name) => !required.includes(name));
+  const signature = [
+    required.length > 0 && `Required: ${required.join(', ')}.`,
+    optional.length > 0 && `Optional: ${optional.join(', ')}.`,
+  ].filter(Boolean);
+  return ['Its arguments are not valid:', `${problems.join('; ')}.`, ...signature].join(' ');
+}
