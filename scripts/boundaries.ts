@@ -1,0 +1,200 @@
+/**
+ * Holds the boundaries between packages and the purity of the core: `node scripts/boundaries.ts [root]`.
+ *
+ * 1. A package imports only from lower layers, by the names that the other package exports.
+ * 2. Whatever a package imports is in its package.json, and the other way round.
+ * 3. The core runs in any JavaScript runtime, and the loop has neither clock nor chance.
+ * 4. Modules of a package do not import each other in a circle.
+ * 5. `index.ts` is a list of named exports.
+ */
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { isBuiltin } from 'node:module';
+import path from 'node:path/posix';
+import { readModules, type Module } from './modules.ts';
+
+/** Lowest first. A package imports what is below its own layer. */
+const LAYERS = [['core'], ['models', 'tools', 'store'], ['edge'], ['server'], ['treadle']];
+/** They import no package, and none imports them. */
+const APART = ['console'];
+/** Folders outside the packages: they may import every package. */
+const OUTSIDE = ['test', 'examples', 'bench', 'scripts'];
+
+const AMBIENT = /^(Date|Date\.now|Math|Math\.random|(performance|crypto|set(Timeout|Interval|Immediate))(\..*)?)$/;
+
+/** A package, or what lies outside all packages. */
+interface Part {
+  /** The package's folder under `packages/`; undefined outside. */
+  readonly folder: string | undefined;
+  readonly manifestFile: string;
+  readonly manifest: Manifest;
+  readonly modules: readonly Module[];
+}
+
+interface Manifest {
+  readonly name: string;
+  readonly exports?: Readonly<Record<string, unknown>>;
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly peerDependencies?: Readonly<Record<string, string>>;
+  readonly devDependencies?: Readonly<Record<string, string>>;
+}
+
+interface Violation {
+  readonly file: string;
+  readonly line: number;
+  /** What is wrong, and what to do. */
+  readonly message: string;
+}
+
+export function findViolations(root: string): Violation[] {
+  const packages = globSync('packages/*/package.json', { cwd: root })
+    .map((file) => path.basename(path.dirname(file.replaceAll('\\', '/'))))
+    .toSorted()
+    .map((folder) => readPart(root, folder, [`packages/${folder}`]));
+  const outside = readPart(root, undefined, OUTSIDE);
+
+  if (!packages.some(({ modules }) => modules.length > 0)) {
+    return [{ file: 'packages', line: 1, message: `no source files in ${root}, give the root of the repository` }];
+  }
+  return [...packages, outside].flatMap((part) => [
+    ...homeless(part),
+    ...malformed(part),
+    ...misplacedImports(part, packages, outside.manifest),
+    ...unusedDependencies(part),
+    ...ambientInLoop(part),
+    ...cycles(part),
+  ]);
+}
+
+function* homeless({ folder, manifestFile }: Part): Iterable<Violation> {
+  if (folder === undefined || LAYERS.flat().includes(folder) || APART.includes(folder)) return;
+  yield {
+    file: manifestFile,
+    line: 1,
+    message: `package ${folder} has no place, add it to LAYERS in scripts/boundaries.ts`,
+  };
+}
+
+function* malformed({ folder, modules }: Part): Iterable<Violation> {
+  for (const { file, syntaxErrors, starExports, ownStatements } of modules) {
+    for (const { line, message } of syntaxErrors) yield { file, line, message: `${message}, correct the syntax` };
+    for (const { line } of starExports) {
+      yield { file, line, message: '`export *` hides what is public, name each export' };
+    }
+    if (folder === undefined || path.basename(file) !== 'index.ts') continue;
+    for (const { line } of ownStatements) {
+      yield { file, line, message: "index.ts holds only `export { … } from '…'`, move this to a module of its own" };
+    }
+  }
+}
+
+function* misplacedImports(part: Part, packages: readonly Part[], root: Manifest): Iterable<Violation> {
+  for (const module of part.modules) {
+    for (const { line, specifier } of module.imports) {
+      const message = problemOf(specifier, module);
+      if (message) yield { file: module.file, line, message };
+    }
+  }
+
+  function problemOf(specifier: string, { file, isTest }: Module): string | undefined {
+    if (specifier.startsWith('.')) {
+      if (folderOf(path.join(path.dirname(file), specifier)) === part.folder) return undefined;
+      return `'${specifier}' crosses the border of a package, import that package by its name`;
+    }
+    if (isBuiltin(specifier)) {
+      if (part.folder !== 'core' || isTest || file.startsWith('packages/core/src/testing/')) return undefined;
+      return `core may not import '${specifier}' from Node, take what it needs through a port`;
+    }
+    const name = packageNameOf(specifier);
+    const target = packages.find(({ manifest }) => manifest.name === name);
+    if (target && target === part) {
+      return isTest ? undefined : `'${specifier}' is the package itself, import by a relative path`;
+    }
+    if (target) {
+      const offered = Object.keys(target.manifest.exports ?? {}).map((key) => path.join(name, key));
+      if (!offered.includes(specifier)) return `'${specifier}' is not exported, import ${offered.join(' or ')}`;
+      if (part.folder === undefined) return undefined;
+      if (!isBelow(target, part)) {
+        return `${part.folder} may not import ${target.folder}, move what both need to a layer below them`;
+      }
+    }
+    const { dependencies, peerDependencies, devDependencies } = part.manifest;
+    const declared = { ...dependencies, ...peerDependencies };
+    if (isTest || part.folder === undefined) Object.assign(declared, devDependencies, root.devDependencies);
+    return name in declared ? undefined : `${name} is no dependency, add it to ${part.manifestFile}`;
+  }
+}
+
+function* unusedDependencies({ manifest, manifestFile, modules }: Part): Iterable<Violation> {
+  const imports = modules.filter(({ isTest }) => !isTest).flatMap((module) => module.imports);
+  const used = new Set(imports.map(({ specifier }) => packageNameOf(specifier)));
+  for (const name of Object.keys(manifest.dependencies ?? {})) {
+    if (used.has(name)) continue;
+    yield { file: manifestFile, line: 1, message: `dependency ${name} is never imported, remove it` };
+  }
+}
+
+function* ambientInLoop({ modules }: Part): Iterable<Violation> {
+  for (const { file, isTest, names } of modules) {
+    if (isTest || !file.startsWith('packages/core/src/loop/')) continue;
+    for (const { line, name } of names) {
+      if (!AMBIENT.test(name.replace(/^globalThis\./, ''))) continue;
+      yield { file, line, message: `the loop may not use ${name}, take time and chance from a port or an event` };
+    }
+  }
+}
+
+function cycles({ modules }: Part): Violation[] {
+  const found: Violation[] = [];
+  const byFile = new Map(modules.map((module) => [module.file, module]));
+  const done = new Set<Module>();
+  for (const module of modules) follow(module, []);
+  return found;
+
+  function follow(module: Module, trail: readonly Module[]): void {
+    if (done.has(module)) return;
+    const here = [...trail, module];
+    for (const { line, specifier, typeOnly } of module.imports) {
+      const next = byFile.get(path.join(path.dirname(module.file), specifier));
+      if (typeOnly || !next) continue;
+      if (!here.includes(next)) {
+        follow(next, here);
+        continue;
+      }
+      const circle = [...here.slice(here.indexOf(next)), next].map(({ file }) => path.basename(file)).join(' → ');
+      const message = `import cycle ${circle}, move what they share to a module of its own`;
+      found.push({ file: module.file, line, message });
+    }
+    done.add(module);
+  }
+}
+
+function readPart(root: string, folder: string | undefined, sources: readonly string[]): Part {
+  const manifestFile = folder === undefined ? 'package.json' : `packages/${folder}/package.json`;
+  const at = path.join(root, manifestFile);
+  return {
+    folder,
+    manifestFile,
+    manifest: existsSync(at) ? JSON.parse(readFileSync(at, 'utf8')) : { name: '' },
+    modules: sources.flatMap((source) => readModules(root, source)),
+  };
+}
+
+function isBelow(target: Part, part: Part): boolean {
+  const [low, high] = [target, part].map(({ folder }) => LAYERS.findIndex((layer) => layer.includes(folder!)));
+  return low! >= 0 && low! < high!;
+}
+
+function folderOf(file: string): string | undefined {
+  return /^packages\/([^/]+)/.exec(file)?.[1];
+}
+
+/** `@scope/name/deep/path` and `name/deep/path` without the path. */
+function packageNameOf(specifier: string): string {
+  return /^(@[^/]+\/)?[^/]*/.exec(specifier)![0];
+}
+
+if (import.meta.main) {
+  const violations = findViolations(process.argv[2] ?? '.');
+  for (const { file, line, message } of violations) console.error(`${file}:${line}: ${message}`);
+  if (violations.length > 0) process.exitCode = 1;
+}

@@ -1,0 +1,18 @@
+/** Bundles @treadle/core as a program that imports it would, for `npm run size`. */
+import { build } from 'vite';
+
+await build({
+  configFile: false,
+  logLevel: 'warn',
+  build: {
+    target: 'esnext',
+    outDir: '.cache/size',
+    emptyOutDir: true,
+    modulePreload: false,
+    rolldownOptions: {
+      input: 'packages/core/dist/index.js',
+      preserveEntrySignatures: 'strict',
+      output: { entryFileNames: 'core.js' },
+    },
+  },
+});

@@ -1,0 +1,123 @@
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { parseSync, type ESTree } from 'vite';
+
+/** A source file as the checks see it: what it imports and which names it refers to. */
+export interface Module {
+  /** Relative to the root that was read, with forward slashes. */
+  readonly file: string;
+  readonly isTest: boolean;
+  readonly imports: readonly Import[];
+  readonly starExports: readonly Line[];
+  /** Top-level statements other than `export { … } from '…'`. */
+  readonly ownStatements: readonly Line[];
+  /** What it refers to by name, as `name` or `name.property`; names of properties and methods are not among them. */
+  readonly names: readonly Name[];
+  readonly syntaxErrors: readonly (Line & { readonly message: string })[];
+}
+
+export interface Line {
+  readonly line: number;
+}
+
+export interface Import extends Line {
+  readonly specifier: string;
+  /** Gone at run time. `import { type A }` is not: it still loads the module. */
+  readonly typeOnly: boolean;
+}
+
+export interface Name extends Line {
+  readonly name: string;
+}
+
+export function readModules(root: string, folder: string): Module[] {
+  return globSync(`${folder}/**/*.{ts,tsx}`, { cwd: root, exclude: ['**/node_modules', '**/dist'] })
+    .map((file) => file.replaceAll(path.sep, '/'))
+    .filter((file) => !file.endsWith('.d.ts'))
+    .toSorted()
+    .map((file) => parseModule(file, readFileSync(path.join(root, file), 'utf8')));
+}
+
+function parseModule(file: string, source: string): Module {
+  const { program, errors } = parseSync(file, source, { sourceType: 'module' });
+  const lineOf = lineFinder(source);
+  const imports: Import[] = [];
+  const names: Name[] = [];
+
+  function visit(node: ESTree.Node): void {
+    const line = lineOf(node.start);
+    switch (node.type) {
+      case 'ImportDeclaration':
+        imports.push({ line, specifier: node.source.value, typeOnly: node.importKind === 'type' });
+        break;
+      case 'ExportAllDeclaration':
+      case 'ExportNamedDeclaration':
+        if (node.source) imports.push({ line, specifier: node.source.value, typeOnly: node.exportKind === 'type' });
+        break;
+      case 'ImportExpression':
+        if (isText(node.source)) imports.push({ line, specifier: node.source.value, typeOnly: false });
+        break;
+      case 'TSImportType':
+        imports.push({ line, specifier: node.source.value, typeOnly: true });
+        break;
+      case 'MemberExpression':
+        if (node.object.type !== 'Identifier') break;
+        names.push({ line, name: `${node.object.name}.${propertyOf(node)}` });
+        if (node.computed) visit(node.property);
+        return;
+      case 'Identifier':
+        names.push({ line, name: node.name });
+        break;
+    }
+    for (const child of childrenOf(node)) visit(child);
+  }
+  visit(program);
+
+  return {
+    file,
+    isTest: /\.test\.tsx?$/.test(file),
+    imports,
+    names,
+    starExports: program.body.filter((node) => node.type === 'ExportAllDeclaration').map(at),
+    ownStatements: program.body.filter((node) => !isReexport(node)).map(at),
+    syntaxErrors: errors.map(({ message, labels }) => ({ line: lineOf(labels[0]?.start ?? 0), message })),
+  };
+
+  function at(node: ESTree.Node): Line {
+    return { line: lineOf(node.start) };
+  }
+}
+
+function isReexport(node: ESTree.Node): boolean {
+  if (node.type === 'ExportAllDeclaration') return true;
+  if (node.type !== 'ExportNamedDeclaration' || node.declaration) return false;
+  return node.source !== null || node.specifiers.length === 0;
+}
+
+function isText(node: ESTree.Node): node is ESTree.StringLiteral {
+  return node.type === 'Literal' && typeof node.value === 'string';
+}
+
+function propertyOf(node: ESTree.MemberExpression): string {
+  if (!node.computed && node.property.type === 'Identifier') return node.property.name;
+  return isText(node.property) ? node.property.value : '?';
+}
+
+/** Names of properties are no references: they are left out. */
+function* childrenOf(node: ESTree.Node): Iterable<ESTree.Node> {
+  for (const [field, value] of Object.entries(node)) {
+    const isPropertyName = (field === 'key' || field === 'property') && 'computed' in node && !node.computed;
+    if (isPropertyName) continue;
+    for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) yield child;
+  }
+}
+
+function isNode(value: unknown): value is ESTree.Node {
+  return typeof value === 'object' && value !== null && 'type' in value && 'start' in value;
+}
+
+function lineFinder(source: string): (offset: number) => number {
+  const starts = [0];
+  for (let at = source.indexOf('\n'); at >= 0; at = source.indexOf('\n', at + 1)) starts.push(at + 1);
+  return (offset) => starts.findLastIndex((start) => start <= offset) + 1;
+}

@@ -1,0 +1,24 @@
+/** Runs every check but the tests, one after the other, to the end: `npm run verify`. */
+import { spawnSync } from 'node:child_process';
+
+/** Names of npm scripts. The build comes first: the checks of packages look at what it made. */
+const CHECKS = ['build', 'format:check', 'lint', 'boundaries', 'knip', 'publint', 'attw', 'size'];
+
+const width = Math.max(...CHECKS.map((check) => check.length));
+const failed = CHECKS.filter((check) => !passes(check));
+console.log(failed.length === 0 ? `all ${CHECKS.length} checks passed` : `failed: ${failed.join(', ')}`);
+if (failed.length > 0) process.exitCode = 1;
+
+function passes(check: string): boolean {
+  const began = performance.now();
+  const { status, stdout, stderr, error } = spawnSync('npm', ['run', '--silent', check], {
+    encoding: 'utf8',
+    maxBuffer: 64 * 1024 * 1024,
+    shell: process.platform === 'win32',
+  });
+  const seconds = ((performance.now() - began) / 1000).toFixed(1);
+  const passed = status === 0;
+  console.log(`${check.padEnd(width)}  ${passed ? 'ok' : 'failed'}  ${seconds} s`);
+  if (!passed) console.log([stdout, stderr, error?.message].filter(Boolean).join('\n').replaceAll(/^/gm, '    '));
+  return passed;
+}

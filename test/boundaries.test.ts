@@ -1,0 +1,186 @@
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { findViolations } from '../scripts/boundaries.ts';
+
+const repository = path.resolve(import.meta.dirname, '..');
+const planted: string[] = [];
+
+afterAll(() => {
+  for (const root of planted) rmSync(root, { recursive: true });
+});
+
+test('the repository itself holds its boundaries', () => {
+  expect(findViolations(repository)).toEqual([]);
+});
+
+test('a sound tree passes', () => {
+  expect(findViolations(plant({}))).toEqual([]);
+});
+
+test('a tree without sources fails', () => {
+  expect(problems(bare({ 'README.md': '' }))).toEqual([
+    expect.stringMatching(/^packages:1: no source files in .*, give the root of the repository$/),
+  ]);
+});
+
+test('as a command it prints every violation and exits with 1', () => {
+  const run = (root: string) => spawnSync(process.execPath, ['scripts/boundaries.ts', root], { cwd: repository });
+
+  const sound = run(plant({}));
+  expect([sound.status, sound.stderr.toString()]).toEqual([0, '']);
+
+  const broken = run(plant({ 'packages/core/src/a.ts': "\nimport fs from 'node:fs';\nexport * from './tool.ts';\n" }));
+  expect([broken.status, broken.stderr.toString()]).toEqual([
+    1,
+    'packages/core/src/a.ts:3: `export *` hides what is public, name each export\n' +
+      "packages/core/src/a.ts:2: core may not import 'node:fs' from Node, take what it needs through a port\n",
+  ]);
+});
+
+test.each([
+  // Layers, also for tests and for types
+  ['packages/core/src/a.ts', "import '@treadle/models';", upward('core', 'models')],
+  ['packages/core/src/a.test.ts', "import '@treadle/models';", upward('core', 'models')],
+  ['packages/core/src/a.ts', "type A = import('@treadle/models').A;", upward('core', 'models')],
+  ['packages/models/src/a.ts', "import '@treadle/tools';", upward('models', 'tools')],
+  ['packages/models/src/a.ts', "import 'console-page';", upward('models', 'console')],
+  ['packages/console/src/a.ts', "import '@treadle/core';", upward('console', 'core')],
+  // Ways into a package
+  ['packages/models/src/a.ts', "import '../../core/src/tool.ts';", crossing('../../core/src/tool.ts')],
+  ['packages/core/src/a.test.ts', "import '../../../test/a.ts';", crossing('../../../test/a.ts')],
+  ['test/a.test.ts', "import '../packages/core/src/tool.ts';", crossing('../packages/core/src/tool.ts')],
+  ['packages/models/src/a.ts', "export { a } from '@treadle/core/src/tool.ts';", deep('@treadle/core/src/tool.ts')],
+  ['examples/a.ts', "await import('@treadle/core/dist/tool.js');", deep('@treadle/core/dist/tool.js')],
+  [
+    'packages/core/src/a.ts',
+    "import '@treadle/core';",
+    "'@treadle/core' is the package itself, import by a relative path",
+  ],
+  // Dependencies
+  ['packages/core/src/a.ts', "import 'left-pad/deep.js';", undeclared('left-pad', 'packages/core/package.json')],
+  ['packages/core/src/a.ts', "import 'vitest';", undeclared('vitest', 'packages/core/package.json')],
+  ['bench/a.ts', "import 'left-pad';", undeclared('left-pad', 'package.json')],
+  // The core
+  ['packages/core/src/a.ts', "import type { Stats } from 'node:fs';", builtin('node:fs')],
+  ['packages/core/src/a.ts', "const fs = await import('fs/promises');", builtin('fs/promises')],
+  // The loop
+  ['packages/core/src/loop/a.ts', 'const at = Date.now();', ambient('Date.now')],
+  ['packages/core/src/loop/a.ts', 'const at = new Date();', ambient('Date')],
+  ['packages/core/src/loop/a.ts', 'const die = Math.random();', ambient('Math.random')],
+  ['packages/core/src/loop/a.ts', 'const { random } = Math;', ambient('Math')],
+  ['packages/core/src/loop/finish/a.ts', 'performance.now();', ambient('performance.now')],
+  ['packages/core/src/loop/a.ts', 'const later = setTimeout;', ambient('setTimeout')],
+  ['packages/core/src/loop/a.ts', 'globalThis.setInterval(f);', ambient('globalThis.setInterval')],
+  ['packages/core/src/loop/a.ts', 'crypto.randomUUID();', ambient('crypto.randomUUID')],
+  // Exports
+  ['packages/core/src/a.ts', "export * from './tool.ts';", '`export *` hides what is public, name each export'],
+  ['packages/tools/src/index.ts', "import '@treadle/core';", ownStatement()],
+  ['packages/core/src/testing/index.ts', 'export const a = 1;', ownStatement()],
+  ['packages/core/src/a.ts', 'let = ;', 'Unexpected token, correct the syntax'],
+])('%s with %s', (file, line, message) => {
+  const root = plant({ [file]: `// A comment with import 'left-pad' in it.\n${line}\n` });
+  expect(problems(root)).toEqual([`${file}:2: ${message}`]);
+});
+
+test('a dependency that nothing imports', () => {
+  expect(
+    problems(plant({ 'packages/models/package.json': manifest('@treadle/models', ['@treadle/core', 'undici']) })),
+  ).toEqual(['packages/models/package.json:1: dependency undici is never imported, remove it']);
+});
+
+test('a package that has no layer', () => {
+  expect(problems(plant({ 'packages/extra/package.json': manifest('@treadle/extra', []) }))).toEqual([
+    'packages/extra/package.json:1: package extra has no place, add it to LAYERS in scripts/boundaries.ts',
+  ]);
+});
+
+test('modules that import each other in a circle', () => {
+  const root = plant({
+    'packages/core/src/a.ts': "import { b } from './deep/b.ts';",
+    'packages/core/src/deep/b.ts': "export { c } from '../c.ts';",
+    'packages/core/src/c.ts': "\nimport { a } from './a.ts';",
+  });
+  expect(problems(root)).toEqual([
+    'packages/core/src/c.ts:2: import cycle a.ts → b.ts → c.ts → a.ts, move what they share to a module of its own',
+  ]);
+});
+
+test('types may go in a circle, tests and fakes may use Node, names of properties are free', () => {
+  const root = plant({
+    'packages/core/src/a.ts': "import type { B } from './b.ts';",
+    'packages/core/src/b.ts': "import { a } from './a.ts';",
+    'packages/core/src/a.test.ts': "import 'node:fs'; import 'vitest'; import '@treadle/core/testing';",
+    'packages/core/src/loop/b.test.ts': 'Date.now();',
+    'packages/core/src/testing/files.ts': "import 'node:fs';",
+    'packages/core/src/loop/clock.ts':
+      "// Date.now()\nconst text = 'Math.random()'; port.crypto({ setTimeout: 1 }); Math.min(1);",
+    'test/a.test.ts': "import '@treadle/core'; import 'vitest'; import 'node:fs'; import './b.ts';",
+  });
+  expect(problems(root)).toEqual([]);
+});
+
+function upward(from: string, to: string): string {
+  return `${from} may not import ${to}, move what both need to a layer below them`;
+}
+
+function crossing(specifier: string): string {
+  return `'${specifier}' crosses the border of a package, import that package by its name`;
+}
+
+function deep(specifier: string): string {
+  return `'${specifier}' is not exported, import @treadle/core or @treadle/core/testing`;
+}
+
+function undeclared(name: string, manifestFile: string): string {
+  return `${name} is no dependency, add it to ${manifestFile}`;
+}
+
+function builtin(name: string): string {
+  return `core may not import '${name}' from Node, take what it needs through a port`;
+}
+
+function ambient(name: string): string {
+  return `the loop may not use ${name}, take time and chance from a port or an event`;
+}
+
+function ownStatement(): string {
+  return "index.ts holds only `export { … } from '…'`, move this to a module of its own";
+}
+
+function problems(root: string): string[] {
+  return findViolations(root).map(({ file, line, message }) => `${file}:${line}: ${message}`);
+}
+
+/** A sound tree with the given files added or replaced. */
+function plant(files: Readonly<Record<string, string>>): string {
+  return bare({
+    'package.json': JSON.stringify({ name: 'root', devDependencies: { vitest: '1' } }),
+    'packages/core/package.json': manifest('@treadle/core', [], { '.': '', './testing': '' }),
+    'packages/core/src/index.ts': "export { tool } from './tool.ts';\n",
+    'packages/core/src/tool.ts': 'export const tool = 1;\n',
+    'packages/models/package.json': manifest('@treadle/models', ['@treadle/core']),
+    'packages/models/src/model.ts': "import { tool } from '@treadle/core';\n",
+    'packages/tools/package.json': manifest('@treadle/tools', ['@treadle/core']),
+    'packages/tools/src/read.ts': "import { tool } from '@treadle/core';\n",
+    'packages/console/package.json': manifest('console-page', []),
+    'packages/console/src/page.ts': 'export const page = 1;\n',
+    ...files,
+  });
+}
+
+function bare(files: Readonly<Record<string, string>>): string {
+  const root = mkdtempSync(path.join(tmpdir(), 'treadle-boundaries-'));
+  planted.push(root);
+  for (const [file, text] of Object.entries(files)) {
+    mkdirSync(path.dirname(path.join(root, file)), { recursive: true });
+    writeFileSync(path.join(root, file), text);
+  }
+  return root;
+}
+
+function manifest(name: string, dependencies: readonly string[], exports: object = { '.': '' }): string {
+  return JSON.stringify({ name, exports, dependencies: Object.fromEntries(dependencies.map((one) => [one, '0.0.0'])) });
+}

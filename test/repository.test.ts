@@ -1,0 +1,62 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+
+const root = path.resolve(import.meta.dirname, '..');
+/** A folder right under / has too common a name to be searched for. */
+const ownPath = path.dirname(root) === path.parse(root).root ? [] : [root];
+
+interface Locked {
+  readonly resolved?: string;
+  readonly link?: boolean;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
+}
+
+const lock = JSON.parse(readFileSync(path.join(root, 'package-lock.json'), 'utf8')) as {
+  readonly packages: Readonly<Record<string, Locked>>;
+};
+
+test('the lock file names no place to download from', () => {
+  const entries = Object.entries(lock.packages);
+  expect(entries.length).toBeGreaterThan(100);
+  expect(entries.filter(([, { link, resolved }]) => resolved && !link)).toEqual([]);
+});
+
+test('the lock file has the binaries of every platform', () => {
+  const binaries = Object.values(lock.packages).flatMap((one) => Object.keys(one.optionalDependencies ?? {}));
+  for (const platform of ['darwin', 'win32', 'linux-arm64']) expect(binaries.join()).toContain(platform);
+  expect(binaries.filter((name) => !lock.packages[`node_modules/${name}`])).toEqual([]);
+});
+
+test.runIf(existsSync(path.join(root, '.git')))('no file names a registry or a path of one machine', () => {
+  const git = ['-c', 'safe.directory=*', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'];
+  const files = execFileSync('git', git, { cwd: root, encoding: 'utf8' }).split('\0');
+  expect(files).toContain('package.json');
+  const present = files.filter((file) => file && existsSync(path.join(root, file)));
+  expect(present.flatMap((file) => strayLines(file, readFileSync(path.join(root, file), 'utf8')))).toEqual([]);
+});
+
+test.each([
+  `https://${'registry'}.npmjs.org`,
+  `x/-/zod-4.0.0${'.tgz'}`,
+  `/${'home'}/dev/x`,
+  `C:\\${'Users'}\\dev`,
+  ...ownPath,
+])('finds %s', (address) => {
+  expect(strayLines('a.md', `one\nsee ${address} there`)).toEqual([`a.md:2: see ${address} there`]);
+});
+
+function strayLines(file: string, text: string): string[] {
+  const patterns = [
+    /\bregistry\.[\w-]+\.\w+/,
+    /\/-\/[\w.-]+\.tgz\b/,
+    /\/(home|Users)\/(?!user\b|alice\b|bob\b)[\w.-]+\//,
+    /\b[A-Z]:\\{1,2}Users\\/,
+  ];
+  return text
+    .split('\n')
+    .map((line, index) => ({ line, number: index + 1 }))
+    .filter(({ line }) => ownPath.some((own) => line.includes(own)) || patterns.some((pattern) => pattern.test(line)))
+    .map(({ line, number }) => `${file}:${number}: ${line}`);
+}
