@@ -21,5 +21,5 @@ export interface JournalEntry {
   /** Ids of the effects that it issued. */
   readonly issued: readonly string[];
   /** Of the history, when one of them calls the model. */
-  readonly digest?: string;
+  readonly digest?: number;
 }

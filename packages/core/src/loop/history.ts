@@ -26,15 +26,41 @@ export function append(history: History, message: Message): History {
   const { items, ids } = history.length === history.items.length ? history : copied(history);
   (items as Message[]).push(message);
   if (message.role === 'assistant') noteIds(ids as Map<string, number>, message.content, history.length);
-  return { items, length: history.length + 1, ids, rolling: roll(history.rolling, JSON.stringify(message)) };
+  return { items, length: history.length + 1, ids, rolling: rollMessage(history.rolling, message) };
 }
 
 export function messagesOf(history: History): readonly Message[] {
   return history.items.slice(0, history.length);
 }
 
-export function digestOf(history: History): string {
+export function digestOf(history: History): number {
   return rolled(history.rolling);
+}
+
+/** Every word of a message and which part it stands in; pictures and files by their JSON. */
+function rollMessage(rolling: Rolling, { role, content }: Message): Rolling {
+  let next = roll(rolling, role);
+  for (const part of content) {
+    next = roll(next, part.type);
+    switch (part.type) {
+      case 'text':
+        next = roll(next, part.text);
+        break;
+      case 'reasoning':
+        next = roll(roll(next, part.text), part.signature ?? '');
+        break;
+      case 'tool-call':
+        next = roll(roll(roll(next, part.id), part.name), part.arguments);
+        break;
+      case 'tool-result':
+        next = roll(roll(roll(next, part.callId), part.name), part.isError ? 'error' : 'fine');
+        for (const block of part.content) next = roll(roll(next, block.type), 'text' in block ? block.text : JSON.stringify(block));
+        break;
+      default:
+        next = roll(next, JSON.stringify(part));
+    }
+  }
+  return next;
 }
 
 /** The reply's parts with every call id present and new to the conversation: providers demand it, models forget it. */

@@ -1,6 +1,5 @@
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import type { ToolCall } from '../messages.ts';
 import type { Model, ModelReply, ModelRequest } from '../model.ts';
 import type { JudgedCall, Policy, Verdict } from '../policy/port.ts';
 import { checkCall, type Checked } from '../tools/check.ts';
@@ -8,7 +7,7 @@ import { execute, verify, type Execution, type Running } from '../tools/execute.
 import { errorResult, fitted } from '../tools/result.ts';
 import type { Tool } from '../tools/tool.ts';
 import { partOf } from './items.ts';
-import { effectId, toolEffectId } from './outstanding.ts';
+import { toolEffectId } from './outstanding.ts';
 import type { Item } from './options.ts';
 import type { Call, Effect, Event, SettledResult } from './types.ts';
 
@@ -37,46 +36,58 @@ export interface PerformerOptions {
 
 export function performer({ started, model, tools, policy, context, clock, emit }: PerformerOptions): Performer {
   const { runId, rules, instructions, settings, principal } = started;
+  const pinned = {
+    ...(instructions !== undefined && { instructions }),
+    ...(rules.allowedTools && { allowedTools: rules.allowedTools }),
+    parallel: rules.parallel,
+    settings,
+  };
   const controller = new AbortController();
   const running = new Set<() => void>();
-  /** Validated inputs of the turn's calls, by the id under which they run. After a crash they are made again. */
-  let inputs = new Map<string, unknown>();
+  /** Validated inputs of the calls of the last reply. After a crash they are made again. */
+  let inputs: { readonly turn: number; readonly checked: readonly Checked[] } = { turn: 0, checked: [] };
 
   function callModel(effect: Of<'call-model'>, done: (event: Event) => void): void {
+    const { history, tools: offered, toolChoice } = effect;
     const request: ModelRequest = {
-      ...(instructions !== undefined && { instructions }),
-      messages: effect.history.items,
-      tools: effect.tools,
-      toolChoice: effect.toolChoice,
-      ...(rules.allowedTools && { allowedTools: rules.allowedTools }),
-      parallel: rules.parallel,
-      settings,
+      ...pinned,
+      messages: history.items,
+      tools: offered,
+      toolChoice,
       key: `${runId}/${effect.id}`,
     };
+    const failed = (failure: Failure): void => done({ ...failure, type: 'model-failed', at: clock.now(), effect: effect.id });
     const settle = (reply: ModelReply): void => {
-      if (reply.type === 'failure') done({ ...reply, type: 'model-failed', at: clock.now(), effect: effect.id });
+      if (!isReply(reply)) failed(broken(model, `it replied with ${messageOf(reply)}`));
+      else if (reply.type === 'failure') failed(reply);
       else replied(effect.id, reply, done);
     };
+    const threw = (thrown: unknown): void => failed(broken(model, `it threw: ${messageOf(thrown)}`));
     try {
-      model.reply(request, emit ?? ignore, controller.signal).then(settle).catch((thrown) => settle(broken(model, thrown)));
+      model.reply(request, emit ?? ignore, controller.signal).then(settle, threw);
     } catch (thrown) {
-      settle(broken(model, thrown));
+      threw(thrown);
     }
   }
 
   function replied(id: string, reply: Extract<ModelReply, { type: 'reply' }>, done: (event: Event) => void): void {
     const turn = Number(id.slice(1, id.indexOf('.')));
-    const calls = reply.content.filter((part): part is ToolCall => part.type === 'tool-call');
-    const checked = calls.map((call) => {
-      const tool = tools.get(call.name);
-      return tool ? checkCall(tool, call.arguments, reply.finish === 'length') : UNCHECKED;
-    });
+    const cut = reply.finish === 'length';
+    const checked: (Checked | Promise<Checked>)[] = [];
+    let later = false;
+    for (const part of reply.content) {
+      if (part.type !== 'tool-call') continue;
+      const tool = tools.get(part.name);
+      const check = tool ? checkCall(tool, part.arguments, cut) : UNCHECKED;
+      later ||= check instanceof Promise;
+      checked.push(check);
+    }
     const settle = (all: readonly Checked[]): void => {
-      inputs = new Map(all.map(({ input }, index) => [effectId('tool', turn, index), input]));
+      inputs = { turn, checked: all };
       const checks = all.map(({ check }) => check);
       done({ ...reply, type: 'model-replied', at: clock.now(), effect: id, checks });
     };
-    if (checked.some((check) => check instanceof Promise)) void Promise.all(checked).then(settle);
+    if (later) void Promise.all(checked).then(settle);
     else settle(checked as readonly Checked[]);
   }
 
@@ -135,8 +146,7 @@ export function performer({ started, model, tools, policy, context, clock, emit 
   }
 
   function withInput<T>(call: Call, use: (input: unknown, problem?: string) => T): T | Promise<T> {
-    const id = toolEffectId(call);
-    if (inputs.has(id)) return use(inputs.get(id));
+    if (inputs.turn === call.turn) return use(inputs.checked[call.index]!.input);
     const tool = tools.get(call.name);
     if (!tool) return use(undefined, 'It is not available in this process.');
     const checked = checkCall(tool, call.arguments, false);
@@ -178,8 +188,18 @@ function judgedCall({ id, name, effect }: Call, input: unknown): JudgedCall {
   return { id, name, input, effect };
 }
 
-/** Models promise never to reject; one that does has not spoken its protocol. */
-function broken(model: Model, thrown: unknown): ModelReply {
-  const message = `The model "${model.id}" broke its contract and threw: ${messageOf(thrown)}`;
+type Failure = Extract<ModelReply, { type: 'failure' }>;
+
+/** Models promise to reply and never to reject; one that does otherwise is a failure like any other. */
+function broken(model: Model, what: string): Failure {
+  const message = `The model "${model.id}" broke its contract: ${what.slice(0, 500)}`;
   return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
+}
+
+const PARTS: readonly unknown[] = ['text', 'reasoning', 'tool-call'];
+
+function isReply(reply: Partial<Extract<ModelReply, { type: 'reply' }>> | Partial<Failure> | undefined | null): boolean {
+  if (reply?.type === 'failure') return typeof reply.error?.message === 'string';
+  if (reply?.type !== 'reply' || !Array.isArray(reply.content) || !reply.usage) return false;
+  return reply.content.every((part) => PARTS.includes(part?.type));
 }

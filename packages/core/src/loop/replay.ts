@@ -30,6 +30,6 @@ export function replay(entries: readonly JournalEntry[]): Replayed {
 /** What the journal keeps of a step. */
 export function entryOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
   const issued = effects.map(({ id }) => id);
-  const calls = effects.some(({ type }) => type === 'call-model');
-  return { v: 1, seq, event, issued, ...(calls && { digest: digestOf(state.history) }) };
+  if (effects[0]?.type !== 'call-model') return { v: 1, seq, event, issued };
+  return { v: 1, seq, event, issued, digest: digestOf(state.history) };
 }

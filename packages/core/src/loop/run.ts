@@ -81,7 +81,7 @@ function start(options: LoopOptions | ContinueOptions, listener: ((item: Item) =
     const performing = performer({ started, model, tools, policy, context, clock, emit });
     driven = shell({ state, seq, runId, journal, performer: performing, emit });
     signal?.addEventListener('abort', cancel, { once: true });
-    driven.feed(...events, ...early);
+    driven.begin([...events, ...early]);
     const callOff = watchDeadline(driven, started, clock);
     try {
       return resultOf(await driven.done);

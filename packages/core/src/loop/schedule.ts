@@ -1,5 +1,5 @@
 import { effectOf } from './outstanding.ts';
-import type { Effect, Rules, Slot } from './types.ts';
+import type { Call, Effect, Rules, Slot } from './types.ts';
 
 export interface Scheduled {
   readonly slots: readonly Slot[];
@@ -15,33 +15,45 @@ export interface Scheduled {
  * 4. `parallel: false`: a call starts when all before it are answered.
  */
 export function schedule(slots: readonly Slot[], rules: Rules): Scheduled {
-  const started: Effect[] = [];
-  const next = slots.slice();
-  const held = new Set<string>();
-  let running = slots.filter(isRunning).length;
-  let closed = slots.some((slot) => isRunning(slot) && slot.call.exclusive);
+  const effects: Effect[] = [];
+  let next: Slot[] | undefined;
+  let running = 0;
+  let closed = false;
+  for (const slot of slots) {
+    if (!isRunning(slot)) continue;
+    running++;
+    closed ||= slot.call.exclusive;
+  }
 
-  for (const [index, slot] of slots.entries()) {
+  for (let index = 0; index < slots.length; index++) {
+    const slot = slots[index]!;
     if (slot.type === 'settled') continue;
     const { call } = slot;
-    if (slot.type === 'queued' && !call.resources.some((resource) => held.has(resource))) {
+    if (slot.type === 'queued' && !sharesResource(call, slots)) {
       const free = call.client || (!closed && running < rules.maxParallel && (!call.exclusive || running === 0));
       if (free) {
         const begun = begin(slot);
-        next[index] = begun;
-        started.push(effectOf(begun)!);
+        (next ??= slots.slice())[index] = begun;
+        effects.push(effectOf(begun)!);
         if (!call.client) running++;
-        if (call.exclusive) closed = true;
-      } else if (call.exclusive) closed = true;
+      }
+      closed ||= call.exclusive && !call.client;
     }
     if (!rules.parallel) break;
-    for (const resource of call.resources) held.add(resource);
   }
-  return { slots: started.length > 0 ? next : slots, effects: started };
+  return { slots: next ?? slots, effects };
 }
 
 function isRunning({ type }: Slot): boolean {
   return type === 'running' || type === 'verifying';
+}
+
+/** With a call before it that has no result yet. */
+function sharesResource({ index, resources }: Call, slots: readonly Slot[]): boolean {
+  if (resources.length === 0) return false;
+  return slots.some(
+    ({ type, call }) => call.index < index && type !== 'settled' && call.resources.some((one) => resources.includes(one)),
+  );
 }
 
 function begin({ call, verify }: Extract<Slot, { type: 'queued' }>): Slot {

@@ -18,7 +18,9 @@ import type { Effect, Event, State } from './types.ts';
  */
 export interface Shell {
   /** Steps at once; false if the fact does not apply. */
-  readonly feed: (...events: readonly Event[]) => boolean;
+  readonly feed: (event: Event) => boolean;
+  /** Steps through all of them before anything that follows from them is done. */
+  readonly begin: (events: readonly Event[]) => void;
   readonly state: () => State;
   /** The state in which the run ended or paused. Rejects only if the journal fails. */
   readonly done: Promise<State>;
@@ -45,11 +47,15 @@ export function shell({ runId, journal, performer, emit, ...from }: ShellOptions
   let flushing = false;
   let closed = false;
 
-  function feed(...events: readonly Event[]): boolean {
-    let applied = false;
-    for (const event of events) applied = take(event) || applied;
+  function feed(event: Event): boolean {
+    if (!take(event)) return false;
     flush();
-    return applied;
+    return true;
+  }
+
+  function begin(events: readonly Event[]): void {
+    for (const event of events) take(event);
+    flush();
   }
 
   function take(event: Event): boolean {
@@ -72,9 +78,12 @@ export function shell({ runId, journal, performer, emit, ...from }: ShellOptions
     flushing = true;
     try {
       while (entries.length > 0 && !closed) {
-        const [caused, told] = [effects, items];
+        const caused = effects;
+        const told = items;
         const appended = journal.append(runId, entries);
-        [entries, effects, items] = [[], [], []];
+        entries = [];
+        effects = [];
+        items = [];
         if (appended || durable) wait(appended, caused, told);
         else settle(caused, told);
       }
@@ -125,5 +134,5 @@ export function shell({ runId, journal, performer, emit, ...from }: ShellOptions
     reject(new TreadleError('journal-failed', `The journal failed, so run "${runId}" stopped: ${messageOf(error)}`, { cause: error }));
   }
 
-  return { feed, state: () => state, done };
+  return { feed, begin, state: () => state, done };
 }

@@ -103,11 +103,8 @@ function started(event: Of<'run-started'>): Next {
 
 function replied(state: State, event: Of<'model-replied'>): Next {
   const content = withFreshIds(state.history, event.content, state.turn);
-  const counted: State = {
-    ...state,
-    usage: addUsage(state.usage, event.usage),
-    truncated: event.finish === 'length',
-  };
+  const usage = addUsage(state.usage, event.usage);
+  const counted: State = { ...state, usage, truncated: event.finish === 'length' };
   if (event.finish === 'content-filter') {
     const words = content.filter(({ type }) => type === 'text');
     return fail(hasWords(words) ? say(counted, { role: 'assistant', content: words }) : counted, 'content-filter', FILTERED);

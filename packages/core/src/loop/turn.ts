@@ -1,4 +1,4 @@
-import { userText, type Message } from '../messages.ts';
+import { userText, type Message, type ToolMessage } from '../messages.ts';
 import { append } from './history.ts';
 import { effectId, modelEffect } from './outstanding.ts';
 import { refuse } from './plan.ts';
@@ -82,7 +82,7 @@ function finishTurn(state: State, slots: readonly SettledSlot[]): Next {
   const streak = slots.reduce((last, slot) => continued(last, slot, state), state.streak);
   const errors = errorsAfter(state.errors, slots);
   const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
-  const recorded = { ...record(state, slots), streak, errors, spent };
+  const recorded: State = { ...state, history: append(state.history, resultsOf(slots)), streak, errors, spent };
 
   if (state.closing !== undefined) return end(recorded, { type: 'exhausted', limit: state.closing });
   if (streak && streak.refused >= 2) return meetLimit(recorded, 'repetition');
@@ -92,8 +92,8 @@ function finishTurn(state: State, slots: readonly SettledSlot[]): Next {
 }
 
 /** All results of the turn, in call order, as one message. */
-function record(state: State, slots: readonly SettledSlot[]): State {
-  return say(state, { role: 'tool', content: slots.map(({ result }) => result) });
+function resultsOf(slots: readonly SettledSlot[]): ToolMessage {
+  return { role: 'tool', content: slots.map(({ result }) => result) };
 }
 
 /** Ends a run in the middle of a turn: what has no result yet gets one, so that the history stays valid. */
@@ -101,7 +101,7 @@ export function breakOff(state: State, outcome: Outcome, why: string): Next {
   const { phase } = state;
   if (phase.type !== 'judging' && phase.type !== 'tools') return end(state, outcome);
   const slots = phase.slots.map((slot) => (slot.type === 'settled' ? slot : refuse(slot.call, why)) as SettledSlot);
-  return end(record(state, slots), outcome);
+  return end(say(state, resultsOf(slots)), outcome);
 }
 
 /** A turn with nothing but errors adds one, a success resets. Our own caps say nothing about the model. */

@@ -47,28 +47,29 @@ export function verify(execution: Execution): Running {
 type Settle = (value: unknown) => SettledResult | Promise<SettledResult>;
 
 function perform(execution: Execution, call: (context: ToolContext) => unknown, settle: Settle): Running {
-  const { tool, timeoutMs, clock } = execution;
-  const stop = lazyAbort();
+  const { tool, timeoutMs, clock, key, report, context, principal } = execution;
+  const controller = new AbortController();
+  const abort = (): void => controller.abort();
   const failed = (thrown: unknown): SettledResult => errorResult(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
   let value: unknown;
   try {
-    value = call(contextOf(execution, stop));
+    value = call({ signal: controller.signal, key, report, context, principal });
     if (!isAsync(value)) {
       const result = settle(value);
-      if (!(result instanceof Promise)) return { result, abort: stop.abort };
+      if (!(result instanceof Promise)) return { result, abort };
       value = result;
       settle = asIs;
     }
   } catch (thrown) {
-    return { result: failed(thrown), abort: stop.abort };
+    return { result: failed(thrown), abort };
   }
 
   const result = new Promise<SettledResult>((resolve) => {
     const callOff = clock.timer(timeoutMs, () => {
       resolve(errorResult(`The tool "${tool.name}" timed out after ${timeoutMs} ms. Ask for less, or try something else.`));
-      stop.abort();
+      abort();
     });
-    drained(value, execution.report)
+    drained(value, report)
       .then(settle)
       .catch(failed)
       .then((settled) => {
@@ -76,7 +77,7 @@ function perform(execution: Execution, call: (context: ToolContext) => unknown, 
         resolve(settled);
       });
   });
-  return { result, abort: stop.abort };
+  return { result, abort };
 }
 
 const asIs: Settle = (result) => result as SettledResult;
@@ -109,38 +110,4 @@ async function drained(value: unknown, report: (progress: unknown) => void): Pro
     } else if (next.value !== undefined) return next.value;
     else return items.every((item) => typeof item === 'string') ? items.join('') : items.at(-1);
   }
-}
-
-interface Stop {
-  readonly signal: AbortSignal;
-  readonly abort: () => void;
-}
-
-/** An abort controller costs more than many a tool, so there is one only if the tool looks at its signal. */
-function lazyAbort(): Stop {
-  let controller: AbortController | undefined;
-  let aborted = false;
-  return {
-    get signal() {
-      controller ??= new AbortController();
-      if (aborted) controller.abort();
-      return controller.signal;
-    },
-    abort() {
-      aborted = true;
-      controller?.abort();
-    },
-  };
-}
-
-function contextOf({ key, report, context, principal }: Execution, stop: Stop): ToolContext {
-  return {
-    get signal() {
-      return stop.signal;
-    },
-    key,
-    report,
-    context,
-    principal,
-  };
 }

@@ -1,6 +1,7 @@
 import { Validator } from '@cfworker/json-schema';
 import { messageOf } from '../errors.ts';
 import type { JsonSchema } from '../model.ts';
+import { plainCheck, type PlainCheck } from './plain-schema.ts';
 import { isStandardSchema, type Schema, type StandardSchema } from './schema.ts';
 
 export type Validated =
@@ -38,13 +39,24 @@ function crashed(error: unknown): Validated {
   return { type: 'invalid', problems: [`the check itself failed: ${messageOf(error)}`] };
 }
 
+interface Read {
+  readonly plain: PlainCheck | undefined;
+  readonly full: Validator;
+}
+
 /** Reading a schema costs more than using it, so each is read once. */
-const validators = new WeakMap<JsonSchema, Validator>();
+const known = new WeakMap<JsonSchema, Read>();
+
+function readSchema(schema: JsonSchema): Read {
+  let read = known.get(schema);
+  if (!read) known.set(schema, (read = { plain: plainCheck(schema), full: new Validator(schema, '2020-12', false) }));
+  return read;
+}
 
 function byJsonSchema(schema: JsonSchema, value: unknown): Validated {
-  let validator = validators.get(schema);
-  if (!validator) validators.set(schema, (validator = new Validator(schema, '2020-12', false)));
-  const { valid, errors } = validator.validate(value);
+  const { plain, full } = readSchema(schema);
+  if (plain?.(value)) return { type: 'valid', value };
+  const { valid, errors } = full.validate(value);
   if (valid) return { type: 'valid', value };
   // The validator reports a problem at every level above it too; the deepest ones say it best.
   const leaves = errors.filter(({ keyword }) => !CONTAINERS.has(keyword));

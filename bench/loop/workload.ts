@@ -1,0 +1,35 @@
+import { tool, type Model, type ModelReply, type Tool } from '@treadle/core';
+
+/** Replies with a call until there are `turns` of them, then with a text; each reply comes in `deltas` pieces. */
+export function chainModel(turns: number, deltas: number): Model {
+  const usage = { inputTokens: 100, outputTokens: 20, cost: 0 };
+  const call = (turn: number): ModelReply => ({
+    type: 'reply',
+    content: [{ type: 'tool-call', id: `call_${turn}`, name: 'add', arguments: `{"a":${turn},"b":1}` }],
+    finish: 'tool-calls',
+    usage,
+    model: 'chain',
+  });
+  const answer: ModelReply = { type: 'reply', content: [{ type: 'text', text: 'done' }], finish: 'stop', usage, model: 'chain' };
+  return {
+    id: 'chain',
+    async reply(request, emit) {
+      for (let i = 0; i < deltas; i++) emit({ type: 'text-delta', text: 'word ' });
+      // Two messages a turn and the task before them: looking at the history would cost what is being measured.
+      const turn = (request.messages.length - 1) / 2;
+      return turn < turns ? call(turn) : answer;
+    },
+  };
+}
+
+export const add: Tool = tool({
+  name: 'add',
+  description: 'Adds two numbers',
+  input: {
+    type: 'object',
+    properties: { a: { type: 'number' }, b: { type: 'number' } },
+    required: ['a', 'b'],
+  },
+  effect: 'pure',
+  execute: ({ a, b }) => String((a as number) + (b as number)),
+});
