@@ -1,1 +1,3 @@
-export {};
+export { main } from './cli.ts';
+export type { Io } from './io.ts';
+export { fileTools } from './tools/file-tools.ts';

@@ -1,0 +1,20 @@
+import type { AskedApproval, Decision } from './drive.ts';
+import { printable } from './printable.ts';
+
+/** Where a person is asked. */
+export interface Asking {
+  say(line: string): void;
+  /** What they answer in one line; nothing at Ctrl-C and Ctrl-D. */
+  ask(prompt: string): Promise<string | undefined>;
+}
+
+/** Shows the call as it will run, with its exact arguments, and asks until it is yes or no. No answer is no. */
+export async function askApproval({ call, reason }: AskedApproval, { say, ask }: Asking): Promise<Decision> {
+  say(`${call.name} wants to run with ${printable(call.arguments)}`);
+  if (reason) say(`(${printable(reason)})`);
+  for (let prompt = 'Allow it? [y/N] '; ; prompt = 'Please say y or n: ') {
+    const answer = (await ask(prompt))?.trim().toLowerCase();
+    if (answer === 'y' || answer === 'yes') return { approved: true };
+    if (!answer || answer === 'n' || answer === 'no') return { approved: false, reason: 'The user said no.' };
+  }
+}

@@ -1,0 +1,61 @@
+import { coloursFor } from './colours.ts';
+import { command, type Command } from './command.ts';
+import { conversation } from './conversation.ts';
+import { EXIT } from './exit-code.ts';
+import { columns } from './help.ts';
+import { didYouMean } from './nearest.ts';
+import { pipedDialogue } from './piped-dialogue.ts';
+import { KEY_NOTE, SESSION_FLAGS } from './session-flags.ts';
+import { openSession } from './session.ts';
+import { terminalDialogue } from './terminal-dialogue.ts';
+import { version } from './version.ts';
+
+const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
+  ['/help', 'Show this text'],
+  ['/exit', 'Leave (also Ctrl-D, or Ctrl-C while nothing runs)'],
+];
+
+export const chatCommand: Command = command({
+  name: 'chat',
+  summary: 'Talk with a model that can use the tools of the working folder',
+  flags: SESSION_FLAGS,
+  notes: [
+    `In the chat:\n${columns(SLASH_COMMANDS)}\n` +
+      'Ctrl-C cancels the run that goes on, a second one quits. What you type meanwhile reaches the model at its next turn.',
+    'Without a terminal each line of standard input is one message; answers go to standard output, tool calls to standard\n' +
+      'error. At the end of the input it exits with 0.',
+    KEY_NOTE,
+  ],
+  async run({ values }, io) {
+    // The user always gets a reply: at the limit of turns the model is asked for a last one.
+    const session = await openSession(values, io, { maxTurns: 10, closingTurn: true });
+    const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
+    if (session.notice) io.stderr.write(`${session.notice}\n`);
+    io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.folder}\n`);
+    if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
+
+    const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
+    const dialogue = onTerminal ? terminalDialogue(io) : pipedDialogue(io);
+    const talk = conversation({ session, io, dialogue, colours });
+    try {
+      for (;;) {
+        const said = talk.late.shift() ?? (await dialogue.next());
+        const text = said?.trim();
+        if (text === undefined || text === '/exit') return EXIT.completed;
+        if (/^\/[a-z]*$/.test(text)) dialogue.writeLine(slashCommand(text));
+        else if (text !== '') {
+          const { interrupted } = await talk.say(text);
+          if (interrupted && !dialogue.outlivesInterrupt) return EXIT.cancelled;
+        }
+      }
+    } finally {
+      dialogue.close();
+    }
+  },
+});
+
+function slashCommand(text: string): string {
+  if (text === '/help') return columns(SLASH_COMMANDS);
+  const names = SLASH_COMMANDS.map(([name]) => name);
+  return `There is no ${text}.${didYouMean(text, names)} There are ${names.join(' and ')}.`;
+}

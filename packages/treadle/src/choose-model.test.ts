@@ -1,0 +1,114 @@
+import { describe, expect, test } from 'vitest';
+import { chooseModel, type ModelChoice, type ModelWish } from './choose-model.ts';
+import { parseConfig } from './config/load.ts';
+
+const KEY = { OPENAI_API_KEY: 'secret' };
+
+function choose(wish: ModelWish, toml = '', env: Record<string, string> = {}, named = false): ModelChoice {
+  return chooseModel(wish, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named }, env);
+}
+
+const TWO = '[models.a]\nmodel = "model-a"\n[models.b]\nprovider = "demo"\n';
+
+describe('without a word', () => {
+  test('no key, no configuration: the demo model, and it says so', () => {
+    expect(choose({})).toEqual({ type: 'demo', notice: expect.stringMatching(/demo model.*\n.*OPENAI_API_KEY/) });
+    expect(choose({}, '[orchestrator]\n')).toMatchObject({ type: 'demo', notice: expect.any(String) });
+    expect(choose({}, '', { OPENAI_API_KEY: ' ' })).toMatchObject({ type: 'demo' });
+  });
+  test('a key: a model of OpenAI', () => {
+    expect(choose({}, '', KEY)).toEqual({ type: 'openai', model: expect.any(String), apiKey: 'secret' });
+  });
+  test('the default of the configuration, or the only model there', () => {
+    expect(choose({}, `[models]\ndefault = "b"\n${TWO}`)).toEqual({ type: 'demo' });
+    expect(choose({}, '[models.x]\nmodel = "m"', KEY)).toEqual({ type: 'openai', model: 'm', apiKey: 'secret' });
+    expect(() => choose({}, TWO)).toThrow('treadle.toml has the models a, b and no default. Choose one with --model');
+  });
+});
+
+describe('--model', () => {
+  test.each([
+    ['a', 'model-a'],
+    ['openai/gpt-x', 'gpt-x'],
+    ['gpt-x', 'gpt-x'],
+    ['openai/meta/llama', 'meta/llama'],
+  ])('%s is %s', (model, id) => {
+    expect(choose({ model }, TWO, KEY)).toEqual({ type: 'openai', model: id, apiKey: 'secret' });
+  });
+  test('demo, by any name', () => {
+    for (const model of ['demo', 'demo/any', 'b']) expect(choose({ model }, TWO)).toEqual({ type: 'demo' });
+  });
+  test('a provider of a later version', () => {
+    expect(() => choose({ model: 'anthropic/claude' }, '', KEY)).toThrow(
+      /anthropic is not in this version, which has openai and demo/,
+    );
+    expect(() => choose({}, '[models.x]\nprovider = "ollama"\nmodel = "m"', KEY)).toThrow(
+      /ollama is not in this version/,
+    );
+  });
+  test('a provider that nobody knows', () => {
+    expect(() => choose({ model: 'opnai/gpt' }, '', KEY)).toThrow(/no provider "opnai". Did you mean "openai"\?/);
+    expect(() => choose({ model: 'meta/llama' }, '', KEY)).toThrow(
+      /or openai\/meta\/llama if that is the model's whole name/,
+    );
+  });
+  test('a whole name with a slash, at a server of its own', () => {
+    expect(choose({ model: 'meta/llama', baseUrl: 'http://localhost:1/v1' })).toEqual({
+      type: 'openai',
+      model: 'meta/llama',
+      baseURL: 'http://localhost:1/v1',
+    });
+  });
+});
+
+describe('keys', () => {
+  test('come from the variable that the configuration names', () => {
+    const toml = '[models.x]\nmodel = "m"\napi_key_env = "MINE"';
+    expect(choose({}, toml, { MINE: 'mine', ...KEY })).toEqual({ type: 'openai', model: 'm', apiKey: 'mine' });
+    expect(() => choose({}, toml, KEY)).toThrow('There is no key for m: set the environment variable MINE.');
+  });
+  test('a missing one says what to set', () => {
+    expect(() => choose({ model: 'gpt-x' })).toThrow(
+      'There is no key for gpt-x: set the environment variable OPENAI_API_KEY.',
+    );
+    expect(() => choose({ model: 'm', baseUrl: 'https://elsewhere/v1' })).toThrow(/There is no key/);
+  });
+  test.each([
+    'http://localhost:8080/v1',
+    'http://127.0.0.1:1/v1',
+    'http://127.9.9.9/v1',
+    'http://[::1]:1/v1',
+    'https://llm.localhost/v1',
+  ])('none is needed on this machine: %s', (baseUrl) => {
+    expect(choose({ model: 'm', baseUrl })).toEqual({ type: 'openai', model: 'm', baseURL: baseUrl });
+  });
+  test.each(['http://localhost.evil.com/v1', 'http://127.0.0.1.evil.com/v1', 'http://10.0.0.1/v1'])(
+    'one is needed at %s',
+    (baseUrl) => {
+      expect(() => choose({ model: 'm', baseUrl })).toThrow(/There is no key/);
+    },
+  );
+  test('a file that was only found does not send one to a strange host unseen', () => {
+    const toml = '[models.x]\nmodel = "m"\nbase_url = "https://elsewhere.example/v1"';
+    expect(choose({}, toml, KEY)).toMatchObject({
+      notice: 'As treadle.toml says, the key in OPENAI_API_KEY goes to elsewhere.example.',
+    });
+    expect(choose({}, toml, KEY, true)).not.toHaveProperty('notice');
+    expect(choose({}, toml.replace('elsewhere.example', 'api.openai.com'), KEY)).not.toHaveProperty('notice');
+  });
+});
+
+describe('--base-url', () => {
+  test('wins over the configuration', () => {
+    const toml = '[models.x]\nmodel = "m"\nbase_url = "https://host/v1"';
+    expect(choose({ baseUrl: 'http://localhost:1/v1' }, toml)).toMatchObject({
+      model: 'm',
+      baseURL: 'http://localhost:1/v1',
+    });
+  });
+  test('needs a model and must be an address', () => {
+    expect(() => choose({ baseUrl: 'http://localhost:1/v1' })).toThrow(/Add --model NAME/);
+    expect(() => choose({ model: 'm', baseUrl: 'localhost' })).toThrow(/--base-url cannot be "localhost"/);
+    expect(() => choose({ model: 'm', baseUrl: 'file:///x' })).toThrow(/such as https:/);
+  });
+});

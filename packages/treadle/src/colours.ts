@@ -1,0 +1,18 @@
+import { styleText } from 'node:util';
+import type { Io } from './io.ts';
+
+export interface Colours {
+  dim(text: string): string;
+  red(text: string): string;
+  bold(text: string): string;
+}
+
+/** Colours where a person looks, unless NO_COLOR says otherwise (https://no-color.org). */
+export function coloursFor(stream: { readonly isTTY?: boolean }, env: Io['env']): Colours {
+  const on = stream.isTTY === true && !env['NO_COLOR'] && env['TERM'] !== 'dumb';
+  const paint =
+    (style: 'dim' | 'red' | 'bold') =>
+    (text: string): string =>
+      on ? styleText(style, text, { validateStream: false }) : text;
+  return { dim: paint('dim'), red: paint('red'), bold: paint('bold') };
+}

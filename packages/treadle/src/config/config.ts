@@ -1,0 +1,96 @@
+import type { Shape } from './check.ts';
+
+/** The part of treadle.toml that this version uses; CONFIG_SHAPE says what it may hold. Keys are spelled as there. */
+export interface Config {
+  readonly models?: { readonly default?: string } & { readonly [name: string]: ModelEntry | string | undefined };
+  readonly orchestrator?: {
+    readonly tool_loop_enabled?: boolean;
+    readonly max_tool_iterations?: number;
+    readonly tool_error_limit?: number;
+    readonly default_tool_timeout_ms?: number;
+    readonly tools?: { readonly permissions?: { readonly file_read?: boolean } };
+  };
+}
+
+export interface ModelEntry {
+  readonly provider?: Provider;
+  readonly model?: string;
+  readonly base_url?: string;
+  readonly api_key_env?: string;
+}
+
+export const PROVIDERS = ['openai', 'openai-responses', 'anthropic', 'ollama', 'demo'] as const;
+export type Provider = (typeof PROVIDERS)[number];
+
+const text: Shape = { type: 'text' };
+const count: Shape = { type: 'count', min: 1 };
+const onOff: Shape = { type: 'switch' };
+const later: Shape = { type: 'later' };
+const key: Shape = {
+  type: 'forbidden',
+  why: 'keys do not belong in a file. Put it in an environment variable and name that with api_key_env',
+};
+
+const modelEntry: Shape = {
+  type: 'table',
+  fields: {
+    provider: { type: 'text', choices: PROVIDERS },
+    model: text,
+    base_url: { type: 'text', form: { matches: isWebAddress, means: 'an address such as https://host/v1' } },
+    api_key_env: {
+      type: 'text',
+      form: {
+        matches: (name) => /^[A-Za-z_][A-Za-z0-9_]*$/.test(name),
+        means: 'the name of an environment variable, such as OPENAI_API_KEY, and not the key itself',
+      },
+    },
+    fallback: { type: 'texts' },
+    api_key: key,
+    apikey: key,
+    apiKey: key,
+    key,
+    token: key,
+  },
+};
+
+export const CONFIG_SHAPE: Shape = {
+  type: 'table',
+  fields: {
+    models: { type: 'table', fields: { default: text }, others: modelEntry },
+    orchestrator: {
+      type: 'table',
+      fields: {
+        tool_loop_enabled: onOff,
+        max_tool_iterations: count,
+        tool_error_limit: { type: 'count', min: 0 },
+        default_tool_timeout_ms: count,
+        tools: {
+          type: 'table',
+          fields: {
+            skills_path: text,
+            enable_sandboxing: onOff,
+            sandbox_engine: { type: 'text', choices: ['auto', 'bubblewrap', 'firejail', 'podman', 'embedded', 'none'] },
+            permissions: {
+              type: 'table',
+              fields: { file_read: onOff, file_write: onOff, shell: onOff, network: onOff, git: onOff, session: onOff },
+            },
+          },
+        },
+      },
+    },
+    server: later,
+    store: later,
+    mcp: later,
+    edge: later,
+  },
+};
+
+export function isWebAddress(address: string): boolean {
+  return URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
+}
+
+/** The entries of [models], without `default`. */
+export function modelEntries(config: Config): ReadonlyMap<string, ModelEntry> {
+  const entries = Object.entries(config.models ?? {});
+  return new Map(entries.filter((entry): entry is [string, ModelEntry] => typeof entry[1] === 'object'));
+}

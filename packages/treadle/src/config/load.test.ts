@@ -1,0 +1,175 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { CommandError } from '../command-error.ts';
+import { loadConfig, parseConfig } from './load.ts';
+
+/** The example of the design, with every section. */
+const WHOLE = `
+[server]
+host = "127.0.0.1"
+port = 3210
+[[server.keys]]
+name = "ci"
+hash = "sha256:0"
+scopes = ["agents:invoke"]
+
+[store]
+url = "sqlite:.treadle/treadle.db"
+
+[models]
+default = "main"
+[models.main]
+provider = "openai"
+model = "m"
+base_url = "https://host/v1"
+api_key_env = "SOME_KEY"
+fallback = ["backup"]
+[models.backup]
+provider = "anthropic"
+model = "c"
+[models.play]
+provider = "demo"
+
+[orchestrator]
+tool_loop_enabled = true
+max_tool_iterations = 10
+tool_error_limit = 3
+default_tool_timeout_ms = 30000
+[orchestrator.tools]
+skills_path = "~/.treadle/skills"
+enable_sandboxing = true
+sandbox_engine = "auto"
+[orchestrator.tools.permissions]
+file_read = true
+
+[mcp.servers.files]
+command = "npx"
+args = ["x"]
+
+[edge]
+broker = "embedded"
+`;
+
+test('takes the whole file of the design', () => {
+  expect(parseConfig(WHOLE, 'treadle.toml')).toMatchObject({
+    models: { default: 'main', main: { provider: 'openai', model: 'm', api_key_env: 'SOME_KEY' } },
+    orchestrator: { max_tool_iterations: 10, tool_error_limit: 3, default_tool_timeout_ms: 30_000 },
+  });
+  expect(parseConfig('', 'treadle.toml')).toEqual({});
+});
+
+describe('names the file, the place and what is allowed', () => {
+  test.each([
+    [
+      '[modles]',
+      'modles is not known, did you mean models? Allowed here: models, orchestrator, server, store, mcp, edge.',
+    ],
+    ['x = 1', 'x is not known. Allowed here: models, orchestrator, server, store, mcp, edge.'],
+    [
+      '[models.a]\nmodel = "m"\nmodell = "x"',
+      'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, fallback.',
+    ],
+    ['[models.a]\nmodel = 3', 'models.a.model must be a text in quotes, and is 3.'],
+    ['[models.a]\nmodel = ""', 'models.a.model must be a text in quotes, and is empty.'],
+    ['[models.a]\nprovider = "openai"', 'models.a.model is missing: the name that the provider has for the model.'],
+    [
+      '[models.a]\nmodel = "m"\nprovider = "gemini"',
+      'models.a.provider must be one of openai, openai-responses, anthropic, ollama, demo.',
+    ],
+    ['[models.a]\nmodel = "m"\nbase_url = "host/v1"', 'models.a.base_url must be an address such as https://host/v1.'],
+    [
+      '[models.a]\nmodel = "m"\nfallback = "b"',
+      'models.a.fallback must be a list of texts such as ["a", "b"], and is a text.',
+    ],
+    ['[models]\ndefault = "b"\n[models.a]\nmodel = "m"', 'models.default names no entry of [models]. There are: a.'],
+    ['[models]\ndefault = 1', 'models.default must be a text in quotes, and is 1.'],
+    ['[models]\nmain = "m"', 'models.main must be a table, and is a text.'],
+    ['models = []', 'models must be a table, and is a list.'],
+    [
+      '[orchestrator]\nmax_tool_iterations = 0',
+      'orchestrator.max_tool_iterations must be a whole number from 1, and is 0.',
+    ],
+    [
+      '[orchestrator]\nmax_tool_iterations = 1.5',
+      'orchestrator.max_tool_iterations must be a whole number from 1, and is 1.5.',
+    ],
+    [
+      '[orchestrator]\ntool_loop_enabled = "no"',
+      'orchestrator.tool_loop_enabled must be true or false, and is a text.',
+    ],
+    [
+      '[orchestrator]\ntool_loop_enabled = 2026-01-01',
+      'orchestrator.tool_loop_enabled must be true or false, and is a date.',
+    ],
+    ['store = "sqlite:x"', 'store must be a table, and is a text.'],
+  ])('%s', (toml, problem) => {
+    expect(() => parseConfig(toml, 'my.toml')).toThrow(new CommandError(`my.toml: ${problem}`));
+  });
+
+  test('all problems at once', () => {
+    expect(() => parseConfig('a = 1\nb = 2', 'my.toml')).toThrow(/^my\.toml: a is.*\nmy\.toml: b is/);
+  });
+
+  test('line and column where it is no TOML', () => {
+    expect(() => parseConfig('[models]\ndefault = main', 'my.toml')).toThrow(/^my\.toml:2:11: This is not TOML: /);
+    expect(() => parseConfig('a = 1\na = 2', 'my.toml')).toThrow(/^my\.toml:2:1: This is not TOML: /);
+  });
+});
+
+describe('keys stay out of the file, and out of messages', () => {
+  const secret = 'sk-0123456789abcdef';
+  test.each(['api_key', 'apiKey', 'key', 'token'])('%s', (name) => {
+    const toml = `[models.a]\nmodel = "m"\n${name} = "${secret}"`;
+    expect(() => parseConfig(toml, 't')).toThrow(new RegExp(`models.a.${name} must not be here: .* with api_key_env`));
+  });
+  test.each([
+    `[models.a]\nmodel = "m"\napi_key_env = "${secret}"`,
+    `[models.a]\nmodel = "m"\napi_key = "${secret}"`,
+    `[models.a]\nmodel = "m"\napi_key = ${secret}`,
+    `[models.a]\nmodel = "m"\nprovider = "${secret}"`,
+  ])('%s', (toml) => {
+    let message = '';
+    try {
+      parseConfig(toml, 't');
+    } catch (error) {
+      message = (error as Error).message;
+    }
+    expect(message).not.toBe('');
+    expect(message).not.toContain(secret);
+  });
+});
+
+describe('finds the file', () => {
+  let base: string;
+  beforeAll(async () => {
+    base = await mkdtemp(join(tmpdir(), 'treadle-config-'));
+    await mkdir(join(base, 'work'));
+    await mkdir(join(base, 'empty'));
+    await writeFile(join(base, 'work/treadle.toml'), '[orchestrator]\nmax_tool_iterations = 1\n');
+    await writeFile(join(base, 'other.toml'), '[orchestrator]\nmax_tool_iterations = 2\n');
+  });
+  afterAll(() => rm(base, { recursive: true }));
+
+  test('in the working folder, if it is there', async () => {
+    expect(await loadConfig({ cwd: base, folder: join(base, 'work') })).toEqual({
+      config: { orchestrator: { max_tool_iterations: 1 } },
+      file: 'treadle.toml',
+      named: false,
+    });
+    expect(await loadConfig({ cwd: base, folder: join(base, 'empty') })).toEqual({ config: {}, named: false });
+  });
+
+  test('where it was said to be, seen from where the command was given', async () => {
+    expect(await loadConfig({ cwd: base, folder: join(base, 'work'), file: 'other.toml' })).toMatchObject({
+      config: { orchestrator: { max_tool_iterations: 2 } },
+      file: 'other.toml',
+      named: true,
+    });
+    await expect(loadConfig({ cwd: base, folder: base, file: 'gone.toml' })).rejects.toThrow(
+      /^The configuration gone\.toml cannot be read: ENOENT/,
+    );
+    await expect(loadConfig({ cwd: base, folder: base, file: 'work' })).rejects.toThrow(/cannot be read: EISDIR/);
+  });
+});

@@ -1,0 +1,60 @@
+import { readFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { messageOf } from '@treadle/core';
+import { parse, TomlError } from 'smol-toml';
+import { CommandError } from '../command-error.ts';
+import { check } from './check.ts';
+import { CONFIG_SHAPE, modelEntries, type Config } from './config.ts';
+
+export interface LoadedConfig {
+  readonly config: Config;
+  /** As messages name it; absent when there is no file. */
+  readonly file?: string;
+  /** It was asked for by name, not found in the working folder. */
+  readonly named: boolean;
+}
+
+/** Reads the file that was named, or else treadle.toml of the working folder if it is there. */
+export async function loadConfig(where: { cwd: string; folder: string; file?: string }): Promise<LoadedConfig> {
+  const named = where.file !== undefined;
+  const file = where.file ?? 'treadle.toml';
+  let text: string;
+  try {
+    text = await readFile(named ? resolve(where.cwd, file) : join(where.folder, file), 'utf8');
+  } catch (error) {
+    if (!named && (error as NodeJS.ErrnoException).code === 'ENOENT') return { config: {}, named };
+    throw new CommandError(`The configuration ${file} cannot be read: ${messageOf(error)}.`);
+  }
+  return { config: parseConfig(text, file), file, named };
+}
+
+export function parseConfig(text: string, file: string): Config {
+  const value = parseToml(text, file);
+  const problems = check(value, CONFIG_SHAPE, '');
+  const config = value as Config;
+  if (problems.length === 0) {
+    const names = [...modelEntries(config).keys()];
+    const chosen = config.models?.default;
+    if (chosen !== undefined && !names.includes(chosen)) {
+      problems.push(`models.default names no entry of [models]. There are: ${names.join(', ') || 'none'}`);
+    }
+    for (const [name, entry] of modelEntries(config)) {
+      if (entry.model === undefined && entry.provider !== 'demo') {
+        problems.push(`models.${name}.model is missing: the name that the provider has for the model`);
+      }
+    }
+  }
+  if (problems.length > 0) throw new CommandError(problems.map((problem) => `${file}: ${problem}.`).join('\n'));
+  return config;
+}
+
+function parseToml(text: string, file: string): unknown {
+  try {
+    return parse(text);
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error;
+    // The library's own message goes on with a picture of the line, which may hold a secret.
+    const what = error.message.split('\n')[0]!.replace('Invalid TOML document: ', '');
+    throw new CommandError(`${file}:${error.line}:${error.column}: This is not TOML: ${what}.`);
+  }
+}

@@ -1,0 +1,25 @@
+import type { LoopResult } from '@treadle/core';
+
+export const EXIT = {
+  completed: 0,
+  failed: 1,
+  usage: 2,
+  exhausted: 3,
+  paused: 4,
+  /** 128 + SIGINT, as shells have it. */
+  cancelled: 130,
+} as const;
+
+/** For --help. */
+export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
+  [EXIT.completed, 'completed: the answer is on standard output'],
+  [EXIT.failed, 'failed: the model could not be reached or refused'],
+  [EXIT.usage, 'the command or its configuration is not right; nothing was run'],
+  [EXIT.exhausted, 'exhausted: a limit was met before the task was done'],
+  [EXIT.paused, 'paused: it needs an approval, and there is no terminal to ask on'],
+  [EXIT.cancelled, 'cancelled with Ctrl-C'],
+];
+
+export function exitCodeOf(result: LoopResult): number {
+  return result.outcome ? EXIT[result.outcome.type] : EXIT.paused;
+}

@@ -1,0 +1,11 @@
+import type { Tool } from '@treadle/core';
+import { globTool } from './glob.ts';
+import { grepTool } from './grep.ts';
+import { readTool } from './read.ts';
+import { workspace } from './workspace.ts';
+
+/** Tools that read, list and search one folder and nothing outside it. None of them changes anything. */
+export function fileTools(folder: string): readonly Tool[] {
+  const space = workspace(folder);
+  return [readTool(space), globTool(space), grepTool(space)];
+}

@@ -1,0 +1,197 @@
+/**
+ * Matches paths against a glob: `*` and `?` within a name, `**` for any folders between, `[a-z]`, `{a,b}`, and `\` to
+ * take the next character as it is. Names that begin with a dot match like others.
+ *
+ * Why not path.matchesGlob: it makes a regular expression, and patterns come from a model; `*a*a*a*a*b` takes it time
+ * that is exponential in the length of the name. Here it is the product of both lengths.
+ */
+export interface GlobPattern {
+  matches(path: string): boolean;
+  /** Whether anything below this folder could match. */
+  leadsInto(folder: string): boolean;
+  /** True for a name that the pattern itself spells out. */
+  names(segment: string): boolean;
+}
+
+type Piece =
+  | { readonly type: 'char'; readonly char: string }
+  | { readonly type: 'any' }
+  | { readonly type: 'star' }
+  | { readonly type: 'set'; readonly negated: boolean; readonly ranges: readonly (readonly [string, string])[] };
+
+type Segment = { readonly type: 'folders' } | { readonly type: 'name'; readonly pieces: readonly Piece[] };
+
+const MOST_ALTERNATIVES = 256;
+
+/** Throws when the pattern leaves the folder or is too large, and says what to write instead. */
+export function globPattern(pattern: string): GlobPattern {
+  if (pattern === '' || pattern.includes('\0')) throw new Error('The pattern is empty. Give one such as "**/*.ts".');
+  const spelled = expandBraces(pattern).map((one) => one.split('/').filter((name) => name !== '' && name !== '.'));
+  if (/^(\/|[a-zA-Z]:[\\/])/.test(pattern) || spelled.some((names) => names.includes('..'))) {
+    throw new Error(
+      `The pattern ${JSON.stringify(pattern)} leads out of the working folder. Patterns are relative to it and have no ` +
+        `"..", such as "src/**/*.ts".`,
+    );
+  }
+  const alternatives = spelled.map((names) => names.map(parseSegment));
+  return {
+    matches(path) {
+      const names = path.split('/');
+      return alternatives.some((segments) => matchSegments(segments, names));
+    },
+    leadsInto(folder) {
+      const names = folder.split('/');
+      return alternatives.some((segments) => leadsInto(segments, names));
+    },
+    names: (segment) => spelled.some((names) => names.includes(segment)),
+  };
+}
+
+function expandBraces(pattern: string): readonly string[] {
+  const done = new Set<string>();
+  for (let open = [pattern]; open.length > 0;) {
+    const next: string[] = [];
+    for (const one of open) {
+      const group = firstGroup(one);
+      if (!group) done.add(one);
+      else for (const option of group.options) next.push(group.before + option + group.after);
+    }
+    if (done.size + next.length > MOST_ALTERNATIVES) {
+      throw new Error(`The pattern has more than ${MOST_ALTERNATIVES} alternatives in braces. Use fewer.`);
+    }
+    open = next;
+  }
+  return [...done];
+}
+
+function firstGroup(pattern: string): { before: string; options: string[]; after: string } | undefined {
+  const start = indexOutsideEscapes(pattern, '{');
+  if (start < 0) return undefined;
+  const options: string[] = [];
+  let depth = 0;
+  let from = start + 1;
+  for (let at = start; at < pattern.length; at++) {
+    const char = pattern[at];
+    if (char === '\\') at++;
+    else if (char === '{') depth++;
+    else if (char === ',' && depth === 1) {
+      options.push(pattern.slice(from, at));
+      from = at + 1;
+    } else if (char === '}' && --depth === 0) {
+      options.push(pattern.slice(from, at));
+      return { before: pattern.slice(0, start), options, after: pattern.slice(at + 1) };
+    }
+  }
+  throw new Error(`The pattern ${JSON.stringify(pattern)} has a "{" without its "}". Write "\\{" for the character.`);
+}
+
+function indexOutsideEscapes(text: string, char: string): number {
+  for (let at = 0; at < text.length; at++) {
+    if (text[at] === '\\') at++;
+    else if (text[at] === char) return at;
+  }
+  return -1;
+}
+
+function parseSegment(text: string): Segment {
+  if (text === '**') return { type: 'folders' };
+  const pieces: Piece[] = [];
+  const chars = [...text];
+  for (let at = 0; at < chars.length; at++) {
+    const char = chars[at]!;
+    const end = char === '[' ? chars.indexOf(']', at + (/[!^]/.test(chars[at + 1] ?? '') ? 3 : 2)) : -1;
+    if (char === '*') {
+      if (pieces.at(-1)?.type !== 'star') pieces.push({ type: 'star' });
+    } else if (char === '?') pieces.push({ type: 'any' });
+    else if (end > 0) {
+      pieces.push(parseSet(chars.slice(at + 1, end)));
+      at = end;
+    } else if (char === '\\' && at + 1 < chars.length) pieces.push({ type: 'char', char: chars[++at]! });
+    else pieces.push({ type: 'char', char });
+  }
+  return { type: 'name', pieces };
+}
+
+function parseSet(chars: readonly string[]): Piece {
+  const negated = chars[0] === '!' || chars[0] === '^';
+  const ranges: [string, string][] = [];
+  for (let at = negated ? 1 : 0; at < chars.length; at++) {
+    if (chars[at + 1] === '-' && at + 2 < chars.length) {
+      ranges.push([chars[at]!, chars[at + 2]!]);
+      at += 2;
+    } else ranges.push([chars[at]!, chars[at]!]);
+  }
+  return { type: 'set', negated, ranges };
+}
+
+function matchSegments(segments: readonly Segment[], names: readonly string[]): boolean {
+  return matchStarred(
+    segments.length,
+    names.length,
+    (segment) => segments[segment]!.type === 'folders',
+    (segment, name) => matchName(segments[segment]!, names[name]!),
+  );
+}
+
+function leadsInto(segments: readonly Segment[], names: readonly string[]): boolean {
+  for (const [i, name] of names.entries()) {
+    const segment = segments[i];
+    if (!segment) return false;
+    if (segment.type === 'folders') return true;
+    if (!matchName(segment, name)) return false;
+  }
+  return segments.length > names.length;
+}
+
+function matchName(segment: Segment, name: string): boolean {
+  if (segment.type === 'folders') return true;
+  const { pieces } = segment;
+  const chars = [...name];
+  return matchStarred(
+    pieces.length,
+    chars.length,
+    (piece) => pieces[piece]!.type === 'star',
+    (piece, char) => matchChar(pieces[piece]!, chars[char]!),
+  );
+}
+
+/**
+ * Whether a row of things matches a row of patterns, where a starred pattern takes any number of them. Only the last
+ * star has to be tried again, which is what keeps this from being exponential.
+ */
+function matchStarred(
+  patterns: number,
+  things: number,
+  starred: (pattern: number) => boolean,
+  matches: (pattern: number, thing: number) => boolean,
+): boolean {
+  let pattern = 0;
+  let thing = 0;
+  let star = -1;
+  let taken = 0;
+  while (thing < things) {
+    if (pattern < patterns && starred(pattern)) {
+      star = pattern++;
+      taken = thing;
+    } else if (pattern < patterns && matches(pattern, thing)) {
+      pattern++;
+      thing++;
+    } else if (star >= 0) {
+      pattern = star + 1;
+      thing = ++taken;
+    } else return false;
+  }
+  while (pattern < patterns && starred(pattern)) pattern++;
+  return pattern === patterns;
+}
+
+function matchChar(piece: Piece, char: string): boolean {
+  switch (piece.type) {
+    case 'char':
+      return piece.char === char;
+    case 'set':
+      return piece.ranges.some(([from, to]) => from <= char && char <= to) !== piece.negated;
+    default:
+      return true;
+  }
+}

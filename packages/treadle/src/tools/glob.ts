@@ -1,0 +1,54 @@
+import { tool, type Tool } from '@treadle/core';
+import { globPattern } from './glob-pattern.ts';
+import { listing, walkNotes } from './listing.ts';
+import { walk, type WalkNotes } from './walk.ts';
+import type { Workspace } from './workspace.ts';
+
+const MOST_PATHS = 500;
+
+interface GlobInput {
+  readonly pattern: string;
+  readonly path?: string;
+}
+
+export function globTool(space: Workspace): Tool {
+  return tool({
+    name: 'glob',
+    description:
+      'List files and folders of the working folder whose paths match a pattern, sorted; folders end in "/". ' +
+      '"*" lists one folder, "**/*.ts" looks in all. node_modules and .git are left out unless the pattern names them.',
+    input: {
+      type: 'object',
+      properties: {
+        pattern: { type: 'string', description: 'Such as "*", "src/**/*.ts" or "**/*.{json,toml}"' },
+        path: { type: 'string', description: 'Folder to look in; default: the working folder' },
+      },
+      required: ['pattern'],
+      additionalProperties: false,
+    },
+    effect: 'pure',
+    execute: (input, { signal }) => glob(space, input as unknown as GlobInput, signal),
+  });
+}
+
+async function glob(space: Workspace, input: GlobInput, signal: AbortSignal): Promise<string> {
+  const pattern = globPattern(input.pattern);
+  const from = await space.locate(input.path ?? '.');
+  if (from.kind !== 'folder') throw new Error(`${JSON.stringify(input.path)} is not a folder. Use read for a file.`);
+
+  const found = listing(MOST_PATHS);
+  const notes: WalkNotes = { links: 0, closed: 0, cut: false };
+  const told: string[] = [];
+  for await (const entry of walk({ space, from, pattern, notes, signal })) {
+    if (!pattern.matches(entry.below)) continue;
+    if (found.add(entry.kind === 'folder' ? `${entry.shown}/` : entry.shown)) continue;
+    told.push(`only the first ${found.length} are shown: narrow the pattern or give a path`);
+    break;
+  }
+  if (found.length === 0) told.push(`nothing matches ${input.pattern}${hint(input.pattern)}`);
+  return found.text([...told, ...walkNotes(notes)]);
+}
+
+function hint(pattern: string): string {
+  return pattern.includes('/') || pattern === '*' ? '' : `; to look in all folders, write **/${pattern}`;
+}

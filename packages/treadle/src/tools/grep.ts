@@ -1,0 +1,159 @@
+import { setImmediate } from 'node:timers/promises';
+import { messageOf, tool, type Tool } from '@treadle/core';
+import { globPattern } from './glob-pattern.ts';
+import { count, listing, walkNotes } from './listing.ts';
+import { readText } from './text-file.ts';
+import { TimeLimitPassed, withinTime } from './time-limit.ts';
+import { walk, type WalkNotes } from './walk.ts';
+import type { Located, Workspace } from './workspace.ts';
+
+const MOST_MATCHES = 200;
+const LARGEST_FILE = 4 * 1024 * 1024;
+/** Of a longer line only this much is searched. */
+const LONGEST_LINE = 10_000;
+const SHOWN_OF_LINE = 300;
+/** For the lines of one file. */
+const MOST_MS = 1_000;
+
+interface GrepInput {
+  readonly pattern: string;
+  readonly path?: string;
+  readonly glob?: string;
+  readonly ignoreCase?: boolean;
+}
+
+export function grepTool(space: Workspace): Tool {
+  return tool({
+    name: 'grep',
+    description:
+      'Search the text files of the working folder, line by line, with a JavaScript regular expression. Gives ' +
+      '"file:line: text". node_modules, .git and binary files are left out.',
+    input: {
+      type: 'object',
+      properties: {
+        pattern: { type: 'string', description: 'Regular expression, such as "function \\w+"' },
+        path: { type: 'string', description: 'File or folder to search; default: the working folder' },
+        glob: { type: 'string', description: 'Only files that match, such as "*.ts" or "src/**/*.json"' },
+        ignoreCase: { type: 'boolean', description: 'Upper and lower case are the same' },
+      },
+      required: ['pattern'],
+      additionalProperties: false,
+    },
+    effect: 'pure',
+    execute: (input, { signal }) => grep(space, input as unknown as GrepInput, signal),
+  });
+}
+
+async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Promise<string> {
+  const expression = compile(input);
+  const filter =
+    input.glob === undefined ? undefined : globPattern(input.glob.includes('/') ? input.glob : `**/${input.glob}`);
+  const from = await space.locate(input.path ?? '.');
+  const notes: WalkNotes = { links: 0, closed: 0, cut: false };
+  const found = listing(MOST_MATCHES);
+  const skipped = { searched: 0, binary: 0, large: 0, unreadable: 0 };
+  let full = false;
+
+  const search = async (file: Located): Promise<void> => {
+    if (file.size > LARGEST_FILE) {
+      skipped.large++;
+      return;
+    }
+    const text = await wholeText(file, signal);
+    if (text === undefined) {
+      skipped.binary++;
+      return;
+    }
+    skipped.searched++;
+    for (const match of matchingLines(expression, text, file.shown)) {
+      if (!found.add(match)) {
+        full = true;
+        return;
+      }
+    }
+  };
+
+  if (from.kind === 'file') await search(from);
+  else {
+    for await (const entry of walk({ space, from, pattern: filter, notes, signal })) {
+      // What a link leads to is searched where it is.
+      if (entry.kind !== 'file' || entry.linked || (filter && !filter.matches(entry.below))) continue;
+      const file = await space.locate(entry.shown).catch(() => undefined);
+      if (file?.kind === 'file') {
+        await search(file).catch((error: unknown) => {
+          if (signal.aborted || !isFileError(error)) throw error;
+          skipped.unreadable++;
+        });
+      } else skipped.unreadable++;
+      if (full) break;
+      // Lets an abort through: reading small files never waits long enough for a timer or a signal to be heard.
+      await setImmediate();
+    }
+  }
+
+  const told: string[] = [];
+  if (full) told.push(`only the first ${found.length} matches are shown: narrow the pattern, or give a path or glob`);
+  if (found.length === 0) told.push(`no match in ${count(skipped.searched, 'file')}`);
+  if (skipped.binary > 0) told.push(`${count(skipped.binary, 'binary file')} not searched`);
+  if (skipped.large > 0)
+    told.push(`${count(skipped.large, 'file')} over ${LARGEST_FILE / 1024 / 1024} MB not searched`);
+  if (skipped.unreadable > 0) told.push(`${count(skipped.unreadable, 'file')} could not be read`);
+  return found.text([...told, ...walkNotes(notes)]);
+}
+
+/** With `u` first, for \p{…}; without it for escapes such as \- that other dialects allow. */
+function compile(input: GrepInput): RegExp {
+  const flags = input.ignoreCase ? 'i' : '';
+  try {
+    return new RegExp(input.pattern, `u${flags}`);
+  } catch {
+    try {
+      return new RegExp(input.pattern, flags);
+    } catch (error) {
+      throw new Error(
+        `${messageOf(error)}. Give a JavaScript regular expression; put "\\" before a character such as ( or [ that is ` +
+          `meant as it is, and set ignoreCase instead of (?i).`,
+        { cause: error },
+      );
+    }
+  }
+}
+
+async function wholeText(file: Located, signal: AbortSignal): Promise<string | undefined> {
+  let text = '';
+  for await (const piece of readText(file, signal)) {
+    if (piece === undefined) return undefined;
+    text += piece;
+    if (text.length > LARGEST_FILE) break;
+  }
+  return text;
+}
+
+function matchingLines(expression: RegExp, text: string, shown: string): string[] {
+  try {
+    return withinTime(MOST_MS, () => {
+      const matches: string[] = [];
+      const lines = text.split('\n');
+      for (let i = 0; i < lines.length && matches.length <= MOST_MATCHES; i++) {
+        const line = lines[i]!.slice(0, LONGEST_LINE).replace(/\r$/, '');
+        if (expression.test(line)) matches.push(`${shown}:${i + 1}: ${shortened(line)}`);
+      }
+      return matches;
+    });
+  } catch (error) {
+    if (!(error instanceof TimeLimitPassed)) throw error;
+    throw new Error(
+      `The pattern took more than ${MOST_MS} ms on ${shown}, so the search was given up. Make it simpler: no repetition ` +
+        `inside a repetition, such as (a+)+.`,
+      { cause: error },
+    );
+  }
+}
+
+function shortened(line: string): string {
+  return line.length <= SHOWN_OF_LINE ? line : `${line.slice(0, SHOWN_OF_LINE)}…`;
+}
+
+function isFileError(error: unknown): boolean {
+  return typeof (error as NodeJS.ErrnoException).syscall === 'string';
+}

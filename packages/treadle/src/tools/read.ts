@@ -1,0 +1,118 @@
+import { tool, type Tool } from '@treadle/core';
+import { readText } from './text-file.ts';
+import type { Workspace } from './workspace.ts';
+
+/** Below the loop's own limit for a result, so that the note on how to go on is not what gets cut. */
+const MOST_CHARS = 12_000;
+const MOST_LINES = 2_000;
+const LONGEST_LINE = 2_000;
+
+interface ReadInput {
+  readonly path: string;
+  readonly offset?: number;
+  readonly limit?: number;
+  readonly lineNumbers?: boolean;
+}
+
+export function readTool(space: Workspace): Tool {
+  return tool({
+    name: 'read',
+    description:
+      'Read a text file of the working folder. Long files come in parts: the last line then says with which offset to ' +
+      'go on.',
+    input: {
+      type: 'object',
+      properties: {
+        path: { type: 'string', description: 'Path relative to the working folder' },
+        offset: { type: 'integer', minimum: 1, description: 'First line to read, counted from 1' },
+        limit: { type: 'integer', minimum: 1, description: `Lines at most; default ${MOST_LINES}` },
+        lineNumbers: { type: 'boolean', description: 'Put its number before each line' },
+      },
+      required: ['path'],
+      additionalProperties: false,
+    },
+    effect: 'pure',
+    execute: (input, { signal }) => read(space, input as unknown as ReadInput, signal),
+  });
+}
+
+async function read(space: Workspace, input: ReadInput, signal: AbortSignal): Promise<string> {
+  const file = await space.locate(input.path);
+  if (file.kind === 'folder') {
+    throw new Error(
+      `${JSON.stringify(input.path)} is a folder. Use glob with the pattern "*" and this path to list it.`,
+    );
+  }
+  if (file.kind === 'other') throw new Error(`${JSON.stringify(input.path)} is not a regular file, so it is not read.`);
+
+  const first = input.offset ?? 1;
+  const window = lineWindow({
+    first,
+    last: first + (input.limit ?? MOST_LINES) - 1,
+    numbered: input.lineNumbers === true,
+  });
+  for await (const piece of readText(file, signal)) {
+    if (piece === undefined) {
+      throw new Error(`${JSON.stringify(input.path)} is a binary file of ${file.size} bytes; only text can be read.`);
+    }
+    if (!window.feed(piece)) break;
+  }
+  const { text, lines, full } = window.end();
+  if (full) return `${text}\n[the file goes on: read again with offset ${lines + 1}]`;
+  if (lines === 0) return '[the file is empty]';
+  if (first > lines) throw new Error(`The file has only ${lines} lines, so none at offset ${first}.`);
+  return text;
+}
+
+/** Picks some lines out of text that comes in pieces, and holds no more of it than it gives. */
+function lineWindow(want: { first: number; last: number; numbered: boolean }): {
+  /** False: it has all it wants, and there is more. */
+  feed(piece: string): boolean;
+  end(): { text: string; lines: number; full: boolean };
+} {
+  const kept: string[] = [];
+  let chars = 0;
+  let lines = 0;
+  let line = '';
+  let length = 0;
+  let full = false;
+
+  const take = (part: string): void => {
+    length += part.length;
+    if (line.length < LONGEST_LINE) line += part.slice(0, LONGEST_LINE - line.length);
+  };
+  const close = (): void => {
+    const number = lines + 1;
+    if (number >= want.first) {
+      let shown = line.endsWith('\r') && length <= LONGEST_LINE ? line.slice(0, -1) : line;
+      if (length > LONGEST_LINE) shown += ` [cut: the line has ${length} characters]`;
+      if (want.numbered) shown = `${number}\t${shown}`;
+      if (number > want.last || (kept.length > 0 && chars + shown.length + 1 > MOST_CHARS)) {
+        full = true;
+        return;
+      }
+      kept.push(shown);
+      chars += shown.length + 1;
+    }
+    lines = number;
+    line = '';
+    length = 0;
+  };
+
+  return {
+    feed(piece) {
+      let from = 0;
+      for (let at = piece.indexOf('\n'); at >= 0 && !full; at = piece.indexOf('\n', from)) {
+        take(piece.slice(from, at));
+        close();
+        from = at + 1;
+      }
+      if (!full) take(piece.slice(from));
+      return !full;
+    },
+    end() {
+      if (!full && length > 0) close();
+      return { text: kept.join('\n'), lines, full };
+    },
+  };
+}

@@ -1,0 +1,105 @@
+import type { Dirent } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { GlobPattern } from './glob-pattern.ts';
+import type { Located, Workspace } from './workspace.ts';
+
+/** Folders that hold what nobody wrote here. They are entered only when asked for by name. */
+const PASSED_OVER: ReadonlySet<string> = new Set(['node_modules', '.git']);
+
+const MOST_ENTRIES = 100_000;
+
+export interface Entry {
+  /** Relative to the working folder and with `/`. */
+  readonly shown: string;
+  /** Relative to the folder where the walk began. */
+  readonly below: string;
+  readonly kind: Located['kind'];
+  /** A symbolic link to something in the working folder. */
+  readonly linked: boolean;
+}
+
+export interface WalkOptions {
+  readonly space: Workspace;
+  readonly from: Located;
+  /** Only what may match; absent: everything. */
+  readonly pattern: GlobPattern | undefined;
+  readonly notes: WalkNotes;
+  readonly signal: AbortSignal;
+}
+
+/** What a walk did not show, for whoever reads its result. */
+export interface WalkNotes {
+  /** Symbolic links that lead nowhere or out of the working folder. */
+  links: number;
+  /** Folders that could not be listed. */
+  closed: number;
+  /** It stopped before it had seen everything. */
+  cut: boolean;
+}
+
+/** What is below a folder, in the order of the paths. Linked folders are named but not entered, so it always ends. */
+export async function* walk(options: WalkOptions): AsyncGenerator<Entry, void, void> {
+  const { from, pattern, notes, signal } = options;
+  const ahead: Entry[] = [];
+  const enter = async (folder: { shown: string; below: string }): Promise<void> => {
+    const listed = await list(options, folder);
+    for (let i = listed.length - 1; i >= 0; i--) ahead.push(listed[i]!);
+  };
+
+  await enter({ shown: from.shown, below: '' });
+  let seen = 0;
+  for (let next = ahead.pop(); next; next = ahead.pop()) {
+    signal.throwIfAborted();
+    if (++seen > MOST_ENTRIES) {
+      notes.cut = true;
+      return;
+    }
+    yield next;
+    if (next.kind === 'folder' && !next.linked && isWanted(next.below, pattern)) await enter(next);
+  }
+}
+
+function isWanted(folder: string, pattern: GlobPattern | undefined): boolean {
+  const name = folder.slice(folder.lastIndexOf('/') + 1);
+  if (PASSED_OVER.has(name) && !pattern?.names(name)) return false;
+  return pattern?.leadsInto(folder) ?? true;
+}
+
+async function list(
+  { space, notes }: WalkOptions,
+  folder: { readonly shown: string; readonly below: string },
+): Promise<Entry[]> {
+  let found: Dirent[];
+  try {
+    found = await readdir(join(await space.root(), folder.shown), { withFileTypes: true });
+  } catch {
+    notes.closed++;
+    return [];
+  }
+  const entries: Entry[] = [];
+  for (const item of found) {
+    const shown = folder.shown === '.' ? item.name : `${folder.shown}/${item.name}`;
+    const below = folder.below === '' ? item.name : `${folder.below}/${item.name}`;
+    const linked = item.isSymbolicLink();
+    const kind = linked ? await targetKind(space, shown) : kindOf(item);
+    if (kind) entries.push({ shown, below, kind, linked });
+    else notes.links++;
+  }
+  return entries.sort((a, b) => (sortKey(a) < sortKey(b) ? -1 : 1));
+}
+
+/** With the slash a folder stands where its contents do. */
+const sortKey = (entry: Entry): string => (entry.kind === 'folder' ? `${entry.shown}/` : entry.shown);
+
+function kindOf(item: Dirent): Located['kind'] {
+  return item.isFile() ? 'file' : item.isDirectory() ? 'folder' : 'other';
+}
+
+async function targetKind(space: Workspace, link: string): Promise<Located['kind'] | undefined> {
+  try {
+    return (await space.locate(link)).kind;
+  } catch {
+    return undefined;
+  }
+}

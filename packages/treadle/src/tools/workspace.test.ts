@@ -1,0 +1,99 @@
+import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { inside, workspace, type Workspace } from './workspace.ts';
+
+let base: string;
+let space: Workspace;
+
+beforeAll(async () => {
+  base = await realpath(await mkdtemp(join(tmpdir(), 'treadle-space-')));
+  await mkdir(join(base, 'work/src'), { recursive: true });
+  await mkdir(join(base, 'work-besides'));
+  await writeFile(join(base, 'work/src/a.txt'), 'a');
+  await writeFile(join(base, 'work/..dots'), 'dots');
+  await writeFile(join(base, 'secret.txt'), 'secret');
+  await writeFile(join(base, 'work-besides/b.txt'), 'b');
+  await symlink('src/a.txt', join(base, 'work/good-link'));
+  await symlink('../secret.txt', join(base, 'work/file-link'));
+  await symlink('..', join(base, 'work/folder-link'));
+  await symlink('/etc', join(base, 'work/etc-link'));
+  await symlink('file-link', join(base, 'work/link-to-link'));
+  await symlink('loop', join(base, 'work/loop'));
+  await symlink('nowhere', join(base, 'work/dangling'));
+  await symlink(join(base, 'work'), join(base, 'also-work'));
+  space = workspace(join(base, 'work'));
+});
+
+afterAll(() => rm(base, { recursive: true }));
+
+describe('lets through what is inside', () => {
+  test.each([
+    ['src/a.txt', 'src/a.txt', 'file'],
+    ['./src/../src/a.txt', 'src/a.txt', 'file'],
+    ['.', '.', 'folder'],
+    ['src', 'src', 'folder'],
+    ['src/', 'src', 'folder'],
+    ['good-link', 'src/a.txt', 'file'],
+    ['..dots', '..dots', 'file'],
+  ])('%s', async (path, shown, kind) => {
+    expect(await space.locate(path)).toMatchObject({ shown, kind, real: join(base, 'work', shown) });
+  });
+
+  test('an absolute path', async () => {
+    expect(await space.locate(join(base, 'work/src/a.txt'))).toMatchObject({ shown: 'src/a.txt' });
+  });
+
+  test('by either name of a folder that is itself reached by a link', async () => {
+    const linked = workspace(join(base, 'also-work'));
+    expect(await linked.locate('src/a.txt')).toMatchObject({ shown: 'src/a.txt' });
+    expect(await linked.locate(join(base, 'also-work/src/a.txt'))).toMatchObject({ shown: 'src/a.txt' });
+    expect(await linked.locate(join(base, 'work/src/a.txt'))).toMatchObject({ shown: 'src/a.txt' });
+  });
+});
+
+describe('refuses what is outside, and says what is allowed', () => {
+  test.each([
+    '../secret.txt',
+    '..',
+    'src/../../secret.txt',
+    '../work-besides/b.txt',
+    '/etc/passwd',
+    '/',
+    'file-link',
+    'link-to-link',
+    'folder-link',
+    'folder-link/secret.txt',
+    'folder-link/work/src/../../secret.txt',
+    'etc-link/passwd',
+  ])('%s', async (path) => {
+    await expect(space.locate(path)).rejects.toThrow(/lies outside the working folder\. Only what is inside/);
+  });
+
+  test('the same whether it exists or not', async () => {
+    await expect(space.locate('../nothing-here')).rejects.toThrow(/lies outside/);
+    await expect(space.locate('/nothing/here')).rejects.toThrow(/lies outside/);
+  });
+});
+
+test.each([
+  ['', /path is empty/],
+  ['a\0b', /NUL byte/],
+  ['/etc/passwd\0.txt', /NUL byte/],
+  ['missing.txt', /There is no "missing.txt".*Use glob/],
+  ['src/a.txt/b', /There is no/],
+  ['dangling', /There is no/],
+  ['loop', /leads back to itself/],
+  ['x'.repeat(5000), /longer than/],
+])('what cannot be there: %j', async (path, message) => {
+  await expect(space.locate(path)).rejects.toThrow(message);
+});
+
+test('inside compares whole names', () => {
+  expect(inside('/work', '/work')).toBe(true);
+  expect(inside('/work', '/work/a')).toBe(true);
+  expect(inside('/work', '/work/..a')).toBe(true);
+  expect(inside('/work', '/working')).toBe(false);
+  expect(inside('/work', '/')).toBe(false);
+});

@@ -1,0 +1,108 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { playground, type Playground } from './playground.ts';
+import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
+import { stopLeftovers, treadle, type TreadleProcess } from './treadle-process.ts';
+
+let play: Playground;
+let server: ScriptedOpenAi | undefined;
+
+beforeEach(async () => {
+  play = await playground();
+});
+afterEach(async () => {
+  stopLeftovers();
+  await server?.close();
+  server = undefined;
+  await play.remove();
+});
+
+/** `treadle chat` over a pipe, with a model that follows the script. */
+async function chat(
+  steps: readonly Step[],
+  stdin: string | undefined,
+  args: readonly string[] = [],
+): Promise<TreadleProcess> {
+  server = await scriptedOpenAi(steps);
+  return treadle(['chat', '--model', 'scripted', '--base-url', server.baseURL, ...args], {
+    cwd: play.folder,
+    ...(stdin !== undefined && { stdin }),
+  });
+}
+
+const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
+const afterGreeting = (stdout: string): string => stdout.slice(stdout.indexOf('\n') + 1);
+
+test('nothing to read: it greets and exits with 0', async () => {
+  const { code, stdout } = await (await chat([], '')).ended;
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^Treadle \S+, model \S*scripted, in /);
+});
+
+test('each line is a message, and the conversation goes on', async () => {
+  const { ended } = await chat(
+    [{ ...READ, text: ['Looking. '] }, { text: ['I saw it.'] }, { text: ['You said one.'] }],
+    'one\n\ntwo\n',
+  );
+  const { code, stdout, stderr } = await ended;
+  expect(code).toBe(0);
+  expect(afterGreeting(stdout)).toBe('Looking. \nI saw it.\nYou said one.\n');
+  expect(stderr).toBe(`#1 read {"path":"notes.txt"}\n#1 gave: the word is ${play.nonce}\n`);
+  const roles = server!.requests[2]!.messages.map(({ role }) => role).filter((role) => role !== 'system');
+  expect(roles).toEqual(['user', 'assistant', 'tool', 'assistant', 'user']);
+});
+
+test('the reply streams: what has come is there before the rest', async () => {
+  const { shows, child, ended } = await chat([{ hang: 'the first words' }], undefined);
+  child.stdin.write('hi\n');
+  await shows('the first words');
+  child.kill('SIGINT');
+  expect(await ended).toMatchObject({
+    code: 130,
+    stderr: expect.stringContaining('Cancelled while the model was answering'),
+  });
+});
+
+test('a failure is told, and the chat goes on', async () => {
+  const { ended } = await chat([{ status: 400, message: 'no such thing' }, { text: ['better'] }], 'one\ntwo\n');
+  const { code, stdout, stderr } = await ended;
+  expect([code, afterGreeting(stdout)]).toEqual([0, 'better\n']);
+  expect(stderr).toMatch(/Failed \(invalid-request\): .*no such thing/);
+});
+
+test('at the limit of turns the model is asked for a last answer', async () => {
+  const { ended } = await chat([READ, { text: ['That is all I know.'] }], 'go\n', ['--max-turns', '1']);
+  const { stdout, stderr } = await ended;
+  expect(afterGreeting(stdout)).toBe('That is all I know.\n');
+  expect(stderr).toContain('Stopped at the limit of turns');
+});
+
+test('--ask without a terminal is a refusal that the model hears of', async () => {
+  const { ended } = await chat([READ, { text: ['I may not.'] }], 'go\n', ['--ask']);
+  const { code, stdout } = await ended;
+  expect([code, afterGreeting(stdout)]).toEqual([0, 'I may not.\n']);
+  const result = JSON.stringify(server!.requests[1]!.messages.at(-1));
+  expect(result).toContain('no terminal');
+  expect(result).not.toContain(play.nonce);
+});
+
+describe('words with a slash', () => {
+  test('/help, one that is not known, and /exit', async () => {
+    const { code, stderr } = await (await chat([], '/help\n/exti\n/exit\nnever sent\n')).ended;
+    expect(code).toBe(0);
+    expect(stderr).toContain('/exit  Leave');
+    expect(stderr).toContain('There is no /exti. Did you mean "/exit"?');
+    expect(server!.requests).toHaveLength(0);
+  });
+  test('a path is a message', async () => {
+    await (
+      await chat([{ text: ['ok'] }], '/etc/hosts please\n')
+    ).ended;
+    expect(server!.requests[0]!.messages.at(-1)).toMatchObject({ content: '/etc/hosts please' });
+  });
+});
+
+test('ends quietly when nobody reads', async () => {
+  const { child, ended } = await chat([{ text: ['x'.repeat(1_000_000)] }], 'hi\n');
+  child.stdout.destroy();
+  expect(await ended).toMatchObject({ signal: null, stderr: '' });
+});

@@ -1,0 +1,115 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { playground, type Playground } from './playground.ts';
+import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
+import { stopLeftovers, treadle, type Ended } from './treadle-process.ts';
+
+let play: Playground;
+let server: ScriptedOpenAi;
+
+const ERROR: Step = { calls: [{ name: 'read', arguments: '{"path":"gone"}' }] };
+
+beforeEach(async () => {
+  play = await playground();
+});
+afterEach(async () => {
+  stopLeftovers();
+  await server?.close();
+  await play.remove();
+});
+
+async function script(...steps: Step[]): Promise<void> {
+  server = await scriptedOpenAi(steps);
+}
+
+const run = (args: string[], env: Record<string, string> = {}): Promise<Ended> =>
+  treadle(['run', ...args], { cwd: play.folder, env, stdin: '' }).ended;
+
+describe('a model of the configuration', () => {
+  test('the default, its address, and its key from the environment', async () => {
+    await script({ text: ['hello'] });
+    await play.write(
+      'treadle.toml',
+      `[models]\ndefault = "a"\n[models.a]\nmodel = "m-1"\nbase_url = "${server.baseURL}"\napi_key_env = "MY_KEY"\n`,
+    );
+    expect(await run(['hi'], { MY_KEY: 'sesame' })).toMatchObject({ code: 0, stdout: 'hello\n', stderr: '' });
+    expect(server.requests[0]!.model).toBe('m-1');
+    expect(server.keys).toEqual(['Bearer sesame']);
+  });
+
+  test('another by name, from a file elsewhere', async () => {
+    await script({ text: ['hello'] });
+    await play.write(
+      'conf/my.toml',
+      `[models.a]\nmodel = "m-1"\n[models.b]\nmodel = "m-2"\nbase_url = "${server.baseURL}"\n`,
+    );
+    expect(await run(['--config', 'conf/my.toml', '--model', 'b', 'hi'])).toMatchObject({ code: 0, stdout: 'hello\n' });
+    expect(server.requests[0]!.model).toBe('m-2');
+    expect(server.keys).toEqual([undefined]);
+  });
+
+  test('of the working folder that --cwd names', async () => {
+    await script({ text: ['hello'] });
+    await play.write('sub/treadle.toml', `[models.a]\nmodel = "m-3"\nbase_url = "${server.baseURL}"\n`);
+    expect(await run(['--cwd', 'sub', 'hi'])).toMatchObject({ code: 0 });
+    expect(server.requests[0]!.model).toBe('m-3');
+  });
+});
+
+describe('[orchestrator]', () => {
+  const configured = async (lines: string): Promise<void> =>
+    play.write('treadle.toml', `[models.a]\nmodel = "m"\nbase_url = "${server.baseURL}"\n[orchestrator]\n${lines}\n`);
+
+  test('max_tool_iterations limits the turns, and --max-turns wins', async () => {
+    await script(ERROR, { text: ['done'] });
+    await configured('max_tool_iterations = 1');
+    expect((await run(['hi'])).code).toBe(3);
+    expect(server.requests).toHaveLength(1);
+    expect(await run(['--max-turns', '5', 'hi'])).toMatchObject({ code: 0, stdout: 'done\n' });
+  });
+
+  test('tool_error_limit ends a run of errors', async () => {
+    await script(ERROR, ERROR, ERROR);
+    await configured('tool_error_limit = 2');
+    expect(await run(['hi'])).toMatchObject({ code: 3, stderr: expect.stringContaining('nothing but errors') });
+    expect(server.requests).toHaveLength(2);
+  });
+
+  test.each(['tool_loop_enabled = false', '[orchestrator.tools.permissions]\nfile_read = false'])(
+    '%s: no tools',
+    async (lines) => {
+      await script({ text: ['ok'] });
+      await configured(lines);
+      expect((await run(['hi'])).code).toBe(0);
+      expect(server.requests[0]!.tools ?? []).toEqual([]);
+    },
+  );
+});
+
+describe('a wrong file ends it before anything runs', () => {
+  test.each([
+    [
+      '[models.a]\nmodel = "m"\napi_key = "sk-secret"',
+      /^treadle: treadle\.toml: models\.a\.api_key must not be here.*api_key_env/,
+    ],
+    ['[modles]', /^treadle: treadle\.toml: modles is not known, did you mean models\?/],
+    ['x = ', /^treadle: treadle\.toml:1:\d+: This is not TOML/],
+    ['[models.a]\nmodel = "m"\nprovider = "anthropic"', /anthropic is not in this version, which has openai and demo/],
+  ])('%s', async (toml, message) => {
+    await script();
+    await play.write('treadle.toml', toml);
+    const { code, stdout, stderr } = await run(['hi']);
+    expect([code, stdout]).toEqual([2, '']);
+    expect(stderr).toMatch(message);
+    expect(stderr).not.toContain('sk-secret');
+  });
+});
+
+test('a key is never shown, also when the server refuses it', async () => {
+  await script({ status: 401, message: 'Incorrect API key provided: sk-very-secret-key' });
+  const { code, stdout, stderr } = await run(['--model', 'm', '--base-url', server.baseURL, '--json', 'hi'], {
+    OPENAI_API_KEY: 'sk-very-secret-key',
+  });
+  expect(code).toBe(1);
+  expect(server.keys).toEqual(['Bearer sk-very-secret-key']);
+  expect(stdout + stderr).not.toContain('sk-very-secret-key');
+});

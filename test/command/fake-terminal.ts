@@ -1,0 +1,44 @@
+import { PassThrough } from 'node:stream';
+import { stripVTControlCharacters } from 'node:util';
+import { main, type Io } from 'treadle';
+
+/** The command on a terminal that the test types on and looks at. */
+export interface FakeTerminal {
+  readonly exit: Promise<number>;
+  type(keys: string): void;
+  /** Resolves when the text stands on the screen, after whatever was waited for before. */
+  shows(text: string): Promise<void>;
+  /** Everything since the start, without what moves the cursor. */
+  screen(): string;
+}
+
+export function fakeTerminal(args: readonly string[], cwd: string): FakeTerminal {
+  const stdin = Object.assign(new PassThrough(), { isTTY: true });
+  const watchers = new Set<() => void>();
+  let shown = '';
+  let seen = 0;
+  const output = Object.assign(new PassThrough().setEncoding('utf8'), { isTTY: true, columns: 100 });
+  output.on('data', (text: string) => {
+    shown += text;
+    for (const watcher of watchers) watcher();
+  });
+  const screen = (): string => stripVTControlCharacters(shown).replaceAll('\r', '');
+  const io: Io = { stdin, stdout: output, stderr: output, env: {}, cwd, onInterrupt: () => () => {}, quit: () => {} };
+  return {
+    exit: main(args, io),
+    type: (keys) => void stdin.write(keys),
+    screen,
+    shows: (text) =>
+      new Promise((resolve) => {
+        const watcher = (): void => {
+          const at = screen().indexOf(text, seen);
+          if (at < 0) return;
+          seen = at + text.length;
+          watchers.delete(watcher);
+          resolve();
+        };
+        watchers.add(watcher);
+        watcher();
+      }),
+  };
+}

@@ -1,0 +1,118 @@
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+/** What the server answers to one request, in the order of the script. */
+export type Step =
+  /** Text in the given pieces, then calls. */
+  | { readonly text?: readonly string[]; readonly calls?: readonly ScriptedCall[]; readonly finish?: string }
+  | { readonly status: number; readonly message: string }
+  /** Says this much and then nothing more until `resume`; then it ends. */
+  | { readonly hang: string };
+
+export interface ScriptedCall {
+  readonly name: string;
+  readonly arguments: string;
+}
+
+export interface ChatRequest {
+  readonly model: string;
+  readonly messages: readonly { readonly role: string; readonly content?: unknown; readonly tool_calls?: unknown }[];
+  readonly tools?: readonly { readonly function: { readonly name: string } }[];
+}
+
+export interface ScriptedOpenAi {
+  readonly baseURL: string;
+  readonly requests: readonly ChatRequest[];
+  readonly keys: readonly (string | undefined)[];
+  /** Resolves when that many requests have been answered, or have got as much as they will. */
+  answered(count: number): Promise<void>;
+  /** Ends the answers that hang. */
+  resume(): void;
+  close(): Promise<void>;
+}
+
+/** Speaks OpenAI's streaming Chat Completions by a script. A request beyond it is refused. */
+export async function scriptedOpenAi(steps: readonly Step[]): Promise<ScriptedOpenAi> {
+  const requests: ChatRequest[] = [];
+  const keys: (string | undefined)[] = [];
+  let answered = 0;
+  const watchers = new Set<() => void>();
+  const hanging: (() => void)[] = [];
+
+  const server = createServer(async (request, response) => {
+    let body = '';
+    for await (const piece of request) body += String(piece);
+    requests.push(JSON.parse(body) as ChatRequest);
+    keys.push(request.headers.authorization);
+    const hangs = answer(response, steps[requests.length - 1] ?? { status: 400, message: 'beyond the script' });
+    if (hangs) hanging.push(hangs);
+    answered++;
+    for (const watcher of watchers) watcher();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+
+  return {
+    baseURL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+    requests,
+    keys,
+    answered: (count) =>
+      new Promise((resolve) => {
+        const watcher = (): void => {
+          if (answered < count) return;
+          watchers.delete(watcher);
+          resolve();
+        };
+        watchers.add(watcher);
+        watcher();
+      }),
+    resume() {
+      for (const end of hanging.splice(0)) end();
+    },
+    async close() {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+/** Gives what ends it, if it hangs. */
+function answer(response: ServerResponse, step: Step): (() => void) | undefined {
+  if ('status' in step) {
+    response.writeHead(step.status, { 'content-type': 'application/json' });
+    response.end(JSON.stringify({ error: { message: step.message, type: 'invalid_request_error' } }));
+    return undefined;
+  }
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  const send = (delta: object, finish: string | null = null): void => {
+    const choice = { index: 0, delta, finish_reason: finish };
+    response.write(
+      `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', model: 'scripted', choices: [choice] })}\n\n`,
+    );
+  };
+  send({ role: 'assistant', content: '' });
+  if ('hang' in step) {
+    send({ content: step.hang });
+    return () => {
+      send({}, 'stop');
+      response.end('data: [DONE]\n\n');
+    };
+  }
+  for (const piece of step.text ?? []) send({ content: piece });
+  const calls = step.calls ?? [];
+  calls.forEach((call, index) => {
+    send({
+      tool_calls: [{ index, id: `call_${index}`, type: 'function', function: { name: call.name, arguments: '' } }],
+    });
+    send({ tool_calls: [{ index, function: { arguments: call.arguments } }] });
+  });
+  send({}, step.finish ?? (calls.length > 0 ? 'tool_calls' : 'stop'));
+  const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
+  response.write(
+    `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', model: 'scripted', choices: [], usage })}\n\n`,
+  );
+  response.end('data: [DONE]\n\n');
+  return undefined;
+}

@@ -1,0 +1,70 @@
+import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
+
+export interface Ended {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface TreadleProcess {
+  readonly child: ChildProcessWithoutNullStreams;
+  readonly ended: Promise<Ended>;
+  /** Resolves when standard output (or error) holds the text; rejects when the process ends without it. */
+  shows(text: string, where?: 'stdout' | 'stderr'): Promise<void>;
+}
+
+const running = new Set<ChildProcessWithoutNullStreams>();
+
+/** The command as a user starts it. `stdin` absent: it stays open, for the test to write to. */
+export function treadle(
+  args: readonly string[],
+  options: { readonly cwd: string; readonly env?: Record<string, string>; readonly stdin?: string },
+): TreadleProcess {
+  const child = spawn(process.execPath, ['--conditions=treadle-source', MAIN, ...args], {
+    cwd: options.cwd,
+    // Nothing of ours: a key in the environment of whoever runs the tests must not reach it.
+    env: { PATH: process.env['PATH'] ?? '', ...options.env },
+  });
+  running.add(child);
+  const seen = { stdout: '', stderr: '' };
+  const watchers = new Set<() => void>();
+  for (const where of ['stdout', 'stderr'] as const) {
+    child[where].setEncoding('utf8').on('data', (text: string) => {
+      seen[where] += text;
+      for (const watcher of watchers) watcher();
+    });
+  }
+  child.stdin.on('error', () => {});
+  if (options.stdin !== undefined) child.stdin.end(options.stdin);
+
+  const ended = new Promise<Ended>((resolve) => {
+    child.on('close', (code, signal) => {
+      running.delete(child);
+      resolve({ code, signal, ...seen });
+    });
+  });
+  return {
+    child,
+    ended,
+    shows: (text, where = 'stdout') =>
+      new Promise((resolve, reject) => {
+        const watcher = (): void => {
+          if (!seen[where].includes(text)) return;
+          watchers.delete(watcher);
+          resolve();
+        };
+        watchers.add(watcher);
+        watcher();
+        void ended.then((end) => reject(new Error(`It ended without ${JSON.stringify(text)}: ${JSON.stringify(end)}`)));
+      }),
+  };
+}
+
+/** For `afterEach`: whatever a failed test has left behind. */
+export function stopLeftovers(): void {
+  for (const child of running) child.kill('SIGKILL');
+}

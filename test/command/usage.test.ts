@@ -1,0 +1,55 @@
+import { readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { afterEach, describe, expect, test } from 'vitest';
+import { stopLeftovers, treadle, type Ended } from './treadle-process.ts';
+
+afterEach(stopLeftovers);
+
+const run = (...args: string[]): Promise<Ended> => treadle(args, { cwd: tmpdir(), stdin: '' }).ended;
+
+describe('help', () => {
+  test.each([[['--help']], [['-h']], [['help']]])('%j lists the commands', async (args) => {
+    const { code, stdout, stderr } = await run(...args);
+    expect([code, stderr]).toEqual([0, '']);
+    expect(stdout).toMatch(/^Usage: treadle <command>/);
+    expect(stdout).toMatch(/^ {2}run {3}\S/m);
+    expect(stdout).toMatch(/^ {2}chat {2}\S/m);
+  });
+
+  test.each([[['run', '--help']], [['help', 'run']]])('%j lists the flags and exit codes', async (args) => {
+    const { code, stdout } = await run(...args);
+    expect(code).toBe(0);
+    for (const flag of ['model', 'base-url', 'config', 'cwd', 'max-turns', 'finish', 'ask', 'json', 'quiet', 'help']) {
+      expect(stdout).toContain(` --${flag}`);
+    }
+    for (const exit of [0, 1, 2, 3, 4, 130]) expect(stdout).toMatch(new RegExp(`^ {2}${exit} +\\S`, 'm'));
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
+  });
+});
+
+test('--version is that of the package', async () => {
+  const file = readFileSync(new URL('../../packages/treadle/package.json', import.meta.url), 'utf8');
+  expect(await run('--version')).toMatchObject({ code: 0, stdout: `${JSON.parse(file).version}\n` });
+});
+
+describe('mistakes exit with 2, say what was meant and leave standard output alone', () => {
+  test.each([
+    [[], /^Usage: treadle/],
+    [['chta'], /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: run, chat\./],
+    [['--verison'], /^treadle: --verison stands where the command belongs\. Did you mean "--version"\?/],
+    [['run', '--modle', 'x', 'task'], /^treadle: treadle run has no flag --modle\. Did you mean "--model"\?/],
+    [['run', '--finish=maybe', 'task'], /It takes plain or confirm/],
+    [['run', '   '], /The task is empty/],
+    [['run'], /The task is empty/],
+    [['run', '--cwd', '/nothing/here', 'task'], /--cwd \/nothing\/here is not a folder/],
+    [['run', '--config', 'gone.toml', 'task'], /gone\.toml cannot be read/],
+    [['run', '--model', 'gpt-x', 'task'], /There is no key for gpt-x: set the environment variable OPENAI_API_KEY/],
+    [['run', '--model', 'm', '--base-url', 'http://u:p@localhost/v1', 'task'], /"baseURL" holds a password/],
+    [['chat', 'words'], /takes no argument/],
+  ])('%j', async (args, message) => {
+    const { code, stdout, stderr } = await run(...args);
+    expect(stderr).toMatch(message);
+    expect(stderr).not.toMatch(/\n {4}at /);
+    expect([code, stdout]).toEqual([2, '']);
+  });
+});
