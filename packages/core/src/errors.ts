@@ -18,15 +18,22 @@ export type TreadleErrorCode =
   | 'run-exists'
   | 'answer-unfit'
   | 'journal-failed'
-  | 'journal-damaged';
+  | 'journal-damaged'
+  | 'run-driven'
+  | 'lease-lost'
+  | 'store-full'
+  | 'store-read-only'
+  | 'store-locked'
+  | 'store-newer'
+  | 'store-failed';
 
 /** What somebody threw, in words; anything can be thrown. */
 export function messageOf(thrown: unknown): string {
-  if (thrown instanceof Error) return thrown.message || thrown.name;
-  if (typeof thrown === 'string') return thrown;
   try {
+    if (thrown instanceof Error) return String(thrown.message || thrown.name);
+    if (typeof thrown === 'string') return thrown;
     return JSON.stringify(thrown) ?? String(thrown);
   } catch {
-    return Object.prototype.toString.call(thrown);
+    return `${thrown === null ? 'null' : `a ${typeof thrown}`} that cannot be told`;
   }
 }

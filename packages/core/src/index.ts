@@ -1,7 +1,17 @@
 export { systemClock, type Clock } from './clock.ts';
 export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { memoryJournal } from './journal/memory.ts';
-export type { Journal, JournalEntry } from './journal/port.ts';
+export type {
+  Blobs,
+  Journal,
+  JournalEntry,
+  Lease,
+  RunFilter,
+  RunStatus,
+  RunStore,
+  RunSummary,
+  Snapshot,
+} from './journal/port.ts';
 export type {
   Answer,
   CallAnswered,

@@ -14,6 +14,6 @@ export function memoryJournal(): Journal {
       run.push(...entries);
       runs.set(runId, run);
     },
-    read: async (runId) => runs.get(runId)?.slice() ?? [],
+    read: async (runId, from = 0) => runs.get(runId)?.slice(from) ?? [],
   };
 }

@@ -1,14 +1,49 @@
-import type { Event } from '../loop/types.ts';
+import type { Event, Outcome } from '../loop/types.ts';
 
-/** Where runs are kept. Only one process drives a run at a time. */
+/** Where a run is kept while it is driven. */
 export interface Journal {
   /**
    * Adds to the end of a run, in order, all or nothing. What it returns is settled once the entries are durable;
    * nothing returned means they are already. A rejection stops the run: nothing that follows from them is done.
+   * Rejects with `run-exists` if the first entry is not the next one, and with `lease-lost` if the lease is not the
+   * run's newest.
    */
-  append(runId: string, entries: readonly JournalEntry[]): void | Promise<void>;
-  /** A run from its first entry; empty when there is none of that id. */
-  read(runId: string): Promise<readonly JournalEntry[]>;
+  append(runId: string, entries: readonly JournalEntry[], lease?: Lease): void | Promise<void>;
+  /** A run from entry `from` (0) on; empty when there is none of that id. */
+  read(runId: string, from?: number): Promise<readonly JournalEntry[]>;
+  /** Makes the caller the run's only driver. Rejects with `run-driven` while somebody else is. */
+  acquire?(runId: string): Promise<Lease>;
+  /** Keeps what a state serialises to, so that a long run opens without all of its entries. A later one replaces it. */
+  writeSnapshot?(runId: string, snapshot: Snapshot): Promise<void>;
+  readSnapshot?(runId: string): Promise<Snapshot | undefined>;
+}
+
+/** A journal that can be looked through and tidied up, with the blobs of its runs. */
+export interface RunStore extends Required<Journal> {
+  /** Newest first. */
+  list(filter?: RunFilter): Promise<readonly RunSummary[]>;
+  /** With its blobs and its snapshot; false when there is none. Rejects with `run-driven` while it is driven. */
+  delete(runId: string): Promise<boolean>;
+  /** Deletes what has ended and was last touched before `before`; how many runs that were. */
+  prune(before: number): Promise<number>;
+  readonly blobs: Blobs;
+  close(): Promise<void>;
+}
+
+/** Texts too long for a history, by what they hold. */
+export interface Blobs {
+  /** Keeps a text for a run; the same text has the same id. It goes with the last run that it was kept for. */
+  put(runId: string, text: string): Promise<string>;
+  /** Part of a text, and how long the whole is; absent when there is none of that id for the run. */
+  read(runId: string, id: string, from: number, to: number): Promise<{ text: string; length: number } | undefined>;
+}
+
+/** The right to drive a run. The highest `token` of a run is the only one that can append. */
+export interface Lease {
+  readonly runId: string;
+  readonly token: number;
+  /** Gives it back, so that the next driver need not wait. Never rejects. */
+  release(): Promise<void>;
 }
 
 /** One fact and what it led to, which replay checks. */
@@ -22,4 +57,39 @@ export interface JournalEntry {
   readonly issued: readonly string[];
   /** Of the history, when one of them calls the model. */
   readonly digest?: number;
+  /** How the run stands after it, unless it simply goes on. */
+  readonly status?: Exclude<RunStatus, 'running'>;
+}
+
+export type RunStatus = 'running' | 'paused' | Outcome['type'];
+
+export interface Snapshot {
+  /** Entries that it stands for. */
+  readonly seq: number;
+  /** Plain JSON. */
+  readonly state: unknown;
+}
+
+export interface RunSummary {
+  readonly runId: string;
+  readonly status: RunStatus;
+  readonly startedAt: number;
+  readonly updatedAt: number;
+  readonly entries: number;
+  readonly model: string;
+  /** The beginning of the task. */
+  readonly title: string;
+  readonly tenant?: string;
+  /** The run that it was forked from or works for. */
+  readonly parent?: string;
+}
+
+export interface RunFilter {
+  readonly status?: readonly RunStatus[];
+  readonly parent?: string;
+  readonly tenant?: string;
+  /** Started before this time. */
+  readonly before?: number;
+  /** Default 100. */
+  readonly limit?: number;
 }

@@ -1,5 +1,6 @@
 import type { JournalEntry } from '../journal/port.ts';
 import { digestOf } from './history.ts';
+import { isPaused } from './outstanding.ts';
 import { NEW, step } from './step.ts';
 import type { Next } from './turn.ts';
 import type { Event, State } from './types.ts';
@@ -30,6 +31,8 @@ export function replay(entries: readonly JournalEntry[]): Replayed {
 /** What the journal keeps of a step. */
 export function entryOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
   const issued = effects.map(({ id }) => id);
-  if (effects[0]?.type !== 'call-model') return { v: 1, seq, event, issued };
-  return { v: 1, seq, event, issued, digest: digestOf(state.history) };
+  if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: digestOf(state.history) };
+  if (state.phase.type === 'ended') return { v: 1, seq, event, issued, status: state.phase.outcome.type };
+  if (isPaused(state)) return { v: 1, seq, event, issued, status: 'paused' };
+  return { v: 1, seq, event, issued };
 }
