@@ -1,0 +1,92 @@
+import { expect, test } from 'vitest';
+import { lines } from './lines.ts';
+import { sse } from './sse.ts';
+import type { WireEvent } from './framing.ts';
+
+const bytes = (text: string): Buffer => Buffer.from(text, 'utf8');
+
+function eventsOf(chunks: readonly Uint8Array[]): WireEvent[] {
+  const events: WireEvent[] = [];
+  const frames = sse.open((event) => events.push(event));
+  for (const chunk of chunks) frames.feed(chunk);
+  frames.end();
+  return events;
+}
+
+function linesOf(chunks: readonly Uint8Array[]): string[] {
+  const all: string[] = [];
+  const cut = lines((line) => all.push(line));
+  for (const chunk of chunks) cut.feed(chunk);
+  cut.end();
+  return all;
+}
+
+const STREAM = [
+  '\uFEFF: a comment\n',
+  'data: plain\n\n',
+  'event: ping\ndata: {}\n\n',
+  'data:no space\n\n',
+  'data:  two spaces\n\n',
+  'data: first\ndata: second\ndata\ndata: fourth\n\n',
+  'event: nothing to say\n\n',
+  'id: 1\nretry: 10\nunknown: field\ndata: Grüße 🌨️ −4 °C\n\n',
+  ':\n\n\n\n',
+  'data: [DONE]\n\n',
+].join('');
+
+const EVENTS: WireEvent[] = [
+  { name: '', data: 'plain' },
+  { name: 'ping', data: '{}' },
+  { name: '', data: 'no space' },
+  { name: '', data: ' two spaces' },
+  { name: '', data: 'first\nsecond\n\nfourth' },
+  { name: '', data: 'Grüße 🌨️ −4 °C' },
+  { name: '', data: '[DONE]' },
+];
+
+test.each([
+  ['LF', STREAM],
+  ['CRLF', STREAM.replaceAll('\n', '\r\n')],
+  ['CR', STREAM.replaceAll('\n', '\r')],
+])('with %s the events are the same whole, byte by byte and cut at every point', (_ending, stream) => {
+  const whole = bytes(stream);
+  expect(eventsOf([whole])).toEqual(EVENTS);
+  expect(eventsOf([...whole].map((byte) => Uint8Array.of(byte)))).toEqual(EVENTS);
+  for (let at = 0; at <= whole.length; at++) {
+    expect(eventsOf([whole.subarray(0, at), whole.subarray(at)])).toEqual(EVENTS);
+  }
+});
+
+test('line endings may be mixed', () => {
+  expect(linesOf([bytes('a\r\nb\nc\rd\n\re\r\r\nf')])).toEqual(['a', 'b', 'c', 'd', '', 'e', '', 'f']);
+});
+
+test('an event that the end leaves open is given out', () => {
+  expect(eventsOf([bytes('data: a\n\ndata: b')])).toEqual([
+    { name: '', data: 'a' },
+    { name: '', data: 'b' },
+  ]);
+  expect(eventsOf([bytes('data: b\n')])).toEqual([{ name: '', data: 'b' }]);
+  expect(eventsOf([])).toEqual([]);
+});
+
+test('a UTF-8 sequence that is cut for good becomes a replacement character', () => {
+  expect(linesOf([bytes('ø').subarray(0, 1)])).toEqual(['\uFFFD']);
+});
+
+test('a BOM counts only at the start', () => {
+  expect(linesOf([bytes('\uFEFFa\n\uFEFFb')])).toEqual(['a', '\uFEFFb']);
+});
+
+test('8 MB of one line in chunks of 16 bytes are joined once', () => {
+  const chunk = bytes('0123456789abcdef');
+  const count = (8 * 1024 * 1024) / chunk.length;
+  let length = 0;
+  const frames = sse.open(({ data }) => {
+    length = data.length;
+  });
+  frames.feed(bytes('data: '));
+  for (let n = 0; n < count; n++) frames.feed(chunk);
+  frames.feed(bytes('\n\n'));
+  expect(length).toBe(8 * 1024 * 1024);
+});

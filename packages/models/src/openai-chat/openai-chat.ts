@@ -1,0 +1,43 @@
+import type { Model } from '@treadle/core';
+import { sse } from '../framing/sse.ts';
+import type { EndpointOptions } from '../http/endpoint.ts';
+import { httpModel } from '../http/model.ts';
+import type { Protocol } from '../protocol.ts';
+import { chatBody, type ChatBody } from './body.ts';
+import { failureOfBody } from './failures.ts';
+import { decodeChat, endChat, startChat, stepChat, type ChatStream } from './stream.ts';
+
+const BASE_URL = 'https://api.openai.com/v1';
+
+export type OpenAiChatOptions = EndpointOptions;
+
+/**
+ * A model behind OpenAI's Chat Completions API, at OpenAI or at any host that offers the same (`baseURL`). Throws if
+ * the options cannot work.
+ */
+export function openaiChat(options: OpenAiChatOptions): Model {
+  const { model, baseURL = BASE_URL, stream = true } = options ?? {};
+  const maxTokensField = String(baseURL).includes('//api.openai.com') ? 'max_completion_tokens' : 'max_tokens';
+  return httpModel(
+    {
+      factory: 'openaiChat',
+      protocol: openaiChatProtocol({ model, stream, maxTokensField }),
+      baseURL: BASE_URL,
+      auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),
+    },
+    options,
+  );
+}
+
+export function openaiChatProtocol(body: ChatBody): Protocol<ChatStream> {
+  return {
+    path: '/chat/completions',
+    framing: sse,
+    body: chatBody(body),
+    start: startChat,
+    step: stepChat,
+    end: endChat,
+    decode: decodeChat,
+    failure: failureOfBody,
+  };
+}

@@ -1,0 +1,330 @@
+import { readFileSync } from 'node:fs';
+import type { ModelDelta, ModelReply } from '@treadle/core';
+import { expect, test } from 'vitest';
+import { openaiChatProtocol } from './openai-chat.ts';
+
+const protocol = openaiChatProtocol({ model: 'm', stream: true, maxTokensField: 'max_tokens' });
+
+const fixture = (name: string): Buffer => readFileSync(new URL(`../../fixtures/${name}`, import.meta.url));
+
+interface Replayed {
+  readonly reply: ModelReply;
+  readonly deltas: readonly ModelDelta[];
+}
+
+function replay(chunks: Iterable<Uint8Array>): Replayed {
+  const deltas: ModelDelta[] = [];
+  const state = protocol.start();
+  let settled: ModelReply | undefined;
+  const frames = protocol.framing.open((event) => {
+    if (settled !== undefined) return;
+    const status = protocol.step(state, event, (delta) => deltas.push(delta));
+    if (status.type === 'failure') settled = status;
+    if (status.type === 'done') settled = protocol.end(state);
+  });
+  for (const chunk of chunks) frames.feed(chunk);
+  frames.end();
+  return { reply: settled ?? protocol.end(state), deltas };
+}
+
+const text = (text: string): unknown => ({ type: 'text', text });
+const reasoning = (text: string): unknown => ({ type: 'reasoning', text });
+const call = (id: string, name: string, json: string): unknown => ({ type: 'tool-call', id, name, arguments: json });
+const cut = {
+  type: 'failure',
+  error: { code: 'protocol', message: expect.stringContaining('cut off'), retryable: true },
+};
+
+const EXPECTED: Record<string, unknown> = {
+  'openai-text.sse': {
+    type: 'reply',
+    content: [text('Grüße aus Tromsø: 🌨️ −4 °C.\n\n"Ok"')],
+    finish: 'stop',
+    rawFinish: 'stop',
+    usage: { inputTokens: 21, outputTokens: 14, cachedTokens: 16, reasoningTokens: 0 },
+    model: 'gpt-5-mini-2025-08-07',
+  },
+  'openai-one-call.sse': {
+    type: 'reply',
+    content: [call('call_w7P1nRkq2mX0aJtYhD5cVb8s', 'get_weather', '{"city":"Tromsø","days":3}')],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 93, outputTokens: 17, cachedTokens: 0, reasoningTokens: 0 },
+    model: 'gpt-5-mini-2025-08-07',
+  },
+  'openai-parallel-calls.sse': {
+    type: 'reply',
+    content: [
+      text("I'll look up both."),
+      call('call_Ht3zqYbK9mW2eRxLpN7vC1uD', 'get_weather', '{"city": "Oslo"}'),
+      call('call_Zk8sVfQ4nJ6tBgMwXc0yE2aR', 'get_weather', '{"city": "Rome"}'),
+    ],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 88, outputTokens: 49, cachedTokens: 64, reasoningTokens: 0 },
+    model: 'gpt-5-mini-2025-08-07',
+  },
+  'openai-length.sse': {
+    type: 'reply',
+    content: [text('Once upon'), call('call_5yGm0TnKxq3bZ1sWvR9dPcLe', 'write', '{"path":"tale.txt","content":"Once')],
+    finish: 'length',
+    rawFinish: 'length',
+    usage: { inputTokens: 40, outputTokens: 16, cachedTokens: 0, reasoningTokens: 0 },
+    model: 'gpt-5-mini-2025-08-07',
+  },
+  'openai-refusal.sse': {
+    type: 'reply',
+    content: [text("I'm sorry, I cannot assist with that.")],
+    finish: 'stop',
+    rawFinish: 'stop',
+    usage: { inputTokens: 30, outputTokens: 9, cachedTokens: 0, reasoningTokens: 0 },
+    model: 'gpt-5-mini-2025-08-07',
+  },
+  'azure-content-filter.sse': {
+    type: 'reply',
+    content: [text('First you')],
+    finish: 'content-filter',
+    rawFinish: 'content_filter',
+    usage: { inputTokens: 12, outputTokens: 2 },
+    model: 'gpt-4.1-2025-04-14',
+  },
+  'deepseek-reasoning-call.sse': {
+    type: 'reply',
+    content: [
+      reasoning("The user wants Oslo's weather."),
+      text('Let me check.'),
+      call('call_00_q1Nv', 'get_weather', '{"city": "Oslo"}'),
+    ],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 170, outputTokens: 61, cachedTokens: 128, reasoningTokens: 22 },
+    model: 'deepseek-reasoner',
+  },
+  'openrouter-reasoning.sse': {
+    type: 'reply',
+    content: [reasoning('Two and two.'), text('4')],
+    finish: 'stop',
+    rawFinish: 'stop',
+    usage: { inputTokens: 9, outputTokens: 6, cachedTokens: 0, reasoningTokens: 4 },
+    model: 'qwen/qwen3-coder',
+  },
+  'openrouter-error-frame.sse': {
+    type: 'failure',
+    error: {
+      code: 'overloaded',
+      message: 'The provider broke off with an error: Provider disconnected unexpectedly (upstream connect error)',
+      retryable: true,
+      status: 502,
+    },
+  },
+  'groq-usage-elsewhere.sse': {
+    type: 'reply',
+    content: [text('Hi')],
+    finish: 'stop',
+    rawFinish: 'stop',
+    usage: { inputTokens: 72, outputTokens: 10 },
+    model: 'openai/gpt-oss-20b',
+  },
+  'index-zero-every-call.sse': {
+    type: 'reply',
+    content: [
+      call('call_zw6ljpb4', 'get_weather', '{"city":"Oslo"}'),
+      call('call_k2m1x0qd', 'get_weather', '{"city":"Rome"}'),
+    ],
+    finish: 'tool-calls',
+    rawFinish: 'stop',
+    usage: { inputTokens: 0, outputTokens: 0 },
+    model: 'qwen3:8b',
+  },
+  'no-index-no-id-no-done.sse': {
+    type: 'reply',
+    content: [
+      call('call_0', 'get_weather', '{"city":"Oslo"}'),
+      call('call_1', 'get_weather', '{"city":"Rome"}'),
+      call('call_2', 'get_time', '{}'),
+    ],
+    finish: 'tool-calls',
+    rawFinish: 'stop',
+    usage: { inputTokens: 55, outputTokens: 31 },
+    model: 'gemini-2.5-flash',
+  },
+  'name-in-every-chunk.sse': {
+    type: 'reply',
+    content: [call('call_9b1e', 'run', '{"code":"if (a) {}{} else {}", "n": 1}')],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 40, outputTokens: 20 },
+    model: 'qwen-plus',
+  },
+  'arguments-as-object.sse': {
+    type: 'reply',
+    content: [call('call_0', 'get_weather', '{"city":"Oslo"}'), call('call_1', 'get_weather', '{"city":"Rome"}')],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 0, outputTokens: 0 },
+    model: 'qwen3:8b',
+  },
+  'bom-ping-multiline.sse': {
+    type: 'reply',
+    content: [text('pong')],
+    finish: 'stop',
+    rawFinish: 'stop',
+    usage: { inputTokens: 0, outputTokens: 0 },
+    model: 'qwen3:8b',
+  },
+  'closed-in-mid-frame.sse': {
+    type: 'failure',
+    error: { code: 'protocol', message: expect.stringContaining('not JSON'), retryable: true },
+  },
+  'closed-without-finish.sse': cut,
+};
+
+test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
+  const whole = fixture(name);
+  const once = replay([whole]);
+  expect(once.reply).toEqual(EXPECTED[name]);
+  expect(replay([...whole].map((byte) => Uint8Array.of(byte)))).toEqual(once);
+  const windows = Buffer.from(whole.toString('utf8').replaceAll('\n', '\r\n'));
+  expect(replay([windows])).toEqual(once);
+  expect(replay([...windows].map((byte) => Uint8Array.of(byte)))).toEqual(once);
+  const same = JSON.stringify(once);
+  for (let at = 1; at < whole.length; at++) {
+    const halves = replay([whole.subarray(0, at), whole.subarray(at)]);
+    if (JSON.stringify(halves) !== same) expect(halves).toEqual(once);
+  }
+});
+
+test('every fixture of a stream that is cut anywhere before its finish reason is a failure, never a shorter reply', () => {
+  const whole = fixture('openai-parallel-calls.sse');
+  const finish = whole.indexOf('"finish_reason":"tool_calls"');
+  for (let at = 0; at < finish; at++) expect(replay([whole.subarray(0, at)]).reply.type).toBe('failure');
+});
+
+test('the deltas repeat the reply', () => {
+  const { deltas } = replay([fixture('openai-parallel-calls.sse')]);
+  expect(deltas).toEqual([
+    { type: 'text-delta', text: "I'll look up both." },
+    { type: 'call-delta', call: 0, name: 'get_weather', arguments: '' },
+    { type: 'call-delta', call: 0, name: 'get_weather', arguments: '{"ci' },
+    { type: 'call-delta', call: 0, name: 'get_weather', arguments: 'ty": "O' },
+    { type: 'call-delta', call: 0, name: 'get_weather', arguments: 'slo"}' },
+    { type: 'call-delta', call: 1, name: 'get_weather', arguments: '' },
+    { type: 'call-delta', call: 1, name: 'get_weather', arguments: '{"ci' },
+    { type: 'call-delta', call: 1, name: 'get_weather', arguments: 'ty": "R' },
+    { type: 'call-delta', call: 1, name: 'get_weather', arguments: 'ome"}' },
+  ]);
+});
+
+test('a whole answer decodes like a stream', () => {
+  expect(protocol.decode(fixture('openai-whole.json').toString())).toEqual({
+    type: 'reply',
+    content: [
+      text("I'll look up both."),
+      call('call_A1', 'get_weather', '{"city":"Oslo"}'),
+      call('call_B2', 'get_weather', '{"city":"Rome"}'),
+    ],
+    finish: 'tool-calls',
+    rawFinish: 'tool_calls',
+    usage: { inputTokens: 88, outputTokens: 49, cachedTokens: 0, reasoningTokens: 5 },
+    model: 'gpt-5-mini-2025-08-07',
+  });
+});
+
+const hasToolCalls = (reply: ModelReply): boolean =>
+  reply.type === 'reply' && reply.content.some((part) => part.type === 'tool-call');
+
+function answer(message: object, finish = 'stop'): ModelReply {
+  return protocol.decode(JSON.stringify({ choices: [{ index: 0, message, finish_reason: finish }] }));
+}
+
+test('seed 000 case 26: a reply has tool calls when the answer holds some', () => {
+  const reply = answer({ content: null, tool_calls: [{ id: 'c', function: { name: 'shell', arguments: '{}' } }] });
+  expect(hasToolCalls(reply)).toBe(true);
+  expect(reply).toMatchObject({ finish: 'tool-calls', rawFinish: 'stop' });
+});
+
+test('seed 000 case 27: a reply has no tool calls when the answer holds none, null or an empty list', () => {
+  for (const message of [{ content: 'a' }, { content: 'a', tool_calls: null }, { content: 'a', tool_calls: [] }]) {
+    expect(hasToolCalls(answer(message))).toBe(false);
+    expect(answer(message)).toMatchObject({ finish: 'stop', content: [text('a')] });
+  }
+});
+
+test.each([
+  ['stop', 'stop', 'tool-calls'],
+  ['tool_calls', 'stop', 'tool-calls'],
+  ['function_call', 'stop', 'tool-calls'],
+  ['length', 'length', 'length'],
+  ['max_tokens', 'length', 'length'],
+  ['content_filter', 'content-filter', 'content-filter'],
+  ['eos_token', 'stop', 'tool-calls'],
+])('finish reason %s is %s, and with calls %s', (raw, plain, withCalls) => {
+  expect(answer({ content: 'a' }, raw)).toMatchObject({ finish: plain, rawFinish: raw });
+  const calls = [{ id: 'c', function: { name: 'f', arguments: '{}' } }];
+  expect(answer({ content: 'a', tool_calls: calls }, raw)).toMatchObject({ finish: withCalls, rawFinish: raw });
+});
+
+test('parts keep the order in which they came', () => {
+  const chunk = (delta: object, finish: string | null = null): Uint8Array =>
+    Buffer.from(`data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`);
+  const { reply } = replay([
+    chunk({ reasoning: 'a', reasoning_content: 'a' }),
+    chunk({ content: 'b' }),
+    chunk({ tool_calls: [{ index: 0, id: 'x', function: { name: 'f', arguments: '{"a"' } }] }),
+    chunk({ content: 'c' }),
+    chunk({ tool_calls: [{ index: 0, function: { arguments: ':1}' } }] }),
+    chunk({
+      content: [
+        { type: 'thinking', thinking: [{ type: 'text', text: 'd' }] },
+        { type: 'text', text: 'e' },
+      ],
+    }),
+    chunk({ function_call: null }, 'tool_calls'),
+  ]);
+  expect(reply).toMatchObject({
+    content: [reasoning('a'), text('b'), call('x', 'f', '{"a":1}'), text('c'), reasoning('d'), text('e')],
+  });
+});
+
+test('duplicate ids stay two calls where the index tells them apart', () => {
+  const entry = (index: number, json: string): object => ({
+    index,
+    id: 'same',
+    function: { name: 'f', arguments: json },
+  });
+  expect(answer({ tool_calls: [entry(0, '{"a":1}'), entry(1, '{"a":2}')] })).toMatchObject({
+    content: [call('same', 'f', '{"a":1}'), call('same', 'f', '{"a":2}')],
+  });
+});
+
+test.each([
+  ['null', 'cut off'],
+  ['"words"', 'cut off'],
+  ['{"choices":null}', 'cut off'],
+  ['{"choices":[null]}', 'cut off'],
+  ['{"choices":"abc"}', 'cut off'],
+  ['{"choices":[{"delta":7,"finish_reason":7}]}', undefined],
+  ['<html>', 'not JSON'],
+])('an answer of %s does not throw', (body, words) => {
+  const reply = protocol.decode(body);
+  if (words !== undefined)
+    expect(reply).toMatchObject({ type: 'failure', error: { message: expect.stringContaining(words) } });
+});
+
+test('1 MB of arguments in deltas of one character goes through the whole machine', () => {
+  const state = protocol.start();
+  const piece = {
+    name: '',
+    data: '{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"x"}}]}}]}',
+  };
+  const size = 1024 * 1024;
+  let told = 0;
+  for (let n = 0; n < size; n++) protocol.step(state, piece, () => told++);
+  protocol.step(
+    state,
+    { name: '', data: '{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}' },
+    () => {},
+  );
+  expect(told).toBe(size);
+  expect(protocol.end(state)).toMatchObject({ content: [{ type: 'tool-call', arguments: 'x'.repeat(size) }] });
+});

@@ -1,0 +1,157 @@
+import type { AssistantPart, Finish, ModelReply, Usage } from '@treadle/core';
+import type { WireEvent } from '../framing/framing.ts';
+import { misunderstood } from '../http/failures.ts';
+import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
+import { closedCall, openCalls, takeCalls, type OpenCall, type OpenCalls } from './calls.ts';
+import { failureOfFrame } from './failures.ts';
+import type { WireChunk, WireContent, WireMessage, WireUsage } from './wire.ts';
+
+/** A reply while it arrives. */
+export interface ChatStream {
+  readonly parts: OpenPart[];
+  readonly calls: OpenCalls;
+  /** Calls that are among the parts. */
+  placed: number;
+  finish: string | undefined;
+  usage: WireUsage | undefined;
+  model: string;
+}
+
+type OpenPart =
+  | { readonly type: 'text' | 'reasoning'; readonly pieces: string[] }
+  | { readonly type: 'call'; readonly call: OpenCall };
+
+export function startChat(): ChatStream {
+  return { parts: [], calls: openCalls(), placed: 0, finish: undefined, usage: undefined, model: '' };
+}
+
+export function stepChat(stream: ChatStream, { data }: WireEvent, emit: Emit): StreamStatus {
+  if (data === '[DONE]') return DONE;
+  let chunk: WireChunk | null;
+  try {
+    chunk = JSON.parse(data) as WireChunk | null;
+  } catch {
+    return {
+      type: 'failure',
+      error: misunderstood(`The answer holds something that is not JSON: ${data.slice(0, 200)}`),
+    };
+  }
+  return takeChunk(stream, chunk, emit);
+}
+
+/** A whole answer is a stream of one chunk. */
+export function decodeChat(text: string): ModelReply {
+  const stream = startChat();
+  const status = stepChat(stream, { name: '', data: text }, () => {});
+  return status.type === 'failure' ? status : endChat(stream);
+}
+
+export function endChat(stream: ChatStream): ModelReply {
+  if (stream.finish === undefined) {
+    return { type: 'failure', error: misunderstood('The reply was cut off: it ended without a finish reason.') };
+  }
+  return {
+    type: 'reply',
+    content: stream.parts.map(closed),
+    finish: finishOf(stream.finish, stream.calls.all.length > 0),
+    rawFinish: stream.finish,
+    usage: usageOf(stream.usage),
+    model: stream.model,
+  };
+}
+
+function takeChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): StreamStatus {
+  if (chunk === null || typeof chunk !== 'object') return MORE;
+  if (chunk.error) return { type: 'failure', error: failureOfFrame(chunk) };
+  if (typeof chunk.model === 'string' && chunk.model !== '') stream.model = chunk.model;
+  const usage = chunk.usage ?? chunk.x_groq?.usage;
+  if (usage) stream.usage = usage;
+
+  const choice = chunk.choices?.[0];
+  if (!choice || choice.index) return MORE;
+  const message = choice.delta ?? choice.message;
+  if (message) takeMessage(stream, message, emit);
+  if (!choice.finish_reason) return MORE;
+  const broken = BROKEN[choice.finish_reason];
+  if (broken !== undefined) {
+    return { type: 'failure', error: { code: 'overloaded', message: broken, retryable: true } };
+  }
+  stream.finish = choice.finish_reason;
+  return MORE;
+}
+
+function takeMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
+  const reasoning = message.reasoning_content || message.reasoning;
+  if (typeof reasoning === 'string' && reasoning !== '') takeReasoning(stream, reasoning, emit);
+  if (typeof message.content === 'string') takeText(stream, message.content, emit);
+  else if (Array.isArray(message.content)) takeContent(stream, message.content, emit);
+  if (typeof message.refusal === 'string') takeText(stream, message.refusal, emit);
+  const calls = message.tool_calls ?? (message.function_call ? [{ index: 0, function: message.function_call }] : []);
+  if (calls.length > 0) {
+    takeCalls(stream.calls, calls, (call, piece) => {
+      if (call.number === stream.placed) {
+        stream.parts.push({ type: 'call', call });
+        stream.placed++;
+      }
+      emit({ type: 'call-delta', call: call.number, name: call.name, arguments: piece });
+    });
+  }
+}
+
+function takeText(stream: ChatStream, text: string, emit: Emit): void {
+  if (text === '') return;
+  add(stream, 'text', text);
+  emit({ type: 'text-delta', text });
+}
+
+function takeReasoning(stream: ChatStream, text: string, emit: Emit): void {
+  if (text === '') return;
+  add(stream, 'reasoning', text);
+  emit({ type: 'reasoning-delta', text });
+}
+
+function takeContent(stream: ChatStream, content: readonly WireContent[], emit: Emit): void {
+  for (const { text, thinking } of content) {
+    if (typeof text === 'string') takeText(stream, text, emit);
+    for (const thought of thinking ?? []) takeReasoning(stream, thought.text ?? '', emit);
+  }
+}
+
+function add(stream: ChatStream, type: 'text' | 'reasoning', text: string): void {
+  const part = stream.parts.at(-1);
+  if (part?.type === type) part.pieces.push(text);
+  else stream.parts.push({ type, pieces: [text] });
+}
+
+function closed(part: OpenPart): AssistantPart {
+  return part.type === 'call' ? closedCall(part.call) : { type: part.type, text: part.pieces.join('') };
+}
+
+/** Reasons that are no end of a reply but a breakdown: OpenRouter's and DeepSeek's. */
+const BROKEN: Readonly<Record<string, string>> = {
+  error: 'The provider broke off the reply with an error.',
+  insufficient_system_resource: 'The provider broke off the reply: it has too little capacity at the moment.',
+};
+
+function finishOf(raw: string, hasCalls: boolean): Finish {
+  switch (raw) {
+    case 'length':
+    case 'max_tokens':
+      return 'length';
+    case 'content_filter':
+      return 'content-filter';
+    default:
+      return hasCalls ? 'tool-calls' : 'stop';
+  }
+}
+
+function usageOf(usage: WireUsage | undefined): Usage {
+  const cached = usage?.prompt_tokens_details?.cached_tokens ?? usage?.prompt_cache_hit_tokens;
+  const reasoning = usage?.completion_tokens_details?.reasoning_tokens;
+  return {
+    inputTokens: usage?.prompt_tokens ?? 0,
+    outputTokens: usage?.completion_tokens ?? 0,
+    ...(typeof cached === 'number' && { cachedTokens: cached }),
+    ...(typeof reasoning === 'number' && { reasoningTokens: reasoning }),
+  };
+}
