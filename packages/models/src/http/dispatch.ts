@@ -1,3 +1,4 @@
+/// <reference path="../undici-parts.d.ts" />
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
