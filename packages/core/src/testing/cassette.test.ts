@@ -1,0 +1,58 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { runLoop, tool } from '../index.ts';
+import { recordModel, replayModel, scriptedModel } from './index.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'treadle-cassette-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const double = tool({
+  name: 'double',
+  description: 'Doubles a number',
+  input: { type: 'object', properties: { n: { type: 'number' } }, required: ['n'] },
+  execute: ({ n }) => String((n as number) * 2),
+});
+
+async function record(name: string): Promise<string> {
+  const path = join(folder, name, 'run.json');
+  const model = scriptedModel([{ text: 'I will', calls: [{ name: 'double', arguments: { n: 21 } }] }, 'It is 42.']);
+  const result = await runLoop({ model: recordModel(model, path), tools: [double], input: 'Double 21' });
+  expect(result.text).toBe('It is 42.');
+  return path;
+}
+
+test('a recorded run replays offline, deltas and all', async () => {
+  using model = replayModel(await record('same'));
+  const words: string[] = [];
+  const result = await runLoop({
+    model,
+    tools: [double],
+    input: 'Double 21',
+    onItem: (item) => item.type === 'text-delta' && words.push(item.text),
+  });
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'It is 42.', calls: 1 });
+  expect(words.join('')).toBe('I willIt is 42.');
+});
+
+test('the first request that differs fails, and says how', async () => {
+  const model = replayModel(await record('changed'));
+  const triple = { ...double, execute: ({ n }: { n: number }) => String(n * 3) } as typeof double;
+  const result = await runLoop({ model, tools: [triple], input: 'Double 21' });
+  expect(result.outcome).toMatchObject({ type: 'failed' });
+  expect(JSON.stringify(result.outcome)).toContain('request.messages[2].content[0].content[0].text was');
+  expect(() => model.assertDone()).toThrow('Request 1 differs');
+});
+
+test('a longer run than was recorded, a shorter one, and a missing cassette are told apart', async () => {
+  const path = await record('length');
+  const longer = replayModel(path);
+  const more = await runLoop({ model: longer, tools: [double], input: 'Double 21', finish: 'confirm' });
+  expect(more.outcome).toMatchObject({ type: 'failed' });
+  expect(() => longer.assertDone()).toThrow('Request 2 is not in');
+  const shorter = replayModel(path);
+  await runLoop({ model: shorter, tools: [double], input: 'Double 21', maxTurns: 1 });
+  expect(() => shorter.assertDone()).toThrow('Only 1 of the 2');
+  expect(() => replayModel(join(folder, 'none.json'))).toThrow('Record one first');
+});
