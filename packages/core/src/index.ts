@@ -12,6 +12,7 @@ export type {
   RunSummary,
   Snapshot,
 } from './journal/port.ts';
+export { summaryOf } from './journal/summary.ts';
 export type {
   Answer,
   CallAnswered,
@@ -93,4 +94,11 @@ export {
   type Registry,
   type RegistryEntry,
 } from './tools/registry.ts';
-export { tool, type Tool, type ToolContext, type ToolDefinition, type ToolOutput, type Verification } from './tools/tool.ts';
+export {
+  tool,
+  type Tool,
+  type ToolContext,
+  type ToolDefinition,
+  type ToolOutput,
+  type Verification,
+} from './tools/tool.ts';

@@ -1,19 +1,155 @@
 import { TreadleError } from '../errors.ts';
-import type { Journal, JournalEntry } from './port.ts';
+import type { JournalEntry, RunFilter, RunStore, RunSummary, Snapshot } from './port.ts';
+import { summaryOf } from './summary.ts';
 
-/** Keeps runs as long as it lives itself. */
-export function memoryJournal(): Journal {
-  const runs = new Map<string, JournalEntry[]>();
+interface Kept {
+  readonly entries: JournalEntry[];
+  /** Of the lease that is held. */
+  token?: number | undefined;
+  snapshot?: Snapshot;
+  blobs?: Map<string, string>;
+}
+
+/** Keeps runs as long as it lives itself. An append is done when it returns. */
+export function memoryJournal(): RunStore {
+  const runs = new Map<string, Kept>();
+  let tokens = 0;
+
+  function existing(runId: string): Kept {
+    const run = runs.get(runId);
+    if (run && run.entries.length > 0) return run;
+    throw new TreadleError('unknown-run', `There is no run "${runId}" to keep this for. Start the run first.`);
+  }
+
+  function* summaries(): Generator<RunSummary> {
+    for (const [runId, { entries }] of runs) {
+      if (entries.length > 0) yield summaryOf(runId, entries[0]!, entries.at(-1)!);
+    }
+  }
+
   return {
-    append(runId, entries) {
-      const run = runs.get(runId) ?? [];
-      const next = entries[0]?.seq ?? run.length;
-      if (next !== run.length) {
-        throw new TreadleError('run-exists', `Run "${runId}" has ${run.length} entries, so entry ${next} cannot be added.`);
+    append(runId, added, lease) {
+      if (added.length === 0) return;
+      const run = runs.get(runId) ?? { entries: [] };
+      if (run.token !== lease?.token) throw lease ? lost(runId) : driven(runId);
+      const { entries } = run;
+      for (let i = 0; i < added.length; i++) {
+        if (added[i]!.seq !== entries.length + i) throw outOfOrder(runId, entries.length, added[i]!.seq);
       }
-      run.push(...entries);
-      runs.set(runId, run);
+      if (entries.length === 0) {
+        // Anew if it was acquired before: runs are listed in the order in which they began.
+        runs.delete(runId);
+        runs.set(runId, run);
+      }
+      for (const entry of added) entries.push(entry);
     },
-    read: async (runId, from = 0) => runs.get(runId)?.slice(from) ?? [],
+
+    read: async (runId, from = 0) => runs.get(runId)?.entries.slice(from) ?? [],
+
+    async acquire(runId) {
+      const run = runs.get(runId) ?? { entries: [] };
+      if (run.token !== undefined) throw driven(runId);
+      const token = ++tokens;
+      run.token = token;
+      runs.set(runId, run);
+      return {
+        runId,
+        token,
+        async release() {
+          if (run.token !== token) return;
+          run.token = undefined;
+          if (run.entries.length === 0) runs.delete(runId);
+        },
+      };
+    },
+
+    async writeSnapshot(runId, snapshot) {
+      const run = existing(runId);
+      if (!run.snapshot || run.snapshot.seq <= snapshot.seq) run.snapshot = snapshot;
+    },
+
+    readSnapshot: async (runId) => runs.get(runId)?.snapshot,
+
+    async list(filter = {}) {
+      const found = [...summaries()].filter((summary) => isWanted(summary, filter));
+      return found
+        .reverse()
+        .sort((a, b) => b.startedAt - a.startedAt)
+        .slice(0, filter.limit ?? 100);
+    },
+
+    async delete(runId) {
+      const run = runs.get(runId);
+      if (!run || run.entries.length === 0) return false;
+      if (run.token !== undefined) throw driven(runId);
+      return runs.delete(runId);
+    },
+
+    async prune(before) {
+      let pruned = 0;
+      for (const { runId, status, updatedAt } of summaries()) {
+        if (status === 'running' || status === 'paused' || updatedAt >= before) continue;
+        if (runs.get(runId)!.token === undefined && runs.delete(runId)) pruned++;
+      }
+      return pruned;
+    },
+
+    blobs: {
+      async put(runId, text) {
+        const id = await digestOf(text);
+        const run = existing(runId);
+        run.blobs ??= new Map();
+        run.blobs.set(id, text);
+        return id;
+      },
+      async read(runId, id, from, to) {
+        const text = runs.get(runId)?.blobs?.get(id);
+        return text === undefined
+          ? undefined
+          : { text: text.slice(Math.max(0, from), Math.max(0, to)), length: text.length };
+      },
+    },
+
+    async close() {
+      for (const run of runs.values()) run.token = undefined;
+    },
   };
+}
+
+function isWanted({ status, parent, tenant, startedAt }: RunSummary, filter: RunFilter): boolean {
+  return (
+    (filter.status?.includes(status) ?? true) &&
+    (filter.parent === undefined || filter.parent === parent) &&
+    (filter.tenant === undefined || filter.tenant === tenant) &&
+    (filter.before === undefined || startedAt < filter.before)
+  );
+}
+
+/** SHA-256 of the text as UTF-16: any string has one of its own, also one that is cut in the middle of a character. */
+async function digestOf(text: string): Promise<string> {
+  const units = new Uint16Array(text.length);
+  for (let i = 0; i < text.length; i++) units[i] = text.charCodeAt(i);
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', units));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+function outOfOrder(runId: string, has: number, seq: number): TreadleError {
+  return new TreadleError(
+    'run-exists',
+    `Run "${runId}" has ${has} entries, so entry ${seq} cannot be added. Go on with the run as it is, or start another.`,
+  );
+}
+
+function driven(runId: string): TreadleError {
+  return new TreadleError(
+    'run-driven',
+    `Run "${runId}" is driven by somebody else in this process. Wait until it is done.`,
+  );
+}
+
+function lost(runId: string): TreadleError {
+  return new TreadleError(
+    'lease-lost',
+    `The lease of run "${runId}" is not held any more. Acquire the run and read it anew.`,
+  );
 }

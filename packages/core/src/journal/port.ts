@@ -5,8 +5,8 @@ export interface Journal {
   /**
    * Adds to the end of a run, in order, all or nothing. What it returns is settled once the entries are durable;
    * nothing returned means they are already. A rejection stops the run: nothing that follows from them is done.
-   * Rejects with `run-exists` if the first entry is not the next one, and with `lease-lost` if the lease is not the
-   * run's newest.
+   * Rejects with `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not the run's
+   * newest, and with `run-driven` if there is no lease while somebody holds one.
    */
   append(runId: string, entries: readonly JournalEntry[], lease?: Lease): void | Promise<void>;
   /** A run from entry `from` (0) on; empty when there is none of that id. */

@@ -1,4 +1,6 @@
 import { TreadleError } from '../errors.ts';
+import { fittedContent } from '../tools/result.ts';
+import { isPart } from './conversation.ts';
 import { fits } from './fits.ts';
 import type { Answer } from './options.ts';
 import { waiting } from './outstanding.ts';
@@ -8,13 +10,20 @@ import type { Event, State, Waiting } from './types.ts';
 export function answerEvent(state: State, answer: Answer, at: number): Event {
   const event = eventOf(answer, at);
   if (!fits(state, event)) throw new TreadleError('answer-unfit', whyUnfit(state, answer));
-  return event;
+  if (event.type !== 'client-result-given') return event;
+  return { ...event, content: fittedContent(event.content, state.rules.maxResultChars) };
 }
 
 function eventOf(answer: Answer, at: number): Event {
   if (answer.type === 'approval') return { ...answer, type: 'approval-given', at };
   const { effect, content, isError = false } = answer;
   const blocks = typeof content === 'string' ? ([{ type: 'text', text: content }] as const) : content;
+  if (!Array.isArray(blocks) || !blocks.every(isPart)) {
+    throw new TreadleError(
+      'answer-unfit',
+      `The result for "${effect}" is neither a text nor a list of whole content blocks.`,
+    );
+  }
   return { type: 'client-result-given', at, effect, content: blocks, isError };
 }
 

@@ -12,7 +12,8 @@ export function roll({ a, b }: Rolling, text: string): Rolling {
     a = Math.imul(a ^ unit, 0x01000193);
     b = Math.imul((b << 13) | (b >>> 19), 5) ^ unit;
   }
-  return { a, b };
+  // The length too: the same words divided otherwise are something else.
+  return { a: Math.imul(a ^ text.length, 0x01000193), b: Math.imul((b << 13) | (b >>> 19), 5) ^ text.length };
 }
 
 /** As one number that JSON keeps exactly: 53 of the 64 bits. */

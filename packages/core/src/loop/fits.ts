@@ -34,7 +34,8 @@ export function fits(state: State, event: Event): boolean {
     case 'client-result-given':
       return slotOf(state, event.effect)?.type === 'client';
     case 'effect-lost': {
-      if (phase.type === 'model' || phase.type === 'judging') return phase.effect === event.effect;
+      if (phase.type === 'model' || phase.type === 'judging' || phase.type === 'ended')
+        return phase.effect === event.effect;
       const type = slotOf(state, event.effect)?.type;
       return type === 'running' || type === 'verifying' || type === 'parked';
     }
@@ -44,7 +45,8 @@ export function fits(state: State, event: Event): boolean {
       return slot?.type === 'asking' && event.at >= slot.expiresAt;
     }
     default:
-      return event satisfies never;
+      event satisfies never;
+      return false; // in the journal of a later version
   }
 }
 

@@ -54,7 +54,8 @@ function rollMessage(rolling: Rolling, { role, content }: Message): Rolling {
         break;
       case 'tool-result':
         next = roll(roll(roll(next, part.callId), part.name), part.isError ? 'error' : 'fine');
-        for (const block of part.content) next = roll(roll(next, block.type), 'text' in block ? block.text : JSON.stringify(block));
+        for (const block of part.content)
+          next = roll(roll(next, block.type), 'text' in block ? block.text : JSON.stringify(block));
         break;
       default:
         next = roll(next, JSON.stringify(part));
@@ -64,7 +65,11 @@ function rollMessage(rolling: Rolling, { role, content }: Message): Rolling {
 }
 
 /** The reply's parts with every call id present and new to the conversation: providers demand it, models forget it. */
-export function withFreshIds(history: History, content: readonly AssistantPart[], turn: number): readonly AssistantPart[] {
+export function withFreshIds(
+  history: History,
+  content: readonly AssistantPart[],
+  turn: number,
+): readonly AssistantPart[] {
   const inReply = new Set<string>();
   let index = -1;
   let changed = false;

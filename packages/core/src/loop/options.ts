@@ -40,11 +40,15 @@ export interface LoopOptions extends Surroundings {
   readonly runId?: string;
 }
 
-/** Goes on with a run that is in the journal, by the rules that it was started with. */
+/**
+ * Goes on with a run that is in the journal, by the rules that it was started with: one that is paused, that a process
+ * left in the middle, or that failed because the model did, which is then asked again.
+ */
 export interface ContinueOptions extends Surroundings {
   readonly runId: string;
   readonly journal: Journal;
-  readonly answers: readonly Answer[];
+  /** For what it waits for; without, it pauses again. */
+  readonly answers?: readonly Answer[];
 }
 
 /** What is not pinned in the journal: code, and who listens. */
@@ -129,7 +133,10 @@ export interface LoopResult {
   readonly durationMs: number;
 }
 
-/** A run on its way. Leaving the iteration early cancels it; not reading it costs nothing. */
+/**
+ * A run on its way. Leaving the iteration early cancels it. Items are kept for a reader who comes late; where nobody
+ * will iterate, `runLoop` with `onItem` keeps none.
+ */
 export interface LiveRun extends AsyncIterable<Item> {
   readonly runId: string;
   /** Rejects only if the journal fails. Nobody has to handle it. */

@@ -27,7 +27,14 @@ export function waiting(state: State): readonly Waiting[] {
     if (slot.type === 'parked') return { type: 'parked', effect: slotEffectId(slot), call, on: slot.on };
     if (slot.type !== 'asking') return [];
     const { digest, expiresAt, reason } = slot;
-    return { type: 'approval', effect: slotEffectId(slot), call, digest, expiresAt, ...(reason !== undefined && { reason }) };
+    return {
+      type: 'approval',
+      effect: slotEffectId(slot),
+      call,
+      digest,
+      expiresAt,
+      ...(reason !== undefined && { reason }),
+    };
   });
 }
 
@@ -65,7 +72,14 @@ export function effectOf(slot: Slot): Effect | undefined {
       return { type: 'await-client', id: slotEffectId(slot), call };
     case 'asking': {
       const { digest, expiresAt, reason } = slot;
-      return { type: 'ask-approval', id: slotEffectId(slot), call, digest, expiresAt, ...(reason !== undefined && { reason }) };
+      return {
+        type: 'ask-approval',
+        id: slotEffectId(slot),
+        call,
+        digest,
+        expiresAt,
+        ...(reason !== undefined && { reason }),
+      };
     }
     default:
       return slot satisfies never;

@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import type { Model, ModelReply, ModelRequest } from '../model.ts';
+import type { ReasoningPart, TextBlock, ToolCall } from '../messages.ts';
+import type { Model, ModelDelta, ModelReply, ModelRequest } from '../model.ts';
 import type { JudgedCall, Policy, Verdict } from '../policy/port.ts';
 import { checkCall, type Checked } from '../tools/check.ts';
 import { execute, verify, type Execution, type Running } from '../tools/execute.ts';
@@ -56,15 +57,22 @@ export function performer({ started, model, tools, policy, context, clock, emit 
       toolChoice,
       key: `${runId}/${effect.id}`,
     };
-    const failed = (failure: Failure): void => done({ ...failure, type: 'model-failed', at: clock.now(), effect: effect.id });
+    let over = false;
+    const tell = emit && ((delta: ModelDelta): void => (over ? undefined : emit(delta)));
+    const failed = (failure: Failure): void => {
+      over = true;
+      const { error, attempts } = failure;
+      done({ type: 'model-failed', at: clock.now(), effect: effect.id, error, ...(attempts && { attempts }) });
+    };
     const settle = (reply: ModelReply): void => {
+      over = true;
       if (!isReply(reply)) failed(broken(model, `it replied with ${messageOf(reply)}`));
       else if (reply.type === 'failure') failed(reply);
       else replied(effect.id, reply, done);
     };
     const threw = (thrown: unknown): void => failed(broken(model, `it threw: ${messageOf(thrown)}`));
     try {
-      model.reply(request, emit ?? ignore, controller.signal).then(settle, threw);
+      model.reply(request, tell ?? ignore, controller.signal).then(settle, threw);
     } catch (thrown) {
       threw(thrown);
     }
@@ -85,7 +93,9 @@ export function performer({ started, model, tools, policy, context, clock, emit 
     const settle = (all: readonly Checked[]): void => {
       inputs = { turn, checked: all };
       const checks = all.map(({ check }) => check);
-      done({ ...reply, type: 'model-replied', at: clock.now(), effect: id, checks });
+      const { content, finish, rawFinish, usage, model, attempts } = reply;
+      const extras = { ...(rawFinish !== undefined && { rawFinish }), ...(attempts && { attempts }) };
+      done({ type: 'model-replied', at: clock.now(), effect: id, content, finish, usage, model, checks, ...extras });
     };
     if (later) void Promise.all(checked).then(settle);
     else settle(checked as readonly Checked[]);
@@ -106,8 +116,12 @@ export function performer({ started, model, tools, policy, context, clock, emit 
       const verdicts = judged.some((call) => call instanceof Promise)
         ? Promise.all(judged).then(ask)
         : ask(judged as readonly JudgedCall[]);
-      if (verdicts instanceof Promise) verdicts.then(settle).catch(failed);
-      else settle(verdicts as readonly Verdict[]);
+      if (typeof (verdicts as Partial<PromiseLike<unknown>>)?.then !== 'function')
+        settle(verdicts as readonly Verdict[]);
+      else
+        Promise.resolve(verdicts as PromiseLike<readonly Verdict[]>)
+          .then(settle)
+          .catch(failed);
     } catch (thrown) {
       failed(thrown);
     }
@@ -117,10 +131,13 @@ export function performer({ started, model, tools, policy, context, clock, emit 
     const { call, id } = effect;
     const settle = (result: SettledResult): void =>
       done({ type: 'tool-settled', at: clock.now(), effect: id, result: fitted(result, rules.maxResultChars) });
+    const unable = (why: string): void =>
+      settle(effect.type === 'verify-tool' ? { type: 'unknown' } : errorResult(why));
     const tool = tools.get(call.name);
-    if (!tool?.execute) return settle(errorResult(`The tool "${call.name}" is not available in this process.`));
+    if (!tool?.execute) return unable(`The tool "${call.name}" is not available in this process.`);
 
     const begin = (input: unknown): void => {
+      if (controller.signal.aborted) return;
       const execution: Execution = {
         tool,
         input,
@@ -133,6 +150,7 @@ export function performer({ started, model, tools, policy, context, clock, emit 
       };
       const { result, abort }: Running = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
       if (!(result instanceof Promise)) return settle(result);
+      if (controller.signal.aborted) abort();
       running.add(abort);
       void result.then((settled) => {
         running.delete(abort);
@@ -141,14 +159,14 @@ export function performer({ started, model, tools, policy, context, clock, emit 
     };
     void withInput(call, (input, problem) => {
       if (problem === undefined) begin(input);
-      else settle(errorResult(`The tool "${call.name}" was not called. ${problem}`));
+      else unable(`The tool "${call.name}" was not called. ${problem}`);
     });
   }
 
   function withInput<T>(call: Call, use: (input: unknown, problem?: string) => T): T | Promise<T> {
     if (inputs.turn === call.turn) return use(inputs.checked[call.index]!.input);
     const tool = tools.get(call.name);
-    if (!tool) return use(undefined, 'It is not available in this process.');
+    if (!tool) return use(undefined, ABSENT);
     const checked = checkCall(tool, call.arguments, false);
     const read = ({ check, input }: Checked): T => use(input, check.problem);
     return checked instanceof Promise ? checked.then(read) : read(checked);
@@ -180,7 +198,8 @@ export function performer({ started, model, tools, policy, context, clock, emit 
 
 type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 
-const UNCHECKED: Checked = { check: {} };
+const ABSENT = 'It is not available in this process.';
+const UNCHECKED: Checked = { check: { problem: ABSENT } };
 
 function ignore(): void {}
 
@@ -196,10 +215,16 @@ function broken(model: Model, what: string): Failure {
   return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
 }
 
-const PARTS: readonly unknown[] = ['text', 'reasoning', 'tool-call'];
-
-function isReply(reply: Partial<Extract<ModelReply, { type: 'reply' }>> | Partial<Failure> | undefined | null): boolean {
+function isReply(
+  reply: Partial<Extract<ModelReply, { type: 'reply' }>> | Partial<Failure> | undefined | null,
+): boolean {
   if (reply?.type === 'failure') return typeof reply.error?.message === 'string';
-  if (reply?.type !== 'reply' || !Array.isArray(reply.content) || !reply.usage) return false;
-  return reply.content.every((part) => PARTS.includes(part?.type));
+  if (reply?.type !== 'reply' || !Array.isArray(reply.content)) return false;
+  if (!Number.isFinite(reply.usage?.inputTokens) || !Number.isFinite(reply.usage?.outputTokens)) return false;
+  return reply.content.every(isPart);
+}
+
+function isPart(part: Partial<ToolCall> | Partial<TextBlock | ReasoningPart> | undefined | null): boolean {
+  if (part?.type === 'text' || part?.type === 'reasoning') return typeof part.text === 'string';
+  return part?.type === 'tool-call' && [part.id, part.name, part.arguments].every((field) => typeof field === 'string');
 }

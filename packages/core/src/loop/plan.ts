@@ -88,7 +88,12 @@ export function satisfiesChoice(state: State, calls: readonly ToolCall[]): boole
 }
 
 export function settle(call: Call, content: readonly ResultBlock[], isError: boolean, how: Settling = 'ran'): Slot {
-  return { type: 'settled', call, result: { type: 'tool-result', callId: call.id, name: call.name, content, isError }, how };
+  return {
+    type: 'settled',
+    call,
+    result: { type: 'tool-result', callId: call.id, name: call.name, content, isError },
+    how,
+  };
 }
 
 /** Settles a call that gave nothing, with an error result that says why. */

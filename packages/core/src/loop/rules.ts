@@ -21,7 +21,7 @@ export function rulesOf(options: LoopOptions): Rules {
     limits: limitsOf(limits),
     closingTurn: options.closingTurn ?? false,
     toolChoice,
-    ...(allowedTools && { allowedTools }),
+    ...(allowedTools && { allowedTools: [...allowedTools] }),
     judged: options.policy !== undefined,
   };
   const known = new Set(tools.map(({ name }) => name));
@@ -35,7 +35,8 @@ export function rulesOf(options: LoopOptions): Rules {
   if (demanded.some((name) => allowedTools && !allowedTools.includes(name))) {
     throw invalid(`toolChoice demands "${demanded[0]}", which allowedTools leaves out`);
   }
-  if (!['plain', 'confirm'].includes(rules.finish)) throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
+  if (!['plain', 'confirm'].includes(rules.finish))
+    throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
 }
 

@@ -3,11 +3,11 @@ import { TreadleError } from '../errors.ts';
 import { newRunId } from '../ids.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import type { Journal } from '../journal/port.ts';
-import { textOf, userText } from '../messages.ts';
+import { textOf } from '../messages.ts';
 import { toolsByName } from '../tools/registry.ts';
 import { factsOf } from '../tools/tool.ts';
 import { answerEvent } from './answer.ts';
-import { conversationOf } from './conversation.ts';
+import { conversationOf, saidBy } from './conversation.ts';
 import { activeMsAt } from './fits.ts';
 import { messagesOf } from './history.ts';
 import type { ContinueOptions, Item, LiveRun, LoopOptions, LoopResult } from './options.ts';
@@ -15,7 +15,7 @@ import { outstanding, waiting } from './outstanding.ts';
 import { performer } from './perform.ts';
 import { replay } from './replay.ts';
 import { rulesOf } from './rules.ts';
-import { shell, type Shell } from './shell.ts';
+import { journalError, shell, type Shell } from './shell.ts';
 import { NEW } from './step.ts';
 import { stream, type Stream } from './stream.ts';
 import type { Event, State } from './types.ts';
@@ -41,7 +41,8 @@ export function streamLoop(options: LoopOptions | ContinueOptions): LiveRun {
 function guarded(listener: (item: Item) => void): (item: Item) => void {
   return (item) => {
     try {
-      listener(item);
+      const returned: unknown = listener(item);
+      if (returned instanceof Promise) returned.catch(() => {});
     } catch {}
   };
 }
@@ -56,14 +57,20 @@ interface Opening {
 
 type RunStarted = Extract<Event, { type: 'run-started' }>;
 
-function start(options: LoopOptions | ContinueOptions, listener: ((item: Item) => void) | undefined): Omit<LiveRun, typeof Symbol.asyncIterator> {
+function start(
+  options: LoopOptions | ContinueOptions,
+  listener: ((item: Item) => void) | undefined,
+): Omit<LiveRun, typeof Symbol.asyncIterator> {
   const { model, policy, context, signal, journal = memoryJournal(), clock = systemClock } = options;
   if (typeof model?.reply !== 'function') {
-    throw new TreadleError('invalid-options', 'There is no model. Give one, such as openaiChat({ model }) of @treadle/models.');
+    throw new TreadleError(
+      'invalid-options',
+      'There is no model. Give one, such as openaiChat({ model }) of @treadle/models.',
+    );
   }
   const tools = toolsByName(options.tools ?? []);
   const runId = options.runId ?? newRunId();
-  const opening = 'answers' in options ? reopen(options, clock) : open(options, runId, clock);
+  const opening = 'input' in options ? open(options, runId, clock) : reopen(options, clock);
 
   let driven: Shell | undefined;
   let ended = false;
@@ -74,19 +81,20 @@ function start(options: LoopOptions | ContinueOptions, listener: ((item: Item) =
     return !ended && early.push(event) > 0;
   };
   const cancel = (): void => void feed(cancelRequest(clock));
+  signal?.addEventListener('abort', cancel, { once: true });
   const emit = listener && ((item: Item): void => (ended ? undefined : listener(item)));
 
   async function drive(): Promise<LoopResult> {
-    const { state, seq, started, events } = await opening;
-    const performing = performer({ started, model, tools, policy, context, clock, emit });
-    driven = shell({ state, seq, runId, journal, performer: performing, emit });
-    signal?.addEventListener('abort', cancel, { once: true });
-    driven.begin([...events, ...early]);
-    const callOff = watchDeadline(driven, started, clock);
+    let callOff: (() => void) | undefined;
     try {
-      return resultOf(await driven.done);
+      const { state, seq, started, events } = await opening;
+      const performing = performer({ started, model, tools, policy, context, clock, emit });
+      driven = shell({ state, seq, runId, journal, performer: performing, emit });
+      driven.begin([...events, ...early]);
+      callOff = watchDeadline(driven, started, clock);
+      return resultOf(await driven.done, started.input.length);
     } finally {
-      callOff();
+      callOff?.();
       signal?.removeEventListener('abort', cancel);
       ended = true;
     }
@@ -99,9 +107,14 @@ function start(options: LoopOptions | ContinueOptions, listener: ((item: Item) =
     runId,
     result,
     cancel,
-    send: (input) =>
-      feed({ type: 'input-added', at: clock.now(), messages: [typeof input === 'string' ? userText(input) : input] }),
-    answer: (answer) => void feed(answerEvent(driven?.state() ?? NEW, answer, clock.now())),
+    send: (input) => feed({ type: 'input-added', at: clock.now(), messages: saidBy(input) }),
+    answer(answer) {
+      if (feed(answerEvent(driven?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
+      throw new TreadleError(
+        'answer-unfit',
+        `Run "${runId}" is paused. To go on with it, call runLoop with its runId and journal, and answers.`,
+      );
+    },
   };
 }
 
@@ -127,7 +140,7 @@ function open(options: LoopOptions, runId: string, clock: Clock): Opening {
 }
 
 /** Replays the run; then what was under way is lost, what ran out of time is told so, and the answers are given. */
-async function reopen({ runId, journal, answers }: ContinueOptions, clock: Clock): Promise<Opening> {
+async function reopen({ runId, journal, answers = [] }: ContinueOptions, clock: Clock): Promise<Opening> {
   const entries = await readRun(journal, runId);
   const replayed = replay(entries);
   if (replayed.type === 'diverged') {
@@ -135,12 +148,15 @@ async function reopen({ runId, journal, answers }: ContinueOptions, clock: Clock
     throw new TreadleError('journal-damaged', `Run "${runId}" cannot go on: at entry ${seq}, ${difference}.`);
   }
   const at = clock.now();
-  const waits = new Set(waiting(replayed.state).map(({ effect }) => effect));
-  const lost = outstanding(replayed.state).flatMap(({ id }): Event[] =>
-    waits.has(id) ? [] : [{ type: 'effect-lost', at, effect: id, cause: 'restart' }],
-  );
+  const lost = begunEffects(replayed.state).map((effect): Event => ({
+    type: 'effect-lost',
+    at,
+    effect,
+    cause: 'restart',
+  }));
   const given = answers.map((answer, index) => {
-    if (answers.findIndex(({ effect }) => effect === answer.effect) === index) return answerEvent(replayed.state, answer, at);
+    if (answers.findIndex(({ effect }) => effect === answer.effect) === index)
+      return answerEvent(replayed.state, answer, at);
     throw new TreadleError('answer-unfit', `"${answer.effect}" is answered twice. An answer counts once.`);
   });
   const expired = waiting(replayed.state).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
@@ -152,13 +168,25 @@ async function reopen({ runId, journal, answers }: ContinueOptions, clock: Clock
   };
 }
 
+/** What was under way and waits for nobody outside; and the model call whose failure ended the run, to be tried again. */
+function begunEffects(state: State): readonly string[] {
+  if (state.phase.type === 'ended') return state.phase.effect === undefined ? [] : [state.phase.effect];
+  const waits = new Set(waiting(state).map(({ effect }) => effect));
+  return outstanding(state).flatMap(({ id }) => (waits.has(id) ? [] : id));
+}
+
 async function readRun(journal: Journal | undefined, runId: string): ReturnType<Journal['read']> {
   if (!journal) {
     throw new TreadleError('invalid-options', 'To go on with a run, give the journal that it is in, and its runId.');
   }
-  const entries = await journal.read(runId);
-  if (entries.length === 0) throw new TreadleError('unknown-run', `The journal has no run "${runId}".`);
-  return entries;
+  const entries = await journal.read(runId).catch((error: unknown) => {
+    throw journalError(runId, error);
+  });
+  if (entries.length > 0) return entries;
+  throw new TreadleError(
+    'unknown-run',
+    `The journal has no run "${runId}". Check the id, and that it is the journal it was started with.`,
+  );
 }
 
 /** Wakes the run when its time is up. `step` decides whether it is: time that it was paused does not count. */
@@ -176,10 +204,11 @@ function watchDeadline({ feed, state }: Shell, { rules }: RunStarted, clock: Clo
   return () => callOff();
 }
 
-function resultOf(state: State): LoopResult {
+/** `given`: how many messages were there before the run. */
+function resultOf(state: State, given: number): LoopResult {
   const { phase, runId, usage, turn, calls, activeMs } = state;
   const messages = messagesOf(state.history);
-  const last = messages.findLast(({ role }) => role === 'assistant');
+  const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= given);
   return {
     runId,
     ...(phase.type === 'ended' && { outcome: phase.outcome }),

@@ -52,7 +52,8 @@ function isRunning({ type }: Slot): boolean {
 function sharesResource({ index, resources }: Call, slots: readonly Slot[]): boolean {
   if (resources.length === 0) return false;
   return slots.some(
-    ({ type, call }) => call.index < index && type !== 'settled' && call.resources.some((one) => resources.includes(one)),
+    ({ type, call }) =>
+      call.index < index && type !== 'settled' && call.resources.some((one) => resources.includes(one)),
   );
 }
 

@@ -131,8 +131,15 @@ export function shell({ runId, journal, performer, emit, ...from }: ShellOptions
     if (closed) return;
     closed = true;
     performer.abort();
-    reject(new TreadleError('journal-failed', `The journal failed, so run "${runId}" stopped: ${messageOf(error)}`, { cause: error }));
+    reject(journalError(runId, error));
   }
 
   return { feed, begin, state: () => state, done };
+}
+
+/** What a journal says by a code of its own is passed on; anything else is `journal-failed`. */
+export function journalError(runId: string, error: unknown): TreadleError {
+  if (error instanceof TreadleError) return error;
+  const message = `The journal failed, so run "${runId}" stopped: ${messageOf(error)}`;
+  return new TreadleError('journal-failed', message, { cause: error });
 }

@@ -69,7 +69,7 @@ function apply(state: State, event: Event): Next {
     case 'model-replied':
       return replied(state, event);
     case 'model-failed':
-      return fail(state, event.error.code, event.error.message);
+      return failed(state, event);
     case 'calls-judged':
       return judged(state, event);
     case 'cancel-requested':
@@ -107,7 +107,11 @@ function replied(state: State, event: Of<'model-replied'>): Next {
   const counted: State = { ...state, usage, truncated: event.finish === 'length' };
   if (event.finish === 'content-filter') {
     const words = content.filter(({ type }) => type === 'text');
-    return fail(hasWords(words) ? say(counted, { role: 'assistant', content: words }) : counted, 'content-filter', FILTERED);
+    return fail(
+      hasWords(words) ? say(counted, { role: 'assistant', content: words }) : counted,
+      'content-filter',
+      FILTERED,
+    );
   }
   const calls = content.filter((part): part is ToolCall => part.type === 'tool-call');
   if (calls.length === 0) return answered(counted, content);
@@ -115,6 +119,13 @@ function replied(state: State, event: Of<'model-replied'>): Next {
 }
 
 const FILTERED = "The provider's content filter stopped the reply. Change the task, the instructions or the model.";
+
+/** It can be asked again: the run goes on when the effect is given up for lost. */
+function failed(state: State, { effect, error: { code, message } }: Of<'model-failed'>): Next {
+  if (state.closing !== undefined) return end(state, { type: 'exhausted', limit: state.closing });
+  const outcome = { type: 'failed', error: { code, message } } as const;
+  return { state: { ...end(state, outcome).state, phase: { type: 'ended', outcome, effect } }, effects: NO_EFFECTS };
+}
 
 function answered(state: State, content: readonly AssistantPart[]): Next {
   const empty = !hasWords(content);
@@ -141,7 +152,11 @@ function failLacking(state: State, what: 'call' | 'content'): Next {
   if (what === 'content') return fail(state, 'empty-reply', 'The model replied with nothing, twice in a row.');
   const demanded = demandedTool(state);
   const missing = demanded === undefined ? 'any tool' : `"${demanded}"`;
-  return fail(state, 'tool-choice-unmet', `The model did not call ${missing}, though toolChoice demands it and it was told so.`);
+  return fail(
+    state,
+    'tool-choice-unmet',
+    `The model did not call ${missing}, though toolChoice demands it and it was told so.`,
+  );
 }
 
 function demandedTool({ choice }: State): string | undefined {
@@ -169,7 +184,7 @@ function judged(state: State, { verdicts, at }: Of<'calls-judged'>): Next {
   const slots = state.phase.slots.map((slot) =>
     slot.type === 'queued' ? underVerdict(state, slot, verdicts[judgedSoFar++], at) : slot,
   );
-  const admitted = slots.filter(({ type }) => type !== 'settled').length;
+  const admitted = slots.filter(({ type }) => type === 'queued').length;
   const next = advance({ ...state, calls: state.calls + admitted }, slots);
   const asked = slots.flatMap((slot) => (slot.type === 'asking' ? effectOf(slot)! : []));
   return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };
@@ -184,7 +199,9 @@ function underVerdict({ rules }: State, slot: Slot, verdict: Verdict | undefined
     case 'allow':
       return slot;
     case 'ask': {
-      const { reason, ttlMs = DAY } = verdict;
+      const { reason } = verdict;
+      // What is no number dies in JSON, and would be another time when the run is replayed.
+      const ttlMs = Number.isFinite(verdict.ttlMs) ? verdict.ttlMs! : DAY;
       const digest = sha256(`${call.name}\n${call.arguments}`);
       return { type: 'asking', call, digest, expiresAt: at + ttlMs, ...(reason !== undefined && { reason }) };
     }
@@ -201,7 +218,10 @@ function changeSlot(state: State, effect: string, change: (slot: Slot) => Slot):
   if (state.phase.type !== 'tools') return { state, effects: NO_EFFECTS };
   const { slots } = state.phase;
   const index = slotIndexOf(slots, effect);
-  return advance(state, slots.with(index, change(slots[index]!)));
+  const slot = slots[index]!;
+  const changed = change(slot);
+  const approved = slot.type === 'asking' && changed.type === 'queued';
+  return advance(approved ? { ...state, calls: state.calls + 1 } : state, slots.with(index, changed));
 }
 
 function moved({ rules }: State, slot: Slot, event: SlotEvent): Slot {
@@ -230,10 +250,13 @@ function moved({ rules }: State, slot: Slot, event: SlotEvent): Slot {
 /** Issues again what is gone, under the same id; but a tool that acts once and had begun is not run blindly again. */
 function lost(state: State, effect: string): Next {
   const { phase } = state;
-  if (phase.type === 'model') return { state, effects: [modelEffect(state, phase.effect)] };
+  if (phase.type === 'ended')
+    return { state: { ...state, phase: { type: 'model', effect } }, effects: [modelEffect(state, effect)] };
+  if (phase.type === 'model') return { state, effects: [modelEffect(state, effect)] };
   if (phase.type === 'judging') return { state, effects: [judgeEffect(phase)] };
   return changeSlot(state, effect, ({ type, call }) => {
-    if (type !== 'verifying' && call.effect !== 'once') return { type: 'queued', call };
+    if (type !== 'verifying' && (call.effect === 'pure' || call.effect === 'idempotent'))
+      return { type: 'queued', call };
     if (call.verifiable) return { type: 'queued', call, verify: true };
     return refuse(call, wordingOf(state.rules).interrupted(call.name));
   });

@@ -8,41 +8,72 @@ export interface Stream extends AsyncIterable<Item> {
   readonly close: (error?: unknown) => void;
 }
 
-/** `onLeave`: the reader went away before the end. */
+type Next = IteratorResult<Item, undefined>;
+
+const DONE: Next = { done: true, value: undefined };
+
+/**
+ * `onLeave`: the reader went away before the end. By hand, because a generator would let one leave only when the next
+ * item is there, and that may be what somebody does not want to wait for.
+ */
 export function stream(onLeave: () => void): Stream {
-  const items: Item[] = [];
+  let items: Item[] = [];
+  /** Taken over from `items` as a whole: a shift per item would cost more than the item. */
+  let batch: readonly Item[] = [];
+  let at = 0;
+  let asked: PromiseWithResolvers<Next>[] = [];
   let end: { readonly error?: unknown } | undefined;
-  let wake: (() => void) | undefined;
   let read = false;
 
-  async function* iterate(): AsyncGenerator<Item, void, undefined> {
-    try {
-      for (;;) {
-        // In batches: a shift per item would cost more than the item, and a reader may be far behind.
-        for (const item of items.splice(0)) yield item;
-        if (items.length > 0) continue;
-        if (end) break;
-        await new Promise<void>((resolve) => (wake = resolve));
-      }
-      if (end.error !== undefined) throw end.error;
-    } finally {
-      if (!end) onLeave();
-    }
+  function push(item: Item): void {
+    if (end) return;
+    const first = asked.shift();
+    if (first) first.resolve({ done: false, value: item });
+    else items.push(item);
   }
 
+  function close(error?: unknown): void {
+    end ??= error === undefined ? {} : { error };
+    const open = asked;
+    asked = [];
+    for (const { resolve } of open) resolve(last());
+  }
+
+  async function last(): Promise<Next> {
+    const error = end?.error;
+    end = {};
+    if (error !== undefined) throw error;
+    return DONE;
+  }
+
+  const reader: AsyncIterableIterator<Item, undefined> = {
+    next() {
+      if (at === batch.length) [batch, items, at] = [items, [], 0];
+      if (at < batch.length) return Promise.resolve({ done: false, value: batch[at++]! });
+      if (end) return last();
+      const next = Promise.withResolvers<Next>();
+      asked.push(next);
+      return next.promise;
+    },
+    async return() {
+      const early = end === undefined;
+      [batch, items, at] = [[], [], 0];
+      end = {};
+      close();
+      if (early) onLeave();
+      return DONE;
+    },
+    [Symbol.asyncIterator]: () => reader,
+  };
+
   return {
-    push(item) {
-      items.push(item);
-      wake?.();
-    },
-    close(error) {
-      end = error === undefined ? {} : { error };
-      wake?.();
-    },
+    push,
+    close,
     [Symbol.asyncIterator]() {
-      if (read) throw new TreadleError('invalid-options', 'A run can be iterated once. Use onItem for further listeners.');
+      if (read)
+        throw new TreadleError('invalid-options', 'A run can be iterated once. Use onItem for further listeners.');
       read = true;
-      return iterate();
+      return reader;
     },
   };
 }

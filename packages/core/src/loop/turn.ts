@@ -26,25 +26,31 @@ export function goOn(state: State): Next {
   if (turn >= rules.maxTurns) return meetLimit(landed, 'turns');
   if (rules.limits.tokens !== undefined && tokensOf(usage) >= rules.limits.tokens) return meetLimit(landed, 'tokens');
   if (rules.limits.cost !== undefined) {
-    if (usage.cost === undefined) return fail(landed, 'cost-unknown', COST_UNKNOWN);
+    if (usage.cost === undefined) return end(landed, { type: 'failed', error: COST_UNKNOWN });
     if (usage.cost >= rules.limits.cost) return meetLimit(landed, 'cost');
   }
   return askModel(landed);
 }
 
-const COST_UNKNOWN =
-  'limits.cost is set, but the model gives no cost, so the limit cannot be held. Give the model a price, or limit tokens.';
-
-/** What is spent when one of these is met would also be spent by asking for a last answer. */
-const NO_CLOSING: readonly Limit[] = ['tokens', 'cost', 'duration'];
+const COST_UNKNOWN = {
+  code: 'cost-unknown',
+  message:
+    'limits.cost is set, but the model gives no cost, so the limit cannot be held. Give the model a price, or limit tokens.',
+};
 
 /** Ends the run, or asks for one last answer first if the rules say so. */
 export function meetLimit(state: State, limit: Limit): Next {
-  if (!state.rules.closingTurn || state.closing !== undefined || NO_CLOSING.includes(limit)) {
+  if (!state.rules.closingTurn || state.closing !== undefined || isSpent(state)) {
     return end(state, { type: 'exhausted', limit: state.closing ?? limit });
   }
   const asked = say(land(state), userText(wordingOf(state.rules).closing(limit)));
   return askModel({ ...asked, closing: limit });
+}
+
+/** Whichever limit was met, a last answer would cost more of what is spent, or of what nobody counts. */
+function isSpent({ rules: { limits }, usage }: State): boolean {
+  if (limits.tokens !== undefined && tokensOf(usage) >= limits.tokens) return true;
+  return limits.cost !== undefined && (usage.cost === undefined || usage.cost >= limits.cost);
 }
 
 function askModel(state: State): Next {
@@ -111,7 +117,11 @@ function errorsAfter(errors: number, slots: readonly SettledSlot[]): number {
   return counted.every(({ result }) => result.isError) ? errors + 1 : 0;
 }
 
-function continued(last: Streak | undefined, { call, result, how }: SettledSlot, { rules, tools }: State): Streak | undefined {
+function continued(
+  last: Streak | undefined,
+  { call, result, how }: SettledSlot,
+  { rules, tools }: State,
+): Streak | undefined {
   if (rules.repeatLimit === 0 || how === 'capped' || how === 'spent') return last;
   if (how === 'repeated') return last && { ...last, refused: last.refused + 1 };
   if (tools.some(({ name, polling }) => polling && name === call.name)) return undefined;

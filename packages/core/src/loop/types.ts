@@ -94,7 +94,12 @@ export type Event =
       readonly error: ModelError;
       readonly attempts?: readonly Attempt[];
     }
-  | { readonly type: 'calls-judged'; readonly at: number; readonly effect: string; readonly verdicts: readonly Verdict[] }
+  | {
+      readonly type: 'calls-judged';
+      readonly at: number;
+      readonly effect: string;
+      readonly verdicts: readonly Verdict[];
+    }
   | { readonly type: 'tool-settled'; readonly at: number; readonly effect: string; readonly result: SettledResult }
   /** The call goes on elsewhere (a child run, a device): its place is free, and the run may pause on it. */
   | { readonly type: 'tool-parked'; readonly at: number; readonly effect: string; readonly on: string }
@@ -200,7 +205,8 @@ export type Phase =
   | { readonly type: 'model'; readonly effect: string }
   | { readonly type: 'judging'; readonly effect: string; readonly slots: readonly Slot[] }
   | { readonly type: 'tools'; readonly slots: readonly Slot[] }
-  | { readonly type: 'ended'; readonly outcome: Outcome };
+  /** `effect`: the model call by whose failure it ended; the run goes on if that is lost instead. */
+  | { readonly type: 'ended'; readonly outcome: Outcome; readonly effect?: string };
 
 /** Where one call of the turn stands; its index in the slots is its index in the reply. */
 export type Slot =

@@ -32,13 +32,15 @@ const edition1: Wording = {
   notAllowed: (name, allowed) =>
     `The tool "${name}" is not allowed here. Allowed tools: ${allowed.join(', ') || 'none'}. Use one of them, or answer without.`,
   choiceNone: 'Tools may not be called now. Answer with what you have.',
-  choiceOther: (name, demanded) => `The tool "${name}" was not called, because this turn demands "${demanded}". Call that.`,
+  choiceOther: (name, demanded) =>
+    `The tool "${name}" was not called, because this turn demands "${demanded}". Call that.`,
   badCall: (name, problem) => `The tool "${name}" was not called. ${problem}`,
   denied: (name, reason) => `The call of "${name}" was denied: ${reason}`,
   noVerdict: 'the policy gave no verdict on it.',
   notApproved: (name, reason) => `The call of "${name}" was not approved${reason ? `: ${reason}` : '.'}`,
   approvalExpired: (name) => `The call of "${name}" was not approved in time, so it was not executed.`,
-  tooManyCalls: (cap) => `Not executed: at most ${cap} calls are taken from one reply. Call it again if it is still needed.`,
+  tooManyCalls: (cap) =>
+    `Not executed: at most ${cap} calls are taken from one reply. Call it again if it is still needed.`,
   callsSpent: (limit) => `Not executed: all ${limit} tool calls of this run are used up. Answer with what you have.`,
   repeated: (name, times) =>
     `Not executed: "${name}" was called ${times} times in a row with the same arguments and gave the same result. ` +

@@ -48,7 +48,8 @@ export function replayModel(path: string): ReplayModel {
 
   function assertDone(): void {
     if (problem !== undefined) throw new Error(problem);
-    if (used < exchanges.length) throw new Error(`Only ${used} of the ${exchanges.length} exchanges of ${path} were used.`);
+    if (used < exchanges.length)
+      throw new Error(`Only ${used} of the ${exchanges.length} exchanges of ${path} were used.`);
   }
 
   function fail(what: string): never {

@@ -6,7 +6,9 @@ export function firstDifference(was: unknown, is: unknown, path: string): string
   }
   if (isObject(was) && isObject(is)) {
     const keys = [...new Set([...Object.keys(was), ...Object.keys(is)])];
-    return first(keys.length, (index) => firstDifference(was[keys[index]!], is[keys[index]!], `${path}.${keys[index]}`));
+    return first(keys.length, (index) =>
+      firstDifference(was[keys[index]!], is[keys[index]!], `${path}.${keys[index]}`),
+    );
   }
   return Object.is(was, is) ? undefined : `${path} was ${shown(was)}, now it is ${shown(is)}`;
 }

@@ -104,6 +104,9 @@ function deepFreeze<T>(value: T): T {
 }
 
 function described(message: Message): string {
-  const words = message.role === 'tool' ? message.content.map(({ content }) => textOf(content)).join(' | ') : textOf(message.content);
+  const words =
+    message.role === 'tool'
+      ? message.content.map(({ content }) => textOf(content)).join(' | ')
+      : textOf(message.content);
   return `${message.role}: ${words.slice(0, 200)}`;
 }

@@ -14,11 +14,12 @@ export function parseArguments(text: string, cut: boolean): Parsed {
   if (text.trim() === '' && !cut) return { type: 'parsed', value: {}, repaired: '{}' };
   const strict = parse(text);
   if (strict.type === 'parsed') return objectOnly(strict);
-  if (cut) return { type: 'problem', problem: 'The reply was cut off in the middle of the call. Make the call shorter.' };
+  if (cut)
+    return { type: 'problem', problem: 'The reply was cut off in the middle of the call. Make the call shorter.' };
   const repaired = repair(text);
   const second = parse(repaired);
   if (second.type === 'parsed') return objectOnly({ ...second, repaired });
-  return { type: 'problem', problem: `Its arguments are not valid JSON: ${strict.problem}. Send them again in full.` };
+  return { type: 'problem', problem: `Its arguments are not valid JSON: ${second.problem}. Send them again in full.` };
 }
 
 function parse(text: string): Parsed {
@@ -60,7 +61,7 @@ function repair(text: string): string {
         from = i + 1;
       }
     } else if (char === '"') inString = true;
-    else if (char === ',' && closesNext(bare, i + 1)) {
+    else if (char === ',' && closesNext(bare, i + 1) && !opensBefore(bare, i - 1)) {
       pieces.push(bare.slice(from, i));
       from = i + 1;
     }
@@ -73,6 +74,13 @@ function closesNext(text: string, from: number): boolean {
   let i = from;
   while (i < text.length && ' \t\r\n'.includes(text[i]!)) i++;
   return text[i] === '}' || text[i] === ']';
+}
+
+/** A comma after which nothing comes is one too many; before which nothing came, something is missing. */
+function opensBefore(text: string, from: number): boolean {
+  let i = from;
+  while (i >= 0 && ' \t\r\n'.includes(text[i]!)) i--;
+  return text[i] === '{' || text[i] === '[';
 }
 
 function escaped(control: string): string {

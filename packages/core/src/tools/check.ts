@@ -27,15 +27,26 @@ function checkedOf(tool: Tool, validated: Validated, repaired: string | undefine
   if (repaired === undefined && !tool.resources) return { check: FINE, input };
   try {
     const resources = tool.resources?.(input);
-    return { check: { ...(repaired !== undefined && { arguments: repaired }), ...(resources && { resources }) }, input };
+    if (resources && !isTexts(resources)) {
+      void Promise.resolve(resources).catch(() => {});
+      throw new Error('"resources" must return a list of texts');
+    }
+    return {
+      check: { ...(repaired !== undefined && { arguments: repaired }), ...(resources && { resources }) },
+      input,
+    };
   } catch (thrown) {
     return { check: { problem: `What it needs for itself could not be told: ${messageOf(thrown)}` } };
   }
 }
 
+function isTexts(value: unknown): value is readonly string[] {
+  return Array.isArray(value) && value.every((one) => typeof one === 'string');
+}
+
 function problemOf({ parameters }: Tool, problems: readonly string[]): string {
-  const known = Object.keys((parameters['properties'] as object | undefined) ?? {});
-  const required = (parameters['required'] as readonly string[] | undefined) ?? [];
+  const known = Object.keys(parameters['properties'] ?? {});
+  const required = isTexts(parameters['required']) ? parameters['required'] : [];
   const optional = known.filter((name) => !required.includes(name));
   const signature = [
     required.length > 0 && `Required: ${required.join(', ')}.`,

@@ -21,7 +21,7 @@ export interface Execution {
 export interface Running {
   /** Never rejects. Not a promise when the tool gave its result at once. */
   readonly result: SettledResult | Promise<SettledResult>;
-  /** Tells the tool to stop; what it gives after that is nobody's. */
+  /** Tells the tool to stop, and does not wait for it: what it gives after that is nobody's. */
   readonly abort: () => void;
 }
 
@@ -31,56 +31,75 @@ export interface Running {
  */
 export function execute(execution: Execution): Running {
   const { tool } = execution;
-  return perform(execution, (context) => tool.execute!(execution.input, context), (value) => checked(execution, value));
+  const call = (context: ToolContext): unknown => tool.execute!(execution.input, context);
+  return perform(execution, { call, settle: (value) => checked(execution, value), failed: errorResult });
 }
 
-/** Asks a tool whether a call of it took effect, under the same conditions. */
+/** Asks a tool whether a call of it took effect, under the same conditions. If that fails, nobody can tell. */
 export function verify(execution: Execution): Running {
   const { tool, input } = execution;
-  return perform(execution, (context) => tool.verify!(input, context), (answer) => {
-    const { type } = answer as { type: unknown };
-    if (type === 'done') return resultOf(tool.name, (answer as { result: unknown }).result);
-    return { type: type === 'not-done' ? 'not-done' : 'unknown' };
+  return perform(execution, {
+    call: (context) => tool.verify!(input, context),
+    settle: (answer) => {
+      const { type } = answer as { type: unknown };
+      if (type === 'done') return resultOf(tool.name, (answer as { result: unknown }).result);
+      return { type: type === 'not-done' ? 'not-done' : 'unknown' };
+    },
+    failed: () => ({ type: 'unknown' }),
   });
 }
 
-type Settle = (value: unknown) => SettledResult | Promise<SettledResult>;
+interface Performance {
+  readonly call: (context: ToolContext) => unknown;
+  readonly settle: (value: unknown) => SettledResult | Promise<SettledResult>;
+  readonly failed: (why: string) => SettledResult;
+}
 
-function perform(execution: Execution, call: (context: ToolContext) => unknown, settle: Settle): Running {
-  const { tool, timeoutMs, clock, key, report, context, principal } = execution;
+function perform(execution: Execution, { call, settle, failed }: Performance): Running {
+  const { tool, timeoutMs, clock, key, context, principal } = execution;
   const controller = new AbortController();
-  const abort = (): void => controller.abort();
-  const failed = (thrown: unknown): SettledResult => errorResult(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
+  let over = false;
+  const report = (progress: unknown): void => {
+    if (!over) execution.report(progress);
+  };
+  const threw = (thrown: unknown): SettledResult => failed(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
+  const atOnce = (result: SettledResult): Running => {
+    over = true;
+    return { result, abort: () => {} };
+  };
   let value: unknown;
   try {
     value = call({ signal: controller.signal, key, report, context, principal });
     if (!isAsync(value)) {
       const result = settle(value);
-      if (!(result instanceof Promise)) return { result, abort };
+      if (!(result instanceof Promise)) return atOnce(result);
       value = result;
       settle = asIs;
     }
   } catch (thrown) {
-    return { result: failed(thrown), abort };
+    return atOnce(threw(thrown));
   }
 
-  const result = new Promise<SettledResult>((resolve) => {
-    const callOff = clock.timer(timeoutMs, () => {
-      resolve(errorResult(`The tool "${tool.name}" timed out after ${timeoutMs} ms. Ask for less, or try something else.`));
-      abort();
-    });
-    drained(value, report)
-      .then(settle)
-      .catch(failed)
-      .then((settled) => {
-        callOff();
-        resolve(settled);
-      });
-  });
-  return { result, abort };
+  const { promise, resolve } = Promise.withResolvers<SettledResult>();
+  const end = (result: SettledResult): void => {
+    over = true;
+    callOff();
+    resolve(result);
+  };
+  const stop = (why: string): void => {
+    end(failed(`The tool "${tool.name}" ${why}`));
+    controller.abort();
+  };
+  const timeOut = (): void => stop(`timed out after ${timeoutMs} ms. Ask for less, or try something else.`);
+  const callOff = clock.timer(timeoutMs, timeOut);
+  const due = clock.now() + timeoutMs;
+  // What never waits leaves no timer a chance to fire.
+  const take = (progress: unknown): void => (clock.now() >= due ? timeOut() : report(progress));
+  void drained(value, take, controller.signal).then(settle).catch(threw).then(end);
+  return { result: promise, abort: () => stop('was stopped.') };
 }
 
-const asIs: Settle = (result) => result as SettledResult;
+const asIs: Performance['settle'] = (result) => result as SettledResult;
 
 function checked({ tool }: Execution, value: unknown): SettledResult | Promise<SettledResult> {
   if (!tool.output) return resultOf(tool.name, value);
@@ -88,7 +107,9 @@ function checked({ tool }: Execution, value: unknown): SettledResult | Promise<S
   const settle = (validated: Awaited<typeof verdict>): SettledResult =>
     validated.type === 'valid'
       ? resultOf(tool.name, validated.value)
-      : errorResult(`The tool "${tool.name}" returned something else than it promises: ${validated.problems.join('; ')}`);
+      : errorResult(
+          `The tool "${tool.name}" returned something else than it promises: ${validated.problems.join('; ')}`,
+        );
   return verdict instanceof Promise ? verdict.then(settle) : settle(verdict);
 }
 
@@ -97,17 +118,22 @@ function isAsync(value: unknown): boolean {
   return typeof (value as PromiseLike<unknown>).then === 'function' || Symbol.asyncIterator in value;
 }
 
-/** Waits for a promise, and for an iterable until its end; what comes on the way is progress. */
-async function drained(value: unknown, report: (progress: unknown) => void): Promise<unknown> {
+/** Waits for a promise, and for an iterable until its end or the signal; what comes on the way is progress. */
+async function drained(value: unknown, report: (progress: unknown) => void, signal: AbortSignal): Promise<unknown> {
   const settled = await value;
   if (typeof settled !== 'object' || settled === null || !(Symbol.asyncIterator in settled)) return settled;
   const items: unknown[] = [];
   const iterator = (settled as AsyncIterable<unknown>)[Symbol.asyncIterator]();
-  for (let next = await iterator.next(); ; next = await iterator.next()) {
+  // It may hold a file or a connection, so it is told when nobody takes more from it.
+  const leave = async (): Promise<unknown> => iterator.return?.();
+  signal.addEventListener('abort', () => void leave().catch(() => {}), { once: true });
+  while (!signal.aborted) {
+    const next = await iterator.next();
     if (!next.done) {
       items.push(next.value);
       report(next.value);
     } else if (next.value !== undefined) return next.value;
-    else return items.every((item) => typeof item === 'string') ? items.join('') : items.at(-1);
+    else break;
   }
+  return items.every((item) => typeof item === 'string') ? items.join('') : items.at(-1);
 }

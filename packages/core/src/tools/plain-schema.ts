@@ -32,7 +32,9 @@ function checkOf(keyword: string, value: unknown, schema: JsonSchema): PlainChec
     case 'enum':
       return Array.isArray(value) ? (given) => typeof given !== 'object' && value.includes(given) : undefined;
     case 'required':
-      return Array.isArray(value) ? (given) => isRecord(given) && value.every((key) => Object.hasOwn(given, key)) : undefined;
+      return Array.isArray(value)
+        ? (given) => isRecord(given) && value.every((key) => Object.hasOwn(given, key))
+        : undefined;
     case 'properties':
       return isRecord(value) ? propertiesCheck(value, schema['additionalProperties']) : undefined;
     case 'additionalProperties':

@@ -67,8 +67,8 @@ export function registry(): Registry {
   }
 
   return {
-    register: (tool, source) => add(tools, 'tool', { value: tool, source }),
-    define: (entry, source) => add(entries, 'definition of a tool', { value: entry, source }),
+    register: (tool, source) => add(tools, 'tools', { value: tool, source }),
+    define: (entry, source) => add(entries, 'definitions of a tool', { value: entry, source }),
     unregister: (name) => tools.delete(name),
     get,
     list,
@@ -83,12 +83,14 @@ export function registry(): Registry {
       if (!tool.execute) return errorResult(`The tool "${name}" is executed by the client, not here.`);
       const validated = await validate(tool.input, input);
       if (validated.type === 'invalid') {
-        return errorResult(`The tool "${name}" was not called. Its arguments are not valid: ${validated.problems.join('; ')}.`);
+        return errorResult(
+          `The tool "${name}" was not called. Its arguments are not valid: ${validated.problems.join('; ')}.`,
+        );
       }
       const { key = name, report = ignore, context, principal, clock = systemClock, signal } = options;
+      if (signal?.aborted) return errorResult(`The tool "${name}" was not called: that was called off before.`);
       const timeoutMs = options.timeoutMs ?? tool.timeoutMs ?? 60_000;
       const running = execute({ tool, input: validated.value, key, timeoutMs, clock, report, context, principal });
-      if (signal?.aborted) running.abort();
       signal?.addEventListener('abort', running.abort, { once: true });
       const result = await running.result;
       signal?.removeEventListener('abort', running.abort);
@@ -100,7 +102,7 @@ export function registry(): Registry {
 /** The tools of one run. Throws `duplicate-tool` if two have one name. */
 export function toolsByName(tools: readonly Tool[]): ReadonlyMap<string, Tool> {
   const byName = new Map<string, Sourced<Tool>>();
-  for (const [index, value] of tools.entries()) add(byName, 'tool', { value, source: `tools[${index}]` });
+  for (const [index, value] of tools.entries()) add(byName, 'tools', { value, source: `tools[${index}]` });
   return new Map(Array.from(byName, ([name, { value }]) => [name, value]));
 }
 
@@ -110,7 +112,7 @@ function add<T extends { readonly name: string }>(to: Map<string, Sourced<T>>, w
   if (there) {
     throw new TreadleError(
       'duplicate-tool',
-      `There are two ${what}s named "${name}": one from ${there.source}, one from ${added.source}. Rename or leave out one.`,
+      `There are two ${what} named "${name}": one from ${there.source}, one from ${added.source}. Rename or leave out one.`,
     );
   }
   to.set(name, added);

@@ -1,16 +1,13 @@
 import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../loop/types.ts';
-import type { ResultBlock } from '../messages.ts';
+import type { ResultBlock, Source } from '../messages.ts';
 
 /** What a tool gave, as a result for the model: a text, its blocks, or its JSON form. Anything else is an error. */
 export function resultOf(name: string, value: unknown): SettledResult {
   if (typeof value === 'string') return text(value);
   if (value === undefined) return text('(no output)');
-  if (isOutput(value)) {
-    const content: readonly ResultBlock[] =
-      typeof value.content === 'string' ? [{ type: 'text', text: value.content }] : value.content;
-    return { type: 'result', content, isError: value.isError === true };
-  }
+  const output = outputOf(value);
+  if (output) return output;
   try {
     const json = JSON.stringify(value);
     if (json !== undefined) return text(json);
@@ -32,45 +29,61 @@ function unusable(name: string, what: string): SettledResult {
   return errorResult(`The tool "${name}" returned something that has no JSON form (${what}). Its result is lost.`);
 }
 
-interface Output {
-  readonly content: string | readonly ResultBlock[];
-  readonly isError?: unknown;
+/** `{ content }` or `{ content, isError }`, and nothing else, is meant as a result. */
+function outputOf(value: unknown): SettledResult | undefined {
+  if (typeof value !== 'object' || value === null || !('content' in value)) return undefined;
+  const { content, isError, ...others } = value as Record<string, unknown>;
+  if (Object.keys(others).length > 0) return undefined;
+  if (typeof content === 'string') return { ...text(content), isError: isError === true } as SettledResult;
+  const blocks = Array.isArray(content) ? content.map(blockOf) : [undefined];
+  return blocks.includes(undefined)
+    ? undefined
+    : { type: 'result', content: blocks as ResultBlock[], isError: isError === true };
 }
 
-function isOutput(value: unknown): value is Output {
-  if (typeof value !== 'object' || value === null || !('content' in value)) return false;
-  const { content, ...rest } = value;
-  if (Object.keys(rest).some((key) => key !== 'isError')) return false;
-  return typeof content === 'string' || (Array.isArray(content) && content.every(isBlock));
+/** A copy with what belongs to a block: what else a tool put there may have no JSON form, and change later. */
+function blockOf(block: unknown): ResultBlock | undefined {
+  if (typeof block !== 'object' || block === null) return undefined;
+  const { type, text, mediaType, name, source } = block as Record<string, unknown>;
+  if (type === 'text' || type === 'error') return typeof text === 'string' ? { type, text } : undefined;
+  const from = sourceOf(source);
+  if (!from || typeof mediaType !== 'string') return undefined;
+  if (type === 'image') return { type, mediaType, source: from };
+  return type === 'file' ? { type, mediaType, ...(typeof name === 'string' && { name }), source: from } : undefined;
 }
 
-function isBlock(block: unknown): block is ResultBlock {
-  if (typeof block !== 'object' || block === null || !('type' in block)) return false;
-  if (block.type === 'text' || block.type === 'error') return 'text' in block && typeof block.text === 'string';
-  if (block.type !== 'image' && block.type !== 'file') return false;
-  return 'mediaType' in block && typeof block.mediaType === 'string' && 'source' in block && isSource(block.source);
-}
-
-function isSource(source: unknown): boolean {
-  if (typeof source !== 'object' || source === null || !('type' in source)) return false;
-  if (source.type === 'data') return 'data' in source && typeof source.data === 'string';
-  return source.type === 'url' && 'url' in source && typeof source.url === 'string';
+function sourceOf(source: unknown): Source | undefined {
+  if (typeof source !== 'object' || source === null) return undefined;
+  const { type, data, url } = source as Record<string, unknown>;
+  if (type === 'data' && typeof data === 'string') return { type, data };
+  return type === 'url' && typeof url === 'string' ? { type, url } : undefined;
 }
 
 /** The result with at most `most` characters of text: of what is longer, the head and the tail. */
 export function fitted(result: SettledResult, most: number): SettledResult {
   if (result.type !== 'result') return result;
+  const content = fittedContent(result.content, most);
+  return content === result.content ? result : { ...result, content };
+}
+
+export function fittedContent(content: readonly ResultBlock[], most: number): readonly ResultBlock[] {
   let total = 0;
-  for (const block of result.content) if ('text' in block) total += block.text.length;
-  if (total <= most) return result;
+  for (const block of content) if ('text' in block) total += block.text.length;
+  if (total <= most) return content;
   let left = most;
-  const content = result.content.map((block) => {
-    if (!('text' in block)) return block;
-    const kept = block.text.length <= left ? block.text : cut(block.text, left);
-    left = Math.max(0, left - block.text.length);
-    return { ...block, text: kept };
-  });
-  return { ...result, content };
+  let gone = 0;
+  const kept: ResultBlock[] = [];
+  for (const block of content) {
+    if (!('text' in block)) kept.push(block);
+    else if (left === 0) gone += block.text.length;
+    else {
+      kept.push(block.text.length <= left ? block : { ...block, text: cut(block.text, left) });
+      left = Math.max(0, left - block.text.length);
+    }
+  }
+  // One note for all the blocks that are left out: a note for each could be longer than they are.
+  if (gone > 0) kept.push({ type: 'text', text: `[… ${gone.toLocaleString('en-US')} more characters left out …]` });
+  return kept;
 }
 
 function cut(whole: string, most: number): string {

@@ -1,4 +1,4 @@
-import { TreadleError } from '../errors.ts';
+import { messageOf, TreadleError } from '../errors.ts';
 import type { ToolEffect, ToolFacts } from '../loop/types.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema } from '../model.ts';
@@ -48,7 +48,9 @@ export interface ToolContext {
   readonly principal: Principal | undefined;
 }
 
-export type Verification = { readonly type: 'done'; readonly result: unknown } | { readonly type: 'not-done' | 'unknown' };
+export type Verification =
+  | { readonly type: 'done'; readonly result: unknown }
+  | { readonly type: 'not-done' | 'unknown' };
 
 /** What a tool returns when it means blocks or an error of its own. */
 export interface ToolOutput {
@@ -73,6 +75,7 @@ export interface Tool {
 }
 
 const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {} };
+const EFFECTS: readonly ToolEffect[] = ['pure', 'idempotent', 'once'];
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
 /** Makes a tool. Throws `invalid-tool` when it could never be called. */
@@ -90,7 +93,16 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
     throw new TreadleError('invalid-tool', `Tool "${name}" has no description. Say in a sentence what it does.`);
   }
   if (definition.timeoutMs !== undefined && !(definition.timeoutMs > 0)) {
-    throw new TreadleError('invalid-tool', `Tool "${name}" has timeoutMs ${definition.timeoutMs}. Give a number above 0.`);
+    throw new TreadleError(
+      'invalid-tool',
+      `Tool "${name}" has timeoutMs ${definition.timeoutMs}. Give a number above 0.`,
+    );
+  }
+  if (!EFFECTS.includes(definition.effect ?? 'once')) {
+    throw new TreadleError(
+      'invalid-tool',
+      `Tool "${name}" has effect "${definition.effect}". Use ${EFFECTS.join(', ')}.`,
+    );
   }
   const input: Schema = definition.input ?? NO_ARGUMENTS;
   const made = {
@@ -115,8 +127,13 @@ function describe(name: string, input: Schema): JsonSchema {
         `example with toJsonSchema() of @valibot/to-json-schema.`,
     );
   }
-  const { $schema: _, ...schema } = jsonSchema.input({ target: 'draft-2020-12' });
-  return schema;
+  try {
+    const { $schema: _, ...schema } = jsonSchema.input({ target: 'draft-2020-12' });
+    return schema;
+  } catch (cause) {
+    const why = `The input of tool "${name}" (${vendor}) cannot be described as JSON Schema: ${messageOf(cause)}`;
+    throw new TreadleError('invalid-tool', `${why}. Change it, or describe it yourself as "parameters".`, { cause });
+  }
 }
 
 /** The part of a tool that is pinned in the journal. */

@@ -22,7 +22,9 @@ type StandardVerdict = Awaited<ReturnType<StandardSchema['~standard']['validate'
 
 function byStandard(schema: StandardSchema, value: unknown): Validated | Promise<Validated> {
   const verdict = schema['~standard'].validate(value);
-  return verdict instanceof Promise ? verdict.then(read, crashed) : read(verdict);
+  // Any thenable: one that is taken for a verdict has no issues, so everything would be valid.
+  if (typeof (verdict as Partial<PromiseLike<unknown>>)?.then !== 'function') return read(verdict as StandardVerdict);
+  return Promise.resolve(verdict).then(read).catch(crashed);
 }
 
 function read(verdict: StandardVerdict): Validated {

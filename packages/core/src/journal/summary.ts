@@ -1,0 +1,44 @@
+import { textOf, type Message } from '../messages.ts';
+import type { JournalEntry, RunSummary } from './port.ts';
+
+const TITLE_CHARS = 200;
+
+/** What a list says of a run, by its first and its last entry. */
+export function summaryOf(runId: string, first: JournalEntry, last: JournalEntry): RunSummary {
+  return {
+    runId,
+    status: last.status ?? 'running',
+    startedAt: first.event.at,
+    updatedAt: last.event.at,
+    entries: last.seq + 1,
+    ...originOf(first),
+  };
+}
+
+function originOf({ event }: JournalEntry): Pick<RunSummary, 'model' | 'title' | 'tenant' | 'parent'> {
+  if (event.type !== 'run-started') return { model: '', title: '' };
+  const { model, input, principal } = event;
+  const { parent } = event as { readonly parent?: { readonly runId: string } };
+  return {
+    model,
+    title: titleOf(input),
+    ...(principal && { tenant: principal.tenant }),
+    ...(parent && { parent: parent.runId }),
+  };
+}
+
+/** The beginning of the last thing that was asked for, in one line. */
+function titleOf(input: readonly Message[]): string {
+  for (const { role, content } of input.toReversed()) {
+    // Of a text of megabytes only the beginning is looked at.
+    const words =
+      role === 'user'
+        ? textOf(content)
+            .trimStart()
+            .slice(0, 10 * TITLE_CHARS)
+        : '';
+    const line = words.replaceAll(/\s+/g, ' ').slice(0, TITLE_CHARS).trim();
+    if (line !== '') return line.replace(/[\ud800-\udbff]$/, '').toWellFormed();
+  }
+  return '';
+}

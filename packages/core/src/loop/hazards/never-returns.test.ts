@@ -1,0 +1,140 @@
+import { expect, test } from 'vitest';
+import { textOf, type ToolMessage } from '../../messages.ts';
+import { manualClock } from '../../testing/manual-clock.ts';
+import { scriptedModel } from '../../testing/scripted-model.ts';
+import { tool, type ToolContext } from '../../tools/tool.ts';
+import type { LoopResult } from '../options.ts';
+import { runLoop, streamLoop } from '../run.ts';
+
+function textsOf({ messages }: LoopResult): string[] {
+  const results = messages.filter((message): message is ToolMessage => message.role === 'tool');
+  return results.flatMap(({ content }) => content.map((result) => textOf(result.content)));
+}
+
+function stuck(contexts: ToolContext[], more: { readonly timeoutMs?: number } = {}): ReturnType<typeof tool> {
+  return tool({
+    name: 'stuck',
+    description: 'x',
+    execute: (_, context) => {
+      contexts.push(context);
+      return new Promise(() => {});
+    },
+    ...more,
+  });
+}
+
+test.each([
+  ['a minute by default', {}, {}, 60_000],
+  ['as the run says', { toolTimeoutMs: 500 }, {}, 500],
+  ['as the tool says', { toolTimeoutMs: 500 }, { timeoutMs: 70_000 }, 70_000],
+])('a tool that never returns is given up: %s', async (_, options, own, ms) => {
+  const clock = manualClock();
+  const contexts: ToolContext[] = [];
+  using model = scriptedModel([{ calls: [{ name: 'stuck' }] }, 'went on']);
+  let result: LoopResult | undefined;
+  void runLoop({ model, tools: [stuck(contexts, own)], input: 'go', clock, ...options }).then(
+    (ended) => (result = ended),
+  );
+  await clock.advance(ms - 1);
+  expect(result).toBeUndefined();
+  expect(contexts[0]!.signal.aborted).toBe(false);
+  await clock.advance(1);
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'went on', durationMs: ms });
+  expect(textsOf(result!)).toEqual([`The tool "stuck" timed out after ${ms} ms. Ask for less, or try something else.`]);
+  expect(contexts[0]!.signal.aborted).toBe(true);
+  expect(clock.pending).toBe(0);
+});
+
+test('it holds nobody back but itself', async () => {
+  const clock = manualClock();
+  const ran: number[] = [];
+  const quick = tool({ name: 'quick', description: 'x', execute: () => void ran.push(clock.now()) });
+  using model = scriptedModel([
+    { calls: [{ name: 'stuck' }, { name: 'quick' }, { name: 'stuck' }, { name: 'quick' }] },
+    'went on',
+  ]);
+  const running = runLoop({ model, tools: [stuck([]), quick], input: 'go', clock, toolTimeoutMs: 100, maxParallel: 2 });
+  await clock.advance(100);
+  expect(ran).toEqual([0, 100]);
+  await clock.advance(100);
+  expect(textsOf(await running)).toEqual([
+    expect.stringContaining('timed out'),
+    '(no output)',
+    expect.stringContaining('timed out'),
+    '(no output)',
+  ]);
+});
+
+test('what it gives in the end, if it ever does, is nobody’s', async () => {
+  const clock = manualClock();
+  const { promise, resolve, reject } = Promise.withResolvers();
+  const late = tool({ name: 'late', description: 'x', execute: () => promise });
+  const never = tool({
+    name: 'never',
+    description: 'x',
+    execute: async () => {
+      await promise;
+      throw new Error('late');
+    },
+  });
+  using model = scriptedModel([{ calls: [{ name: 'late' }, { name: 'never' }] }, 'went on']);
+  const running = runLoop({ model, tools: [late, never], input: 'go', clock, toolTimeoutMs: 100 });
+  await clock.advance(100);
+  const result = await running;
+  resolve('too late');
+  reject(new Error('too late'));
+  await clock.advance(100);
+  expect(textsOf(result)).toEqual([expect.stringContaining('timed out'), expect.stringContaining('timed out')]);
+});
+
+test('a time out counts as an error, so a run of them ends', async () => {
+  const clock = manualClock();
+  using model = scriptedModel(['a', 'b', 'c'].map((at) => ({ calls: [{ name: 'stuck', arguments: { at } }] })));
+  const running = runLoop({ model, tools: [stuck([])], input: 'go', clock, toolTimeoutMs: 100 });
+  await clock.advance(300);
+  expect((await running).outcome).toEqual({ type: 'exhausted', limit: 'errors' });
+});
+
+test('a cancel does not wait for it, and leaves no timer behind', async () => {
+  const clock = manualClock();
+  const contexts: ToolContext[] = [];
+  using model = scriptedModel([{ calls: [{ name: 'stuck' }] }]);
+  const live = streamLoop({ model, tools: [stuck(contexts)], input: 'go', clock, limits: { durationMs: 1_000_000 } });
+  await clock.advance(10);
+  live.cancel();
+  expect((await live.result).outcome).toEqual({ type: 'cancelled', phase: 'tool' });
+  expect(contexts[0]!.signal.aborted).toBe(true);
+  expect(clock.pending).toBe(0);
+});
+
+test('the run’s own deadline does not wait for it either', async () => {
+  const clock = manualClock();
+  const contexts: ToolContext[] = [];
+  using model = scriptedModel([{ calls: [{ name: 'stuck' }] }]);
+  const running = runLoop({ model, tools: [stuck(contexts)], input: 'go', clock, limits: { durationMs: 1_000 } });
+  await clock.advance(1_000);
+  expect((await running).outcome).toEqual({ type: 'exhausted', limit: 'duration' });
+  expect(contexts[0]!.signal.aborted).toBe(true);
+  expect(clock.pending).toBe(0);
+});
+
+test('a model that never returns is ended by a cancel and by the deadline', async () => {
+  const clock = manualClock();
+  const signals: AbortSignal[] = [];
+  const model = {
+    id: 'stuck',
+    reply: (_request: unknown, _emit: unknown, signal: AbortSignal) => {
+      signals.push(signal);
+      return new Promise<never>(() => {});
+    },
+  };
+  const live = streamLoop({ model, input: 'go', clock });
+  const timed = runLoop({ model, input: 'go', clock, limits: { durationMs: 1_000 } });
+  await clock.advance(10);
+  live.cancel();
+  await clock.advance(990);
+  expect((await live.result).outcome).toEqual({ type: 'cancelled', phase: 'model' });
+  expect((await timed).outcome).toEqual({ type: 'exhausted', limit: 'duration' });
+  expect(signals.map(({ aborted }) => aborted)).toEqual([true, true]);
+  expect(clock.pending).toBe(0);
+});

@@ -1,0 +1,223 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { ImageBlock, ResultBlock } from '../messages.ts';
+import { textOf } from '../messages.ts';
+import { errorResult, fitted, resultOf } from './result.ts';
+
+const IMAGE: ImageBlock = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } };
+
+function blocksOf(result: ReturnType<typeof resultOf>): readonly ResultBlock[] {
+  if (result.type !== 'result') throw new Error(`it is ${result.type}`);
+  return result.content;
+}
+
+function firstText(result: ReturnType<typeof resultOf>): string {
+  return textOf(blocksOf(result).slice(0, 1));
+}
+
+function words(text: string): ReturnType<typeof resultOf> {
+  return { type: 'result', content: [{ type: 'text', text }], isError: false };
+}
+
+describe('what a tool gave, as a result', () => {
+  test.each([
+    ['a text', 'hello', 'hello'],
+    ['an empty text', '', ''],
+    ['nothing', undefined, '(no output)'],
+    ['null', null, 'null'],
+    ['a number', 7, '7'],
+    ['what is no number', Number.NaN, 'null'],
+    ['a truth', false, 'false'],
+    ['an object', { a: [1, { b: null }] }, '{"a":[1,{"b":null}]}'],
+    ['an array', [1, 'two'], '[1,"two"]'],
+    ['a date', new Date(0), '"1970-01-01T00:00:00.000Z"'],
+    ['an object that says itself how it looks', { toJSON: () => ({ a: 1 }) }, '{"a":1}'],
+    ['an object with a content beside other things', { content: 'x', title: 'y' }, '{"content":"x","title":"y"}'],
+    ['a content that is neither text nor blocks', { content: 7 }, '{"content":7}'],
+  ])('%s', (_, value, text) => {
+    expect(resultOf('x', value)).toEqual(words(text));
+  });
+
+  test('blocks', () => {
+    const content: ResultBlock[] = [
+      { type: 'text', text: 'a' },
+      IMAGE,
+      { type: 'file', mediaType: 'text/csv', name: 'a.csv', source: { type: 'url', url: 'https://example.org/a.csv' } },
+      { type: 'error', text: 'b' },
+    ];
+    expect(resultOf('x', { content })).toEqual({ type: 'result', content, isError: false });
+    expect(resultOf('x', { content, isError: true })).toEqual({ type: 'result', content, isError: true });
+    expect(resultOf('x', { content: [] })).toEqual({ type: 'result', content: [], isError: false });
+  });
+
+  test('a text in place of blocks, also as an error of the tool', () => {
+    expect(resultOf('x', { content: 'a' })).toEqual(words('a'));
+    expect(resultOf('x', { content: 'a', isError: true })).toEqual({ ...words('a'), isError: true });
+    expect(resultOf('x', { content: 'a', isError: 'yes' })).toEqual(words('a'));
+  });
+
+  test.each([
+    [{ type: 'text' }],
+    [{ type: 'text', text: 7 }],
+    [{ type: 'image', mediaType: 'image/png' }],
+    [{ type: 'image', mediaType: 'image/png', source: { type: 'data' } }],
+    [{ type: 'image', source: { type: 'data', data: 'A' } }],
+    [{ type: 'file', mediaType: 'x', source: { type: 'path', path: '/etc/passwd' } }],
+    [{ type: 'tool-call', id: '1', name: 'x', arguments: '{}' }],
+    ['text'],
+    [null],
+  ])('what only resembles blocks is told as JSON: %j', (...content) => {
+    expect(resultOf('x', { content })).toEqual(words(JSON.stringify({ content })));
+  });
+
+  test('blocks are copied, with what belongs to them and nothing else', () => {
+    const cycle: { self?: unknown } = {};
+    cycle.self = cycle;
+    const block = { type: 'text', text: 'a', more: cycle, big: 1n };
+    const file = {
+      type: 'file',
+      mediaType: 'x',
+      name: 'n',
+      source: { type: 'url', url: 'u', more: cycle },
+      more: cycle,
+    };
+    const content = [block, file];
+    const result = resultOf('x', { content });
+    expect(result).toEqual({
+      type: 'result',
+      content: [
+        { type: 'text', text: 'a' },
+        { type: 'file', mediaType: 'x', name: 'n', source: { type: 'url', url: 'u' } },
+      ],
+      isError: false,
+    });
+    content.pop();
+    block.text = 'changed later';
+    file.source.url = 'changed later';
+    expect(JSON.stringify(result)).not.toContain('changed later');
+    expect(result).toMatchObject({ content: { length: 2 } });
+  });
+});
+
+describe('what has no JSON form is an error that says so', () => {
+  const cycle: { self?: unknown } = {};
+  cycle.self = cycle;
+  test.each([
+    ['a function', () => 1, 'a function'],
+    ['a symbol', Symbol('s'), 'a symbol'],
+    ['a big integer', 1n, 'BigInt'],
+    ['a big integer inside', { a: [1n] }, 'BigInt'],
+    ['a cycle', cycle, 'circular'],
+    ['an object that says nothing', { toJSON: () => undefined }, 'object'],
+    [
+      'an object that throws when asked',
+      {
+        toJSON: () => {
+          throw new Error('ouch');
+        },
+      },
+      'ouch',
+    ],
+  ])('%s', (_, value, what) => {
+    expect(resultOf('x', value)).toEqual({
+      type: 'result',
+      content: [
+        {
+          type: 'error',
+          text: expect.stringMatching(/^The tool "x" returned something that has no JSON form \(.*\)\./s),
+        },
+      ],
+      isError: true,
+    });
+    expect(firstText(resultOf('x', value))).toContain(what);
+  });
+});
+
+describe('fitted: at most so many characters', () => {
+  const content = (...texts: string[]): ReturnType<typeof resultOf> => ({
+    type: 'result',
+    content: texts.map((text) => ({ type: 'text', text })),
+    isError: false,
+  });
+
+  test('what fits is not touched', () => {
+    const result = content('a'.repeat(60), 'b'.repeat(40));
+    expect(fitted(result, 100)).toBe(result);
+    expect(fitted({ type: 'not-done' }, 0)).toEqual({ type: 'not-done' });
+    expect(fitted({ type: 'unknown' }, 0)).toEqual({ type: 'unknown' });
+  });
+
+  test('of what is longer, the head and the tail stay, and what is gone is counted', () => {
+    const text = `${'h'.repeat(75)}${'m'.repeat(12_345)}${'t'.repeat(25)}`;
+    expect(fitted(content(text), 100)).toEqual(
+      content(`${'h'.repeat(75)}\n[… 12,345 of 12,445 characters left out …]\n${'t'.repeat(25)}`),
+    );
+  });
+
+  test('an error stays an error, pictures stay, and they do not count', () => {
+    const picture: ImageBlock = { ...IMAGE, source: { type: 'data', data: 'A'.repeat(10_000) } };
+    const result = {
+      type: 'result',
+      content: [picture, { type: 'error', text: 'e'.repeat(1_000) }, IMAGE],
+      isError: true,
+    } as const;
+    const { content: kept, isError } = fitted(result, 100) as typeof result;
+    expect(isError).toBe(true);
+    expect(kept.map(({ type }) => type)).toEqual(['image', 'error', 'image']);
+    expect(kept[0]).toEqual(picture);
+    expect(fitted({ ...result, content: [picture] }, 1)).toEqual({ ...result, content: [picture] });
+  });
+
+  test.each([1, 2, 3, 4, 5, 7])('a limit of %d is a limit too', (most) => {
+    const [head, , tail] = firstText(fitted(content('abcdefghij'.repeat(10)), most)).split('\n');
+    expect(head!.length + tail!.length).toBe(most);
+    expect('abcdefghij'.repeat(10).startsWith(head!)).toBe(true);
+    expect('abcdefghij'.repeat(10).endsWith(tail!)).toBe(true);
+  });
+
+  test('no half of a character is left where it is cut', () => {
+    for (let most = 1; most < 40; most++) {
+      expect(firstText(fitted(content('🧵'.repeat(100)), most)).isWellFormed(), String(most)).toBe(true);
+    }
+  });
+
+  test('many blocks together are held to the same limit', () => {
+    const result = content(...Array.from({ length: 10_000 }, (_, index) => String(index % 10)));
+    const kept = blocksOf(fitted(result, 100));
+    const text = textOf(kept);
+    expect(text.startsWith('0123456789'.repeat(7))).toBe(true);
+    expect(text).toContain('9,900');
+    expect(text.length).toBeLessThan(300);
+    expect(kept.length).toBeLessThan(200);
+  });
+
+  test('for any blocks and any limit: no more than that, a note, and every picture', () => {
+    const blocks = fc.array(
+      fc.oneof(
+        fc.string({ maxLength: 300 }).map((text): ResultBlock => ({ type: 'text', text })),
+        fc.constant<ResultBlock>(IMAGE),
+      ),
+      { maxLength: 30 },
+    );
+    fc.assert(
+      fc.property(blocks, fc.integer({ min: 1, max: 1_000 }), (some, most) => {
+        const result = fitted({ type: 'result', content: some, isError: false }, most);
+        if (result.type !== 'result') throw new Error('it is one');
+        const whole = textOf(some);
+        const kept = textOf(result.content);
+        const notes = kept.match(/\n?\[… .*? left out …\]\n?/g) ?? [];
+        if (whole.length <= most) expect(kept).toBe(whole);
+        else expect(kept.length - notes.join('').length).toBeLessThanOrEqual(most);
+        expect(notes.join('').length).toBeLessThan(200);
+        expect(result.content.filter(({ type }) => type === 'image')).toEqual(
+          some.filter(({ type }) => type === 'image'),
+        );
+      }),
+      { numRuns: 500 },
+    );
+  });
+});
+
+test('an error result is one block of words', () => {
+  expect(errorResult('no')).toEqual({ type: 'result', content: [{ type: 'error', text: 'no' }], isError: true });
+});

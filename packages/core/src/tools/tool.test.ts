@@ -1,0 +1,216 @@
+import { toJsonSchema } from '@valibot/to-json-schema';
+import { type } from 'arktype';
+import * as v from 'valibot';
+import { describe, expect, expectTypeOf, test } from 'vitest';
+import { z } from 'zod';
+import { TreadleError } from '../errors.ts';
+import type { StandardSchema } from './schema.ts';
+import { factsOf, tool, type Tool, type ToolContext } from './tool.ts';
+
+const about = { description: 'Does something' };
+const PARAMETERS = {
+  type: 'object',
+  properties: { city: { type: 'string' }, days: { type: 'number' } },
+  required: ['city'],
+};
+
+describe('every kind of schema describes itself, and types the input', () => {
+  test('zod', () => {
+    const made = tool({
+      ...about,
+      name: 'trip',
+      input: z.object({ city: z.string(), days: z.number().optional() }),
+      resources: (input) => {
+        expectTypeOf(input).toEqualTypeOf<{ city: string; days?: number | undefined }>();
+        return [input.city];
+      },
+      execute: (input, context) => {
+        expectTypeOf(input).toEqualTypeOf<{ city: string; days?: number | undefined }>();
+        expectTypeOf(context).toEqualTypeOf<ToolContext>();
+      },
+    });
+    expect(made.parameters).toEqual(PARAMETERS);
+    expectTypeOf(made).toEqualTypeOf<Tool>();
+  });
+
+  test('zod: the tool gets what the schema gives, the model is told what it takes', () => {
+    const made = tool({
+      ...about,
+      name: 'trip',
+      input: z.object({ days: z.string().transform(Number), unit: z.string().default('m') }),
+      execute: (input) => {
+        expectTypeOf(input).toEqualTypeOf<{ days: number; unit: string }>();
+      },
+    });
+    expect(made.parameters).toEqual({
+      type: 'object',
+      properties: { days: { type: 'string' }, unit: { type: 'string', default: 'm' } },
+      required: ['days'],
+    });
+  });
+
+  test('arktype', () => {
+    const made = tool({
+      ...about,
+      name: 'trip',
+      input: type({ city: 'string', 'days?': 'number' }),
+      execute: (input) => {
+        expectTypeOf(input).toEqualTypeOf<{ city: string; days?: number }>();
+      },
+    });
+    expect(made.parameters).toEqual(PARAMETERS);
+  });
+
+  test('valibot, with its description beside it', () => {
+    const input = v.object({ city: v.string(), days: v.optional(v.number()) });
+    const { $schema: _, ...parameters } = toJsonSchema(input);
+    const made = tool({
+      ...about,
+      name: 'trip',
+      input,
+      parameters,
+      execute: (given) => {
+        expectTypeOf(given).toEqualTypeOf<{ city: string; days?: number | undefined }>();
+      },
+    });
+    expect(made.parameters).toEqual(PARAMETERS);
+  });
+
+  test('JSON Schema', () => {
+    const made = tool({
+      ...about,
+      name: 'trip',
+      input: PARAMETERS,
+      execute: (input) => {
+        expectTypeOf(input).toEqualTypeOf<Record<string, unknown>>();
+      },
+    });
+    expect(made.parameters).toBe(PARAMETERS);
+  });
+
+  test('no schema: no arguments', () => {
+    expect(tool({ ...about, name: 'now', execute: () => 'noon' }).parameters).toEqual({
+      type: 'object',
+      properties: {},
+    });
+  });
+
+  test('what is given as parameters goes before what the schema says', () => {
+    const parameters = { type: 'object', properties: { city: { type: 'string', description: 'in English' } } };
+    const made = tool({ ...about, name: 'trip', input: z.object({ city: z.string() }), parameters });
+    expect(made.parameters).toBe(parameters);
+  });
+});
+
+describe('what could never be called is refused at once', () => {
+  test.each(['', 'two words', 'dotted.name', 'a/b', 'naïve', 'x'.repeat(65), 'tab\t', 'end\n'])(
+    'the name %j',
+    (name) => {
+      expect(() => tool({ ...about, name })).toThrow(invalid(JSON.stringify(name)));
+    },
+  );
+
+  test.each([undefined, null, 7, {}])('the name %j', (name) => {
+    expect(() => tool({ ...about, name: name as unknown as string })).toThrow(
+      invalid('is not one that providers take'),
+    );
+  });
+
+  test.each(['a', 'get_weather', 'Get-Weather2', '_', '-', 'x'.repeat(64), 'constructor', '__proto__', 'toString'])(
+    'but not the name %j',
+    (name) => {
+      expect(tool({ ...about, name }).name).toBe(name);
+    },
+  );
+
+  test('no description', () => {
+    expect(() => tool({ name: 'x' } as unknown as Parameters<typeof tool>[0])).toThrow(
+      invalid('"x" has no description'),
+    );
+  });
+
+  test.each([0, -1, Number.NaN])('timeoutMs %d', (timeoutMs) => {
+    expect(() => tool({ ...about, name: 'x', timeoutMs })).toThrow(invalid(`timeoutMs ${timeoutMs}`));
+  });
+
+  test('a schema that cannot describe itself, with what to do about it', () => {
+    expect(() => tool({ ...about, name: 'x', input: v.object({}) })).toThrow(
+      invalid('(valibot) cannot describe itself'),
+    );
+    expect(() => tool({ ...about, name: 'x', input: v.object({}) })).toThrow(/"parameters"/);
+  });
+
+  test('a schema that fails to describe itself', () => {
+    expect(() => tool({ ...about, name: 'x', input: z.object({ at: z.date() }) })).toThrow(invalid('"x"'));
+  });
+});
+
+describe('defaults', () => {
+  test('a tool acts once, beside others, and is watched for repetition', () => {
+    expect(tool({ ...about, name: 'x', execute: () => 1 })).toMatchObject({
+      effect: 'once',
+      exclusive: false,
+      polling: false,
+    });
+  });
+
+  test('what the journal keeps of it is plain JSON', () => {
+    const made = tool({
+      ...about,
+      name: 'x',
+      input: z.object({ city: z.string() }),
+      effect: 'idempotent',
+      timeoutMs: 5,
+      exclusive: true,
+      polling: true,
+      resources: () => [],
+      verify: () => ({ type: 'unknown' }),
+      execute: () => 1,
+    });
+    const facts = factsOf(made);
+    expect(facts).toEqual({
+      name: 'x',
+      description: 'Does something',
+      parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+      effect: 'idempotent',
+      exclusive: true,
+      polling: true,
+      client: false,
+      verifiable: true,
+      timeoutMs: 5,
+    });
+    expect(JSON.parse(JSON.stringify(facts))).toEqual(facts);
+  });
+
+  test('without execute the client executes it', () => {
+    expect(factsOf(tool({ ...about, name: 'x' }))).toMatchObject({ client: true, verifiable: false });
+  });
+});
+
+test('a schema of another make works if it speaks the standard', () => {
+  const input: StandardSchema<{ n: number }> = {
+    '~standard': {
+      version: 1,
+      vendor: 'mine',
+      validate: (value) => ({ value: value as { n: number } }),
+      jsonSchema: { input: () => ({ $schema: 'x', type: 'object', properties: { n: { type: 'number' } } }) },
+    },
+  };
+  const made = tool({
+    ...about,
+    name: 'x',
+    input,
+    execute: (given) => {
+      expectTypeOf(given).toEqualTypeOf<{ n: number }>();
+    },
+  });
+  expect(made.parameters).toEqual({ type: 'object', properties: { n: { type: 'number' } } });
+});
+
+function invalid(words: string): Error {
+  return expect.objectContaining({
+    constructor: TreadleError,
+    code: 'invalid-tool',
+    message: expect.stringContaining(words),
+  }) as unknown as Error;
+}

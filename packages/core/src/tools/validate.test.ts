@@ -1,0 +1,181 @@
+/* oxlint-disable unicorn/no-thenable -- what only resembles a promise is the subject here */
+import { toJsonSchema } from '@valibot/to-json-schema';
+import { type } from 'arktype';
+import * as v from 'valibot';
+import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import type { Schema, StandardSchema } from './schema.ts';
+import { validate } from './validate.ts';
+
+const GOOD = { city: 'Oslo', days: 3, stops: [{ at: 'noon' }] };
+const BAD = { city: 7, days: 'three', stops: [{ at: 'noon' }, { at: null }] };
+
+const valibotTrip = v.object({ city: v.string(), days: v.number(), stops: v.array(v.object({ at: v.string() })) });
+
+const schemas: [string, Schema][] = [
+  ['zod', z.object({ city: z.string(), days: z.number(), stops: z.array(z.object({ at: z.string() })) })],
+  ['valibot', valibotTrip],
+  ['arktype', type({ city: 'string', days: 'number', stops: type({ at: 'string' }).array() })],
+  [
+    'JSON Schema',
+    {
+      type: 'object',
+      properties: {
+        city: { type: 'string' },
+        days: { type: 'number' },
+        stops: { type: 'array', items: { type: 'object', properties: { at: { type: 'string' } }, required: ['at'] } },
+      },
+      required: ['city', 'days', 'stops'],
+    },
+  ],
+  ['JSON Schema made by valibot', toJsonSchema(valibotTrip) as Schema],
+];
+
+describe.each(schemas)('%s', (_, schema) => {
+  test('what is right is valid', () => {
+    expect(validate(schema, GOOD)).toEqual({ type: 'valid', value: GOOD });
+  });
+
+  test('every problem is named with its path', async () => {
+    const verdict = await validate(schema, BAD);
+    if (verdict.type === 'valid') throw new Error('it is not');
+    expect(verdict.problems).toHaveLength(3);
+    expect(verdict.problems.map((problem) => problem.slice(0, problem.indexOf(':')))).toEqual([
+      'city',
+      'days',
+      'stops.1.at',
+    ]);
+    for (const problem of verdict.problems) expect(problem).toMatch(/: \S.*\S/);
+  });
+
+  test('what is missing is named', async () => {
+    const verdict = await validate(schema, { city: 'Oslo', stops: [] });
+    if (verdict.type === 'valid') throw new Error('it is not');
+    expect(verdict.problems).toHaveLength(1);
+    expect(verdict.problems[0]).toContain('days');
+  });
+
+  test('what is no object at all is refused', async () => {
+    for (const value of [null, undefined, 7, 'text', []]) {
+      expect(await validate(schema, value), String(value)).toMatchObject({ type: 'invalid' });
+    }
+  });
+});
+
+describe('Standard Schema', () => {
+  test('gives what the schema makes of the value', () => {
+    const schema = z.object({ n: z.coerce.number(), unit: z.string().default('m') });
+    expect(validate(schema, { n: '7', more: true })).toEqual({ type: 'valid', value: { n: 7, unit: 'm' } });
+  });
+
+  test('may take its time', async () => {
+    const schema = v.pipeAsync(
+      v.object({ name: v.string() }),
+      v.checkAsync(async ({ name }) => name === 'free', 'the name is taken'),
+    );
+    expect(validate(schema, { name: 'free' })).toBeInstanceOf(Promise);
+    expect(await validate(schema, { name: 'free' })).toEqual({ type: 'valid', value: { name: 'free' } });
+    expect(await validate(schema, { name: 'used' })).toEqual({ type: 'invalid', problems: ['the name is taken'] });
+  });
+
+  test('paths of keys and of segments read alike', () => {
+    const issues = [
+      { message: 'is wrong', path: ['a', 0, { key: 'b' }] },
+      { message: 'is odd', path: [] },
+      { message: 'is strange' },
+      { message: 'is hidden', path: [Symbol('s')] },
+    ];
+    expect(
+      validate(
+        standard(() => ({ issues })),
+        {},
+      ),
+    ).toEqual({
+      type: 'invalid',
+      problems: ['a.0.b: is wrong', 'is odd', 'is strange', 'Symbol(s): is hidden'],
+    });
+  });
+
+  test.each([
+    [
+      'throws',
+      () => {
+        throw new Error('no database');
+      },
+    ],
+    ['rejects', () => Promise.reject(new Error('no database'))],
+  ])('a check that %s is a problem, not a crash', async (_, check) => {
+    expect(await validate(standard(check), {})).toEqual({
+      type: 'invalid',
+      problems: ['the check itself failed: no database'],
+    });
+  });
+
+  test.each([
+    ['nothing', () => undefined],
+    ['nothing, later', async () => undefined],
+    ['issues that are no list', () => ({ issues: 'many' })],
+    ['issues that are no list, later', async () => ({ issues: 'many' })],
+  ])('a check that gives %s is a problem, not a crash', async (_, check) => {
+    expect(await validate(standard(check), {})).toMatchObject({ type: 'invalid' });
+  });
+
+  test('a verdict that only resembles a promise is waited for', async () => {
+    const thenable = { then: (resolve: (verdict: unknown) => void) => resolve({ issues: [{ message: 'no' }] }) };
+    expect(
+      await validate(
+        standard(() => thenable),
+        {},
+      ),
+    ).toEqual({ type: 'invalid', problems: ['no'] });
+  });
+});
+
+describe('JSON Schema', () => {
+  test('says what is not expected', () => {
+    const schema = { type: 'object', properties: { a: { type: 'string' } }, additionalProperties: false };
+    expect(validate(schema, { a: 'x', b: 1 })).toEqual({ type: 'invalid', problems: ['b: is not expected here'] });
+  });
+
+  test('members of every object are not properties of this one', () => {
+    const closed = { type: 'object', properties: { a: { type: 'string' } }, additionalProperties: false };
+    for (const name of ['constructor', 'toString', '__proto__', 'hasOwnProperty']) {
+      expect(validate(closed, JSON.parse(`{"${name}":1}`)), name).toEqual({
+        type: 'invalid',
+        problems: [`${name}: is not expected here`],
+      });
+      expect(validate({ type: 'object', required: [name] }, {}), name).toMatchObject({ type: 'invalid' });
+    }
+  });
+
+  test('refers and chooses', () => {
+    const schema = {
+      type: 'object',
+      properties: { shape: { $ref: '#/$defs/shape' } },
+      $defs: { shape: { oneOf: [{ const: 'round' }, { type: 'object', required: ['sides'] }] } },
+    };
+    expect(validate(schema, { shape: 'round' })).toMatchObject({ type: 'valid' });
+    expect(validate(schema, { shape: { sides: 4 } })).toMatchObject({ type: 'valid' });
+    const verdict = validate(schema, { shape: 'square' });
+    expect(verdict).toMatchObject({ type: 'invalid' });
+    expect(JSON.stringify(verdict)).toContain('shape: ');
+  });
+
+  test('a schema that cannot be read is a problem, not a crash', () => {
+    expect(validate({ $ref: '#/nowhere' }, {})).toMatchObject({
+      type: 'invalid',
+      problems: [expect.stringContaining('the check itself failed')],
+    });
+    expect(validate({ type: 'string', pattern: '(' }, 'x')).toMatchObject({ type: 'invalid' });
+  });
+
+  test('a value nested too deep is a problem, not a crash', () => {
+    const node = { type: 'object', properties: { a: { $ref: '#' } } };
+    const deep = JSON.parse(`${'{"a":'.repeat(50_000)}{}${'}'.repeat(50_000)}`);
+    expect(['valid', 'invalid']).toContain((validate(node, deep) as { type: string }).type);
+  });
+});
+
+function standard(check: (value: unknown) => unknown): StandardSchema {
+  return { '~standard': { version: 1, vendor: 'test', validate: check as StandardSchema['~standard']['validate'] } };
+}
