@@ -167,6 +167,19 @@ describe('emit', () => {
     expect(model.requests).toEqual([]);
   });
 
+  test('after the run has ended is heard by nobody', async () => {
+    const heard: Item[] = [];
+    let late: ((delta: ModelDelta) => void) | undefined;
+    const model: Model = { id: 'm', reply: (_, emit) => ((late = emit), new Promise(() => {})) };
+    const live = streamLoop({ model, input: 'go', onItem: (item) => void heard.push(item) });
+    await new Promise((next) => setTimeout(next, 1));
+    live.cancel();
+    await live.result;
+    late!({ type: 'text-delta', text: 'late' });
+    expect(heard.map(({ type }) => type)).toEqual(['fact', 'turn-started', 'fact']);
+    expect(await Array.fromAsync(live)).toEqual(heard);
+  });
+
   test('of garbage is not the loop’s affair', async () => {
     const heard: unknown[] = [];
     const model: Model = {

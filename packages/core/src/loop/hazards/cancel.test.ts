@@ -339,6 +339,24 @@ test('from inside a tool, a model and a policy', async () => {
   expectCancelled(await live.result, 'model');
 });
 
+test('from inside a tool that then goes on: it is told all the same', async () => {
+  const clock = manualClock();
+  let signal: AbortSignal | undefined;
+  const work = tool({
+    name: 'work',
+    description: 'x',
+    execute: (_, context) => {
+      signal = context.signal;
+      live.cancel();
+      return forever();
+    },
+  });
+  const live = streamLoop({ model: scriptedModel([{ calls: [{ name: 'work' }] }]), tools: [work], input: 'go', clock });
+  expectCancelled(await live.result, 'tool');
+  expect(signal!.aborted).toBe(true);
+  expect(clock.pending).toBe(0);
+});
+
 test('from a listener, at any item: the run ends, and its history is valid', async () => {
   const count = async (cancelAt: number): Promise<number> => {
     let seen = 0;

@@ -1,9 +1,11 @@
 /* oxlint-disable no-extend-native -- counts what the language itself does, and puts it back */
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import type { Model, ModelDelta } from '../../model.ts';
 import { tool } from '../../tools/tool.ts';
 import type { Item } from '../options.ts';
 import { runLoop, streamLoop } from '../run.ts';
+
+vi.setConfig({ testTimeout: 60_000 });
 
 const USAGE = { inputTokens: 1, outputTokens: 1 };
 const input = { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] } as const;
@@ -145,7 +147,7 @@ test('broken arguments of 10 MB are refused in few words', async () => {
 
 test('sloppy arguments of 10 MB are repaired', async () => {
   const taken: number[] = [];
-  const model = talkative(`{"text": "${'x\n'.repeat(TEN_MB / 2)}",}`);
+  const model = talkative(`{"text": "${'fifteen chars..\n'.repeat(TEN_MB / 16)}",}`);
   const { outcome } = await runLoop({ model, tools: [write(taken)], input: 'go' });
   expect(outcome).toEqual({ type: 'completed' });
   expect(taken).toEqual([TEN_MB]);

@@ -1,12 +1,14 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { memoryJournal } from '../../journal/memory.ts';
 import { textOf, type ToolMessage } from '../../messages.ts';
 import { scriptedModel } from '../../testing/scripted-model.ts';
 import { tool, type ToolDefinition } from '../../tools/tool.ts';
 import type { LoopResult } from '../options.ts';
 import { runLoop } from '../run.ts';
+
+vi.setConfig({ testTimeout: 60_000 });
 
 setFlagsFromString('--expose_gc');
 const collectGarbage = runInNewContext('gc') as () => void;

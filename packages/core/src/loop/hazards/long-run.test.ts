@@ -1,5 +1,5 @@
 import { Session, type Profiler } from 'node:inspector';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { memoryJournal } from '../../journal/memory.ts';
 import { userText, type AssistantPart, type Message } from '../../messages.ts';
 import type { Model } from '../../model.ts';
@@ -8,6 +8,8 @@ import type { LoopOptions } from '../options.ts';
 import { runLoop } from '../run.ts';
 import { NEW, step } from '../step.ts';
 import type { Event, State } from '../types.ts';
+
+vi.setConfig({ testTimeout: 60_000 });
 
 const TURNS = 2_001;
 const USAGE = { inputTokens: 1, outputTokens: 1 };
