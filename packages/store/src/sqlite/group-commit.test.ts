@@ -1,0 +1,154 @@
+import { DatabaseSync } from 'node:sqlite';
+import type { JournalEntry } from '@treadle/core';
+import { afterEach, expect, test, vi } from 'vitest';
+import { entry } from '../../test/entries.ts';
+import { place } from '../../test/place.ts';
+import { groupCommit } from './group-commit.ts';
+import { sqliteStore } from './store.ts';
+
+afterEach(() => void vi.restoreAllMocks());
+
+/** How many transactions are written from now on. */
+function commits(): () => number {
+  const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
+  const isWritten = ([sql]: readonly unknown[]): boolean => sql === 'BEGIN IMMEDIATE';
+  return () => exec.mock.calls.filter(isWritten).length;
+}
+
+test('a hundred runs share a transaction', async () => {
+  await using at = place();
+  const store = at.open();
+  const count = commits();
+  const runs = Array.from({ length: 100 }, (_, i) => `run ${i}`);
+  await Promise.all(runs.map((runId) => store.append(runId, [entry(0)])));
+  expect(count()).toBe(1);
+  await Promise.all(
+    runs.map(async (runId) => {
+      for (let seq = 1; seq <= 20; seq++) await store.append(runId, [entry(seq)]);
+    }),
+  );
+  expect(count()).toBe(21);
+  expect(await store.list({ limit: 200 })).toHaveLength(100);
+});
+
+test('so do leases, snapshots and blobs', async () => {
+  await using at = place();
+  const store = at.open();
+  await store.append('a', [entry(0)]);
+  const count = commits();
+  const deeds = [store.acquire('b'), store.blobs.put('a', 'text'), store.writeSnapshot('a', { seq: 1, state: 1 })];
+  await Promise.all([...deeds, store.append('a', [entry(1)]), store.delete('c')]);
+  expect(count()).toBe(1);
+});
+
+test('what has resolved is there for everybody', async () => {
+  await using at = place();
+  const raw = (at.open(), at.raw());
+  const store = at.open();
+  const stored = raw.prepare('SELECT count(*) AS n FROM entries');
+  for (let seq = 0; seq < 5; seq++) {
+    const added = store.append('a', [entry(seq)]);
+    expect(stored.get()).toEqual({ n: seq });
+    await added;
+    expect(stored.get()).toEqual({ n: seq + 1 });
+  }
+});
+
+test('one that fails rejects alone', async () => {
+  await using at = place();
+  const store = at.open();
+  const lost = await store.acquire('lost');
+  await lost.release();
+  const unreadable = { ...entry(0), event: { ...entry(0).event, at: Number.NaN } } as JournalEntry;
+  const endless = { ...entry(0), digest: 1n } as unknown as JournalEntry;
+  await store.append('a', [entry(0)]);
+  const count = commits();
+  const settled = await Promise.allSettled([
+    store.append('a', [entry(1)]),
+    store.append('lost', [entry(0)], lost),
+    store.append('a', [entry(7)]),
+    store.append('unreadable', [entry(0), entry(1), { ...unreadable, seq: 2 }]),
+    store.append('endless', [endless]),
+    store.append('a', [entry(2)]),
+    store.append('b', [entry(0)]),
+  ]);
+  expect(count()).toBe(1);
+  expect(settled.map((one) => (one.status === 'rejected' ? (one.reason.code ?? one.reason.name) : 'written'))).toEqual([
+    'written',
+    'lease-lost',
+    'run-exists',
+    'store-failed',
+    'TypeError',
+    'written',
+    'written',
+  ]);
+  expect(await store.read('a')).toEqual([entry(0), entry(1), entry(2)]);
+  expect((await store.list()).map(({ runId }) => runId).toSorted()).toEqual(['a', 'b']);
+});
+
+test('a transaction that fails rejects as a whole, leaves nothing, and the next one works', async () => {
+  await using at = place();
+  const store = at.open();
+  await store.append('a', [entry(0)]);
+  const exec = vi.spyOn(DatabaseSync.prototype, 'exec').mockImplementation(function (this: DatabaseSync, sql) {
+    if (sql === 'COMMIT') throw Object.assign(new Error('disk I/O error'), { errcode: 1034 });
+    this.prepare(sql).run();
+  });
+  const settled = await Promise.allSettled([
+    store.append('a', [entry(1)]),
+    store.append('a', [entry(1)]),
+    store.append('b', [entry(0)]),
+    store.acquire('c'),
+  ]);
+  expect(settled.map((one) => one.status === 'rejected' && one.reason.code)).toEqual(Array(4).fill('store-failed'));
+  exec.mockRestore();
+  expect(await store.read('a')).toEqual([entry(0)]);
+  expect(await store.read('b')).toEqual([]);
+  await store.append('a', [entry(1)]);
+  await store.append('b', [entry(0)]);
+  await (await store.acquire('c')).release();
+});
+
+test('work is done in the order in which it came, and flush does it at once', async () => {
+  const db = new DatabaseSync(':memory:');
+  const { write, flush } = groupCommit(db, (error) => error as never);
+  const order: string[] = [];
+  const first = write(() => order.push('first'));
+  const second = write(() => order.push('second'));
+  flush();
+  expect(order).toEqual(['first', 'second']);
+  expect(await Promise.all([first, second])).toEqual([1, 2]);
+  flush();
+  db.close();
+});
+
+test('what is appended without waiting is written before the store is closed', async () => {
+  await using at = place();
+  const store = at.open();
+  const added = [store.append('a', [entry(0)]), store.append('a', [entry(1)])];
+  await store.close();
+  await Promise.all(added);
+  expect(await at.open().read('a')).toEqual([entry(0), entry(1)]);
+});
+
+test('a store that is closed says so, whatever is asked of it', async () => {
+  const store = sqliteStore(':memory:');
+  await store.append('a', [entry(0)]);
+  await store.close();
+  const asked = [
+    store.append('a', [entry(1)]),
+    store.read('a'),
+    store.acquire('a'),
+    store.list(),
+    store.delete('a'),
+    store.prune(0),
+    store.readSnapshot('a'),
+    store.writeSnapshot('a', { seq: 1, state: 1 }),
+    store.blobs.put('a', 'text'),
+    store.blobs.read('a', 'id', 0, 1),
+  ];
+  for (const settled of await Promise.allSettled(asked)) {
+    expect(settled).toMatchObject({ status: 'rejected', reason: { code: 'store-failed' } });
+    expect(String((settled as PromiseRejectedResult).reason)).toContain('The store :memory: is closed. Open it again.');
+  }
+});

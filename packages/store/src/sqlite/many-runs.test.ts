@@ -1,0 +1,96 @@
+import { DatabaseSync } from 'node:sqlite';
+import type { JournalEntry } from '@treadle/core';
+import { expect, test, vi } from 'vitest';
+import { entry } from '../../test/entries.ts';
+import { place } from '../../test/place.ts';
+
+// Ten thousand runs take a while on a busy machine.
+vi.setConfig({ testTimeout: 60_000 });
+
+const STATUSES = [undefined, 'paused', 'completed', 'exhausted', 'failed', 'cancelled'] as const;
+
+test('in a store of 10,000 runs nothing is found by looking through all of them', async () => {
+  await using at = place();
+  const prepare = vi.spyOn(DatabaseSync.prototype, 'prepare');
+  const store = at.open();
+  await Promise.all(
+    Array.from({ length: 10_000 }, (_, i) => {
+      const principal = { subject: 's', tenant: `tenant ${i % 7}`, scopes: [] };
+      const event = {
+        type: 'run-started',
+        at: i,
+        runId: `run ${i}`,
+        model: 'm',
+        input: [],
+        principal,
+        parent: { runId: `run ${i % 101}` },
+      };
+      const first = { v: 1, seq: 0, event, issued: [] } as unknown as JournalEntry;
+      return store.append(`run ${i}`, [
+        first,
+        { ...entry(1, '', STATUSES[i % 6]), event: { type: 'cancel-requested', at: i } },
+      ]);
+    }),
+  );
+
+  // Everything that can be asked of it.
+  for (const status of [undefined, ['running'], ['paused', 'failed']] as const) {
+    for (const tenant of [undefined, 'tenant 3']) {
+      for (const parent of [undefined, 'run 5']) {
+        const found = await store.list({
+          ...(status && { status }),
+          ...(tenant && { tenant }),
+          ...(parent && { parent }),
+          before: 9_000,
+          limit: 10,
+        });
+        expect(found.map(({ startedAt }) => startedAt)).toEqual(
+          found.map(({ startedAt }) => startedAt).toSorted((a, b) => b - a),
+        );
+        expect(found).not.toEqual([]);
+      }
+    }
+  }
+  const lease = await store.acquire('run 6000');
+  await store.append('run 6000', [entry(2)], lease);
+  await lease.release();
+  await store.read('run 6000');
+  await store.writeSnapshot('run 6000', { seq: 3, state: {} });
+  await store.readSnapshot('run 6000');
+  const id = await store.blobs.put('run 6000', 'text');
+  await store.blobs.read('run 6000', id, 0, 1);
+  await store.delete('run 6000');
+  expect(await store.prune(3_000)).toBe(2_000);
+
+  const statements = new Set(
+    prepare.mock.calls.map(([sql]) => sql).filter((sql) => /^\s*(SELECT|INSERT|UPDATE|DELETE)/.test(sql)),
+  );
+  prepare.mockRestore();
+  expect(statements.size).toBeGreaterThan(20);
+  const raw = at.raw();
+  const plans = [...statements].flatMap((sql) =>
+    raw
+      .prepare(`EXPLAIN QUERY PLAN ${sql}`)
+      .all()
+      .map(({ detail }) => ({ sql, detail: String(detail) })),
+  );
+  expect(plans.filter(({ detail }) => /^SCAN (?!sqlite_schema)|TEMP B-TREE/.test(detail))).toEqual([]);
+});
+
+test('pruning is done in transactions of a bounded size', async () => {
+  await using at = place();
+  const store = at.open();
+  const ended = (count: number): JournalEntry[] =>
+    Array.from({ length: count }, (_, seq) => entry(seq, '', seq === count - 1 ? 'completed' : undefined));
+  for (const [index, count] of [6_000, 6_000, 3_000, 12_000, 5].entries())
+    await store.append(`run ${index}`, ended(count));
+  await Promise.all(Array.from({ length: 205 }, (_, index) => store.append(`small ${index}`, ended(1))));
+  const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
+  expect(await store.prune(Infinity)).toBe(210);
+  const commits = exec.mock.calls.filter(([sql]) => sql === 'COMMIT').length;
+  exec.mockRestore();
+  expect(commits).toBeGreaterThanOrEqual(5);
+  expect(commits).toBeLessThan(10);
+  const raw = at.raw();
+  for (const table of ['runs', 'entries']) expect(raw.prepare(`SELECT * FROM ${table}`).all()).toEqual([]);
+});

@@ -1,0 +1,16 @@
+import { userText, type JournalEntry } from '@treadle/core';
+
+/** An entry with a text; the first of a run too, for a store does not ask what happens in it. */
+export function entry(seq: number, text = `entry ${seq}`, status?: JournalEntry['status']): JournalEntry {
+  const event = { type: 'input-added', at: 1_000 + seq, messages: [userText(text)] } as const;
+  return { v: 1, seq, event, issued: [], ...(status && { status }) };
+}
+
+export function entries(count: number): JournalEntry[] {
+  return Array.from({ length: count }, (_, seq) => entry(seq));
+}
+
+export function textOf({ event }: JournalEntry): string {
+  const block = event.type === 'input-added' ? event.messages[0]!.content[0] : undefined;
+  return block?.type === 'text' ? block.text : '';
+}

@@ -1,0 +1,27 @@
+import type { JournalEntry, Lease, RunStore } from '@treadle/core';
+import { afterEach, beforeEach, expect } from 'vitest';
+
+/** The journal that is tested: a new one for each test. */
+export interface Subject {
+  readonly store: RunStore;
+  /** Rejects where a journal may throw as well. */
+  readonly append: (runId: string, entries: readonly JournalEntry[], lease?: Lease) => Promise<void>;
+}
+
+export function subjectOf(open: () => RunStore): Subject {
+  let store: RunStore;
+  beforeEach(() => {
+    store = open();
+  });
+  afterEach(() => store.close());
+  return {
+    get store() {
+      return store;
+    },
+    append: async (runId, entries, lease) => store.append(runId, entries, lease),
+  };
+}
+
+export function code(expected: string): object {
+  return expect.objectContaining({ name: 'TreadleError', code: expected });
+}
