@@ -15,6 +15,7 @@ export type TreadleErrorCode =
   | 'invalid-tool'
   | 'duplicate-tool'
   | 'unknown-run'
+  | 'tools-changed'
   | 'run-exists'
   | 'answer-unfit'
   | 'journal-failed'

@@ -1,3 +1,4 @@
+export { agentTool, type AgentToolDefinition } from './agents/agent-tool.ts';
 export { systemClock, type Clock } from './clock.ts';
 export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { memoryJournal } from './journal/memory.ts';
@@ -17,16 +18,22 @@ export type {
   Answer,
   CallAnswered,
   CallStarted,
+  CompactionOptions,
   ContinueOptions,
   Fact,
   Item,
   LiveRun,
   LoopOptions,
   LoopResult,
+  PrepareTurn,
   Report,
+  TurnChanges,
+  TurnInfo,
   TurnStarted,
 } from './loop/options.ts';
+export { diffRuns, type RunDiff } from './loop/diff.ts';
 export { fits } from './loop/fits.ts';
+export { forkRun, type ForkChanges, type ForkOptions } from './loop/fork.ts';
 export { messagesOf, type History } from './loop/history.ts';
 export { isPaused, outstanding, waiting } from './loop/outstanding.ts';
 export { replay, type Replayed } from './loop/replay.ts';
@@ -42,6 +49,7 @@ export type {
   Limit,
   Limits,
   Outcome,
+  Parent,
   Phase,
   Rules,
   SettledResult,
@@ -49,6 +57,7 @@ export type {
   State,
   ToolEffect,
   ToolFacts,
+  TurnDecision,
   Waiting,
 } from './loop/types.ts';
 export {
@@ -86,6 +95,7 @@ export type {
   Usage,
 } from './model.ts';
 export type { JudgeContext, JudgedCall, Policy, Principal, Verdict } from './policy/port.ts';
+export { Parked } from './tools/child.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
 export {
   registry,
@@ -101,4 +111,5 @@ export {
   type ToolDefinition,
   type ToolOutput,
   type Verification,
+  type CallingRun,
 } from './tools/tool.ts';

@@ -24,6 +24,8 @@ export interface ModelRequest {
   /** False: the model is asked for one call at a time. */
   readonly parallel: boolean;
   readonly settings: Settings;
+  /** The answer has to be JSON of this form. */
+  readonly output?: JsonSchema;
   /** `runId/effectId`: the same for the same call, also after a crash. */
   readonly key: string;
 }

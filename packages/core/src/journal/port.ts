@@ -16,10 +16,12 @@ export interface Journal {
   /** Keeps what a state serialises to, so that a long run opens without all of its entries. A later one replaces it. */
   writeSnapshot?(runId: string, snapshot: Snapshot): Promise<void>;
   readSnapshot?(runId: string): Promise<Snapshot | undefined>;
+  /** The number of entries from which on a snapshot is worth its while; absent: none is written. */
+  readonly snapshotFrom?: number;
 }
 
 /** A journal that can be looked through and tidied up, with the blobs of its runs. */
-export interface RunStore extends Required<Journal> {
+export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<Journal, 'snapshotFrom'> {
   /** Newest first. */
   list(filter?: RunFilter): Promise<readonly RunSummary[]>;
   /** With its blobs and its snapshot; false when there is none. Rejects with `run-driven` while it is driven. */

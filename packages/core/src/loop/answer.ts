@@ -6,6 +6,37 @@ import type { Answer } from './options.ts';
 import { waiting } from './outstanding.ts';
 import type { Event, State, Waiting } from './types.ts';
 
+/** The facts that answers to a paused run are, and those answers that go on to its children. */
+export function answerEvents(
+  state: State,
+  answers: readonly Answer[],
+  at: number,
+): { readonly events: readonly Event[]; readonly nested: ReadonlyMap<string, readonly Answer[]> } {
+  const nested = new Map<string, Answer[]>();
+  const events = answers.flatMap((answer, index): Event[] => {
+    if (answers.findIndex(({ effect }) => effect === answer.effect) !== index) {
+      throw new TreadleError('answer-unfit', `"${answer.effect}" is answered twice. An answer counts once.`);
+    }
+    const slash = answer.effect.indexOf('/');
+    if (slash === -1) return [answerEvent(state, answer, at)];
+    if (!isWaitedFor(state, answer)) throw new TreadleError('answer-unfit', whyUnfit(state, answer));
+    const effect = answer.effect.slice(0, slash);
+    const inside = { ...answer, effect: answer.effect.slice(slash + 1) };
+    const siblings = nested.get(effect);
+    if (siblings) return (siblings.push(inside), []);
+    nested.set(effect, [inside]);
+    return [{ type: 'effect-lost', at, effect, cause: 'device' }];
+  });
+  return { events, nested };
+}
+
+/** Whether a child waits for it; what exactly it says is for the child to judge. */
+function isWaitedFor(state: State, answer: Answer): boolean {
+  const meant = waiting(state).find(({ effect }) => effect === answer.effect);
+  if (answer.type === 'client-result') return meant?.type === 'client';
+  return meant?.type === 'approval' && meant.digest === answer.digest;
+}
+
 /** The fact that an answer is. Throws `answer-unfit` if the run does not wait for it. */
 export function answerEvent(state: State, answer: Answer, at: number): Event {
   const event = eventOf(answer, at);

@@ -110,7 +110,7 @@ test('crash: a tool that this process does not have cannot be verified by it', a
   const { act, keys } = acting({ verify: () => ({ type: 'not-done' }) });
   const journal = await crashedAfter(DURING_THE_CALL, { model: scriptedModel([calling, 'x']), tools: [act] });
   using model = scriptedModel(['Done.']);
-  const result = await runLoop({ model, journal, runId: 'run', answers: [] });
+  const result = await runLoop({ model, journal, runId: 'run', answers: [], acceptChangedTools: true });
   expect(wordsOf(result)).toEqual([INTERRUPTED]);
   expect(keys).toHaveLength(1);
 });

@@ -257,8 +257,8 @@ function failing(from: number, how: 'throws' | 'rejects'): Journal {
   let appends = 0;
   return {
     ...journal,
-    append(runId, entries) {
-      if (appends++ < from) return journal.append(runId, entries);
+    append(...appended) {
+      if (appends++ < from) return journal.append(...appended);
       if (how === 'rejects') return Promise.reject(new Error('disk full'));
       throw new Error('disk full');
     },

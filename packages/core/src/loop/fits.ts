@@ -13,11 +13,18 @@ export function fits(state: State, event: Event): boolean {
     case 'input-added':
       return isLive(state) && event.messages.length > 0;
     case 'tools-changed':
+    case 'run-forked':
     case 'cancel-requested':
       return isLive(state);
     case 'model-replied':
     case 'model-failed':
       return phase.type === 'model' && phase.effect === event.effect;
+    case 'turn-prepared':
+      return phase.type === 'preparing' && phase.effect === event.effect;
+    case 'history-compacted':
+      return phase.type === 'compacting' && phase.effect === event.effect;
+    case 'output-checked':
+      return phase.type === 'validating' && phase.effect === event.effect;
     case 'calls-judged':
       return phase.type === 'judging' && phase.effect === event.effect;
     case 'tool-settled': {
@@ -34,8 +41,7 @@ export function fits(state: State, event: Event): boolean {
     case 'client-result-given':
       return slotOf(state, event.effect)?.type === 'client';
     case 'effect-lost': {
-      if (phase.type === 'model' || phase.type === 'judging' || phase.type === 'ended')
-        return phase.effect === event.effect;
+      if (phase.type !== 'tools') return 'effect' in phase && phase.effect === event.effect;
       const type = slotOf(state, event.effect)?.type;
       return type === 'running' || type === 'verifying' || type === 'parked';
     }

@@ -3,8 +3,9 @@ import type { Journal } from '../journal/port.ts';
 import type { Message, ResultBlock, ToolCall, ToolResult, UserMessage } from '../messages.ts';
 import type { Model, ModelDelta, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
+import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
-import type { Event, Limits, Outcome, Waiting } from './types.ts';
+import type { Event, Limits, Outcome, Parent, TurnDecision, Waiting } from './types.ts';
 
 /** What a run is made of. Everything but `model` and `input` has a default. */
 export interface LoopOptions extends Surroundings {
@@ -37,7 +38,20 @@ export interface LoopOptions extends Surroundings {
   readonly allowedTools?: readonly string[];
   /** `confirm`: before a text counts as the answer, the model is asked once whether everything is done. */
   readonly finish?: 'plain' | 'confirm';
+  /** The answer has to be JSON that this schema takes; the validated value is `output` of the result. */
+  readonly output?: Schema;
+  /** Makes a conversation that has become too long shorter. `true`: when the model refuses it. */
+  readonly compaction?: boolean | CompactionOptions;
   readonly runId?: string;
+  /** The run that it works for. */
+  readonly parent?: Parent;
+}
+
+export interface CompactionOptions {
+  /** Before the model refuses: from this many estimated tokens on. */
+  readonly tokens?: number;
+  /** The newest turns that stay as they are; default 3. */
+  readonly keepTurns?: number;
 }
 
 /**
@@ -49,6 +63,13 @@ export interface ContinueOptions extends Surroundings {
   readonly journal: Journal;
   /** For what it waits for; without, it pauses again. */
   readonly answers?: readonly Answer[];
+  /**
+   * Tools that are gone, or whose schema or effect has changed since the run last had them, are an error; `true`: go on
+   * with the tools as they are now.
+   */
+  readonly acceptChangedTools?: boolean;
+  /** The schema that the run was started with; without, its JSON Schema in the journal serves. */
+  readonly output?: Schema;
 }
 
 /** What is not pinned in the journal: code, and who listens. */
@@ -58,6 +79,12 @@ interface Surroundings {
   /** Handed to tools and to the policy as it is. */
   readonly context?: unknown;
   readonly policy?: Policy;
+  /** Decides before each turn what it shall be like. What it says is recorded, so it is not asked again on a replay. */
+  readonly prepareTurn?: PrepareTurn;
+  /** Other models that `prepareTurn` may give a turn to, by their ids. */
+  readonly models?: readonly Model[];
+  /** Writes the summaries of compaction; default: the run's own model. */
+  readonly summariser?: Model;
   /** Default: in memory, gone with the run. */
   readonly journal?: Journal;
   readonly signal?: AbortSignal;
@@ -65,6 +92,20 @@ interface Surroundings {
   readonly onItem?: (item: Item) => void;
   readonly clock?: Clock;
 }
+
+export type PrepareTurn = (turn: TurnInfo) => TurnChanges | Promise<TurnChanges>;
+
+export interface TurnInfo {
+  readonly runId: string;
+  readonly turn: number;
+  readonly messages: readonly Message[];
+  readonly usage: Usage;
+  readonly calls: number;
+  readonly context: unknown;
+}
+
+/** What differs in this turn from the run's own. `model` is the id of one of `models`; `tools` are names. */
+export type TurnChanges = TurnDecision;
 
 /** For something that a paused run waits for; `effect` and `digest` are those of its entry in `waiting`. */
 export type Answer =
@@ -124,6 +165,8 @@ export interface LoopResult {
   readonly waiting: readonly Waiting[];
   /** The words of the last reply. */
   readonly text: string;
+  /** The validated answer of a run with `output`. */
+  readonly output?: unknown;
   readonly messages: readonly Message[];
   readonly usage: Usage;
   readonly turns: number;

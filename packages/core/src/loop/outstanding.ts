@@ -7,10 +7,12 @@ export function outstanding(state: State): readonly Effect[] {
     case 'new':
     case 'ended':
       return [];
+    case 'preparing':
     case 'model':
-      return [modelEffect(state, phase.effect)];
+    case 'compacting':
     case 'judging':
-      return [judgeEffect(phase)];
+    case 'validating':
+      return [singleEffect(state, phase)];
     case 'tools':
       return phase.slots.flatMap((slot) => effectOf(slot) ?? []);
     default:
@@ -21,10 +23,10 @@ export function outstanding(state: State): readonly Effect[] {
 /** What the run waits for outside, whether or not other things still go on. */
 export function waiting(state: State): readonly Waiting[] {
   if (state.phase.type !== 'tools') return [];
-  return state.phase.slots.flatMap((slot): Waiting | [] => {
+  return state.phase.slots.flatMap((slot): Waiting | readonly Waiting[] => {
     const { call } = slot;
     if (slot.type === 'client') return { type: 'client', effect: slotEffectId(slot), call };
-    if (slot.type === 'parked') return { type: 'parked', effect: slotEffectId(slot), call, on: slot.on };
+    if (slot.type === 'parked') return parkedWaiting(slotEffectId(slot), slot);
     if (slot.type !== 'asking') return [];
     const { digest, expiresAt, reason } = slot;
     return {
@@ -38,23 +40,62 @@ export function waiting(state: State): readonly Waiting[] {
   });
 }
 
+/** What a child waits for is waited for here too, under the path that leads there. */
+function parkedWaiting(
+  effect: string,
+  { call, on, waiting: inside }: Extract<Slot, { type: 'parked' }>,
+): readonly Waiting[] {
+  if (inside.length === 0) return [{ type: 'parked', effect, call, on }];
+  return inside.map((wait) => ({ ...wait, effect: `${effect}/${wait.effect}` }));
+}
+
 /** Nothing goes on, and somebody outside has to do something. */
 export function isPaused({ phase }: State): boolean {
   if (phase.type !== 'tools') return false;
   return !phase.slots.some(({ type }) => type === 'running' || type === 'verifying');
 }
 
-export function modelEffect(state: State, id: string): Effect {
-  return { type: 'call-model', id, toolChoice: choiceOf(state), history: state.history, tools: state.tools };
+/** The effect of a phase that has only one. */
+export function singleEffect(state: State, phase: Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>): Effect {
+  const { history, given } = state;
+  const id = phase.effect;
+  switch (phase.type) {
+    case 'preparing':
+      return { type: 'prepare-turn', id, turn: state.turn, history };
+    case 'model':
+      return modelEffect(state, id);
+    case 'compacting':
+      return { type: 'compact-history', id, history, from: given, to: phase.to };
+    case 'judging':
+      return {
+        type: 'judge-calls',
+        id,
+        calls: phase.slots.flatMap(({ type, call }) => (type === 'queued' ? call : [])),
+      };
+    case 'validating':
+      return { type: 'validate-output', id, text: phase.text };
+    default:
+      return phase satisfies never;
+  }
 }
 
-/** The tool choice of the turn that goes on: `none` when an answer is wanted, else the standing one. */
-export function choiceOf(state: State): State['choice'] {
-  return state.closing !== undefined || state.spent > 0 ? 'none' : state.choice;
+function modelEffect(state: State, id: string): Effect {
+  const { decision, history, tools } = state;
+  const offered = decision?.tools;
+  return {
+    type: 'call-model',
+    id,
+    toolChoice: choiceOf(state),
+    history,
+    tools: offered ? tools.filter(({ name }) => offered.includes(name)) : tools,
+    instructions: decision?.instructions ?? state.instructions,
+    model: decision?.model,
+  };
 }
 
-export function judgeEffect({ effect, slots }: Extract<Phase, { type: 'judging' }>): Effect {
-  return { type: 'judge-calls', id: effect, calls: slots.flatMap(({ type, call }) => (type === 'queued' ? call : [])) };
+/** The tool choice of the turn that goes on: `none` when an answer is wanted, else the turn's own or the standing one. */
+export function choiceOf({ closing, spent, decision, choice }: State): State['choice'] {
+  return closing !== undefined || spent > 0 ? 'none' : (decision?.toolChoice ?? choice);
 }
 
 export function effectOf(slot: Slot): Effect | undefined {

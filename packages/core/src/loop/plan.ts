@@ -1,5 +1,6 @@
 import type { ResultBlock, ToolCall } from '../messages.ts';
 import { choiceOf } from './outstanding.ts';
+import { shareOf } from './share.ts';
 import type { Call, CallCheck, Settling, Slot, State, ToolFacts } from './types.ts';
 import { wordingOf } from './wording.ts';
 
@@ -11,6 +12,7 @@ const NO_RESOURCES: readonly string[] = [];
 /** One slot per call of a reply: queued if it may run, else settled with an error result that says why not. */
 export function plan(state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]): readonly Slot[] {
   let admitted = 0;
+  let unshared = 1;
   return calls.map((part, index): Slot => {
     const facts = state.tools.find(({ name }) => name === part.name);
     const check = checks[index] ?? UNCHECKED;
@@ -29,7 +31,10 @@ export function plan(state: State, calls: readonly ToolCall[], checks: readonly 
     const refusal = refusalOf(state, { call, check, facts, admitted });
     if (refusal) return refuse(call, ...refusal);
     admitted++;
-    return { type: 'queued', call };
+    if (facts?.share === undefined) return { type: 'queued', call };
+    const limits = shareOf(state, unshared * facts.share);
+    unshared *= 1 - facts.share;
+    return { type: 'queued', call: { ...call, limits } };
   });
 }
 
@@ -47,20 +52,19 @@ function refusalOf(state: State, { call, check, facts, admitted }: Candidate): [
   const { rules } = state;
   const { name } = call;
   const words = wordingOf(rules);
+  const choice = choiceOf(state);
 
   const cap = Math.min(rules.maxCallsPerTurn ?? MOST_CALLS, MOST_CALLS);
   if (call.index >= cap) return [words.tooManyCalls(cap), 'capped'];
 
   if (state.closing !== undefined) return [words.choiceNone, 'capped'];
   if (state.spent > 0) return [words.callsSpent(rules.limits.calls!), 'spent'];
-  if (state.choice === 'none') return [words.choiceNone, 'ran'];
+  if (choice === 'none') return [words.choiceNone, 'ran'];
 
   const allowed = allowedNames(state);
   if (!facts) return [words.unknownTool(name, allowed), 'ran'];
   if (!allowed.includes(name)) return [words.notAllowed(name, allowed), 'ran'];
-  if (typeof state.choice === 'object' && state.choice.tool !== name) {
-    return [words.choiceOther(name, state.choice.tool), 'ran'];
-  }
+  if (typeof choice === 'object' && choice.tool !== name) return [words.choiceOther(name, choice.tool), 'ran'];
   if (check.problem !== undefined) return [words.badCall(name, check.problem), 'ran'];
 
   const { calls: limit } = rules.limits;
@@ -69,9 +73,10 @@ function refusalOf(state: State, { call, check, facts, admitted }: Candidate): [
   return undefined;
 }
 
-function allowedNames({ rules, tools }: State): readonly string[] {
+function allowedNames({ rules, tools, decision }: State): readonly string[] {
   const names = tools.map(({ name }) => name);
-  return rules.allowedTools ? names.filter((name) => rules.allowedTools!.includes(name)) : names;
+  const allowed = rules.allowedTools ? names.filter((name) => rules.allowedTools!.includes(name)) : names;
+  return decision?.tools ? allowed.filter((name) => decision.tools!.includes(name)) : allowed;
 }
 
 function isRepeated({ rules, streak }: State, call: Call): boolean {

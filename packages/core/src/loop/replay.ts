@@ -10,10 +10,17 @@ export type Replayed =
   /** The journal says otherwise than the code: the state is the one before that entry. */
   | { readonly type: 'diverged'; readonly state: State; readonly seq: number; readonly difference: string };
 
+/** After so many entries, this state. */
+export interface Start {
+  readonly state: State;
+  readonly seq: number;
+}
+
 /** Rebuilds a run's state from its journal. Executes nothing, and stops at the first entry that comes out otherwise. */
-export function replay(entries: readonly JournalEntry[]): Replayed {
-  let state = NEW;
-  for (const [seq, entry] of entries.entries()) {
+export function replay(entries: readonly JournalEntry[], from: Start = { state: NEW, seq: 0 }): Replayed {
+  let { state } = from;
+  for (const [index, entry] of entries.entries()) {
+    const seq = from.seq + index;
     const diverged = (difference: string): Replayed => ({ type: 'diverged', state, seq, difference });
     if (entry.v !== 1) return diverged(`the entry has version ${String(entry.v)}; this code reads version 1`);
     if (entry.seq !== seq) return diverged(`the entry at position ${seq} says that it is number ${entry.seq}`);

@@ -1,6 +1,7 @@
 import { TreadleError } from '../errors.ts';
-import type { LoopOptions } from './options.ts';
-import type { Rules } from './types.ts';
+import { describe } from '../tools/schema.ts';
+import type { CompactionOptions, LoopOptions } from './options.ts';
+import type { CompactionRules, Rules } from './types.ts';
 
 /** What the options come to, with the defaults of today. Throws `invalid-options` for what can never work. */
 export function rulesOf(options: LoopOptions): Rules {
@@ -23,6 +24,9 @@ export function rulesOf(options: LoopOptions): Rules {
     toolChoice,
     ...(allowedTools && { allowedTools: [...allowedTools] }),
     judged: options.policy !== undefined,
+    ...(options.prepareTurn && { prepared: true }),
+    ...(options.output && { output: describe('The output', options.output, 'invalid-options') }),
+    ...(options.compaction && { compaction: compactionOf(options.compaction) }),
   };
   const known = new Set(tools.map(({ name }) => name));
   const demanded = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
@@ -38,6 +42,14 @@ export function rulesOf(options: LoopOptions): Rules {
   if (!['plain', 'confirm'].includes(rules.finish))
     throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
+}
+
+function compactionOf(compaction: true | CompactionOptions): CompactionRules {
+  const { tokens, keepTurns = 3 } = compaction === true ? {} : compaction;
+  return {
+    ...(tokens !== undefined && { tokens: atLeast(1, 'compaction.tokens', tokens) }),
+    keepTurns: atLeast(1, 'compaction.keepTurns', keepTurns),
+  };
 }
 
 function limitsOf(limits: Rules['limits']): Rules['limits'] {

@@ -2,25 +2,30 @@ import { systemClock, type Clock } from '../clock.ts';
 import { TreadleError } from '../errors.ts';
 import { newRunId } from '../ids.ts';
 import { memoryJournal } from '../journal/memory.ts';
-import type { Journal } from '../journal/port.ts';
+import type { Lease, RunStore } from '../journal/port.ts';
 import { textOf } from '../messages.ts';
 import { toolsByName } from '../tools/registry.ts';
-import { factsOf } from '../tools/tool.ts';
+import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
-import { conversationOf, saidBy } from './conversation.ts';
+import { saidBy } from './conversation.ts';
 import { activeMsAt } from './fits.ts';
 import { messagesOf } from './history.ts';
+import { open, reopen, type Opening } from './opening.ts';
 import type { ContinueOptions, Item, LiveRun, LoopOptions, LoopResult } from './options.ts';
-import { outstanding, waiting } from './outstanding.ts';
+import { waiting } from './outstanding.ts';
+import { readResultTool } from './perform/blobs.ts';
+import type { Stage } from './perform/stage.ts';
 import { performer } from './perform.ts';
-import { replay } from './replay.ts';
-import { rulesOf } from './rules.ts';
-import { journalError, shell, type Shell } from './shell.ts';
+import { shell, type Shell } from './shell.ts';
 import { NEW } from './step.ts';
 import { stream, type Stream } from './stream.ts';
-import type { Event, State } from './types.ts';
+import type { Event, Rules, State } from './types.ts';
 
 /** Runs until the run ends or pauses. Rejects for misuse and if the journal fails; all else is in the result. */
+export async function runLoop<const S extends Schema>(
+  options: (LoopOptions | ContinueOptions) & { readonly output: S },
+): Promise<LoopResult & { readonly output?: OutputOf<S> }>;
+export async function runLoop(options: LoopOptions | ContinueOptions): Promise<LoopResult>;
 export async function runLoop(options: LoopOptions | ContinueOptions): Promise<LoopResult> {
   return start(options, options.onItem && guarded(options.onItem)).result;
 }
@@ -47,22 +52,12 @@ function guarded(listener: (item: Item) => void): (item: Item) => void {
   };
 }
 
-/** Where a run begins or goes on, and the facts to begin with. */
-interface Opening {
-  readonly state: State;
-  readonly seq: number;
-  readonly started: RunStarted;
-  readonly events: readonly Event[];
-}
-
-type RunStarted = Extract<Event, { type: 'run-started' }>;
-
 function start(
   options: LoopOptions | ContinueOptions,
   listener: ((item: Item) => void) | undefined,
 ): Omit<LiveRun, typeof Symbol.asyncIterator> {
-  const { model, policy, context, signal, journal = memoryJournal(), clock = systemClock } = options;
-  if (typeof model?.reply !== 'function') {
+  const { signal, journal = memoryJournal(), clock = systemClock } = options;
+  if (typeof options.model?.reply !== 'function') {
     throw new TreadleError(
       'invalid-options',
       'There is no model. Give one, such as openaiChat({ model }) of @treadle/models.',
@@ -70,7 +65,7 @@ function start(
   }
   const tools = toolsByName(options.tools ?? []);
   const runId = options.runId ?? newRunId();
-  const opening = 'input' in options ? open(options, runId, clock) : reopen(options, clock);
+  const opened = 'input' in options ? open(options, runId, clock) : undefined;
 
   let driven: Shell | undefined;
   let ended = false;
@@ -86,17 +81,29 @@ function start(
 
   async function drive(): Promise<LoopResult> {
     let callOff: (() => void) | undefined;
+    let lease: Lease | undefined;
     try {
-      const { state, seq, started, events } = await opening;
-      const performing = performer({ started, model, tools, policy, context, clock, emit });
-      driven = shell({ state, seq, runId, journal, performer: performing, emit });
-      driven.begin([...events, ...early]);
-      callOff = watchDeadline(driven, started, clock);
-      return resultOf(await driven.done, started.input.length);
+      lease = await journal.acquire?.(runId);
+      const opening = opened ?? (await reopen(options as ContinueOptions, clock));
+      const stage = stageOf(options, { runId, journal, clock, tools, emit, opening, state: () => driven!.state() });
+      const shelled = {
+        state: opening.state,
+        seq: opening.seq,
+        runId,
+        journal,
+        lease,
+        performer: performer(stage),
+        emit,
+      };
+      driven = shell(shelled);
+      driven.begin([...opening.events, ...early]);
+      callOff = watchDeadline(driven, opening.pinned.rules, clock);
+      return resultOf(await driven.done);
     } finally {
       callOff?.();
       signal?.removeEventListener('abort', cancel);
       ended = true;
+      await lease?.release();
     }
   }
 
@@ -122,75 +129,34 @@ function cancelRequest(clock: Clock): Event {
   return { type: 'cancel-requested', at: clock.now() };
 }
 
-function open(options: LoopOptions, runId: string, clock: Clock): Opening {
-  const { tools = [], settings = {}, instructions, principal, model } = options;
-  const started: RunStarted = {
-    type: 'run-started',
-    at: clock.now(),
-    runId,
-    rules: rulesOf(options),
-    tools: tools.map(factsOf),
-    model: model.id,
-    settings,
-    ...(instructions !== undefined && { instructions }),
-    input: conversationOf(options.input),
-    ...(principal && { principal }),
-  };
-  return { state: NEW, seq: 0, started, events: [started] };
+interface Around extends Pick<Stage, 'runId' | 'journal' | 'clock' | 'tools' | 'emit' | 'state'> {
+  readonly opening: Opening;
 }
 
-/** Replays the run; then what was under way is lost, what ran out of time is told so, and the answers are given. */
-async function reopen({ runId, journal, answers = [] }: ContinueOptions, clock: Clock): Promise<Opening> {
-  const entries = await readRun(journal, runId);
-  const replayed = replay(entries);
-  if (replayed.type === 'diverged') {
-    const { seq, difference } = replayed;
-    throw new TreadleError('journal-damaged', `Run "${runId}" cannot go on: at entry ${seq}, ${difference}.`);
-  }
-  const at = clock.now();
-  const lost = begunEffects(replayed.state).map((effect): Event => ({
-    type: 'effect-lost',
-    at,
-    effect,
-    cause: 'restart',
-  }));
-  const given = answers.map((answer, index) => {
-    if (answers.findIndex(({ effect }) => effect === answer.effect) === index)
-      return answerEvent(replayed.state, answer, at);
-    throw new TreadleError('answer-unfit', `"${answer.effect}" is answered twice. An answer counts once.`);
-  });
-  const expired = waiting(replayed.state).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
+function stageOf(options: LoopOptions | ContinueOptions, { opening, tools, ...around }: Around): Omit<Stage, 'signal'> {
+  const { model, models = [], summariser = model, policy, prepareTurn, output, context } = options;
+  const { pinned, nested } = opening;
+  // Only where somebody wanted a journal: in one that is gone with the run they would merely fill the memory.
+  const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
+  const own = blobs ? readResultTool({ runId: around.runId, rules: pinned.rules, blobs }) : undefined;
   return {
-    state: replayed.state,
-    seq: entries.length,
-    started: entries[0]!.event as RunStarted,
-    events: [...lost, ...given, ...expired],
+    ...around,
+    ...pinned,
+    model,
+    models: new Map(models.map((other) => [other.id, other])),
+    summariser,
+    tools: own && !tools.has(own.name) ? new Map([...tools, [own.name, own]]) : tools,
+    policy,
+    prepareTurn,
+    output,
+    context,
+    blobs,
+    nested,
   };
-}
-
-/** What was under way and waits for nobody outside; and the model call whose failure ended the run, to be tried again. */
-function begunEffects(state: State): readonly string[] {
-  if (state.phase.type === 'ended') return state.phase.effect === undefined ? [] : [state.phase.effect];
-  const waits = new Set(waiting(state).map(({ effect }) => effect));
-  return outstanding(state).flatMap(({ id }) => (waits.has(id) ? [] : id));
-}
-
-async function readRun(journal: Journal | undefined, runId: string): ReturnType<Journal['read']> {
-  if (!journal) {
-    throw new TreadleError('invalid-options', 'To go on with a run, give the journal that it is in, and its runId.');
-  }
-  const entries = await journal.read(runId).catch((error: unknown) => {
-    throw journalError(runId, error);
-  });
-  if (entries.length > 0) return entries;
-  throw new TreadleError(
-    'unknown-run',
-    `The journal has no run "${runId}". Check the id, and that it is the journal it was started with.`,
-  );
 }
 
 /** Wakes the run when its time is up. `step` decides whether it is: time that it was paused does not count. */
-function watchDeadline({ feed, state }: Shell, { rules }: RunStarted, clock: Clock): () => void {
+function watchDeadline({ feed, state }: Shell, rules: Rules, clock: Clock): () => void {
   const { durationMs } = rules.limits;
   if (durationMs === undefined) return () => {};
   let callOff = (): void => {};
@@ -204,9 +170,8 @@ function watchDeadline({ feed, state }: Shell, { rules }: RunStarted, clock: Clo
   return () => callOff();
 }
 
-/** `given`: how many messages were there before the run. */
-function resultOf(state: State, given: number): LoopResult {
-  const { phase, runId, usage, turn, calls, activeMs } = state;
+function resultOf(state: State): LoopResult {
+  const { phase, runId, usage, turn, calls, activeMs, given, output } = state;
   const messages = messagesOf(state.history);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= given);
   return {
@@ -214,6 +179,7 @@ function resultOf(state: State, given: number): LoopResult {
     ...(phase.type === 'ended' && { outcome: phase.outcome }),
     waiting: waiting(state),
     text: last ? textOf(last.content) : '',
+    ...(output !== undefined && { output }),
     messages,
     usage,
     turns: turn,

@@ -1,10 +1,11 @@
 import { messageOf, TreadleError } from '../errors.ts';
-import type { Journal, JournalEntry } from '../journal/port.ts';
+import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
 import { itemsBetween } from './items.ts';
 import type { Item } from './options.ts';
 import { isPaused } from './outstanding.ts';
 import type { Performer } from './perform.ts';
 import { entryOf } from './replay.ts';
+import { snapshotOf } from './snapshot.ts';
 import { step } from './step.ts';
 import type { Effect, Event, State } from './types.ts';
 
@@ -32,11 +33,12 @@ export interface ShellOptions {
   readonly seq: number;
   readonly runId: string;
   readonly journal: Journal;
+  readonly lease: Lease | undefined;
   readonly performer: Performer;
   readonly emit: ((item: Item) => void) | undefined;
 }
 
-export function shell({ runId, journal, performer, emit, ...from }: ShellOptions): Shell {
+export function shell({ runId, journal, lease, performer, emit, ...from }: ShellOptions): Shell {
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = from;
   let entries: JournalEntry[] = [];
@@ -46,6 +48,14 @@ export function shell({ runId, journal, performer, emit, ...from }: ShellOptions
   let durable: Promise<void> | undefined;
   let flushing = false;
   let closed = false;
+
+  let snapshotAt = nextSnapshot(journal, seq);
+
+  /** Only makes the run open faster, so whether it succeeds is of no consequence. */
+  function keepSnapshot(): void {
+    snapshotAt = nextSnapshot(journal, seq);
+    journal.writeSnapshot?.(runId, snapshotOf(state, seq)).catch(() => {});
+  }
 
   function feed(event: Event): boolean {
     if (!take(event)) return false;
@@ -80,10 +90,11 @@ export function shell({ runId, journal, performer, emit, ...from }: ShellOptions
       while (entries.length > 0 && !closed) {
         const caused = effects;
         const told = items;
-        const appended = journal.append(runId, entries);
+        const appended = journal.append(runId, entries, lease);
         entries = [];
         effects = [];
         items = [];
+        if (seq >= snapshotAt) keepSnapshot();
         if (appended || durable) wait(appended, caused, told);
         else settle(caused, told);
       }
@@ -135,6 +146,11 @@ export function shell({ runId, journal, performer, emit, ...from }: ShellOptions
   }
 
   return { feed, begin, state: () => state, done };
+}
+
+/** Each costs as much as the run is long, so the next waits until that is half as long again. */
+function nextSnapshot({ snapshotFrom = Infinity }: Journal, seq: number): number {
+  return Math.max(snapshotFrom, Math.ceil(seq * 1.5));
 }
 
 /** What a journal says by a code of its own is passed on; anything else is `journal-failed`. */

@@ -1,9 +1,10 @@
 import { userText, type Message, type ToolMessage } from '../messages.ts';
 import { append } from './history.ts';
-import { effectId, modelEffect } from './outstanding.ts';
+import { cutOf, isCrowded, tokensIn } from './compaction.ts';
+import { effectId, singleEffect } from './outstanding.ts';
 import { refuse } from './plan.ts';
 import { schedule } from './schedule.ts';
-import type { Effect, Limit, Outcome, Slot, State, Streak } from './types.ts';
+import type { Effect, Limit, Outcome, Phase, Slot, State, Streak } from './types.ts';
 import { tokensOf } from './usage.ts';
 import { wordingOf } from './wording.ts';
 
@@ -29,6 +30,8 @@ export function goOn(state: State): Next {
     if (usage.cost === undefined) return end(landed, { type: 'failed', error: COST_UNKNOWN });
     if (usage.cost >= rules.limits.cost) return meetLimit(landed, 'cost');
   }
+  const to = isCrowded(landed) ? cutOf(landed) : undefined;
+  if (to !== undefined) return enter(landed, { type: 'compacting', effect: effectId('compact', turn), to });
   return askModel(landed);
 }
 
@@ -53,11 +56,19 @@ function isSpent({ rules: { limits }, usage }: State): boolean {
   return limits.cost !== undefined && (usage.cost === undefined || usage.cost >= limits.cost);
 }
 
-function askModel(state: State): Next {
+export function askModel(state: State): Next {
   const turn = state.turn + 1;
-  const effect = effectId('model', turn);
-  const next: State = { ...state, turn, phase: { type: 'model', effect } };
-  return { state: next, effects: [modelEffect(next, effect)] };
+  const next: State = { ...state, turn, decision: undefined };
+  if (state.rules.prepared && state.closing === undefined) {
+    return enter(next, { type: 'preparing', effect: effectId('prepare', turn) });
+  }
+  return enter(next, { type: 'model', effect: effectId('model', turn) });
+}
+
+/** Begins a phase that has one effect, and issues that. */
+export function enter(state: State, phase: Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>): Next {
+  const next: State = { ...state, phase };
+  return { state: next, effects: [singleEffect(next, phase)] };
 }
 
 function land(state: State): State {
@@ -88,7 +99,9 @@ function finishTurn(state: State, slots: readonly SettledSlot[]): Next {
   const streak = slots.reduce((last, slot) => continued(last, slot, state), state.streak);
   const errors = errorsAfter(state.errors, slots);
   const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
-  const recorded: State = { ...state, history: append(state.history, resultsOf(slots)), streak, errors, spent };
+  const results = resultsOf(slots);
+  const contextTokens = state.contextTokens + tokensIn(results);
+  const recorded: State = { ...state, history: append(state.history, results), contextTokens, streak, errors, spent };
 
   if (state.closing !== undefined) return end(recorded, { type: 'exhausted', limit: state.closing });
   if (streak && streak.refused >= 2) return meetLimit(recorded, 'repetition');

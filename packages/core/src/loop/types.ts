@@ -27,6 +27,19 @@ export interface Rules {
   readonly allowedTools?: readonly string[];
   /** Calls are judged by a policy before they run. */
   readonly judged: boolean;
+  /** Each turn is prepared before the model is asked. */
+  readonly prepared?: true;
+  /** The answer has to be JSON that this describes. */
+  readonly output?: JsonSchema;
+  readonly compaction?: CompactionRules;
+}
+
+/** When the oldest turns give way to a summary: once the model finds the conversation too long, or before. */
+export interface CompactionRules {
+  /** From this many estimated tokens on; absent: only when the model refuses. */
+  readonly tokens?: number;
+  /** The newest turns that stay as they are. */
+  readonly keepTurns: number;
 }
 
 export interface Limits {
@@ -54,6 +67,24 @@ export interface ToolFacts {
   /** Can tell after a crash whether a call took effect. */
   readonly verifiable: boolean;
   readonly timeoutMs?: number;
+  /** A whole run of its own: gets this share of what is left of its parent's limits. */
+  readonly share?: number;
+}
+
+/** What was decided for one turn alone. */
+export interface TurnDecision {
+  readonly model?: string;
+  /** By name; others cannot be called. */
+  readonly tools?: readonly string[];
+  readonly toolChoice?: ToolChoice;
+  readonly instructions?: string;
+}
+
+/** Where a run comes from: it works for a call of another one, or was forked from it after that entry. */
+export interface Parent {
+  readonly runId: string;
+  readonly effect?: string;
+  readonly seq?: number;
 }
 
 // ── Facts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,6 +102,23 @@ export type Event =
       readonly instructions?: string;
       readonly input: readonly Message[];
       readonly principal?: Principal;
+      readonly parent?: Parent;
+    }
+  /** From here on the run goes its own way, with these changes. */
+  | {
+      readonly type: 'run-forked';
+      readonly at: number;
+      readonly model?: string;
+      readonly instructions?: string;
+      readonly tools?: readonly ToolFacts[];
+    }
+  | {
+      readonly type: 'turn-prepared';
+      readonly at: number;
+      readonly effect: string;
+      readonly decision: TurnDecision;
+      /** Why it could not be prepared; the run fails. */
+      readonly problem?: string;
     }
   | { readonly type: 'input-added'; readonly at: number; readonly messages: readonly UserMessage[] }
   | { readonly type: 'tools-changed'; readonly at: number; readonly tools: readonly ToolFacts[] }
@@ -102,7 +150,14 @@ export type Event =
     }
   | { readonly type: 'tool-settled'; readonly at: number; readonly effect: string; readonly result: SettledResult }
   /** The call goes on elsewhere (a child run, a device): its place is free, and the run may pause on it. */
-  | { readonly type: 'tool-parked'; readonly at: number; readonly effect: string; readonly on: string }
+  | {
+      readonly type: 'tool-parked';
+      readonly at: number;
+      readonly effect: string;
+      readonly on: string;
+      /** What a child waits for. */
+      readonly waiting?: readonly Waiting[];
+    }
   | {
       readonly type: 'approval-given';
       readonly at: number;
@@ -119,6 +174,22 @@ export type Event =
       readonly effect: string;
       readonly content: readonly ResultBlock[];
       readonly isError: boolean;
+    }
+  | {
+      readonly type: 'output-checked';
+      readonly at: number;
+      readonly effect: string;
+      readonly result:
+        | { readonly type: 'valid'; readonly value: unknown }
+        | { readonly type: 'invalid'; readonly problems: readonly string[] };
+    }
+  | {
+      readonly type: 'history-compacted';
+      readonly at: number;
+      readonly effect: string;
+      readonly result:
+        | { readonly type: 'summary'; readonly summary: string; readonly model: string; readonly usage: Usage }
+        | { readonly type: 'failure'; readonly error: ModelError };
     }
   /** What performed the effect is gone. `restart`: with the whole process, so the time until now was nobody's. */
   | { readonly type: 'effect-lost'; readonly at: number; readonly effect: string; readonly cause: 'restart' | 'device' }
@@ -137,7 +208,13 @@ export interface CallCheck {
 }
 
 export type SettledResult =
-  | { readonly type: 'result'; readonly content: readonly ResultBlock[]; readonly isError: boolean }
+  | {
+      readonly type: 'result';
+      readonly content: readonly ResultBlock[];
+      readonly isError: boolean;
+      /** Of a call that was a run of its own. */
+      readonly usage?: Usage;
+    }
   /** Only of `verify-tool`: it did not take effect, so it may run; or nobody can tell. */
   | { readonly type: 'not-done' }
   | { readonly type: 'unknown' };
@@ -152,7 +229,20 @@ export type Effect =
       readonly toolChoice: ToolChoice;
       readonly history: History;
       readonly tools: readonly ToolFacts[];
+      readonly instructions: string | undefined;
+      /** Absent: the run's own. */
+      readonly model: string | undefined;
     }
+  | { readonly type: 'prepare-turn'; readonly id: string; readonly turn: number; readonly history: History }
+  /** Messages `from` up to `to`, which are whole turns, are to be summarised. */
+  | {
+      readonly type: 'compact-history';
+      readonly id: string;
+      readonly history: History;
+      readonly from: number;
+      readonly to: number;
+    }
+  | { readonly type: 'validate-output'; readonly id: string; readonly text: string }
   | { readonly type: 'judge-calls'; readonly id: string; readonly calls: readonly Call[] }
   | { readonly type: 'call-tool'; readonly id: string; readonly call: Call }
   | { readonly type: 'verify-tool'; readonly id: string; readonly call: Call }
@@ -171,7 +261,13 @@ export type Effect =
 export interface State {
   readonly runId: string;
   readonly rules: Rules;
+  readonly model: string;
+  readonly settings: Settings;
+  readonly principal: Principal | undefined;
+  readonly instructions: string | undefined;
   readonly tools: readonly ToolFacts[];
+  /** Messages that were there at the start: the task. */
+  readonly given: number;
   readonly phase: Phase;
   readonly history: History;
   /** Model calls begun. */
@@ -186,7 +282,13 @@ export interface State {
   /** The standing tool choice; falls back to `auto` once satisfied. */
   readonly choice: ToolChoice;
   /** What the last reply lacked and was asked for; lacking it again fails the run. */
-  readonly lacked: 'call' | 'content' | undefined;
+  readonly lacked: 'call' | 'content' | 'output' | undefined;
+  /** Of the turn that goes on. */
+  readonly decision: TurnDecision | undefined;
+  /** The validated answer. */
+  readonly output: unknown;
+  /** Tokens that the conversation is estimated to have. */
+  readonly contextTokens: number;
   readonly confirmed: boolean;
   readonly truncated: boolean;
   /** Replies of which the calls limit refused a call. After the first the model is asked for an answer. */
@@ -202,7 +304,16 @@ export interface State {
 
 export type Phase =
   | { readonly type: 'new' }
+  | { readonly type: 'preparing'; readonly effect: string }
   | { readonly type: 'model'; readonly effect: string }
+  /** `refused`: the model call that found the conversation too long, and with what. */
+  | {
+      readonly type: 'compacting';
+      readonly effect: string;
+      readonly to: number;
+      readonly refused?: { readonly effect: string; readonly error: ModelError };
+    }
+  | { readonly type: 'validating'; readonly effect: string; readonly text: string }
   | { readonly type: 'judging'; readonly effect: string; readonly slots: readonly Slot[] }
   | { readonly type: 'tools'; readonly slots: readonly Slot[] }
   /** `effect`: the model call by whose failure it ended; the run goes on if that is lost instead. */
@@ -214,7 +325,7 @@ export type Slot =
   | { readonly type: 'queued'; readonly call: Call; readonly verify?: true }
   | { readonly type: 'running'; readonly call: Call }
   | { readonly type: 'verifying'; readonly call: Call }
-  | { readonly type: 'parked'; readonly call: Call; readonly on: string }
+  | { readonly type: 'parked'; readonly call: Call; readonly on: string; readonly waiting: readonly Waiting[] }
   | {
       readonly type: 'asking';
       readonly call: Call;
@@ -244,6 +355,8 @@ export interface Call {
   readonly exclusive: boolean;
   readonly client: boolean;
   readonly verifiable: boolean;
+  /** Of a call that is a run of its own: its part of what was left when it was let through. */
+  readonly limits?: Limits;
 }
 
 export interface Streak {

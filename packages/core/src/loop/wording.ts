@@ -23,6 +23,10 @@ export interface Wording {
   readonly callRequired: (tool: string | undefined) => string;
   readonly emptyReply: string;
   readonly confirm: string;
+  readonly outputDemand: (schema: string) => string;
+  readonly outputInvalid: (problems: readonly string[]) => string;
+  readonly summary: (summary: string) => string;
+  readonly summarise: string;
   readonly closing: (limit: Limit) => string;
 }
 
@@ -57,6 +61,15 @@ const edition1: Wording = {
   confirm:
     'Before this counts as your answer, check it: are all parts of the task done, and have you verified the results? ' +
     'If something is left, go on with it now. If everything is done, state your final answer once more, in full.',
+  outputDemand: (schema) => `Give your final answer as nothing but JSON that matches this JSON Schema: ${schema}`,
+  outputInvalid: (problems) =>
+    `Your answer does not have the form that is demanded: ${problems.join('; ')}. ` +
+    'Answer again with nothing but JSON that matches the schema.',
+  summary: (summary) => `What happened so far, in short; the messages themselves are left out:\n\n${summary}`,
+  summarise:
+    'This conversation has become too long. Summarise it for yourself, so that you can go on with the task from the ' +
+    'summary alone: what was asked, what was done and found out (with names, numbers and paths as they are), what was ' +
+    'decided, and what is left to do. Do not call tools, and answer with nothing but the summary.',
   closing: (limit) =>
     `This run has met its limit of ${LIMIT_WORDS[limit]}, so no more tools can be called. ` +
     'Give your final answer now with what you have, and say what is left undone.',

@@ -2,6 +2,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../loop/types.ts';
 import type { Principal } from '../policy/port.ts';
+import { Finished, Parked } from './child.ts';
 import { errorResult, resultOf } from './result.ts';
 import type { Tool, ToolContext } from './tool.ts';
 import { validate } from './validate.ts';
@@ -16,11 +17,15 @@ export interface Execution {
   readonly report: (progress: unknown) => void;
   readonly context: unknown;
   readonly principal: Principal | undefined;
+  readonly run?: ToolContext['run'];
 }
+
+/** What comes of a call: a result, or that it goes on elsewhere. */
+export type Settled = SettledResult | Parked;
 
 export interface Running {
   /** Never rejects. Not a promise when the tool gave its result at once. */
-  readonly result: SettledResult | Promise<SettledResult>;
+  readonly result: Settled | Promise<Settled>;
   /** Tells the tool to stop, and does not wait for it: what it gives after that is nobody's. */
   readonly abort: () => void;
 }
@@ -51,25 +56,25 @@ export function verify(execution: Execution): Running {
 
 interface Performance {
   readonly call: (context: ToolContext) => unknown;
-  readonly settle: (value: unknown) => SettledResult | Promise<SettledResult>;
+  readonly settle: (value: unknown) => Settled | Promise<Settled>;
   readonly failed: (why: string) => SettledResult;
 }
 
 function perform(execution: Execution, { call, settle, failed }: Performance): Running {
-  const { tool, timeoutMs, clock, key, context, principal } = execution;
+  const { tool, timeoutMs, clock, key, context, principal, run } = execution;
   const controller = new AbortController();
   let over = false;
   const report = (progress: unknown): void => {
     if (!over) execution.report(progress);
   };
   const threw = (thrown: unknown): SettledResult => failed(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
-  const atOnce = (result: SettledResult): Running => {
+  const atOnce = (result: Settled): Running => {
     over = true;
     return { result, abort: () => {} };
   };
   let value: unknown;
   try {
-    value = call({ signal: controller.signal, key, report, context, principal });
+    value = call({ signal: controller.signal, key, report, context, principal, run });
     if (!isAsync(value)) {
       const result = settle(value);
       if (!(result instanceof Promise)) return atOnce(result);
@@ -80,8 +85,8 @@ function perform(execution: Execution, { call, settle, failed }: Performance): R
     return atOnce(threw(thrown));
   }
 
-  const { promise, resolve } = Promise.withResolvers<SettledResult>();
-  const end = (result: SettledResult): void => {
+  const { promise, resolve } = Promise.withResolvers<Settled>();
+  const end = (result: Settled): void => {
     over = true;
     callOff();
     resolve(result);
@@ -99,9 +104,11 @@ function perform(execution: Execution, { call, settle, failed }: Performance): R
   return { result: promise, abort: () => stop('was stopped.') };
 }
 
-const asIs: Performance['settle'] = (result) => result as SettledResult;
+const asIs: Performance['settle'] = (result) => result as Settled;
 
-function checked({ tool }: Execution, value: unknown): SettledResult | Promise<SettledResult> {
+function checked({ tool }: Execution, value: unknown): Settled | Promise<Settled> {
+  if (value instanceof Parked) return value;
+  if (value instanceof Finished) return value.result;
   if (!tool.output) return resultOf(tool.name, value);
   const verdict = validate(tool.output, value);
   const settle = (validated: Awaited<typeof verdict>): SettledResult =>

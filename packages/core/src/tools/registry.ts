@@ -3,6 +3,7 @@ import { TreadleError } from '../errors.ts';
 import type { SettledResult } from '../loop/types.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
+import { Parked } from './child.ts';
 import { execute } from './execute.ts';
 import { errorResult } from './result.ts';
 import type { Tool } from './tool.ts';
@@ -94,7 +95,8 @@ export function registry(): Registry {
       signal?.addEventListener('abort', running.abort, { once: true });
       const result = await running.result;
       signal?.removeEventListener('abort', running.abort);
-      return result;
+      if (!(result instanceof Parked)) return result;
+      return errorResult(`The tool "${name}" goes on elsewhere (${result.on}), which only a run can wait for.`);
     },
   };
 }

@@ -59,6 +59,16 @@ function sourceOf(source: unknown): Source | undefined {
   return type === 'url' && typeof url === 'string' ? { type, url } : undefined;
 }
 
+export function isTooLong(result: SettledResult, most: number): boolean {
+  return result.type === 'result' && textLength(result.content) > most;
+}
+
+function textLength(content: readonly ResultBlock[]): number {
+  let total = 0;
+  for (const block of content) if ('text' in block) total += block.text.length;
+  return total;
+}
+
 /** The result with at most `most` characters of text: of what is longer, the head and the tail. */
 export function fitted(result: SettledResult, most: number): SettledResult {
   if (result.type !== 'result') return result;
@@ -67,9 +77,7 @@ export function fitted(result: SettledResult, most: number): SettledResult {
 }
 
 export function fittedContent(content: readonly ResultBlock[], most: number): readonly ResultBlock[] {
-  let total = 0;
-  for (const block of content) if ('text' in block) total += block.text.length;
-  if (total <= most) return content;
+  if (textLength(content) <= most) return content;
   let left = most;
   let gone = 0;
   const kept: ResultBlock[] = [];

@@ -1,3 +1,4 @@
+import { messageOf, TreadleError, type TreadleErrorCode } from '../errors.ts';
 import type { JsonSchema } from '../model.ts';
 
 /**
@@ -34,4 +35,21 @@ interface StandardIssue {
 
 export function isStandardSchema(schema: Schema): schema is StandardSchema {
   return '~standard' in schema;
+}
+
+/** A schema as JSON Schema. Throws `code` if it cannot be described as such; `what` is whose schema it is. */
+export function describe(what: string, schema: Schema, code: TreadleErrorCode): JsonSchema {
+  if (!isStandardSchema(schema)) return schema;
+  const { jsonSchema, vendor } = schema['~standard'];
+  if (!jsonSchema) {
+    const remedy = 'Give that as "parameters", for example with toJsonSchema() of @valibot/to-json-schema.';
+    throw new TreadleError(code, `${what} (${vendor}) cannot describe itself as JSON Schema. ${remedy}`);
+  }
+  try {
+    const { $schema: _, ...described } = jsonSchema.input({ target: 'draft-2020-12' });
+    return described;
+  } catch (cause) {
+    const why = `${what} (${vendor}) cannot be described as JSON Schema: ${messageOf(cause)}`;
+    throw new TreadleError(code, `${why}. Change it, or describe it yourself as "parameters".`, { cause });
+  }
 }

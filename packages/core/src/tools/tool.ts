@@ -1,9 +1,12 @@
-import { messageOf, TreadleError } from '../errors.ts';
-import type { ToolEffect, ToolFacts } from '../loop/types.ts';
+import { TreadleError } from '../errors.ts';
+import type { Clock } from '../clock.ts';
+import type { Journal } from '../journal/port.ts';
+import type { Answer } from '../loop/options.ts';
+import type { Limits, ToolEffect, ToolFacts } from '../loop/types.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
-import { isStandardSchema, type OutputOf, type Schema } from './schema.ts';
+import { describe, type OutputOf, type Schema } from './schema.ts';
 
 /** What a program says of a tool. */
 export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown> {
@@ -46,6 +49,19 @@ export interface ToolContext {
   readonly report: (progress: unknown) => void;
   readonly context: unknown;
   readonly principal: Principal | undefined;
+  /** The run that the call belongs to, for tools that are runs themselves; absent outside of one. */
+  readonly run?: CallingRun | undefined;
+}
+
+export interface CallingRun {
+  readonly runId: string;
+  readonly effect: string;
+  readonly journal: Journal;
+  readonly clock: Clock;
+  /** The tool's share of what is left of the run's limits. */
+  readonly limits: Limits;
+  /** For what the tool's own run waits for. */
+  readonly answers: readonly Answer[];
 }
 
 export type Verification =
@@ -69,6 +85,8 @@ export interface Tool {
   readonly timeoutMs?: number;
   readonly exclusive: boolean;
   readonly polling: boolean;
+  /** Of a tool that is a run of its own: its share of what is left of the limits. */
+  readonly share?: number;
   readonly resources?: (input: unknown) => readonly string[];
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
   readonly execute?: (input: unknown, context: ToolContext) => unknown;
@@ -108,32 +126,13 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   const made = {
     ...definition,
     input,
-    parameters: definition.parameters ?? describe(name, input),
+    parameters: definition.parameters ?? describe(`The input of tool "${name}"`, input, 'invalid-tool'),
     effect: definition.effect ?? 'once',
     exclusive: definition.exclusive ?? false,
     polling: definition.polling ?? false,
   };
   // The one place where the input's type is given up: it is checked against `input` before it gets there.
   return made as unknown as Tool;
-}
-
-function describe(name: string, input: Schema): JsonSchema {
-  if (!isStandardSchema(input)) return input;
-  const { jsonSchema, vendor } = input['~standard'];
-  if (!jsonSchema) {
-    throw new TreadleError(
-      'invalid-tool',
-      `The input of tool "${name}" (${vendor}) cannot describe itself as JSON Schema. Give that as "parameters", for ` +
-        `example with toJsonSchema() of @valibot/to-json-schema.`,
-    );
-  }
-  try {
-    const { $schema: _, ...schema } = jsonSchema.input({ target: 'draft-2020-12' });
-    return schema;
-  } catch (cause) {
-    const why = `The input of tool "${name}" (${vendor}) cannot be described as JSON Schema: ${messageOf(cause)}`;
-    throw new TreadleError('invalid-tool', `${why}. Change it, or describe it yourself as "parameters".`, { cause });
-  }
 }
 
 /** The part of a tool that is pinned in the journal. */
@@ -148,5 +147,6 @@ export function factsOf(made: Tool): ToolFacts {
     client: made.execute === undefined,
     verifiable: made.verify !== undefined,
     ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
+    ...(made.share !== undefined && { share: made.share }),
   };
 }

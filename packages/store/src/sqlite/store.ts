@@ -68,6 +68,7 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): RunStore
     append: kept.append,
     read: (runId, from) => reading(() => kept.read(runId, from)),
     acquire: leased.acquire,
+    snapshotFrom: 1_000,
     writeSnapshot: snapped.write,
     readSnapshot: (runId) => reading(() => snapped.read(runId)),
     list: (filter) => reading(() => list(filter)),

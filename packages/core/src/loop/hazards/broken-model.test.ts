@@ -113,7 +113,7 @@ describe('what a reply brings that nobody asked for', () => {
   function strictJournal(): Journal {
     const inner = memoryJournal();
     return {
-      append: (runId, entries) => inner.append(runId, JSON.parse(JSON.stringify(entries))),
+      append: (runId, entries, lease) => inner.append(runId, JSON.parse(JSON.stringify(entries)), lease),
       read: (runId) => inner.read(runId),
     };
   }

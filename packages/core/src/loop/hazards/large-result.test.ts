@@ -23,7 +23,8 @@ function large(): string {
 }
 
 async function run(execute: ToolDefinition['execute'], maxResultChars = 15_000): Promise<[LoopResult, unknown]> {
-  const journal = memoryJournal();
+  const { append, read } = memoryJournal();
+  const journal = { append, read };
   using model = scriptedModel([{ calls: [{ name: 'big' }] }, 'done']);
   const big = tool({ name: 'big', description: 'x', ...(execute && { execute }) });
   const result = await runLoop({ model, tools: [big], input: 'go', journal, runId: 'r', maxResultChars });
@@ -82,7 +83,8 @@ describe('a result of 100 MB', () => {
 });
 
 test('the result of a client is held to the same size', async () => {
-  const journal = memoryJournal();
+  const { append, read } = memoryJournal();
+  const journal = { append, read };
   const big = tool({ name: 'big', description: 'x' });
   using model = scriptedModel([{ calls: [{ name: 'big' }] }, 'done']);
   const options = { model, tools: [big], journal, runId: 'r' };

@@ -1,0 +1,103 @@
+import type { LoopOptions, LoopResult } from '../loop/options.ts';
+import { runLoop } from '../loop/run.ts';
+import type { Limits, SettledResult } from '../loop/types.ts';
+import type { Message } from '../messages.ts';
+import { Finished, Parked } from '../tools/child.ts';
+import { errorResult } from '../tools/result.ts';
+import type { OutputOf, Schema } from '../tools/schema.ts';
+import { tool, type CallingRun, type Tool } from '../tools/tool.ts';
+
+/** A tool that is a whole run: what it is called with becomes the run's task, and its answer the result. */
+export interface AgentToolDefinition<S extends Schema> extends Omit<LoopOptions, Decided> {
+  readonly name: string;
+  readonly description: string;
+  /** Default: `{ task: string }`. */
+  readonly input?: S;
+  /** The task for the run; default: the `task` of the input, or else its JSON. */
+  readonly prompt?: (input: OutputOf<S>) => string | readonly Message[];
+  /** How much of what is left of the calling run's limits it may use up; default 0.5. */
+  readonly share?: number;
+  /** Default: an hour. */
+  readonly timeoutMs?: number;
+}
+
+/** What the calling run decides. */
+type Decided = 'input' | 'runId' | 'parent' | 'journal' | 'signal' | 'clock' | 'output';
+
+const HOUR = 3_600_000;
+const TASK = {
+  type: 'object',
+  properties: { task: { type: 'string', description: 'What to do, with everything that has to be known for it' } },
+  required: ['task'],
+} as const;
+
+/**
+ * The run has a journal entry of its own, named after the call, so it survives a crash with its parent and is taken up
+ * where it was. It pauses its parent where it pauses, and is cancelled with it. What it has used counts for its parent.
+ */
+export function agentTool<const S extends Schema = typeof TASK>(definition: AgentToolDefinition<S>): Tool {
+  const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, ...options } = definition;
+  const made = tool({
+    name,
+    description,
+    input: (input ?? TASK) as Schema,
+    effect: 'idempotent',
+    timeoutMs,
+    async execute(given, { run, signal, principal, context }) {
+      if (!run) return errorResultOf(`The tool "${name}" is a run of its own and can only be called by a run.`);
+      const runId = `${run.runId}.${run.effect}`;
+      const around = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
+      const begun = (await run.journal.read(runId)).length > 0;
+      const result = await runLoop(
+        begun
+          ? { ...around, answers: run.answers }
+          : {
+              ...around,
+              ...(principal && { principal }),
+              input: (prompt ?? defaultPrompt)(given as never),
+              limits: lower(limits ?? {}, run.limits),
+              parent: { runId: run.runId, effect: run.effect },
+            },
+      );
+      return outcomeOf(name, result);
+    },
+  });
+  return { ...made, share };
+}
+
+function defaultPrompt(input: { readonly task?: unknown }): string {
+  return typeof input.task === 'string' ? input.task : JSON.stringify(input);
+}
+
+/** The tighter of two limits, for each of them. */
+function lower(a: Limits, b: CallingRun['limits']): Limits {
+  const names = ['calls', 'tokens', 'cost', 'durationMs'] as const;
+  const both = names.map((name) => [name, Math.min(a[name] ?? Infinity, b[name] ?? Infinity)] as const);
+  return Object.fromEntries(both.filter(([, limit]) => limit !== Infinity));
+}
+
+function outcomeOf(name: string, result: LoopResult): Parked | Finished {
+  const { outcome, text, usage } = result;
+  if (!outcome) return new Parked(result.runId, result.waiting);
+  const settled = (content: string, isError: boolean): Finished =>
+    new Finished({ type: 'result', content: [{ type: isError ? 'error' : 'text', text: content }], isError, usage });
+  switch (outcome.type) {
+    case 'completed':
+      return settled(text, false);
+    case 'exhausted':
+      return settled(
+        `${name} met its limit of ${outcome.limit}.${text === '' ? '' : ` What it had until then: ${text}`}`,
+        true,
+      );
+    case 'failed':
+      return settled(`${name} failed: ${outcome.error.message} (${outcome.error.code})`, true);
+    case 'cancelled':
+      return settled(`${name} was cancelled.`, true);
+    default:
+      return outcome satisfies never;
+  }
+}
+
+function errorResultOf(message: string): Finished {
+  return new Finished(errorResult(message) satisfies SettledResult);
+}

@@ -1,0 +1,118 @@
+import { systemClock, type Clock } from '../clock.ts';
+import { TreadleError } from '../errors.ts';
+import { newRunId } from '../ids.ts';
+import type { Journal, JournalEntry } from '../journal/port.ts';
+import type { ResultBlock } from '../messages.ts';
+import { factsOf, type Tool } from '../tools/tool.ts';
+import { fits } from './fits.ts';
+import { outstanding, waiting } from './outstanding.ts';
+import { entryOf, replay } from './replay.ts';
+import { NEW, step } from './step.ts';
+import type { Event, State } from './types.ts';
+
+export interface ForkOptions {
+  readonly journal: Journal;
+  readonly runId: string;
+  /** The last entry that both have in common. */
+  readonly at: number;
+  readonly changes?: ForkChanges;
+  /** The fork's own name. */
+  readonly newRunId?: string;
+  readonly clock?: Clock;
+}
+
+/** What shall be otherwise in the fork. */
+export interface ForkChanges {
+  /** The id of the model that it goes on with; the model itself is given when it goes on. */
+  readonly model?: string;
+  readonly instructions?: string;
+  /** All tools that it has from then on. */
+  readonly tools?: readonly Tool[];
+  /** Other results for calls before the cut, by the effect that gave them. */
+  readonly results?: Readonly<Record<string, string | readonly ResultBlock[]>>;
+}
+
+/**
+ * Branches a run: a new one with the same beginning, which goes on with `runLoop({ runId, journal, … })`. What was under
+ * way at the cut and has settled since is taken over, so that nothing is executed twice; except the model's reply, if a
+ * change makes it moot. Returns the new run's id.
+ */
+export async function forkRun(options: ForkOptions): Promise<string> {
+  const { journal, runId, at, changes = {}, clock = systemClock } = options;
+  const entries = await journal.read(runId);
+  const kept = beginning(entries, options);
+  const fork: JournalEntry[] = [];
+  let state = NEW;
+  const take = (event: Event): void => {
+    const next = step(state, event);
+    if (next.state === state)
+      throw misfit(runId, `after that change, its event "${event.type}" does not apply any more`);
+    fork.push(entryOf(fork.length, event, next));
+    state = next.state;
+  };
+
+  const newId = options.newRunId ?? newRunId();
+  for (const { event } of kept) take(inFork(event, newId, options));
+  const { model, instructions, tools } = changes;
+  const changed = model !== undefined || instructions !== undefined || tools !== undefined;
+  if (changed && state.phase.type !== 'ended') {
+    const facts = tools && { tools: tools.map(factsOf) };
+    const values = {
+      ...(model !== undefined && { model }),
+      ...(instructions !== undefined && { instructions }),
+      ...facts,
+    };
+    take({ type: 'run-forked', at: clock.now(), ...values });
+  }
+  const open = inFlight(state, changed);
+  for (const { event } of entries.slice(at + 1)) {
+    if ('effect' in event && SETTLING.has(event.type) && open.delete(event.effect!) && fits(state, event)) take(event);
+  }
+  await journal.append(newId, fork);
+  return newId;
+}
+
+function beginning(entries: readonly JournalEntry[], { runId, at, changes }: ForkOptions): readonly JournalEntry[] {
+  if (entries.length === 0) throw new TreadleError('unknown-run', `The journal has no run "${runId}" to fork.`);
+  if (!Number.isInteger(at) || at < 0 || at >= entries.length) {
+    throw misfit(runId, `it has the entries 0 to ${entries.length - 1}, and not ${at}`);
+  }
+  const replayed = replay(entries);
+  if (replayed.type === 'diverged') throw misfit(runId, `at entry ${replayed.seq}, ${replayed.difference}`);
+  const kept = entries.slice(0, at + 1);
+  const settled = new Set(kept.flatMap(({ event }) => (event.type === 'tool-settled' ? event.effect : [])));
+  for (const effect of Object.keys(changes?.results ?? {})) {
+    if (!settled.has(effect)) throw misfit(runId, `up to entry ${at} no tool gave a result as "${effect}"`);
+  }
+  return kept;
+}
+
+function inFork(event: Event, newId: string, { runId, at, changes }: ForkOptions): Event {
+  if (event.type === 'run-started') return { ...event, runId: newId, parent: { runId, seq: at } };
+  const content = event.type === 'tool-settled' ? changes?.results?.[event.effect] : undefined;
+  if (content === undefined || event.type !== 'tool-settled') return event;
+  const blocks: readonly ResultBlock[] = typeof content === 'string' ? [{ type: 'text', text: content }] : content;
+  return { ...event, result: { type: 'result', content: blocks, isError: false } };
+}
+
+const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([
+  'model-replied',
+  'calls-judged',
+  'tool-settled',
+  'turn-prepared',
+  'history-compacted',
+  'output-checked',
+]);
+
+/** What had begun and waits for nobody outside. With a change the model has to be asked anew. */
+function inFlight(state: State, changed: boolean): Set<string> {
+  const waits = new Set(waiting(state).map(({ effect }) => effect));
+  const begun = outstanding(state).filter(({ id, type }) => !waits.has(id) && !(changed && ANEW.has(type)));
+  return new Set(begun.map(({ id }) => id));
+}
+
+const ANEW: ReadonlySet<string> = new Set(['call-model', 'prepare-turn', 'compact-history']);
+
+function misfit(runId: string, why: string): TreadleError {
+  return new TreadleError('invalid-options', `Run "${runId}" cannot be forked so: ${why}.`);
+}

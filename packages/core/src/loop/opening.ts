@@ -1,0 +1,132 @@
+import type { Clock } from '../clock.ts';
+import { TreadleError } from '../errors.ts';
+import type { Journal } from '../journal/port.ts';
+import type { Tool } from '../tools/tool.ts';
+import { factsOf } from '../tools/tool.ts';
+import { answerEvents } from './answer.ts';
+import { conversationOf } from './conversation.ts';
+import type { Answer, ContinueOptions, LoopOptions } from './options.ts';
+import { effectOf, outstanding, waiting } from './outstanding.ts';
+import { READ_RESULT } from './perform/blobs.ts';
+import { replay } from './replay.ts';
+import { rulesOf } from './rules.ts';
+import { journalError } from './shell.ts';
+import { restored } from './snapshot.ts';
+import { NEW } from './step.ts';
+import type { Event, State, ToolFacts } from './types.ts';
+
+/** Where a run begins or goes on, and the facts to begin with. */
+export interface Opening {
+  readonly state: State;
+  readonly seq: number;
+  readonly pinned: Pick<State, 'rules' | 'settings' | 'principal'>;
+  readonly events: readonly Event[];
+  /** Answers for what children wait for, by the effect that is parked on them. */
+  readonly nested: ReadonlyMap<string, readonly Answer[]>;
+}
+
+type RunStarted = Extract<Event, { type: 'run-started' }>;
+
+/** Begins a new run. Throws for misuse. */
+export function open(options: LoopOptions, runId: string, clock: Clock): Opening {
+  const { tools = [], settings = {}, instructions, principal, model, parent } = options;
+  const started: RunStarted = {
+    type: 'run-started',
+    at: clock.now(),
+    runId,
+    rules: rulesOf(options),
+    tools: tools.map(factsOf),
+    model: model.id,
+    settings,
+    ...(instructions !== undefined && { instructions }),
+    input: conversationOf(options.input),
+    ...(principal && { principal }),
+    ...(parent && { parent }),
+  };
+  const { rules } = started;
+  return { state: NEW, seq: 0, pinned: { rules, settings, principal }, events: [started], nested: new Map() };
+}
+
+/**
+ * Goes on with a run: it is replayed, then what was under way is lost, what ran out of time is told so, and the answers
+ * are given.
+ */
+export async function reopen(options: ContinueOptions, clock: Clock): Promise<Opening> {
+  const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
+  const { state, seq } = await readState(journal, runId);
+  const at = clock.now();
+  const changes = state.phase.type === 'ended' ? [] : toolChanges(state.tools, tools);
+  if (changes.length > 0 && !acceptChangedTools) {
+    const remedy = 'Give the tools as they were, or set acceptChangedTools to go on with those that are there now.';
+    throw new TreadleError('tools-changed', `Run "${runId}" had other tools: ${changes.join('; ')}. ${remedy}`);
+  }
+  const accepted: Event[] =
+    changes.length > 0
+      ? [{ type: 'tools-changed', at, tools: [...tools.map(factsOf), ...state.tools.filter(isOwn)] }]
+      : [];
+  const lost = begunEffects(state).map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'restart' }));
+  const { events: given, nested } = answerEvents(state, answers, at);
+  const expired = waiting(state).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
+  const { rules, settings, principal } = state;
+  return {
+    state,
+    seq,
+    pinned: { rules, settings, principal },
+    events: [...accepted, ...lost, ...given, ...expired],
+    nested,
+  };
+}
+
+/** The state of a run that is in a journal, from its snapshot on if there is one. */
+export async function readState(journal: Journal | undefined, runId: string): Promise<{ state: State; seq: number }> {
+  if (!journal) {
+    throw new TreadleError('invalid-options', 'To go on with a run, give the journal that it is in, and its runId.');
+  }
+  try {
+    const snapshot = await journal.readSnapshot?.(runId);
+    const from = snapshot && restored(snapshot);
+    const start = from ? { state: from, seq: snapshot.seq } : { state: NEW, seq: 0 };
+    const entries = await journal.read(runId, start.seq);
+    const seq = start.seq + entries.length;
+    if (seq === 0) throw new TreadleError('unknown-run', unknownRun(runId));
+    const replayed = replay(entries, start);
+    if (replayed.type === 'replayed') return { state: replayed.state, seq };
+    const where = `at entry ${replayed.seq}, ${replayed.difference}`;
+    throw new TreadleError('journal-damaged', `Run "${runId}" cannot go on: ${where}.`);
+  } catch (error) {
+    throw journalError(runId, error);
+  }
+}
+
+function unknownRun(runId: string): string {
+  return `The journal has no run "${runId}". Check the id, and that it is the journal it was started with.`;
+}
+
+/** What was under way and waits for nobody outside; and the model call whose failure ended the run, to be tried again. */
+function begunEffects(state: State): readonly string[] {
+  const { phase } = state;
+  if (phase.type === 'ended') return phase.effect === undefined ? [] : [phase.effect];
+  if (phase.type !== 'tools') return outstanding(state).map(({ id }) => id);
+  const begun = phase.slots.filter(({ type }) => type === 'running' || type === 'verifying');
+  return begun.map((slot) => effectOf(slot)!.id);
+}
+
+/** In words, how the tools at hand differ from those that a run has. Tools that it does not know yet do not count. */
+function toolChanges(had: readonly ToolFacts[], tools: readonly Tool[]): readonly string[] {
+  const now = new Map(tools.map((tool) => [tool.name, factsOf(tool)]));
+  return had
+    .filter((facts) => !isOwn(facts))
+    .flatMap((facts) => {
+      const current = now.get(facts.name);
+      if (!current) return `"${facts.name}" is gone`;
+      const changed = COMPARED.filter((key) => JSON.stringify(facts[key]) !== JSON.stringify(current[key]));
+      return changed.length === 0 ? [] : `"${facts.name}" has another ${changed.join(' and ')}`;
+    });
+}
+
+const COMPARED = ['parameters', 'effect', 'client'] as const;
+
+/** The loop's own tool, which is there whenever it is needed. */
+function isOwn({ name }: ToolFacts): boolean {
+  return name === READ_RESULT;
+}

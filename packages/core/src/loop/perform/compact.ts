@@ -1,0 +1,37 @@
+import { textOf, userText } from '../../messages.ts';
+import type { ModelReply, ModelRequest } from '../../model.ts';
+import { wordingOf } from '../wording.ts';
+import { ask, ignore, type Pinned } from './model.ts';
+import type { Done, EffectOf, Stage } from './stage.ts';
+
+/** Has the oldest turns summarised by a model, as the loop's own request: nothing of it is shown or called. */
+export function compact(
+  stage: Stage,
+  pinned: Pinned,
+  { id, history, to }: EffectOf<'compact-history'>,
+  done: Done,
+): void {
+  const { runId, rules, summariser, clock, state, signal } = stage;
+  const { instructions, tools } = state();
+  const request: ModelRequest = {
+    parallel: pinned.parallel,
+    settings: {},
+    ...(instructions !== undefined && { instructions }),
+    messages: [...history.items.slice(0, to), userText(wordingOf(rules).summarise)],
+    tools,
+    toolChoice: 'none',
+    key: `${runId}/${id}`,
+  };
+  const settle = (reply: ModelReply): void =>
+    done({ type: 'history-compacted', at: clock.now(), effect: id, result: resultOf(reply) });
+  ask(summariser, request, ignore, signal, settle);
+}
+
+type Compacted = Extract<Parameters<Done>[0], { type: 'history-compacted' }>['result'];
+
+function resultOf(reply: ModelReply): Compacted {
+  if (reply.type === 'failure') return { type: 'failure', error: reply.error };
+  const summary = textOf(reply.content).trim();
+  if (summary !== '') return { type: 'summary', summary, model: reply.model, usage: reply.usage };
+  return { type: 'failure', error: { code: 'protocol', message: 'The summary was empty.', retryable: false } };
+}

@@ -1,0 +1,34 @@
+import { messageOf } from '../../errors.ts';
+import type { JudgedCall, Verdict } from '../../policy/port.ts';
+import type { Inputs } from './inputs.ts';
+import type { Done, EffectOf, Stage } from './stage.ts';
+
+/** Asks the policy. If it fails or is not there any more, every call is denied. */
+export function judge(stage: Stage, inputs: Inputs, { id, calls }: EffectOf<'judge-calls'>, done: Done): void {
+  const { runId, policy, principal, context, signal, clock } = stage;
+  const settle = (verdicts: readonly Verdict[]): void =>
+    done({ type: 'calls-judged', at: clock.now(), effect: id, verdicts });
+  const failed = (thrown: unknown): void => {
+    const reason = `the policy failed: ${messageOf(thrown)}`;
+    settle(calls.map(() => ({ type: 'deny', reason })));
+  };
+  const about = { runId, turn: calls[0]!.turn, ...(principal && { principal }), context, signal };
+  const ask = (judged: readonly JudgedCall[]): unknown => policy!.judge(judged, about);
+  try {
+    if (!policy) throw new Error('the run was started with a policy, and there is none now');
+    const judged = calls.map((call) => {
+      const { id: callId, name, effect } = call;
+      return inputs.use(call, (input) => ({ id: callId, name, input, effect }));
+    });
+    const later = judged.some((call) => call instanceof Promise);
+    const verdicts = later ? Promise.all(judged).then(ask) : ask(judged as readonly JudgedCall[]);
+    if (isThenable(verdicts)) Promise.resolve(verdicts).then(settle).catch(failed);
+    else settle(verdicts as readonly Verdict[]);
+  } catch (thrown) {
+    failed(thrown);
+  }
+}
+
+function isThenable(value: unknown): value is PromiseLike<readonly Verdict[]> {
+  return typeof (value as Partial<PromiseLike<unknown>> | undefined)?.then === 'function';
+}

@@ -1,0 +1,129 @@
+import { messageOf } from '../../errors.ts';
+import type { ReasoningPart, TextBlock, ToolCall } from '../../messages.ts';
+import type { Model, ModelDelta, ModelReply, ModelRequest } from '../../model.ts';
+import { checkCall, type Checked } from '../../tools/check.ts';
+import { wordingOf } from '../wording.ts';
+import { ABSENT, type Inputs } from './inputs.ts';
+import type { Done, EffectOf, Stage } from './stage.ts';
+
+/** What is the same in every request of a run. */
+export type Pinned = Pick<ModelRequest, 'parallel' | 'settings' | 'allowedTools' | 'output'>;
+
+export function pinnedOf({ rules, settings }: Stage): Pinned {
+  return {
+    ...(rules.allowedTools && { allowedTools: rules.allowedTools }),
+    ...(rules.output && { output: rules.output }),
+    parallel: rules.parallel,
+    settings,
+  };
+}
+
+export function callModel(
+  stage: Stage,
+  pinned: Pinned,
+  inputs: Inputs,
+  effect: EffectOf<'call-model'>,
+  done: Done,
+): void {
+  const { emit, clock } = stage;
+  const model = effect.model === undefined ? stage.model : stage.models.get(effect.model);
+  let over = false;
+  const tell = emit && ((delta: ModelDelta): void => (over ? undefined : emit(delta)));
+  const settle = (reply: ModelReply): void => {
+    over = true;
+    if (reply.type === 'reply') return replied(stage, inputs, effect.id, reply, done);
+    const { error, attempts } = reply;
+    done({ type: 'model-failed', at: clock.now(), effect: effect.id, error, ...(attempts && { attempts }) });
+  };
+  if (model) ask(model, requestOf(stage, pinned, effect), tell ?? ignore, stage.signal, settle);
+  else settle(unavailable(effect.model!));
+}
+
+function requestOf({ runId, rules }: Stage, pinned: Pinned, effect: EffectOf<'call-model'>): ModelRequest {
+  const { history, tools, toolChoice, id } = effect;
+  const demand = rules.output && wordingOf(rules).outputDemand(JSON.stringify(rules.output));
+  const instructions = demand === undefined ? effect.instructions : joined(effect.instructions, demand);
+  return {
+    ...pinned,
+    ...(instructions !== undefined && { instructions }),
+    messages: history.items,
+    tools,
+    toolChoice,
+    key: `${runId}/${id}`,
+  };
+}
+
+function joined(instructions: string | undefined, demand: string): string {
+  return instructions === undefined ? demand : `${instructions}\n\n${demand}`;
+}
+
+/** Asks a model for a reply that can be relied on: whatever it does, `settle` gets a reply or a failure, once. */
+export function ask(
+  model: Model,
+  request: ModelRequest,
+  emit: (delta: ModelDelta) => void,
+  signal: AbortSignal,
+  settle: (reply: ModelReply) => void,
+): void {
+  const threw = (thrown: unknown): void => settle(broken(model, `it threw: ${messageOf(thrown)}`));
+  const replies = (reply: ModelReply): void =>
+    settle(isReply(reply) ? reply : broken(model, `it replied with ${messageOf(reply)}`));
+  try {
+    model.reply(request, emit, signal).then(replies, threw);
+  } catch (thrown) {
+    threw(thrown);
+  }
+}
+
+type Reply = Extract<ModelReply, { type: 'reply' }>;
+type Failure = Extract<ModelReply, { type: 'failure' }>;
+
+function replied({ tools, clock }: Stage, inputs: Inputs, effect: string, reply: Reply, done: Done): void {
+  const turn = Number(effect.slice(1, effect.indexOf('.')));
+  const cut = reply.finish === 'length';
+  const checked: (Checked | Promise<Checked>)[] = [];
+  let later = false;
+  for (const part of reply.content) {
+    if (part.type !== 'tool-call') continue;
+    const tool = tools.get(part.name);
+    const check = tool ? checkCall(tool, part.arguments, cut) : UNCHECKED;
+    later ||= check instanceof Promise;
+    checked.push(check);
+  }
+  const settle = (all: readonly Checked[]): void => {
+    inputs.keep(turn, all);
+    const checks = all.map(({ check }) => check);
+    const { content, finish, rawFinish, usage, model, attempts } = reply;
+    const extras = { ...(rawFinish !== undefined && { rawFinish }), ...(attempts && { attempts }) };
+    done({ type: 'model-replied', at: clock.now(), effect, content, finish, usage, model, checks, ...extras });
+  };
+  if (later) void Promise.all(checked).then(settle);
+  else settle(checked as readonly Checked[]);
+}
+
+const UNCHECKED: Checked = { check: { problem: ABSENT } };
+
+export function ignore(): void {}
+
+/** Models promise to reply and never to reject; one that does otherwise is a failure like any other. */
+function broken(model: Model, what: string): Failure {
+  const message = `The model "${model.id}" broke its contract: ${what.slice(0, 500)}`;
+  return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
+}
+
+function unavailable(id: string): Failure {
+  const message = `The turn was given to the model "${id}", which is not available in this process. Give it in "models".`;
+  return { type: 'failure', error: { code: 'invalid-request', message, retryable: false } };
+}
+
+function isReply(reply: Partial<Reply> | Partial<Failure> | undefined | null): boolean {
+  if (reply?.type === 'failure') return typeof reply.error?.message === 'string';
+  if (reply?.type !== 'reply' || !Array.isArray(reply.content)) return false;
+  if (!Number.isFinite(reply.usage?.inputTokens) || !Number.isFinite(reply.usage?.outputTokens)) return false;
+  return reply.content.every(isPart);
+}
+
+function isPart(part: Partial<ToolCall> | Partial<TextBlock | ReasoningPart> | undefined | null): boolean {
+  if (part?.type === 'text' || part?.type === 'reasoning') return typeof part.text === 'string';
+  return part?.type === 'tool-call' && [part.id, part.name, part.arguments].every((field) => typeof field === 'string');
+}

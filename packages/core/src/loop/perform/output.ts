@@ -1,0 +1,29 @@
+import { validate, type Validated } from '../../tools/validate.ts';
+import type { Event } from '../types.ts';
+import type { Done, EffectOf, Stage } from './stage.ts';
+
+/** Holds the answer against the schema that was given for it. */
+export function checkOutput(
+  { output, rules, clock }: Stage,
+  { id, text }: EffectOf<'validate-output'>,
+  done: Done,
+): void {
+  const settle = (result: Checked): void => done({ type: 'output-checked', at: clock.now(), effect: id, result });
+  const parsed = parse(text);
+  if (parsed.type === 'invalid') return settle(parsed);
+  const verdict = validate(output ?? rules.output!, parsed.value);
+  if (verdict instanceof Promise) void verdict.then((validated) => settle(validated));
+  else settle(verdict);
+}
+
+type Checked = Extract<Event, { type: 'output-checked' }>['result'];
+
+/** Many a model puts its JSON into a code fence, whatever it is told. */
+function parse(text: string): Validated {
+  const fenced = /^\s*```[a-z]*\s*([\s\S]*?)\s*```\s*$/i.exec(text);
+  try {
+    return { type: 'valid', value: JSON.parse(fenced?.[1] ?? text) };
+  } catch (error) {
+    return { type: 'invalid', problems: [`it is not JSON (${(error as Error).message.slice(0, 200)})`] };
+  }
+}

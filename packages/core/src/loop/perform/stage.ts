@@ -1,0 +1,39 @@
+import type { Clock } from '../../clock.ts';
+import type { Blobs, Journal } from '../../journal/port.ts';
+import type { Model, Settings } from '../../model.ts';
+import type { Policy, Principal } from '../../policy/port.ts';
+import type { Schema } from '../../tools/schema.ts';
+import type { Tool } from '../../tools/tool.ts';
+import type { Answer, Item, PrepareTurn } from '../options.ts';
+import type { Effect, Event, Rules, State } from '../types.ts';
+
+/** What effects are performed with: the code that a run was given, and what was pinned when it started. */
+export interface Stage {
+  readonly runId: string;
+  readonly rules: Rules;
+  readonly settings: Settings;
+  readonly principal: Principal | undefined;
+  readonly state: () => State;
+  readonly model: Model;
+  /** Others that a turn may be given to, by id. */
+  readonly models: ReadonlyMap<string, Model>;
+  readonly summariser: Model;
+  readonly tools: ReadonlyMap<string, Tool>;
+  readonly policy: Policy | undefined;
+  readonly prepareTurn: PrepareTurn | undefined;
+  readonly output: Schema | undefined;
+  readonly context: unknown;
+  readonly journal: Journal;
+  readonly blobs: Blobs | undefined;
+  readonly clock: Clock;
+  /** Absent when nobody listens. */
+  readonly emit: ((item: Item) => void) | undefined;
+  /** Aborts when everything under way has to stop. */
+  readonly signal: AbortSignal;
+  /** Answers for what children wait for, by the effect that is parked on them. */
+  readonly nested: ReadonlyMap<string, readonly Answer[]>;
+}
+
+export type Done = (event: Event) => void;
+
+export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;

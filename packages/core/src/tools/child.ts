@@ -1,0 +1,22 @@
+import type { SettledResult, Waiting } from '../loop/types.ts';
+
+/** Returned by a tool whose call goes on elsewhere: the run may pause on it, and the call runs again to take it up. */
+export class Parked {
+  readonly on: string;
+  readonly waiting: readonly Waiting[];
+
+  /** `on`: what it is waited for, such as the id of a run; `waiting`: what that waits for itself. */
+  constructor(on: string, waiting: readonly Waiting[] = []) {
+    this.on = on;
+    this.waiting = waiting;
+  }
+}
+
+/** Returned by a tool that was a whole run: its result, and what it has used. */
+export class Finished {
+  readonly result: SettledResult;
+
+  constructor(result: SettledResult) {
+    this.result = result;
+  }
+}
