@@ -67,7 +67,8 @@ function isOverdue(state: State, at: number): boolean {
 
 /** How long the run has worked when it is `at`. Clocks may go back; work does not. */
 export function activeMsAt(state: State, at: number): number {
-  return state.activeMs + (isPaused(state) ? 0 : Math.max(0, at - state.at));
+  const idle = state.phase.type === 'ended' || isPaused(state);
+  return state.activeMs + (idle ? 0 : Math.max(0, at - state.at));
 }
 
 function slotOf({ phase }: State, effect: string): Slot | undefined {

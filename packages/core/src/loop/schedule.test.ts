@@ -32,7 +32,7 @@ function slotsOf(picture: string): Slot[] {
       case 'v':
         return { type: 'verifying', call };
       case 'p':
-        return { type: 'parked', call, on: 'device' };
+        return { type: 'parked', call, on: 'device', waiting: [] };
       case 'a':
         return { type: 'asking', call, digest: '', expiresAt: 0 };
       case 'c':

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import type { SettledResult } from '../loop/types.ts';
 import { manualClock, type ManualClock } from '../testing/manual-clock.ts';
-import { execute, verify, type Execution, type Running } from './execute.ts';
+import { execute, verify, type Execution, type Running, type Settled } from './execute.ts';
 import { tool, type ToolContext, type ToolDefinition } from './tool.ts';
 
 type Body = NonNullable<ToolDefinition['execute']>;
@@ -219,7 +219,7 @@ describe('an output schema', () => {
 });
 
 describe('an async iterable', () => {
-  async function reported(body: Body): Promise<[SettledResult, unknown[]]> {
+  async function reported(body: Body): Promise<[Settled, unknown[]]> {
     const reports: unknown[] = [];
     return [await run(body, { report: (progress) => void reports.push(progress) }).result, reports];
   }

@@ -1,0 +1,299 @@
+import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { agentTool, diffRuns, forkRun, runLoop, tool, type ModelRequest } from '../index.ts';
+import { memoryJournal, scriptedModel } from '../testing/index.ts';
+
+const echo = tool({
+  name: 'echo',
+  description: 'Says it again',
+  input: z.object({ text: z.string() }),
+  effect: 'pure',
+  execute: ({ text }) => text,
+});
+const calling = (text: string): { calls: { name: string; arguments: unknown }[] } => ({
+  calls: [{ name: 'echo', arguments: { text } }],
+});
+
+describe('prepareTurn', () => {
+  test('decides model, tools, choice and instructions of one turn, and is journaled', async () => {
+    const journal = memoryJournal();
+    const other = { ...scriptedModel(['From the other.']), id: 'other' };
+    using model = scriptedModel([calling('a')]);
+    const result = await runLoop({
+      model,
+      models: [other],
+      tools: [echo],
+      input: 'go',
+      journal,
+      runId: 'r',
+      prepareTurn: ({ turn }) =>
+        turn === 1 ? { instructions: 'Be brief.', toolChoice: 'required' } : { model: 'other', tools: [] },
+    });
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'From the other.' });
+    expect(model.requests[0]).toMatchObject({ instructions: 'Be brief.', toolChoice: 'required' });
+    expect(other.requests[0]).toMatchObject({ tools: [], toolChoice: 'auto' });
+    const entries = await journal.read('r');
+    expect(entries.flatMap(({ event }) => (event.type === 'turn-prepared' ? event.decision : []))).toEqual([
+      { instructions: 'Be brief.', toolChoice: 'required' },
+      { model: 'other', tools: [] },
+    ]);
+  });
+
+  test.each([
+    [() => ({ tools: ['none'] }), 'there is no tool "none"'],
+    [() => ({ model: 'none' }), 'none of "models"'],
+    [() => Promise.reject(new Error('no idea')), 'no idea'],
+  ])('what cannot be done fails the run', async (prepareTurn, problem) => {
+    const result = await runLoop({ model: scriptedModel([]), tools: [echo], input: 'go', prepareTurn });
+    expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'prepare-failed' } });
+    expect(JSON.stringify(result.outcome)).toContain(JSON.stringify(problem).slice(1, -1));
+  });
+
+  test('a tool that the turn does not have is not called', async () => {
+    using model = scriptedModel([calling('a'), 'Done.']);
+    const result = await runLoop({ model, tools: [echo], input: 'go', prepareTurn: () => ({ tools: [] }) });
+    expect(result).toMatchObject({ calls: 0, outcome: { type: 'completed' } });
+  });
+});
+
+describe('output', () => {
+  const schema = z.object({ total: z.number() });
+
+  test('the validated value is in the result, with its type', async () => {
+    using model = scriptedModel(['```json\n{"total": 3}\n```']);
+    const result = await runLoop({ model, input: 'add', output: schema });
+    expect(result.output?.total).toBe(3);
+    expect(model.requests[0]).toMatchObject({ output: { type: 'object' }, instructions: expect.stringContaining('total') });
+  });
+
+  test('an answer of another form is sent back once, with the problems', async () => {
+    using model = scriptedModel(['three', '{"total": "3"}']);
+    const result = await runLoop({ model, input: 'add', output: schema });
+    expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'output-invalid' } });
+    expect(result.output).toBeUndefined();
+    using second = scriptedModel(['three', '{"total": 3}']);
+    expect(await runLoop({ model: second, input: 'add', output: schema })).toMatchObject({
+      outcome: { type: 'completed' },
+      output: { total: 3 },
+    });
+    expect(JSON.stringify(second.requests[1]!.messages)).toContain('it is not JSON');
+  });
+});
+
+describe('compaction', () => {
+  const summaries = (): { model: ReturnType<typeof scriptedModel> } => ({ model: scriptedModel(['They said a and b.']) });
+
+  test('before the model is asked, whole turns give way to a summary', async () => {
+    const { model: summariser } = summaries();
+    const journal = memoryJournal();
+    const usage = { inputTokens: 90, outputTokens: 10, cost: 0 };
+    using model = scriptedModel([calling('a'), calling('b'), { ...calling('c'), usage }, 'Done.']);
+    const result = await runLoop({
+      model,
+      summariser,
+      tools: [echo],
+      input: 'the task',
+      journal,
+      runId: 'r',
+      compaction: { tokens: 100, keepTurns: 1 },
+    });
+    summariser.assertDone();
+    expect(result.outcome).toEqual({ type: 'completed' });
+    const last = model.requests.at(-1)!.messages;
+    expect(last[0]).toMatchObject({ role: 'user', content: [{ text: 'the task' }] });
+    expect(JSON.stringify(last[1])).toContain('They said a and b.');
+    expect(pairs(model.requests)).toBe(true);
+    expect(result.usage.inputTokens).toBe(10 + 10 + 90 + 10 + 10);
+    const facts = (await journal.read('r')).map(({ event }) => event.type);
+    expect(facts.filter((type) => type === 'history-compacted')).toHaveLength(1);
+    expect(facts.filter((type) => type === 'tool-settled')).toHaveLength(3);
+  });
+
+  test('after the model found it too long, once a turn; then it fails with that', async () => {
+    const tooLong = {
+      type: 'failure',
+      error: { code: 'context-length', message: 'too long', retryable: false },
+    } as const;
+    const { model: summariser } = summaries();
+    using model = scriptedModel([calling('a'), calling('b'), tooLong, 'Done.']);
+    const options = { tools: [echo], input: 'the task', compaction: { keepTurns: 1 } };
+    expect((await runLoop({ ...options, model, summariser })).outcome).toEqual({ type: 'completed' });
+    expect(pairs(model.requests)).toBe(true);
+    using again = scriptedModel([calling('a'), calling('b'), tooLong, tooLong]);
+    const failed = await runLoop({ ...options, model: again, summariser: summaries().model });
+    expect(failed.outcome).toEqual({ type: 'failed', error: { code: 'context-length', message: 'too long' } });
+    using without = scriptedModel([calling('a'), calling('b'), tooLong]);
+    expect((await runLoop({ ...options, compaction: false, model: without })).outcome).toMatchObject({ type: 'failed' });
+  });
+});
+
+/** Every call in every request is answered right after. */
+function pairs(requests: readonly ModelRequest[]): boolean {
+  return requests.every(({ messages }) =>
+    messages.every((message, index) => {
+      const calls = message.role === 'assistant' ? message.content.filter(({ type }) => type === 'tool-call').length : 0;
+      const next = messages[index + 1];
+      return calls === 0 || (next?.role === 'tool' && next.content.length === calls);
+    }),
+  );
+}
+
+describe('results that are too long', () => {
+  test('are kept whole, and a tool that pages through them appears', async () => {
+    const whole = Array.from({ length: 500 }, (_, index) => `line ${index}`).join('\n');
+    const big = tool({ name: 'big', description: 'Much', effect: 'pure', execute: () => whole });
+    let id = '';
+    let read = '';
+    using model = scriptedModel([
+      { calls: [{ name: 'big' }] },
+      ({ messages }) => {
+        id = /read_result: \{"id":"([^"]+)"/.exec(JSON.stringify(messages).replaceAll('\\', ''))![1]!;
+        return { calls: [{ name: 'read_result', arguments: { id, offset: 0 } }] };
+      },
+      ({ messages }) => {
+        read = JSON.stringify(messages.at(-1));
+        return 'Done.';
+      },
+    ]);
+    const result = await runLoop({ model, tools: [big], input: 'go', journal: memoryJournal(), maxResultChars: 1_000 });
+    expect(result.outcome).toEqual({ type: 'completed' });
+    expect(model.requests.map(({ tools }) => tools.length)).toEqual([1, 2, 2]);
+    expect(read).toContain('line 60');
+    expect(read).toContain('offset');
+  });
+});
+
+describe('a child', () => {
+  const child = (script: Parameters<typeof scriptedModel>[0], more = {}): ReturnType<typeof agentTool> =>
+    agentTool({ name: 'helper', description: 'Helps', model: scriptedModel(script), tools: [echo], ...more });
+  const asking = { calls: [{ name: 'helper', arguments: { task: 'help' } }] };
+
+  test('is a run of its own, linked, whose answer is the result and whose usage counts', async () => {
+    const journal = memoryJournal();
+    using model = scriptedModel([asking, 'Done.']);
+    const result = await runLoop({
+      model,
+      tools: [child([calling('x'), 'Helped.'])],
+      input: 'go',
+      journal,
+      runId: 'p',
+    });
+    expect(result).toMatchObject({ text: 'Done.', usage: { inputTokens: 40, outputTokens: 20 } });
+    expect(JSON.stringify(result.messages)).toContain('Helped.');
+    const [first] = await journal.read('p.t1.tool.0');
+    expect(first!.event).toMatchObject({ type: 'run-started', parent: { runId: 'p', effect: 't1.tool.0' } });
+    expect(await journal.list({ parent: 'p' })).toHaveLength(1);
+  });
+
+  test('draws a fixed share of the limits', async () => {
+    const journal = memoryJournal();
+    using model = scriptedModel([asking, 'Done.']);
+    const limits = { calls: 9, tokens: 1_015 };
+    await runLoop({ model, tools: [child(['x'], { share: 0.25 })], input: 'go', journal, runId: 'p', limits });
+    const [first] = await journal.read('p.t1.tool.0');
+    expect(first!.event).toMatchObject({ rules: { limits: { calls: 2, tokens: 250 } } });
+  });
+
+  test('pauses its parent where it pauses, and goes on with it', async () => {
+    const journal = memoryJournal();
+    const ask = { judge: () => [{ type: 'ask' as const }] };
+    const helper = child([calling('x'), 'Helped.'], { policy: ask });
+    using model = scriptedModel([asking, 'Done.']);
+    const options = { model, tools: [helper], journal, runId: 'p' };
+    const paused = await runLoop({ ...options, input: 'go' });
+    expect(paused.outcome).toBeUndefined();
+    const [wait] = paused.waiting;
+    expect(wait).toMatchObject({ type: 'approval', effect: 't1.tool.0/t1.approval.0', call: { name: 'echo' } });
+    if (wait?.type !== 'approval') throw new Error('no approval');
+    const { effect, digest } = wait;
+    await expect(
+      runLoop({ ...options, answers: [{ type: 'approval', effect, digest: 'other', approved: true }] }),
+    ).rejects.toMatchObject({ code: 'answer-unfit' });
+    const result = await runLoop({ ...options, answers: [{ type: 'approval', effect, digest, approved: true }] });
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.' });
+    expect(JSON.stringify(result.messages)).toContain('Helped.');
+  });
+});
+
+describe('a fork', () => {
+  const script = [calling('a'), calling('b'), 'Done.'];
+
+  async function original(): Promise<ReturnType<typeof memoryJournal>> {
+    const journal = memoryJournal();
+    await runLoop({ model: scriptedModel(script), tools: [echo], input: 'go', journal, runId: 'r' });
+    return journal;
+  }
+
+  test('at any entry, with the same answers after it, ends equal', async () => {
+    const journal = await original();
+    const entries = await journal.read('r');
+    for (const { seq } of entries) {
+      const fork = await forkRun({ journal, runId: 'r', at: seq });
+      const replies = (await journal.read(fork)).filter(({ event }) => event.type === 'model-replied').length;
+      using model = scriptedModel(script.slice(replies));
+      const result = await runLoop({ model, tools: [echo], journal, runId: fork });
+      expect(result, `at ${seq}`).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.', turns: 3 });
+      expect((await journal.read(fork))[0]!.event).toMatchObject({ parent: { runId: 'r', seq } });
+    }
+  });
+
+  test('with changes: another model, instructions, tools, a replaced result', async () => {
+    const journal = await original();
+    const results = { 't1.tool.0': 'something else' };
+    const changes = { model: 'scripted', instructions: 'Anew.', tools: [], results };
+    const fork = await forkRun({ journal, runId: 'r', at: 2, changes });
+    using model = scriptedModel(['Another answer.']);
+    const result = await runLoop({ model, journal, runId: fork });
+    expect(result.text).toBe('Another answer.');
+    expect(model.requests[0]).toMatchObject({ instructions: 'Anew.', tools: [] });
+    expect(JSON.stringify(result.messages)).toContain('something else');
+    const { same, rest } = diffRuns(await journal.read('r'), await journal.read(fork));
+    expect(same).toBe(2);
+    expect(rest[0]).toMatchObject({ a: { event: { type: 'tool-settled' } }, b: { event: { type: 'tool-settled' } } });
+  });
+
+  test('what cannot be forked so says why', async () => {
+    const journal = await original();
+    const fork = (at: number, changes = {}): Promise<string> => forkRun({ journal, runId: 'r', at, changes });
+    await expect(fork(99)).rejects.toThrow('it has the entries 0 to 5, and not 99');
+    await expect(fork(1, { results: { 't1.tool.0': 'x' } })).rejects.toThrow('no tool gave a result as "t1.tool.0"');
+    await expect(forkRun({ journal, runId: 'none', at: 0 })).rejects.toMatchObject({ code: 'unknown-run' });
+  });
+});
+
+describe('going on', () => {
+  test('a run that failed with its model can be resumed', async () => {
+    const journal = memoryJournal();
+    const down = { type: 'failure', error: { code: 'overloaded', message: 'down', retryable: true } } as const;
+    const options = { tools: [echo], journal, runId: 'r' };
+    const failed = await runLoop({ ...options, model: scriptedModel([calling('a'), down]), input: 'go' });
+    expect(failed.outcome).toMatchObject({ type: 'failed', error: { code: 'overloaded' } });
+    const result = await runLoop({ ...options, model: scriptedModel(['Done.']) });
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.', turns: 2 });
+  });
+
+  test('tools that are gone or have changed are reported, not guessed', async () => {
+    const journal = memoryJournal();
+    const client = tool({ name: 'pick', description: 'The client picks' });
+    const options = { journal, runId: 'r' };
+    const model = scriptedModel([{ calls: [{ name: 'pick' }] }, 'Done.']);
+    await runLoop({ ...options, model, tools: [client, echo], input: 'go' });
+    const input = z.object({ words: z.string() });
+    const other = tool({ name: 'echo', description: '', input, execute: ({ words }) => words });
+    await expect(runLoop({ ...options, model, tools: [other] })).rejects.toThrow(
+      '"pick" is gone; "echo" has another parameters and effect',
+    );
+    const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+    const result = await runLoop({ ...options, model, tools: [other], answers, acceptChangedTools: true });
+    expect(result.outcome).toEqual({ type: 'completed' });
+  });
+
+  test('only one drives a run', async () => {
+    const journal = memoryJournal();
+    const lease = await journal.acquire('r');
+    const options = { journal, runId: 'r', model: scriptedModel(['Done.']), input: 'go' };
+    await expect(runLoop(options)).rejects.toMatchObject({ code: 'run-driven' });
+    await lease.release();
+    expect((await runLoop(options)).text).toBe('Done.');
+  });
+});
