@@ -51,8 +51,8 @@ describe('the rolling digest', () => {
   });
 
   test('goes on where it stopped', () => {
-    const half = roll(EMPTY_ROLLING, 'one');
-    expect(rolled(roll(half, 'two'))).toBe(digest('one', 'two'));
+    const half = roll(EMPTY_ROLLING, ['one']);
+    expect(rolled(roll(half, ['two']))).toBe(digest('one', 'two'));
     expect(rolled(half)).toBe(digest('one'));
   });
 

@@ -6,14 +6,19 @@ export interface Rolling {
 
 export const EMPTY_ROLLING: Rolling = { a: 0x9e3779b9 | 0, b: 0x85ebca6b | 0 };
 
-export function roll({ a, b }: Rolling, text: string): Rolling {
-  for (let i = 0; i < text.length; i++) {
-    const unit = text.charCodeAt(i);
-    a = Math.imul(a ^ unit, 0x01000193);
-    b = Math.imul((b << 13) | (b >>> 19), 5) ^ unit;
+/** Takes in texts one after the other; the same words divided otherwise are something else. */
+export function roll(rolling: Rolling, texts: readonly string[]): Rolling {
+  let { a, b } = rolling;
+  for (const text of texts) {
+    for (let i = 0; i < text.length; i++) {
+      const unit = text.charCodeAt(i);
+      a = Math.imul(a ^ unit, 0x01000193);
+      b = Math.imul((b << 13) | (b >>> 19), 5) ^ unit;
+    }
+    a = Math.imul(a ^ text.length, 0x01000193);
+    b = Math.imul((b << 13) | (b >>> 19), 5) ^ text.length;
   }
-  // The length too: the same words divided otherwise are something else.
-  return { a: Math.imul(a ^ text.length, 0x01000193), b: Math.imul((b << 13) | (b >>> 19), 5) ^ text.length };
+  return { a, b };
 }
 
 /** As one number that JSON keeps exactly: 53 of the 64 bits. */

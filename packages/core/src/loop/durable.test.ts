@@ -63,7 +63,10 @@ describe('output', () => {
     using model = scriptedModel(['```json\n{"total": 3}\n```']);
     const result = await runLoop({ model, input: 'add', output: schema });
     expect(result.output?.total).toBe(3);
-    expect(model.requests[0]).toMatchObject({ output: { type: 'object' }, instructions: expect.stringContaining('total') });
+    expect(model.requests[0]).toMatchObject({
+      output: { type: 'object' },
+      instructions: expect.stringContaining('total'),
+    });
   });
 
   test('an answer of another form is sent back once, with the problems', async () => {
@@ -81,7 +84,9 @@ describe('output', () => {
 });
 
 describe('compaction', () => {
-  const summaries = (): { model: ReturnType<typeof scriptedModel> } => ({ model: scriptedModel(['They said a and b.']) });
+  const summaries = (): { model: ReturnType<typeof scriptedModel> } => ({
+    model: scriptedModel(['They said a and b.']),
+  });
 
   test('before the model is asked, whole turns give way to a summary', async () => {
     const { model: summariser } = summaries();
@@ -123,7 +128,9 @@ describe('compaction', () => {
     const failed = await runLoop({ ...options, model: again, summariser: summaries().model });
     expect(failed.outcome).toEqual({ type: 'failed', error: { code: 'context-length', message: 'too long' } });
     using without = scriptedModel([calling('a'), calling('b'), tooLong]);
-    expect((await runLoop({ ...options, compaction: false, model: without })).outcome).toMatchObject({ type: 'failed' });
+    expect((await runLoop({ ...options, compaction: false, model: without })).outcome).toMatchObject({
+      type: 'failed',
+    });
   });
 });
 
@@ -131,7 +138,8 @@ describe('compaction', () => {
 function pairs(requests: readonly ModelRequest[]): boolean {
   return requests.every(({ messages }) =>
     messages.every((message, index) => {
-      const calls = message.role === 'assistant' ? message.content.filter(({ type }) => type === 'tool-call').length : 0;
+      const calls =
+        message.role === 'assistant' ? message.content.filter(({ type }) => type === 'tool-call').length : 0;
       const next = messages[index + 1];
       return calls === 0 || (next?.role === 'tool' && next.content.length === calls);
     }),

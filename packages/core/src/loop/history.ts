@@ -26,7 +26,7 @@ export function append(history: History, message: Message): History {
   const { items, ids } = history.length === history.items.length ? history : copied(history);
   (items as Message[]).push(message);
   if (message.role === 'assistant') noteIds(ids as Map<string, number>, message.content, history.length);
-  return { items, length: history.length + 1, ids, rolling: rollMessage(history.rolling, message) };
+  return { items, length: history.length + 1, ids, rolling: roll(history.rolling, textsOf(message)) };
 }
 
 export function messagesOf(history: History): readonly Message[] {
@@ -38,30 +38,29 @@ export function digestOf(history: History): number {
 }
 
 /** Every word of a message and which part it stands in; pictures and files by their JSON. */
-function rollMessage(rolling: Rolling, { role, content }: Message): Rolling {
-  let next = roll(rolling, role);
+function textsOf({ role, content }: Message): readonly string[] {
+  const texts: string[] = [role];
   for (const part of content) {
-    next = roll(next, part.type);
+    texts.push(part.type);
     switch (part.type) {
       case 'text':
-        next = roll(next, part.text);
+        texts.push(part.text);
         break;
       case 'reasoning':
-        next = roll(roll(next, part.text), part.signature ?? '');
+        texts.push(part.text, part.signature ?? '');
         break;
       case 'tool-call':
-        next = roll(roll(roll(next, part.id), part.name), part.arguments);
+        texts.push(part.id, part.name, part.arguments);
         break;
       case 'tool-result':
-        next = roll(roll(roll(next, part.callId), part.name), part.isError ? 'error' : 'fine');
-        for (const block of part.content)
-          next = roll(roll(next, block.type), 'text' in block ? block.text : JSON.stringify(block));
+        texts.push(part.callId, part.name, part.isError ? 'error' : 'fine');
+        for (const block of part.content) texts.push(block.type, 'text' in block ? block.text : JSON.stringify(block));
         break;
       default:
-        next = roll(next, JSON.stringify(part));
+        texts.push(JSON.stringify(part));
     }
   }
-  return next;
+  return texts;
 }
 
 /** The reply's parts with every call id present and new to the conversation: providers demand it, models forget it. */

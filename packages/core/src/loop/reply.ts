@@ -4,7 +4,7 @@ import { cutOf, tokensIn } from './compaction.ts';
 import { confirm } from './finish/confirm.ts';
 import { plain } from './finish/plain.ts';
 import type { FinishStrategy } from './finish/strategy.ts';
-import { withFreshIds } from './history.ts';
+import { append, withFreshIds } from './history.ts';
 import { choiceOf, effectId } from './outstanding.ts';
 import { plan, satisfiesChoice } from './plan.ts';
 import { advance, end, enter, fail, goOn, NO_EFFECTS, say, type Next } from './turn.ts';
@@ -18,21 +18,24 @@ const FINISH: Record<Rules['finish'], FinishStrategy> = { plain, confirm };
 
 /** What a reply of the model leads to. */
 export function replied(state: State, event: Of<'model-replied'>): Next {
+  const { finish } = event;
   const content = withFreshIds(state.history, event.content, state.turn);
-  const counted: State = {
-    ...state,
-    usage: addUsage(state.usage, event.usage),
-    contextTokens: tokensOf(event.usage) || state.contextTokens + tokensIn({ role: 'assistant', content }),
-    truncated: event.finish === 'length',
-  };
-  if (event.finish === 'content-filter') {
-    const words = content.filter(({ type }) => type === 'text');
-    const kept = hasWords(words) ? say(counted, { role: 'assistant', content: words }) : counted;
-    return fail(kept, 'content-filter', FILTERED);
-  }
+  const message = { role: 'assistant', content } as const;
+  const usage = addUsage(state.usage, event.usage);
+  const contextTokens = tokensOf(event.usage) || state.contextTokens + tokensIn(message);
   const calls = content.filter((part): part is ToolCall => part.type === 'tool-call');
-  if (calls.length === 0) return answered(counted, content);
-  return called(say(counted, { role: 'assistant', content }), calls, event.checks);
+  if (calls.length > 0 && finish !== 'content-filter') {
+    const history = append(state.history, message);
+    return called({ ...state, history, usage, contextTokens, truncated: finish === 'length' }, calls, event.checks);
+  }
+  const counted: State = { ...state, usage, contextTokens, truncated: finish === 'length' };
+  return finish === 'content-filter' ? filtered(counted, content) : answered(counted, content);
+}
+
+function filtered(state: State, content: readonly AssistantPart[]): Next {
+  const words = content.filter(({ type }) => type === 'text');
+  const kept = hasWords(words) ? say(state, { role: 'assistant', content: words }) : state;
+  return fail(kept, 'content-filter', FILTERED);
 }
 
 const FILTERED = "The provider's content filter stopped the reply. Change the task, the instructions or the model.";
@@ -118,10 +121,13 @@ function called(state: State, calls: readonly ToolCall[], checks: Of<'model-repl
     return advance({ ...state, lacked: 'call' }, slots);
   }
   const standing = choiceOf(state) === 'none' || state.decision?.toolChoice !== undefined;
-  const satisfied: State = { ...state, choice: standing ? state.choice : 'auto', lacked: undefined };
+  const choice = standing ? state.choice : 'auto';
   const queued = slots.filter(({ type }) => type === 'queued').length;
-  if (queued === 0 || !state.rules.judged) return advance({ ...satisfied, calls: state.calls + queued }, slots);
-  return enter(satisfied, { type: 'judging', effect: effectId('judge', state.turn), slots });
+  if (queued === 0 || !state.rules.judged) {
+    return advance({ ...state, choice, lacked: undefined, calls: state.calls + queued }, slots);
+  }
+  const phase = { type: 'judging', effect: effectId('judge', state.turn), slots } as const;
+  return enter({ ...state, choice, lacked: undefined }, phase);
 }
 
 function hasWords(content: readonly AssistantPart[]): boolean {

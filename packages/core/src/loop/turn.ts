@@ -58,15 +58,18 @@ function isSpent({ rules: { limits }, usage }: State): boolean {
 
 export function askModel(state: State): Next {
   const turn = state.turn + 1;
-  const next: State = { ...state, turn, decision: undefined };
-  if (state.rules.prepared && state.closing === undefined) {
-    return enter(next, { type: 'preparing', effect: effectId('prepare', turn) });
-  }
-  return enter(next, { type: 'model', effect: effectId('model', turn) });
+  const phase: SinglePhase =
+    state.rules.prepared && state.closing === undefined
+      ? { type: 'preparing', effect: effectId('prepare', turn) }
+      : { type: 'model', effect: effectId('model', turn) };
+  const next: State = { ...state, turn, decision: undefined, phase };
+  return { state: next, effects: [singleEffect(next, phase)] };
 }
 
+type SinglePhase = Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>;
+
 /** Begins a phase that has one effect, and issues that. */
-export function enter(state: State, phase: Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>): Next {
+export function enter(state: State, phase: SinglePhase): Next {
   const next: State = { ...state, phase };
   return { state: next, effects: [singleEffect(next, phase)] };
 }
@@ -125,9 +128,13 @@ export function breakOff(state: State, outcome: Outcome, why: string): Next {
 
 /** A turn with nothing but errors adds one, a success resets. Our own caps say nothing about the model. */
 function errorsAfter(errors: number, slots: readonly SettledSlot[]): number {
-  const counted = slots.filter(({ how }) => how === 'ran' || how === 'repeated');
-  if (counted.length === 0) return errors;
-  return counted.every(({ result }) => result.isError) ? errors + 1 : 0;
+  let counted = false;
+  for (const { how, result } of slots) {
+    if (how !== 'ran' && how !== 'repeated') continue;
+    if (!result.isError) return 0;
+    counted = true;
+  }
+  return counted ? errors + 1 : errors;
 }
 
 function continued(

@@ -17,7 +17,7 @@ export interface Execution {
   readonly report: (progress: unknown) => void;
   readonly context: unknown;
   readonly principal: Principal | undefined;
-  readonly run?: ToolContext['run'];
+  readonly run?: ToolContext['run'] | undefined;
 }
 
 /** What comes of a call: a result, or that it goes on elsewhere. */

@@ -49,7 +49,7 @@ export interface ToolContext {
   readonly report: (progress: unknown) => void;
   readonly context: unknown;
   readonly principal: Principal | undefined;
-  /** The run that the call belongs to, for tools that are runs themselves; absent outside of one. */
+  /** The run that the call belongs to; only for tools that are runs themselves. */
   readonly run?: CallingRun | undefined;
 }
 

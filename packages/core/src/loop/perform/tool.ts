@@ -1,6 +1,7 @@
 import { Parked } from '../../tools/child.ts';
 import { execute, verify, type Execution, type Running } from '../../tools/execute.ts';
 import { errorResult, fitted, isTooLong } from '../../tools/result.ts';
+import type { CallingRun } from '../../tools/tool.ts';
 import { partOf } from '../items.ts';
 import { toolEffectId } from '../outstanding.ts';
 import type { Answer } from '../options.ts';
@@ -18,7 +19,7 @@ export function runTool(
   effect: EffectOf<'call-tool' | 'verify-tool'>,
   done: Done,
 ): void {
-  const { runId, rules, tools, clock, emit, context, principal, signal, journal, nested } = stage;
+  const { runId, rules, tools, clock, emit, context, principal, signal } = stage;
   const { call, id } = effect;
 
   const settle = (result: Awaited<Running['result']>): void => {
@@ -44,14 +45,7 @@ export function runTool(
       report: (progress) => emit?.({ type: 'tool-report', call: partOf(call), progress }),
       context,
       principal,
-      run: {
-        runId,
-        effect: toolEffectId(call),
-        journal,
-        clock,
-        limits: call.limits ?? {},
-        answers: nested.get(id) ?? NO_ANSWERS,
-      },
+      run: tool.share === undefined ? undefined : callingRun(stage, effect),
     };
     const { result, abort } = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
     if (!(result instanceof Promise)) return settle(result);
@@ -66,4 +60,12 @@ export function runTool(
     if (problem === undefined) begin(input);
     else unable(`The tool "${call.name}" was not called. ${problem}`);
   });
+}
+
+function callingRun(
+  { runId, journal, clock, nested }: Stage,
+  { id, call }: EffectOf<'call-tool' | 'verify-tool'>,
+): CallingRun {
+  const answers = nested.get(id) ?? NO_ANSWERS;
+  return { runId, effect: toolEffectId(call), journal, clock, limits: call.limits ?? {}, answers };
 }
