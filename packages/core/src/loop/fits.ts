@@ -61,7 +61,8 @@ function isOverdue(state: State, at: number): boolean {
 
 /** How long the run has worked when it is `at`. Clocks may go back; work does not. */
 export function activeMsAt(state: State, at: number): number {
-  return state.activeMs + (isPaused(state) ? 0 : Math.max(0, at - state.at));
+  const works = state.phase.type !== 'ended' && !isPaused(state);
+  return state.activeMs + (works ? Math.max(0, at - state.at) : 0);
 }
 
 function slotOf({ phase }: State, effect: string): Slot | undefined {
