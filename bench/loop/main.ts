@@ -16,7 +16,14 @@ const listen = (): void => void heard++;
 async function ours(deltas: number): Promise<void> {
   const model = chainModel(TURNS, deltas);
   const streaming = deltas > 0 ? { onItem: listen } : {};
-  const result = await runLoop({ model, tools: [add], input: 'go', maxTurns: TURNS + 1, journal: memoryJournal(), ...streaming });
+  const result = await runLoop({
+    model,
+    tools: [add],
+    input: 'go',
+    maxTurns: TURNS + 1,
+    journal: memoryJournal(),
+    ...streaming,
+  });
   if (result.text !== 'done' || result.calls !== TURNS) throw new Error('ours: the chain was not run');
 }
 
@@ -39,9 +46,20 @@ async function growth(): Promise<{ early: number; late: number }> {
   const turns = 2_000;
   const model = chainModel(turns, 10);
   const at: number[] = [];
-  const timed = { ...model, reply: (...args: Parameters<typeof model.reply>) => (at.push(performance.now()), model.reply(...args)) };
-  await runLoop({ model: timed, tools: [add], input: 'go', maxTurns: turns + 1, journal: memoryJournal(), onItem: listen });
-  const span = (from: number, to: number): number => median(at.slice(from, to).map((time, i) => (at[from + i + 1]! - time) * 1_000));
+  const timed = {
+    ...model,
+    reply: (...args: Parameters<typeof model.reply>) => (at.push(performance.now()), model.reply(...args)),
+  };
+  await runLoop({
+    model: timed,
+    tools: [add],
+    input: 'go',
+    maxTurns: turns + 1,
+    journal: memoryJournal(),
+    onItem: listen,
+  });
+  const span = (from: number, to: number): number =>
+    median(at.slice(from, to).map((time, i) => (at[from + i + 1]! - time) * 1_000));
   return { early: span(20, 120), late: span(turns - 100, turns) };
 }
 
@@ -54,7 +72,10 @@ function row(name: string, values: readonly number[]): string {
   return `${name.padEnd(34)}${mid!.padStart(8)}   (${low} to ${high})`;
 }
 
-for (const [title, deltas] of [['not streamed', 0], ['streamed, 10 deltas a turn', 10]] as const) {
+for (const [title, deltas] of [
+  ['not streamed', 0],
+  ['streamed, 10 deltas a turn', 10],
+] as const) {
   const series: Record<'ours' | 'minimal', number[]> = { ours: [], minimal: [] };
   for (let round = -2; round < ROUNDS; round++) {
     const sample = { minimal: await measure(() => minimal(deltas)), ours: await measure(() => ours(deltas)) };
@@ -65,7 +86,12 @@ for (const [title, deltas] of [['not streamed', 0], ['streamed, 10 deltas a turn
   console.log(`${title}: CPU microseconds per turn, median of ${ROUNDS} rounds of ${RUNS} chains of ${TURNS} calls`);
   console.log(row('  treadle, memory journal', series.ours));
   console.log(row('  minimal loop without features', series.minimal));
-  console.log(row('  ratio', series.ours.map((value, round) => value / series.minimal[round]!)));
+  console.log(
+    row(
+      '  ratio',
+      series.ours.map((value, round) => value / series.minimal[round]!),
+    ),
+  );
 }
 
 const runs = [];
@@ -74,4 +100,9 @@ const [early, late] = [runs.map((run) => run.early), runs.map((run) => run.late)
 console.log('growth: microseconds per turn in one run of 2,000 turns');
 console.log(row('  turns 20 to 120', early));
 console.log(row('  turns 1,900 to 2,000', late));
-console.log(row('  ratio', runs.map((run) => run.late / run.early)));
+console.log(
+  row(
+    '  ratio',
+    runs.map((run) => run.late / run.early),
+  ),
+);

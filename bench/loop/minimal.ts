@@ -3,7 +3,12 @@ import type { Message, Model, ToolResult } from '@treadle/core';
 type Handlers = Readonly<Record<string, (input: never) => unknown>>;
 
 /** The loop as one would write it by hand: no journal, no policy, no limits, no checks, one call after the other. */
-export async function minimalLoop(model: Model, handlers: Handlers, input: string, onDelta: () => void): Promise<Message[]> {
+export async function minimalLoop(
+  model: Model,
+  handlers: Handlers,
+  input: string,
+  onDelta: () => void,
+): Promise<Message[]> {
   const messages: Message[] = [{ role: 'user', content: [{ type: 'text', text: input }] }];
   const { signal } = new AbortController();
   const fixed = { tools: [], toolChoice: 'auto', parallel: true, settings: {}, key: '' } as const;

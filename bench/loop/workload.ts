@@ -10,7 +10,13 @@ export function chainModel(turns: number, deltas: number): Model {
     usage,
     model: 'chain',
   });
-  const answer: ModelReply = { type: 'reply', content: [{ type: 'text', text: 'done' }], finish: 'stop', usage, model: 'chain' };
+  const answer: ModelReply = {
+    type: 'reply',
+    content: [{ type: 'text', text: 'done' }],
+    finish: 'stop',
+    usage,
+    model: 'chain',
+  };
   return {
     id: 'chain',
     async reply(request, emit) {

@@ -36,7 +36,7 @@ describe('sha256 is what everybody else calls by that name', () => {
 });
 
 function digest(...pieces: string[]): number {
-  return rolled(pieces.reduce(roll, EMPTY_ROLLING));
+  return rolled(roll(EMPTY_ROLLING, pieces));
 }
 
 describe('the rolling digest', () => {

@@ -1,0 +1,55 @@
+import type { Event } from '@treadle/core';
+
+const KINDS = ['model', 'judge', 'tool', 'verify', 'approval', 'client'];
+const GARBAGE = [
+  '',
+  '0',
+  '.',
+  't1',
+  't1.tool',
+  't1.tool.',
+  't1.tool.00',
+  't1.tool.-1',
+  't1.tool.1e9',
+  '__proto__',
+  'length',
+];
+
+/** The same call's and turn's ids of every kind, its neighbours', and what is no id at all. */
+export function idsNear(id: string): readonly string[] {
+  const [turn, , index] = id.split('.');
+  const next = `t${Number(turn?.slice(1)) + 1}`;
+  return KINDS.flatMap((kind) => [
+    `${turn}.${kind}.${index}`,
+    `${turn}.${kind}.${Number(index) + 1}`,
+    `${next}.${kind}.0`,
+  ]).concat(GARBAGE);
+}
+
+/** One fact of every kind that bears an id. */
+export function eventsBearing(effect: string, at: number, digest: string): readonly Event[] {
+  const usage = { inputTokens: 1, outputTokens: 1, cost: 1 };
+  return [
+    { type: 'tool-settled', at, effect, result: { type: 'result', content: [], isError: false } },
+    { type: 'tool-settled', at, effect, result: { type: 'not-done' } },
+    { type: 'tool-settled', at, effect, result: { type: 'unknown' } },
+    { type: 'tool-parked', at, effect, on: 'elsewhere' },
+    { type: 'client-result-given', at, effect, content: [], isError: true },
+    { type: 'approval-given', at, effect, digest, approved: true },
+    { type: 'approval-given', at, effect, digest: '', approved: true },
+    { type: 'deadline-passed', at, effect },
+    { type: 'effect-lost', at, effect, cause: 'device' },
+    { type: 'calls-judged', at, effect, verdicts: [{ type: 'allow' }] },
+    { type: 'model-failed', at, effect, error: { code: 'auth', message: '', retryable: false } },
+    {
+      type: 'model-replied',
+      at,
+      effect,
+      content: [{ type: 'text', text: 'foreign' }],
+      finish: 'stop',
+      usage,
+      model: '',
+      checks: [],
+    },
+  ];
+}

@@ -1,0 +1,72 @@
+import type { Event, JournalEntry, State } from '@treadle/core';
+import type { Core } from './core.ts';
+import { turnOf } from './answers.ts';
+import { drive } from './drive.ts';
+import type { LiveTrace } from './live.ts';
+import { demand, messagesOf, same } from './trace.ts';
+import type { World } from './world.ts';
+
+/** I5: replaying any prefix of the journal gives the state that was live at that point. */
+export function checkReplay(core: Pick<Core, 'NEW' | 'step' | 'replay' | 'entryOf'>, world: World): void {
+  const { NEW, step, replay } = core;
+  const live: string[] = [];
+  const { moments } = drive(core, world, { watch: (state) => live.push(viewOf(state)) });
+  const taken = moments.filter((moment) => moment.taken);
+  const entries = taken.map(({ event, effects, after }, seq) => core.entryOf(seq, event, { state: after, effects }));
+  const stored = JSON.parse(JSON.stringify(entries)) as JournalEntry[];
+
+  let state = NEW;
+  for (const [seq, { after, before, event }] of taken.entries()) {
+    // A branch is the same wherever it begins, and leaves the trunk alone.
+    const branch = (from: State): string => viewOf(otherwise(event).reduce((at, other) => step(at, other).state, from));
+    demand(
+      branch(before) === branch(state),
+      () => `at entry ${seq} a branch of the live state is another than one of the replayed`,
+    );
+    state = step(state, stored[seq]!.event).state;
+    demand(viewOf(state) === live[seq], () => `replayed to entry ${seq} the state is another than it was`);
+    demand(viewOf(after) === live[seq], () => `the state of entry ${seq} has changed since`);
+  }
+  for (let length = 1; length <= entries.length; length += 1 + (entries.length >> 2)) {
+    const replayed = replay(stored.slice(0, length));
+    demand(replayed.type === 'replayed', () => `replay of ${length} entries diverged: ${JSON.stringify(replayed)}`);
+    demand(viewOf(replayed.state) === live[length - 1], () => `replay of ${length} entries gives another state`);
+  }
+}
+
+/** Something else that could have happened: it goes into the history, and then the model says what it said. */
+function otherwise(event: Event): readonly Event[] {
+  if (event.type !== 'model-replied') return [{ type: 'cancel-requested', at: event.at }];
+  const next = `t${turnOf(event.effect) + 1}.model.0`;
+  const call = { type: 'tool-call', id: 'other', name: 'nothing', arguments: '{}' } as const;
+  return [
+    { ...event, content: [call] },
+    { ...event, effect: next },
+  ];
+}
+
+/** A state as it would be stored: its history as messages. */
+function viewOf(state: State): string {
+  return JSON.stringify({ ...state, history: messagesOf(state), digest: state.history.rolling });
+}
+
+/** The same of a run in the real shell: its journal gives the result that it gave. */
+export function checkLiveReplay({ replay }: Pick<Core, 'replay'>, { entries, result }: LiveTrace): void {
+  const stride = 1 + (entries.length >> 4);
+  for (let length = entries.length; length > 0; length -= stride) {
+    const replayed = replay(entries.slice(0, length));
+    demand(replayed.type === 'replayed', () => `${length} entries do not replay: ${JSON.stringify(replayed)}`);
+    if (length < entries.length) continue;
+    const { phase, history, usage, turn, calls, activeMs } = replayed.state;
+    const again = [
+      phase.type === 'ended' ? phase.outcome : undefined,
+      messagesOf({ history }),
+      usage,
+      turn,
+      calls,
+      activeMs,
+    ];
+    const gave = [result?.outcome, result?.messages, result?.usage, result?.turns, result?.calls, result?.durationMs];
+    demand(same(again, gave), () => `the run gave ${JSON.stringify(gave)}, and its journal ${JSON.stringify(again)}`);
+  }
+}

@@ -1,0 +1,135 @@
+import type { Event } from '@treadle/core';
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { loadCore } from './core.ts';
+import { drive } from './drive.ts';
+import { worlds } from './generate.ts';
+import { costsOf } from './i7-cost.ts';
+import { PARAMETERS, PROPERTIES } from './properties.ts';
+import { inWords } from './reference.ts';
+import type { World } from './world.ts';
+
+const core = await loadCore();
+
+const TITLES: Record<keyof typeof PROPERTIES, string> = {
+  I1: 'every call in the history has exactly one result, in call order, before the next model turn',
+  I2: 'a tool runs only after a recorded verdict allowed it, and never one outside the allowed set',
+  I3: 'an effect settles at most once; duplicate, late and foreign events are no-ops',
+  I4: 'a run ends in exactly one outcome, or is paused on named outstanding effects',
+  I5: 'replaying any prefix of the journal gives the state that was live at that point',
+  I6: 'limits hold: turns, calls, tokens, cost, time, errors',
+  I7: 'the cost of a step does not grow with the length of the history',
+  I8: 'an effect starts only after the event that caused it is durable',
+  I9: 'the order in which parallel effects settle changes neither the history nor the outcome',
+  live: 'I1, I2, I4, I5 and I6 hold in the real shell too, through crashes, pauses and cancels',
+  total: 'step never throws, whatever comes in whatever state',
+};
+
+for (const [name, property] of Object.entries(PROPERTIES)) {
+  test(`${name} ${TITLES[name as keyof typeof PROPERTIES]}`, { timeout: 600_000 }, async () => {
+    await fc.assert(property(core), PARAMETERS);
+  });
+}
+
+test('I7 the 400th turn costs what the 20th does', () => {
+  const world = worldOf400Turns();
+  const events = drive(core, world).moments.map(({ event }) => event);
+  const costs = costsOf(core, events);
+  const ofTurn = (turn: number) =>
+    costs.filter((_, place) => 'effect' in events[place]! && events[place].effect?.startsWith(`t${turn}.`));
+  expect(ofTurn(20)).toHaveLength(4);
+  expect(ofTurn(400)).toEqual(ofTurn(20));
+});
+
+/** Every kind of fact, and in how many of the worlds it has to be taken. */
+const LEAST: Record<Event['type'], number> = {
+  'run-started': 1,
+  'input-added': 0.05,
+  'tools-changed': 0.05,
+  'model-replied': 0.05,
+  'model-failed': 0.05,
+  'calls-judged': 0.05,
+  'tool-settled': 0.05,
+  'tool-parked': 0.05,
+  'approval-given': 0.05,
+  'client-result-given': 0.05,
+  'effect-lost': 0.05,
+  'deadline-passed': 0.05,
+  'cancel-requested': 0.05,
+};
+
+test('the worlds hold every kind of fact, end in every way, and drop facts of every kind', () => {
+  const traces = fc.sample(worlds, { ...PARAMETERS, numRuns: 3_000 }).map((world) => drive(core, world));
+  const share = (holds: (trace: (typeof traces)[number]) => boolean): number =>
+    traces.filter(holds).length / traces.length;
+
+  for (const [type, least] of Object.entries(LEAST)) {
+    const taken = share(({ moments }) => moments.some(({ event, taken }) => taken && event.type === type));
+    expect(taken, `${type} is taken`).toBeGreaterThanOrEqual(least);
+    expect(
+      share(({ moments }) => moments.some(({ event, taken }) => !taken && event.type === type)),
+      `${type} is dropped`,
+    ).toBeGreaterThan(0);
+  }
+  expect(new Set(traces.map(({ last }) => inWords(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
+});
+
+const ENDS: readonly string[] = [
+  'paused',
+  'completed',
+  'completed truncated',
+  ...['turns', 'calls', 'tokens', 'cost', 'duration', 'errors', 'repetition'].map((limit) => `exhausted ${limit}`),
+  ...['model', 'tool', 'approval', 'client'].map((phase) => `cancelled ${phase}`),
+  ...['empty-reply', 'tool-choice-unmet', 'content-filter', 'cost-unknown'].map((code) => `failed ${code}`),
+  ...['auth', 'overloaded', 'context-length'].map((code) => `failed ${code}`),
+];
+
+function worldOf400Turns(): World {
+  const call = {
+    type: 'call',
+    name: 'read',
+    arguments: '{}',
+    copies: 1,
+    check: {},
+    verdict: { type: 'allow' },
+    fate: { content: [], isError: false, parked: false, lost: [], verified: { type: 'unknown' }, answer: 'given' },
+  } as const;
+  const tool = {
+    name: 'read',
+    description: '',
+    parameters: {},
+    effect: 'pure',
+    exclusive: false,
+    polling: false,
+  } as const;
+  return {
+    rules: {
+      wording: 1,
+      finish: 'plain',
+      maxTurns: 1_000,
+      maxParallel: 5,
+      parallel: true,
+      errorLimit: 3,
+      repeatLimit: 0,
+      maxResultChars: 1_000,
+      toolTimeoutMs: 1_000,
+      limits: {},
+      closingTurn: false,
+      toolChoice: 'auto',
+      judged: true,
+    },
+    tools: [{ ...tool, client: false, verifiable: false }],
+    otherTools: [],
+    input: [],
+    replies: Array.from({ length: 401 }, (_, turn) => ({
+      type: 'reply',
+      parts: ['a', 'b'].map((id) => ({ ...call, id: `${id}${1_000 + turn}` })),
+      finish: 'tool-calls',
+      usage: { inputTokens: 1, outputTokens: 1 },
+      unchecked: 0,
+      unjudged: 0,
+      steered: false,
+    })),
+    moves: [],
+  };
+}

@@ -1,0 +1,22 @@
+import type { Mutant } from './mutate.ts';
+import { results } from './mutants/i1-results.ts';
+import { permission } from './mutants/i2-permission.ts';
+import { settling } from './mutants/i3-settling.ts';
+import { ending } from './mutants/i4-ending.ts';
+import { replay } from './mutants/i5-replay.ts';
+import { limits } from './mutants/i6-limits.ts';
+import { cost } from './mutants/i7-cost.ts';
+import { durable } from './mutants/i8-durable.ts';
+import { order } from './mutants/i9-order.ts';
+
+export const MUTANTS: readonly Mutant[] = [
+  ...results,
+  ...permission,
+  ...settling,
+  ...ending,
+  ...replay,
+  ...limits,
+  ...cost,
+  ...durable,
+  ...order,
+];

@@ -1,0 +1,103 @@
+import type { Mutant } from '../mutate.ts';
+
+/** I2 a tool runs only after a recorded verdict allowed it, and never one outside the allowed set. */
+export const permission: readonly Mutant[] = [
+  {
+    property: 'I2',
+    name: 'a call without a verdict runs',
+    file: 'loop/step.ts',
+    find: 'return refuse(call, words.denied(call.name, words.noVerdict));',
+    replace: 'return slot;',
+  },
+  {
+    property: 'I2',
+    name: 'a denied call runs',
+    file: 'loop/step.ts',
+    find: 'return refuse(call, words.denied(call.name, verdict.reason));',
+    replace: 'return slot;',
+  },
+  {
+    property: 'I2',
+    name: 'an approval of other arguments counts',
+    file: 'loop/fits.ts',
+    find: "return slot?.type === 'asking' && slot.digest === event.digest;",
+    replace: "return slot?.type === 'asking';",
+  },
+  {
+    property: 'I2',
+    name: 'the digest leaves out the arguments',
+    file: 'loop/step.ts',
+    find: 'sha256(`${call.name}\\n${call.arguments}`)',
+    replace: 'sha256(call.name)',
+  },
+  {
+    property: 'I2',
+    name: 'an approval after its time counts',
+    file: 'loop/step.ts',
+    find: 'event.at >= slot.expiresAt) return refuse',
+    replace: 'event.at > Infinity) return refuse',
+  },
+  {
+    property: 'I2',
+    name: 'a refusal counts as an approval',
+    file: 'loop/step.ts',
+    find: "return event.approved ? { type: 'queued', call }",
+    replace: "return event ? { type: 'queued', call }",
+  },
+  {
+    property: 'I2',
+    name: 'the allowed set is only asked of the model',
+    file: 'loop/plan.ts',
+    find: 'if (!allowed.includes(name)) return',
+    replace: 'if (!facts) return',
+  },
+  {
+    property: 'I2',
+    name: 'a demanded choice is only asked of the model',
+    file: 'loop/plan.ts',
+    find: "if (typeof state.choice === 'object' && state.choice.tool !== name) {",
+    replace: 'if (!facts) {',
+  },
+  {
+    property: 'I2',
+    name: 'the choice none is only asked of the model',
+    file: 'loop/plan.ts',
+    find: "if (state.choice === 'none') return [words.choiceNone, 'ran'];",
+    replace: '',
+  },
+  {
+    property: 'I2',
+    name: 'a call with a problem runs',
+    file: 'loop/plan.ts',
+    find: 'if (check.problem !== undefined) return',
+    replace: 'if (!facts) return',
+  },
+  {
+    property: 'I2',
+    name: 'a call that was not checked runs',
+    file: 'loop/plan.ts',
+    find: "const UNCHECKED: CallCheck = { problem: 'Its arguments were not checked.' };",
+    replace: 'const UNCHECKED: CallCheck = {};',
+  },
+  {
+    property: 'I2',
+    name: 'a tool gets its arguments as they were before the repair',
+    file: 'loop/plan.ts',
+    find: 'arguments: check.arguments ?? part.arguments',
+    replace: 'arguments: part.arguments',
+  },
+  {
+    property: 'I2',
+    name: 'recovery runs a tool again that acts once',
+    file: 'loop/step.ts',
+    find: "(call.effect === 'pure' || call.effect === 'idempotent')",
+    replace: 'call.effect',
+  },
+  {
+    property: 'live',
+    name: 'recovery of a real run does so too',
+    file: 'loop/step.ts',
+    find: "(call.effect === 'pure' || call.effect === 'idempotent')",
+    replace: 'call.effect',
+  },
+];

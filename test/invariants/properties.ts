@@ -1,0 +1,44 @@
+import fc, { type IRawProperty } from 'fast-check';
+import type { Core } from './core.ts';
+import { drive } from './drive.ts';
+import { moves, worlds } from './generate.ts';
+import { checkResults } from './i1-results.ts';
+import { checkPermission } from './i2-permission.ts';
+import { checkSettling } from './i3-settling.ts';
+import { checkEnding } from './i4-ending.ts';
+import { checkReplay } from './i5-replay.ts';
+import { checkLimits } from './i6-limits.ts';
+import { checkCost } from './i7-cost.ts';
+import { checkDurable } from './i8-durable.ts';
+import { checkOrderFree } from './i9-order.ts';
+import { checkLive } from './live-checks.ts';
+import { live } from './live.ts';
+import { checkTotal, strays } from './total.ts';
+
+/** Seed and number of runs; INVARIANTS_SEED and INVARIANTS_RUNS look elsewhere, and longer. */
+export const PARAMETERS = {
+  seed: Number(process.env['INVARIANTS_SEED'] ?? 20_251_115),
+  numRuns: Number(process.env['INVARIANTS_RUNS'] ?? 1_000),
+};
+
+type Property = (core: Core) => IRawProperty<unknown>;
+
+const ofTraces =
+  (check: (core: Core, trace: ReturnType<typeof drive>) => void): Property =>
+  (core) =>
+    fc.property(worlds, (world) => check(core, drive(core, world)));
+
+/** Each takes the loop that it is about, so that mutants of it can be put to the same test. */
+export const PROPERTIES = {
+  I1: ofTraces((_, trace) => checkResults(trace)),
+  I2: ofTraces((_, trace) => checkPermission(trace)),
+  I3: ofTraces(checkSettling),
+  I4: ofTraces(checkEnding),
+  I5: (core) => fc.property(worlds, (world) => checkReplay(core, world)),
+  I6: ofTraces((_, trace) => checkLimits(trace)),
+  I7: (core) => fc.property(worlds, (world) => checkCost(core, world)),
+  I8: (core) => fc.asyncProperty(worlds, async (world) => checkDurable(await live(core, world))),
+  I9: (core) => fc.property(worlds, moves, (world, otherwise) => fc.pre(checkOrderFree(core, world, otherwise))),
+  live: (core) => fc.asyncProperty(worlds, async (world) => checkLive(core, await live(core, world))),
+  total: (core) => fc.property(worlds, strays, (world, stray) => checkTotal(core, drive(core, world), stray)),
+} satisfies Record<string, Property>;

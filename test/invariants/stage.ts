@@ -1,0 +1,69 @@
+import type { Clock } from '@treadle/core';
+
+/** Something under way that ends when it is told to. */
+export interface Job {
+  readonly settle: () => void;
+  readonly signal?: AbortSignal;
+}
+
+/** Time and work as a test moves them. A crash takes away all that was under way. */
+export interface Stage {
+  readonly clock: Clock;
+  readonly jobs: Job[];
+  /** A promise for something that ends when its job is settled. */
+  readonly later: <T>(value: T, signal?: AbortSignal) => Promise<T>;
+  /** Ends one of the jobs; false if there is none. */
+  readonly settle: (pick: number) => boolean;
+  readonly advance: (ms: number) => void;
+  /** Goes on to the next timer; false if there is none. */
+  readonly skip: () => boolean;
+  readonly clear: () => void;
+}
+
+export function stage(): Stage {
+  const jobs: Job[] = [];
+  const timers = new Set<{ readonly at: number; readonly fire: () => void }>();
+  let now = 1_000;
+
+  function advance(ms: number): void {
+    const end = now + Math.max(0, ms);
+    for (;;) {
+      const due = [...timers].filter(({ at }) => at <= end).toSorted((a, b) => a.at - b.at)[0];
+      if (!due) break;
+      timers.delete(due);
+      now = Math.max(now, due.at);
+      due.fire();
+    }
+    now = end;
+  }
+
+  return {
+    jobs,
+    clock: {
+      now: () => now,
+      timer(ms, fire) {
+        const timer = { at: now + ms, fire };
+        timers.add(timer);
+        return () => void timers.delete(timer);
+      },
+    },
+    later: (value, signal) =>
+      new Promise((resolve) => jobs.push({ settle: () => resolve(value), ...(signal && { signal }) })),
+    settle(pick) {
+      const [job] = jobs.splice(pick % Math.max(1, jobs.length), 1);
+      job?.settle();
+      return job !== undefined;
+    },
+    advance,
+    skip() {
+      const next = Math.min(...Array.from(timers, ({ at }) => at));
+      if (next === Infinity) return false;
+      advance(next - now);
+      return true;
+    },
+    clear() {
+      jobs.length = 0;
+      timers.clear();
+    },
+  };
+}

@@ -1,0 +1,117 @@
+import type { CallCheck, Event, ToolFacts, Usage, Verdict } from '@treadle/core';
+import fc, { type Arbitrary } from 'fast-check';
+import type { Core } from './core.ts';
+import { demand, type Trace } from './trace.ts';
+
+/** An event with values that no world has, and where to feed it. */
+export interface Stray {
+  readonly event: Event;
+  /** Which of a trace's moments. */
+  readonly moment: number;
+  /** Which of the open effects it bears the id of; beyond the last, its own. */
+  readonly open: number;
+}
+
+const number = fc.constantFrom(0, -1, 0.5, NaN, Infinity, -Infinity, Number.MAX_SAFE_INTEGER, 1_010);
+const word = fc.constantFrom(
+  '',
+  ' ',
+  'read',
+  '__proto__',
+  'constructor',
+  't1.tool.0',
+  '\u0000',
+  '\ud800',
+  'x'.repeat(500),
+);
+const blocks = fc.array(fc.record({ type: fc.constantFrom('text', 'error'), text: word }), { maxLength: 2 });
+const usage: Arbitrary<Usage> = fc.record(
+  { inputTokens: number, outputTokens: number, cost: number },
+  { requiredKeys: ['inputTokens', 'outputTokens'] },
+);
+const check: Arbitrary<CallCheck> = fc.record(
+  { problem: word, arguments: word, resources: fc.array(word, { maxLength: 2 }) },
+  { requiredKeys: [] },
+);
+const tool: Arbitrary<ToolFacts> = fc.record({
+  name: word,
+  description: word,
+  parameters: fc.constant({}),
+  effect: fc.constantFrom('pure', 'idempotent', 'once'),
+  exclusive: fc.boolean(),
+  polling: fc.boolean(),
+  client: fc.boolean(),
+  verifiable: fc.boolean(),
+});
+const verdict: Arbitrary<Verdict> = fc.oneof(
+  fc.record({ type: fc.constant('allow' as const) }),
+  fc.record({ type: fc.constant('deny' as const), reason: word }),
+  fc.record({ type: fc.constant('ask' as const), reason: word, ttlMs: number }, { requiredKeys: ['type'] }),
+);
+const part = fc.oneof(
+  fc.record({ type: fc.constant('text' as const), text: word }),
+  fc.record({ type: fc.constant('reasoning' as const), text: word }),
+  fc.record({ type: fc.constant('tool-call' as const), id: word, name: word, arguments: word }),
+);
+
+const of = <Type extends Event['type']>(type: Type, fields: object): Arbitrary<Event> =>
+  fc.record({ type: fc.constant(type), at: number, effect: word, ...fields }) as Arbitrary<unknown> as Arbitrary<Event>;
+
+const event: Arbitrary<Event> = fc.oneof(
+  of('input-added', {
+    messages: fc.array(fc.record({ role: fc.constant('user'), content: blocks }), { maxLength: 2 }),
+  }),
+  of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }) }),
+  of('model-replied', {
+    content: fc.array(part, { maxLength: 4 }),
+    finish: fc.constantFrom('stop', 'tool-calls', 'length', 'content-filter'),
+    usage,
+    model: word,
+    checks: fc.array(check, { maxLength: 5 }),
+  }),
+  of('model-failed', { error: fc.record({ code: word, message: word, retryable: fc.boolean() }) }),
+  of('calls-judged', { verdicts: fc.array(verdict, { maxLength: 5 }) }),
+  of('tool-settled', {
+    result: fc.oneof(
+      fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean() }),
+      fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
+    ),
+  }),
+  of('tool-parked', { on: word }),
+  of('approval-given', { digest: word, approved: fc.boolean(), reason: word }),
+  of('client-result-given', { content: blocks, isError: fc.boolean() }),
+  of('effect-lost', { cause: fc.constantFrom('restart', 'device') }),
+  of('deadline-passed', {}),
+  of('deadline-passed', { effect: fc.constant(undefined) }),
+  of('cancel-requested', {}),
+  // Of a version to come.
+  of('history-turned-over' as Event['type'], {}),
+);
+
+export const strays: Arbitrary<readonly Stray[]> = fc.array(fc.record({ event, moment: fc.nat(60), open: fc.nat(5) }), {
+  minLength: 5,
+  maxLength: 20,
+  size: 'max',
+});
+
+/** `step` is total: whatever comes, whenever it comes, it gives a state and effects. */
+export function checkTotal(
+  { NEW, step }: Pick<Core, 'NEW' | 'step'>,
+  { moments }: Trace,
+  stray: readonly Stray[],
+): void {
+  for (const { event: given, moment, open } of stray) {
+    const { after, books } = moments[moment % moments.length]!;
+    const id = [...books.after.open.keys()][open];
+    const event =
+      id === undefined || !('effect' in given) || given.effect === undefined ? given : { ...given, effect: id };
+    const next = step(after, event as Event);
+    demand(PHASES.includes(next.state?.phase?.type), () => `${event.type} gave no state`);
+    demand(Array.isArray(next.effects), () => `${event.type} gave no effects`);
+    demand(!UNKNOWN.includes(event.type) || next.state === after, () => `${event.type} is unknown, and was taken`);
+    demand(step(NEW, event as Event).state === NEW, () => `${event.type} started a run`);
+  }
+}
+
+const UNKNOWN: readonly string[] = ['history-turned-over'];
+const PHASES: readonly (string | undefined)[] = ['new', 'model', 'judging', 'tools', 'ended'];

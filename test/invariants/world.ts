@@ -1,0 +1,98 @@
+import type {
+  CallCheck,
+  Finish,
+  Message,
+  ModelErrorCode,
+  ReasoningPart,
+  ResultBlock,
+  Rules,
+  SettledResult,
+  TextBlock,
+  ToolFacts,
+  Usage,
+  Verdict,
+} from '@treadle/core';
+
+/** Everything that happens to one run, as plain data, so that fast-check can shrink and print it. */
+export interface World {
+  readonly rules: Rules;
+  readonly tools: readonly ToolFacts[];
+  /** What the tools become when they change; changing them again brings back the first. */
+  readonly otherTools: readonly ToolFacts[];
+  readonly input: readonly Message[];
+  /** What the model says, turn by turn. After the last it says that it is done. */
+  readonly replies: readonly Reply[];
+  /** In which order, how fast and with what disturbance things happen. After the last, what is open settles in order. */
+  readonly moves: readonly Move[];
+}
+
+export type Reply =
+  | { readonly type: 'failure'; readonly code: ModelErrorCode }
+  | {
+      readonly type: 'reply';
+      readonly parts: readonly Part[];
+      readonly finish: Finish;
+      readonly usage: Usage;
+      /** So many of the last checks and verdicts are missing. */
+      readonly unchecked: number;
+      readonly unjudged: number;
+      /** Somebody says something while the calls run. */
+      readonly steered: boolean;
+    };
+
+export type Part = TextBlock | ReasoningPart | ScriptedCall;
+
+/** A call and all that will become of it, whatever the order in which its turn goes on. */
+export interface ScriptedCall {
+  readonly type: 'call';
+  readonly id: string;
+  readonly name: string;
+  readonly arguments: string;
+  /** How often it stands in the reply, with the same id. */
+  readonly copies: number;
+  readonly check: CallCheck;
+  readonly verdict: Verdict;
+  readonly fate: Fate;
+}
+
+export interface Fate {
+  readonly content: readonly ResultBlock[];
+  readonly isError: boolean;
+  /** It goes on elsewhere before it settles. */
+  readonly parked: boolean;
+  /** It is lost so often before it settles. */
+  readonly lost: readonly ('restart' | 'device')[];
+  readonly verified: SettledResult;
+  /** By whoever is outside: a person, a client, a device. `late` is an approval after its time. */
+  readonly answer: 'given' | 'refused' | 'expired' | 'late' | 'never';
+}
+
+/** One thing that happens. `pick` says which of those that could. */
+export interface Move {
+  readonly act: Act;
+  readonly pick: number;
+  readonly delay: number;
+}
+
+export type Act =
+  | 'settle'
+  /** What performs one effect is gone; or what performs all of them. */
+  | 'lose'
+  | 'restart'
+  /** An event of before comes again; one comes that bears a wrong id or a wrong kind. */
+  | 'repeat'
+  | 'foreign'
+  /** Somebody approves of something else than what is asked. */
+  | 'mistake'
+  | 'input'
+  | 'tools'
+  | 'deadline'
+  | 'cancel';
+
+export const AT_REST: Move = { act: 'settle', pick: 0, delay: 1 };
+
+/** The calls of a reply, each copy for itself. */
+export function callsOf(reply: Reply | undefined): readonly ScriptedCall[] {
+  if (reply?.type !== 'reply') return [];
+  return reply.parts.flatMap((part) => (part.type === 'call' ? Array.from({ length: part.copies }, () => part) : []));
+}
