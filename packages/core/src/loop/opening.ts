@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts';
 import { TreadleError } from '../errors.ts';
-import type { Journal } from '../journal/port.ts';
+import type { Journal, JournalEntry } from '../journal/port.ts';
 import type { Tool } from '../tools/tool.ts';
 import { factsOf } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
@@ -8,7 +8,7 @@ import { conversationOf } from './conversation.ts';
 import type { Answer, ContinueOptions, LoopOptions } from './options.ts';
 import { effectOf, outstanding, waiting } from './outstanding.ts';
 import { READ_RESULT } from './perform/blobs.ts';
-import { replay } from './replay.ts';
+import { replay, type Start } from './replay.ts';
 import { rulesOf } from './rules.ts';
 import { journalError } from './shell.ts';
 import { restored } from './snapshot.ts';
@@ -83,19 +83,29 @@ export async function readState(journal: Journal | undefined, runId: string): Pr
     throw new TreadleError('invalid-options', 'To go on with a run, give the journal that it is in, and its runId.');
   }
   try {
-    const snapshot = await journal.readSnapshot?.(runId);
-    const from = snapshot && restored(snapshot);
-    const start = from ? { state: from, seq: snapshot.seq } : { state: NEW, seq: 0 };
-    const entries = await journal.read(runId, start.seq);
-    const seq = start.seq + entries.length;
-    if (seq === 0) throw new TreadleError('unknown-run', unknownRun(runId));
+    const { start, entries } = await readEntries(journal, runId);
+    if (start.seq + entries.length === 0) throw new TreadleError('unknown-run', unknownRun(runId));
     const replayed = replay(entries, start);
-    if (replayed.type === 'replayed') return { state: replayed.state, seq };
+    if (replayed.type === 'replayed') return { state: replayed.state, seq: start.seq + entries.length };
     const where = `at entry ${replayed.seq}, ${replayed.difference}`;
     throw new TreadleError('journal-damaged', `Run "${runId}" cannot go on: ${where}.`);
   } catch (error) {
     throw journalError(runId, error);
   }
+}
+
+/** With the entries after the snapshot, if there is one, and if the journal still has the last entry it stands for. */
+async function readEntries(
+  journal: Journal,
+  runId: string,
+): Promise<{ readonly start: Start; readonly entries: readonly JournalEntry[] }> {
+  const snapshot = await journal.readSnapshot?.(runId);
+  const state = snapshot && restored(snapshot);
+  if (state) {
+    const [last, ...entries] = await journal.read(runId, snapshot.seq - 1);
+    if (last) return { start: { state, seq: snapshot.seq }, entries };
+  }
+  return { start: { state: NEW, seq: 0 }, entries: await journal.read(runId) };
 }
 
 function unknownRun(runId: string): string {

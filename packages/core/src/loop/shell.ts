@@ -7,7 +7,8 @@ import type { Performer } from './perform.ts';
 import { entryOf } from './replay.ts';
 import { snapshotOf } from './snapshot.ts';
 import { step } from './step.ts';
-import type { Effect, Event, State } from './types.ts';
+import type { Next } from './turn.ts';
+import type { Event, State } from './types.ts';
 
 /**
  * Drives one run: facts in, effects out.
@@ -41,21 +42,13 @@ export interface ShellOptions {
 export function shell({ runId, journal, lease, performer, emit, ...from }: ShellOptions): Shell {
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = from;
-  let entries: JournalEntry[] = [];
-  let effects: Effect[] = [];
-  let items: Item[] = [];
+  /** What is not in the journal yet. */
+  let taken: Taken[] = [];
   /** Settled when all that was appended is durable; absent when it is already. */
   let durable: Promise<void> | undefined;
+  let snapshotAt = nextSnapshot(journal, seq);
   let flushing = false;
   let closed = false;
-
-  let snapshotAt = nextSnapshot(journal, seq);
-
-  /** Only makes the run open faster, so whether it succeeds is of no consequence. */
-  function keepSnapshot(): void {
-    snapshotAt = nextSnapshot(journal, seq);
-    journal.writeSnapshot?.(runId, snapshotOf(state, seq)).catch(() => {});
-  }
 
   function feed(event: Event): boolean {
     if (!take(event)) return false;
@@ -72,10 +65,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     if (closed) return false;
     const next = step(state, event);
     if (next.state === state) return false;
-    const entry = entryOf(seq, event, next);
-    if (emit) items.push({ type: 'fact', seq, event }, ...itemsBetween(state, next.state, next.effects));
-    entries.push(entry);
-    effects.push(...next.effects);
+    taken.push({ entry: entryOf(seq, event, next), before: state, next });
     state = next.state;
     seq++;
     if (event.type === 'cancel-requested' || event.type === 'deadline-passed') abortIfEnded();
@@ -87,16 +77,12 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     if (flushing) return;
     flushing = true;
     try {
-      while (entries.length > 0 && !closed) {
-        const caused = effects;
-        const told = items;
-        const appended = journal.append(runId, entries, lease);
-        entries = [];
-        effects = [];
-        items = [];
-        if (seq >= snapshotAt) keepSnapshot();
-        if (appended || durable) wait(appended, caused, told);
-        else settle(caused, told);
+      while (taken.length > 0 && !closed) {
+        const batch = taken;
+        taken = [];
+        const appended = journal.append(runId, batch.map(entryIn), lease);
+        if (appended || durable) wait(appended, batch);
+        else settle(batch);
       }
     } catch (error) {
       broken(error);
@@ -105,12 +91,12 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     close();
   }
 
-  function wait(appended: void | Promise<void>, caused: readonly Effect[], told: readonly Item[]): void {
+  function wait(appended: void | Promise<void>, batch: readonly Taken[]): void {
     const mine: Promise<void> = Promise.all([durable, appended]).then(() => {
       if (durable === mine) durable = undefined;
       if (closed) return;
       flushing = true;
-      settle(caused, told);
+      settle(batch);
       flushing = false;
       flush();
     });
@@ -118,12 +104,19 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     durable = mine;
   }
 
-  function settle(caused: readonly Effect[], told: readonly Item[]): void {
-    for (const item of told) emit!(item);
-    for (const effect of caused) {
-      if (state.phase.type === 'ended') return;
-      performer.perform(effect, feed);
+  function settle(batch: readonly Taken[]): void {
+    if (emit) for (const one of batch) tell(one, emit);
+    for (const { next } of batch) {
+      for (const effect of next.effects) if (state.phase.type !== 'ended') performer.perform(effect, feed);
     }
+    const last = batch.at(-1)!;
+    if (last.entry.seq + 1 >= snapshotAt) keepSnapshot(last);
+  }
+
+  /** Only makes the run open faster, so whether it succeeds is of no consequence. */
+  function keepSnapshot({ entry, next }: Taken): void {
+    snapshotAt = nextSnapshot(journal, entry.seq + 1);
+    journal.writeSnapshot?.(runId, snapshotOf(next.state, entry.seq + 1)).catch(() => {});
   }
 
   /** Only these two end a run while something goes on. */
@@ -132,7 +125,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   }
 
   function close(): void {
-    if (closed || durable || entries.length > 0) return;
+    if (closed || durable || taken.length > 0) return;
     if (state.phase.type !== 'ended' && !isPaused(state)) return;
     closed = true;
     resolve(state);
@@ -146,6 +139,22 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   }
 
   return { feed, begin, state: () => state, done };
+}
+
+/** A fact on its way into the journal. */
+interface Taken {
+  readonly entry: JournalEntry;
+  readonly before: State;
+  readonly next: Next;
+}
+
+function entryIn({ entry }: Taken): JournalEntry {
+  return entry;
+}
+
+function tell({ entry: { seq, event }, before, next }: Taken, emit: (item: Item) => void): void {
+  emit({ type: 'fact', seq, event });
+  for (const item of itemsBetween(before, next.state, next.effects)) emit(item);
 }
 
 /** Each costs as much as the run is long, so the next waits until that is half as long again. */

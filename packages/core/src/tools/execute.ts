@@ -60,47 +60,68 @@ interface Performance {
   readonly failed: (why: string) => SettledResult;
 }
 
-function perform(execution: Execution, { call, settle, failed }: Performance): Running {
-  const { tool, timeoutMs, clock, key, context, principal, run } = execution;
+function perform(execution: Execution, performance: Performance): Running {
+  const { key, context, principal, run } = execution;
   const controller = new AbortController();
   let over = false;
   const report = (progress: unknown): void => {
     if (!over) execution.report(progress);
   };
-  const threw = (thrown: unknown): SettledResult => failed(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
-  const atOnce = (result: Settled): Running => {
-    over = true;
-    return { result, abort: () => {} };
-  };
-  let value: unknown;
   try {
-    value = call({ signal: controller.signal, key, report, context, principal, run });
-    if (!isAsync(value)) {
-      const result = settle(value);
-      if (!(result instanceof Promise)) return atOnce(result);
-      value = result;
-      settle = asIs;
+    const value = performance.call({ signal: controller.signal, key, report, context, principal, run });
+    if (isAsync(value)) return awaited(execution, performance, controller, value, () => (over = true));
+    const result = performance.settle(value);
+    if (result instanceof Promise) {
+      return awaited(execution, { ...performance, settle: asIs }, controller, result, () => (over = true));
     }
+    over = true;
+    return { result, abort: nothing };
   } catch (thrown) {
-    return atOnce(threw(thrown));
+    over = true;
+    return { result: failure(execution, performance, thrown), abort: nothing };
   }
+}
 
+function nothing(): void {}
+
+function failure({ tool }: Execution, { failed }: Performance, thrown: unknown): SettledResult {
+  return failed(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
+}
+
+/** Waits for what a tool gives later, until its time is up. `onEnd`: from then on nobody hears it. */
+function awaited(
+  execution: Execution,
+  performance: Performance,
+  controller: AbortController,
+  value: unknown,
+  onEnd: () => void,
+): Running {
+  const { tool, timeoutMs, clock, report } = execution;
   const { promise, resolve } = Promise.withResolvers<Settled>();
+  let over = false;
   const end = (result: Settled): void => {
     over = true;
+    onEnd();
     callOff();
     resolve(result);
   };
   const stop = (why: string): void => {
-    end(failed(`The tool "${tool.name}" ${why}`));
+    end(performance.failed(`The tool "${tool.name}" ${why}`));
     controller.abort();
   };
   const timeOut = (): void => stop(`timed out after ${timeoutMs} ms. Ask for less, or try something else.`);
   const callOff = clock.timer(timeoutMs, timeOut);
   const due = clock.now() + timeoutMs;
   // What never waits leaves no timer a chance to fire.
-  const take = (progress: unknown): void => (clock.now() >= due ? timeOut() : report(progress));
-  void drained(value, take, controller.signal).then(settle).catch(threw).then(end);
+  const take = (progress: unknown): void => {
+    if (over) return;
+    if (clock.now() >= due) timeOut();
+    else report(progress);
+  };
+  void drained(value, take, controller.signal)
+    .then(performance.settle)
+    .catch((thrown) => failure(execution, performance, thrown))
+    .then(end);
   return { result: promise, abort: () => stop('was stopped.') };
 }
 

@@ -1,5 +1,7 @@
 import { messageOf } from '../../errors.ts';
 import type { JudgedCall, Verdict } from '../../policy/port.ts';
+import type { Checked } from '../../tools/check.ts';
+import type { Call } from '../types.ts';
 import type { Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
@@ -16,17 +18,20 @@ export function judge(stage: Stage, inputs: Inputs, { id, calls }: EffectOf<'jud
   const ask = (judged: readonly JudgedCall[]): unknown => policy!.judge(judged, about);
   try {
     if (!policy) throw new Error('the run was started with a policy, and there is none now');
-    const judged = calls.map((call) => {
-      const { id: callId, name, effect } = call;
-      return inputs.use(call, (input) => ({ id: callId, name, input, effect }));
-    });
-    const later = judged.some((call) => call instanceof Promise);
-    const verdicts = later ? Promise.all(judged).then(ask) : ask(judged as readonly JudgedCall[]);
+    const inputsOf = calls.map((call) => inputs.of(call));
+    const later = inputsOf.some((input) => input instanceof Promise);
+    const verdicts = later
+      ? Promise.all(inputsOf).then((checked) => ask(judgedCalls(calls, checked)))
+      : ask(judgedCalls(calls, inputsOf as readonly Checked[]));
     if (isThenable(verdicts)) Promise.resolve(verdicts).then(settle).catch(failed);
     else settle(verdicts as readonly Verdict[]);
   } catch (thrown) {
     failed(thrown);
   }
+}
+
+function judgedCalls(calls: readonly Call[], checked: readonly Checked[]): readonly JudgedCall[] {
+  return calls.map(({ id, name, effect }, index) => ({ id, name, input: checked[index]!.input, effect }));
 }
 
 function isThenable(value: unknown): value is PromiseLike<readonly Verdict[]> {

@@ -87,7 +87,7 @@ function replied({ tools, clock }: Stage, inputs: Inputs, effect: string, reply:
   for (const part of reply.content) {
     if (part.type !== 'tool-call') continue;
     const tool = tools.get(part.name);
-    const check = tool ? checkCall(tool, part.arguments, cut) : UNCHECKED;
+    const check = tool ? checkCall(tool, part.arguments, cut) : ABSENT;
     later ||= check instanceof Promise;
     checked.push(check);
   }
@@ -102,8 +102,6 @@ function replied({ tools, clock }: Stage, inputs: Inputs, effect: string, reply:
   if (later) void Promise.all(checked).then(settle);
   else settle(checked as readonly Checked[]);
 }
-
-const UNCHECKED: Checked = { check: { problem: ABSENT } };
 
 export function ignore(): void {}
 

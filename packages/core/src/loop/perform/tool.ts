@@ -1,71 +1,78 @@
+import type { Checked } from '../../tools/check.ts';
 import { Parked } from '../../tools/child.ts';
-import { execute, verify, type Execution, type Running } from '../../tools/execute.ts';
+import { execute, verify, type Execution, type Settled } from '../../tools/execute.ts';
 import { errorResult, fitted, isTooLong } from '../../tools/result.ts';
-import type { CallingRun } from '../../tools/tool.ts';
+import type { CallingRun, Tool } from '../../tools/tool.ts';
 import { partOf } from '../items.ts';
-import { toolEffectId } from '../outstanding.ts';
 import type { Answer } from '../options.ts';
+import { toolEffectId } from '../outstanding.ts';
 import { keepWhole } from './blobs.ts';
 import type { Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
-const NO_ANSWERS: readonly Answer[] = [];
+type ToolEffect = EffectOf<'call-tool' | 'verify-tool'>;
 
-/** Runs a tool, or asks it about a call that was lost. `running` holds how to stop what is under way. */
-export function runTool(
-  stage: Stage,
-  inputs: Inputs,
-  running: Set<() => void>,
-  effect: EffectOf<'call-tool' | 'verify-tool'>,
-  done: Done,
-): void {
-  const { runId, rules, tools, clock, emit, context, principal, signal } = stage;
-  const { call, id } = effect;
+/** How to stop what is under way. */
+export type RunningTools = Set<() => void>;
 
-  const settle = (result: Awaited<Running['result']>): void => {
-    const at = clock.now();
-    if (result instanceof Parked)
-      return done({ type: 'tool-parked', at, effect: id, on: result.on, waiting: result.waiting });
-    const tooLong = stage.blobs && isTooLong(result, rules.maxResultChars);
-    if (tooLong) void keepWhole(stage, id, result, done);
-    else done({ type: 'tool-settled', at, effect: id, result: fitted(result, rules.maxResultChars) });
+/** Runs a tool, or asks it about a call that was lost. */
+export function runTool(stage: Stage, inputs: Inputs, running: RunningTools, effect: ToolEffect, done: Done): void {
+  const tool = stage.tools.get(effect.call.name);
+  if (!tool?.execute)
+    return unable(stage, effect, `The tool "${effect.call.name}" is not available in this process.`, done);
+  const begin = ({ check, input }: Checked): void => {
+    if (stage.signal.aborted) return;
+    if (check.problem === undefined) start(stage, running, effect, tool, input, done);
+    else unable(stage, effect, `The tool "${tool.name}" was not called. ${check.problem}`, done);
   };
-  const unable = (why: string): void => settle(effect.type === 'verify-tool' ? { type: 'unknown' } : errorResult(why));
-  const tool = tools.get(call.name);
-  if (!tool?.execute) return unable(`The tool "${call.name}" is not available in this process.`);
+  const checked = inputs.of(effect.call);
+  if (checked instanceof Promise) void checked.then(begin);
+  else begin(checked);
+}
 
-  const begin = (input: unknown): void => {
-    if (signal.aborted) return;
-    const execution: Execution = {
-      tool,
-      input,
-      key: `${runId}/${toolEffectId(call)}`,
-      timeoutMs: tool.timeoutMs ?? rules.toolTimeoutMs,
-      clock,
-      report: (progress) => emit?.({ type: 'tool-report', call: partOf(call), progress }),
-      context,
-      principal,
-      run: tool.share === undefined ? undefined : callingRun(stage, effect),
-    };
-    const { result, abort } = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
-    if (!(result instanceof Promise)) return settle(result);
-    if (signal.aborted) abort();
-    running.add(abort);
-    void result.then((settled) => {
-      running.delete(abort);
-      settle(settled);
-    });
+function start(stage: Stage, running: RunningTools, effect: ToolEffect, tool: Tool, input: unknown, done: Done): void {
+  const { runId, rules, clock, emit, context, principal, signal } = stage;
+  const { call } = effect;
+  const execution: Execution = {
+    tool,
+    input,
+    key: `${runId}/${toolEffectId(call)}`,
+    timeoutMs: tool.timeoutMs ?? rules.toolTimeoutMs,
+    clock,
+    report: (progress) => emit?.({ type: 'tool-report', call: partOf(call), progress }),
+    context,
+    principal,
+    run: tool.share === undefined ? undefined : callingRun(stage, effect),
   };
-  void inputs.use(call, (input, problem) => {
-    if (problem === undefined) begin(input);
-    else unable(`The tool "${call.name}" was not called. ${problem}`);
+  const { result, abort } = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
+  if (!(result instanceof Promise)) return settle(stage, effect, result, done);
+  if (signal.aborted) abort();
+  running.add(abort);
+  void result.then((settled) => {
+    running.delete(abort);
+    settle(stage, effect, settled, done);
   });
 }
 
-function callingRun(
-  { runId, journal, clock, nested }: Stage,
-  { id, call }: EffectOf<'call-tool' | 'verify-tool'>,
-): CallingRun {
+function settle(stage: Stage, { id }: ToolEffect, result: Settled, done: Done): void {
+  const { clock, rules, blobs } = stage;
+  const at = clock.now();
+  if (result instanceof Parked) {
+    const { on, waiting } = result;
+    return done({ type: 'tool-parked', at, effect: id, on, waiting });
+  }
+  if (blobs && isTooLong(result, rules.maxResultChars)) return void keepWhole(stage, id, result, done);
+  done({ type: 'tool-settled', at, effect: id, result: fitted(result, rules.maxResultChars) });
+}
+
+/** A call that cannot be made is an error; whether a lost one took effect is then not known. */
+function unable(stage: Stage, effect: ToolEffect, why: string, done: Done): void {
+  settle(stage, effect, effect.type === 'verify-tool' ? { type: 'unknown' } : errorResult(why), done);
+}
+
+const NO_ANSWERS: readonly Answer[] = [];
+
+function callingRun({ runId, journal, clock, nested }: Stage, { id, call }: ToolEffect): CallingRun {
   const answers = nested.get(id) ?? NO_ANSWERS;
   return { runId, effect: toolEffectId(call), journal, clock, limits: call.limits ?? {}, answers };
 }
