@@ -35,6 +35,7 @@ export { diffRuns, type RunDiff } from './loop/diff.ts';
 export { fits } from './loop/fits.ts';
 export { forkRun, type ForkChanges, type ForkOptions } from './loop/fork.ts';
 export { messagesOf, type History } from './loop/history.ts';
+export { itemsBetween } from './loop/items.ts';
 export { isPaused, outstanding, waiting } from './loop/outstanding.ts';
 export { replay, type Replayed } from './loop/replay.ts';
 export { runLoop, streamLoop } from './loop/run.ts';

@@ -78,6 +78,8 @@ export function memoryJournal(): RunStore {
         .slice(0, filter.limit ?? 100);
     },
 
+    isDriven: async (runId) => runs.get(runId)?.token !== undefined,
+
     async delete(runId) {
       const run = runs.get(runId);
       if (!run || run.entries.length === 0) return false;
@@ -108,6 +110,7 @@ export function memoryJournal(): RunStore {
           ? undefined
           : { text: text.slice(Math.max(0, from), Math.max(0, to)), length: text.length };
       },
+      list: async (runId) => [...(runs.get(runId)?.blobs?.keys() ?? [])].sort(),
     },
 
     async close() {

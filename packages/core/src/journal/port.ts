@@ -24,6 +24,8 @@ export interface Journal {
 export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<Journal, 'snapshotFrom'> {
   /** Newest first. */
   list(filter?: RunFilter): Promise<readonly RunSummary[]>;
+  /** Whether somebody drives the run now; a driver that has died does not. */
+  isDriven(runId: string): Promise<boolean>;
   /** With its blobs and its snapshot; false when there is none. Rejects with `run-driven` while it is driven. */
   delete(runId: string): Promise<boolean>;
   /** Deletes what has ended and was last touched before `before`; how many runs that were. */
@@ -38,6 +40,8 @@ export interface Blobs {
   put(runId: string, text: string): Promise<string>;
   /** Part of a text, and how long the whole is; absent when there is none of that id for the run. */
   read(runId: string, id: string, from: number, to: number): Promise<{ text: string; length: number } | undefined>;
+  /** The ids of all that is kept for a run, sorted. */
+  list(runId: string): Promise<readonly string[]>;
 }
 
 /** The right to drive a run. The highest `token` of a run is the only one that can append. */

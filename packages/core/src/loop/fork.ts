@@ -1,7 +1,7 @@
 import { systemClock, type Clock } from '../clock.ts';
 import { TreadleError } from '../errors.ts';
 import { newRunId } from '../ids.ts';
-import type { Journal, JournalEntry } from '../journal/port.ts';
+import type { Blobs, Journal, JournalEntry, RunStore } from '../journal/port.ts';
 import type { ResultBlock } from '../messages.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { fits } from './fits.ts';
@@ -64,12 +64,21 @@ export async function forkRun(options: ForkOptions): Promise<string> {
     };
     take({ type: 'run-forked', at: clock.now(), ...values });
   }
-  const open = inFlight(state, changed);
+  const open = inFlight(state, changed || changes.results !== undefined);
   for (const { event } of entries.slice(at + 1)) {
     if ('effect' in event && SETTLING.has(event.type) && open.delete(event.effect!) && fits(state, event)) take(event);
   }
   await journal.append(newId, fork);
+  if ('blobs' in journal) await keepToo((journal as RunStore).blobs, runId, newId);
   return newId;
+}
+
+/** What was kept whole for the run is there for the fork too, which may still page through it. */
+async function keepToo(blobs: Blobs, from: string, to: string): Promise<void> {
+  for (const id of await blobs.list(from)) {
+    const blob = await blobs.read(from, id, 0, Infinity);
+    if (blob) await blobs.put(to, blob.text);
+  }
 }
 
 function beginning(entries: readonly JournalEntry[], { runId, at, changes }: ForkOptions): readonly JournalEntry[] {
@@ -104,7 +113,7 @@ const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'output-checked',
 ]);
 
-/** What had begun and waits for nobody outside. With a change the model has to be asked anew. */
+/** What had begun and waits for nobody outside. After any change the model has to be asked anew. */
 function inFlight(state: State, changed: boolean): Set<string> {
   const waits = new Set(waiting(state).map(({ effect }) => effect));
   const begun = outstanding(state).filter(({ id, type }) => !waits.has(id) && !(changed && ANEW.has(type)));

@@ -37,11 +37,22 @@ export function digestOf(history: History): number {
   return rolled(history.rolling);
 }
 
+/** Short, since every character is hashed. */
+const MARKS = {
+  text: 't',
+  reasoning: 'r',
+  'tool-call': 'c',
+  'tool-result': 'a',
+  image: 'i',
+  file: 'f',
+  error: 'e',
+} as const;
+
 /** Every word of a message and which part it stands in; pictures and files by their JSON. */
 function textsOf({ role, content }: Message): readonly string[] {
   const texts: string[] = [role];
   for (const part of content) {
-    texts.push(part.type);
+    texts.push(MARKS[part.type]);
     switch (part.type) {
       case 'text':
         texts.push(part.text);
@@ -53,8 +64,9 @@ function textsOf({ role, content }: Message): readonly string[] {
         texts.push(part.id, part.name, part.arguments);
         break;
       case 'tool-result':
-        texts.push(part.callId, part.name, part.isError ? 'error' : 'fine');
-        for (const block of part.content) texts.push(block.type, 'text' in block ? block.text : JSON.stringify(block));
+        texts.push(part.callId, part.name, part.isError ? 'e' : '');
+        for (const block of part.content)
+          texts.push(MARKS[block.type], 'text' in block ? block.text : JSON.stringify(block));
         break;
       default:
         texts.push(JSON.stringify(part));

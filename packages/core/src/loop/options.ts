@@ -160,8 +160,10 @@ export interface CallAnswered {
 
 export interface LoopResult {
   readonly runId: string;
-  /** Absent when the run is paused: `waiting` says on what. */
+  /** Absent when the run is paused, and `waiting` says on what; or when it was detached. */
   readonly outcome?: Outcome;
+  /** It was left in the middle, and can be gone on with. */
+  readonly detached?: true;
   readonly waiting: readonly Waiting[];
   /** The words of the last reply. */
   readonly text: string;
@@ -189,4 +191,12 @@ export interface LiveRun extends AsyncIterable<Item> {
   /** Throws if it does not fit what the run waits for, and says why. */
   answer(answer: Answer): void;
   cancel(): void;
+  /**
+   * Stops driving the run without ending it, as a crash would, but in order: nothing more is begun or recorded, what is
+   * under way is told to stop and counts as lost, as do runs that work for it, and the lease is given back. `result`
+   * then says how far it got. Whoever goes on with the run later recovers what was lost by the rules. A run that has
+   * not begun yet never does; one that has ended or is paused stays as it is. Resolves when others may drive it; never
+   * rejects.
+   */
+  detach(): Promise<void>;
 }

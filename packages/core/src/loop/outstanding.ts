@@ -85,6 +85,7 @@ function modelEffect(state: State, id: string): Effect {
   return {
     type: 'call-model',
     id,
+    turn: state.turn,
     toolChoice: choiceOf(state),
     history,
     tools: offered ? tools.filter(({ name }) => offered.includes(name)) : tools,

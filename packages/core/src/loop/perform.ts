@@ -5,7 +5,7 @@ import { callModel, pinnedOf } from './perform/model.ts';
 import { checkOutput } from './perform/output.ts';
 import { prepare } from './perform/prepare.ts';
 import type { Done, Stage } from './perform/stage.ts';
-import { runTool } from './perform/tool.ts';
+import { runTool, type RunningTools } from './perform/tool.ts';
 import type { Effect } from './types.ts';
 
 export interface Performer {
@@ -14,8 +14,8 @@ export interface Performer {
    * waits for somebody outside is not begun at all.
    */
   readonly perform: (effect: Effect, done: Done) => void;
-  /** Tells everything under way to stop. */
-  readonly abort: () => void;
+  /** Tells everything under way to stop, and why. */
+  readonly abort: (reason?: unknown) => void;
 }
 
 export function performer(given: Omit<Stage, 'signal'>): Performer {
@@ -23,7 +23,7 @@ export function performer(given: Omit<Stage, 'signal'>): Performer {
   const stage: Stage = { ...given, signal: controller.signal };
   const pinned = pinnedOf(stage);
   const inputs = callInputs(stage);
-  const running = new Set<() => void>();
+  const running: RunningTools = new Set();
   return {
     perform(effect, done) {
       switch (effect.type) {
@@ -47,9 +47,9 @@ export function performer(given: Omit<Stage, 'signal'>): Performer {
           effect satisfies never;
       }
     },
-    abort() {
-      controller.abort();
-      for (const abort of running) abort();
+    abort(reason) {
+      controller.abort(reason);
+      for (const abort of running) abort(reason);
     },
   };
 }

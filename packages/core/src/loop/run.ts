@@ -8,11 +8,12 @@ import { toolsByName } from '../tools/registry.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
 import { saidBy } from './conversation.ts';
+import { DETACHED } from './detach.ts';
 import { activeMsAt } from './fits.ts';
 import { messagesOf } from './history.ts';
 import { open, reopen, type Opening } from './opening.ts';
 import type { ContinueOptions, Item, LiveRun, LoopOptions, LoopResult } from './options.ts';
-import { waiting } from './outstanding.ts';
+import { isPaused, waiting } from './outstanding.ts';
 import { readResultTool } from './perform/blobs.ts';
 import type { Stage } from './perform/stage.ts';
 import { performer } from './perform.ts';
@@ -69,20 +70,28 @@ function start(
 
   let driven: Shell | undefined;
   let ended = false;
+  let left = false;
   /** What is said to the run before it has begun. */
-  const early: Event[] = signal?.aborted ? [cancelRequest(clock)] : [];
+  const early: Event[] = [];
   const feed = (event: Event): boolean => {
     if (driven) return driven.feed(event);
-    return !ended && early.push(event) > 0;
+    return !ended && !left && early.push(event) > 0;
   };
   const cancel = (): void => void feed(cancelRequest(clock));
-  signal?.addEventListener('abort', cancel, { once: true });
+  const leave = (): void => {
+    left = true;
+    driven?.detach();
+  };
+  const stop = (): void => (signal!.reason === DETACHED ? leave() : cancel());
+  if (signal?.aborted) stop();
+  signal?.addEventListener('abort', stop, { once: true });
   const emit = listener && ((item: Item): void => (ended ? undefined : listener(item)));
 
   async function drive(): Promise<LoopResult> {
     let callOff: (() => void) | undefined;
     let lease: Lease | undefined;
     try {
+      if (left) return resultOf(runId, NEW);
       lease = await journal.acquire?.(runId);
       const opening = opened ?? (await reopen(options as ContinueOptions, clock));
       const stage = stageOf(options, { runId, journal, clock, tools, emit, opening, state: () => driven!.state() });
@@ -96,12 +105,13 @@ function start(
         emit,
       };
       driven = shell(shelled);
-      driven.begin([...opening.events, ...early]);
+      if (left) driven.detach();
+      else driven.begin([...opening.events, ...early]);
       callOff = watchDeadline(driven, opening.pinned.rules, clock);
-      return resultOf(await driven.done);
+      return resultOf(runId, await driven.done);
     } finally {
       callOff?.();
-      signal?.removeEventListener('abort', cancel);
+      signal?.removeEventListener('abort', stop);
       ended = true;
       await lease?.release();
     }
@@ -114,6 +124,10 @@ function start(
     runId,
     result,
     cancel,
+    async detach() {
+      leave();
+      await result.catch(() => {});
+    },
     send: (input) => feed({ type: 'input-added', at: clock.now(), messages: saidBy(input) }),
     answer(answer) {
       if (feed(answerEvent(driven?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
@@ -170,13 +184,13 @@ function watchDeadline({ feed, state }: Shell, rules: Rules, clock: Clock): () =
   return () => callOff();
 }
 
-function resultOf(state: State): LoopResult {
-  const { phase, runId, usage, turn, calls, activeMs, given, output } = state;
+function resultOf(runId: string, state: State): LoopResult {
+  const { phase, usage, turn, calls, activeMs, given, output } = state;
   const messages = messagesOf(state.history);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= given);
   return {
     runId,
-    ...(phase.type === 'ended' && { outcome: phase.outcome }),
+    ...(phase.type === 'ended' ? { outcome: phase.outcome } : !isPaused(state) && { detached: true }),
     waiting: waiting(state),
     text: last ? textOf(last.content) : '',
     ...(output !== undefined && { output }),

@@ -1,5 +1,6 @@
 import { messageOf, TreadleError } from '../errors.ts';
 import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
+import { DETACHED } from './detach.ts';
 import { itemsBetween } from './items.ts';
 import type { Item } from './options.ts';
 import { isPaused } from './outstanding.ts';
@@ -16,15 +17,18 @@ import type { Event, State } from './types.ts';
  * 1. A fact that does not apply is dropped and never journaled.
  * 2. An effect begins only when the fact that caused it, and all before it, are durable (I8).
  * 3. Listeners hear of a fact when it is durable, in order; what they throw is theirs.
- * 4. It is done when the run has ended, or is paused, and everything is durable. If the journal fails it stops there.
+ * 4. It is done when the run has ended, is paused or was detached, and everything is durable. If the journal fails it
+ *    stops there.
  */
 export interface Shell {
   /** Steps at once; false if the fact does not apply. */
   readonly feed: (event: Event) => boolean;
   /** Steps through all of them before anything that follows from them is done. */
   readonly begin: (events: readonly Event[]) => void;
+  /** Takes no more facts and begins nothing more. */
+  readonly detach: () => void;
   readonly state: () => State;
-  /** The state in which the run ended or paused. Rejects only if the journal fails. */
+  /** The state in which the run ended, paused or was detached. Rejects only if the journal fails. */
   readonly done: Promise<State>;
 }
 
@@ -48,6 +52,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   let durable: Promise<void> | undefined;
   let snapshotAt = nextSnapshot(journal, seq);
   let flushing = false;
+  let detached = false;
   let closed = false;
 
   function feed(event: Event): boolean {
@@ -62,7 +67,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   }
 
   function take(event: Event): boolean {
-    if (closed) return false;
+    if (closed || detached) return false;
     const next = step(state, event);
     if (next.state === state) return false;
     taken.push({ entry: entryOf(seq, event, next), before: state, next });
@@ -107,7 +112,8 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   function settle(batch: readonly Taken[]): void {
     if (emit) for (const one of batch) tell(one, emit);
     for (const { next } of batch) {
-      for (const effect of next.effects) if (state.phase.type !== 'ended') performer.perform(effect, feed);
+      for (const effect of next.effects)
+        if (!detached && state.phase.type !== 'ended') performer.perform(effect, feed);
     }
     const last = batch.at(-1)!;
     if (last.entry.seq + 1 >= snapshotAt) keepSnapshot(last);
@@ -124,9 +130,16 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     if (state.phase.type === 'ended') performer.abort();
   }
 
+  function detach(): void {
+    if (closed || detached) return;
+    detached = true;
+    performer.abort(DETACHED);
+    if (!flushing) close();
+  }
+
   function close(): void {
     if (closed || durable || taken.length > 0) return;
-    if (state.phase.type !== 'ended' && !isPaused(state)) return;
+    if (!detached && state.phase.type !== 'ended' && !isPaused(state)) return;
     closed = true;
     resolve(state);
   }
@@ -138,7 +151,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     reject(journalError(runId, error));
   }
 
-  return { feed, begin, state: () => state, done };
+  return { feed, begin, detach, state: () => state, done };
 }
 
 /** A fact on its way into the journal. */

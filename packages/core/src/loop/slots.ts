@@ -60,7 +60,9 @@ function changeSlot(state: State, effect: string, change: (slot: Slot) => Slot):
   const slot = slots[index]!;
   const next = change(slot);
   const approved = slot.type === 'asking' && next.type === 'queued';
-  return advance(approved ? { ...state, calls: state.calls + 1 } : state, slots.with(index, next));
+  const others = slots.slice();
+  others[index] = next;
+  return advance(approved ? { ...state, calls: state.calls + 1 } : state, others);
 }
 
 function moved({ rules }: State, slot: Slot, event: SlotEvent): Slot {

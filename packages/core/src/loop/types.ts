@@ -226,6 +226,7 @@ export type Effect =
   | {
       readonly type: 'call-model';
       readonly id: string;
+      readonly turn: number;
       readonly toolChoice: ToolChoice;
       readonly history: History;
       readonly tools: readonly ToolFacts[];

@@ -27,7 +27,7 @@ export interface Running {
   /** Never rejects. Not a promise when the tool gave its result at once. */
   readonly result: Settled | Promise<Settled>;
   /** Tells the tool to stop, and does not wait for it: what it gives after that is nobody's. */
-  readonly abort: () => void;
+  readonly abort: (reason?: unknown) => void;
 }
 
 /**
@@ -105,9 +105,9 @@ function awaited(
     callOff();
     resolve(result);
   };
-  const stop = (why: string): void => {
+  const stop = (why: string, reason?: unknown): void => {
     end(performance.failed(`The tool "${tool.name}" ${why}`));
-    controller.abort();
+    controller.abort(reason);
   };
   const timeOut = (): void => stop(`timed out after ${timeoutMs} ms. Ask for less, or try something else.`);
   const callOff = clock.timer(timeoutMs, timeOut);
@@ -122,7 +122,7 @@ function awaited(
     .then(performance.settle)
     .catch((thrown) => failure(execution, performance, thrown))
     .then(end);
-  return { result: promise, abort: () => stop('was stopped.') };
+  return { result: promise, abort: (reason) => stop('was stopped.', reason) };
 }
 
 const asIs: Performance['settle'] = (result) => result as Settled;

@@ -92,9 +92,10 @@ export function registry(): Registry {
       if (signal?.aborted) return errorResult(`The tool "${name}" was not called: that was called off before.`);
       const timeoutMs = options.timeoutMs ?? tool.timeoutMs ?? 60_000;
       const running = execute({ tool, input: validated.value, key, timeoutMs, clock, report, context, principal });
-      signal?.addEventListener('abort', running.abort, { once: true });
+      const abort = (): void => running.abort();
+      signal?.addEventListener('abort', abort, { once: true });
       const result = await running.result;
-      signal?.removeEventListener('abort', running.abort);
+      signal?.removeEventListener('abort', abort);
       if (!(result instanceof Parked)) return result;
       return errorResult(`The tool "${name}" goes on elsewhere (${result.on}), which only a run can wait for.`);
     },

@@ -32,7 +32,7 @@ export function callModel(
   const tell = emit && ((delta: ModelDelta): void => (over ? undefined : emit(delta)));
   const settle = (reply: ModelReply): void => {
     over = true;
-    if (reply.type === 'reply') return replied(stage, inputs, effect.id, reply, done);
+    if (reply.type === 'reply') return replied(stage, inputs, effect, reply, done);
     const { error, attempts } = reply;
     done({ type: 'model-failed', at: clock.now(), effect: effect.id, error, ...(attempts && { attempts }) });
   };
@@ -79,8 +79,13 @@ export function ask(
 type Reply = Extract<ModelReply, { type: 'reply' }>;
 type Failure = Extract<ModelReply, { type: 'failure' }>;
 
-function replied({ tools, clock }: Stage, inputs: Inputs, effect: string, reply: Reply, done: Done): void {
-  const turn = Number(effect.slice(1, effect.indexOf('.')));
+function replied(
+  { tools, clock }: Stage,
+  inputs: Inputs,
+  { id: effect, turn }: EffectOf<'call-model'>,
+  reply: Reply,
+  done: Done,
+): void {
   const cut = reply.finish === 'length';
   const checked: (Checked | Promise<Checked>)[] = [];
   let later = false;

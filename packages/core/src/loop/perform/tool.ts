@@ -13,7 +13,7 @@ import type { Done, EffectOf, Stage } from './stage.ts';
 type ToolEffect = EffectOf<'call-tool' | 'verify-tool'>;
 
 /** How to stop what is under way. */
-export type RunningTools = Set<() => void>;
+export type RunningTools = Set<(reason?: unknown) => void>;
 
 /** Runs a tool, or asks it about a call that was lost. */
 export function runTool(stage: Stage, inputs: Inputs, running: RunningTools, effect: ToolEffect, done: Done): void {
@@ -46,7 +46,7 @@ function start(stage: Stage, running: RunningTools, effect: ToolEffect, tool: To
   };
   const { result, abort } = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
   if (!(result instanceof Promise)) return settle(stage, effect, result, done);
-  if (signal.aborted) abort();
+  if (signal.aborted) abort(signal.reason);
   running.add(abort);
   void result.then((settled) => {
     running.delete(abort);
