@@ -1,29 +1,16 @@
-/** Two lanes of a fast hash that can go on where it stopped. It finds differences; it resists nobody who wants none. */
-export interface Rolling {
-  readonly a: number;
-  readonly b: number;
-}
+/** A fast hash that can go on where it stopped (FNV-1a). It finds differences; it resists nobody who wants none. */
+export type Rolling = number;
 
-export const EMPTY_ROLLING: Rolling = { a: 0x9e3779b9 | 0, b: 0x85ebca6b | 0 };
+export const EMPTY_ROLLING: Rolling = 0x811c9dc5;
 
 /** Takes in texts one after the other; the same words divided otherwise are something else. */
 export function roll(rolling: Rolling, texts: readonly string[]): Rolling {
-  let { a, b } = rolling;
+  let hash = rolling;
   for (const text of texts) {
-    for (let i = 0; i < text.length; i++) {
-      const unit = text.charCodeAt(i);
-      a = Math.imul(a ^ unit, 0x01000193);
-      b = Math.imul((b << 13) | (b >>> 19), 5) ^ unit;
-    }
-    a = Math.imul(a ^ text.length, 0x01000193);
-    b = Math.imul((b << 13) | (b >>> 19), 5) ^ text.length;
+    for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+    hash = Math.imul(hash ^ text.length ^ 0x5bd1e995, 0x01000193);
   }
-  return { a, b };
-}
-
-/** As one number that JSON keeps exactly: 53 of the 64 bits. */
-export function rolled({ a, b }: Rolling): number {
-  return (a >>> 0) * 0x20_0000 + (b >>> 11);
+  return hash >>> 0;
 }
 
 /**

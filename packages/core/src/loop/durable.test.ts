@@ -260,6 +260,27 @@ describe('a fork', () => {
     expect(rest[0]).toMatchObject({ a: { event: { type: 'tool-settled' } }, b: { event: { type: 'tool-settled' } } });
   });
 
+  test('with nothing but another result asks the model anew, and keeps what else was under way', async () => {
+    const journal = memoryJournal();
+    const both = { calls: [...calling('a').calls, ...calling('b').calls] };
+    await runLoop({ model: scriptedModel([both, 'Done.']), tools: [echo], input: 'go', journal, runId: 'r' });
+    const fork = await forkRun({ journal, runId: 'r', at: 2, changes: { results: { 't1.tool.0': 'c' } } });
+    using model = scriptedModel(['Otherwise.']);
+    const result = await runLoop({ model, tools: [echo], journal, runId: fork });
+    expect(result.text).toBe('Otherwise.');
+    expect(result.messages[2]).toMatchObject({ content: [{ content: [{ text: 'c' }] }, { content: [{ text: 'b' }] }] });
+  });
+
+  test('has the long results of its parent', async () => {
+    const journal = memoryJournal();
+    const model = scriptedModel([calling('x'.repeat(50)), 'Done.']);
+    await runLoop({ model, tools: [echo], input: 'go', journal, runId: 'r', maxResultChars: 20 });
+    const ids = await journal.blobs.list('r');
+    expect(ids).toHaveLength(1);
+    const fork = await forkRun({ journal, runId: 'r', at: 1 });
+    expect(await journal.blobs.read(fork, ids[0]!, 0, 50)).toMatchObject({ length: 50 });
+  });
+
   test('what cannot be forked so says why', async () => {
     const journal = await original();
     const fork = (at: number, changes = {}): Promise<string> => forkRun({ journal, runId: 'r', at, changes });

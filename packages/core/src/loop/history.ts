@@ -1,5 +1,5 @@
 import type { AssistantPart, Message } from '../messages.ts';
-import { EMPTY_ROLLING, roll, rolled, type Rolling } from './digest.ts';
+import { EMPTY_ROLLING, roll, type Rolling } from './digest.ts';
 
 /**
  * A conversation that only grows: a view of the first `length` messages of an array that later states share, so that a
@@ -34,7 +34,7 @@ export function messagesOf(history: History): readonly Message[] {
 }
 
 export function digestOf(history: History): number {
-  return rolled(history.rolling);
+  return history.rolling;
 }
 
 /** Short, since every character is hashed. */

@@ -130,7 +130,7 @@ export function effectOf(slot: Slot): Effect | undefined {
 
 /** The slot of a tools phase that an effect id belongs to, if the effect is outstanding. */
 export function slotIndexOf(slots: readonly Slot[], effect: string): number {
-  const index = Number(effect.slice(effect.lastIndexOf('.') + 1));
+  const index = slots.length === 1 ? 0 : Number(effect.slice(effect.lastIndexOf('.') + 1));
   const slot = slots[index];
   return slot && slotEffectId(slot) === effect ? index : -1;
 }

@@ -13,6 +13,7 @@ const NO_RESOURCES: readonly string[] = [];
 export function plan(state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]): readonly Slot[] {
   let admitted = 0;
   let unshared = 1;
+  let repeating = true;
   return calls.map((part, index): Slot => {
     const facts = state.tools.find(({ name }) => name === part.name);
     const check = checks[index] ?? UNCHECKED;
@@ -28,7 +29,8 @@ export function plan(state: State, calls: readonly ToolCall[], checks: readonly 
       client: facts?.client ?? false,
       verifiable: facts?.verifiable ?? false,
     };
-    const refusal = refusalOf(state, { call, check, facts, admitted });
+    const refusal = refusalOf(state, { call, check, facts, admitted, repeating });
+    repeating &&= refusal?.[1] === 'repeated';
     if (refusal) return refuse(call, ...refusal);
     admitted++;
     if (facts?.share === undefined) return { type: 'queued', call };
@@ -46,9 +48,12 @@ interface Candidate {
   readonly facts: ToolFacts | undefined;
   /** Calls of the same reply that were let through before it. */
   readonly admitted: number;
+  /** All of them before it were refused as repeated: nothing has come between it and the calls that it repeats. */
+  readonly repeating: boolean;
 }
 
-function refusalOf(state: State, { call, check, facts, admitted }: Candidate): [string, Settling] | undefined {
+function refusalOf(state: State, candidate: Candidate): [string, Settling] | undefined {
+  const { call, check, facts, admitted, repeating } = candidate;
   const { rules } = state;
   const { name } = call;
   const words = wordingOf(rules);
@@ -69,8 +74,8 @@ function refusalOf(state: State, { call, check, facts, admitted }: Candidate): [
 
   const { calls: limit } = rules.limits;
   if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent'];
-  if (!facts.polling && isRepeated(state, call)) return [words.repeated(name, state.streak!.count), 'repeated'];
-  return undefined;
+  if (!repeating || facts.polling || !isRepeated(state, call)) return undefined;
+  return [words.repeated(name, state.streak!.count), 'repeated'];
 }
 
 function allowedNames({ rules, tools, decision }: State): readonly string[] {

@@ -112,8 +112,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   function settle(batch: readonly Taken[]): void {
     if (emit) for (const one of batch) tell(one, emit);
     for (const { next } of batch) {
-      for (const effect of next.effects)
-        if (!detached && state.phase.type !== 'ended') performer.perform(effect, feed);
+      for (const effect of next.effects) if (!detached && state.phase.type !== 'ended') performer.perform(effect, feed);
     }
     const last = batch.at(-1)!;
     if (last.entry.seq + 1 >= snapshotAt) keepSnapshot(last);

@@ -143,12 +143,11 @@ function continued(
   { rules, tools }: State,
 ): Streak | undefined {
   if (rules.repeatLimit === 0 || how === 'capped' || how === 'spent') return last;
-  if (how === 'repeated') return last && { ...last, refused: last.refused + 1 };
+  const again = last?.name === call.name && last.arguments === call.arguments;
+  if (how === 'repeated') return again ? { ...last, refused: last.refused + 1 } : last;
   if (tools.some(({ name, polling }) => polling && name === call.name)) return undefined;
-  const same =
-    last?.name === call.name && last.arguments === call.arguments && sameContent(last.content, result.content);
-  const { name, arguments: text } = call;
-  return { name, arguments: text, content: result.content, count: same ? last.count + 1 : 1, refused: 0 };
+  const count = again && sameContent(last.content, result.content) ? last.count + 1 : 1;
+  return { name: call.name, arguments: call.arguments, content: result.content, count, refused: 0 };
 }
 
 function sameContent(a: Streak['content'], b: Streak['content']): boolean {
