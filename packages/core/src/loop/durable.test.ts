@@ -223,6 +223,20 @@ describe('a child', () => {
   });
 });
 
+test('a child that its parent is parked on is cancelled with it', async () => {
+  const journal = memoryJournal();
+  const policy = { judge: () => [{ type: 'ask' as const }] };
+  const model = scriptedModel([calling('x')]);
+  const helper = agentTool({ name: 'helper', description: 'Helps', model, tools: [echo], policy });
+  const script = [{ calls: [{ name: 'helper', arguments: { task: 'help' } }] }];
+  const options = { model: scriptedModel(script), tools: [helper], journal, runId: 'p' };
+  await runLoop({ ...options, input: 'go' });
+  expect(await journal.list({ status: ['paused'] })).toHaveLength(2);
+  const result = await runLoop({ ...options, signal: AbortSignal.abort() });
+  expect(result.outcome).toEqual({ type: 'cancelled', phase: 'tool' });
+  expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
+});
+
 describe('a fork', () => {
   const script = [calling('a'), calling('b'), 'Done.'];
 

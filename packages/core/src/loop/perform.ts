@@ -5,8 +5,8 @@ import { callModel, pinnedOf } from './perform/model.ts';
 import { checkOutput } from './perform/output.ts';
 import { prepare } from './perform/prepare.ts';
 import type { Done, Stage } from './perform/stage.ts';
-import { runTool, type RunningTools } from './perform/tool.ts';
-import type { Effect } from './types.ts';
+import { cancelChild, runTool, type RunningTools } from './perform/tool.ts';
+import type { Call, Effect } from './types.ts';
 
 export interface Performer {
   /**
@@ -14,6 +14,8 @@ export interface Performer {
    * waits for somebody outside is not begun at all.
    */
   readonly perform: (effect: Effect, done: Done) => void;
+  /** Ends the runs that these calls were parked on. */
+  readonly cancelChildren: (calls: readonly Call[]) => Promise<void>;
   /** Tells everything under way to stop, and why. */
   readonly abort: (reason?: unknown) => void;
 }
@@ -46,6 +48,9 @@ export function performer(given: Omit<Stage, 'signal'>): Performer {
         default:
           effect satisfies never;
       }
+    },
+    async cancelChildren(calls) {
+      await Promise.allSettled(calls.map((call) => cancelChild(stage, inputs, call)));
     },
     abort(reason) {
       controller.abort(reason);

@@ -95,20 +95,15 @@ function start(
       lease = await journal.acquire?.(runId);
       const opening = opened ?? (await reopen(options as ContinueOptions, clock));
       const stage = stageOf(options, { runId, journal, clock, tools, emit, opening, state: () => driven!.state() });
-      const shelled = {
-        state: opening.state,
-        seq: opening.seq,
-        runId,
-        journal,
-        lease,
-        performer: performer(stage),
-        emit,
-      };
-      driven = shell(shelled);
+      const performing = performer(stage);
+      const { state, seq } = opening;
+      driven = shell({ state, seq, runId, journal, lease, performer: performing, emit });
       if (left) driven.detach();
       else driven.begin([...opening.events, ...early]);
       callOff = watchDeadline(driven, opening.pinned.rules, clock);
-      return resultOf(runId, await driven.done);
+      const last = await driven.done;
+      await performing.cancelChildren(driven.orphans());
+      return resultOf(runId, last);
     } finally {
       callOff?.();
       signal?.removeEventListener('abort', stop);

@@ -9,7 +9,7 @@ import { entryOf } from './replay.ts';
 import { snapshotOf } from './snapshot.ts';
 import { step } from './step.ts';
 import type { Next } from './turn.ts';
-import type { Event, State } from './types.ts';
+import type { Call, Event, State } from './types.ts';
 
 /**
  * Drives one run: facts in, effects out.
@@ -28,6 +28,8 @@ export interface Shell {
   /** Takes no more facts and begins nothing more. */
   readonly detach: () => void;
   readonly state: () => State;
+  /** Calls that went on elsewhere when the run was ended. */
+  readonly orphans: () => readonly Call[];
   /** The state in which the run ended, paused or was detached. Rejects only if the journal fails. */
   readonly done: Promise<State>;
 }
@@ -51,6 +53,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   /** Settled when all that was appended is durable; absent when it is already. */
   let durable: Promise<void> | undefined;
   let snapshotAt = nextSnapshot(journal, seq);
+  let orphans: readonly Call[] = [];
   let flushing = false;
   let detached = false;
   let closed = false;
@@ -73,7 +76,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     taken.push({ entry: entryOf(seq, event, next), before: state, next });
     state = next.state;
     seq++;
-    if (event.type === 'cancel-requested' || event.type === 'deadline-passed') abortIfEnded();
+    if (event.type === 'cancel-requested' || event.type === 'deadline-passed') abortIfEnded(taken.at(-1)!.before);
     return true;
   }
 
@@ -125,8 +128,10 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   }
 
   /** Only these two end a run while something goes on. */
-  function abortIfEnded(): void {
-    if (state.phase.type === 'ended') performer.abort();
+  function abortIfEnded({ phase }: State): void {
+    if (state.phase.type !== 'ended') return;
+    performer.abort();
+    if (phase.type === 'tools') orphans = phase.slots.flatMap(({ type, call }) => (type === 'parked' ? call : []));
   }
 
   function detach(): void {
@@ -150,7 +155,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     reject(journalError(runId, error));
   }
 
-  return { feed, begin, detach, state: () => state, done };
+  return { feed, begin, detach, state: () => state, orphans: () => orphans, done };
 }
 
 /** A fact on its way into the journal. */

@@ -6,6 +6,7 @@ import type { CallingRun, Tool } from '../../tools/tool.ts';
 import { partOf } from '../items.ts';
 import type { Answer } from '../options.ts';
 import { toolEffectId } from '../outstanding.ts';
+import type { Call } from '../types.ts';
 import { keepWhole } from './blobs.ts';
 import type { Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
@@ -75,4 +76,16 @@ const NO_ANSWERS: readonly Answer[] = [];
 function callingRun({ runId, journal, clock, nested }: Stage, { id, call }: ToolEffect): CallingRun {
   const answers = nested.get(id) ?? NO_ANSWERS;
   return { runId, effect: toolEffectId(call), journal, clock, limits: call.limits ?? {}, answers };
+}
+
+/** Tells the run that a call was parked on to end, too: it is taken up once more, with a signal that has aborted. */
+export async function cancelChild(stage: Stage, inputs: Inputs, call: Call): Promise<void> {
+  const tool = stage.tools.get(call.name);
+  if (tool?.share === undefined) return;
+  const { runId, context, principal } = stage;
+  const effect: ToolEffect = { type: 'call-tool', id: toolEffectId(call), call };
+  const { input, check } = await inputs.of(call);
+  if (check.problem !== undefined) return;
+  const around = { signal: AbortSignal.abort(), key: `${runId}/${effect.id}`, report: () => {}, context, principal };
+  await tool.execute!(input, { ...around, run: callingRun(stage, effect) });
 }
