@@ -70,6 +70,14 @@ test('settings', () => {
   });
 });
 
+test('the form of the answer', () => {
+  const output = { type: 'object', properties: { total: { type: 'number' } } };
+  expect(bodyOf({ output })['response_format']).toEqual({
+    type: 'json_schema',
+    json_schema: { name: 'answer', schema: output },
+  });
+});
+
 test('seed 000 case 24: an assistant message with tool calls', () => {
   expect(
     messagesOf([

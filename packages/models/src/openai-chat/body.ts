@@ -53,7 +53,7 @@ function toolsOf(tools: readonly ToolSpec[]): Uint8Array {
 
 /** What is absent is not sent: hosts refuse fields that they do not know. */
 function restOf({ stream, maxTokensField }: ChatBody, request: ModelRequest): Record<string, unknown> {
-  const { settings, tools, parallel } = request;
+  const { settings, tools, parallel, output } = request;
   return {
     stream,
     stream_options: stream ? { include_usage: true } : undefined,
@@ -65,6 +65,7 @@ function restOf({ stream, maxTokensField }: ChatBody, request: ModelRequest): Re
     stop: settings.stop,
     seed: settings.seed,
     reasoning_effort: settings.reasoning,
+    response_format: output && { type: 'json_schema', json_schema: { name: 'answer', schema: output } },
   };
 }
 
