@@ -19,7 +19,10 @@ const APART = ['console'];
 /** Folders outside the packages: they may import every package. */
 const OUTSIDE = ['test', 'examples', 'bench', 'scripts'];
 
-const AMBIENT = /^(Date|Date\.now|Math|Math\.random|(performance|crypto|set(Timeout|Interval|Immediate))(\..*)?)$/;
+const AMBIENT =
+  /^(Date|Date\.now|Math|Math\.random|(performance|crypto|Temporal|set(Timeout|Interval|Immediate))(\..*)?)$/;
+/** The only files of the loop that may choose a clock or an id themselves: where a program enters. */
+const ENTRIES = ['run.ts', 'fork.ts'].map((file) => `packages/core/src/loop/${file}`);
 
 /** A package, or what lies outside all packages. */
 interface Part {
@@ -134,8 +137,16 @@ function* unusedDependencies({ manifest, manifestFile, modules }: Part): Iterabl
 }
 
 function* ambientInLoop({ modules }: Part): Iterable<Violation> {
-  for (const { file, isTest, names } of modules) {
+  for (const { file, isTest, names, imports } of modules) {
     if (isTest || !file.startsWith('packages/core/src/loop/')) continue;
+    for (const { line, specifier, typeOnly } of imports) {
+      if (typeOnly || ENTRIES.includes(file) || !/\/(clock|ids)\.ts$/.test(specifier)) continue;
+      yield {
+        file,
+        line,
+        message: `the loop may not import ${specifier}, take time and chance from a port or an event`,
+      };
+    }
     for (const { line, name } of names) {
       if (!AMBIENT.test(name.replace(/^globalThis\./, ''))) continue;
       yield { file, line, message: `the loop may not use ${name}, take time and chance from a port or an event` };

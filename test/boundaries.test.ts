@@ -70,6 +70,12 @@ test.each([
   ['packages/core/src/loop/a.ts', 'const at = Date.now();', ambient('Date.now')],
   ['packages/core/src/loop/a.ts', 'const at = new Date();', ambient('Date')],
   ['packages/core/src/loop/a.ts', 'const die = Math.random();', ambient('Math.random')],
+  ['packages/core/src/loop/a.ts', 'Temporal.Now.instant();', ambient('Temporal.Now')],
+  [
+    'packages/core/src/loop/a.ts',
+    "import { systemClock } from '../clock.ts';",
+    'the loop may not import ../clock.ts, take time and chance from a port or an event',
+  ],
   ['packages/core/src/loop/a.ts', 'const { random } = Math;', ambient('Math')],
   ['packages/core/src/loop/finish/a.ts', 'performance.now();', ambient('performance.now')],
   ['packages/core/src/loop/a.ts', 'const later = setTimeout;', ambient('setTimeout')],

@@ -37,7 +37,7 @@ export { forkRun, type ForkChanges, type ForkOptions } from './loop/fork.ts';
 export { messagesOf, type History } from './loop/history.ts';
 export { itemsBetween } from './loop/items.ts';
 export { isPaused, outstanding, waiting } from './loop/outstanding.ts';
-export { replay, type Replayed } from './loop/replay.ts';
+export { replay, type Divergence, type Replayed } from './loop/replay.ts';
 export { runLoop, streamLoop } from './loop/run.ts';
 export { NEW, step } from './loop/step.ts';
 export type { Next } from './loop/turn.ts';

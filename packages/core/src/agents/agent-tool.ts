@@ -48,6 +48,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       const runId = `${run.runId}.${run.effect}`;
       const around = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
       const begun = (await run.journal.read(runId)).length > 0;
+      if (!begun && signal.aborted) return errorResultOf(`${name} was cancelled.`);
       const result = await runLoop(
         begun
           ? { ...around, answers: run.answers }

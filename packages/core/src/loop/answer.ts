@@ -1,6 +1,6 @@
 import { TreadleError } from '../errors.ts';
+import { arePartsOf } from '../parts.ts';
 import { fittedContent } from '../tools/result.ts';
-import { isPart } from './conversation.ts';
 import { fits } from './fits.ts';
 import type { Answer } from './options.ts';
 import { waiting } from './outstanding.ts';
@@ -46,10 +46,11 @@ export function answerEvent(state: State, answer: Answer, at: number): Event {
 }
 
 function eventOf(answer: Answer, at: number): Event {
-  if (answer.type === 'approval') return { ...answer, type: 'approval-given', at };
+  // Whatever is not plainly a yes is a no.
+  if (answer.type === 'approval') return { ...answer, type: 'approval-given', at, approved: answer.approved === true };
   const { effect, content, isError = false } = answer;
   const blocks = typeof content === 'string' ? ([{ type: 'text', text: content }] as const) : content;
-  if (!Array.isArray(blocks) || !blocks.every(isPart)) {
+  if (!arePartsOf('result', blocks)) {
     throw new TreadleError(
       'answer-unfit',
       `The result for "${effect}" is neither a text nor a list of whole content blocks.`,

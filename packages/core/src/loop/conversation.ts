@@ -1,4 +1,5 @@
 import { TreadleError } from '../errors.ts';
+import { arePartsOf } from '../parts.ts';
 import { userText, type Message, type UserMessage } from '../messages.ts';
 
 /** The input of a run as messages. Throws `invalid-input` for a conversation that no provider would take. */
@@ -24,7 +25,7 @@ export function conversationOf(input: string | readonly Message[]): readonly Mes
   }
   if (open.length > 0) throw invalid(`the calls [${open.join(', ')}] of its last message have no results`);
   // A copy: it is pinned, and whoever gave it may go on with his own.
-  return input.slice();
+  return structuredClone(input as readonly Message[]);
 }
 
 /** What a user says to a run on its way. Throws `invalid-input` if it is nothing that a user could say. */
@@ -40,27 +41,8 @@ export function saidBy(input: string | UserMessage): readonly UserMessage[] {
 const ROLES: readonly string[] = ['user', 'assistant', 'tool'];
 
 function isMessage(message: { readonly role?: unknown; readonly content?: unknown } | undefined): boolean {
-  return ROLES.includes(message?.role as string) && Array.isArray(message?.content) && message.content.every(isPart);
-}
-
-/** Whether it has what the loop itself looks at. */
-export function isPart(part: Readonly<Record<string, unknown>> | undefined | null): boolean {
-  const isText = (...names: readonly string[]): boolean => names.every((name) => typeof part?.[name] === 'string');
-  switch (part?.['type']) {
-    case 'text':
-    case 'error':
-    case 'reasoning':
-      return isText('text');
-    case 'tool-call':
-      return isText('id', 'name', 'arguments');
-    case 'tool-result':
-      return isText('callId', 'name') && Array.isArray(part['content']) && part['content'].every(isPart);
-    case 'image':
-    case 'file':
-      return isText('mediaType');
-    default:
-      return false;
-  }
+  const role = message?.role as 'user' | 'assistant' | 'tool';
+  return ROLES.includes(role) && arePartsOf(role, message?.content);
 }
 
 function invalid(what: string): TreadleError {

@@ -211,7 +211,7 @@ test('misuse: a journal that was changed is journal-damaged, and says where', as
   const [started, replied] = await journal.read('run');
   const damaged: readonly (readonly [string, Journal['read']])[] = [
     [
-      'at entry 0, the history has digest',
+      'at entry 0, the history for t1.model.0 has digest',
       async () => [{ ...started!, event: { ...started!.event, input: [userText('Stop.')] } as never }],
     ],
     ['at entry 1, the event "run-started" does not apply any more', async () => [started!, { ...started!, seq: 1 }]],

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { agentTool, diffRuns, forkRun, runLoop, tool, type ModelRequest } from '../index.ts';
+import { agentTool, diffRuns, forkRun, runLoop, streamLoop, tool, type ModelRequest } from '../index.ts';
 import { memoryJournal, scriptedModel } from '../testing/index.ts';
 
 const echo = tool({
@@ -338,5 +338,33 @@ describe('going on', () => {
     await expect(runLoop(options)).rejects.toMatchObject({ code: 'run-driven' });
     await lease.release();
     expect((await runLoop(options)).text).toBe('Done.');
+  });
+});
+
+describe('a fork does nothing twice', () => {
+  test('so it is refused where something is under way that nobody could tell from a second one', async () => {
+    const journal = memoryJournal();
+    const never = new Promise<string>(() => {});
+    const calls = ['idempotent', 'verifiable', 'once', 'pure'].map((name) => ({ name }));
+    const tools = calls.map(({ name }) =>
+      tool({
+        name,
+        description: '',
+        effect: name === 'verifiable' ? 'once' : (name as 'once'),
+        execute: () => never,
+        ...(name === 'verifiable' && { verify: () => ({ type: 'not-done' as const }) }),
+      }),
+    );
+    for (const call of calls) {
+      const run = streamLoop({ model: scriptedModel([{ calls: [call] }]), tools, input: 'go', journal, runId: call.name });
+      await new Promise((resolve) => void setImmediate(resolve));
+      await run.detach();
+    }
+    const fork = (runId: string): Promise<string> => forkRun({ journal, runId, at: 1 });
+    const why = '"t1.tool.0" was under way and has no result that could be taken over';
+    await expect(fork('idempotent')).rejects.toThrow(why);
+    await expect(fork('verifiable')).rejects.toThrow(`${why}. Go on with the run until it has one, or fork before entry 1`);
+    await expect(fork('once')).resolves.toBeDefined();
+    await expect(fork('pure')).resolves.toBeDefined();
   });
 });

@@ -1,5 +1,7 @@
+import { FINISHES } from './finish/strategy.ts';
 import { isPaused, slotIndexOf } from './outstanding.ts';
-import type { Event, Slot, State } from './types.ts';
+import type { Event, Rules, Slot, State } from './types.ts';
+import { hasWording } from './wording.ts';
 
 /**
  * Whether an event applies to a state. The one guard of `step`: an event that settles something must bear the id of an
@@ -9,7 +11,7 @@ export function fits(state: State, event: Event): boolean {
   const { phase } = state;
   switch (event.type) {
     case 'run-started':
-      return phase.type === 'new';
+      return phase.type === 'new' && isKnown(event.rules);
     case 'input-added':
       return isLive(state) && event.messages.length > 0;
     case 'tools-changed':
@@ -54,6 +56,11 @@ export function fits(state: State, event: Event): boolean {
       event satisfies never;
       return false; // in the journal of a later version
   }
+}
+
+/** Whether this code can go by them: those of a later version may name what it does not have. */
+export function isKnown(rules: Rules): boolean {
+  return hasWording(rules) && FINISHES.includes(rules.finish);
 }
 
 function isLive({ phase }: State): boolean {

@@ -8,7 +8,7 @@ import { fits } from './fits.ts';
 import { outstanding, waiting } from './outstanding.ts';
 import { entryOf, replay } from './replay.ts';
 import { NEW, step } from './step.ts';
-import type { Event, State } from './types.ts';
+import type { Effect, Event, State } from './types.ts';
 
 export interface ForkOptions {
   readonly journal: Journal;
@@ -64,10 +64,13 @@ export async function forkRun(options: ForkOptions): Promise<string> {
     };
     take({ type: 'run-forked', at: clock.now(), ...values });
   }
+  const begun = new Set(outstanding(state).map(({ id }) => id));
   const open = inFlight(state, changed || changes.results !== undefined);
   for (const { event } of entries.slice(at + 1)) {
     if ('effect' in event && SETTLING.has(event.type) && open.delete(event.effect!) && fits(state, event)) take(event);
   }
+  const twice = outstanding(state).find((effect) => begun.has(effect.id) && wouldActTwice(effect));
+  if (twice) throw misfit(runId, whyTwice(twice.id, kept));
   await journal.append(newId, fork);
   if ('blobs' in journal) await keepToo((journal as RunStore).blobs, runId, newId);
   return newId;
@@ -118,6 +121,21 @@ function inFlight(state: State, changed: boolean): Set<string> {
   const waits = new Set(waiting(state).map(({ effect }) => effect));
   const begun = outstanding(state).filter(({ id, type }) => !waits.has(id) && !(changed && ANEW.has(type)));
   return new Set(begun.map(({ id }) => id));
+}
+
+/**
+ * Whether the fork would do again what the run has begun: it does so under a key of its own, so neither the tool nor its
+ * `verify` could know. A `once` tool that cannot verify is answered "interrupted" in the fork, and a `pure` one may run.
+ */
+function wouldActTwice(effect: Effect): boolean {
+  if (effect.type === 'verify-tool') return true;
+  return effect.type === 'call-tool' && (effect.call.effect === 'idempotent' || effect.call.verifiable);
+}
+
+function whyTwice(effect: string, kept: readonly JournalEntry[]): string {
+  const begun = kept.findIndex(({ issued }) => issued.includes(effect));
+  const instead = 'Go on with the run until it has one';
+  return `"${effect}" was under way and has no result that could be taken over. ${instead}, or fork before entry ${begun}`;
 }
 
 const ANEW: ReadonlySet<string> = new Set(['call-model', 'prepare-turn', 'compact-history']);

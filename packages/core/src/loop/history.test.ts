@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { userText, type AssistantPart, type Message } from '../messages.ts';
-import { append, digestOf, emptyHistory, messagesOf, withFreshIds, type History } from './history.ts';
+import { append, digestOf, emptyHistory, messagesOf, acceptable, type History } from './history.ts';
 
 function historyOf(...messages: Message[]): History {
   return messages.reduce(append, emptyHistory());
@@ -44,9 +44,9 @@ describe('a view never changes', () => {
     const base = historyOf(calls('base'));
     const left = append(base, calls('left'));
     const right = append(base, calls('right'));
-    expect(idsOf(withFreshIds(left, [call('left'), call('right')], 9))).toEqual(['call_t9_0', 'right']);
-    expect(idsOf(withFreshIds(right, [call('left'), call('right')], 9))).toEqual(['left', 'call_t9_1']);
-    expect(idsOf(withFreshIds(base, [call('left'), call('base')], 9))).toEqual(['left', 'call_t9_1']);
+    expect(idsOf(acceptable(left, [call('left'), call('right')], 9))).toEqual(['call_t9_0', 'right']);
+    expect(idsOf(acceptable(right, [call('left'), call('right')], 9))).toEqual(['left', 'call_t9_1']);
+    expect(idsOf(acceptable(base, [call('left'), call('base')], 9))).toEqual(['left', 'call_t9_1']);
   });
 
   test('what somebody else adds to the array is not part of it', () => {
@@ -77,7 +77,7 @@ describe('a view never changes', () => {
           expect(digestOf(history)).toBe(digestOf(historyOf(...path)));
           const used = new Set(path.flatMap((message) => (message.role === 'assistant' ? idsOf(message.content) : [])));
           for (const id of ['c0', 'c1', 'c2', 'c3', 'c4']) {
-            expect(idsOf(withFreshIds(history, [call(id)], 1))[0] === id).toBe(!used.has(id));
+            expect(idsOf(acceptable(history, [call(id)], 1))[0] === id).toBe(!used.has(id));
           }
         }
       }),
@@ -88,7 +88,7 @@ describe('a view never changes', () => {
 describe('call ids', () => {
   test('that are new and not empty stay, and so does the reply', () => {
     const content = [{ type: 'text', text: 'a' } as const, call('a'), call('b')];
-    expect(withFreshIds(historyOf(calls('c')), content, 1)).toBe(content);
+    expect(acceptable(historyOf(calls('c')), content, 1)).toBe(content);
   });
 
   test.each<[string, string[], string[], string[]]>([
@@ -108,7 +108,7 @@ describe('call ids', () => {
     const history = before.length > 0 ? historyOf(calls(...before)) : emptyHistory();
     expect(
       idsOf(
-        withFreshIds(
+        acceptable(
           history,
           given.map((id) => call(id)),
           3,
@@ -125,7 +125,7 @@ describe('call ids', () => {
       fc.property(some, some, (before, given) => {
         const history = historyOf(calls(...before));
         const fresh = idsOf(
-          withFreshIds(
+          acceptable(
             history,
             given.map((id) => call(id)),
             2,

@@ -75,8 +75,11 @@ function textsOf({ role, content }: Message): readonly string[] {
   return texts;
 }
 
-/** The reply's parts with every call id present and new to the conversation: providers demand it, models forget it. */
-export function withFreshIds(
+/**
+ * The reply's parts with every call id present and new to the conversation, and every name one that providers take back:
+ * they demand it, and models forget it.
+ */
+export function acceptable(
   history: History,
   content: readonly AssistantPart[],
   turn: number,
@@ -84,20 +87,24 @@ export function withFreshIds(
   const inReply = new Set<string>();
   let index = -1;
   let changed = false;
-  const fresh = content.map((part) => {
+  const parts = content.map((part) => {
     if (part.type !== 'tool-call') return part;
     index++;
     let { id } = part;
     if (id === '' || inReply.has(id) || has(history, id)) {
       id = `call_t${turn}_${index}`;
       while (inReply.has(id) || has(history, id)) id += '_';
-      changed = true;
     }
     inReply.add(id);
-    return id === part.id ? part : { ...part, id };
+    const name = NAME.test(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+    if (id === part.id && name === part.name) return part;
+    changed = true;
+    return { ...part, id, name };
   });
-  return changed ? fresh : content;
+  return changed ? parts : content;
 }
+
+const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
 function has(history: History, id: string): boolean {
   return (history.ids.get(id) ?? history.length) < history.length;

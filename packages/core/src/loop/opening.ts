@@ -48,8 +48,8 @@ export function open(options: LoopOptions, runId: string, clock: Clock): Opening
 }
 
 /**
- * Goes on with a run: it is replayed, then what was under way is lost, what ran out of time is told so, and the answers
- * are given.
+ * Goes on with a run: it is replayed, then what was under way is lost, the answers are given, what goes on elsewhere is
+ * taken up, and what ran out of time is told so.
  */
 export async function reopen(options: ContinueOptions, clock: Clock): Promise<Opening> {
   const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
@@ -60,19 +60,23 @@ export async function reopen(options: ContinueOptions, clock: Clock): Promise<Op
     const remedy = 'Give the tools as they were, or set acceptChangedTools to go on with those that are there now.';
     throw new TreadleError('tools-changed', `Run "${runId}" had other tools: ${changes.join('; ')}. ${remedy}`);
   }
+  // As of the last fact: only a loss says that nobody worked since.
   const accepted: Event[] =
     changes.length > 0
-      ? [{ type: 'tools-changed', at, tools: [...tools.map(factsOf), ...state.tools.filter(isOwn)] }]
+      ? [{ type: 'tools-changed', at: state.at, tools: [...tools.map(factsOf), ...state.tools.filter(isOwn)] }]
       : [];
   const lost = begunEffects(state).map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'restart' }));
   const { events: given, nested } = answerEvents(state, answers, at);
+  const taken = parkedEffects(state)
+    .filter((effect) => !nested.has(effect))
+    .map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'device' }));
   const expired = waiting(state).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
   const { rules, settings, principal } = state;
   return {
     state,
     seq,
     pinned: { rules, settings, principal },
-    events: [...accepted, ...lost, ...given, ...expired],
+    events: [...accepted, ...lost, ...given, ...taken, ...expired],
     nested,
   };
 }
@@ -119,6 +123,13 @@ function begunEffects(state: State): readonly string[] {
   if (phase.type !== 'tools') return outstanding(state).map(({ id }) => id);
   const begun = phase.slots.filter(({ type }) => type === 'running' || type === 'verifying');
   return begun.map((slot) => effectOf(slot)!.id);
+}
+
+/** Calls that go on elsewhere, and may have got further or run out of time there: they run again to find out, if they may. */
+function parkedEffects({ phase }: State): readonly string[] {
+  if (phase.type !== 'tools') return [];
+  const parked = phase.slots.filter(({ type, call }) => type === 'parked' && call.effect !== 'once');
+  return parked.map((slot) => effectOf(slot)!.id);
 }
 
 /** In words, how the tools at hand differ from those that a run has. Tools that it does not know yet do not count. */

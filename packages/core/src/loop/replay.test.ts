@@ -99,18 +99,21 @@ describe('stops at the first entry that comes out otherwise', () => {
   });
 
   test('an event that does not apply', () => {
-    diverges(2, 'the event "tool-settled" does not apply any more', (entry) => ({
+    const why = 'it is about t9.tool.0; under way are t1.tool.0, t1.tool.1';
+    diverges(2, `the event "tool-settled" does not apply any more: ${why}`, (entry) => ({
       ...entry,
       event: { ...entry.event, effect: 't9.tool.0' },
     }));
     expect(replay([...entries, { ...entries[0]!, seq: entries.length }])).toMatchObject({
       type: 'diverged',
       seq: entries.length,
+      event: 'run-started',
+      difference: 'the event "run-started" does not apply any more: nothing is under way, the run is ended',
     });
   });
 
   test('an event that nobody knows', () => {
-    diverges(2, 'the event "something-new" does not apply any more', (entry) => ({
+    diverges(2, /^the event "something-new" does not apply any more/, (entry) => ({
       ...entry,
       event: { ...entry.event, type: 'something-new' },
     }));
@@ -153,6 +156,43 @@ describe('stops at the first entry that comes out otherwise', () => {
   });
 
   test('a missing digest', () => {
-    diverges(0, /^the history has digest \d+; it was undefined$/, ({ digest: _, ...entry }) => entry);
+    diverges(0, /^the history for t1.model.0 has digest \d+; it was undefined$/, ({ digest: _, ...entry }) => entry);
+    diverges(5, /^the history at its end has digest \d+; it was undefined$/, ({ digest: _, ...entry }) => entry);
+  });
+
+  test('another end', () => {
+    const status = 'exhausted';
+    diverges(5, 'the run was exhausted after it; now it is completed', (entry) => ({ ...entry, status }));
+    diverges(5, 'the run was running after it; now it is completed', ({ status: _, ...entry }) => entry);
+    diverges(4, 'the run was exhausted after it; now it is running', (entry) => ({ ...entry, status }));
+    const last = JSON.parse(JSON.stringify(entries[5]).replace('"done"', '"done!"'));
+    diverges(5, /^the history at its end has digest/, () => last);
+  });
+
+  test('rules that this code does not know', () => {
+    const why = 'the event "run-started" does not apply any more: this code does not know its rules';
+    for (const [rules, words] of [
+      [{ wording: 2 }, '(wording 2, finish "plain")'],
+      [{ finish: 'later' }, '(wording 1, finish "later")'],
+    ] as const) {
+      diverges(0, `${why} ${words}`, (entry) => {
+        const { event } = entry;
+        return event.type === 'run-started'
+          ? { ...entry, event: { ...event, rules: { ...event.rules, ...rules } } }
+          : entry;
+      });
+    }
+  });
+
+  test('names the event and the effect', () => {
+    const named = (seq: number, change: object): unknown => replay(entries.with(seq, { ...entries[seq]!, ...change }));
+    expect(named(1, { issued: ['t1.tool.0', 't1.tool.7'] })).toMatchObject({
+      event: 'model-replied',
+      effect: 't1.tool.7',
+    });
+    expect(named(1, { issued: ['t1.tool.0'] })).toMatchObject({ event: 'model-replied', effect: 't1.tool.1' });
+    expect(named(5, { issued: ['t4.model.0'] })).toMatchObject({ event: 'model-replied', effect: 't4.model.0' });
+    expect(named(3, { digest: 1 })).toMatchObject({ event: 'tool-settled', effect: 't2.model.0' });
+    expect(named(2, { event: { ...entries[2]!.event, effect: 't9.tool.0' } })).toMatchObject({ effect: 't9.tool.0' });
   });
 });

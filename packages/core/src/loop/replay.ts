@@ -1,14 +1,25 @@
-import type { JournalEntry } from '../journal/port.ts';
+import type { JournalEntry, RunStatus } from '../journal/port.ts';
+import { isKnown } from './fits.ts';
 import { digestOf } from './history.ts';
-import { isPaused } from './outstanding.ts';
+import { isPaused, outstanding } from './outstanding.ts';
 import { NEW, step } from './step.ts';
 import type { Next } from './turn.ts';
 import type { Event, State } from './types.ts';
 
-export type Replayed =
-  | { readonly type: 'replayed'; readonly state: State }
-  /** The journal says otherwise than the code: the state is the one before that entry. */
-  | { readonly type: 'diverged'; readonly state: State; readonly seq: number; readonly difference: string };
+export type Replayed = { readonly type: 'replayed'; readonly state: State } | Divergence;
+
+/** The journal says otherwise than the code: the state is the one before that entry. */
+export interface Divergence {
+  readonly type: 'diverged';
+  readonly state: State;
+  readonly seq: number;
+  /** The type of the entry's event. */
+  readonly event: string;
+  /** That comes out otherwise, or that the event is about. */
+  readonly effect?: string;
+  /** What differs, in words. */
+  readonly difference: string;
+}
 
 /** After so many entries, this state. */
 export interface Start {
@@ -21,25 +32,69 @@ export function replay(entries: readonly JournalEntry[], from: Start = { state: 
   let { state } = from;
   for (const [index, entry] of entries.entries()) {
     const seq = from.seq + index;
-    const diverged = (difference: string): Replayed => ({ type: 'diverged', state, seq, difference });
-    if (entry.v !== 1) return diverged(`the entry has version ${String(entry.v)}; this code reads version 1`);
-    if (entry.seq !== seq) return diverged(`the entry at position ${seq} says that it is number ${entry.seq}`);
-    const next = step(state, entry.event);
-    if (next.state === state) return diverged(`the event "${entry.event.type}" does not apply any more`);
-    const made = entryOf(seq, entry.event, next);
-    const [was, is] = [entry.issued.join(', '), made.issued.join(', ')];
-    if (was !== is) return diverged(`it issued ${was || 'nothing'}; now it issues ${is || 'nothing'}`);
-    if (entry.digest !== made.digest) return diverged(`the history has digest ${made.digest}; it was ${entry.digest}`);
-    state = next.state;
+    const next = entry.v === 1 && entry.seq === seq ? step(state, entry.event) : undefined;
+    const different = next ? differenceOf(entry, next, state) : misplaced(entry, seq);
+    if (different) return { type: 'diverged', state, seq, event: entry.event.type, ...different };
+    state = next!.state;
   }
   return { type: 'replayed', state };
+}
+
+type Difference = Pick<Divergence, 'effect' | 'difference'>;
+
+function misplaced(entry: JournalEntry, seq: number): Difference {
+  if (entry.v !== 1) return { difference: `the entry has version ${String(entry.v)}; this code reads version 1` };
+  return { difference: `the entry at position ${seq} says that it is number ${entry.seq}` };
+}
+
+function differenceOf(entry: JournalEntry, next: Next, before: State): Difference | undefined {
+  if (next.state === before) return unfit(before, entry.event);
+  const made = entryOf(entry.seq, entry.event, next);
+  const at = made.issued.findIndex((id, index) => id !== entry.issued[index]);
+  const effect = at === -1 ? entry.issued[made.issued.length] : (entry.issued[at] ?? made.issued[at]);
+  if (effect !== undefined) {
+    const [was, is] = [entry.issued, made.issued].map((ids) => ids.join(', ') || 'nothing');
+    return { effect, difference: `it issued ${was}; now it issues ${is}` };
+  }
+  if (entry.status !== made.status) {
+    return { difference: `the run was ${standing(entry)} after it; now it is ${standing(made)}` };
+  }
+  if (entry.digest === made.digest) return undefined;
+  const [asked] = made.issued;
+  const where = asked === undefined ? 'at its end' : `for ${asked}`;
+  const difference = `the history ${where} has digest ${made.digest}; it was ${entry.digest}`;
+  return asked === undefined ? { difference } : { effect: asked, difference };
+}
+
+function standing({ status = 'running' }: JournalEntry): RunStatus {
+  return status;
+}
+
+/** Why an event does not apply. */
+function unfit(state: State, event: Event): Difference {
+  const effect = 'effect' in event ? event.effect : undefined;
+  const difference = `the event "${event.type}" does not apply any more: ${whyUnfit(state, event)}`;
+  return effect === undefined ? { difference } : { effect, difference };
+}
+
+function whyUnfit(state: State, event: Event): string {
+  if (event.type === 'run-started' && state.phase.type === 'new' && !isKnown(event.rules)) {
+    const { wording, finish } = event.rules;
+    return `this code does not know its rules (wording ${String(wording)}, finish "${finish}")`;
+  }
+  const open = outstanding(state).map(({ id }) => id);
+  const now =
+    open.length > 0 ? `under way are ${open.join(', ')}` : `nothing is under way, the run is ${state.phase.type}`;
+  return 'effect' in event && event.effect !== undefined ? `it is about ${event.effect}; ${now}` : now;
 }
 
 /** What the journal keeps of a step. */
 export function entryOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
   const issued = effects.map(({ id }) => id);
   if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: digestOf(state.history) };
-  if (state.phase.type === 'ended') return { v: 1, seq, event, issued, status: state.phase.outcome.type };
+  if (state.phase.type === 'ended') {
+    return { v: 1, seq, event, issued, digest: digestOf(state.history), status: state.phase.outcome.type };
+  }
   if (isPaused(state)) return { v: 1, seq, event, issued, status: 'paused' };
   return { v: 1, seq, event, issued };
 }

@@ -4,7 +4,7 @@ import { cutOf, tokensIn } from './compaction.ts';
 import { confirm } from './finish/confirm.ts';
 import { plain } from './finish/plain.ts';
 import type { FinishStrategy } from './finish/strategy.ts';
-import { append, withFreshIds } from './history.ts';
+import { append, acceptable } from './history.ts';
 import { choiceOf, effectId } from './outstanding.ts';
 import { plan, satisfiesChoice } from './plan.ts';
 import { advance, end, enter, fail, goOn, NO_EFFECTS, say, type Next } from './turn.ts';
@@ -19,7 +19,7 @@ const FINISH: Record<Rules['finish'], FinishStrategy> = { plain, confirm };
 /** What a reply of the model leads to. */
 export function replied(state: State, event: Of<'model-replied'>): Next {
   const { finish } = event;
-  const content = withFreshIds(state.history, event.content, state.turn);
+  const content = acceptable(state.history, event.content, state.turn);
   const message = { role: 'assistant', content } as const;
   const usage = addUsage(state.usage, event.usage);
   const contextTokens = tokensOf(event.usage) || state.contextTokens + tokensIn(message);

@@ -1,5 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import { describe } from '../tools/schema.ts';
+import { FINISHES } from './finish/strategy.ts';
 import type { CompactionOptions, LoopOptions } from './options.ts';
 import type { CompactionRules, Rules } from './types.ts';
 
@@ -28,6 +29,9 @@ export function rulesOf(options: LoopOptions): Rules {
     ...(options.output && { output: describe('The output', options.output, 'invalid-options') }),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
   };
+  if (typeof toolChoice === 'string' ? !CHOICES.includes(toolChoice) : typeof toolChoice?.tool !== 'string') {
+    throw invalid(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
+  }
   const known = new Set(tools.map(({ name }) => name));
   const demanded = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
   for (const name of [...demanded, ...(allowedTools ?? [])]) {
@@ -39,10 +43,11 @@ export function rulesOf(options: LoopOptions): Rules {
   if (demanded.some((name) => allowedTools && !allowedTools.includes(name))) {
     throw invalid(`toolChoice demands "${demanded[0]}", which allowedTools leaves out`);
   }
-  if (!['plain', 'confirm'].includes(rules.finish))
-    throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
+  if (!FINISHES.includes(rules.finish)) throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
 }
+
+const CHOICES: readonly string[] = ['auto', 'required', 'none'];
 
 function compactionOf(compaction: true | CompactionOptions): CompactionRules {
   const { tokens, keepTurns = 3 } = compaction === true ? {} : compaction;

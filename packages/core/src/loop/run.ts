@@ -28,13 +28,13 @@ export async function runLoop<const S extends Schema>(
 ): Promise<LoopResult & { readonly output?: OutputOf<S> }>;
 export async function runLoop(options: LoopOptions | ContinueOptions): Promise<LoopResult>;
 export async function runLoop(options: LoopOptions | ContinueOptions): Promise<LoopResult> {
-  return start(options, options.onItem && guarded(options.onItem)).result;
+  return start(options, options?.onItem && guarded(options.onItem)).result;
 }
 
 /** The same run, with its items as they happen. Throws for misuse; continuing a run says so by rejecting `result`. */
 export function streamLoop(options: LoopOptions | ContinueOptions): LiveRun {
   const items: Stream = stream(() => live.cancel());
-  const listener = options.onItem && guarded(options.onItem);
+  const listener = options?.onItem && guarded(options.onItem);
   const live = start(options, (item) => {
     items.push(item);
     listener?.(item);
@@ -57,12 +57,15 @@ function start(
   options: LoopOptions | ContinueOptions,
   listener: ((item: Item) => void) | undefined,
 ): Omit<LiveRun, typeof Symbol.asyncIterator> {
-  const { signal, journal = memoryJournal(), clock = systemClock } = options;
-  if (typeof options.model?.reply !== 'function') {
+  if (typeof options?.model?.reply !== 'function') {
     throw new TreadleError(
       'invalid-options',
       'There is no model. Give one, such as openaiChat({ model }) of @treadle/models.',
     );
+  }
+  const { signal, journal = memoryJournal(), clock = systemClock } = options;
+  if (signal !== undefined && typeof signal.addEventListener !== 'function') {
+    throw new TreadleError('invalid-options', 'The signal is no AbortSignal. Give the signal of an AbortController.');
   }
   const tools = toolsByName(options.tools ?? []);
   const runId = options.runId ?? newRunId();

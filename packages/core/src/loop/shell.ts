@@ -9,7 +9,7 @@ import { entryOf } from './replay.ts';
 import { snapshotOf } from './snapshot.ts';
 import { step } from './step.ts';
 import type { Next } from './turn.ts';
-import type { Call, Event, State } from './types.ts';
+import type { Call, Effect, Event, State } from './types.ts';
 
 /**
  * Drives one run: facts in, effects out.
@@ -28,7 +28,7 @@ export interface Shell {
   /** Takes no more facts and begins nothing more. */
   readonly detach: () => void;
   readonly state: () => State;
-  /** Calls that went on elsewhere when the run was ended. */
+  /** Calls that may go on elsewhere though the run was ended. */
   readonly orphans: () => readonly Call[];
   /** The state in which the run ended, paused or was detached. Rejects only if the journal fails. */
   readonly done: Promise<State>;
@@ -53,7 +53,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   /** Settled when all that was appended is durable; absent when it is already. */
   let durable: Promise<void> | undefined;
   let snapshotAt = nextSnapshot(journal, seq);
-  let orphans: readonly Call[] = [];
+  const orphans: Call[] = [];
   let flushing = false;
   let detached = false;
   let closed = false;
@@ -114,11 +114,16 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
 
   function settle(batch: readonly Taken[]): void {
     if (emit) for (const one of batch) tell(one, emit);
-    for (const { next } of batch) {
-      for (const effect of next.effects) if (!detached && state.phase.type !== 'ended') performer.perform(effect, feed);
-    }
+    for (const { next } of batch) for (const effect of next.effects) commence(effect);
     const last = batch.at(-1)!;
     if (last.entry.seq + 1 >= snapshotAt) keepSnapshot(last);
+  }
+
+  /** A call that was to begin when the run ended may have begun in a process before this one. */
+  function commence(effect: Effect): void {
+    if (detached) return;
+    if (state.phase.type !== 'ended') performer.perform(effect, feed);
+    else if (effect.type === 'call-tool') orphans.push(effect.call);
   }
 
   /** Only makes the run open faster, so whether it succeeds is of no consequence. */
@@ -131,7 +136,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   function abortIfEnded({ phase }: State): void {
     if (state.phase.type !== 'ended') return;
     performer.abort();
-    if (phase.type === 'tools') orphans = phase.slots.flatMap(({ type, call }) => (type === 'parked' ? call : []));
+    if (phase.type === 'tools') for (const { type, call } of phase.slots) if (type === 'parked') orphans.push(call);
   }
 
   function detach(): void {
@@ -151,7 +156,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   function broken(error: unknown): void {
     if (closed) return;
     closed = true;
-    performer.abort();
+    performer.abort(DETACHED);
     reject(journalError(runId, error));
   }
 

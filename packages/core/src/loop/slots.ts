@@ -78,7 +78,9 @@ function moved({ rules }: State, slot: Slot, event: SlotEvent): Slot {
       return { type: 'parked', call, on: event.on, waiting: event.waiting ?? [] };
     case 'approval-given':
       if (slot.type === 'asking' && event.at >= slot.expiresAt) return refuse(call, words.approvalExpired(call.name));
-      return event.approved ? { type: 'queued', call } : refuse(call, words.notApproved(call.name, event.reason));
+      return event.approved === true
+        ? { type: 'queued', call }
+        : refuse(call, words.notApproved(call.name, event.reason));
     case 'client-result-given':
       return settle(call, event.content, event.isError);
     case 'deadline-passed':

@@ -90,3 +90,8 @@ const EDITIONS: Record<Rules['wording'], Wording> = { 1: edition1 };
 export function wordingOf(rules: Rules): Wording {
   return EDITIONS[rules.wording];
 }
+
+/** A later version of the code may have started the run with an edition that this one does not have. */
+export function hasWording({ wording }: Rules): boolean {
+  return Object.hasOwn(EDITIONS, wording);
+}

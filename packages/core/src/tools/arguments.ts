@@ -43,11 +43,7 @@ function objectOnly(parsed: Extract<Parsed, { type: 'parsed' }>): Parsed {
 }
 
 function repair(text: string): string {
-  const bare = text
-    .replace(/^\uFEFF/, '')
-    .trim()
-    .replace(/^```[a-zA-Z]*\s*/, '')
-    .replace(/\s*```$/, '');
+  const bare = unfenced(text.replace(/^\uFEFF/, '').trim());
   const pieces: string[] = [];
   let inString = false;
   let from = 0;
@@ -68,6 +64,12 @@ function repair(text: string): string {
   }
   pieces.push(bare.slice(from));
   return pieces.join('');
+}
+
+function unfenced(text: string): string {
+  if (!text.startsWith('```')) return text;
+  const body = text.slice(3).replace(/^[a-zA-Z]+/, '');
+  return (body.endsWith('```') ? body.slice(0, -3) : body).trim();
 }
 
 function closesNext(text: string, from: number): boolean {

@@ -104,8 +104,18 @@ export function registry(): Registry {
 
 /** The tools of one run. Throws `duplicate-tool` if two have one name. */
 export function toolsByName(tools: readonly Tool[]): ReadonlyMap<string, Tool> {
+  if (!Array.isArray(tools))
+    throw new TreadleError('invalid-options', 'The tools are no list. Give an array of tools.');
   const byName = new Map<string, Sourced<Tool>>();
-  for (const [index, value] of tools.entries()) add(byName, 'tools', { value, source: `tools[${index}]` });
+  for (const [index, value] of tools.entries()) {
+    if (typeof value?.parameters !== 'object') {
+      throw new TreadleError(
+        'invalid-options',
+        `tools[${index}] is no tool. Make it with tool({ name, description, … }).`,
+      );
+    }
+    add(byName, 'tools', { value, source: `tools[${index}]` });
+  }
   return new Map(Array.from(byName, ([name, { value }]) => [name, value]));
 }
 

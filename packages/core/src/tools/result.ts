@@ -8,13 +8,22 @@ export function resultOf(name: string, value: unknown): SettledResult {
   if (value === undefined) return text('(no output)');
   const output = outputOf(value);
   if (output) return output;
+  if (value instanceof Error) return errorResult(`The tool "${name}" failed: ${messageOf(value)}`);
   try {
     const json = JSON.stringify(value);
+    if (json === '{}' && !isPlain(value))
+      return unusable(name, `a ${Object.prototype.toString.call(value).slice(8, -1)}`);
     if (json !== undefined) return text(json);
   } catch (error) {
     return unusable(name, messageOf(error));
   }
   return unusable(name, `a ${typeof value}`);
+}
+
+/** A Map, a generator or a regular expression has nothing in its JSON form, and that is no result. */
+function isPlain(value: unknown): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
 }
 
 export function errorResult(message: string): SettledResult {

@@ -100,28 +100,8 @@ const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   definition: ToolDefinition<S, Output>,
 ): Tool {
-  const { name, description } = definition;
-  if (typeof name !== 'string' || !NAME.test(name)) {
-    throw new TreadleError(
-      'invalid-tool',
-      `The tool name ${JSON.stringify(name)} is not one that providers take. Use 1 to 64 letters, digits, "_" or "-".`,
-    );
-  }
-  if (typeof description !== 'string') {
-    throw new TreadleError('invalid-tool', `Tool "${name}" has no description. Say in a sentence what it does.`);
-  }
-  if (definition.timeoutMs !== undefined && !(definition.timeoutMs > 0)) {
-    throw new TreadleError(
-      'invalid-tool',
-      `Tool "${name}" has timeoutMs ${definition.timeoutMs}. Give a number above 0.`,
-    );
-  }
-  if (!EFFECTS.includes(definition.effect ?? 'once')) {
-    throw new TreadleError(
-      'invalid-tool',
-      `Tool "${name}" has effect "${definition.effect}". Use ${EFFECTS.join(', ')}.`,
-    );
-  }
+  checkDefinition(definition as ToolDefinition<Schema>);
+  const { name } = definition;
   const input: Schema = definition.input ?? NO_ARGUMENTS;
   const made = {
     ...definition,
@@ -131,8 +111,35 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
     exclusive: definition.exclusive ?? false,
     polling: definition.polling ?? false,
   };
+  const { type = 'object' } = made.parameters;
+  if (type !== 'object')
+    throw invalid(name, `takes a ${JSON.stringify(type)}`, 'Models call with an object: name its parts');
   // The one place where the input's type is given up: it is checked against `input` before it gets there.
   return made as unknown as Tool;
+}
+
+function checkDefinition(definition: ToolDefinition<Schema>): void {
+  const { name, description, timeoutMs, effect = 'once' } = definition ?? {};
+  if (typeof name !== 'string' || !NAME.test(name)) {
+    throw new TreadleError(
+      'invalid-tool',
+      `The tool name ${JSON.stringify(name)} is not one that providers take. Use 1 to 64 letters, digits, "_" or "-".`,
+    );
+  }
+  if (typeof description !== 'string') throw invalid(name, 'has no description', 'Say in a sentence what it does');
+  if (timeoutMs !== undefined && !(timeoutMs > 0 && Number.isFinite(timeoutMs))) {
+    throw invalid(name, `has timeoutMs ${timeoutMs}`, 'Give a number above 0');
+  }
+  if (!EFFECTS.includes(effect)) throw invalid(name, `has effect "${effect}"`, `Use ${EFFECTS.join(', ')}`);
+  for (const part of ['execute', 'verify', 'resources'] as const) {
+    if (!['function', 'undefined'].includes(typeof definition[part])) {
+      throw invalid(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');
+    }
+  }
+}
+
+function invalid(name: string, what: string, remedy: string): TreadleError {
+  return new TreadleError('invalid-tool', `Tool "${name}" ${what}. ${remedy}.`);
 }
 
 /** The part of a tool that is pinned in the journal. */

@@ -56,5 +56,5 @@ I understand requests such as these, if there is a tool for them:
 
 ${names === '' ? 'There are no tools here.' : `The tools here: ${names}.`}
 
-For real answers use a real model: set OPENAI_API_KEY and run \`treadle --model <name>\`, or name a model in treadle.toml.`;
+For real answers use a real model: set OPENAI_API_KEY and run \`treadle chat --model <name>\`, or name a model in treadle.toml.`;
 }

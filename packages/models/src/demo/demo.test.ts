@@ -296,7 +296,7 @@ test.each(['hello', 'Write a poem about the sea', '', '???', 'Who are you?'])(
       'demo model',
       'list the files',
       'read, glob, grep',
-      'treadle --model',
+      'treadle chat --model',
       'OPENAI_API_KEY',
       'treadle.toml',
     ]) {

@@ -149,9 +149,15 @@ function usageOf(usage: WireUsage | undefined): Usage {
   const cached = usage?.prompt_tokens_details?.cached_tokens ?? usage?.prompt_cache_hit_tokens;
   const reasoning = usage?.completion_tokens_details?.reasoning_tokens;
   return {
-    inputTokens: usage?.prompt_tokens ?? 0,
-    outputTokens: usage?.completion_tokens ?? 0,
+    inputTokens: countOf(usage?.prompt_tokens),
+    outputTokens: countOf(usage?.completion_tokens),
     ...(typeof cached === 'number' && { cachedTokens: cached }),
     ...(typeof reasoning === 'number' && { reasoningTokens: reasoning }),
   };
+}
+
+/** Some hosts send numbers as texts, or nothing. */
+function countOf(tokens: unknown): number {
+  const count = Number(tokens ?? 0);
+  return Number.isFinite(count) ? count : 0;
 }

@@ -1,4 +1,4 @@
-import type { State } from '../types.ts';
+import type { Rules, State } from '../types.ts';
 
 /** When a run is done, as pure functions over the state. A closed set, named in the rules. */
 export interface FinishStrategy {
@@ -7,3 +7,6 @@ export interface FinishStrategy {
 }
 
 export type Move = { readonly type: 'end' } | { readonly type: 'confirm'; readonly ask: string };
+
+/** All there are. */
+export const FINISHES: readonly Rules['finish'][] = ['plain', 'confirm'];

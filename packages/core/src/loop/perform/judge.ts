@@ -31,7 +31,16 @@ export function judge(stage: Stage, inputs: Inputs, { id, calls }: EffectOf<'jud
 }
 
 function judgedCalls(calls: readonly Call[], checked: readonly Checked[]): readonly JudgedCall[] {
-  return calls.map(({ id, name, effect }, index) => ({ id, name, input: checked[index]!.input, effect }));
+  return calls.map(({ id, name, effect }, index) => ({ id, name, input: copied(checked[index]!.input), effect }));
+}
+
+/** A policy says what may run; what that is, it cannot change. */
+function copied(input: unknown): unknown {
+  try {
+    return structuredClone(input);
+  } catch {
+    return input; // something that a schema made and nobody can copy
+  }
 }
 
 function isThenable(value: unknown): value is PromiseLike<readonly Verdict[]> {

@@ -1,6 +1,6 @@
 import { messageOf } from '../../errors.ts';
-import type { ReasoningPart, TextBlock, ToolCall } from '../../messages.ts';
 import type { Model, ModelDelta, ModelReply, ModelRequest } from '../../model.ts';
+import { arePartsOf } from '../../parts.ts';
 import { checkCall, type Checked } from '../../tools/check.ts';
 import type { Event } from '../types.ts';
 import { wordingOf } from '../wording.ts';
@@ -67,8 +67,13 @@ export function ask(
   settle: (reply: ModelReply) => void,
 ): void {
   const threw = (thrown: unknown): void => settle(broken(model, `it threw: ${messageOf(thrown)}`));
-  const replies = (reply: ModelReply): void =>
-    settle(isReply(reply) ? reply : broken(model, `it replied with ${messageOf(reply)}`));
+  const replies = (reply: ModelReply): void => {
+    try {
+      settle(isReply(reply) ? reply : broken(model, `it replied with ${messageOf(reply)}`));
+    } catch (thrown) {
+      threw(thrown);
+    }
+  };
   try {
     model.reply(request, emit, signal).then(replies, threw);
   } catch (thrown) {
@@ -123,12 +128,8 @@ function unavailable(id: string): Failure {
 
 function isReply(reply: Partial<Reply> | Partial<Failure> | undefined | null): boolean {
   if (reply?.type === 'failure') return typeof reply.error?.message === 'string';
-  if (reply?.type !== 'reply' || !Array.isArray(reply.content)) return false;
-  if (!Number.isFinite(reply.usage?.inputTokens) || !Number.isFinite(reply.usage?.outputTokens)) return false;
-  return reply.content.every(isPart);
-}
-
-function isPart(part: Partial<ToolCall> | Partial<TextBlock | ReasoningPart> | undefined | null): boolean {
-  if (part?.type === 'text' || part?.type === 'reasoning') return typeof part.text === 'string';
-  return part?.type === 'tool-call' && [part.id, part.name, part.arguments].every((field) => typeof field === 'string');
+  if (reply?.type !== 'reply' || !reply.usage) return false;
+  const { inputTokens, outputTokens, cost = 0 } = reply.usage;
+  const counted = Number.isFinite(inputTokens) && Number.isFinite(outputTokens) && Number.isFinite(cost);
+  return counted && arePartsOf('assistant', reply.content);
 }
