@@ -186,7 +186,7 @@ export interface LiveRun extends AsyncIterable<Item> {
   readonly runId: string;
   /** Rejects only if the journal fails. Nobody has to handle it. */
   readonly result: Promise<LoopResult>;
-  /** Input that lands at the next turn boundary. False: the run has ended and will not see it. */
+  /** Input that lands at the next turn boundary. False: the run has ended or paused, and will not see it. */
   send(input: string | UserMessage): boolean;
   /** Throws if it does not fit what the run waits for, and says why. */
   answer(answer: Answer): void;

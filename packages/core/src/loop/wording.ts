@@ -10,7 +10,7 @@ export interface Wording {
   readonly choiceNone: string;
   readonly choiceOther: (name: string, demanded: string) => string;
   readonly badCall: (name: string, problem: string) => string;
-  readonly denied: (name: string, reason: string) => string;
+  readonly denied: (name: string, reason: string | undefined) => string;
   readonly noVerdict: string;
   readonly notApproved: (name: string, reason: string | undefined) => string;
   readonly approvalExpired: (name: string) => string;
@@ -39,7 +39,7 @@ const edition1: Wording = {
   choiceOther: (name, demanded) =>
     `The tool "${name}" was not called, because this turn demands "${demanded}". Call that.`,
   badCall: (name, problem) => `The tool "${name}" was not called. ${problem}`,
-  denied: (name, reason) => `The call of "${name}" was denied: ${reason}`,
+  denied: (name, reason) => `The call of "${name}" was denied${reason ? `: ${reason}` : '.'}`,
   noVerdict: 'the policy gave no verdict on it.',
   notApproved: (name, reason) => `The call of "${name}" was not approved${reason ? `: ${reason}` : '.'}`,
   approvalExpired: (name) => `The call of "${name}" was not approved in time, so it was not executed.`,

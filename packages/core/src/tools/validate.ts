@@ -66,7 +66,7 @@ function byJsonSchema(schema: JsonSchema, value: unknown): Validated {
   return {
     type: 'invalid',
     problems: told.map(({ instanceLocation, keyword, error }) =>
-      at(instanceLocation.split('/').slice(1), keyword === 'false' ? 'is not expected here' : error),
+      at(instanceLocation.split('/').slice(1), keyword === 'false' ? 'is not expected here' : error.replace(/\.$/, '')),
     ),
   };
 }

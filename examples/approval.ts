@@ -1,0 +1,37 @@
+/** A tool that a person has to allow: the run pauses, and goes on with the answer. Run it: npm run example approval */
+import { memoryJournal, runLoop, tool, type Answer, type Policy } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+
+const transfer = tool({
+  name: 'transfer',
+  description: 'Transfers money',
+  input: {
+    type: 'object',
+    properties: { to: { type: 'string' }, amount: { type: 'number' } },
+    required: ['to', 'amount'],
+  },
+  execute: ({ to, amount }) => `Transferred ${amount} to ${to}.`,
+});
+
+/** Small amounts are allowed, large ones are put before a person. */
+const policy: Policy = {
+  judge: (calls) =>
+    calls.map(({ input }) =>
+      (input as { amount: number }).amount > 100 ? { type: 'ask', reason: 'a large amount' } : { type: 'allow' },
+    ),
+};
+
+// A script in the place of a model, so that the example runs anywhere. Try openaiChat({ model }) of @treadle/models.
+const model = scriptedModel([{ calls: [{ name: 'transfer', arguments: { to: 'Ada', amount: 500 } }] }, 'It is done.']);
+const run = { model, tools: [transfer], policy, journal: memoryJournal(), runId: 'transfer-1' };
+
+let result = await runLoop({ ...run, input: 'Send Ada 500.' });
+while (!result.outcome) {
+  const answers = result.waiting.flatMap((wait): Answer[] => {
+    if (wait.type !== 'approval') return [];
+    console.log(`Allow ${wait.call.name} ${wait.call.arguments}? (${wait.reason}) yes`);
+    return [{ type: 'approval', effect: wait.effect, digest: wait.digest, approved: true }];
+  });
+  result = await runLoop({ ...run, answers });
+}
+console.log(result.text);

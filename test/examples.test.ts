@@ -1,0 +1,17 @@
+import { spawnSync } from 'node:child_process';
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+
+const folder = path.join(import.meta.dirname, '..', 'examples');
+
+test.each(readdirSync(folder))('examples/%s runs', (file) => {
+  const options = { encoding: 'utf8' } as const;
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    ['--conditions=treadle-source', path.join(folder, file)],
+    options,
+  );
+  expect(status, stderr).toBe(0);
+  expect(stdout.trim()).not.toBe('');
+});
