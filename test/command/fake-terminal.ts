@@ -12,12 +12,12 @@ export interface FakeTerminal {
   screen(): string;
 }
 
-export function fakeTerminal(args: readonly string[], cwd: string): FakeTerminal {
+export function fakeTerminal(args: readonly string[], cwd: string, columns = 100): FakeTerminal {
   const stdin = Object.assign(new PassThrough(), { isTTY: true });
   const watchers = new Set<() => void>();
   let shown = '';
   let seen = 0;
-  const output = Object.assign(new PassThrough().setEncoding('utf8'), { isTTY: true, columns: 100 });
+  const output = Object.assign(new PassThrough().setEncoding('utf8'), { isTTY: true, columns });
   output.on('data', (text: string) => {
     shown += text;
     for (const watcher of watchers) watcher();

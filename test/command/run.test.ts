@@ -54,7 +54,7 @@ test('parallel calls, and one that is refused', async () => {
   const { stdout, stderr, code } = await (await run([{ calls }, { text: ['ok'] }], ['go'])).ended;
   expect([code, stdout]).toEqual([0, 'ok\n']);
   expect(stderr).toMatch(/^#\d glob \{"pattern":"\*"\}$/m);
-  expect(stderr).toMatch(/^#\d gave: notes\.txt$/m);
+  expect(stderr).toMatch(/^#\d gave 2 lines: \.treadle\/$/m);
   expect(stderr).toMatch(/^#\d error: .*lies outside the working folder/m);
   expect(stderr).toMatch(/^#\d reed \{\}$/m);
 });
@@ -125,25 +125,47 @@ describe('exit codes', () => {
     ]);
   });
 
-  test('cancelled with Ctrl-C is 130, and says what was done', async () => {
+  test('stopped with Ctrl-C is 130, and says what was done and how to go on', async () => {
     const { child, ended } = await run([READ, { hang: 'I am still th' }], ['go'], {});
     await server!.answered(2);
     child.kill('SIGINT');
     const { code, stdout, stderr } = await ended;
     expect([code, stdout]).toEqual([130, '']);
     expect(stderr).toContain(`#1 gave: the word is ${play.nonce}`);
-    expect(stderr).toContain('Cancelling; Ctrl-C again quits at once.');
-    expect(stderr).toContain('Cancelled while the model was answering, after 2 turns and 1 call.');
+    expect(stderr).toContain('Stopping; Ctrl-C again quits at once.');
+    expect(stderr).toMatch(
+      new RegExp(
+        '^Stopped after 2 turns and 1 call\\.\\n' +
+          `Go on with: treadle runs resume run_[0-9a-f]{8} --model scripted --base-url ${server!.baseURL}\\n` +
+          'End it with: treadle runs cancel run_[0-9a-f]{8}\\n$',
+        'm',
+      ),
+    );
   });
 
-  test('cancelled as JSON holds everything until then', async () => {
+  test('stopped as JSON holds everything until then', async () => {
     const { child, ended } = await run([READ, { hang: '…' }], ['--json', 'go'], {});
     await server!.answered(2);
     child.kill('SIGINT');
-    expect(JSON.parse((await ended).stdout)).toMatchObject({
-      outcome: { type: 'cancelled', phase: 'model' },
+    const result = JSON.parse((await ended).stdout);
+    expect(result).toMatchObject({
+      runId: expect.stringMatching(/^run_/),
+      detached: true,
       messages: [{ role: 'user' }, { role: 'assistant' }, { role: 'tool' }],
     });
+    expect(result).not.toHaveProperty('outcome');
+  });
+
+  test('where nothing is kept Ctrl-C cancels', async () => {
+    const { child, ended } = await run([READ, { hang: '…' }], ['--store', 'memory:', '--json', 'go'], {});
+    await server!.answered(2);
+    child.kill('SIGINT');
+    const { code, stdout, stderr } = await ended;
+    expect(code).toBe(130);
+    expect(JSON.parse(stdout)).toMatchObject({ outcome: { type: 'cancelled', phase: 'model' } });
+    expect(stderr).toContain('Cancelling; Ctrl-C again quits at once.');
+    expect(stderr).toContain('Cancelled while the model was answering, after 2 turns and 1 call.');
+    expect(stderr).not.toContain('resume');
   });
 });
 

@@ -122,11 +122,13 @@ describe('run', () => {
     expect(await exit).toBe(0);
   });
 
-  test('Ctrl-C while it asks cancels it', async () => {
+  test('Ctrl-C while it asks leaves it paused', async () => {
     const { type, shows, exit } = await open([READ], 'run', '--ask', 'look');
     await shows('Allow it? [y/N] ');
     type(CTRL_C);
-    await shows('Cancelled while an approval was awaited');
+    await shows('Paused: it waits for approval of read {"path":"notes.txt"}.');
+    await shows('Go on with: treadle runs resume run_');
+    await shows('--approve t1.approval.0');
     expect(await exit).toBe(130);
   });
 

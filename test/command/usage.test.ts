@@ -1,9 +1,12 @@
 import { readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, test } from 'vitest';
+import { command } from './in-process.ts';
 import { stopLeftovers, treadle, type Ended } from './treadle-process.ts';
 
 afterEach(stopLeftovers);
+
+const RUNS = 'list show resume cancel fork replay diff export import delete prune'.split(' ');
 
 const run = (...args: string[]): Promise<Ended> => treadle(args, { cwd: tmpdir(), stdin: '' }).ended;
 
@@ -19,11 +22,49 @@ describe('help', () => {
   test.each([[['run', '--help']], [['help', 'run']]])('%j lists the flags and exit codes', async (args) => {
     const { code, stdout } = await run(...args);
     expect(code).toBe(0);
-    for (const flag of ['model', 'base-url', 'config', 'cwd', 'max-turns', 'finish', 'ask', 'json', 'quiet', 'help']) {
+    for (const flag of [
+      'model',
+      'base-url',
+      'config',
+      'cwd',
+      'max-turns',
+      'finish',
+      'ask',
+      'store',
+      'json',
+      'quiet',
+      'help',
+    ]) {
       expect(stdout).toContain(` --${flag}`);
     }
     for (const exit of [0, 1, 2, 3, 4, 130]) expect(stdout).toMatch(new RegExp(`^ {2}${exit} +\\S`, 'm'));
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
+  });
+});
+
+describe('help on runs', () => {
+  test.each([[['runs', '--help']], [['runs', '-h']], [['runs', 'help']], [['help', 'runs']]])(
+    '%j lists what can be done',
+    async (args) => {
+      const { code, stdout, stderr } = await command(args, tmpdir());
+      expect([code, stderr]).toEqual([0, '']);
+      for (const name of RUNS) expect(stdout).toMatch(new RegExp(`^  runs ${name} `, 'm'));
+    },
+  );
+
+  test.each(RUNS)('runs %s', async (name) => {
+    const { code, stdout } = await command(['runs', name, '--help'], tmpdir());
+    expect(code).toBe(0);
+    expect(stdout).toMatch(new RegExp(`^Usage: treadle runs ${name}.* \\[flags\\]\\n`));
+    expect(stdout).toContain(' --store URL');
+    expect((await command(['help', 'runs', name], tmpdir())).stdout).toBe(stdout);
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
+  });
+
+  test('runs alone shows it as what is missing', async () => {
+    const { code, stdout, stderr } = await command(['runs'], tmpdir());
+    expect([code, stdout]).toEqual([2, '']);
+    expect(stderr).toMatch(/^Usage: treadle runs <command>/);
   });
 });
 
@@ -35,7 +76,7 @@ test('--version is that of the package', async () => {
 describe('mistakes exit with 2, say what was meant and leave standard output alone', () => {
   test.each([
     [[], /^Usage: treadle/],
-    [['chta'], /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: run, chat\./],
+    [['chta'], /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: run, chat, runs\./],
     [['--verison'], /^treadle: --verison stands where the command belongs\. Did you mean "--version"\?/],
     [['run', '--modle', 'x', 'task'], /^treadle: treadle run has no flag --modle\. Did you mean "--model"\?/],
     [['run', '--finish=maybe', 'task'], /It takes plain or confirm/],

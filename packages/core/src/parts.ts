@@ -10,7 +10,7 @@ const PARTS: Readonly<Record<Place, readonly string[]>> = {
 };
 
 /** Whether something that came from outside is a part that may stand there, with everything that the loop looks at. */
-export function isPartOf(place: Place, part: unknown): boolean {
+function isPartOf(place: Place, part: unknown): boolean {
   if (!isObject(part) || !PARTS[place].includes(part['type'] as string)) return false;
   const hasTexts = (...names: readonly string[]): boolean => names.every((name) => typeof part[name] === 'string');
   switch (part['type']) {

@@ -6,7 +6,7 @@ import { command } from './command.ts';
 const run = command({
   name: 'run',
   summary: 'Run',
-  argument: '[task]',
+  arguments: ['[task]'],
   flags: {
     model: { type: 'text', short: 'm', value: 'NAME', help: '' },
     'max-turns': { type: 'count', value: 'N', min: 1, help: '' },
@@ -17,16 +17,24 @@ const run = command({
   notes: [],
   run: async () => 0,
 });
+const pair = command({
+  name: 'runs diff',
+  summary: 'Diff',
+  arguments: ['A', 'B'],
+  flags: {},
+  notes: [],
+  run: async () => 0,
+});
 const bare = command({ name: 'chat', summary: 'Chat', flags: {}, notes: [], run: async () => 0 });
 
 test('reads each kind of flag and the argument, in any order', () => {
   expect(parseArguments(run, ['--model', 'a', 'do it', '--max-turns=5', '--finish', 'confirm', '-j'])).toEqual({
     values: { model: 'a', 'max-turns': 5, finish: 'confirm', json: true },
-    argument: 'do it',
+    arguments: ['do it'],
   });
-  expect(parseArguments(run, ['-ma'])).toEqual({ values: { model: 'a' }, argument: undefined });
-  expect(parseArguments(run, ['-'])).toEqual({ values: {}, argument: '-' });
-  expect(parseArguments(run, ['--', '--json'])).toEqual({ values: {}, argument: '--json' });
+  expect(parseArguments(run, ['-ma'])).toEqual({ values: { model: 'a' }, arguments: [] });
+  expect(parseArguments(run, ['-'])).toEqual({ values: {}, arguments: ['-'] });
+  expect(parseArguments(run, ['--', '--json'])).toEqual({ values: {}, arguments: ['--json'] });
 });
 
 test.each([
@@ -38,7 +46,39 @@ test.each([
   [['--ask', '--json'], 'always', undefined],
   [['--', '--ask'], undefined, '--ask'],
 ])('a flag whose value may be left out: %j', (args, ask, argument) => {
-  expect(parseArguments(run, args)).toMatchObject({ values: ask ? { ask } : {}, argument });
+  expect(parseArguments(run, args)).toMatchObject({
+    values: ask ? { ask } : {},
+    arguments: argument === undefined ? [] : [argument],
+  });
+});
+
+test('a flag that may be given more than once gives all of them', () => {
+  const many = command({
+    ...pair,
+    flags: {
+      tag: { type: 'text', value: 'T', many: true, help: '' },
+      status: { type: 'choice', choices: ['a', 'b'], many: true, help: '' },
+    },
+  });
+  expect(parseArguments(many, ['x', 'y', '--tag', '1', '--status=b', '--tag=2=3'])).toEqual({
+    values: { tag: ['1', '2=3'], status: ['b'] },
+    arguments: ['x', 'y'],
+  });
+  expect(() => parseArguments(many, ['x', 'y', '--status', 'c'])).toThrow('--status cannot be "c". It takes a or b.');
+});
+
+test('how many arguments there may be', () => {
+  expect(parseArguments(pair, ['x', 'y'])).toEqual({ values: {}, arguments: ['x', 'y'] });
+  expect(() => parseArguments(pair, ['x'])).toThrow('treadle runs diff needs B. Usage: treadle runs diff A B [flags]');
+  expect(() => parseArguments(pair, ['x', 'y', 'z'])).toThrow(
+    'treadle runs diff takes 2 arguments, and "z" is one more.',
+  );
+  const some = command({ ...pair, arguments: ['ID', '[FILE]'] });
+  expect(parseArguments(some, ['x'])).toMatchObject({ arguments: ['x'] });
+  expect(parseArguments(some, ['x', 'y'])).toMatchObject({ arguments: ['x', 'y'] });
+  const several = command({ ...pair, arguments: ['ID…'] });
+  expect(parseArguments(several, ['x', 'y', 'z'])).toMatchObject({ arguments: ['x', 'y', 'z'] });
+  expect(() => parseArguments(several, [])).toThrow('needs ID. Usage: treadle runs diff ID… [flags]');
 });
 
 test('help wins, whatever else is there', () => {

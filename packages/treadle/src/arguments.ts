@@ -25,7 +25,7 @@ export function parseArguments(command: Command, args: readonly string[]): Given
     ),
   });
 
-  const values: Record<string, string | number | boolean> = {};
+  const values: Record<string, Value | Value[]> = {};
   const rest: string[] = [];
   for (const token of tokens) {
     if (token.kind === 'positional') rest.push(token.value);
@@ -38,19 +38,33 @@ export function parseArguments(command: Command, args: readonly string[]): Given
           `"treadle ${command.name} --help" lists all.`,
       );
     }
-    values[token.name] = flagValue(flag, token);
+    const value = flagValue(flag, token);
+    const given = values[token.name];
+    values[token.name] = 'many' in flag ? [...((given as Value[] | undefined) ?? []), value] : value;
   }
   if (values['help']) return 'help';
+  checkCount(command, rest);
+  return { values: values as Given['values'], arguments: rest };
+}
 
-  if (rest.length > 1 || (rest.length > 0 && command.argument === undefined)) {
-    const surplus = JSON.stringify(rest[command.argument === undefined ? 0 : 1]);
-    throw new CommandError(
-      command.argument === undefined
-        ? `treadle ${command.name} takes no argument, and got ${surplus}.`
-        : `treadle ${command.name} takes one argument, and ${surplus} is one more. Put a text of several words in quotes.`,
-    );
+type Value = string | number | boolean;
+
+function checkCount(command: Command, given: readonly string[]): void {
+  const wanted = command.arguments ?? [];
+  const name = `treadle ${command.name}`;
+  const missing = wanted[given.length];
+  if (missing !== undefined && !missing.startsWith('[')) {
+    throw new CommandError(`${name} needs ${missing.replace('…', '')}. Usage: ${usageOf(command)}`);
   }
-  return { values: values as Given['values'], argument: rest[0] };
+  if (given.length <= wanted.length || wanted.at(-1)?.endsWith('…')) return;
+  const surplus = JSON.stringify(given[wanted.length]);
+  if (wanted.length === 0) throw new CommandError(`${name} takes no argument, and got ${surplus}.`);
+  const most = wanted.length === 1 ? 'one argument' : `${wanted.length} arguments`;
+  throw new CommandError(`${name} takes ${most}, and ${surplus} is one more. Put a text of several words in quotes.`);
+}
+
+export function usageOf(command: Command): string {
+  return ['treadle', command.name, ...(command.arguments ?? []), '[flags]'].join(' ');
 }
 
 /** `--ask` alone becomes `--ask=always`; parseArgs knows no flag whose value may be left out. */
@@ -66,7 +80,7 @@ function giveBareFlagsTheirValue(flags: Flags, args: readonly string[]): string[
 function flagValue(
   flag: Flag,
   token: { readonly rawName: string; readonly value?: string | undefined; readonly inlineValue?: boolean | undefined },
-): string | number | boolean {
+): Value {
   const { rawName, value } = token;
   if (flag.type === 'switch') {
     if (value === undefined) return true;

@@ -24,12 +24,12 @@ export function callLines(options: {
       const number = numbers.get(item.call.id) ?? begin(item.call);
       numbers.delete(item.call.id);
       const paint = item.result.isError ? colours.red : colours.dim;
-      write(paint(oneLine(`#${number} ${summary(item.result)}`, width)));
+      write(paint(oneLine(`#${number} ${resultText(item.result)}`, width)));
     }
   };
 }
 
-function summary(result: ToolResult): string {
+export function resultText(result: Pick<ToolResult, 'content' | 'isError'>): string {
   const text = textOf(result.content);
   if (result.isError) return `error: ${text}`;
   const lines = text.split('\n');

@@ -5,7 +5,8 @@ import { EXIT } from './exit-code.ts';
 import { columns } from './help.ts';
 import { didYouMean } from './nearest.ts';
 import { pipedDialogue } from './piped-dialogue.ts';
-import { KEY_NOTE, SESSION_FLAGS } from './session-flags.ts';
+import { unfinishedNotice } from './runs/unfinished.ts';
+import { KEY_NOTE, MODEL_FLAGS, PLACE_FLAGS, RULE_FLAGS } from './session-flags.ts';
 import { openSession } from './session.ts';
 import { terminalDialogue } from './terminal-dialogue.ts';
 import { version } from './version.ts';
@@ -18,20 +19,22 @@ const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
 export const chatCommand: Command = command({
   name: 'chat',
   summary: 'Talk with a model that can use the tools of the working folder',
-  flags: SESSION_FLAGS,
+  flags: { ...MODEL_FLAGS, ...PLACE_FLAGS, ...RULE_FLAGS },
   notes: [
     `In the chat:\n${columns(SLASH_COMMANDS)}\n` +
       'Ctrl-C cancels the run that goes on, a second one quits. What you type meanwhile reaches the model at its next turn.',
     'Without a terminal each line of standard input is one message; answers go to standard output, tool calls to standard\n' +
       'error. At the end of the input it exits with 0.',
+    'The answer to each message is a run of its own, kept in the store: "treadle runs" lists, shows and forks them.',
     KEY_NOTE,
   ],
   async run({ values }, io) {
     // The user always gets a reply: at the limit of turns the model is asked for a last one.
     const session = await openSession(values, io, { maxTurns: 10, closingTurn: true });
     const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
-    if (session.notice) io.stderr.write(`${session.notice}\n`);
-    io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.folder}\n`);
+    const unfinished = await unfinishedNotice(session.store, values);
+    for (const text of [session.notice, unfinished]) if (text) io.stderr.write(`${text}\n`);
+    io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.place.folder}\n`);
     if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
@@ -50,6 +53,7 @@ export const chatCommand: Command = command({
       }
     } finally {
       dialogue.close();
+      await session.store.close();
     }
   },
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { chooseModel, type ModelChoice, type ModelWish } from './choose-model.ts';
+import { chooseModel, chooseModelOf, type ModelChoice, type ModelWish } from './choose-model.ts';
 import { parseConfig } from './config/load.ts';
 
 const KEY = { OPENAI_API_KEY: 'secret' };
@@ -110,5 +110,33 @@ describe('--base-url', () => {
     expect(() => choose({ baseUrl: 'http://localhost:1/v1' })).toThrow(/Add --model NAME/);
     expect(() => choose({ model: 'm', baseUrl: 'localhost' })).toThrow(/--base-url cannot be "localhost"/);
     expect(() => choose({ model: 'm', baseUrl: 'file:///x' })).toThrow(/such as https:/);
+  });
+});
+
+describe('the model of a run that goes on', () => {
+  const of = (model: string, wish: ModelWish, toml = '', env: Record<string, string> = {}): ModelChoice =>
+    chooseModelOf(model, wish, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: false }, env);
+
+  test('is the one that it names, where it is known where that is', () => {
+    expect(of('demo', {})).toEqual({ type: 'demo' });
+    expect(of('model-a', {}, TWO, KEY)).toEqual({ type: 'openai', model: 'model-a', apiKey: 'secret' });
+    expect(of('gpt-5-mini', {}, '', KEY)).toMatchObject({ type: 'openai', model: 'gpt-5-mini' });
+    expect(of('x', { baseUrl: 'http://localhost:1/v1' })).toEqual({
+      type: 'openai',
+      model: 'x',
+      baseURL: 'http://localhost:1/v1',
+    });
+  });
+  test('is another one if that is named', () => {
+    expect(of('demo', { model: 'gpt-x' }, '', KEY)).toMatchObject({ model: 'gpt-x' });
+    expect(of('model-a', { model: 'demo' }, TWO)).toEqual({ type: 'demo' });
+  });
+  test('is not sent to OpenAI because a key happens to be set', () => {
+    expect(() => of('llama', {}, '', KEY)).toThrow('it is not known where that is. Say it again: --model llama');
+    expect(() => of('llama', {}, TWO, KEY)).toThrow('it is not known where that is');
+  });
+  test('that the configuration has twice has to be chosen', () => {
+    const twice = '[models.a]\nmodel = "m"\n[models.b]\nmodel = "m"\nbase_url = "http://localhost:1/v1"\n';
+    expect(() => of('m', {}, twice, KEY)).toThrow('treadle.toml has that as a and b. Choose one with --model.');
   });
 });

@@ -59,6 +59,35 @@ export function chooseModel(wish: ModelWish, loaded: LoadedConfig, env: Io['env'
   return fromEntry({ model: DEFAULT_MODEL }, wish, loaded, env);
 }
 
+/**
+ * The model that a run names by its id, where it is known for sure at which server it is: a run that was told to a server
+ * of one's own must not go on elsewhere because a key happens to be set.
+ */
+export function chooseModelOf(model: string, wish: ModelWish, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  if (wish.model !== undefined) return chooseModel(wish, loaded, env);
+  if (wish.baseUrl !== undefined) return chooseModel({ ...wish, model: `openai/${model}` }, loaded, env);
+  if (model === 'demo') return { type: 'demo' };
+  const named = [...modelEntries(loaded.config)].flatMap(([name, entry]) => (entry.model === model ? name : []));
+  if (named.length === 1) return chooseModel({ model: named[0] }, loaded, env);
+  if (named.length === 0 && standing(loaded, env) === model) return chooseModel({}, loaded, env);
+  throw new CommandError(
+    named.length > 1
+      ? `The run was started with ${model}, and ${loaded.file} has that as ${named.join(' and ')}. Choose one with --model.`
+      : `The run was started with the model ${model}, and it is not known where that is. Say it again: --model ${model} ` +
+          `for one of OpenAI, with --base-url URL for one elsewhere. Another model goes on with the run too.`,
+  );
+}
+
+/** The model that is used when none is named. */
+function standing(loaded: LoadedConfig, env: Io['env']): string | undefined {
+  try {
+    const choice = chooseModel({}, loaded, env);
+    return choice.type === 'openai' ? choice.model : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /** `provider/model`, or the name of a model of the openai provider. */
 function spelledOut(name: string, wish: ModelWish, entries: ReadonlyMap<string, ModelEntry>): ModelEntry {
   if (name === 'demo') return { provider: 'demo' };

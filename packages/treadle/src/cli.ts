@@ -1,16 +1,17 @@
-import { messageOf, TreadleError } from '@treadle/core';
+import { messageOf, TreadleError, type TreadleErrorCode } from '@treadle/core';
 import { parseArguments } from './arguments.ts';
 import { chatCommand } from './chat.ts';
 import { CommandError } from './command-error.ts';
-import type { Command } from './command.ts';
+import type { Command, CommandGroup } from './command.ts';
 import { EXIT } from './exit-code.ts';
-import { commandHelp, globalHelp } from './help.ts';
+import { commandHelp, globalHelp, groupHelp } from './help.ts';
 import type { Io } from './io.ts';
 import { didYouMean } from './nearest.ts';
 import { runCommand } from './run.ts';
+import { runsGroup } from './runs/runs.ts';
 import { version } from './version.ts';
 
-const COMMANDS: readonly Command[] = [runCommand, chatCommand];
+const COMMANDS: readonly (Command | CommandGroup)[] = [runCommand, chatCommand, runsGroup];
 
 /** The whole command; gives its exit code and never rejects. */
 export async function main(argv: readonly string[], io: Io): Promise<number> {
@@ -28,27 +29,50 @@ async function dispatch([first, ...rest]: readonly string[], io: Io): Promise<nu
     return EXIT.usage;
   }
   if (first === '--version') return print(io, version());
-  if (first === '--help' || first === '-h' || first === 'help') {
-    return print(io, rest[0] === undefined ? globalHelp(COMMANDS) : commandHelp(find(rest[0])));
+  if (isHelp(first) || first === 'help') return print(io, helpOn(rest));
+  const found = find(COMMANDS, first);
+  if (!('commands' in found)) return start(found, rest, io);
+  const [second, ...others] = rest;
+  if (second === undefined) {
+    io.stderr.write(`${groupHelp(found)}\n`);
+    return EXIT.usage;
   }
-  const command = find(first);
-  const given = parseArguments(command, rest);
+  if (isHelp(second) || second === 'help') return print(io, helpOn([first, ...others]));
+  return start(find(found.commands, second, found.name), others, io);
+}
+
+async function start(command: Command, args: readonly string[], io: Io): Promise<number> {
+  const given = parseArguments(command, args);
   return given === 'help' ? print(io, commandHelp(command)) : command.run(given, io);
 }
 
-function find(name: string): Command {
-  const command = COMMANDS.find((one) => one.name === name);
+function isHelp(word: string): boolean {
+  return word === '--help' || word === '-h';
+}
+
+function helpOn([first, second]: readonly string[]): string {
+  if (first === undefined) return globalHelp(COMMANDS);
+  const found = find(COMMANDS, first);
+  if (!('commands' in found)) return commandHelp(found);
+  return second === undefined ? groupHelp(found) : commandHelp(find(found.commands, second, found.name));
+}
+
+/** By its last word, among all commands or those of a group. */
+function find<C extends Command | CommandGroup>(commands: readonly C[], name: string, group?: string): C {
+  const wordOf = (one: C): string => one.name.slice(group === undefined ? 0 : group.length + 1);
+  const command = commands.find((one) => wordOf(one) === name);
   if (command) return command;
-  const names = COMMANDS.map((one) => one.name);
+  const names = commands.map(wordOf);
+  const inGroup = group === undefined ? '' : `${group} `;
   if (name.startsWith('-')) {
     throw new CommandError(
       `${name} stands where the command belongs.${didYouMean(name, ['--help', '--version'])} Put the command first: ` +
-        `"treadle ${names[0]} ${name} …". Commands: ${names.join(', ')}.`,
+        `"treadle ${inGroup}${names[0]} ${name} …". Commands: ${names.join(', ')}.`,
     );
   }
   throw new CommandError(
-    `There is no command ${JSON.stringify(name)}.${didYouMean(name, names)} Commands: ${names.join(', ')}. ` +
-      `"treadle --help" says more.`,
+    `There is no command ${JSON.stringify(inGroup + name)}.${didYouMean(name, names)} Commands: ${names.join(', ')}. ` +
+      `"treadle ${inGroup}--help" says more.`,
   );
 }
 
@@ -65,5 +89,12 @@ function explain(error: unknown, io: Io): string {
 
 /** Whether it is for the user to put right. An option that core or a model cannot take came from a flag or a file. */
 function isUsers(error: unknown): boolean {
-  return error instanceof CommandError || (error instanceof TreadleError && error.code === 'invalid-options');
+  return error instanceof CommandError || (error instanceof TreadleError && USERS.has(error.code));
 }
+
+const USERS: ReadonlySet<TreadleErrorCode> = new Set<TreadleErrorCode>([
+  'invalid-options',
+  'unknown-run',
+  'run-driven',
+  'answer-unfit',
+]);

@@ -2,6 +2,7 @@ import { styleText } from 'node:util';
 import type { Io } from './io.ts';
 
 export interface Colours {
+  plain(text: string): string;
   dim(text: string): string;
   red(text: string): string;
   bold(text: string): string;
@@ -14,5 +15,5 @@ export function coloursFor(stream: { readonly isTTY?: boolean }, env: Io['env'])
     (style: 'dim' | 'red' | 'bold') =>
     (text: string): string =>
       on ? styleText(style, text, { validateStream: false }) : text;
-  return { dim: paint('dim'), red: paint('red'), bold: paint('bold') };
+  return { plain: (text) => text, dim: paint('dim'), red: paint('red'), bold: paint('bold') };
 }

@@ -38,9 +38,10 @@ export function conversation(options: {
       });
       try {
         const result = await drive({
-          ...session.options,
-          input: [...messages, userText(text)],
+          start: { ...session.options, input: [...messages, userText(text)] },
+          store: session.store,
           signal: interrupt.signal,
+          stopping: 'cancel',
           onItem: shown.onItem,
           onLive: (begun) => (live = begun),
           approve: dialogue.approve,

@@ -16,10 +16,11 @@ export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] =
   [EXIT.failed, 'failed: the model could not be reached or refused'],
   [EXIT.usage, 'the command or its configuration is not right; nothing was run'],
   [EXIT.exhausted, 'exhausted: a limit was met before the task was done'],
-  [EXIT.paused, 'paused: it needs an approval, and there is no terminal to ask on'],
-  [EXIT.cancelled, 'cancelled with Ctrl-C'],
+  [EXIT.paused, 'paused: it needs an approval and there is no terminal to ask on, or a result from outside'],
+  [EXIT.cancelled, 'stopped with Ctrl-C'],
 ];
 
-export function exitCodeOf(result: LoopResult): number {
-  return result.outcome ? EXIT[result.outcome.type] : EXIT.paused;
+export function exitCodeOf({ outcome, detached }: LoopResult): number {
+  if (outcome) return EXIT[outcome.type];
+  return detached ? EXIT.cancelled : EXIT.paused;
 }

@@ -1,17 +1,26 @@
-import { HELP_FLAG } from './arguments.ts';
-import type { Command, Flag, Flags } from './command.ts';
+import { HELP_FLAG, usageOf } from './arguments.ts';
+import type { Command, CommandGroup, Flag, Flags } from './command.ts';
 
 export function commandHelp(command: Command): string {
-  const argument = command.argument === undefined ? '' : ` ${command.argument}`;
   return [
-    `Usage: treadle ${command.name}${argument} [flags]`,
+    `Usage: ${usageOf(command)}`,
     `${command.summary}.`,
     `Flags:\n${flagLines({ ...command.flags, help: HELP_FLAG })}`,
     ...command.notes,
   ].join('\n\n');
 }
 
-export function globalHelp(commands: readonly Command[]): string {
+export function groupHelp(group: CommandGroup): string {
+  return [
+    `Usage: treadle ${group.name} <command> [flags]`,
+    `${group.summary}.`,
+    `Commands:\n${columns(group.commands.map((command) => [usageOf(command).slice('treadle '.length, -' [flags]'.length), command.summary]))}`,
+    ...group.notes,
+    `"treadle ${group.name} <command> --help" says more about a command.`,
+  ].join('\n\n');
+}
+
+export function globalHelp(commands: readonly (Command | CommandGroup)[]): string {
   return [
     'Usage: treadle <command> [flags]',
     'Treadle runs the agentic tool loop: a model is asked, it calls tools, their results go back, until the work is done.',
@@ -44,7 +53,7 @@ function valueForm(flag: Flag): string {
     case 'count':
       return ` ${flag.value}`;
     case 'choice': {
-      const choices = flag.choices.join('|');
+      const choices = flag.value ?? flag.choices.join('|');
       return flag.bare === undefined ? ` ${choices}` : `[=${choices}]`;
     }
   }

@@ -51,3 +51,9 @@ test('a paused run says what it waits for', () => {
   );
   expect(exitCodeOf(paused)).toBe(4);
 });
+
+test('a run that was left says how far it got', () => {
+  const left: LoopResult = { ...result(), detached: true };
+  expect(outcomeText(left)).toBe('Stopped after 2 turns and 1 call.');
+  expect(exitCodeOf(left)).toBe(130);
+});

@@ -1,9 +1,11 @@
 import type { LoopResult, Outcome, Waiting } from '@treadle/core';
+import { plural } from './plural.ts';
 import { oneLine, printable } from './printable.ts';
 
 /** What there is to say about how a run ended besides its answer; nothing when all is well. */
 export function outcomeText(result: LoopResult): string | undefined {
-  const { outcome, waiting } = result;
+  const { outcome, waiting, detached } = result;
+  if (detached) return `Stopped after ${workText(result)}.`;
   if (!outcome) return `Paused: it waits for ${waiting.map(waitingText).join('; ')}.`;
   switch (outcome.type) {
     case 'completed':
@@ -14,6 +16,20 @@ export function outcomeText(result: LoopResult): string | undefined {
       return `Failed (${outcome.error.code}): ${printable(outcome.error.message)}`;
     case 'cancelled':
       return `Cancelled ${CANCELLED[outcome.phase]}, after ${workText(result)}.`;
+  }
+}
+
+/** What there is to say beside the name of an outcome. */
+export function outcomeDetail(outcome: Outcome): string | undefined {
+  switch (outcome.type) {
+    case 'completed':
+      return outcome.truncated ? 'the answer was cut off at its length limit' : undefined;
+    case 'exhausted':
+      return LIMITS[outcome.limit];
+    case 'failed':
+      return `${outcome.error.code}: ${outcome.error.message}`;
+    case 'cancelled':
+      return CANCELLED[outcome.phase];
   }
 }
 
@@ -38,11 +54,11 @@ const CANCELLED: Readonly<Record<Phase, string>> = {
   validation: 'while the answer was being checked',
 };
 
-function workText({ turns, calls }: LoopResult): string {
-  return `${turns} turn${turns === 1 ? '' : 's'} and ${calls} call${calls === 1 ? '' : 's'}`;
+export function workText({ turns, calls }: Pick<LoopResult, 'turns' | 'calls'>): string {
+  return `${plural(turns, 'turn')} and ${plural(calls, 'call')}`;
 }
 
-function waitingText(waiting: Waiting): string {
+export function waitingText(waiting: Waiting): string {
   const call = oneLine(`${waiting.call.name} ${waiting.call.arguments}`, 200);
   return waiting.type === 'approval' ? `approval of ${call}` : `the result of ${call}`;
 }

@@ -11,7 +11,10 @@ test('shows what a terminal would obey', () => {
 
 test('makes one line, and cuts it between characters', () => {
   expect(oneLine('a\n  b\tc', 80)).toBe('a b c');
-  expect(oneLine('🙂'.repeat(10), 5)).toBe('🙂🙂🙂🙂…');
+  expect(oneLine('🙂'.repeat(10), 6)).toBe('🙂🙂…');
+  expect(oneLine('日本語', 6)).toBe('日本語');
+  expect(oneLine('日本語', 5)).toBe('日本…');
+  expect(oneLine('e\u0301'.repeat(5), 5)).toBe('e\u0301'.repeat(5));
   expect(oneLine('x'.repeat(5), 5)).toBe('xxxxx');
   expect(oneLine(' '.repeat(10_000) + 'x', 80)).toBe('…');
 });

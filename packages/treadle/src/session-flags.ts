@@ -1,17 +1,11 @@
 import type { Values } from './command.ts';
 
-/** The flags of every command that talks with a model. */
-export const SESSION_FLAGS = {
-  model: {
-    type: 'text',
-    short: 'm',
-    value: 'NAME',
-    help: 'A name under [models], "openai/MODEL", a model of OpenAI, or "demo"',
-  },
-  'base-url': {
+/** The flags that say where everything is: of every command. */
+export const PLACE_FLAGS = {
+  store: {
     type: 'text',
     value: 'URL',
-    help: "A server that speaks OpenAI's Chat Completions, such as http://localhost:11434/v1",
+    help: 'Where runs are kept: sqlite:PATH or memory:; default: sqlite:.treadle/treadle.db',
   },
   config: {
     type: 'text',
@@ -25,6 +19,25 @@ export const SESSION_FLAGS = {
     value: 'FOLDER',
     help: 'Working folder: all that the tools can see; default: this one',
   },
+} as const;
+
+/** The flags that say which model. */
+export const MODEL_FLAGS = {
+  model: {
+    type: 'text',
+    short: 'm',
+    value: 'NAME',
+    help: 'A name under [models], "openai/MODEL", a model of OpenAI, or "demo"',
+  },
+  'base-url': {
+    type: 'text',
+    value: 'URL',
+    help: "A server that speaks OpenAI's Chat Completions, such as http://localhost:11434/v1",
+  },
+} as const;
+
+/** The flags that say how a run goes. */
+export const RULE_FLAGS = {
   'max-turns': { type: 'count', value: 'N', min: 1, help: 'Ask the model at most N times for one task' },
   finish: {
     type: 'choice',
@@ -39,7 +52,17 @@ export const SESSION_FLAGS = {
   },
 } as const;
 
-export type SessionValues = Values<typeof SESSION_FLAGS>;
+/** The flags of every command that runs one to its end and prints what came of it. */
+export const OUTPUT_FLAGS = {
+  json: { type: 'switch', help: 'Print the whole result as JSON instead of the answer' },
+  quiet: { type: 'switch', short: 'q', help: 'Do not tell of tool calls on standard error' },
+} as const;
+
+export type PlaceValues = Values<typeof PLACE_FLAGS>;
+export type ModelValues = Values<typeof MODEL_FLAGS>;
+/** Of a command that starts runs. */
+export type SessionValues = PlaceValues & ModelValues & Values<typeof RULE_FLAGS>;
+export type OutputValues = Values<typeof OUTPUT_FLAGS>;
 
 export const KEY_NOTE: string =
   'Keys come from the environment only: OPENAI_API_KEY, or the variable that api_key_env names in treadle.toml.\n' +

@@ -7,9 +7,14 @@ export async function taskFrom(argument: string | undefined, io: Io): Promise<st
   if (argument === undefined && io.stdin.isTTY) {
     throw new CommandError('There is no task. Give it in quotes, "treadle run \'…\'", or on standard input.');
   }
+  return named(await readAll(io));
+}
+
+/** Standard input to its end. */
+export async function readAll(io: Io): Promise<string> {
   const pieces: Buffer[] = [];
   for await (const piece of io.stdin) pieces.push(Buffer.from(piece));
-  return named(Buffer.concat(pieces).toString('utf8'));
+  return Buffer.concat(pieces).toString('utf8');
 }
 
 function named(task: string): string {

@@ -43,6 +43,15 @@ export function keptContract(subject: Subject): void {
       expect(await subject.store.blobs.put('a', `${text} `)).not.toBe(id);
     });
 
+    test('are listed for the run that they are kept for', async () => {
+      expect(await subject.store.blobs.list('a')).toEqual([]);
+      const ids = [await subject.store.blobs.put('a', 'one'), await subject.store.blobs.put('a', 'two')];
+      await subject.store.blobs.put('a', 'one');
+      await subject.store.blobs.put('b', 'three');
+      expect(await subject.store.blobs.list('a')).toEqual(ids.toSorted());
+      expect(await subject.store.blobs.list('nobody')).toEqual([]);
+    });
+
     test('are read by pages', async () => {
       const id = await subject.store.blobs.put('a', '0123456789');
       expect(await subject.store.blobs.read('a', id, 2, 5)).toEqual({ text: '234', length: 10 });

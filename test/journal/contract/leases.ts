@@ -24,6 +24,15 @@ export function leasesContract(subject: Subject): void {
       await subject.append('a', [started('a')], second);
     });
 
+    test('show whether somebody drives a run', async () => {
+      expect(await subject.store.isDriven('a')).toBe(false);
+      const lease = await subject.store.acquire('a');
+      expect(await subject.store.isDriven('a')).toBe(true);
+      expect(await subject.store.isDriven('b')).toBe(false);
+      await lease.release();
+      expect(await subject.store.isDriven('a')).toBe(false);
+    });
+
     test('of one run are nothing to another', async () => {
       const [a, b] = await Promise.all([subject.store.acquire('a'), subject.store.acquire('b')]);
       await expect(subject.append('b', [started('b')], a)).rejects.toEqual(code('lease-lost'));

@@ -61,7 +61,7 @@ export interface JournalEntry {
   readonly event: Event;
   /** Ids of the effects that it issued. */
   readonly issued: readonly string[];
-  /** Of the history, when one of them calls the model, and when the run ends. */
+  /** Of the history, when one of them calls the model; of the history and the outcome, when the run ends. */
   readonly digest?: number;
   /** How the run stands after it, unless it simply goes on. */
   readonly status?: Exclude<RunStatus, 'running'>;

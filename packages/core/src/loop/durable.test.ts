@@ -356,14 +356,22 @@ describe('a fork does nothing twice', () => {
       }),
     );
     for (const call of calls) {
-      const run = streamLoop({ model: scriptedModel([{ calls: [call] }]), tools, input: 'go', journal, runId: call.name });
+      const run = streamLoop({
+        model: scriptedModel([{ calls: [call] }]),
+        tools,
+        input: 'go',
+        journal,
+        runId: call.name,
+      });
       await new Promise((resolve) => void setImmediate(resolve));
       await run.detach();
     }
     const fork = (runId: string): Promise<string> => forkRun({ journal, runId, at: 1 });
     const why = '"t1.tool.0" was under way and has no result that could be taken over';
     await expect(fork('idempotent')).rejects.toThrow(why);
-    await expect(fork('verifiable')).rejects.toThrow(`${why}. Go on with the run until it has one, or fork before entry 1`);
+    await expect(fork('verifiable')).rejects.toThrow(
+      `${why}. Go on with the run until it has one, or fork before entry 1`,
+    );
     await expect(fork('once')).resolves.toBeDefined();
     await expect(fork('pure')).resolves.toBeDefined();
   });

@@ -6,6 +6,7 @@ import type { ResultBlock } from '../messages.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { fits } from './fits.ts';
 import { outstanding, waiting } from './outstanding.ts';
+import { isOwn } from './perform/blobs.ts';
 import { entryOf, replay } from './replay.ts';
 import { NEW, step } from './step.ts';
 import type { Effect, Event, State } from './types.ts';
@@ -56,7 +57,7 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   const { model, instructions, tools } = changes;
   const changed = model !== undefined || instructions !== undefined || tools !== undefined;
   if (changed && state.phase.type !== 'ended') {
-    const facts = tools && { tools: tools.map(factsOf) };
+    const facts = tools && { tools: [...tools.map(factsOf), ...state.tools.filter(isOwn)] };
     const values = {
       ...(model !== undefined && { model }),
       ...(instructions !== undefined && { instructions }),
@@ -66,14 +67,25 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   }
   const begun = new Set(outstanding(state).map(({ id }) => id));
   const open = inFlight(state, changed || changes.results !== undefined);
-  for (const { event } of entries.slice(at + 1)) {
-    if ('effect' in event && SETTLING.has(event.type) && open.delete(event.effect!) && fits(state, event)) take(event);
+  for (const { event, seq } of entries.slice(at + 1)) {
+    if (!('effect' in event) || !SETTLING.has(event.type) || !open.delete(event.effect!) || !fits(state, event))
+      continue;
+    const offer = offered(entries[seq - 1]!.event, state);
+    if (offer) take(offer);
+    take(event);
   }
   const twice = outstanding(state).find((effect) => begun.has(effect.id) && wouldActTwice(effect));
   if (twice) throw misfit(runId, whyTwice(twice.id, kept));
   await journal.append(newId, fork);
   if ('blobs' in journal) await keepToo((journal as RunStore).blobs, runId, newId);
   return newId;
+}
+
+/** The fact by which the loop offered a tool of its own for the result that comes next, if the fork does not have it yet. */
+function offered(before: Event, { tools }: State): Event | undefined {
+  if (before.type !== 'tools-changed') return undefined;
+  const own = before.tools.filter((facts) => isOwn(facts) && !tools.some(isOwn));
+  return own.length === 0 ? undefined : { ...before, tools: [...tools, ...own] };
 }
 
 /** What was kept whole for the run is there for the fork too, which may still page through it. */

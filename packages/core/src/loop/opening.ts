@@ -7,7 +7,7 @@ import { answerEvents } from './answer.ts';
 import { conversationOf } from './conversation.ts';
 import type { Answer, ContinueOptions, LoopOptions } from './options.ts';
 import { effectOf, outstanding, waiting } from './outstanding.ts';
-import { READ_RESULT } from './perform/blobs.ts';
+import { isOwn } from './perform/blobs.ts';
 import { replay, type Start } from './replay.ts';
 import { rulesOf } from './rules.ts';
 import { journalError } from './shell.ts';
@@ -82,7 +82,7 @@ export async function reopen(options: ContinueOptions, clock: Clock): Promise<Op
 }
 
 /** The state of a run that is in a journal, from its snapshot on if there is one. */
-export async function readState(journal: Journal | undefined, runId: string): Promise<{ state: State; seq: number }> {
+async function readState(journal: Journal | undefined, runId: string): Promise<{ state: State; seq: number }> {
   if (!journal) {
     throw new TreadleError('invalid-options', 'To go on with a run, give the journal that it is in, and its runId.');
   }
@@ -146,8 +146,3 @@ function toolChanges(had: readonly ToolFacts[], tools: readonly Tool[]): readonl
 }
 
 const COMPARED = ['parameters', 'effect', 'client'] as const;
-
-/** The loop's own tool, which is there whenever it is needed. */
-function isOwn({ name }: ToolFacts): boolean {
-  return name === READ_RESULT;
-}

@@ -1,10 +1,11 @@
 import type { JournalEntry, RunStatus } from '../journal/port.ts';
+import { roll } from './digest.ts';
 import { isKnown } from './fits.ts';
 import { digestOf } from './history.ts';
 import { isPaused, outstanding } from './outstanding.ts';
 import { NEW, step } from './step.ts';
 import type { Next } from './turn.ts';
-import type { Event, State } from './types.ts';
+import type { Event, Outcome, State } from './types.ts';
 
 export type Replayed = { readonly type: 'replayed'; readonly state: State } | Divergence;
 
@@ -61,13 +62,13 @@ function differenceOf(entry: JournalEntry, next: Next, before: State): Differenc
   }
   if (entry.digest === made.digest) return undefined;
   const [asked] = made.issued;
-  const where = asked === undefined ? 'at its end' : `for ${asked}`;
-  const difference = `the history ${where} has digest ${made.digest}; it was ${entry.digest}`;
+  const what = asked === undefined ? 'history and outcome have' : `history for ${asked} has`;
+  const difference = `the ${what} digest ${made.digest}; it was ${entry.digest}`;
   return asked === undefined ? { difference } : { effect: asked, difference };
 }
 
-function standing({ status = 'running' }: JournalEntry): RunStatus {
-  return status;
+function standing({ status }: JournalEntry): RunStatus {
+  return status ?? 'running';
 }
 
 /** Why an event does not apply. */
@@ -93,8 +94,25 @@ export function entryOf(seq: number, event: Event, { state, effects }: Next): Jo
   const issued = effects.map(({ id }) => id);
   if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: digestOf(state.history) };
   if (state.phase.type === 'ended') {
-    return { v: 1, seq, event, issued, digest: digestOf(state.history), status: state.phase.outcome.type };
+    const { outcome } = state.phase;
+    return { v: 1, seq, event, issued, digest: roll(digestOf(state.history), textsOf(outcome)), status: outcome.type };
   }
   if (isPaused(state)) return { v: 1, seq, event, issued, status: 'paused' };
   return { v: 1, seq, event, issued };
+}
+
+/** Without words that are for people: they may be said better one day. */
+function textsOf(outcome: Outcome): readonly string[] {
+  switch (outcome.type) {
+    case 'completed':
+      return [outcome.type, outcome.truncated ? 'truncated' : ''];
+    case 'exhausted':
+      return [outcome.type, outcome.limit];
+    case 'failed':
+      return [outcome.type, outcome.error.code];
+    case 'cancelled':
+      return [outcome.type, outcome.phase];
+    default:
+      return outcome satisfies never;
+  }
 }

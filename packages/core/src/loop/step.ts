@@ -4,7 +4,7 @@ import { append, emptyHistory } from './history.ts';
 import { effectId } from './outstanding.ts';
 import { checked, failed, failedFor, replied } from './reply.ts';
 import { cancelPhase, changed, judged, lost } from './slots.ts';
-import { askModel, breakOff, enter, fail, goOn, NO_EFFECTS, type Next } from './turn.ts';
+import { breakOff, enter, fail, goOn, NO_EFFECTS, startTurn, type Next } from './turn.ts';
 import type { Event, Rules, State } from './types.ts';
 import { addUsage, NO_USAGE } from './usage.ts';
 import { wordingOf } from './wording.ts';
@@ -123,7 +123,7 @@ function prepared(state: State, { decision, problem }: Of<'turn-prepared'>): Nex
 function summarised(state: State, { result }: Of<'history-compacted'>): Next {
   if (state.phase.type !== 'compacting') return { state, effects: NO_EFFECTS };
   const { to, refused } = state.phase;
-  if (result.type === 'failure') return refused ? failedFor(state, refused) : askModel(state);
+  if (result.type === 'failure') return refused ? failedFor(state, refused) : startTurn(state);
   const shorter = compacted({ ...state, usage: addUsage(state.usage, result.usage) }, to, result.summary);
-  return refused ? enter(shorter, { type: 'model', effect: effectId('model', state.turn, 1) }) : askModel(shorter);
+  return refused ? enter(shorter, { type: 'model', effect: effectId('model', state.turn, 1) }) : startTurn(shorter);
 }

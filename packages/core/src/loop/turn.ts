@@ -20,8 +20,16 @@ export function say(state: State, message: Message): State {
   return { ...state, history: append(state.history, message) };
 }
 
-/** Starts the next turn, or ends the run if a limit is met. Input that came meanwhile lands here. */
+/** Goes on to the next turn; a conversation that has grown too long for it is made shorter first. */
 export function goOn(state: State): Next {
+  const landed = land(state);
+  const to = isCrowded(landed) && !isOver(landed) ? cutOf(landed) : undefined;
+  if (to === undefined) return startTurn(landed);
+  return enter(landed, { type: 'compacting', effect: effectId('compact', state.turn), to });
+}
+
+/** Starts the next turn, or ends the run if a limit is met. Input that came meanwhile lands here. */
+export function startTurn(state: State): Next {
   const landed = land(state);
   const { rules, usage, turn } = landed;
   if (turn >= rules.maxTurns) return meetLimit(landed, 'turns');
@@ -30,9 +38,11 @@ export function goOn(state: State): Next {
     if (usage.cost === undefined) return end(landed, { type: 'failed', error: COST_UNKNOWN });
     if (usage.cost >= rules.limits.cost) return meetLimit(landed, 'cost');
   }
-  const to = isCrowded(landed) ? cutOf(landed) : undefined;
-  if (to !== undefined) return enter(landed, { type: 'compacting', effect: effectId('compact', turn), to });
   return askModel(landed);
+}
+
+function isOver(state: State): boolean {
+  return state.turn >= state.rules.maxTurns || isSpent(state);
 }
 
 const COST_UNKNOWN = {
@@ -42,7 +52,7 @@ const COST_UNKNOWN = {
 };
 
 /** Ends the run, or asks for one last answer first if the rules say so. */
-export function meetLimit(state: State, limit: Limit): Next {
+function meetLimit(state: State, limit: Limit): Next {
   if (!state.rules.closingTurn || state.closing !== undefined || isSpent(state)) {
     return end(state, { type: 'exhausted', limit: state.closing ?? limit });
   }
@@ -56,7 +66,7 @@ function isSpent({ rules: { limits }, usage }: State): boolean {
   return limits.cost !== undefined && (usage.cost === undefined || usage.cost >= limits.cost);
 }
 
-export function askModel(state: State): Next {
+function askModel(state: State): Next {
   const turn = state.turn + 1;
   const phase: SinglePhase =
     state.rules.prepared && state.closing === undefined

@@ -11,6 +11,7 @@ const PART = 32_768;
 export interface Texts {
   readonly put: Blobs['put'];
   readonly read: (...args: Parameters<Blobs['read']>) => { readonly text: string; readonly length: number } | undefined;
+  readonly list: (runId: string) => readonly string[];
 }
 
 export function texts(db: DatabaseSync, { write }: GroupCommit, { idOf }: Runs): Texts {
@@ -22,6 +23,10 @@ export function texts(db: DatabaseSync, { write }: GroupCommit, { idOf }: Runs):
     `SELECT blobs.id, blobs.length FROM blobs
      JOIN runs ON runs.run = ? JOIN blob_runs ON blob_runs.run = runs.id AND blob_runs.blob = blobs.id
      WHERE blobs.digest = ?`,
+  );
+  const findAll = db.prepare(
+    `SELECT blobs.digest FROM blobs JOIN runs ON runs.run = ?
+     JOIN blob_runs ON blob_runs.run = runs.id AND blob_runs.blob = blobs.id`,
   );
   const readParts = db.prepare('SELECT content FROM blob_parts WHERE blob = ? AND part BETWEEN ? AND ? ORDER BY part');
 
@@ -55,6 +60,11 @@ export function texts(db: DatabaseSync, { write }: GroupCommit, { idOf }: Runs):
       const text = rows.map(({ content }) => unpacked(content)).join('');
       return { text: text.slice(start - first * PART, end - first * PART), length };
     },
+    list: (runId) =>
+      findAll
+        .all(runId)
+        .map(({ digest }) => digest as string)
+        .sort(),
   };
 }
 

@@ -20,6 +20,8 @@ export interface Leases {
   readonly admit: (runId: string, lease?: Lease) => void;
   /** Inside a transaction: whether somebody drives the run. Removes what a dead driver has left. */
   readonly isDriven: (runId: string) => boolean;
+  /** The same, and only looks. */
+  readonly hasDriver: (runId: string) => boolean;
   /** Gives everything back, with the next transaction. */
   readonly close: () => void;
 }
@@ -151,7 +153,12 @@ export function leases(
     write(() => removeAll(tokens)).catch(() => {});
   }
 
-  return { acquire, admit, isDriven: (runId) => driverOf(runId) !== undefined, close };
+  function hasDriver(runId: string): boolean {
+    const row = rowOf(runId);
+    return row !== undefined && isHeld(row);
+  }
+
+  return { acquire, admit, isDriven: (runId) => driverOf(runId) !== undefined, hasDriver, close };
 }
 
 function driven(runId: string, { host, pid, since }: Row): TreadleError {

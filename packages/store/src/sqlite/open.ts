@@ -35,9 +35,18 @@ function useWal(db: DatabaseSync, busyTimeoutMs: number): void {
   }
 }
 
+function makeFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { recursive: true });
+  } catch {
+    // Of a disk that cannot be written, the recursive form only says that the folder is not there.
+    mkdirSync(folder);
+  }
+}
+
 /** SQLite gives the files that it puts beside it the same rights. */
 function makeFile(file: string): void {
   if (existsSync(file)) return;
-  mkdirSync(path.dirname(file), { recursive: true });
+  makeFolder(path.dirname(file));
   closeSync(openSync(file, 'a', 0o600));
 }

@@ -72,11 +72,13 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): RunStore
     writeSnapshot: snapped.write,
     readSnapshot: (runId) => reading(() => snapped.read(runId)),
     list: (filter) => reading(() => list(filter)),
+    isDriven: (runId) => reading(() => leased.hasDriver(runId)),
     delete: all.delete,
     prune: all.prune,
     blobs: {
       put: blobs.put,
       read: (runId, id, from, to) => reading(() => blobs.read(runId, id, from, to)),
+      list: (runId) => reading(() => blobs.list(runId)),
     },
     close: () => (closing ??= close()),
   };

@@ -3,6 +3,7 @@ import type { Shape } from './check.ts';
 /** The part of treadle.toml that this version uses; CONFIG_SHAPE says what it may hold. Keys are spelled as there. */
 export interface Config {
   readonly models?: { readonly default?: string } & { readonly [name: string]: ModelEntry | string | undefined };
+  readonly store?: { readonly url?: string };
   readonly orchestrator?: {
     readonly tool_loop_enabled?: boolean;
     readonly max_tool_iterations?: number;
@@ -79,7 +80,7 @@ export const CONFIG_SHAPE: Shape = {
       },
     },
     server: later,
-    store: later,
+    store: { type: 'table', fields: { url: text } },
     mcp: later,
     edge: later,
   },

@@ -25,6 +25,7 @@ beforeAll(async () => {
   await put('.github/ci.yml', 'needle: yes\n');
   await put('node_modules/dep/index.js', 'needle\n');
   await put('.git/config', 'needle\n');
+  await put('.treadle/runs.yml', 'needle\n');
   await put('empty.txt', '');
   await put('picture.png', Uint8Array.of(0x89, 0x50, 0, 0, 1, 2));
   await symlink('../secret.txt', join(folder, 'outside.txt'));

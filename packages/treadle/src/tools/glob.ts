@@ -16,7 +16,7 @@ export function globTool(space: Workspace): Tool {
     name: 'glob',
     description:
       'List files and folders of the working folder whose paths match a pattern, sorted; folders end in "/". ' +
-      '"*" lists one folder, "**/*.ts" looks in all. node_modules and .git are left out unless the pattern names them.',
+      '"*" lists one folder, "**/*.ts" looks in all. node_modules, .git and .treadle are left out unless the pattern names them.',
     input: {
       type: 'object',
       properties: {

@@ -27,7 +27,7 @@ export function grepTool(space: Workspace): Tool {
     name: 'grep',
     description:
       'Search the text files of the working folder, line by line, with a JavaScript regular expression. Gives ' +
-      '"file:line: text". node_modules, .git and binary files are left out.',
+      '"file:line: text". node_modules, .git, .treadle and binary files are left out.',
     input: {
       type: 'object',
       properties: {

@@ -5,7 +5,7 @@ import type { GlobPattern } from './glob-pattern.ts';
 import type { Located, Workspace } from './workspace.ts';
 
 /** Folders that hold what nobody wrote here. They are entered only when asked for by name. */
-const PASSED_OVER: ReadonlySet<string> = new Set(['node_modules', '.git']);
+const PASSED_OVER: ReadonlySet<string> = new Set(['node_modules', '.git', '.treadle']);
 
 const MOST_ENTRIES = 100_000;
 

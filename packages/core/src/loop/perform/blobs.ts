@@ -3,10 +3,15 @@ import type { Blobs } from '../../journal/port.ts';
 import { textOf } from '../../messages.ts';
 import { fitted } from '../../tools/result.ts';
 import { factsOf, tool, type Tool } from '../../tools/tool.ts';
-import type { SettledResult } from '../types.ts';
+import type { SettledResult, ToolFacts } from '../types.ts';
 import type { Done, Stage } from './stage.ts';
 
-export const READ_RESULT = 'read_result';
+const READ_RESULT = 'read_result';
+
+/** The loop's own tool, which is there whenever it is needed. */
+export function isOwn({ name }: ToolFacts): boolean {
+  return name === READ_RESULT;
+}
 
 /** Keeps the whole of a result that is too long, and offers the tool that pages through it. */
 export async function keepWhole(stage: Stage, effect: string, result: SettledResult, done: Done): Promise<void> {

@@ -1,0 +1,58 @@
+import { writeFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { messageOf, type RunStore } from '@treadle/core';
+import { CommandError } from '../command-error.ts';
+import { command, type Command } from '../command.ts';
+import { EXIT } from '../exit-code.ts';
+import { plural } from '../plural.ts';
+import { PLACE_FLAGS } from '../session-flags.ts';
+import { shortId } from './run-id.ts';
+import { writeRunFile, type RunFile } from './run-file.ts';
+import { readRun } from './stored-run.ts';
+import { withStore } from './with-store.ts';
+
+export const exportCommand: Command = command({
+  name: 'runs export',
+  summary: 'Write a run, with its long results, as JSON lines to a file or to standard output',
+  arguments: ['ID', '[FILE]'],
+  flags: PLACE_FLAGS,
+  notes: [
+    'It holds everything that was said in the run. Runs that work for it or were forked from it are exported by themselves.',
+    'Example:\n  treadle runs export 1a2b | treadle runs import - --store sqlite:/elsewhere/runs.db',
+  ],
+  run: ({ values, arguments: [given, file] }, io) =>
+    withStore(values, io, async (store) => {
+      const { summary, entries } = await readRun(store, given!);
+      const run: RunFile = { runId: summary.runId, entries, blobs: await blobsOf(store, summary.runId) };
+      const lines = writeRunFile(run);
+      if (file === undefined || file === '-') {
+        for (const line of lines) io.stdout.write(line);
+        return EXIT.completed;
+      }
+      await writeNew(resolve(io.cwd, file), [...lines].join(''), file);
+      const blobs = run.blobs.length === 0 ? '' : ` and ${plural(run.blobs.length, 'long result')}`;
+      io.stderr.write(
+        `Wrote ${plural(entries.length, 'entry', 'entries')}${blobs} of ${shortId(run.runId)} to ${file}\n`,
+      );
+      return EXIT.completed;
+    }),
+});
+
+async function blobsOf(store: RunStore, runId: string): Promise<RunFile['blobs']> {
+  const ids = await store.blobs.list(runId);
+  return Promise.all(
+    ids.map(async (id) => ({ id, text: (await store.blobs.read(runId, id, 0, Infinity))?.text ?? '' })),
+  );
+}
+
+/** Only this user may read it, and nothing that is there is overwritten. */
+async function writeNew(path: string, text: string, file: string): Promise<void> {
+  try {
+    await writeFile(path, text, { flag: 'wx', mode: 0o600 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') {
+      throw new CommandError(`${file} is there already. Name another file, or remove it first.`);
+    }
+    throw new CommandError(`${file} cannot be written: ${messageOf(error)}.`);
+  }
+}

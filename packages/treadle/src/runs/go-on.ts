@@ -1,0 +1,60 @@
+import { TreadleError, type Answer, type RunStore, type State } from '@treadle/core';
+import { chooseModelOf, openModel } from '../choose-model.ts';
+import { CommandError } from '../command-error.ts';
+import type { Values } from '../command.ts';
+import type { Io } from '../io.ts';
+import type { Place } from '../place.ts';
+import type { ModelValues, OutputValues, PlaceValues } from '../session-flags.ts';
+import { askAlways, isElsewhere, toolsOf } from '../session.ts';
+import { work } from '../work.ts';
+import { shortId } from './run-id.ts';
+
+/** The flags of every command that goes on with a run. */
+export const GO_ON_FLAGS = {
+  'accept-changed-tools': {
+    type: 'switch',
+    help: 'Go on with the tools as they are now, though the run had others',
+  },
+} as const;
+
+export interface GoOn {
+  readonly runId: string;
+  readonly state: State;
+  readonly answers: readonly Answer[];
+  readonly store: RunStore;
+  readonly place: Place;
+  readonly values: ModelValues & PlaceValues & OutputValues & Values<typeof GO_ON_FLAGS>;
+  readonly io: Io;
+}
+
+/** Throws for a run that needs the code of the program that started it: going on without would fail it for good. */
+export function refusePrepared({ runId, rules }: State): void {
+  if (!rules.prepared) return;
+  throw new CommandError(
+    `Run ${shortId(runId)} was started by a program that prepares each of its turns. Go on with it in that program.`,
+  );
+}
+
+/** Goes on with a run of the store as `treadle run` would. Gives the exit code. */
+export async function goOn({ runId, state, answers, store, place, values, io }: GoOn): Promise<number> {
+  const choice = chooseModelOf(state.model, { model: values.model, baseUrl: values['base-url'] }, place.loaded, io.env);
+  const elsewhere = isElsewhere(state.instructions, place.folder)
+    ? `The run was told of another working folder than ${place.folder}, where its tools look now. --cwd names the right one.`
+    : undefined;
+  if (!values.quiet) for (const text of [choice.notice, elsewhere]) if (text) io.stderr.write(`${text}\n`);
+  const start = {
+    runId,
+    answers,
+    model: await openModel(choice),
+    tools: toolsOf(place),
+    // Whatever judged the calls before is not here: a person does.
+    ...(state.rules.judged && { policy: askAlways }),
+    acceptChangedTools: values['accept-changed-tools'] === true,
+  };
+  try {
+    return await work({ start, store, place, values, io });
+  } catch (error) {
+    if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
+    throw new CommandError(`${error.message}\nHere that is done by --accept-changed-tools.`);
+  }
+}

@@ -1,0 +1,51 @@
+import type { RunSummary } from '@treadle/core';
+import { CommandError } from '../command-error.ts';
+import { command, type Command } from '../command.ts';
+import { EXIT } from '../exit-code.ts';
+import { plural } from '../plural.ts';
+import { oneLine } from '../printable.ts';
+import { PLACE_FLAGS } from '../session-flags.ts';
+import { ageText, parseAge } from '../time-text.ts';
+import { shortId } from './run-id.ts';
+import { withStore } from './with-store.ts';
+
+const ENDED = ['completed', 'exhausted', 'failed', 'cancelled'] as const;
+
+export const pruneCommand: Command = command({
+  name: 'runs prune',
+  summary: 'Delete runs that ended some time ago',
+  flags: {
+    'older-than': { type: 'text', value: 'AGE', help: 'Such as 30d, 12h or 2w: since its last entry' },
+    'dry-run': { type: 'switch', help: 'Only say what would be deleted' },
+    ...PLACE_FLAGS,
+  },
+  notes: ['Runs that are paused, interrupted or driven stay, however old they are.'],
+  async run({ values }, io) {
+    const given = values['older-than'];
+    const age = given === undefined ? undefined : parseAge(given);
+    if (age === undefined) {
+      throw new CommandError(
+        given === undefined
+          ? 'Say how old they have to be: --older-than 30d.'
+          : `--older-than cannot be ${JSON.stringify(given)}. It takes a number with s, m, h, d or w, such as 30d.`,
+      );
+    }
+    return withStore(values, io, async (store) => {
+      const now = Date.now();
+      if (!values['dry-run']) {
+        io.stderr.write(`Deleted ${plural(await store.prune(now - age), 'run')}.\n`);
+        return EXIT.completed;
+      }
+      const old = (await store.list({ status: ENDED, limit: Infinity })).filter(
+        ({ updatedAt }) => updatedAt < now - age,
+      );
+      for (const run of old) io.stdout.write(`${rowOf(run, now)}\n`);
+      io.stderr.write(`${plural(old.length, 'run')} would be deleted.\n`);
+      return EXIT.completed;
+    });
+  },
+});
+
+function rowOf({ runId, status, updatedAt, title }: RunSummary, now: number): string {
+  return `${shortId(runId)}  ${status.padEnd(9)}  ${ageText(now - updatedAt).padEnd(6)}  ${oneLine(title, 60)}`;
+}

@@ -1,0 +1,55 @@
+import { existsSync } from 'node:fs';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { memoryJournal, TreadleError, type RunStore } from '@treadle/core';
+import { CommandError } from '../command-error.ts';
+import type { StorePlace } from './store-url.ts';
+
+/** For a command that makes runs: the store is made if it is not there. */
+export async function openStore(place: StorePlace): Promise<RunStore> {
+  if (place.type === 'memory') return memoryJournal();
+  await makeFolder(dirname(place.file));
+  return open(place.file, 'Or go on without keeping the run: --store memory:');
+}
+
+/** For a command that looks at runs. */
+export async function openExistingStore(place: StorePlace): Promise<RunStore> {
+  if (place.type === 'memory') {
+    throw new CommandError('memory: keeps no run beyond the command that made it. Name a store: --store sqlite:PATH.');
+  }
+  if (!existsSync(place.file)) throw new CommandError(noStore(place.file));
+  return open(place.file);
+}
+
+export function noStore(file: string): string {
+  return `There are no runs yet: ${file} is not there. "treadle run" makes it; --store, --cwd and --config look elsewhere.`;
+}
+
+async function open(file: string, otherwise?: string): Promise<RunStore> {
+  const { sqliteStore } = await withoutWarning(() => import('@treadle/store'));
+  try {
+    return sqliteStore(file);
+  } catch (error) {
+    if (!(error instanceof TreadleError)) throw error;
+    throw new CommandError(otherwise === undefined ? error.message : `${error.message}\n${otherwise}`);
+  }
+}
+
+/** A folder of our own is nothing to commit. If it cannot be made, the store says why. */
+async function makeFolder(folder: string): Promise<void> {
+  if (basename(folder) !== '.treadle') return;
+  try {
+    if ((await mkdir(folder, { recursive: true })) !== undefined) await writeFile(join(folder, '.gitignore'), '*\n');
+  } catch {}
+}
+
+/** Node 22 warns on standard error when SQLite is first used, which is nothing that a user could act on. */
+async function withoutWarning<T>(load: () => Promise<T>): Promise<T> {
+  const { emitWarning } = process;
+  process.emitWarning = () => {};
+  try {
+    return await load();
+  } finally {
+    process.emitWarning = emitWarning;
+  }
+}

@@ -1,0 +1,30 @@
+import { PassThrough, Readable } from 'node:stream';
+import { main, type Io } from 'treadle';
+
+export interface Printed {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** The command in this process, with pipes for a terminal: for what needs no process of its own. */
+export async function command(args: readonly string[], cwd: string, stdin = ''): Promise<Printed> {
+  const written = { stdout: '', stderr: '' };
+  const stream = (name: keyof typeof written): PassThrough =>
+    new PassThrough().setEncoding('utf8').on('data', (text: string) => {
+      written[name] += text;
+    });
+  const [stdout, stderr] = [stream('stdout'), stream('stderr')];
+  const io: Io = {
+    stdin: Readable.from(stdin === '' ? [] : [Buffer.from(stdin)]),
+    stdout,
+    stderr,
+    env: {},
+    cwd,
+    onInterrupt: () => () => {},
+    quit: () => {},
+  };
+  const code = await main(args, io);
+  await Promise.all([stdout, stderr].map((one) => new Promise((resolve) => one.end().on('end', resolve))));
+  return { code, ...written };
+}

@@ -1,0 +1,119 @@
+import { readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { runLoop, tool } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { sqliteStore } from '@treadle/store';
+import { beforeEach, describe, expect, test } from 'vitest';
+import { command } from './in-process.ts';
+import { runsStage } from './runs-stage.ts';
+
+const stage = runsStage();
+const LONG = 'a long result, '.repeat(2_000);
+
+beforeEach(() =>
+  stage.inStore(async (store) => {
+    const long = tool({ name: 'long', description: '', execute: () => LONG });
+    const model = scriptedModel([{ calls: [{ name: 'long' }] }, 'Done.']);
+    await runLoop({ model, tools: [long], input: 'go \ud83d', journal: store, runId: 'a' });
+  }),
+);
+
+const exported = async (): Promise<string> => (await stage.treadle('runs', 'export', 'a')).stdout;
+
+describe('export, then import into another store', () => {
+  test('shows the same there, with its long results', async () => {
+    expect(await stage.treadle('runs', 'export', 'a', 'a.jsonl')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: 'Wrote 5 entries and 1 long result of a to a.jsonl\n',
+    });
+    const file = join(stage.play.folder, 'a.jsonl');
+    expect((await stat(file)).mode & 0o077).toBe(0);
+    const [header] = (await readFile(file, 'utf8')).split('\n');
+    expect(JSON.parse(header!)).toEqual({ format: 'treadle-run', version: 1, runId: 'a', entries: 5, blobs: 1 });
+
+    const other = ['--store', 'sqlite:other/runs.db'];
+    expect(await stage.treadle('runs', 'import', 'a.jsonl', ...other)).toEqual({
+      code: 0,
+      stdout: 'a\n',
+      stderr: 'Imported 5 entries.\n',
+    });
+    for (const args of [
+      ['show', 'a'],
+      ['show', 'a', '--json'],
+      ['show', 'a', '--at', '3', '--full'],
+      ['replay', 'a'],
+    ]) {
+      const here = await stage.treadle('runs', ...args);
+      const there = await stage.treadle('runs', ...args, ...other);
+      const withoutAge = ({ stdout }: { stdout: string }): string => stdout.replace(/, \d+ s ago/, '');
+      expect(withoutAge(there)).toBe(withoutAge(here));
+      expect(here.code).toBe(0);
+    }
+    const store = sqliteStore(join(stage.play.folder, 'other/runs.db'));
+    const [id] = await store.blobs.list('a');
+    expect(await store.blobs.read('a', id!, 0, Infinity)).toEqual({ text: LONG, length: LONG.length });
+    await store.close();
+  });
+
+  test('through a pipe, and under another id', async () => {
+    const text = await exported();
+    expect(text.endsWith('\n')).toBe(true);
+    expect(await command(['runs', 'import', '-'], stage.play.folder, text)).toMatchObject({
+      code: 2,
+      stderr: 'treadle: The store has a run a already. Import it under another id: --as ID.\n',
+    });
+    expect(await command(['runs', 'import', '-', '--as', 'b'], stage.play.folder, text)).toMatchObject({
+      code: 0,
+      stdout: 'b\n',
+    });
+    expect((await stage.treadle('runs', 'diff', 'a', 'b')).code).toBe(0);
+    expect(await stage.inStore((store) => store.read('b'))).toMatchObject([{ event: { runId: 'b' } }, {}, {}, {}, {}]);
+    expect((await command(['runs', 'import', '-', '--as', 'a/b'], stage.play.folder, text)).stderr).toContain(
+      '--as cannot be "a/b"',
+    );
+  });
+
+  test('a file that is there is not overwritten, one that is not is told', async () => {
+    expect(await stage.treadle('runs', 'export', 'a', 'notes.txt')).toMatchObject({
+      code: 2,
+      stderr: 'treadle: notes.txt is there already. Name another file, or remove it first.\n',
+    });
+    expect((await stage.treadle('runs', 'export', 'a', 'no/such/file')).stderr).toContain(
+      'no/such/file cannot be written',
+    );
+    expect((await stage.treadle('runs', 'import', 'gone.jsonl')).stderr).toContain('gone.jsonl cannot be read');
+  });
+});
+
+describe('import refuses, and names the line', () => {
+  const line = (text: string, number: number): string => text.split('\n')[number - 1]!;
+
+  test.each<[string, (text: string) => string, string]>([
+    ['an empty file', () => '', 'x.jsonl is empty.'],
+    ['something else', () => 'hello\n', 'x.jsonl is nothing that "treadle runs export" wrote: line 1'],
+    ['another format', () => '{"format":"x","version":1}', 'line 1 is not the header of a run'],
+    [
+      'a newer version',
+      (text) => text.replace('"version":1', '"version":2'),
+      'line 1: it has version 2, and this Treadle reads version 1. Update Treadle.',
+    ],
+    ['a header with a hole', (text) => text.replace('"entries":5,', ''), 'line 1: the header is not whole'],
+    ['a missing end', (text) => text.split('\n').slice(0, 4).join('\n'), 'x.jsonl ends with line 4, and should have 7'],
+    ['a line cut in the middle', (text) => text.slice(0, text.indexOf(line(text, 3)) + 50), 'line 3: it is not JSON'],
+    ['another letter', (text) => text.replace('"Done."', '"Dune."'), 'line 6: its checksum is another'],
+    ['a line too few', (text) => text.replace(`${line(text, 4)}\n`, ''), 'line 4: it should be entry 2, and is 3'],
+    ['a line too many', (text) => `${text}${line(text, 7)}\n`, 'x.jsonl ends with line 8, and should have 7'],
+    [
+      'another start',
+      (text) => text.replace('"runId":"a","entries"', '"runId":"z","entries"'),
+      'line 2: it is not the start of z',
+    ],
+    ['another long result', (text) => text.replace(line(text, 7), line(text, 6)), 'line 7: it should hold a blob'],
+  ])('%s', async (_, damage, message) => {
+    await writeFile(join(stage.play.folder, 'x.jsonl'), damage(await exported()));
+    const { code, stdout, stderr } = await stage.treadle('runs', 'import', 'x.jsonl', '--as', 'b');
+    expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(message)]);
+    expect(await stage.runs()).toHaveLength(1);
+  });
+});

@@ -1,0 +1,248 @@
+import { readdir } from 'node:fs/promises';
+import { agentTool, runLoop, tool, type LoopOptions } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { describe, expect, test } from 'vitest';
+import { fakeTerminal } from './fake-terminal.ts';
+import { READ, runsStage } from './runs-stage.ts';
+
+const stage = runsStage();
+
+const echo = tool({
+  name: 'echo',
+  description: 'Says it again',
+  input: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
+  effect: 'pure',
+  execute: ({ text }) => String(text),
+});
+const calling = (text: string): { calls: { name: string; arguments: unknown }[] } => ({
+  calls: [{ name: 'echo', arguments: { text } }],
+});
+
+/** Puts runs into the store as a program would. */
+const stored = (...all: readonly Omit<LoopOptions, 'journal'>[]): Promise<void> =>
+  stage.inStore(async (store) => {
+    for (const options of all) await runLoop({ ...options, journal: store });
+  });
+
+const answering = (runId: string, input = 'go'): Omit<LoopOptions, 'journal'> => ({
+  runId,
+  input,
+  model: scriptedModel(['Done.']),
+});
+
+describe('list', () => {
+  test('a table of the newest, with a fork and a run that works for another', async () => {
+    const helper = agentTool({ name: 'helper', description: '', model: scriptedModel(['Helped.']) });
+    const asking = { calls: [{ name: 'helper', arguments: { task: 'help me' } }] };
+    await stored({ runId: 'a', input: 'the task', tools: [helper], model: scriptedModel([asking, 'Done.']) });
+    expect(await stage.treadle('runs', 'fork', 'a', '--at', '1', '--no-run')).toMatchObject({ code: 0 });
+    const { code, stdout, stderr } = await stage.treadle('runs', 'list');
+    expect([code, stderr]).toEqual([0, '']);
+    expect(stdout.split('\n').map((line) => line.trimEnd())).toEqual([
+      'ID            STATUS       AGE  ENTRIES  MODEL     TITLE',
+      expect.stringMatching(/^a\.t1\.tool\.0 {3}completed +0 s +2 {2}scripted {2}help me$/),
+      expect.stringMatching(/^run_\w{8} +interrupted +0 s +3 {2}scripted {2}\(fork of a\) the task$/),
+      expect.stringMatching(/^a +completed +0 s +4 {2}scripted {2}the task$/),
+      '',
+    ]);
+  });
+
+  test('--status, --limit and --json', async () => {
+    await stored(answering('a', 'one'), answering('b', 'two'), {
+      ...answering('c', 'three'),
+      model: scriptedModel([calling('x')]),
+      tools: [tool({ name: 'echo', description: 'elsewhere' })],
+    });
+    const ids = async (...args: readonly string[]): Promise<readonly string[]> =>
+      JSON.parse((await stage.treadle('runs', 'list', '--json', ...args)).stdout).map(
+        ({ runId }: { runId: string }) => runId,
+      );
+    expect(await ids()).toEqual(['c', 'b', 'a']);
+    expect(await ids('--status', 'completed')).toEqual(['b', 'a']);
+    expect(await ids('--status', 'paused', '--status=completed', '--limit', '2')).toEqual(['c', 'b']);
+    expect(await ids('--status', 'running')).toEqual([]);
+    expect(await ids('--status', 'interrupted')).toEqual([]);
+    expect(await stage.treadle('runs', 'list', '--limit', '1')).toMatchObject({
+      stdout: expect.stringMatching(/^ID .*\nc .*\n$/),
+      stderr: 'There are more: --limit 5\n',
+    });
+    expect(await stage.treadle('runs', 'list', '--status', 'failed')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: 'There are no such runs.\n',
+    });
+  });
+
+  test('without a store there is nothing to list, and none is made', async () => {
+    const { code, stdout, stderr } = await stage.treadle('runs', 'list', '--json');
+    expect([code, stdout]).toEqual([0, '[]\n']);
+    expect(stderr).toMatch(/There are no runs yet: .*treadle\.db is not there/);
+    expect(await stage.treadle('runs', 'show', 'x')).toMatchObject({ code: 2 });
+    expect(await stage.treadle('runs', 'list', '--store', 'memory:')).toMatchObject({ code: 2 });
+    expect(await readdir(stage.play.folder)).toEqual(['notes.txt']);
+  });
+
+  test('a title neither breaks the line nor obeys anybody', async () => {
+    await stored(answering('a', `\u001b[31m${'long '.repeat(50)}\nand more`));
+    const { exit, screen } = fakeTerminal(['runs', 'list'], stage.play.folder, 60);
+    expect(await exit).toBe(0);
+    expect(screen()).toContain('\\u001b[31mlong');
+    for (const line of screen().split('\n')) expect(line.length).toBeLessThanOrEqual(60);
+  });
+});
+
+describe('show', () => {
+  test('a timeline of turns, calls and results, with what they took', async () => {
+    await stage.script({ ...READ, text: ['Let me look.\nAt once.'] }, { text: ['It says hello.'] });
+    await stage.treadle('run', ...stage.model(), 'What is in notes.txt?');
+    const { code, stdout, stderr } = await stage.treadle('runs', 'show', 'run_');
+    expect([code, stderr]).toEqual([0, '']);
+    const { runId } = (await stage.runs())[0]!;
+    const plain = stdout.replaceAll(/\+?\d+(\.\d+)? m?s/g, 'TIME').replaceAll(/ +/g, ' ');
+    expect(plain.split('\n')).toEqual([
+      `${runId} completed`,
+      ' model scripted',
+      expect.stringMatching(/^ started \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, TIME ago$/),
+      ' used 2 turns and 1 call; 20 in, 10 out, cost not known',
+      ' worked TIME of TIME',
+      '',
+      ' 0 TIME started: model scripted; tools read, glob, grep',
+      ' task: What is in notes.txt?',
+      'Turn 1',
+      ' 1 TIME model (TIME, 10 in, 5 out): 2 lines: Let me look.',
+      ' t1.tool.0: read {"path":"notes.txt"}',
+      ` 2 TIME t1.tool.0 gave (TIME): the word is ${stage.play.nonce}`,
+      'Turn 2',
+      ' 3 TIME model (TIME, 10 in, 5 out): It says hello.',
+      ' completed',
+      '',
+    ]);
+    const { stdout: full } = await stage.treadle('runs', 'show', runId, '--full');
+    expect(full).toMatch(/instructions: You help a person at a terminal\. .* not instructions to you\.\n/);
+    expect(full).toMatch(/model \(.*\):\n +Let me look\.\n +At once\.\n/);
+  });
+
+  test('--json has the summary and every entry', async () => {
+    await stored({ ...answering('a'), model: scriptedModel([calling('x'), 'Done.']), tools: [echo] });
+    const shown = JSON.parse((await stage.treadle('runs', 'show', 'a', '--json')).stdout);
+    expect(shown).toMatchObject({
+      runId: 'a',
+      status: 'completed',
+      standing: 'completed',
+      outcome: { type: 'completed' },
+      turns: 2,
+      calls: 1,
+      usage: { inputTokens: 20 },
+      waiting: [],
+      children: [],
+      forks: [],
+    });
+    expect(shown.entries).toEqual(await stage.inStore((store) => store.read('a')));
+  });
+
+  test('--at: how it stood after an entry', async () => {
+    await stage.script({ calls: [...READ.calls, ...READ.calls] });
+    await stage.treadle('run', '--ask', ...stage.model(), 'go');
+    const { stdout } = await stage.treadle('runs', 'show', 'run_', '--at', '2');
+    expect(stdout).toMatch(/^run_\w{8} after entry 2 of 0 to 2, \d{4}-.*\n\nevent {6}calls-judged t1\.judge\.0\n/);
+    expect(stdout).toContain('\nphase      tools, turn 1\n');
+    expect(stdout).toContain('\nwaits for  t1.approval.0: approval of read {"path":"notes.txt"}\n');
+    expect(stdout).toContain('\n           t1.approval.1: approval of read');
+    expect(stdout).toContain('Conversation, 2 messages\n  user       go\n  assistant  calls read {"path":"notes.txt"}');
+    expect((await stage.treadle('runs', 'show', 'run_', '--at', '0')).stdout).toContain('under way  t1.model.0\n');
+    const state = JSON.parse((await stage.treadle('runs', 'show', 'run_', '--at', '2', '--json')).stdout);
+    expect(state).toMatchObject({
+      seq: 2,
+      phase: { type: 'tools' },
+      outstanding: [{ id: 't1.approval.0', type: 'ask-approval' }, { id: 't1.approval.1' }],
+      waiting: [{ type: 'approval' }, { type: 'approval' }],
+      messages: [{ role: 'user' }, { role: 'assistant' }],
+    });
+  });
+
+  test('a compacted run and its child: all of it stays visible, both are marked', async () => {
+    const helper = agentTool({ name: 'helper', description: 'Helps', model: scriptedModel(['Helped.']) });
+    const asking = { calls: [{ name: 'helper', arguments: { task: 'help me' } }] };
+    const usage = { inputTokens: 90, outputTokens: 10, cost: 0.25 };
+    await stored({
+      runId: 'a',
+      input: 'the task',
+      tools: [echo, helper],
+      model: scriptedModel([calling('the first'), asking, { ...calling('the third'), usage }, 'Done.']),
+      summariser: scriptedModel(['They said the first, and got help.']),
+      compaction: { tokens: 100, keepTurns: 1 },
+    });
+    const { stdout } = await stage.treadle('runs', 'show', 'a');
+    expect(stdout).toContain('child      a.t2.tool.0, completed');
+    expect(stdout).toContain('t1.tool.0: echo {"text":"the first"}');
+    expect(stdout).toMatch(/t2\.tool\.0 \(a run of its own: a\.t2\.tool\.0\): helper/);
+    expect(stdout).toMatch(/t2\.tool\.0 gave \(\d+ ms, it used 10 in, 5 out\): Helped\./);
+    expect(stdout).toMatch(/history compacted \(.*\): messages 2 to 5 gave way to a summary/);
+    expect(stdout).toContain('summary: They said the first, and got help.');
+    expect(stdout).toContain('90 in, 10 out, $0.2500');
+    const { stdout: child } = await stage.treadle('runs', 'show', 'a.t2');
+    expect(child).toContain('works for  a, call t2.tool.0');
+    expect((await stage.treadle('runs', 'resume', 'a.t2.tool.0')).stderr).toContain(
+      'works for a and goes on with that',
+    );
+  });
+});
+
+describe('an id', () => {
+  test('may be its beginning, with or without run_', async () => {
+    await stored(answering('run_abc1'), answering('run_abd2'));
+    for (const given of ['run_abc', 'abc', 'abc1', 'run_abc1']) {
+      expect((await stage.treadle('runs', 'replay', given)).code).toBe(0);
+    }
+  });
+
+  test('that could be several lists them', async () => {
+    await stored(answering('run_abc1', 'one'), answering('run_abd2', 'two'));
+    for (const given of ['run_', 'ab', '']) {
+      expect(await stage.treadle('runs', 'show', given)).toEqual({
+        code: 2,
+        stdout: '',
+        stderr: `treadle: "${given}" could be 2 runs. Give more of the id:\n  run_abd2  two\n  run_abc1  one\n`,
+      });
+    }
+  });
+
+  test('that is none says so, and what may have been meant', async () => {
+    await stored(answering('run_abc1'));
+    expect(await stage.treadle('runs', 'show', 'run_abx1')).toMatchObject({
+      code: 2,
+      stderr:
+        'treadle: There is no run "run_abx1". Did you mean run_abc1? "treadle runs list" shows those that there are.\n',
+    });
+    expect((await stage.treadle('runs', 'show', 'zzzzzz')).stderr).not.toContain('Did you mean');
+  });
+
+  test('is needed', async () => {
+    for (const sub of ['show', 'resume', 'cancel', 'fork', 'replay', 'export', 'delete']) {
+      expect((await stage.treadle('runs', sub)).stderr).toContain(`treadle runs ${sub} needs ID. Usage: `);
+    }
+    expect((await stage.treadle('runs', 'diff', 'a')).stderr).toContain('treadle runs diff needs B.');
+  });
+});
+
+test.each([
+  [['show', 'a', '--at', '2'], 'Run a has the entries 0 to 1, and not 2.'],
+  [['show', 'a', '--at', 'x'], '--at cannot be "x". It takes a whole number from 0.'],
+  [['fork', 'a', '--at', '9'], 'it has the entries 0 to 1, and not 9'],
+  [['fork', 'a'], 'Say after which entry of 0 to 1: --at N.'],
+  [['fork', 'a', '--at', '1', '--result', 't1.tool.0=x'], 'no tool gave a result as "t1.tool.0"'],
+  [['fork', 'a', '--at', '1', '--result', 'x'], '--result cannot be "x". It takes EFFECT=TEXT'],
+  [['resume', 'a'], 'Run a has ended (completed)'],
+  [['list', '--status', 'done'], '--status cannot be "done". It takes running or interrupted or paused'],
+  [['shwo', 'a'], 'There is no command "runs shwo". Did you mean "show"?'],
+  [['--json'], '--json stands where the command belongs.'],
+])('runs %j', async (args, message) => {
+  await stored(answering('a'));
+  const { code, stdout, stderr } = await stage.treadle(
+    'runs',
+    ...args,
+    ...(args[0] === 'fork' ? ['--model', 'demo'] : []),
+  );
+  expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(message)]);
+  expect(await stage.runs()).toHaveLength(1);
+});

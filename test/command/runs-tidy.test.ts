@@ -1,0 +1,102 @@
+import { runLoop, type Clock, type JournalEntry } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { describe, expect, test } from 'vitest';
+import { fakeTerminal } from './fake-terminal.ts';
+import { runsStage } from './runs-stage.ts';
+
+const stage = runsStage();
+const DAY = 86_400_000;
+
+/** Runs that ended so many days ago. */
+const ended = (ages: Readonly<Record<string, number>>): Promise<void> =>
+  stage.inStore(async (store) => {
+    for (const [runId, days] of Object.entries(ages)) {
+      const clock: Clock = { now: () => Date.now() - days * DAY, timer: () => () => {} };
+      await runLoop({ model: scriptedModel(['Done.']), input: `task of ${runId}`, journal: store, runId, clock });
+    }
+  });
+const ids = async (): Promise<readonly string[]> => (await stage.runs()).map(({ runId }) => runId);
+
+describe('delete', () => {
+  test('--yes deletes what is named, by abbreviated ids, with the runs that work for it', async () => {
+    await ended({ abc: 1, abd: 1, other: 1 });
+    await stage.inStore((store) =>
+      runLoop({
+        model: scriptedModel(['x']),
+        input: 'x',
+        journal: store,
+        runId: 'abc.t1.tool.0',
+        parent: { runId: 'abc', effect: 't1.tool.0' },
+      }),
+    );
+    expect(await stage.treadle('runs', 'delete', 'abc', 'oth', 'other', '--yes')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: 'Deleted 3 runs.\n',
+    });
+    expect(await ids()).toEqual(['abd']);
+  });
+
+  test('one wrong id, and nothing is deleted', async () => {
+    await ended({ a: 1 });
+    expect(await stage.treadle('runs', 'delete', '--yes', 'a', 'b')).toMatchObject({ code: 2 });
+    expect(await ids()).toEqual(['a']);
+  });
+
+  test('without a terminal it wants --yes', async () => {
+    await ended({ a: 1 });
+    const { code, stderr } = await stage.treadle('runs', 'delete', 'a');
+    expect([code, stderr]).toEqual([2, expect.stringContaining('Add --yes')]);
+    expect(await ids()).toEqual(['a']);
+  });
+
+  test.each([
+    ['y\r', 0, []],
+    ['n\r', 1, ['a']],
+    ['\u0003', 1, ['a']],
+  ] as const)('on a terminal it asks: %j', async (keys, code, left) => {
+    await ended({ a: 1 });
+    const { type, shows, exit } = fakeTerminal(['runs', 'delete', 'a'], stage.play.folder);
+    await shows('a  completed  task of a\n');
+    await shows('Delete it? [y/N] ');
+    type(keys);
+    expect(await exit).toBe(code);
+    expect(await ids()).toEqual(left);
+  });
+});
+
+describe('prune', () => {
+  test('deletes what ended long ago, and what is unfinished stays', async () => {
+    await ended({ old: 40, new: 1 });
+    await stage.inStore(async (store) => {
+      const first = (await store.read('old'))[0]!;
+      await store.append('left', [{ ...first, event: { ...first.event, runId: 'left' } as JournalEntry['event'] }]);
+    });
+    const dry = await stage.treadle('runs', 'prune', '--older-than', '30d', '--dry-run');
+    expect(dry).toEqual({
+      code: 0,
+      stdout: 'old  completed  40 d    task of old\n',
+      stderr: '1 run would be deleted.\n',
+    });
+    expect(await ids()).toHaveLength(3);
+    expect(await stage.treadle('runs', 'prune', '--older-than', '30d')).toMatchObject({
+      code: 0,
+      stderr: 'Deleted 1 run.\n',
+    });
+    expect((await ids()).toSorted()).toEqual(['left', 'new']);
+    expect((await stage.treadle('runs', 'prune', '--older-than', '1h')).stderr).toBe('Deleted 1 run.\n');
+  });
+
+  test.each([
+    [[], 'Say how old they have to be: --older-than 30d.'],
+    [['--older-than', 'long'], '--older-than cannot be "long". It takes a number with s, m, h, d or w, such as 30d.'],
+    [['--older-than', '30'], '--older-than cannot be "30".'],
+  ])('%j', async (args, message) => {
+    await ended({ a: 99 });
+    expect(await stage.treadle('runs', 'prune', ...args)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(message),
+    });
+    expect(await ids()).toEqual(['a']);
+  });
+});
