@@ -1,0 +1,206 @@
+import {
+  forkRun,
+  memoryJournal,
+  messagesOf,
+  outstanding,
+  replay,
+  TreadleError,
+  type Divergence,
+  type JournalEntry,
+  type RunStore,
+  type State,
+} from '@treadle/core';
+import { sqliteStore } from '@treadle/store';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { anyRun, scenarioOf, type AnyRun } from './any-run.ts';
+import { restored, snapshotOf } from './core-inside.ts';
+import { crashed } from './crash.ts';
+import { cutsOf } from './cuts.ts';
+import { entriesOf, logged, restore, runsOf, type Logged } from './logged-store.ts';
+import { play, playUntilDeath, type Played } from './scenario.ts';
+import { endsOf, interrupted, interruptedIn, stateOf } from './standing.ts';
+import { COURSE, MARKS, WORDS } from './tampering.ts';
+import { RUN, world, type World } from './world.ts';
+
+async function lived(
+  run: AnyRun,
+  options: { readonly faults?: boolean; readonly store?: RunStore } = {},
+): Promise<Played> {
+  const { faults = true, store = memoryJournal() } = options;
+  const log: Logged[] = [];
+  return playUntilDeath(scenarioOf(run), world({ log, store: logged(store, log), faults }));
+}
+
+/** The same with a crash on its way, if `crash` is above 0. */
+async function livedOn(run: AnyRun, crash: number): Promise<{ readonly reference: World; readonly last: World }> {
+  const { world: reference } = await lived(run, { faults: false });
+  const { world: whole } = await lived(run);
+  if (crash === 0) return { reference, last: whole };
+  const cuts = cutsOf(whole.log);
+  const from = await crashed(reference, { cut: cuts[crash % cuts.length]!, moment: 'after', store: memoryJournal() });
+  return { reference, last: await play(scenarioOf(run), from) };
+}
+
+const crash = fc.oneof(fc.constant(0), fc.nat(1_000));
+
+/** A state as it would be stored. */
+function viewOf(state: State): unknown {
+  return { ...state, history: messagesOf(state.history), digest: state.history.rolling };
+}
+
+/** Forks a run in a copy of its world, without changes. */
+async function forkedAt(last: World, at: number): Promise<World> {
+  const runId = `fork-${at}`;
+  const log = [...last.log];
+  const store = logged(await restore(log, memoryJournal()), log);
+  const fork = world({ runId, log, store, now: last.clock.now() + 1_000 });
+  await forkRun({ journal: store, clock: fork.clock, runId: RUN, at, newRunId: runId });
+  return fork;
+}
+
+test('a fork at any entry, followed by the same answers, ends equal, and does nothing twice', async () => {
+  const count = { forked: 0, refused: 0 };
+  const somewhere = fc.array(fc.nat(1_000), { minLength: 4, maxLength: 4 });
+  await fc.assert(
+    fc.asyncProperty(anyRun, crash, somewhere, async (run, crash, picks) => {
+      const { reference, last } = await livedOn(run, crash);
+      const entries = entriesOf(last.log, RUN);
+      for (const at of new Set(picks.map((pick) => pick % entries.length))) {
+        const fork = await forkedAt(last, at).catch((error: unknown) => expectRefusal(error, entries, at));
+        count[fork ? 'forked' : 'refused']++;
+        if (!fork) continue;
+        const after = await play(scenarioOf(run), fork);
+        const end = interrupted(fork.runId, endsOf(reference.log)[RUN]!, interruptedIn(after.log));
+        expect(endsOf(after.log)[fork.runId]).toEqual(end);
+        expectNothingTwice(after, entries.slice(0, at + 1));
+      }
+    }),
+    { numRuns: 150 },
+  );
+  expect(count.forked).toBeGreaterThan(200);
+  expect(count.refused).toBeLessThan(count.forked / 5);
+}, 60_000);
+
+/** Only where a call was under way that could not be told from a second one, and whose result is not there to be taken over. */
+function expectRefusal(error: unknown, entries: readonly JournalEntry[], at: number): undefined {
+  expect(error).toBeInstanceOf(TreadleError);
+  expect(error).toMatchObject({ code: 'invalid-options', message: expect.stringContaining('was under way') });
+  const [, effect] = /"(t[\d.a-z]+)" was under way/.exec((error as Error).message)!;
+  expect(outstanding(stateOf(entries.slice(0, at + 1))).map(({ id }) => id)).toContain(effect);
+  expect(entries.slice(at + 1).some(({ event }) => event.type === 'tool-settled' && event.effect === effect)).toBe(
+    false,
+  );
+}
+
+/** What had begun before the cut has no deed in the fork, unless it is harmless. */
+function expectNothingTwice({ runId, deeds }: World, kept: readonly JournalEntry[]): void {
+  const begun = new Set(kept.flatMap(({ issued }) => issued.map((id) => `${runId}/${id}`)));
+  expect(deeds.filter(({ key, effect }) => begun.has(key) && effect !== 'pure')).toEqual([]);
+}
+
+describe('replay of a run that is unchanged never diverges', () => {
+  test('and gives what the run gave; also through JSON, through SQLite and from any snapshot on', async () => {
+    await fc.assert(
+      fc.asyncProperty(anyRun, fc.nat(1_000), async (run, pick) => {
+        const { world: last, result } = await lived(run);
+        const store = sqliteStore(':memory:');
+        await restore(last.log, store);
+        for (const runId of runsOf(last.log)) {
+          const entries = entriesOf(last.log, runId);
+          const state = stateOf(entries);
+          if (runId === RUN) {
+            const { outcome, messages, usage, turns, calls, output, durationMs } = result!;
+            expect(endsOf(last.log)[RUN]).toEqual({ outcome, messages, usage, turns, calls, output });
+            expect(state.activeMs).toBe(durationMs);
+          }
+          expect(viewOf(stateOf(JSON.parse(JSON.stringify(entries))))).toEqual(viewOf(state));
+          expect(viewOf(stateOf(await store.read(runId)))).toEqual(viewOf(state));
+          const seq = pick % (entries.length + 1);
+          const snapshot = JSON.parse(JSON.stringify(snapshotOf(stateOf(entries.slice(0, seq)), seq)));
+          const rest = replay(entries.slice(seq), { state: restored(snapshot)!, seq });
+          expect(rest.type).toBe('replayed');
+          expect(viewOf(rest.state)).toEqual(viewOf(state));
+        }
+        await store.close();
+      }),
+      { numRuns: 150 },
+    );
+  }, 60_000);
+
+  test('a run that is opened from snapshots goes on as if there were none', async () => {
+    await fc.assert(
+      fc.asyncProperty(anyRun, async (run) => {
+        const { world: plain } = await lived(run);
+        const sqlite = sqliteStore(':memory:');
+        for (const store of [memoryJournal(), sqlite]) {
+          const { world: last } = await lived(run, { store: { ...store, snapshotFrom: 2 } });
+          expect(endsOf(last.log)).toEqual(endsOf(plain.log));
+          const snapshot = await store.readSnapshot(RUN);
+          expect(snapshot!.seq).toBeLessThanOrEqual(entriesOf(last.log, RUN).length);
+        }
+        await sqlite.close();
+      }),
+      { numRuns: 50 },
+    );
+  }, 60_000);
+});
+
+/** Found, and named: the entry, its event, and what differs; the state is the one before it. */
+function expectNamed(changed: readonly JournalEntry[], found: Divergence): void {
+  const { seq, event, effect, difference, state } = found;
+  expect(event).toBe(changed[seq]!.event.type);
+  expect(difference).not.toBe('');
+  if (effect !== undefined) expect(difference).toContain(effect);
+  expect(viewOf(stateOf(changed.slice(0, seq)))).toEqual(viewOf(state));
+}
+
+/** How the run ended, without words that are for people only. */
+function courseOf(state: State): unknown {
+  const outcome = state.phase.type === 'ended' ? state.phase.outcome : undefined;
+  const ended = outcome?.type === 'failed' ? { ...outcome, error: outcome.error.code } : outcome;
+  return { ended, messages: messagesOf(state.history) };
+}
+
+describe.each([
+  ['words', WORDS],
+  ['what an entry says of itself', MARKS],
+])('a change of %s is found', (_, kinds) => {
+  test.each(Object.entries(kinds))('%s', async (_, tamper) => {
+    let changes = 0;
+    await fc.assert(
+      fc.asyncProperty(anyRun, fc.nat(1_000), async (run, pick) => {
+        const { world: last } = await lived(run);
+        const changed = tamper(entriesOf(last.log, RUN), pick);
+        if (!changed) return;
+        const replayed = replay(changed);
+        if (replayed.type !== 'diverged') throw new Error(`not found in ${JSON.stringify(changed)}`);
+        expectNamed(changed, replayed);
+        changes++;
+      }),
+      { numRuns: 40 },
+    );
+    expect(changes).toBeGreaterThan(0);
+  });
+});
+
+describe('a change of anything else is found if the run had gone otherwise with it', () => {
+  test.each(Object.entries(COURSE))('%s', async (_, tamper) => {
+    let found = 0;
+    await fc.assert(
+      fc.asyncProperty(anyRun, fc.nat(1_000), async (run, pick) => {
+        const { world: last } = await lived(run);
+        const entries = entriesOf(last.log, RUN);
+        const changed = tamper(entries, pick);
+        if (!changed) return;
+        const replayed = replay(changed);
+        if (replayed.type === 'diverged') {
+          expectNamed(changed, replayed);
+          found++;
+        } else expect(courseOf(replayed.state)).toEqual(courseOf(stateOf(entries)));
+      }),
+      { numRuns: 60 },
+    );
+    expect(found).toBeGreaterThan(0);
+  });
+});

@@ -1,0 +1,36 @@
+import { closeSync, existsSync, fsyncSync, openSync, readFileSync, writeSync } from 'node:fs';
+import path from 'node:path';
+import type { ToolEffect } from '@treadle/core';
+
+/** One line of a ledger that tools keep outside of the store: that a call began to act, or had acted. */
+export interface Line {
+  readonly type: 'begin' | 'end';
+  readonly effect: ToolEffect;
+  readonly key: string;
+}
+
+export interface Ledger {
+  /** On the disk when it returns. */
+  readonly write: (line: Line) => void;
+  readonly read: () => readonly Line[];
+}
+
+export function ledger(folder: string): Ledger {
+  const file = path.join(folder, 'ledger.jsonl');
+  return {
+    write(line) {
+      const fd = openSync(file, 'a');
+      writeSync(fd, `${JSON.stringify(line)}\n`);
+      fsyncSync(fd);
+      closeSync(fd);
+    },
+    read() {
+      if (!existsSync(file)) return [];
+      // What comes after the last newline was not finished.
+      return readFileSync(file, 'utf8')
+        .split('\n')
+        .slice(0, -1)
+        .map((line) => JSON.parse(line));
+    },
+  };
+}

@@ -1,0 +1,52 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+
+const PROGRAM = fileURLToPath(new URL('./program.ts', import.meta.url));
+
+/** When a process is killed, in lines that it has printed. */
+export interface Kill {
+  readonly after: number;
+  /** `self`: exactly then. `other`: by us, when we have read that line and so many milliseconds more have passed. */
+  readonly by: 'self' | 'other';
+  readonly ms: number;
+}
+
+export interface Life {
+  readonly lines: readonly string[];
+  readonly end: 'killed' | 'paused' | 'ended';
+}
+
+const running = new Set<ChildProcess>();
+
+/** Lets one process live until it is done or killed. */
+export async function live(folder: string, kill?: Kill): Promise<Life> {
+  const own = kill?.by === 'self' ? kill.after : 0;
+  const child = spawn(process.execPath, ['--conditions=treadle-source', PROGRAM, folder, String(own)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { PATH: process.env['PATH'] ?? '' },
+  });
+  running.add(child);
+  let complaint = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (complaint += text));
+  const lines: string[] = [];
+  createInterface({ input: child.stdout }).on('line', (line) => {
+    lines.push(line);
+    if (kill?.by !== 'other' || lines.length !== kill.after) return;
+    // A timer would wait for a whole millisecond at least, and for its turn.
+    for (const until = performance.now() + kill.ms; performance.now() < until;);
+    child.kill('SIGKILL');
+  });
+  const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null];
+  running.delete(child);
+  if (signal === 'SIGKILL') return { lines, end: 'killed' };
+  const end = lines.at(-1);
+  if (code === 0 && (end === 'ended' || end === 'paused')) return { lines, end };
+  throw new Error(`The process ended with ${code ?? signal} after "${lines.at(-1)}":\n${complaint}`);
+}
+
+/** For `afterEach`: whatever a failed test has left behind. */
+export function stopLeftovers(): void {
+  for (const child of running) child.kill('SIGKILL');
+}

@@ -1,0 +1,152 @@
+/**
+ * The process that is killed: `node --conditions=treadle-source program.ts FOLDER LINES`. It begins the run in that
+ * folder or goes on with it, until it ends or pauses; what a process before it left waiting it answers. It prints a line
+ * for whatever happens, and after so many it kills itself; 0: never.
+ */
+import { writeSync } from 'node:fs';
+import path from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import {
+  agentTool,
+  replay,
+  runLoop,
+  tool,
+  waiting,
+  type Answer,
+  type Model,
+  type Policy,
+  type RunStore,
+  type Tool,
+  type ToolEffect,
+  type Waiting,
+} from '@treadle/core';
+import { sqliteStore } from '@treadle/store';
+import { keyedModel, type Script } from '../keyed-model.ts';
+import { ledger } from './ledger.ts';
+
+const [folder, lines] = process.argv.slice(2);
+const book = ledger(folder!);
+let said = 0;
+
+function say(line: string): void {
+  writeSync(1, `${line}\n`);
+  if (++said === Number(lines)) process.kill(process.pid, 'SIGKILL');
+}
+
+/** Says when something is about to be durable, and when it is. */
+function talking(store: RunStore): RunStore {
+  return {
+    ...store,
+    async append(runId, entries, lease) {
+      const facts = entries.map(({ seq, event }) => `${runId}@${seq} ${event.type}`).join(', ');
+      say(`append ${facts}`);
+      await store.append(runId, entries, lease);
+      say(`durable ${facts}`);
+    },
+  };
+}
+
+const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
+
+/** Acts in two steps, and takes its time between them. */
+function acting(name: string, effect: ToolEffect, more: Partial<Tool> = {}): Tool {
+  const made = tool({
+    name,
+    description: name,
+    input: WHAT,
+    effect,
+    async execute({ what }, { key }) {
+      book.write({ type: 'begin', effect, key });
+      say(`begin ${key}`);
+      await setImmediate();
+      book.write({ type: 'end', effect, key });
+      say(`end ${key}`);
+      await setImmediate();
+      return `${name} ${String(what)}`;
+    },
+  });
+  return { ...made, ...more };
+}
+
+/** Knows from the ledger whether it acted; if it had only begun to, nobody knows. */
+const wire = acting('wire', 'once', {
+  verify(input, context) {
+    const found = book.read().filter(({ key }) => key === context.key);
+    say(`verify ${context.key}`);
+    if (found.length === 0) return { type: 'not-done' };
+    const done = found.some(({ type }) => type === 'end');
+    return done ? { type: 'done', result: `wire ${(input as { what: string }).what}` } : { type: 'unknown' };
+  },
+});
+
+const pick = tool({ name: 'pick', description: 'pick', input: WHAT });
+const [look, put, order, remove] = [
+  acting('look', 'pure'),
+  acting('put', 'idempotent'),
+  acting('order', 'once'),
+  acting('remove', 'once'),
+];
+
+const policy: Policy = {
+  judge: (calls) => calls.map(({ name }) => ({ type: name === 'remove' ? 'ask' : 'allow' })),
+};
+
+/** Takes a moment to answer, and says when it is asked. */
+function thinking(script: Script): Model {
+  const model = keyedModel(script);
+  return {
+    ...model,
+    async reply(request, emit, signal) {
+      say(`ask ${request.key}`);
+      await setImmediate();
+      return model.reply(request, emit, signal);
+    },
+  };
+}
+
+const calling = (
+  ...calls: readonly (readonly [string, string])[]
+): { calls: readonly (readonly [string, unknown])[] } => ({
+  calls: calls.map(([name, what]) => [name, { what }]),
+});
+
+const helper = agentTool({
+  name: 'helper',
+  description: 'Helps',
+  model: thinking({
+    't1.model.0': calling(['order', 'inside'], ['put', 'inside'], ['remove', 'inside']),
+    't2.model.0': calling(['wire', 'inside'], ['pick', 'inside']),
+    't3.model.0': calling(['order', 'at last']),
+    't4.model.0': 'Helped.',
+  }),
+  tools: [order, put, remove, wire, pick],
+  policy,
+});
+
+const model = thinking({
+  't1.model.0': {
+    text: 'All at once.',
+    calls: [
+      ['helper', { task: 'Help.' }],
+      ...calling(['look', 'a'], ['put', 'a'], ['order', 'a'], ['wire', 'a']).calls,
+    ],
+  },
+  't2.model.0': calling(['remove', 'b'], ['order', 'b'], ['pick', 'b'], ['order', 'c']),
+  't3.model.0': calling(['wire', 'd'], ['put', 'd']),
+  't4.model.0': 'All is done.',
+});
+
+function answerTo({ type, effect, ...wait }: Waiting): readonly Answer[] {
+  if (type === 'client') return [{ type: 'client-result', effect, content: 'picked' }];
+  return 'digest' in wait ? [{ type: 'approval', effect, digest: wait.digest, approved: true }] : [];
+}
+
+const store = sqliteStore(path.join(folder!, 'runs.db'));
+const journal = talking(store);
+const tools = [helper, look, put, order, wire, remove, pick];
+const options = { model, tools, policy, journal, runId: 'run', maxParallel: 3 };
+const entries = await store.read('run');
+const answers = waiting(replay(entries).state).flatMap(answerTo);
+const result = await runLoop(entries.length === 0 ? { ...options, input: 'Do it.' } : { ...options, answers });
+await store.close();
+say(result.outcome ? 'ended' : 'paused');

@@ -1,0 +1,37 @@
+import type { Effect, Event } from '@treadle/core';
+
+/** Every kind there is: the compiler complains here when one is added, and then the tests that look for all of them. */
+const EVENTS: Record<Event['type'], true> = {
+  'run-started': true,
+  'run-forked': true,
+  'turn-prepared': true,
+  'input-added': true,
+  'tools-changed': true,
+  'model-replied': true,
+  'model-failed': true,
+  'calls-judged': true,
+  'tool-settled': true,
+  'tool-parked': true,
+  'approval-given': true,
+  'client-result-given': true,
+  'output-checked': true,
+  'history-compacted': true,
+  'effect-lost': true,
+  'deadline-passed': true,
+  'cancel-requested': true,
+};
+
+const EFFECTS: Record<Effect['type'], true> = {
+  'call-model': true,
+  'prepare-turn': true,
+  'compact-history': true,
+  'validate-output': true,
+  'judge-calls': true,
+  'call-tool': true,
+  'verify-tool': true,
+  'ask-approval': true,
+  'await-client': true,
+};
+
+export const EVENT_TYPES: readonly string[] = Object.keys(EVENTS).toSorted();
+export const EFFECT_TYPES: readonly string[] = Object.keys(EFFECTS).toSorted();

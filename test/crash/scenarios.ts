@@ -1,0 +1,29 @@
+import type { Scenario } from './scenario.ts';
+import { calls } from './scenarios/calls.ts';
+import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
+import { device } from './scenarios/device.ts';
+import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
+import { fork } from './scenarios/fork.ts';
+import { length } from './scenarios/length.ts';
+import { shaping } from './scenarios/shaping.ts';
+import { variety } from './scenarios/variety.ts';
+import { verify } from './scenarios/verify.ts';
+
+/** Together they have every event and every effect. */
+export const SCENARIOS: readonly Scenario[] = [
+  calls,
+  shaping,
+  length,
+  verify,
+  child,
+  grandchild,
+  expiring,
+  orphaned,
+  device,
+  cancelled,
+  overdue,
+  outage,
+  unprepared,
+  fork,
+  variety,
+];

@@ -1,0 +1,76 @@
+import { keyedModel, unable } from '../keyed-model.ts';
+import type { Scenario } from '../scenario.ts';
+import { book, endless, look, put } from '../tools.ts';
+import { noteAsked } from '../world.ts';
+
+const begun = {
+  't1.model.0': {
+    calls: [
+      ['book', { what: 'a' }],
+      ['look', { what: 'a' }],
+    ],
+  },
+  't2.model.0': {
+    calls: [
+      ['put', { what: 'b' }],
+      ['endless', { what: 'b' }],
+      ['book', { what: 'b' }],
+    ],
+  },
+} as const;
+
+export const cancelled: Scenario = {
+  name: 'a run that is cancelled in the middle of a call',
+  code: (life) => ({
+    model: keyedModel(begun, { onAsk: (request) => noteAsked(life, request) }),
+    tools: [book(life), look(life), put(life), endless(life, () => life.live!.cancel())],
+    maxParallel: 2,
+    input: 'Go.',
+  }),
+  interrupted: { 'run/t1.tool.0': ['2', '3'] },
+};
+
+export const overdue: Scenario = {
+  name: 'a run that runs out of time',
+  code: (life) => ({
+    model: keyedModel(begun, { onAsk: (request) => noteAsked(life, request) }),
+    tools: [book(life), look(life), put(life), endless(life, () => void life.world.clock.advance(10_000))],
+    maxParallel: 2,
+    limits: { durationMs: 5_000 },
+    input: 'Go.',
+  }),
+  interrupted: { 'run/t1.tool.0': ['2', '3'], 'run/t2.tool.2': ['6'] },
+};
+
+export const outage: Scenario = {
+  name: 'a model that fails, and is asked again later',
+  code: (life) => ({
+    model: keyedModel(
+      {
+        't1.model.0': { calls: [['book', { what: 'a' }]] },
+        't2.model.0': () => (life.world.fault('outage') ? unable('overloaded') : { calls: [['put', { what: 'b' }]] }),
+        't3.model.0': 'Done.',
+        't4.model.0': 'Done indeed.',
+      },
+      { onAsk: (request) => noteAsked(life, request) },
+    ),
+    tools: [book(life), put(life)],
+    finish: 'confirm',
+    input: 'Go.',
+  }),
+  interrupted: { 'run/t1.tool.0': ['2'] },
+};
+
+export const unprepared: Scenario = {
+  name: 'a turn that cannot be prepared',
+  code: (life) => ({
+    model: keyedModel(
+      { 't1.model.0': { calls: [['book', { what: 'a' }]] } },
+      { onAsk: (request) => noteAsked(life, request) },
+    ),
+    tools: [book(life)],
+    prepareTurn: ({ turn }) => ({ tools: turn === 1 ? ['book'] : ['gone'] }),
+    input: 'Go.',
+  }),
+  interrupted: { 'run/t1.tool.0': ['3'] },
+};

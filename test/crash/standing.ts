@@ -1,0 +1,95 @@
+import {
+  messagesOf,
+  NEW,
+  replay,
+  step,
+  type Call,
+  type JournalEntry,
+  type LoopResult,
+  type Message,
+  type State,
+} from '@treadle/core';
+import { entriesOf, runsOf, type Logged } from './logged-store.ts';
+
+/** `runId/effectId` of a call, under which its tool knows it. */
+function keyOf(runId: string, { turn, index }: Pick<Call, 'turn' | 'index'>): string {
+  return `${runId}/t${turn}.tool.${index}`;
+}
+
+/** Calls that may have begun and have no result yet, by their keys; or that had none when their run ended. */
+export function begunIn(log: readonly Logged[], when: 'now' | 'when it ended' = 'now'): ReadonlyMap<string, Call> {
+  const begun = new Map<string, Call>();
+  for (const runId of runsOf(log)) {
+    const entries = entriesOf(log, runId);
+    const { phase } = stateOf(when === 'now' ? entries : entries.slice(0, -1));
+    if (phase.type !== 'tools') continue;
+    for (const slot of phase.slots) {
+      const isBegun = slot.type === 'running' || slot.type === 'verifying' || (slot.type === 'queued' && slot.verify);
+      if (isBegun) begun.set(keyOf(runId, slot.call), slot.call);
+    }
+  }
+  return begun;
+}
+
+/** Calls that have a result of their own, by their keys. */
+export function settledIn(log: readonly Logged[]): ReadonlySet<string> {
+  const settled = new Set<string>();
+  for (const item of log) {
+    if (item.type !== 'entry' || item.entry.event.type !== 'tool-settled') continue;
+    const { effect, result } = item.entry.event;
+    if (result.type === 'result') settled.add(`${item.runId}/${effect.replace('.verify.', '.tool.')}`);
+  }
+  return settled;
+}
+
+/** Calls that were answered "interrupted, effect unknown", by their keys: derived from the facts alone. */
+export function interruptedIn(log: readonly Logged[]): ReadonlySet<string> {
+  const interrupted = new Set<string>();
+  for (const runId of runsOf(log)) {
+    let state: State = NEW;
+    for (const { event } of entriesOf(log, runId)) {
+      const effect = 'effect' in event ? event.effect : undefined;
+      const index = Number(effect?.slice(effect.lastIndexOf('.') + 1));
+      const call = state.phase.type === 'tools' ? state.phase.slots[index]?.call : undefined;
+      const unknown = event.type === 'tool-settled' && event.result.type === 'unknown';
+      if (call && (unknown || (event.type === 'effect-lost' && call.effect === 'once' && !call.verifiable))) {
+        interrupted.add(keyOf(runId, call));
+      }
+      state = step(state, event).state;
+    }
+  }
+  return interrupted;
+}
+
+export function stateOf(entries: readonly JournalEntry[]): State {
+  const replayed = replay(entries);
+  if (replayed.type === 'diverged') throw new Error(`entry ${replayed.seq}: ${replayed.difference}`);
+  return replayed.state;
+}
+
+/** How a run ended, without times. */
+export interface End extends Pick<LoopResult, 'outcome' | 'messages' | 'usage' | 'turns' | 'calls' | 'output'> {}
+
+export function endsOf(log: readonly Logged[]): Readonly<Record<string, End>> {
+  return Object.fromEntries(runsOf(log).map((runId) => [runId, endOf(stateOf(entriesOf(log, runId)))]));
+}
+
+function endOf({ phase, history, usage, turn, calls, output }: State): End {
+  const outcome = phase.type === 'ended' ? { outcome: phase.outcome } : {};
+  return { ...outcome, messages: messagesOf(history), usage, turns: turn, calls, output };
+}
+
+/** The same, but for calls whose effect is unknown: this is what the model is told of them. */
+export function interrupted(runId: string, end: End, keys: ReadonlySet<string>): End {
+  const messages = end.messages.map((message): Message => {
+    if (message.role !== 'tool') return message;
+    const content = message.content.map((result) => {
+      const [, turn, index] = /^t(\d+)\.model\.\d+\.(\d+)$/.exec(result.callId) ?? [];
+      if (!keys.has(keyOf(runId, { turn: Number(turn), index: Number(index) }))) return result;
+      const text = `The call of "${result.name}" was interrupted, and it is not known whether it took effect. Find out before you call it again.`;
+      return { ...result, content: [{ type: 'error' as const, text }], isError: true };
+    });
+    return { ...message, content };
+  });
+  return { ...end, messages };
+}

@@ -1,0 +1,108 @@
+import { Parked, tool, type Tool, type ToolContext, type ToolEffect } from '@treadle/core';
+import { never, type Life } from './world.ts';
+
+const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
+
+/** A tool that writes into the ledger what it does; what it gives depends on nothing but its input. */
+function acting(
+  life: Life,
+  name: string,
+  effect: ToolEffect,
+  act: (what: string, context: ToolContext) => unknown,
+): Tool {
+  return tool({
+    name,
+    description: name,
+    input: WHAT,
+    effect,
+    execute: ({ what }, context) => {
+      if (!life.alive()) return never();
+      life.world.deeds.push({ key: context.key, tool: name, effect });
+      return act(String(what), context);
+    },
+  });
+}
+
+async function soon<T>(value: T): Promise<T> {
+  await Promise.resolve();
+  return value;
+}
+
+export const look = (life: Life): Tool => acting(life, 'look', 'pure', (what) => `saw ${what}`);
+export const put = (life: Life): Tool => acting(life, 'put', 'idempotent', (what) => soon(`put ${what}`));
+export const book = (life: Life): Tool => acting(life, 'book', 'once', (what) => soon(`booked ${what}`));
+/** Gives more than words. */
+export const picture = (life: Life): Tool =>
+  acting(life, 'picture', 'pure', (what) => ({
+    content: [
+      { type: 'text', text: `a picture of ${what}` },
+      { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'aGk=' } },
+      {
+        type: 'file',
+        mediaType: 'text/plain',
+        name: 'b.txt',
+        source: { type: 'url', url: 'https://example.org/b.txt' },
+      },
+    ],
+  }));
+/** Two of the same do not run at the same time. */
+export const edit = (life: Life): Tool => ({
+  ...acting(life, 'edit', 'idempotent', (what) => soon(`edited ${what}`)),
+  resources: (input) => [(input as { what: string }).what],
+});
+/** Nothing else runs beside it. */
+export const alone = (life: Life): Tool => ({
+  ...acting(life, 'alone', 'once', (what) => soon(`did ${what} alone`)),
+  exclusive: true,
+  timeoutMs: 5_000,
+});
+/** The policy has a person decide about it. */
+export const remove = (life: Life): Tool => acting(life, 'remove', 'once', (what) => `removed ${what}`);
+/** A result that is far too long for the history. */
+export const list = (life: Life): Tool =>
+  acting(life, 'list', 'pure', (what) => Array.from({ length: 200 }, (_, index) => `${what} ${index}`).join('\n'));
+/** The client executes it. */
+export const pick: Tool = tool({ name: 'pick', description: 'pick', input: WHAT });
+
+/** Somebody outside does something while it runs. */
+export const slow = (life: Life, meanwhile: () => void): Tool =>
+  acting(life, 'slow', 'pure', async (what) => {
+    meanwhile();
+    return soon(`done with ${what}`);
+  });
+
+/** It ends only with the run. */
+export const endless = (life: Life, meanwhile: () => void): Tool =>
+  acting(life, 'endless', 'pure', () => {
+    meanwhile();
+    return never();
+  });
+
+/** Acts once, and can tell whether it did, by the ledger; but of what it calls `hazy` nobody knows. */
+export function wire(life: Life, begins: (what: string) => 'on' | 'done' | 'lost'): Tool {
+  const { deeds } = life.world;
+  return tool({
+    name: 'wire',
+    description: 'wire',
+    input: WHAT,
+    execute: async ({ what }, { key }) => {
+      if (!life.alive()) return never();
+      const how = begins(String(what));
+      if (how !== 'lost') deeds.push({ key, tool: 'wire', effect: 'once' });
+      return how === 'on' ? `wired ${String(what)}` : never();
+    },
+    verify: ({ what }, context) => {
+      if (!life.alive()) return never();
+      if (what === 'hazy') return { type: 'unknown' };
+      const done = deeds.some(({ key }) => key === context.key);
+      return done ? { type: 'done', result: `wired ${String(what)}` } : { type: 'not-done' };
+    },
+  });
+}
+
+/** Has a device do something, and asks for it when it is taken up. */
+export const job = (life: Life): Tool =>
+  acting(life, 'job', 'idempotent', (what, { key }) => {
+    const times = life.world.deeds.filter((deed) => deed.key === key).length;
+    return soon(times > 1 ? `the device did ${what}` : new Parked(`device/${what}`));
+  });
