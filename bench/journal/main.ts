@@ -63,16 +63,29 @@ try {
       series.sqlite.push(sample.sqlite);
     }
     console.log(`${count} run${count === 1 ? '' : 's'} at once, ${TURNS} calls each: microseconds per turn`);
-    row('memory, CPU', series.memory.map(({ cpu }) => cpu));
-    row('SQLite, CPU', series.sqlite.map(({ cpu }) => cpu));
-    row('SQLite, wall (a full sync per commit)', series.sqlite.map(({ wall }) => wall));
-    row('ratio of CPU', series.sqlite.map(({ cpu }, round) => cpu / series.memory[round]!.cpu));
+    row(
+      'memory, CPU',
+      series.memory.map(({ cpu }) => cpu),
+    );
+    row(
+      'SQLite, CPU',
+      series.sqlite.map(({ cpu }) => cpu),
+    );
+    row(
+      'SQLite, wall (a full sync per commit)',
+      series.sqlite.map(({ wall }) => wall),
+    );
+    row(
+      'ratio of CPU',
+      series.sqlite.map(({ cpu }, round) => cpu / series.memory[round]!.cpu),
+    );
   }
 
   const [long] = await chains(store, 1, 5_000);
   const entries = await store.read(long!);
   const replays = [];
-  for (let round = 0; round < ROUNDS; round++) replays.push((await timed(async () => replay(entries))) / (entries.length / 1_000));
+  for (let round = 0; round < ROUNDS; round++)
+    replays.push((await timed(async () => replay(entries))) / (entries.length / 1_000));
   console.log(`a run of ${entries.length.toLocaleString('en-US')} entries: milliseconds`);
   row('replay, per 1,000 entries', replays, 2);
   const open = (journal: RunStore): Promise<number> =>
@@ -90,7 +103,9 @@ try {
   await chains(store, 100);
   await store.close();
   const grown = statSync(join(folder, 'bench.db')).size - before;
-  console.log(`on disk: ${Math.round(grown / 100 / (TURNS + 1))} bytes per turn (with what was still in the write-ahead log)`);
+  console.log(
+    `on disk: ${Math.round(grown / 100 / (TURNS + 1))} bytes per turn (with what was still in the write-ahead log)`,
+  );
 } finally {
   rmSync(folder, { recursive: true });
 }

@@ -1,6 +1,6 @@
-import type { AssistantPart, Call, Effect, Event, SettledResult } from '@treadle/core';
+import type { AssistantPart, Call, Effect, Event, SettledResult, Waiting } from '@treadle/core';
 import type { Open } from './books.ts';
-import { callsOf, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
+import { callsOf, type Aside, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
 
 type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 
@@ -27,7 +27,13 @@ export function answerOf(
   const { id } = effect;
   switch (effect.type) {
     case 'call-model':
-      return spoken(replyOf(world, turnOf(id), past.failed.has(id)), id, now);
+      return spoken(past.failed.has(id) ? replyOf(world, effect.turn) : firstReplyOf(world, id), id, now);
+    case 'prepare-turn':
+      return prepared(asideOf(world, effect.turn), id, now);
+    case 'compact-history':
+      return summarised(asideOf(world, turnOf(id)), id, now);
+    case 'validate-output':
+      return checked(asideOf(world, turnOf(id)), effect, now);
     case 'judge-calls':
       return judged(world, effect, now);
     case 'verify-tool':
@@ -36,7 +42,9 @@ export function answerOf(
       const fate = fateOf(world, effect.call);
       const cause = fate.lost[past.lost.get(id) ?? 0];
       if (cause) return { type: 'effect-lost', at: now, effect: id, cause };
-      if (fate.parked && !past.parked.has(id)) return { type: 'tool-parked', at: now, effect: id, on: 'device' };
+      if (fate.parked && !past.parked.has(id)) {
+        return { type: 'tool-parked', at: now, effect: id, on: 'device', waiting: waitsIn(fate) };
+      }
       if (parked && fate.answer === 'never') return undefined;
       return { type: 'tool-settled', at: now, effect: id, result: resultOf(fate) };
     }
@@ -56,12 +64,67 @@ export function turnOf(id: string): number {
   return Number(/^t(\d+)\./.exec(id)?.[1]);
 }
 
-/** What the model says in a turn; if it fails, what it says when it is asked `again`. */
-export function replyOf({ replies }: World, turn: number, again = true): Reply {
-  const reply = replies[turn - 1] ?? DONE;
-  if (reply.type === 'reply' || !again) return reply;
-  return replies.slice(turn).find(({ type }) => type === 'reply') ?? DONE;
+/** What the model says in a turn in the end, however often it fails before. */
+export function replyOf({ replies }: World, turn: number): Reply {
+  return replies.slice(turn - 1).find(({ type }) => type === 'reply') ?? DONE;
 }
+
+/** What the model says when it is asked for the first time: about the whole conversation, or about the shorter one. */
+export function firstReplyOf(world: World, id: string): Reply {
+  const reply = world.replies[turnOf(id) - 1];
+  const fails = reply?.type === 'failure' && (id.endsWith('.model.0') || reply.stubborn);
+  return fails ? reply : replyOf(world, turnOf(id));
+}
+
+export function asideOf({ asides }: World, turn: number): Aside {
+  return asides[turn % asides.length]!;
+}
+
+function prepared({ decision, unprepared }: Aside, effect: string, at: number): Event {
+  if (unprepared) return { type: 'turn-prepared', at, effect, decision: {}, problem: 'it went wrong' };
+  return { type: 'turn-prepared', at, effect, decision };
+}
+
+export const SUMMARY = 'what was done, in short';
+
+function summarised({ summary }: Aside, effect: string, at: number): Event {
+  const error = { code: 'overloaded', message: 'no summary', retryable: true } as const;
+  const result =
+    summary.type === 'failure'
+      ? ({ type: 'failure', error } as const)
+      : ({ type: 'summary', summary: SUMMARY, model: 'simulated', usage: summary.usage } as const);
+  return { type: 'history-compacted', at, effect, result };
+}
+
+function checked({ valid }: Aside, { id, text }: Of<'validate-output'>, at: number): Event {
+  const result = valid
+    ? ({ type: 'valid', value: { text } } as const)
+    : ({ type: 'invalid', problems: ['it is wrong'] } as const);
+  return { type: 'output-checked', at, effect: id, result };
+}
+
+/** What a child waits for that a call is parked on. */
+export function waitsIn({ inside }: Fate): readonly Waiting[] {
+  return inside.map((type, index): Waiting => {
+    const call = { ...NO_CALL, index };
+    if (type === 'client') return { type, effect: `t1.client.${index}`, call };
+    if (type === 'parked') return { type, effect: `t1.tool.${index}/t2.tool.0`, call, on: 'elsewhere' };
+    return { type, effect: `t1.approval.${index}`, call, digest: 'of the call', expiresAt: 2_000 };
+  });
+}
+
+const NO_CALL: Call = {
+  turn: 1,
+  index: 0,
+  id: 'a',
+  name: 'read',
+  arguments: '{}',
+  resources: [],
+  effect: 'pure',
+  exclusive: false,
+  client: false,
+  verifiable: false,
+};
 
 const DONE: Reply = {
   type: 'reply',
@@ -85,13 +148,14 @@ const FINE: Fate = {
   content: [],
   isError: false,
   parked: false,
+  inside: [],
   lost: [],
   verified: { type: 'unknown' },
   answer: 'given',
 };
 
-function resultOf({ content, isError }: Fate): SettledResult {
-  return { type: 'result', content, isError };
+function resultOf({ content, isError, usage }: Fate): SettledResult {
+  return { type: 'result', content, isError, ...(usage && { usage }) };
 }
 
 export function spoken(reply: Reply, effect: string, at: number): Event {

@@ -1,4 +1,4 @@
-import type { Effect, Event, Outcome, Rules } from '@treadle/core';
+import type { Effect, Event, Outcome, Rules, Waiting } from '@treadle/core';
 
 /**
  * What a witness knows of a run who sees only the facts that were taken and the effects that were issued. The
@@ -14,14 +14,25 @@ export interface Books {
   readonly rules: Rules | undefined;
   /** The model call by whose failure the run ended: given up for lost, it is made again, and the run goes on. */
   readonly failed: string | undefined;
+  /** The model call that is made again if the conversation gets shorter, and has failed if not. */
+  readonly refused: string | undefined;
 }
 
 export interface Open {
   readonly effect: Effect;
-  readonly parked: boolean;
+  /** Where it goes on, and what it waits for there. */
+  readonly parked: { readonly on: string; readonly waiting: readonly Waiting[] } | undefined;
 }
 
-export const BLANK: Books = { phase: 'new', open: new Map(), at: 0, activeMs: 0, rules: undefined, failed: undefined };
+export const BLANK: Books = {
+  phase: 'new',
+  open: new Map(),
+  at: 0,
+  activeMs: 0,
+  rules: undefined,
+  failed: undefined,
+  refused: undefined,
+};
 
 /** Whether a fact should be taken. */
 export function expects(books: Books, event: Event): boolean {
@@ -34,8 +45,15 @@ export function expects(books: Books, event: Event): boolean {
     case 'input-added':
       return live && event.messages.length > 0;
     case 'tools-changed':
+    case 'run-forked':
     case 'cancel-requested':
       return live;
+    case 'turn-prepared':
+      return kind === 'prepare-turn';
+    case 'history-compacted':
+      return kind === 'compact-history';
+    case 'output-checked':
+      return kind === 'validate-output';
     case 'model-replied':
     case 'model-failed':
       return kind === 'call-model';
@@ -51,7 +69,7 @@ export function expects(books: Books, event: Event): boolean {
       return open?.effect.type === 'ask-approval' && open.effect.digest === event.digest;
     case 'effect-lost':
       if (books.failed !== undefined) return event.effect === books.failed;
-      return kind === 'call-model' || kind === 'judge-calls' || kind === 'call-tool' || kind === 'verify-tool';
+      return kind !== undefined && kind !== 'ask-approval' && kind !== 'await-client';
     case 'deadline-passed':
       if (event.effect !== undefined) return open?.effect.type === 'ask-approval' && event.at >= open.effect.expiresAt;
       return live && activeMsAt(books, event.at) >= (books.rules!.limits.durationMs ?? Infinity);
@@ -68,9 +86,9 @@ export function entered(books: Books, event: Event, effects: readonly Effect[], 
   if ('effect' in event && event.effect !== undefined) {
     const told = open.get(event.effect);
     if (event.type !== 'tool-parked') open.delete(event.effect);
-    else if (told) open.set(event.effect, { ...told, parked: true });
+    else if (told) open.set(event.effect, { ...told, parked: { on: event.on, waiting: event.waiting ?? [] } });
   }
-  for (const effect of effects) open.set(effect.id, { effect, parked: false });
+  for (const effect of effects) open.set(effect.id, { effect, parked: undefined });
   if (outcome) open.clear();
   return {
     phase: outcome ? 'ended' : 'live',
@@ -78,8 +96,13 @@ export function entered(books: Books, event: Event, effects: readonly Effect[], 
     at: Math.max(books.at, event.at),
     activeMs: restarted || began ? books.activeMs : activeMsAt(books, event.at),
     rules: began ? event.rules : books.rules,
-    failed: event.type === 'model-failed' && outcome?.type === 'failed' ? event.effect : undefined,
+    failed: outcome?.type === 'failed' ? refusedAfter(books, event) : undefined,
+    refused: outcome || event.type === 'history-compacted' ? undefined : refusedAfter(books, event),
   };
+}
+
+function refusedAfter({ refused }: Books, event: Event): string | undefined {
+  return event.type === 'model-failed' ? event.effect : refused;
 }
 
 /** Nothing works, and everything waits for somebody outside. */
@@ -88,7 +111,7 @@ export function isAtRest({ phase, open }: Books): boolean {
 }
 
 export function isOutside({ effect, parked }: Open): boolean {
-  return parked || effect.type === 'ask-approval' || effect.type === 'await-client';
+  return parked !== undefined || effect.type === 'ask-approval' || effect.type === 'await-client';
 }
 
 /** Time in which nothing works does not count, and a clock that goes back takes nothing away. */

@@ -17,7 +17,7 @@ export interface DriveOptions {
 }
 
 /** Longer than any world needs; what goes on beyond it goes on for ever. */
-const LONGEST = 3_000;
+const LONGEST = 8_000;
 
 /** Feeds a world to `step` until the run has ended, or waits for what will never come. */
 export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: DriveOptions = {}): Trace {
@@ -58,7 +58,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
 
   /** In whatever order a turn's calls go on, the input comes before the first of them does. */
   function steer(event: Event): void {
-    const turn = 'effect' in event && !event.type.startsWith('model-') ? turnOf(event.effect ?? '') : 0;
+    const turn = 'effect' in event && !BEFORE_CALLS.has(event.type) ? turnOf(event.effect ?? '') : 0;
     const reply = replyOf(world, turn);
     if (turn === 0 || reply.type !== 'reply' || !reply.steered || steered.has(turn)) return;
     steered.add(turn);
@@ -87,6 +87,8 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         return feed(inputAt(now, `input ${pick}`));
       case 'tools':
         return feed({ type: 'tools-changed', at: now, tools: changed ? world.tools : world.otherTools });
+      case 'fork':
+        return feed(forkAt(world, now, pick));
       case 'deadline':
         return feed({ type: 'deadline-passed', at: now });
       case 'cancel':
@@ -139,8 +141,26 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   return { world, moments, last: moments.at(-1)! };
 }
 
+const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
+  'turn-prepared',
+  'model-replied',
+  'model-failed',
+  'history-compacted',
+]);
+
 function startOf({ rules, tools, input }: World, at: number): Event {
-  return { type: 'run-started', at, runId: 'run', rules, tools, model: 'simulated', settings: {}, input };
+  const pinned = { runId: 'run', rules, tools, model: 'simulated', settings: {}, instructions: 'be brief' };
+  return { type: 'run-started', at, ...pinned, input };
+}
+
+function forkAt({ tools, otherTools }: World, at: number, pick: number): Event {
+  return {
+    type: 'run-forked',
+    at,
+    ...(pick % 2 === 0 && { model: 'another' }),
+    ...(pick % 3 === 0 && { instructions: `since ${pick}` }),
+    ...(pick % 5 < 2 && { tools: pick % 5 === 0 ? tools : otherTools }),
+  };
 }
 
 function inputAt(at: number, text: string): Event {

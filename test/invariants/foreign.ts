@@ -1,6 +1,6 @@
 import type { Event } from '@treadle/core';
 
-const KINDS = ['model', 'judge', 'tool', 'verify', 'approval', 'client'];
+const KINDS = ['prepare', 'model', 'compact', 'validate', 'judge', 'tool', 'verify', 'approval', 'client'];
 const GARBAGE = [
   '',
   '0',
@@ -40,6 +40,9 @@ export function eventsBearing(effect: string, at: number, digest: string): reado
     { type: 'deadline-passed', at, effect },
     { type: 'effect-lost', at, effect, cause: 'device' },
     { type: 'calls-judged', at, effect, verdicts: [{ type: 'allow' }] },
+    { type: 'turn-prepared', at, effect, decision: {} },
+    { type: 'history-compacted', at, effect, result: { type: 'summary', summary: 'foreign', model: '', usage } },
+    { type: 'output-checked', at, effect, result: { type: 'valid', value: 'foreign' } },
     { type: 'model-failed', at, effect, error: { code: 'auth', message: '', retryable: false } },
     {
       type: 'model-replied',

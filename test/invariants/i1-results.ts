@@ -1,22 +1,70 @@
 import type { AssistantPart, Event, Message, ToolCall } from '@treadle/core';
-import { demand, messagesOf, same, type Trace } from './trace.ts';
+import { epochsOf, shorteningOf, taskOf, type Epoch, type Shortening } from './epochs.ts';
+import { demand, messagesOf, same, type Moment, type Trace } from './trace.ts';
 import { answerIn, turnsOf, type Turn } from './turns.ts';
 
 /** I1: every call in the history has exactly one result, in call order, before the next model turn. */
 export function checkResults(trace: Trace): void {
-  const final = messagesOf(trace.last.after);
-  for (const { after, effects } of trace.moments) {
-    for (const effect of effects) {
-      if (effect.type !== 'call-model') continue;
+  const { moments, last } = trace;
+  const epochs = epochsOf(trace);
+  const ended = last.books.after.phase === 'ended';
+  for (const [at, moment] of moments.entries()) {
+    const shortening = shorteningOf(moment);
+    if (shortening) checkShortening(shortening, taskOf(moments), trace.world.rules.compaction!.keepTurns);
+    checkLanding(moment);
+    for (const effect of moment.effects) {
+      if (!('history' in effect)) continue;
       const seen = messagesOf(effect);
       checkPairs(seen);
-      demand(seen.length === after.history.length, () => `${effect.id} does not get the whole history`);
-      demand(same(seen, final.slice(0, seen.length)), () => `what ${effect.id} was shown changed afterwards`);
+      demand(seen.length === moment.after.history.length, () => `${effect.id} does not get the whole history`);
+      const { messages } = epochOf(epochs, at);
+      demand(same(seen, messages.slice(0, seen.length)), () => `what ${effect.id} was shown changed afterwards`);
     }
   }
-  if (trace.last.books.after.phase === 'ended') checkPairs(final);
-  for (const turn of turnsOf(trace)) checkTurn(turn, final, trace.last.books.after.phase === 'ended');
-  checkInput(trace, final);
+  if (ended) checkPairs(epochs.at(-1)!.messages);
+  for (const turn of turnsOf(trace)) {
+    const epoch = epochOf(epochs, turn.repliedAt);
+    checkTurn(turn, epoch.messages, ended || epoch !== epochs.at(-1));
+  }
+  checkInput(trace, epochs);
+}
+
+function epochOf(epochs: readonly Epoch[], at: number): Epoch {
+  return epochs.findLast(({ from }) => from <= at)!;
+}
+
+/** When a turn begins, nothing that was said to the run waits any more. */
+function checkLanding({ before, after }: Moment): void {
+  const lands = after.turn === before.turn || after.pending.length === 0;
+  demand(lands, () => `turn ${after.turn} begins, and input still waits`);
+}
+
+/** The task stays, and the newest turns; what is between them is whole turns, and its summary stands in its place. */
+function checkShortening(
+  { moment: { before, after }, summary, effect }: Shortening,
+  task: readonly Message[],
+  keepTurns: number,
+): void {
+  const { id, from, to } = effect;
+  const [was, is] = [messagesOf(before), messagesOf(after)];
+  const kept = was.slice(to);
+  demand(same(was.slice(0, from), task), () => `${id} spares something else than the task`);
+  demand(to > from + 1, () => `${id} makes nothing shorter`);
+  checkPairs(was.slice(from, to));
+  checkPairs(kept);
+  const turns = kept.filter(({ role }) => role === 'assistant').length;
+  demand(turns === keepTurns && kept[0]!.role === 'assistant', () => `${id} keeps ${turns} turns, not ${keepTurns}`);
+  demand(same(is.slice(0, from), task), () => `after ${id} the task is another`);
+  const told = is[from];
+  demand(
+    told?.role === 'user' && told.content.some((part) => part.type === 'text' && part.text.includes(summary)),
+    () => `after ${id} there is no summary`,
+  );
+  demand(same(is.slice(from + 1, from + 1 + kept.length), kept), () => `after ${id} the newest turns are others`);
+  demand(
+    is.slice(from + 1 + kept.length).every(({ role }) => role === 'user'),
+    () => `after ${id} there is something that nobody said`,
+  );
 }
 
 /** A conversation that every provider takes: after a message with calls comes one with their results. */
@@ -28,8 +76,9 @@ export function checkPairs(messages: readonly Message[]): void {
       continue;
     }
     const calls = callsIn(message);
-    for (const { id } of calls) {
+    for (const { id, name } of calls) {
       demand(id !== '' && !ids.has(id), () => `the call id "${id}" of message ${place} is empty or not its own`);
+      demand(NAME.test(name), () => `no provider takes the name "${name}" of message ${place}`);
       ids.add(id);
     }
     if (calls.length === 0) continue;
@@ -81,18 +130,26 @@ function checkTurn(turn: Turn, final: readonly Message[], ended: boolean): void 
   }
 }
 
-/** A call keeps its id if that is one and is new. */
+const NAME = /^[\w-]{1,64}$/;
+
+/** A call keeps its id if that is one and is new, and its name if it is one. */
 function isKept(part: AssistantPart, came: AssistantPart, earlier: ReadonlySet<string>): boolean {
   if (part.type !== 'tool-call' || came.type !== 'tool-call') return same(part, came);
-  const renamed = came.id === '' || earlier.has(came.id);
-  return same({ ...part, id: '' }, { ...came, id: '' }) && (renamed || part.id === came.id);
+  const { id, name } = came;
+  const kept = {
+    ...came,
+    ...((id === '' || earlier.has(id)) && { id: part.id }),
+    ...(!NAME.test(name) && { name: part.name }),
+  };
+  return same(part, kept);
 }
 
 /** Nothing that was said to the run is lost, said twice, or out of order. */
-function checkInput({ moments, last }: Trace, final: readonly Message[]): void {
+function checkInput({ moments, last }: Trace, epochs: readonly Epoch[]): void {
   const said = moments.flatMap(({ event, taken }) => (taken ? inputOf(event) : []));
   const known = new Set(said.map((message) => JSON.stringify(message)));
-  const heard = final.filter((message) => message.role === 'user' && known.has(JSON.stringify(message)));
+  const all = epochs.flatMap(({ messages, kept }) => messages.slice(kept));
+  const heard = all.filter((message) => message.role === 'user' && known.has(JSON.stringify(message)));
   const waits = last.books.after.phase === 'ended' ? 0 : last.after.pending.length;
   demand(same(heard, said.slice(0, said.length - waits)), () => 'input is lost, doubled or out of order');
 }

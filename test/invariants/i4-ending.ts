@@ -1,5 +1,6 @@
+import type { Waiting } from '@treadle/core';
 import { isAnswered } from './answered.ts';
-import { expects, isAtRest, isOutside } from './books.ts';
+import { expects, isAtRest, type Open } from './books.ts';
 import type { Core } from './core.ts';
 import { referenceOf } from './reference.ts';
 import { demand, outcomeOf, same, type Moment, type Trace } from './trace.ts';
@@ -34,10 +35,23 @@ function checkMoment(
     () => `outstanding are ${said.join(' ')}, issued and open are ${seen.join(' ')}`,
   );
 
-  const named = waiting(after).map(({ effect }) => effect);
-  const outside = [...open.values()].filter(isOutside).map(({ effect }) => effect.id);
+  const named = waiting(after).map((one) => JSON.stringify(one));
+  const outside = [...open.values()].flatMap(waitsOf).map((one) => JSON.stringify(one));
   demand(same(named.sort(), outside.sort()), () => `it waits for ${outside.join()}, and says for ${named.join()}`);
   demand(isPaused(after) === isAtRest(books), () => `paused is ${isPaused(after)} with ${seen.join(' ')} open`);
+}
+
+/** What is waited for; of a call that goes on elsewhere what is waited for there, by the way that leads to it. */
+function waitsOf({ effect, parked }: Open): readonly Waiting[] {
+  if (effect.type === 'ask-approval') {
+    const { id, type: _, ...shown } = effect;
+    return [{ type: 'approval', effect: id, ...shown }];
+  }
+  if (effect.type === 'await-client') return [{ type: 'client', effect: effect.id, call: effect.call }];
+  if (!parked || effect.type !== 'call-tool') return [];
+  const { on, waiting } = parked;
+  if (waiting.length === 0) return [{ type: 'parked', effect: effect.id, call: effect.call, on }];
+  return waiting.map((inside) => ({ ...inside, effect: `${effect.id}/${inside.effect}` }));
 }
 
 /** The end is the end: whatever comes changes nothing, unless it is that a failed model call is made again. */
@@ -54,7 +68,7 @@ function checkEnded({ step }: Views, { moments, last: { after, books } }: Trace)
 }
 
 /** Each outcome has the fact that it stands for, and such a fact always has its outcome. */
-function checkCause({ moments, last }: Trace): void {
+function checkCause({ world, moments, last }: Trace): void {
   const outcome = outcomeOf(last.after);
   const final = moments.findLast(({ taken }) => taken)!.event;
   const some = (holds: (event: Moment['event']) => boolean): boolean =>
@@ -70,9 +84,19 @@ function checkCause({ moments, last }: Trace): void {
   for (const [what, is, told] of pairs)
     demand(is === told, () => `it is ${is ? '' : 'not '}${what}, and was ${told ? '' : 'not '}told so`);
   if (outcome?.type === 'completed') {
-    const answered = final.type === 'model-replied' && !final.content.some(({ type }) => type === 'tool-call');
-    demand(answered, () => `completed, though the last fact was ${final.type}`);
+    const answered = world.rules.output ? valueIn(final) !== undefined : isText(final);
+    demand(answered, () => `completed, though the last fact was ${JSON.stringify(final)}`);
   }
+  const output = outcome?.type === 'completed' ? valueIn(final) : undefined;
+  demand(same(last.after.output, output), () => `its output is ${JSON.stringify(last.after.output)}`);
+}
+
+function isText(event: Moment['event']): boolean {
+  return event.type === 'model-replied' && !event.content.some(({ type }) => type === 'tool-call');
+}
+
+function valueIn(event: Moment['event']): unknown {
+  return event.type === 'output-checked' && event.result.type === 'valid' ? event.result.value : undefined;
 }
 
 /** Whatever has not begun while everybody waits has to wait for one of them. */

@@ -1,4 +1,4 @@
-import type { Event, JournalEntry, State } from '@treadle/core';
+import type { Event, JournalEntry, Snapshot, State } from '@treadle/core';
 import type { Core } from './core.ts';
 import { turnOf } from './answers.ts';
 import { drive } from './drive.ts';
@@ -6,8 +6,10 @@ import type { LiveTrace } from './live.ts';
 import { demand, messagesOf, same } from './trace.ts';
 import type { World } from './world.ts';
 
-/** I5: replaying any prefix of the journal gives the state that was live at that point. */
-export function checkReplay(core: Pick<Core, 'NEW' | 'step' | 'replay' | 'entryOf'>, world: World): void {
+type Journaled = Pick<Core, 'NEW' | 'step' | 'replay' | 'entryOf' | 'snapshotOf' | 'restored'>;
+
+/** I5: replaying any prefix of the journal, or the rest after a snapshot, gives the state that was live at that point. */
+export function checkReplay(core: Journaled, world: World): void {
   const { NEW, step, replay } = core;
   const live: string[] = [];
   const { moments } = drive(core, world, { watch: (state) => live.push(viewOf(state)) });
@@ -26,12 +28,24 @@ export function checkReplay(core: Pick<Core, 'NEW' | 'step' | 'replay' | 'entryO
     state = step(state, stored[seq]!.event).state;
     demand(viewOf(state) === live[seq], () => `replayed to entry ${seq} the state is another than it was`);
     demand(viewOf(after) === live[seq], () => `the state of entry ${seq} has changed since`);
+    checkSnapshot(core, after, seq, stored[seq + 1]);
   }
   for (let length = 1; length <= entries.length; length += 1 + (entries.length >> 2)) {
     const replayed = replay(stored.slice(0, length));
     demand(replayed.type === 'replayed', () => `replay of ${length} entries diverged: ${JSON.stringify(replayed)}`);
     demand(viewOf(replayed.state) === live[length - 1], () => `replay of ${length} entries gives another state`);
   }
+}
+
+/** What was kept of a state is that state, and goes on as it does. */
+function checkSnapshot(core: Journaled, state: State, seq: number, next: JournalEntry | undefined): void {
+  const stored = JSON.parse(JSON.stringify(core.snapshotOf(state, seq + 1))) as Snapshot;
+  const restored = core.restored(stored);
+  demand(stored.seq === seq + 1 && restored !== undefined, () => `the snapshot after entry ${seq} is of no use`);
+  demand(viewOf(restored) === viewOf(state), () => `the snapshot after entry ${seq} gives another state`);
+  if (!next) return;
+  const replayed = core.replay([next], { state: restored, seq: seq + 1 });
+  demand(replayed.type === 'replayed', () => `after the snapshot of ${seq}, ${JSON.stringify(replayed)}`);
 }
 
 /** Something else that could have happened: it goes into the history, and then the model says what it said. */

@@ -1,54 +1,58 @@
+import type { Event, Limits, Usage } from '@treadle/core';
 import { isAnswered } from './answered.ts';
 import { activeMsAt } from './books.ts';
-import { inWords, referenceOf, type Disposition } from './reference.ts';
+import { turnOf } from './answers.ts';
+import { followedBy, type Expected } from './expected.ts';
+import type { Disposition } from './disposition.ts';
+import { referenceOf } from './reference.ts';
 import { demand, same, type Moment, type Trace } from './trace.ts';
 import { capOf, shares, turnsOf, type CallRecord, type Turn } from './turns.ts';
 
 /** I6: limits hold: turns, calls, tokens, cost, time, errors; and how much goes on at once. */
 export function checkLimits(trace: Trace): void {
   const turns = turnsOf(trace);
-  const { expected, dispositions } = referenceOf(trace, turns);
-  checkTotals(trace, turns);
+  const { expected, lengths, dispositions, left } = referenceOf(trace, turns);
+  checkTotals(trace);
+  for (const turn of turns) checkShares(turn, left.get(turn)!, dispositions);
   for (const [at, moment] of trace.moments.entries()) {
     if (!moment.taken) continue;
     checkCourse(moment, expected[at]!);
     checkTime(moment);
+    const { contextTokens } = moment.after;
+    demand(contextTokens === lengths[at], () => `it counts ${contextTokens} tokens, and there are ${lengths[at]}`);
     checkAtOnce(moment, trace);
     const turn = turns.findLast(({ repliedAt }) => repliedAt <= at);
     if (turn) checkOrder(moment, at, turn, dispositions, trace);
   }
 }
 
-/** The run goes on and ends exactly when the rules say so. */
-function checkCourse(
-  { event, effects, after }: Moment,
-  expected: NonNullable<ReturnType<typeof referenceOf>['expected'][number]>,
-): void {
-  const model = effects.find(({ type }) => type === 'call-model');
-  const came = inWords(after) ?? (model?.type === 'call-model' ? { choice: model.toolChoice } : 'nothing');
-  const due =
-    expected.type === 'end' ? expected.outcome : expected.type === 'ask' ? { choice: expected.choice } : 'nothing';
+/** The run goes on and ends exactly when the rules say so, and as they say. */
+function checkCourse(moment: Moment, due: Expected): void {
+  const came = followedBy(moment);
   demand(
     same(came, due),
-    () => `after ${event.type} there must be ${JSON.stringify(due)}, and there is ${JSON.stringify(came)}`,
+    () => `after ${moment.event.type} there must be ${JSON.stringify(due)}, and there is ${JSON.stringify(came)}`,
   );
 }
 
 /** The plain sums, whatever led to them. */
-function checkTotals({ world: { rules }, moments, last }: Trace, turns: readonly Turn[]): void {
+function checkTotals({ world: { rules }, moments, last }: Trace): void {
   const { limits, maxTurns, closingTurn } = rules;
-  const asked = new Set<string>();
+  const asked = new Set<number>();
   const run = new Set<string>();
   let [tokens, cost] = [0, 0];
   for (const { taken, event, effects } of moments) {
     if (!taken) continue;
-    if (event.type === 'model-replied') {
-      tokens += event.usage.inputTokens + event.usage.outputTokens;
-      cost += event.usage.cost ?? Infinity;
+    const usage = usageIn(event);
+    if (usage) {
+      tokens += usage.inputTokens + usage.outputTokens;
+      cost += usage.cost ?? NaN;
     }
     for (const effect of effects) {
-      if (effect.type === 'call-model') {
-        asked.add(effect.id);
+      if (effect.type === 'call-model' || effect.type === 'prepare-turn') {
+        asked.add(turnOf(effect.id));
+        // A turn that has begun goes on, also with a summary that it needed.
+        if (effect.id.endsWith('.model.1')) continue;
         demand(tokens < (limits.tokens ?? Infinity), () => `${effect.id} was asked with ${tokens} tokens spent`);
         demand(limits.cost === undefined || cost < limits.cost, () => `${effect.id} was asked with a cost of ${cost}`);
       } else if (effect.type === 'call-tool' || effect.type === 'await-client') {
@@ -60,12 +64,52 @@ function checkTotals({ world: { rules }, moments, last }: Trace, turns: readonly
   demand(asked.size <= maxTurns + (closingTurn ? 1 : 0), () => `${asked.size} turns, and the limit is ${maxTurns}`);
   demand(run.size <= (limits.calls ?? Infinity), () => `${run.size} calls ran, and the limit is ${limits.calls}`);
   demand(last.after.turn === asked.size, () => `it says that it had ${last.after.turn} turns, and had ${asked.size}`);
-  const used = turns.reduce((sum, { reply }) => sum + reply.usage.inputTokens + reply.usage.outputTokens, 0);
-  const { inputTokens, outputTokens } = last.after.usage;
+  const { inputTokens, outputTokens, cost: said } = last.after.usage;
   demand(
-    inputTokens + outputTokens === used,
-    () => `it says that it used ${inputTokens + outputTokens} tokens, and used ${used}`,
+    inputTokens + outputTokens === tokens && Object.is(said ?? NaN, cost),
+    () => `it says that it used ${inputTokens + outputTokens} tokens for ${said}, and used ${tokens} for ${cost}`,
   );
+}
+
+/** What a fact says that was used: by the model, by a summary, by a run that worked for a call. */
+function usageIn(event: Event): Usage | undefined {
+  if (event.type === 'model-replied') return event.usage;
+  if (event.type === 'history-compacted') return event.result.type === 'summary' ? event.result.usage : undefined;
+  return event.type === 'tool-settled' && event.result.type === 'result' ? event.result.usage : undefined;
+}
+
+const LIMITS = ['calls', 'tokens', 'cost', 'durationMs'] as const;
+
+/** Runs that work for calls of one turn get parts of what is left, and all together no more than that. */
+function checkShares({ calls, number }: Turn, left: Limits, dispositions: ReadonlyMap<CallRecord, Disposition>): void {
+  const total = { calls: 0, tokens: 0, cost: 0, durationMs: 0 };
+  for (const [place, call] of calls.entries()) {
+    const { index, facts, story } = call;
+    const others = calls.slice(0, place).some((other) => other.facts?.share && dispositions.get(other) === 'runs');
+    const given = story.flatMap((chapter) =>
+      chapter.type === 'issued' && 'call' in chapter.effect ? [chapter.effect.call.limits] : [],
+    );
+    const where = `call ${index} of turn ${number}`;
+    const [limits, ...again] = given;
+    demand(
+      again.every((one) => same(one, limits)),
+      () => `${where} gets other limits when it runs again`,
+    );
+    if (given.length === 0) continue;
+    demand((limits === undefined) === (facts?.share === undefined), () => `${where} has limits, or has not`);
+    if (!limits) continue;
+    for (const name of LIMITS) {
+      demand(
+        (limits[name] === undefined) === (left[name] === undefined),
+        () => `${where} has a limit of ${name}, or not`,
+      );
+      const most = (left[name] ?? 0) * facts!.share!;
+      const part = limits[name] ?? 0;
+      demand(part <= most && (others || part > most - 1), () => `${where} gets ${part} ${name}, and not ${most}`);
+      total[name] += part;
+      demand(total[name] <= (left[name] ?? 0) + 1e-9, () => `up to ${where} ${total[name]} ${name} are given away`);
+    }
+  }
 }
 
 /** The time that counts, and no end by time before it is up. */
@@ -81,7 +125,7 @@ function checkTime({ event, after, books }: Moment): void {
 
 function checkAtOnce({ books: { after } }: Moment, { world: { rules } }: Trace): void {
   const running = [...after.open.values()].flatMap(({ effect, parked }) =>
-    !parked && (effect.type === 'call-tool' || effect.type === 'verify-tool') ? effect.call : [],
+    parked === undefined && (effect.type === 'call-tool' || effect.type === 'verify-tool') ? effect.call : [],
   );
   demand(
     running.length <= rules.maxParallel,

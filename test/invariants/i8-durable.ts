@@ -10,7 +10,7 @@ export function checkDurable({ sightings }: LiveTrace): void {
 function checkBeginning({ type, id, issued, durable, over }: Extract<Sighting, { issued: number }>): void {
   demand(issued >= 0, () => `${type} ${id} began, and no entry issued it`);
   demand(issued < durable, () => `${type} ${id} began with ${durable} entries durable, and entry ${issued} issued it`);
-  demand(!over, () => `${type} ${id} began after the run was cancelled`);
+  demand(!over, () => `${type} ${id} began after the run was over`);
 }
 
 function checkTelling(sighting: Exclude<Sighting, { issued: number }>): void {
@@ -18,17 +18,18 @@ function checkTelling(sighting: Exclude<Sighting, { issued: number }>): void {
     case 'stuck':
       return;
     case 'fact':
+    case 'snapshot':
       return demand(
         sighting.seq < sighting.durable,
-        () => `fact ${sighting.seq} was told with ${sighting.durable} durable`,
+        () => `${sighting.type} ${sighting.seq} was there with ${sighting.durable} durable`,
       );
     case 'result':
       return demand(
         sighting.appended === sighting.durable,
         () => 'the run gave its result before everything was durable',
       );
-    case 'cancel':
-      return demand(sighting.deaf === 0, () => `${sighting.deaf} effects were not told that the run is cancelled`);
+    case 'stop':
+      return demand(sighting.deaf === 0, () => `${sighting.deaf} effects were not told that the run is over`);
     default:
       return sighting satisfies never;
   }

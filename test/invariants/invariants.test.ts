@@ -3,13 +3,14 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { loadCore } from './core.ts';
 import { drive } from './drive.ts';
-import { worlds } from './generate.ts';
+import { inWords } from './expected.ts';
+import { worlds } from './generate/worlds.ts';
 import { costsOf } from './i7-cost.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
-import { inWords } from './reference.ts';
+import type { Moment } from './trace.ts';
 import type { World } from './world.ts';
 
-const core = await loadCore();
+const core = loadCore();
 
 const TITLES: Record<keyof typeof PROPERTIES, string> = {
   I1: 'every call in the history has exactly one result, in call order, before the next model turn',
@@ -44,6 +45,8 @@ test('I7 the 400th turn costs what the 20th does', () => {
 /** Every kind of fact, and in how many of the worlds it has to be taken. */
 const LEAST: Record<Event['type'], number> = {
   'run-started': 1,
+  'run-forked': 0.05,
+  'turn-prepared': 0.05,
   'input-added': 0.05,
   'tools-changed': 0.05,
   'model-replied': 0.05,
@@ -53,6 +56,8 @@ const LEAST: Record<Event['type'], number> = {
   'tool-parked': 0.05,
   'approval-given': 0.05,
   'client-result-given': 0.05,
+  'output-checked': 0.05,
+  'history-compacted': 0.05,
   'effect-lost': 0.05,
   'deadline-passed': 0.05,
   'cancel-requested': 0.05,
@@ -72,15 +77,39 @@ test('the worlds hold every kind of fact, end in every way, and drop facts of ev
     ).toBeGreaterThan(0);
   }
   expect(new Set(traces.map(({ last }) => inWords(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
+  const seen = new Set(traces.flatMap(({ moments }) => moments.filter(({ taken }) => taken).map(sceneOf)));
+  expect([...seen]).toEqual(expect.arrayContaining([...SCENES]));
 });
+
+/** A fact and what it came upon: the phase, and for compactions whether the model had refused. */
+function sceneOf({ event, before }: Moment): string {
+  const { phase } = before;
+  const what = 'result' in event ? `${event.type} ${event.result.type}` : event.type;
+  return `${what} in ${phase.type}${phase.type === 'compacting' && phase.refused ? ' after a refusal' : ''}`;
+}
+
+const PHASES = ['preparing', 'model', 'compacting', 'validating', 'judging', 'tools'];
+
+/** What must not be missing, however rare it is. */
+const SCENES: readonly string[] = [
+  ...['input-added', 'run-forked', 'effect-lost', 'cancel-requested'].flatMap((type) =>
+    PHASES.map((phase) => `${type} in ${phase}`),
+  ),
+  ...['summary', 'failure'].flatMap((type) =>
+    ['', ' after a refusal'].map((why) => `history-compacted ${type} in compacting${why}`),
+  ),
+  ...['valid', 'invalid'].map((type) => `output-checked ${type} in validating`),
+  'effect-lost in ended',
+];
 
 const ENDS: readonly string[] = [
   'paused',
   'completed',
   'completed truncated',
   ...['turns', 'calls', 'tokens', 'cost', 'duration', 'errors', 'repetition'].map((limit) => `exhausted ${limit}`),
-  ...['model', 'tool', 'approval', 'client'].map((phase) => `cancelled ${phase}`),
+  ...['model', 'tool', 'approval', 'client', 'validation'].map((phase) => `cancelled ${phase}`),
   ...['empty-reply', 'tool-choice-unmet', 'content-filter', 'cost-unknown'].map((code) => `failed ${code}`),
+  ...['prepare-failed', 'output-invalid'].map((code) => `failed ${code}`),
   ...['auth', 'overloaded', 'context-length'].map((code) => `failed ${code}`),
 ];
 
@@ -92,7 +121,15 @@ function worldOf400Turns(): World {
     copies: 1,
     check: {},
     verdict: { type: 'allow' },
-    fate: { content: [], isError: false, parked: false, lost: [], verified: { type: 'unknown' }, answer: 'given' },
+    fate: {
+      content: [],
+      isError: false,
+      parked: false,
+      inside: [],
+      lost: [],
+      verified: { type: 'unknown' },
+      answer: 'given',
+    },
   } as const;
   const tool = {
     name: 'read',
@@ -130,6 +167,7 @@ function worldOf400Turns(): World {
       unjudged: 0,
       steered: false,
     })),
+    asides: [],
     moves: [],
   };
 }

@@ -13,6 +13,8 @@ export function checkLive(core: Pick<Core, 'replay'>, trace: LiveTrace): void {
   demand(result !== undefined, () => 'the run gave no result');
   demand((result.outcome === undefined) === result.waiting.length > 0, () => 'it has an outcome and waits, or neither');
   if (result.outcome) checkPairs(result.messages);
+  const typed = result.outcome?.type === 'completed' && world.rules.output !== undefined;
+  demand((result.output !== undefined) === typed, () => `its output is ${JSON.stringify(result.output)}`);
   checkOnce(trace);
   checkLiveReplay(core, trace);
   const { durationMs: limit = Infinity } = world.rules.limits;

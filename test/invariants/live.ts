@@ -1,5 +1,25 @@
-import type { Answer, ContinueOptions, Item, JournalEntry, LoopOptions, LoopResult, TreadleError } from '@treadle/core';
-import { answerTo, modelOf, optionsOf, policyOf, toolsOf, type Begin } from './live-world.ts';
+import type {
+  Answer,
+  ContinueOptions,
+  Item,
+  JournalEntry,
+  LoopOptions,
+  LoopResult,
+  Snapshot,
+  TreadleError,
+} from '@treadle/core';
+import {
+  answerTo,
+  modelOf,
+  optionsOf,
+  outputOf,
+  policyOf,
+  prepareTurnOf,
+  summariserOf,
+  toolsOf,
+  type Begin,
+  type Performed,
+} from './live-world.ts';
 import type { Core } from './core.ts';
 import { slowJournal, type Durability, type SlowJournal } from './slow-journal.ts';
 import { stage } from './stage.ts';
@@ -17,19 +37,19 @@ export interface LiveTrace {
 /** Something that must not be before its time. `durable`: how many entries a crash would have left then. */
 export type Sighting =
   | {
-      readonly type: Parameters<Begin>[0];
+      readonly type: Performed;
       readonly id: string;
       readonly once: boolean;
       /** The entry that issued it. */
       readonly issued: number;
       readonly durable: number;
-      /** The run had been cancelled. */
+      /** The run had been cancelled or left. */
       readonly over: boolean;
     }
-  | { readonly type: 'fact'; readonly seq: number; readonly durable: number }
+  | { readonly type: 'fact' | 'snapshot'; readonly seq: number; readonly durable: number }
   | { readonly type: 'result'; readonly appended: number; readonly durable: number }
-  /** After a cancel: signals that were not told. */
-  | { readonly type: 'cancel'; readonly deaf: number }
+  /** After a cancel, or when the run was left: signals that were not told. */
+  | { readonly type: 'stop'; readonly deaf: number }
   /** It neither ended nor paused. */
   | { readonly type: 'stuck'; readonly why: string };
 
@@ -45,12 +65,13 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   const on = stage();
   const { moves } = world;
   let kept: readonly JournalEntry[] = [];
+  let snapshot: Snapshot | undefined;
   let [appends, failures, opening] = [0, 0, 0];
   let journal!: SlowJournal;
   let settled: { readonly result?: LoopResult } | undefined;
   /** Nothing may begin any more. */
   let over = false;
-  let run!: { readonly cancel: () => void; readonly send: (text: string) => unknown };
+  let run!: Begun;
 
   function durability(): Durability {
     const pick = moves[appends++ % Math.max(1, moves.length)]?.pick ?? 0;
@@ -62,28 +83,38 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     const issued = journal.appended.findLastIndex((entry) => entry.issued.includes(id));
     sightings.push({ type, id, once, issued, durable: journal.durable(), over });
   };
-  const model = modelOf(world, on, begin);
-  const policy = policyOf(world, on, begin);
-  const tools = toolsOf(core, world, on, begin);
+  const latest = (): string =>
+    journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes('.validate.'))).at(-1)!;
+  const { judged, prepared, output } = world.rules;
+  const given = {
+    model: modelOf(world, on, begin, 'live'),
+    models: [modelOf(world, on, begin, 'other')],
+    summariser: summariserOf(world, on, begin),
+    tools: toolsOf(core, world, on, begin),
+    ...(judged && { policy: policyOf(world, on, begin) }),
+    ...(prepared && { prepareTurn: prepareTurnOf(world, on, begin) }),
+    ...(output && { output: outputOf(world, on, begin, latest) }),
+  };
 
   function open(answers: readonly Answer[] | undefined): void {
     const mine = ++opening;
     settled = undefined;
     over = false;
-    journal = slowJournal(kept, durability, (settle) => on.jobs.push({ settle }));
+    journal = slowJournal({
+      kept,
+      snapshot,
+      next: durability,
+      wait: (settle) => on.jobs.push({ settle }),
+      keep(kept) {
+        snapshot = kept;
+        sightings.push({ type: 'snapshot', seq: kept.seq - 1, durable: durable() });
+      },
+    });
     const { durable } = journal;
     const onItem = (item: Item): void => {
       if (item.type === 'fact') sightings.push({ type: 'fact', seq: item.seq, durable: durable() });
     };
-    const around = {
-      model,
-      tools,
-      journal,
-      runId: 'run',
-      clock: on.clock,
-      onItem,
-      ...(world.rules.judged && { policy }),
-    };
+    const around = { ...given, journal, runId: 'run', clock: on.clock, onItem };
     const began = begun(
       core,
       answers ? { ...around, answers } : { ...around, ...optionsOf(world) },
@@ -113,11 +144,12 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     open(kept.length > 0 ? answers : undefined);
   }
 
-  function cancel(): void {
-    run.cancel();
+  /** Ends the run, or merely leaves it: either way nothing goes on. */
+  function stop(how: 'cancel' | 'detach'): void {
+    run[how]();
     over = true;
     const deaf = on.jobs.filter(({ signal }) => signal && !signal.aborted).length;
-    sightings.push({ type: 'cancel', deaf });
+    sightings.push({ type: 'stop', deaf });
   }
 
   open(undefined);
@@ -127,13 +159,14 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     if (settled) {
       const { result } = settled;
       const answers = result?.waiting.flatMap((waiting) => answerTo(world, waiting, on) ?? []) ?? [];
-      if ((result && answers.length === 0) || sightings.at(-1)?.type === 'stuck') break;
+      if ((result && !result.detached && answers.length === 0) || sightings.at(-1)?.type === 'stuck') break;
       reopen(answers);
       continue;
     }
     const { act, pick, delay } = moves[count] ?? AT_REST;
     on.advance(delay);
-    if (act === 'cancel') cancel();
+    if (act === 'cancel') stop('cancel');
+    else if (act === 'fork') stop('detach');
     else if (act === 'input') run.send(`input ${pick}`);
     else if (act === 'restart' || act === 'lose' || act === 'tools') reopen([]);
     else if (act === 'deadline') on.skip();
@@ -148,18 +181,16 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
 interface Begun {
   readonly result: Promise<LoopResult>;
   readonly cancel: () => void;
+  readonly detach: () => unknown;
   readonly send: (text: string) => unknown;
 }
 
-/** By either door. */
+/** By either door; only a run that is streamed can be left, so the other one is cancelled instead. */
 function begun({ runLoop, streamLoop }: Core, options: LoopOptions | ContinueOptions, streamed: boolean): Begun {
   if (streamed) return streamLoop(options);
   const controller = new AbortController();
-  return {
-    result: runLoop({ ...options, signal: controller.signal }),
-    cancel: () => controller.abort(),
-    send: () => {},
-  };
+  const cancel = (): void => controller.abort();
+  return { result: runLoop({ ...options, signal: controller.signal }), cancel, detach: cancel, send: () => {} };
 }
 
 /** A macrotask from now: until then every promise that can go on has gone on. */

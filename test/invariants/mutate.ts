@@ -21,16 +21,14 @@ interface Patch {
 const CACHE = path.resolve(SOURCES, '../.cache');
 
 /** A copy of the core with a patch applied, or as it is; `remove` it afterwards. */
-export async function mutantOf(
-  patch: Patch | undefined,
-): Promise<{ readonly core: Core; readonly remove: () => void }> {
+export function mutantOf(patch: Patch | undefined): { readonly core: Core; readonly remove: () => void } {
   mkdirSync(CACHE, { recursive: true });
   const folder = mkdtempSync(path.join(CACHE, 'mutant-'));
   const remove = (): void => rmSync(folder, { recursive: true, force: true });
   try {
     cpSync(SOURCES, folder, { recursive: true, filter: (file) => !file.endsWith('.test.ts') });
     if (patch) apply(patch, folder);
-    return { core: await loadCore(folder), remove };
+    return { core: loadCore(folder), remove };
   } catch (error) {
     remove();
     throw error;

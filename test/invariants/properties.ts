@@ -1,7 +1,7 @@
 import fc, { type IRawProperty } from 'fast-check';
 import type { Core } from './core.ts';
 import { drive } from './drive.ts';
-import { moves, worlds } from './generate.ts';
+import { moves, worlds } from './generate/worlds.ts';
 import { checkResults } from './i1-results.ts';
 import { checkPermission } from './i2-permission.ts';
 import { checkSettling } from './i3-settling.ts';

@@ -1,24 +1,22 @@
-import type { Limit, Rules, ToolChoice, ToolFacts, ToolResult } from '@treadle/core';
+import type { Limit, Limits, ModelErrorCode, Rules, ToolChoice, ToolFacts, TurnDecision } from '@treadle/core';
 import { expiryOf, isAnswered } from './answered.ts';
-import type { Moment, Trace } from './trace.ts';
-import { argumentsOf, capOf, resultsOf, type CallRecord, type Turn } from './turns.ts';
-
-/** What must follow from a fact: nothing yet, a model call, or the end. */
-export type Expected =
-  | { readonly type: 'nothing' }
-  | { readonly type: 'ask'; readonly choice: ToolChoice }
-  | { readonly type: 'end'; readonly outcome: string };
-
-/**
- * What must become of a call. `refused` is for the model to mend; `capped` and `spent` are the loop's own limits and no
- * errors of the model; `repeated` is the same call once too often.
- */
-export type Disposition = 'runs' | 'refused' | 'capped' | 'spent' | 'repeated';
+import type { Disposition } from './disposition.ts';
+import { shorteningOf } from './epochs.ts';
+import { cancelPhaseOf, type Expected } from './expected.ts';
+import { cutIn, estimateOf } from './length.ts';
+import { spendingOf } from './spending.ts';
+import { streakOf } from './streak.ts';
+import { messagesOf, type Moment, type Trace } from './trace.ts';
+import { capOf, resultsOf, type CallRecord, type Turn } from './turns.ts';
 
 export interface Reference {
   /** One for each moment; undefined for what must not be taken. */
   readonly expected: readonly (Expected | undefined)[];
+  /** How many tokens the conversation is taken to have after each moment. */
+  readonly lengths: readonly number[];
   readonly dispositions: ReadonlyMap<CallRecord, Disposition>;
+  /** What was left of the limits when the reply of a turn came. */
+  readonly left: ReadonlyMap<Turn, Limits>;
 }
 
 const NOTHING: Expected = { type: 'nothing' };
@@ -29,47 +27,98 @@ const NOTHING: Expected = { type: 'nothing' };
  */
 export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Reference {
   const dispositions = new Map<CallRecord, Disposition>();
+  const left = new Map<Turn, Limits>();
   let rules!: Rules;
   let tools: readonly ToolFacts[] = [];
+  let instructions = 'none';
   let standing: ToolChoice = 'auto';
-  let [asked, admitted, tokens, errors, spentReplies, pending] = [0, 0, 0, 0, 0, 0];
-  let cost: number | undefined = 0;
+  /** `given`: messages of the task. `length`: tokens that the conversation is taken to have. */
+  let [asked, admitted, errors, spentReplies, pending, given, length] = [0, 0, 0, 0, 0, 0, 0];
   let closing: Limit | undefined;
-  let lacked: 'call' | 'content' | undefined;
+  let decision: TurnDecision | undefined;
+  let lacked: 'call' | 'content' | 'output' | undefined;
   let confirmed = false;
-  let streak: { name: string; text: string; result: string; count: number; refused: number } | undefined;
+  /** Why the model refused the conversation that is being made shorter; and that it was, in this turn. */
+  let refused: ModelErrorCode | undefined;
+  let shortened = false;
+  const streak = streakOf();
+  const spending = spendingOf();
   let turn: Turn | undefined;
   /** Calls of the turn that may run and have no result. */
   let unanswered = new Set<CallRecord>();
 
-  const choice = (): ToolChoice => (closing !== undefined || spentReplies > 0 ? 'none' : standing);
+  const choice = (): ToolChoice =>
+    closing !== undefined || spentReplies > 0 ? 'none' : (decision?.toolChoice ?? standing);
   const end = (...words: readonly unknown[]): Expected => ({ type: 'end', outcome: words.join(' ') });
   const isKnown = (name: string): boolean => tools.some((tool) => tool.name === name);
-  const isAllowed = (name: string): boolean => isKnown(name) && (rules.allowedTools?.includes(name) ?? true);
+  const isPolling = ({ part: { name } }: CallRecord): boolean =>
+    tools.some((tool) => tool.polling && tool.name === name);
+  const isDecided = (name: string): boolean => decision?.tools?.includes(name) ?? true;
+  const isAllowed = (name: string): boolean =>
+    isKnown(name) && isDecided(name) && (rules.allowedTools?.includes(name) ?? true);
 
   function ask(): Expected {
-    asked++;
-    pending = 0;
-    return { type: 'ask', choice: choice() };
+    return {
+      type: 'ask',
+      choice: choice(),
+      tools: tools.map(({ name }) => name).filter(isDecided),
+      instructions: decision?.instructions ?? instructions,
+      model: decision?.model,
+    };
   }
 
-  function isPaid(): boolean {
-    const { limits } = rules;
-    return tokens >= (limits.tokens ?? Infinity) || (limits.cost !== undefined && !(cost! < limits.cost));
+  function begin(): Expected {
+    asked++;
+    decision = undefined;
+    shortened = false;
+    return rules.prepared && closing === undefined ? { type: 'prepare' } : ask();
   }
 
   function meet(limit: Limit): Expected {
-    if (!rules.closingTurn || closing !== undefined || isPaid()) return end('exhausted', closing ?? limit);
+    pending = 0;
+    if (!rules.closingTurn || closing !== undefined || spending.isOver(rules.limits))
+      return end('exhausted', closing ?? limit);
     closing = limit;
-    return ask();
+    return begin();
   }
 
-  function goOn(): Expected {
+  function limited(): Expected | undefined {
     if (asked >= rules.maxTurns) return meet('turns');
-    if (tokens >= (rules.limits.tokens ?? Infinity)) return meet('tokens');
-    if (rules.limits.cost === undefined) return ask();
-    if (cost === undefined) return end('failed', 'cost-unknown');
-    return cost >= rules.limits.cost ? meet('cost') : ask();
+    const met = spending.met(rules.limits);
+    return met === 'unknown' ? end('failed', 'cost-unknown') : met && meet(met);
+  }
+
+  function goOn(moment: Moment): Expected {
+    pending = 0;
+    const crowded = length >= (rules.compaction?.tokens ?? Infinity);
+    return limited() ?? (crowded ? shorten(moment) : undefined) ?? begin();
+  }
+
+  function shorten({ after }: Moment): Expected | undefined {
+    if (!rules.compaction) return undefined;
+    const to = cutIn(messagesOf(after), given, rules.compaction.keepTurns);
+    return to === undefined ? undefined : { type: 'compact', to };
+  }
+
+  function failed(code: ModelErrorCode, moment: Moment): Expected {
+    const shorter = code === 'context-length' && !shortened && closing === undefined ? shorten(moment) : undefined;
+    if (shorter) refused = code;
+    else pending = 0;
+    return shorter ?? (closing === undefined ? end('failed', code) : end('exhausted', closing));
+  }
+
+  function compacted(moment: Moment): Expected {
+    const shortening = shorteningOf(moment);
+    const again = refused;
+    refused = undefined;
+    if (shortening) {
+      spending.charge(shortening.usage);
+      length = shortening.kept.map(estimateOf).reduce((sum, one) => sum + one, 0);
+      shortened = again !== undefined;
+      if (shortened) return ask();
+    }
+    pending = 0;
+    return again === undefined ? (limited() ?? begin()) : end('failed', again);
   }
 
   function isMet(calls: readonly CallRecord[]): boolean {
@@ -78,63 +127,77 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     return calls.some(({ part: { name } }) => isAllowed(name) && (demanded === 'required' || demanded.tool === name));
   }
 
-  function lack(what: 'call' | 'content'): Expected | undefined {
-    if (lacked === what) return end('failed', what === 'call' ? 'tool-choice-unmet' : 'empty-reply');
+  function lack(what: keyof typeof LACKING, moment: Moment): Expected {
+    if (lacked === what) return end('failed', LACKING[what]);
     lacked = what;
-    return undefined;
+    return goOn(moment);
   }
 
   function replied(now: Turn, moment: Moment): Expected {
     const { reply, calls } = now;
     turn = now;
-    tokens += reply.usage.inputTokens + reply.usage.outputTokens;
-    cost = cost === undefined || reply.usage.cost === undefined ? undefined : cost + reply.usage.cost;
+    spending.charge(reply.usage);
+    const { inputTokens, outputTokens } = reply.usage;
+    length = inputTokens + outputTokens || length + estimateOf({ role: 'assistant', content: reply.content });
+    left.set(now, spending.left(rules.limits, admitted, moment.books.after.activeMs));
     if (reply.finish === 'content-filter') return end('failed', 'content-filter');
-    return calls.length === 0 ? answered(now) : called(now, moment);
+    return calls.length === 0 ? answered(now, moment) : called(now, moment);
   }
 
-  function answered({ reply }: Turn): Expected {
+  function answered({ reply }: Turn, moment: Moment): Expected {
+    const text = reply.content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('');
     if (closing !== undefined) return end('exhausted', closing);
-    if (!isMet([])) return lack('call') ?? goOn();
-    if (!reply.content.some((part) => part.type === 'text' && part.text.trim() !== ''))
-      return lack('content') ?? goOn();
-    lacked = undefined;
-    if (pending > 0) return goOn();
+    if (!isMet([])) return lack('call', moment);
+    if (text.trim() === '') return lack('content', moment);
+    if (lacked !== 'output') lacked = undefined;
+    if (pending > 0) return goOn(moment);
     if (rules.finish === 'confirm' && !confirmed) {
       confirmed = true;
-      return goOn();
+      return goOn(moment);
     }
-    return end('completed', ...(reply.finish === 'length' ? ['truncated'] : []));
+    return rules.output ? { type: 'validate', text } : completed(reply);
+  }
+
+  function completed({ finish }: Turn['reply']): Expected {
+    return end('completed', ...(finish === 'length' ? ['truncated'] : []));
+  }
+
+  function checked(valid: boolean, moment: Moment): Expected {
+    if (valid) return completed(turn!.reply);
+    if (pending === 0) return lack('output', moment);
+    lacked = undefined;
+    return goOn(moment);
   }
 
   function called({ calls }: Turn, moment: Moment): Expected {
     let inReply = 0;
     for (const call of calls) {
-      const disposition = dispositionOf(call, inReply);
+      const disposition = dispositionOf(call, inReply, calls);
       if (disposition === 'runs') inReply++;
       dispositions.set(call, disposition);
     }
     if (!isMet(calls)) {
-      const failed = lack('call');
-      if (failed) return failed;
+      if (lacked === 'call') return end('failed', LACKING.call);
+      lacked = 'call';
     } else {
       lacked = undefined;
-      if (choice() !== 'none') standing = 'auto';
+      if (choice() !== 'none' && decision?.toolChoice === undefined) standing = 'auto';
     }
     unanswered = new Set(calls.filter((call) => dispositions.get(call) === 'runs'));
     if (!rules.judged) admitted += inReply;
     return unanswered.size === 0 ? finished(moment) : NOTHING;
   }
 
-  function dispositionOf(call: CallRecord, inReply: number): Disposition {
+  function dispositionOf(call: CallRecord, inReply: number, calls: readonly CallRecord[]): Disposition {
     const { index, part, facts, check } = call;
     if (index >= capOf(rules) || closing !== undefined) return 'capped';
     if (spentReplies > 0) return 'spent';
-    if (standing === 'none' || (typeof standing === 'object' && standing.tool !== part.name)) return 'refused';
+    const demanded = choice();
+    if (demanded === 'none' || (typeof demanded === 'object' && demanded.tool !== part.name)) return 'refused';
     if (!facts || !isAllowed(part.name) || !check || check.problem !== undefined) return 'refused';
     if (admitted + inReply >= (rules.limits.calls ?? Infinity)) return 'spent';
-    const again = streak?.name === part.name && streak.text === argumentsOf(call) && streak.count >= rules.repeatLimit;
-    return again && rules.repeatLimit > 0 && !facts.polling ? 'repeated' : 'runs';
+    const onlySuch = calls.slice(0, index).every((before) => dispositions.get(before) === 'repeated');
+    return onlySuch && !facts.polling && streak.isFull(call, rules.repeatLimit) ? 'repeated' : 'runs';
   }
 
   /** The turn's results are all there. */
@@ -142,30 +205,17 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     const { calls, number } = turn!;
     const results = resultsOf(turn!, moment);
     if (!results) return { type: 'end', outcome: `the results of turn ${number}` };
-    for (const call of calls) follow(call, results[call.index]!);
+    length += estimateOf({ role: 'tool', content: results });
+    for (const call of calls) streak.follow(call, dispositions.get(call)!, results[call.index]!, isPolling(call));
     const counted = calls.filter((call) => ['runs', 'refused', 'repeated'].includes(dispositions.get(call)!));
     if (counted.some(({ index }) => !results[index]!.isError)) errors = 0;
     else if (counted.length > 0) errors++;
     if (calls.some((call) => dispositions.get(call) === 'spent')) spentReplies++;
 
     if (closing !== undefined) return end('exhausted', closing);
-    if (streak && streak.refused >= 2) return meet('repetition');
+    if (streak.refusals() >= 2) return meet('repetition');
     if (rules.errorLimit > 0 && errors >= rules.errorLimit) return meet('errors');
-    return spentReplies > 1 ? meet('calls') : goOn();
-  }
-
-  function follow(call: CallRecord, { content }: ToolResult): void {
-    const { name } = call.part;
-    const disposition = dispositions.get(call)!;
-    if (rules.repeatLimit === 0 || disposition === 'capped' || disposition === 'spent') return;
-    if (disposition === 'repeated') {
-      if (streak) streak.refused++;
-      return;
-    }
-    const [text, result] = [argumentsOf(call), JSON.stringify(content)];
-    const again = streak?.name === name && streak.text === text && streak.result === result;
-    const polls = tools.some((tool) => tool.polling && tool.name === name);
-    streak = polls ? undefined : { name, text, result, count: again ? streak!.count + 1 : 1, refused: 0 };
+    return spentReplies > 1 ? meet('calls') : goOn(moment);
   }
 
   function judged(moment: Moment, at: number): Expected {
@@ -174,13 +224,6 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       else if (expiryOf(call) === undefined) admitted++;
     }
     return unanswered.size === 0 ? finished(moment) : NOTHING;
-  }
-
-  function cancelled({ books: { before } }: Moment): Expected {
-    const kinds = new Set([...before.open.values()].map(({ effect }) => effect.type));
-    if (kinds.has('call-model')) return end('cancelled', 'model');
-    if (kinds.has('judge-calls') || kinds.has('call-tool') || kinds.has('verify-tool')) return end('cancelled', 'tool');
-    return end('cancelled', kinds.has('ask-approval') ? 'approval' : 'client');
   }
 
   function onCall(effect: string, moment: Moment, at: number): Expected {
@@ -195,61 +238,83 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     return unanswered.size === 0 ? finished(moment) : NOTHING;
   }
 
+  function lost(effect: string, moment: Moment, at: number): Expected {
+    const { open, failed: ended } = moment.books.before;
+    const gone = open.get(effect)?.effect;
+    switch (gone?.type) {
+      case 'prepare-turn':
+        return { type: 'prepare' };
+      case 'call-model':
+        return ask();
+      case 'compact-history':
+        return { type: 'compact', to: gone.to };
+      case 'validate-output':
+        return { type: 'validate', text: gone.text };
+      case 'judge-calls':
+        return NOTHING;
+      default:
+        return effect === ended ? ask() : onCall(effect, moment, at);
+    }
+  }
+
   function on(moment: Moment, at: number): Expected {
     const { event } = moment;
     switch (event.type) {
       case 'run-started':
-        ({ rules, tools } = event);
+        ({ rules, tools, instructions = 'none' } = event);
         standing = rules.toolChoice;
-        return goOn();
+        given = event.input.length;
+        return goOn(moment);
+      case 'run-forked':
+        ({ tools = tools, instructions = instructions } = event);
+        return NOTHING;
       case 'input-added':
         pending += event.messages.length;
         return NOTHING;
       case 'tools-changed':
         ({ tools } = event);
         return NOTHING;
+      case 'turn-prepared':
+        ({ decision } = event);
+        return event.problem === undefined ? ask() : end('failed', 'prepare-failed');
       case 'model-replied':
         return replied(
           turns.find(({ repliedAt }) => repliedAt === at)!,
           moment,
         );
       case 'model-failed':
-        pending = 0;
-        return closing === undefined ? end('failed', event.error.code) : end('exhausted', closing);
+        return failed(event.error.code, moment);
+      case 'history-compacted':
+        return compacted(moment);
+      case 'output-checked':
+        return checked(event.result.type === 'valid', moment);
       case 'calls-judged':
         return judged(moment, at);
       case 'cancel-requested':
-        return cancelled(moment);
+        return end('cancelled', cancelPhaseOf(moment.books.before));
       case 'deadline-passed':
         return event.effect === undefined ? end('exhausted', 'duration') : onCall(event.effect, moment, at);
-      case 'effect-lost': {
-        const { open, failed } = moment.books.before;
-        const kind = open.get(event.effect)?.effect.type;
-        if (kind === 'call-model' || event.effect === failed) return { type: 'ask', choice: choice() };
-        return kind === 'judge-calls' ? NOTHING : onCall(event.effect, moment, at);
-      }
-      default:
+      case 'effect-lost':
+        return lost(event.effect, moment, at);
+      case 'tool-settled':
+        if (event.result.type === 'result' && event.result.usage) spending.charge(event.result.usage);
         return onCall(event.effect, moment, at);
+      case 'tool-parked':
+      case 'approval-given':
+      case 'client-result-given':
+        return onCall(event.effect, moment, at);
+      default:
+        return event satisfies never;
     }
   }
 
-  return { expected: moments.map((moment, at) => (moment.taken ? on(moment, at) : undefined)), dispositions };
+  const lengths: number[] = [];
+  const expected = moments.map((moment, at) => {
+    const next = moment.taken ? on(moment, at) : undefined;
+    lengths.push(length);
+    return next;
+  });
+  return { expected, lengths, dispositions, left };
 }
 
-/** An outcome in the words of `Expected`. */
-export function inWords({ phase }: Moment['after']): string | undefined {
-  if (phase.type !== 'ended') return undefined;
-  const { outcome } = phase;
-  switch (outcome.type) {
-    case 'completed':
-      return outcome.truncated ? 'completed truncated' : 'completed';
-    case 'exhausted':
-      return `exhausted ${outcome.limit}`;
-    case 'failed':
-      return `failed ${outcome.error.code}`;
-    case 'cancelled':
-      return `cancelled ${outcome.phase}`;
-    default:
-      return outcome satisfies never;
-  }
-}
+const LACKING = { call: 'tool-choice-unmet', content: 'empty-reply', output: 'output-invalid' } as const;

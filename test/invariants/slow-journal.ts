@@ -1,4 +1,4 @@
-import type { Journal, JournalEntry } from '@treadle/core';
+import type { Journal, JournalEntry, Snapshot } from '@treadle/core';
 
 /** When an append is durable: at once, when somebody says so, or never. */
 export type Durability = 'now' | 'later' | 'never';
@@ -9,12 +9,18 @@ export interface SlowJournal extends Journal {
   readonly durable: () => number;
 }
 
-/** A journal of one run that is durable when it likes, in any order. `wait` is called for what is durable later. */
-export function slowJournal(
-  kept: readonly JournalEntry[],
-  next: () => Durability,
-  wait: (settle: () => void) => void,
-): SlowJournal {
+export interface SlowJournalOptions {
+  readonly kept: readonly JournalEntry[];
+  readonly snapshot: Snapshot | undefined;
+  readonly next: () => Durability;
+  /** Called for what is durable later. */
+  readonly wait: (settle: () => void) => void;
+  /** Called with each snapshot, which is durable at once. */
+  readonly keep: (snapshot: Snapshot) => void;
+}
+
+/** A journal of one run that is durable when it likes, in any order. */
+export function slowJournal({ kept, snapshot, next, wait, keep }: SlowJournalOptions): SlowJournal {
   const appended = [...kept];
   const written = new Set(kept.map(({ seq }) => seq));
   let durable = kept.length;
@@ -27,10 +33,12 @@ export function slowJournal(
   return {
     appended,
     durable: () => durable,
-    read: async () => appended.slice(0, durable),
+    read: async (_, from = 0) => appended.slice(from, durable),
+    snapshotFrom: 5,
+    readSnapshot: async () => snapshot,
+    writeSnapshot: async (_, given) => keep(stored(given)),
     append(_, given) {
-      // What is stored has gone through JSON, and is the journal's own.
-      const entries = JSON.parse(JSON.stringify(given)) as JournalEntry[];
+      const entries = stored(given);
       appended.push(...entries);
       const durability = next();
       if (durability === 'now') return write(entries);
@@ -44,4 +52,9 @@ export function slowJournal(
       return promise;
     },
   };
+}
+
+/** What is stored has gone through JSON, and is the journal's own. */
+function stored<T>(given: T): T {
+  return JSON.parse(JSON.stringify(given)) as T;
 }

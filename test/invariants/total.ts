@@ -1,4 +1,4 @@
-import type { CallCheck, Event, ToolFacts, Usage, Verdict } from '@treadle/core';
+import type { CallCheck, Event, ToolChoice, ToolFacts, TurnDecision, Usage, Verdict } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Core } from './core.ts';
 import { demand, type Trace } from './trace.ts';
@@ -33,16 +33,28 @@ const check: Arbitrary<CallCheck> = fc.record(
   { problem: word, arguments: word, resources: fc.array(word, { maxLength: 2 }) },
   { requiredKeys: [] },
 );
-const tool: Arbitrary<ToolFacts> = fc.record({
-  name: word,
-  description: word,
-  parameters: fc.constant({}),
-  effect: fc.constantFrom('pure', 'idempotent', 'once'),
-  exclusive: fc.boolean(),
-  polling: fc.boolean(),
-  client: fc.boolean(),
-  verifiable: fc.boolean(),
-});
+const tool: Arbitrary<ToolFacts> = fc.record(
+  {
+    name: word,
+    description: word,
+    parameters: fc.constant({}),
+    effect: fc.constantFrom('pure', 'idempotent', 'once'),
+    exclusive: fc.boolean(),
+    polling: fc.boolean(),
+    client: fc.boolean(),
+    verifiable: fc.boolean(),
+    share: number,
+  },
+  { requiredKeys: ['name', 'description', 'parameters', 'effect', 'exclusive', 'polling', 'client', 'verifiable'] },
+);
+const choice: Arbitrary<ToolChoice> = fc.oneof(
+  fc.constantFrom('auto', 'required', 'none'),
+  word.map((named) => ({ tool: named })),
+);
+const decision: Arbitrary<TurnDecision> = fc.record(
+  { model: word, tools: fc.array(word, { maxLength: 2 }), toolChoice: choice, instructions: word },
+  { requiredKeys: [] },
+);
 const verdict: Arbitrary<Verdict> = fc.oneof(
   fc.record({ type: fc.constant('allow' as const) }),
   fc.record({ type: fc.constant('deny' as const), reason: word }),
@@ -62,6 +74,24 @@ const event: Arbitrary<Event> = fc.oneof(
     messages: fc.array(fc.record({ role: fc.constant('user'), content: blocks }), { maxLength: 2 }),
   }),
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }) }),
+  of('run-forked', { model: word, instructions: word, tools: fc.array(tool, { maxLength: 3 }) }),
+  of('turn-prepared', { decision }),
+  of('turn-prepared', { decision, problem: word }),
+  of('output-checked', {
+    result: fc.oneof(
+      fc.record({ type: fc.constant('valid'), value: fc.oneof(word, number, fc.constant(undefined)) }),
+      fc.record({ type: fc.constant('invalid'), problems: fc.array(word, { maxLength: 2 }) }),
+    ),
+  }),
+  of('history-compacted', {
+    result: fc.oneof(
+      fc.record({ type: fc.constant('summary'), summary: word, model: word, usage }),
+      fc.record({
+        type: fc.constant('failure'),
+        error: fc.record({ code: word, message: word, retryable: fc.boolean() }),
+      }),
+    ),
+  }),
   of('model-replied', {
     content: fc.array(part, { maxLength: 4 }),
     finish: fc.constantFrom('stop', 'tool-calls', 'length', 'content-filter'),
@@ -69,15 +99,28 @@ const event: Arbitrary<Event> = fc.oneof(
     model: word,
     checks: fc.array(check, { maxLength: 5 }),
   }),
-  of('model-failed', { error: fc.record({ code: word, message: word, retryable: fc.boolean() }) }),
+  of('model-failed', {
+    error: fc.record({
+      code: fc.oneof(word, fc.constant('context-length')),
+      message: word,
+      retryable: fc.boolean(),
+    }),
+  }),
   of('calls-judged', { verdicts: fc.array(verdict, { maxLength: 5 }) }),
   of('tool-settled', {
     result: fc.oneof(
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean() }),
+      fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), usage }),
       fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
     ),
   }),
   of('tool-parked', { on: word }),
+  of('tool-parked', {
+    on: word,
+    waiting: fc.array(fc.record({ type: fc.constantFrom('approval', 'client', 'parked'), effect: word }), {
+      maxLength: 2,
+    }),
+  }),
   of('approval-given', { digest: word, approved: fc.boolean(), reason: word }),
   of('client-result-given', { content: blocks, isError: fc.boolean() }),
   of('effect-lost', { cause: fc.constantFrom('restart', 'device') }),
@@ -114,4 +157,12 @@ export function checkTotal(
 }
 
 const UNKNOWN: readonly string[] = ['history-turned-over'];
-const PHASES: readonly (string | undefined)[] = ['new', 'model', 'judging', 'tools', 'ended'];
+const PHASES: readonly (string | undefined)[] = [
+  'preparing',
+  'model',
+  'compacting',
+  'validating',
+  'judging',
+  'tools',
+  'ended',
+];

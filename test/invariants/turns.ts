@@ -1,14 +1,5 @@
-import type {
-  CallCheck,
-  Effect,
-  Event,
-  Rules,
-  ToolCall,
-  ToolChoice,
-  ToolFacts,
-  ToolResult,
-  Verdict,
-} from '@treadle/core';
+import type { CallCheck, Effect, Event, Rules, ToolCall, ToolFacts, ToolResult, Verdict } from '@treadle/core';
+import { turnOf } from './answers.ts';
 import type { Moment, Trace } from './trace.ts';
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
@@ -16,7 +7,6 @@ type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
 /** One turn as the facts and the effects tell it. */
 export interface Turn {
   readonly number: number;
-  readonly choice: ToolChoice;
   readonly reply: Of<'model-replied'>;
   /** When the reply was taken, as an index of the moments. */
   readonly repliedAt: number;
@@ -46,12 +36,12 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
   const turns: Turn[] = [];
   const byEffect = new Map<string, Chapter[]>();
   let tools: readonly ToolFacts[] = [];
-  let choice: ToolChoice = 'auto';
   let judging: Extract<Effect, { type: 'judge-calls' }> | undefined;
 
   for (const [at, { taken, event, effects, before }] of moments.entries()) {
     if (!taken) continue;
     if (event.type === 'run-started' || event.type === 'tools-changed') tools = event.tools;
+    if (event.type === 'run-forked') tools = event.tools ?? tools;
     if (event.type === 'model-replied') {
       const calls = event.content
         .filter((part): part is ToolCall => part.type === 'tool-call')
@@ -63,8 +53,7 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
           story: [] as Chapter[],
         }));
       turns.push({
-        number: turns.length + 1,
-        choice,
+        number: turnOf(event.effect),
         reply: event,
         repliedAt: at,
         position: before.history.length,
@@ -78,9 +67,8 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
       byEffect.get(event.effect)?.push({ type: 'told', at, event });
     }
     for (const effect of effects) {
-      if (effect.type === 'call-model') choice = effect.toolChoice;
-      else if (effect.type === 'judge-calls') judging = effect;
-      else {
+      if (effect.type === 'judge-calls') judging = effect;
+      else if ('call' in effect) {
         const story = storyOf(turns, effect.call.index) ?? [];
         story.push({ type: 'issued', at, effect });
         byEffect.set(effect.id, story);

@@ -9,8 +9,10 @@ import type {
   SettledResult,
   TextBlock,
   ToolFacts,
+  TurnDecision,
   Usage,
   Verdict,
+  Waiting,
 } from '@treadle/core';
 
 /** Everything that happens to one run, as plain data, so that fast-check can shrink and print it. */
@@ -22,12 +24,15 @@ export interface World {
   readonly input: readonly Message[];
   /** What the model says, turn by turn. After the last it says that it is done. */
   readonly replies: readonly Reply[];
+  /** What else is said of the turns, from the first on; after the last it begins again. */
+  readonly asides: readonly Aside[];
   /** In which order, how fast and with what disturbance things happen. After the last, what is open settles in order. */
   readonly moves: readonly Move[];
 }
 
 export type Reply =
-  | { readonly type: 'failure'; readonly code: ModelErrorCode }
+  /** `stubborn`: it fails again when the conversation was made shorter. */
+  | { readonly type: 'failure'; readonly code: ModelErrorCode; readonly stubborn: boolean }
   | {
       readonly type: 'reply';
       readonly parts: readonly Part[];
@@ -39,6 +44,15 @@ export type Reply =
       /** Somebody says something while the calls run. */
       readonly steered: boolean;
     };
+
+/** What the program, the summariser and the validator have to say of a turn, if they are asked. */
+export interface Aside {
+  readonly decision: TurnDecision;
+  /** Nothing was decided: it went wrong. */
+  readonly unprepared: boolean;
+  readonly summary: { readonly type: 'summary'; readonly usage: Usage } | { readonly type: 'failure' };
+  readonly valid: boolean;
+}
 
 export type Part = TextBlock | ReasoningPart | ScriptedCall;
 
@@ -58,8 +72,11 @@ export interface ScriptedCall {
 export interface Fate {
   readonly content: readonly ResultBlock[];
   readonly isError: boolean;
-  /** It goes on elsewhere before it settles. */
+  /** What it has used, if it was a run of its own. */
+  readonly usage?: Usage;
+  /** It goes on elsewhere before it settles, and waits there for these. */
   readonly parked: boolean;
+  readonly inside: readonly Waiting['type'][];
   /** It is lost so often before it settles. */
   readonly lost: readonly ('restart' | 'device')[];
   readonly verified: SettledResult;
@@ -86,6 +103,7 @@ export type Act =
   | 'mistake'
   | 'input'
   | 'tools'
+  | 'fork'
   | 'deadline'
   | 'cancel';
 

@@ -51,4 +51,32 @@ export const settling: readonly Mutant[] = [
     find: "return slot?.type === 'asking' && event.at >= slot.expiresAt;",
     replace: "return slot?.type === 'asking';",
   },
+  {
+    property: 'I3',
+    name: 'a decision for an earlier turn is taken',
+    file: 'loop/fits.ts',
+    find: "return phase.type === 'preparing' && phase.effect === event.effect;",
+    replace: "return phase.type === 'preparing';",
+  },
+  {
+    property: 'I3',
+    name: 'the summary of an earlier turn is taken',
+    file: 'loop/fits.ts',
+    find: "return phase.type === 'compacting' && phase.effect === event.effect;",
+    replace: "return phase.type === 'compacting';",
+  },
+  {
+    property: 'I3',
+    name: 'the check of an earlier answer is taken',
+    file: 'loop/fits.ts',
+    find: "return phase.type === 'validating' && phase.effect === event.effect;",
+    replace: "return phase.type === 'validating';",
+  },
+  {
+    property: 'I3',
+    name: 'a run that has ended gets other tools',
+    file: 'loop/fits.ts',
+    find: "case 'run-forked':\n",
+    replace: "case 'run-forked':\n      return phase.type !== 'new';\n",
+  },
 ];

@@ -19,9 +19,11 @@ export const ending: readonly Mutant[] = [
   {
     property: 'I4',
     name: 'a lost model call is not made again',
-    file: 'loop/step.ts',
-    find: "if (phase.type === 'model') return { state, effects: [modelEffect(state, effect)] };",
-    replace: "if (phase.type === 'model') return { state, effects: NO_EFFECTS };",
+    file: 'loop/slots.ts',
+    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
+    replace:
+      "if (phase.type === 'model') return { state: { ...state }, effects: NO_EFFECTS };\n" +
+      "  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
   },
   {
     property: 'I4',
@@ -34,21 +36,80 @@ export const ending: readonly Mutant[] = [
     property: 'I4',
     name: 'a parked call is not named',
     file: 'loop/outstanding.ts',
-    find: "if (slot.type === 'parked') return { type: 'parked', effect: slotEffectId(slot), call, on: slot.on };",
+    find: "if (slot.type === 'parked') return parkedWaiting(slotEffectId(slot), slot);",
     replace: '',
   },
   {
     property: 'I4',
     name: 'a person who is to be asked is not told',
-    file: 'loop/step.ts',
+    file: 'loop/slots.ts',
     find: 'return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };',
     replace: 'return next;',
   },
   {
     property: 'live',
     name: 'what was under way at a crash is not given up for lost',
-    file: 'loop/run.ts',
-    find: 'events: [...lost, ...given, ...expired]',
-    replace: 'events: [...given, ...expired]',
+    file: 'loop/opening.ts',
+    find: 'events: [...accepted, ...lost, ...given, ...taken, ...expired]',
+    replace: 'events: [...accepted, ...given, ...taken, ...expired]',
+  },
+  {
+    property: 'I4',
+    name: 'a lost compaction is not begun again',
+    file: 'loop/slots.ts',
+    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
+    replace:
+      "if (phase.type === 'compacting') return { state: { ...state }, effects: NO_EFFECTS };\n  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
+  },
+  {
+    property: 'I4',
+    name: 'a lost preparation is not begun again',
+    file: 'loop/slots.ts',
+    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
+    replace:
+      "if (phase.type === 'preparing') return { state: { ...state }, effects: NO_EFFECTS };\n  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
+  },
+  {
+    property: 'I4',
+    name: 'a lost validation is not begun again',
+    file: 'loop/slots.ts',
+    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
+    replace:
+      "if (phase.type === 'validating') return { state: { ...state }, effects: NO_EFFECTS };\n  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
+  },
+  {
+    property: 'I4',
+    name: 'what a child waits for is not named',
+    file: 'loop/outstanding.ts',
+    find: 'if (inside.length === 0) return',
+    replace: 'if (inside) return',
+  },
+  {
+    property: 'I4',
+    name: 'what a child waits for is named as if it were here',
+    file: 'loop/outstanding.ts',
+    find: 'effect: `${effect}/${wait.effect}`',
+    replace: 'effect: wait.effect',
+  },
+  {
+    property: 'I4',
+    name: 'an answer is accepted though it is invalid',
+    file: 'loop/reply.ts',
+    find: "if (result.type === 'valid') return complete(",
+    replace: 'if (result.type) return complete(',
+  },
+  {
+    property: 'I4',
+    name: 'an answer is not held against its schema',
+    file: 'loop/reply.ts',
+    find: 'if (!state.rules.output) return complete(heard);',
+    replace: 'return complete(heard);',
+  },
+  {
+    property: 'I4',
+    name: 'the validated answer is lost',
+    file: 'loop/reply.ts',
+    find: 'output: result.value, ',
+    replace: '',
   },
 ];

@@ -30,4 +30,32 @@ export const replay: readonly Mutant[] = [
     find: 'if (next.state === state) return false;',
     replace: '',
   },
+  {
+    property: 'I5',
+    name: 'a snapshot forgets the input that waits',
+    file: 'loop/snapshot.ts',
+    find: 'const { history, ...rest } = state;',
+    replace: 'const { history, pending: _, ...rest } = state;',
+  },
+  {
+    property: 'I5',
+    name: 'a snapshot forgets the call ids',
+    file: 'loop/snapshot.ts',
+    find: 'history: messages.reduce(append, emptyHistory())',
+    replace: 'history: { ...messages.reduce(append, emptyHistory()), ids: new Map() }',
+  },
+  {
+    property: 'I5',
+    name: 'a snapshot forgets what was decided',
+    file: 'loop/snapshot.ts',
+    find: 'return { ...NEW, ...rest, ',
+    replace: 'return { ...NEW, ...rest, decision: undefined, ',
+  },
+  {
+    property: 'live',
+    name: 'what came after the snapshot is left out',
+    file: 'loop/opening.ts',
+    find: 'return { start: { state, seq: snapshot.seq }, entries };',
+    replace: 'return { start: { state, seq: snapshot.seq }, entries: [] };',
+  },
 ];

@@ -13,8 +13,8 @@ export const cost: readonly Mutant[] = [
     property: 'I7',
     name: 'each message hashes the whole history',
     file: 'loop/history.ts',
-    find: 'rolling: rollMessage(history.rolling, message)',
-    replace: 'rolling: [...history.items].reduce(rollMessage, EMPTY_ROLLING)',
+    find: 'rolling: roll(history.rolling, textsOf(message))',
+    replace: 'rolling: roll(EMPTY_ROLLING, [...history.items].flatMap(textsOf))',
   },
   {
     property: 'I7',
@@ -22,5 +22,19 @@ export const cost: readonly Mutant[] = [
     file: 'loop/history.ts',
     find: 'return (history.ids.get(id) ?? history.length) < history.length;',
     replace: 'return [...history.ids].some(([one, position]) => one === id && position < history.length);',
+  },
+  {
+    property: 'I7',
+    name: 'where to cut is looked for from the beginning',
+    file: 'loop/compaction.ts',
+    find: 'let to = history.length;',
+    replace: 'let to = history.items.map((message) => message).length;',
+  },
+  {
+    property: 'I7',
+    name: 'a compaction goes through what it drops',
+    file: 'loop/compaction.ts',
+    find: 'const { items, length } = state.history;',
+    replace: 'const { items, length } = state.history;\n  items.forEach(() => {});',
   },
 ];

@@ -16,10 +16,11 @@ export const order: readonly Mutant[] = [
   {
     property: 'I9',
     name: 'an approval counts for the same call of the same turn too',
-    file: 'loop/step.ts',
-    find: 'slots.with(index, changed));',
+    file: 'loop/slots.ts',
+    find: 'others[index] = next;',
     replace:
-      'slots.with(index, changed).map((one) => ' +
-      "(approved && one.type === 'asking' && one.digest === slot.digest ? { type: 'queued', call: one.call } : one)));",
+      'others[index] = next;\n  for (const [at, one] of others.entries())\n' +
+      "    if (approved && one.type === 'asking' && one.digest === (slot as { digest?: string }).digest)\n" +
+      "      others[at] = { type: 'queued', call: one.call };",
   },
 ];

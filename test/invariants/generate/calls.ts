@@ -1,0 +1,65 @@
+import type { ResultBlock, SettledResult, Usage, Verdict } from '@treadle/core';
+import fc, { type Arbitrary } from 'fast-check';
+import type { Fate, ScriptedCall } from '../world.ts';
+import { mostly, optionally, rarely } from './chance.ts';
+import { NAMES } from './rules.ts';
+
+/** In steps, so that limits are met exactly. Some providers do not tell how many tokens it were. */
+export const usage: Arbitrary<Usage> = fc
+  .tuple(mostly(20, 20, fc.constant(0)), fc.nat(2), fc.nat(1), optionally('cost', 93, fc.nat(3)))
+  .map(([told, read, written, cost]) => ({ inputTokens: told * read, outputTokens: told * written, ...cost }));
+
+const content: Arbitrary<readonly ResultBlock[]> = fc.constantFrom(
+  [{ type: 'text', text: 'yes' }],
+  [{ type: 'text', text: 'no' }],
+  [{ type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'about:blank' } }],
+  [],
+);
+
+const verified: Arbitrary<SettledResult> = fc.oneof(
+  fc.constantFrom({ type: 'not-done' } as const, { type: 'unknown' } as const),
+  fc.record({ type: fc.constant('result' as const), content, isError: fc.boolean() }),
+);
+
+const fate: Arbitrary<Fate> = fc
+  .tuple(
+    fc.record({
+      content,
+      isError: mostly(false, 28, fc.constant(true)),
+      parked: rarely(10),
+      inside: fc.array(fc.constantFrom('approval', 'client', 'parked'), { maxLength: 2 }),
+      lost: mostly([], 15, fc.array(fc.constantFrom('restart', 'device'), { minLength: 1, maxLength: 2 })),
+      verified,
+      answer: mostly('given' as const, 30, fc.constantFrom('refused', 'expired', 'late', 'never')),
+    }),
+    optionally('usage', 15, usage),
+  )
+  .map(([always, used]) => ({ ...always, ...used }));
+
+const verdict: Arbitrary<Verdict> = fc.oneof(
+  { weight: 6, arbitrary: fc.constant({ type: 'allow' as const }) },
+  { weight: 1, arbitrary: fc.constant({ type: 'deny' as const, reason: 'no' }) },
+  {
+    weight: 4,
+    arbitrary: fc
+      .tuple(optionally('ttlMs', 70, fc.nat(60)), optionally('reason', 30, fc.constant('may I?')))
+      .map((given) => ({ type: 'ask' as const, ...given[0], ...given[1] })),
+  },
+);
+
+export const call: Arbitrary<ScriptedCall> = fc.record({
+  type: fc.constant('call' as const),
+  id: fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f', '', 'call_t2_0', 'call_t3_1'),
+  name: mostly('read', 50, fc.constantFrom(...NAMES, ...NAMES, 'nothing', 'no such')),
+  arguments: mostly('{}', 50, fc.constantFrom('{"a":1}', '{"a":2}', '{"a":')),
+  copies: mostly(1, 1, mostly(1, 30, fc.constant(130))),
+  check: fc
+    .tuple(
+      optionally('problem', 6, fc.constant('It is wrong.')),
+      optionally('arguments', 8, fc.constant('{"a":1}')),
+      optionally('resources', 40, fc.subarray(['x', 'y', 'z'])),
+    )
+    .map((found) => Object.assign({}, ...found)),
+  verdict,
+  fate,
+});

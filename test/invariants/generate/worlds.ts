@@ -1,0 +1,92 @@
+import type { Message, Rules } from '@treadle/core';
+import fc, { type Arbitrary } from 'fast-check';
+import type { Act, Move, World } from '../world.ts';
+import { mostly } from './chance.ts';
+import { answers, aside, longReplies, replies } from './replies.ts';
+import { compactions, rules, toolset } from './rules.ts';
+
+/*
+ * The one generator of worlds. Names, arguments, results and call ids come from small pools, and limits are low, so
+ * that repetitions, clashes and limits are met often; what ends a run early is rare, so that runs get somewhere.
+ */
+
+const input: Arbitrary<readonly Message[]> = fc.constantFrom<readonly Message[]>(
+  [{ role: 'user', content: [{ type: 'text', text: 'do it' }] }],
+  [
+    { role: 'user', content: [{ type: 'text', text: 'do it' }] },
+    { role: 'assistant', content: [{ type: 'tool-call', id: 'a', name: 'read', arguments: '{}' }] },
+    {
+      role: 'tool',
+      content: [
+        { type: 'tool-result', callId: 'a', name: 'read', content: [{ type: 'text', text: 'yes' }], isError: false },
+      ],
+    },
+  ],
+);
+
+const USUAL: Readonly<Record<Act, number>> = {
+  settle: 150,
+  repeat: 6,
+  foreign: 6,
+  mistake: 4,
+  input: 6,
+  tools: 6,
+  fork: 4,
+  deadline: 12,
+  lose: 4,
+  restart: 3,
+  cancel: 3,
+};
+
+function movesOf(weights: typeof USUAL): Arbitrary<readonly Move[]> {
+  const acts = Object.entries(weights).map(([act, weight]) => ({ weight, arbitrary: fc.constant(act as Act) }));
+  const move = fc.record({
+    act: fc.oneof(...acts),
+    pick: fc.nat(9_999),
+    delay: mostly(1, 50, fc.constantFrom(-3, 0, 2, 5, 20)),
+  });
+  return fc.array(move, { maxLength: 50, size: 'max' });
+}
+
+export const moves: Arbitrary<readonly Move[]> = movesOf(USUAL);
+
+/** More happens to what takes but a moment. */
+const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12, restart: 12, cancel: 10 });
+
+type Ruled = Pick<World, 'rules' | 'replies'>;
+
+function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> {
+  return fc
+    .tuple(
+      given,
+      fc.record({
+        tools: toolset,
+        otherTools: toolset,
+        input,
+        asides: fc.array(aside, { minLength: 1, maxLength: 5, size: 'max' }),
+        moves: happening,
+      }),
+    )
+    .map(([ruled, others]) => ({ ...ruled, ...others }));
+}
+
+/** Of long conversations, which are made shorter. */
+const long: Arbitrary<Ruled> = fc
+  .tuple(rules, compactions(60), longReplies)
+  .map(([some, given, said]) => ({ rules: { ...unlimited(some), compaction: given }, replies: said }));
+
+/** Of answers that have to have a form. */
+const typed: Arbitrary<Ruled> = fc
+  .tuple(rules, answers)
+  .map(([some, said]) => ({ rules: { ...unlimited(some), output: { type: 'object' } }, replies: said }));
+
+/** Gets further, because less is in its way. */
+function unlimited(some: Rules): Rules {
+  return { ...some, maxTurns: 9, errorLimit: 0, repeatLimit: 0, toolChoice: 'auto' };
+}
+
+export const worlds: Arbitrary<World> = fc.oneof(
+  { weight: 6, arbitrary: worldsOf(fc.record({ rules, replies })) },
+  { weight: 2, arbitrary: worldsOf(long, restless) },
+  { weight: 2, arbitrary: worldsOf(typed, restless) },
+);
