@@ -108,7 +108,9 @@ const ENDS: readonly string[] = [
   'completed truncated',
   ...['turns', 'calls', 'tokens', 'cost', 'duration', 'errors', 'repetition'].map((limit) => `exhausted ${limit}`),
   ...['model', 'tool', 'approval', 'client', 'validation'].map((phase) => `cancelled ${phase}`),
-  ...['empty-reply', 'tool-choice-unmet', 'content-filter', 'cost-unknown'].map((code) => `failed ${code}`),
+  ...['empty-reply', 'tool-choice-unmet', 'content-filter', 'cost-unknown', 'tokens-unknown'].map(
+    (code) => `failed ${code}`,
+  ),
   ...['prepare-failed', 'output-invalid'].map((code) => `failed ${code}`),
   ...['auth', 'overloaded', 'context-length'].map((code) => `failed ${code}`),
 ];

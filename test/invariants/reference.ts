@@ -85,7 +85,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   function limited(): Expected | undefined {
     if (asked >= rules.maxTurns) return meet('turns');
     const met = spending.met(rules.limits);
-    return met === 'unknown' ? end('failed', 'cost-unknown') : met && meet(met);
+    return met === 'tokens-unknown' || met === 'cost-unknown' ? end('failed', met) : met && meet(met);
   }
 
   function goOn(moment: Moment): Expected {

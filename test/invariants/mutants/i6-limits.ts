@@ -308,8 +308,8 @@ export const limits: readonly Mutant[] = [
     property: 'I6',
     name: 'what a child has used does not count',
     file: 'loop/slots.ts',
-    find: 'const charged = usage ? { ...state, usage: addUsage(state.usage, usage) } : state;',
-    replace: 'const charged = state;',
+    find: 'return { ...state, usage: addUsage(state.usage, usage), calls: state.calls + calls };',
+    replace: 'return { ...state, calls: state.calls + calls };',
   },
   {
     property: 'I6',

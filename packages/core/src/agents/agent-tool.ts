@@ -1,8 +1,9 @@
+import { TreadleError } from '../errors.ts';
 import type { LoopOptions, LoopResult } from '../loop/options.ts';
 import { runLoop } from '../loop/run.ts';
 import type { Limits, SettledResult } from '../loop/types.ts';
 import type { Message } from '../messages.ts';
-import { Finished, Parked } from '../tools/child.ts';
+import { Broken, Finished, Parked } from '../tools/child.ts';
 import { errorResult } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { tool, type CallingRun, type Tool } from '../tools/tool.ts';
@@ -46,24 +47,43 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
     async execute(given, { run, signal, principal, context }) {
       if (!run) return errorResultOf(`The tool "${name}" is a run of its own and can only be called by a run.`);
       const runId = `${run.runId}.${run.effect}`;
+      const { acceptChangedTools, answers } = run;
       const around = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
-      const begun = (await run.journal.read(runId)).length > 0;
-      if (!begun && signal.aborted) return errorResultOf(`${name} was cancelled.`);
-      const result = await runLoop(
-        begun
-          ? { ...around, answers: run.answers }
-          : {
-              ...around,
-              ...(principal && { principal }),
-              input: (prompt ?? defaultPrompt)(given as never),
-              limits: lower(limits ?? {}, run.limits),
-              parent: { runId: run.runId, effect: run.effect },
-            },
-      );
-      return outcomeOf(name, result);
+      try {
+        const begun = await hasBegun(runId, run);
+        if (!begun && signal.aborted) return errorResultOf(`${name} was cancelled.`);
+        const started = {
+          ...(principal && { principal }),
+          input: (prompt ?? defaultPrompt)(given as never),
+          limits: lower(limits ?? {}, run.limits),
+          parent: { runId: run.runId, effect: run.effect },
+        };
+        const result = await runLoop({ ...around, ...(begun ? { answers, acceptChangedTools } : started) });
+        return outcomeOf(name, result);
+      } catch (error) {
+        // Nothing that happens in a run: its journal, its lease or its code. To go on would be to guess.
+        if (error instanceof TreadleError) return new Broken(error);
+        throw error;
+      }
     },
   });
   return { ...made, share };
+}
+
+/** Whether the call's own run is in the journal. One that must be and is not, or is another's, is no run to start anew. */
+async function hasBegun(runId: string, { journal, parked, runId: caller, effect }: CallingRun): Promise<boolean> {
+  const [first] = await journal.read(runId);
+  if (!first && parked) {
+    const remedy = 'Bring it into the journal, or cancel the run.';
+    throw new TreadleError('unknown-run', `Run "${caller}" waits for the run "${runId}", which is gone. ${remedy}`);
+  }
+  if (!first) return false;
+  const parent = first.event.type === 'run-started' ? first.event.parent : undefined;
+  if (parent?.runId === caller && parent.effect === effect) return true;
+  throw new TreadleError(
+    'run-exists',
+    `Run "${runId}" does not belong to a call of "${caller}". Rename one of the two.`,
+  );
 }
 
 function defaultPrompt(input: { readonly task?: unknown }): string {
@@ -78,10 +98,16 @@ function lower(a: Limits, b: CallingRun['limits']): Limits {
 }
 
 function outcomeOf(name: string, result: LoopResult): Parked | Finished {
-  const { outcome, text, usage } = result;
+  const { outcome, text, usage, calls } = result;
   if (!outcome) return new Parked(result.runId, result.waiting);
   const settled = (content: string, isError: boolean): Finished =>
-    new Finished({ type: 'result', content: [{ type: isError ? 'error' : 'text', text: content }], isError, usage });
+    new Finished({
+      type: 'result',
+      content: [{ type: isError ? 'error' : 'text', text: content }],
+      isError,
+      usage,
+      calls,
+    });
   switch (outcome.type) {
     case 'completed':
       return settled(text, false);

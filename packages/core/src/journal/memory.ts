@@ -1,5 +1,5 @@
 import { TreadleError } from '../errors.ts';
-import type { JournalEntry, RunFilter, RunStore, RunSummary, Snapshot } from './port.ts';
+import type { JournalEntry, RunFilter, RunStatus, RunStore, RunSummary, Snapshot } from './port.ts';
 import { summaryOf } from './summary.ts';
 
 interface Kept {
@@ -89,8 +89,10 @@ export function memoryJournal(): RunStore {
 
     async prune(before) {
       let pruned = 0;
-      for (const { runId, status, updatedAt } of summaries()) {
-        if (status === 'running' || status === 'paused' || updatedAt >= before) continue;
+      const all = [...summaries()];
+      const open = new Set(all.flatMap(({ runId, status }) => (isOpen(status) ? runId : [])));
+      for (const { runId, status, updatedAt, parent } of all) {
+        if (isOpen(status) || updatedAt >= before || (parent !== undefined && open.has(parent))) continue;
         if (runs.get(runId)!.token === undefined && runs.delete(runId)) pruned++;
       }
       return pruned;
@@ -155,4 +157,8 @@ function lost(runId: string): TreadleError {
     'lease-lost',
     `The lease of run "${runId}" is not held any more. Acquire the run and read it anew.`,
   );
+}
+
+function isOpen(status: RunStatus): boolean {
+  return status === 'running' || status === 'paused';
 }

@@ -28,7 +28,7 @@ export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<
   isDriven(runId: string): Promise<boolean>;
   /** With its blobs and its snapshot; false when there is none. Rejects with `run-driven` while it is driven. */
   delete(runId: string): Promise<boolean>;
-  /** Deletes what has ended and was last touched before `before`; how many runs that were. */
+  /** Deletes what has ended and was last touched before `before`, unless the run that it works for still needs it; how many runs that were. */
   prune(before: number): Promise<number>;
   readonly blobs: Blobs;
   close(): Promise<void>;

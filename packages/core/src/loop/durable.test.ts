@@ -1,7 +1,20 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { agentTool, diffRuns, forkRun, runLoop, streamLoop, tool, type ModelRequest } from '../index.ts';
+import {
+  agentTool,
+  diffRuns,
+  forkRun,
+  replay,
+  runLoop,
+  step,
+  streamLoop,
+  tool,
+  type Event,
+  type JournalEntry,
+  type ModelRequest,
+} from '../index.ts';
 import { memoryJournal, scriptedModel } from '../testing/index.ts';
+import { entryOf } from './replay.ts';
 
 const echo = tool({
   name: 'echo',
@@ -146,6 +159,27 @@ function pairs(requests: readonly ModelRequest[]): boolean {
   );
 }
 
+test('a summary that is longer than what it replaces is none', async () => {
+  const usage = { inputTokens: 900, outputTokens: 100, cost: 0 };
+  const model = scriptedModel([calling('a'), calling('b'), { ...calling('c'), usage }, 'Done.']);
+  const summariser = scriptedModel(['so '.repeat(5_000)]);
+  const compaction = { tokens: 900, keepTurns: 1 };
+  const result = await runLoop({ model, summariser, tools: [echo], input: 'go', compaction });
+  expect(result.outcome).toEqual({ type: 'completed' });
+  expect(JSON.stringify(result.messages)).not.toContain('so so');
+});
+
+test('a run that was started with prepareTurn goes on with one, and is not spoilt without', async () => {
+  const journal = memoryJournal();
+  const ask = tool({ name: 'ask', description: 'Asks the client' });
+  const model = scriptedModel([{ calls: [{ name: 'ask' }] }, 'Done.']);
+  const options = { model, tools: [ask], journal, runId: 'r' };
+  await runLoop({ ...options, prepareTurn: () => ({}), input: 'go' });
+  const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+  await expect(runLoop({ ...options, answers })).rejects.toThrow('Give that to go on');
+  expect((await runLoop({ ...options, answers, prepareTurn: () => ({}) })).text).toBe('Done.');
+});
+
 describe('results that are too long', () => {
   test('are kept whole, and a tool that pages through them appears', async () => {
     const whole = Array.from({ length: 500 }, (_, index) => `line ${index}`).join('\n');
@@ -237,6 +271,91 @@ test('a child that its parent is parked on is cancelled with it', async () => {
   expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
 });
 
+describe('a child that cannot be relied on', () => {
+  const task = { calls: [{ name: 'kid', arguments: { task: 'x' } }] };
+  const pay = (ran: string[]): ReturnType<typeof tool> =>
+    tool({ name: 'pay', description: 'Pays', execute: (_, { key }) => (ran.push(key), 'paid') });
+  const ask = tool({ name: 'ask', description: 'Asks the client' });
+
+  async function parked(ran: string[]): Promise<ReturnType<typeof memoryJournal>> {
+    const journal = memoryJournal();
+    const model = scriptedModel([{ calls: [{ name: 'pay' }] }, { calls: [{ name: 'ask' }] }]);
+    const kid = agentTool({ name: 'kid', description: 'Works', model, tools: [pay(ran), ask] });
+    await runLoop({ model: scriptedModel([task]), tools: [kid], journal, runId: 'p', input: 'go' });
+    return journal;
+  }
+  const answers = [{ type: 'client-result', effect: 't1.tool.0/t2.client.0', content: 'yes' }] as const;
+
+  test('one whose tools have changed stops its parent, and nothing is lost', async () => {
+    const ran: string[] = [];
+    const journal = await parked(ran);
+    const kid = (...tools: ReturnType<typeof tool>[]): ReturnType<typeof tool> =>
+      agentTool({ name: 'kid', description: 'Works', model: scriptedModel(['Done.']), tools });
+    const model = scriptedModel(['All done.']);
+    const options = { model, journal, runId: 'p', answers };
+    await expect(runLoop({ ...options, tools: [kid(pay(ran))] })).rejects.toMatchObject({ code: 'tools-changed' });
+    const { answers: _, ...without } = options;
+    const again = await runLoop({ ...without, tools: [kid(pay(ran), ask)] });
+    expect(again.waiting).toMatchObject([{ type: 'client', effect: 't1.tool.0/t2.client.0' }]);
+    const result = await runLoop({ ...options, tools: [kid(pay(ran), ask)] });
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'All done.' });
+    expect(ran).toHaveLength(1);
+  });
+
+  test('one that is gone though it was waited for is not started anew', async () => {
+    const ran: string[] = [];
+    const journal = await parked(ran);
+    await journal.delete('p.t1.tool.0');
+    const kid = agentTool({ name: 'kid', description: 'Works', model: scriptedModel([]), tools: [pay(ran), ask] });
+    const going = runLoop({ model: scriptedModel([]), tools: [kid], journal, runId: 'p', answers });
+    await expect(going).rejects.toMatchObject({ code: 'unknown-run' });
+    expect(ran).toHaveLength(1);
+  });
+
+  test('one that ended stays as long as its parent needs it', async () => {
+    const journal = memoryJournal();
+    const wait = tool({ name: 'wait', description: 'Waits' });
+    const kid = agentTool({ name: 'kid', description: 'Works', model: scriptedModel(['Done.']) });
+    const model = scriptedModel([{ calls: [...task.calls, { name: 'wait' }] }, 'All done.']);
+    const options = { model, tools: [kid, wait], journal, runId: 'p' };
+    await runLoop({ ...options, input: 'go' });
+    expect(await journal.prune(Infinity)).toBe(0);
+    await runLoop({ ...options, answers: [{ type: 'client-result', effect: 't1.client.1', content: '' }] });
+    expect(await journal.prune(Infinity)).toBe(2);
+  });
+
+  test("another's run under its name is not taken for it", async () => {
+    const journal = memoryJournal();
+    await runLoop({ model: scriptedModel(['Foreign.']), journal, runId: 'q.t1.tool.0', input: 'x' });
+    const kid = agentTool({ name: 'kid', description: 'Works', model: scriptedModel(['Mine.']) });
+    const going = runLoop({ model: scriptedModel([task]), tools: [kid], journal, runId: 'q', input: 'go' });
+    await expect(going).rejects.toMatchObject({ code: 'run-exists' });
+  });
+
+  test('its calls count for its parent', async () => {
+    const model = scriptedModel([{ calls: [{ name: 'echo', arguments: { text: 'a' } }] }, 'Done.']);
+    const kid = agentTool({ name: 'kid', description: 'Works', model, tools: [echo] });
+    const result = await runLoop({ model: scriptedModel([task, 'All done.']), tools: [kid], input: 'go' });
+    expect(result.calls).toBe(2);
+  });
+
+  test('one that was left behind by a crash in the middle of a cancel is cancelled when its parent is opened', async () => {
+    const journal = await parked([]);
+    const entries = await journal.read('p');
+    const seq = entries.length;
+    const event = { type: 'cancel-requested', at: 0 } as const;
+    journal.append('p', [{ ...entryAfter(entries, event), seq }]);
+    await runLoop({ model: scriptedModel([]), journal, runId: 'p' });
+    expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
+  });
+});
+
+/** The entry that the fact would make. */
+function entryAfter(entries: readonly JournalEntry[], event: Event): JournalEntry {
+  const replayed = replay(entries);
+  return entryOf(entries.length, event, step(replayed.state, event));
+}
+
 describe('a fork', () => {
   const script = [calling('a'), calling('b'), 'Done.'];
 
@@ -293,6 +412,21 @@ describe('a fork', () => {
     expect(ids).toHaveLength(1);
     const fork = await forkRun({ journal, runId: 'r', at: 1 });
     expect(await journal.blobs.read(fork, ids[0]!, 0, 50)).toMatchObject({ length: 50 });
+  });
+
+  test('a replaced result is held to the size of any other, and what was used stays used', async () => {
+    const journal = await original();
+    const fork = await forkRun({
+      journal,
+      runId: 'r',
+      at: 2,
+      changes: { results: { 't1.tool.0': 'x'.repeat(99_999) } },
+    });
+    const [, , settled] = await journal.read(fork);
+    expect(JSON.stringify(settled).length).toBeLessThan(16_000);
+    await expect(forkRun({ journal, runId: 'r', at: 5, changes: { instructions: 'Anew.' } })).rejects.toThrow(
+      'has ended',
+    );
   });
 
   test('what cannot be forked so says why', async () => {

@@ -3,6 +3,7 @@ import { TreadleError } from '../errors.ts';
 import { newRunId } from '../ids.ts';
 import type { Blobs, Journal, JournalEntry, RunStore } from '../journal/port.ts';
 import type { ResultBlock } from '../messages.ts';
+import { fittedContent } from '../tools/result.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { fits } from './fits.ts';
 import { outstanding, waiting } from './outstanding.ts';
@@ -53,10 +54,11 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   };
 
   const newId = options.newRunId ?? newRunId();
-  for (const { event } of kept) take(inFork(event, newId, options));
+  for (const { event } of kept) take(inFork(event, newId, options, state.rules?.maxResultChars ?? Infinity));
   const { model, instructions, tools } = changes;
   const changed = model !== undefined || instructions !== undefined || tools !== undefined;
-  if (changed && state.phase.type !== 'ended') {
+  if (changed && state.phase.type === 'ended') throw misfit(runId, 'it has ended there. Fork it before its last entry');
+  if (changed) {
     const facts = tools && { tools: [...tools.map(factsOf), ...state.tools.filter(isOwn)] };
     const values = {
       ...(model !== undefined && { model }),
@@ -104,19 +106,26 @@ function beginning(entries: readonly JournalEntry[], { runId, at, changes }: For
   const replayed = replay(entries);
   if (replayed.type === 'diverged') throw misfit(runId, `at entry ${replayed.seq}, ${replayed.difference}`);
   const kept = entries.slice(0, at + 1);
-  const settled = new Set(kept.flatMap(({ event }) => (event.type === 'tool-settled' ? event.effect : [])));
+  const settled = new Set(kept.flatMap(({ event }) => (isResult(event) ? event.effect : [])));
   for (const effect of Object.keys(changes?.results ?? {})) {
     if (!settled.has(effect)) throw misfit(runId, `up to entry ${at} no tool gave a result as "${effect}"`);
   }
   return kept;
 }
 
-function inFork(event: Event, newId: string, { runId, at, changes }: ForkOptions): Event {
+function inFork(event: Event, newId: string, { runId, at, changes }: ForkOptions, most: number): Event {
   if (event.type === 'run-started') return { ...event, runId: newId, parent: { runId, seq: at } };
-  const content = event.type === 'tool-settled' ? changes?.results?.[event.effect] : undefined;
-  if (content === undefined || event.type !== 'tool-settled') return event;
-  const blocks: readonly ResultBlock[] = typeof content === 'string' ? [{ type: 'text', text: content }] : content;
-  return { ...event, result: { type: 'result', content: blocks, isError: false } };
+  const given = isResult(event) ? changes?.results?.[event.effect] : undefined;
+  if (given === undefined || !isResult(event)) return event;
+  const content = fittedContent(typeof given === 'string' ? [{ type: 'text', text: given }] : given, most);
+  if (event.type === 'client-result-given') return { ...event, content, isError: false };
+  return { ...event, result: { ...event.result, type: 'result', content, isError: false } };
+}
+
+type ResultEvent = Extract<Event, { type: 'tool-settled' | 'client-result-given' }>;
+
+function isResult(event: Event): event is ResultEvent {
+  return event.type === 'tool-settled' || event.type === 'client-result-given';
 }
 
 const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([

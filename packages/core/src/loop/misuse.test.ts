@@ -104,3 +104,11 @@ test('arguments of nothing but white space cost what their length is', async () 
   expect(parsed.type).toBe('problem');
   expect(parseArguments('```json\n{"a":1}\n```', false)).toMatchObject({ type: 'parsed', value: { a: 1 } });
 });
+
+test('a limit of tokens on a model that tells of none cannot be held, and says so', async () => {
+  const usage = { inputTokens: 0, outputTokens: 0 };
+  const echo = tool({ name: 'echo', description: 'x', effect: 'pure', execute: () => 'ok' });
+  const model = scriptedModel([{ calls: [{ name: 'echo' }], usage }]);
+  const result = await runLoop({ model, tools: [echo], input: 'go', limits: { tokens: 100 } });
+  expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'tokens-unknown' } });
+});

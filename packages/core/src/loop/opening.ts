@@ -23,6 +23,8 @@ export interface Opening {
   readonly events: readonly Event[];
   /** Answers for what children wait for, by the effect that is parked on them. */
   readonly nested: ReadonlyMap<string, readonly Answer[]>;
+  /** Effects that were parked. */
+  readonly parked: ReadonlySet<string>;
 }
 
 type RunStarted = Extract<Event, { type: 'run-started' }>;
@@ -44,7 +46,14 @@ export function open(options: LoopOptions, runId: string, clock: Clock): Opening
     ...(parent && { parent }),
   };
   const { rules } = started;
-  return { state: NEW, seq: 0, pinned: { rules, settings, principal }, events: [started], nested: new Map() };
+  return {
+    state: NEW,
+    seq: 0,
+    pinned: { rules, settings, principal },
+    events: [started],
+    nested: new Map(),
+    parked: new Set(),
+  };
 }
 
 /**
@@ -55,6 +64,12 @@ export async function reopen(options: ContinueOptions, clock: Clock): Promise<Op
   const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
   const { state, seq } = await readState(journal, runId);
   const at = clock.now();
+  if (state.rules.prepared && !options.prepareTurn && state.phase.type !== 'ended') {
+    throw new TreadleError(
+      'invalid-options',
+      `Run "${runId}" was started with prepareTurn. Give that to go on with it.`,
+    );
+  }
   const changes = state.phase.type === 'ended' ? [] : toolChanges(state.tools, tools);
   if (changes.length > 0 && !acceptChangedTools) {
     const remedy = 'Give the tools as they were, or set acceptChangedTools to go on with those that are there now.';
@@ -78,6 +93,7 @@ export async function reopen(options: ContinueOptions, clock: Clock): Promise<Op
     pinned: { rules, settings, principal },
     events: [...accepted, ...lost, ...given, ...taken, ...expired],
     nested,
+    parked: new Set(parkedEffects(state)),
   };
 }
 

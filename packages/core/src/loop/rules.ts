@@ -29,7 +29,7 @@ export function rulesOf(options: LoopOptions): Rules {
     ...(options.output && { output: describe('The output', options.output, 'invalid-options') }),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
   };
-  if (typeof toolChoice === 'string' ? !CHOICES.includes(toolChoice) : typeof toolChoice?.tool !== 'string') {
+  if (!isToolChoice(toolChoice)) {
     throw invalid(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
   }
   const known = new Set(tools.map(({ name }) => name));
@@ -45,6 +45,12 @@ export function rulesOf(options: LoopOptions): Rules {
   }
   if (!FINISHES.includes(rules.finish)) throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
+}
+
+/** Whether what a program gave is one of the choices. */
+export function isToolChoice(choice: unknown): boolean {
+  if (typeof choice === 'string') return CHOICES.includes(choice);
+  return typeof (choice as { tool?: unknown } | undefined)?.tool === 'string';
 }
 
 const CHOICES: readonly string[] = ['auto', 'required', 'none'];

@@ -97,7 +97,8 @@ function start(
       if (left) return resultOf(runId, NEW);
       lease = await journal.acquire?.(runId);
       const opening = opened ?? (await reopen(options as ContinueOptions, clock));
-      const stage = stageOf(options, { runId, journal, clock, tools, emit, opening, state: () => driven!.state() });
+      const late = { state: () => driven!.state(), fail: (error: unknown) => driven!.fail(error) };
+      const stage = stageOf(options, { runId, journal, clock, tools, emit, opening, ...late });
       const performing = performer(stage);
       const { state, seq } = opening;
       driven = shell({ state, seq, runId, journal, lease, performer: performing, emit });
@@ -106,6 +107,7 @@ function start(
       callOff = watchDeadline(driven, opening.pinned.rules, clock);
       const last = await driven.done;
       await performing.cancelChildren(driven.orphans());
+      if (!opened && isCancelled(opening.state)) await cancelLeft(runId, { journal, clock, model: options.model });
       return resultOf(runId, last);
     } finally {
       callOff?.();
@@ -137,17 +139,34 @@ function start(
   };
 }
 
+function isCancelled({ phase }: State): boolean {
+  return phase.type === 'ended' && phase.outcome.type === 'cancelled';
+}
+
+/** Cancels what works for a run that was cancelled, if the process died in between: theirs is to follow. */
+async function cancelLeft(parent: string, around: Pick<ContinueOptions, 'journal' | 'clock' | 'model'>): Promise<void> {
+  const { journal } = around;
+  if (!('list' in journal)) return;
+  const left = await (journal as RunStore).list({ parent, status: ['running', 'paused'] });
+  for (const { runId } of left) {
+    const [first] = await journal.read(runId);
+    if (first?.event.type !== 'run-started' || first.event.parent?.effect === undefined) continue; // a fork
+    await runLoop({ ...around, runId, acceptChangedTools: true, signal: AbortSignal.abort() });
+    await cancelLeft(runId, around);
+  }
+}
+
 function cancelRequest(clock: Clock): Event {
   return { type: 'cancel-requested', at: clock.now() };
 }
 
-interface Around extends Pick<Stage, 'runId' | 'journal' | 'clock' | 'tools' | 'emit' | 'state'> {
+interface Around extends Pick<Stage, 'runId' | 'journal' | 'clock' | 'tools' | 'emit' | 'state' | 'fail'> {
   readonly opening: Opening;
 }
 
 function stageOf(options: LoopOptions | ContinueOptions, { opening, tools, ...around }: Around): Omit<Stage, 'signal'> {
   const { model, models = [], summariser = model, policy, prepareTurn, output, context } = options;
-  const { pinned, nested } = opening;
+  const { pinned, nested, parked } = opening;
   // Only where somebody wanted a journal: in one that is gone with the run they would merely fill the memory.
   const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
   const own = blobs ? readResultTool({ runId: around.runId, rules: pinned.rules, blobs }) : undefined;
@@ -164,6 +183,8 @@ function stageOf(options: LoopOptions | ContinueOptions, { opening, tools, ...ar
     context,
     blobs,
     nested,
+    parked,
+    acceptChangedTools: 'acceptChangedTools' in options && options.acceptChangedTools === true,
   };
 }
 

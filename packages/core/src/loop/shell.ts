@@ -28,6 +28,8 @@ export interface Shell {
   /** Takes no more facts and begins nothing more. */
   readonly detach: () => void;
   readonly state: () => State;
+  /** Stops as if the journal had failed. */
+  readonly fail: (error: unknown) => void;
   /** Calls that may go on elsewhere though the run was ended. */
   readonly orphans: () => readonly Call[];
   /** The state in which the run ended, paused or was detached. Rejects only if the journal fails. */
@@ -160,7 +162,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     reject(journalError(runId, error));
   }
 
-  return { feed, begin, detach, state: () => state, orphans: () => orphans, done };
+  return { feed, begin, fail: broken, detach, state: () => state, orphans: () => orphans, done };
 }
 
 /** A fact on its way into the journal. */

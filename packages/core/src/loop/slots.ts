@@ -48,9 +48,14 @@ type SlotEvent = Of<'tool-settled' | 'tool-parked' | 'approval-given' | 'client-
 
 /** What has happened to one call. */
 export function changed(state: State, effect: string, event: SlotEvent): Next {
-  const usage = event.type === 'tool-settled' && event.result.type === 'result' ? event.result.usage : undefined;
-  const charged = usage ? { ...state, usage: addUsage(state.usage, usage) } : state;
-  return changeSlot(charged, effect, (slot) => moved(state, slot, event));
+  return changeSlot(charged(state, event), effect, (slot) => moved(state, slot, event));
+}
+
+/** What a run inside this one has used counts here too. */
+function charged(state: State, event: SlotEvent): State {
+  if (event.type !== 'tool-settled' || event.result.type !== 'result' || !event.result.usage) return state;
+  const { usage, calls = 0 } = event.result;
+  return { ...state, usage: addUsage(state.usage, usage), calls: state.calls + calls };
 }
 
 function changeSlot(state: State, effect: string, change: (slot: Slot) => Slot): Next {

@@ -33,7 +33,10 @@ export function startTurn(state: State): Next {
   const landed = land(state);
   const { rules, usage, turn } = landed;
   if (turn >= rules.maxTurns) return meetLimit(landed, 'turns');
-  if (rules.limits.tokens !== undefined && tokensOf(usage) >= rules.limits.tokens) return meetLimit(landed, 'tokens');
+  if (rules.limits.tokens !== undefined) {
+    if (turn > 0 && tokensOf(usage) === 0) return end(landed, { type: 'failed', error: TOKENS_UNKNOWN });
+    if (tokensOf(usage) >= rules.limits.tokens) return meetLimit(landed, 'tokens');
+  }
   if (rules.limits.cost !== undefined) {
     if (usage.cost === undefined) return end(landed, { type: 'failed', error: COST_UNKNOWN });
     if (usage.cost >= rules.limits.cost) return meetLimit(landed, 'cost');
@@ -44,6 +47,12 @@ export function startTurn(state: State): Next {
 function isOver(state: State): boolean {
   return state.turn >= state.rules.maxTurns || isSpent(state);
 }
+
+const TOKENS_UNKNOWN = {
+  code: 'tokens-unknown',
+  message:
+    'limits.tokens is set, but the model tells of no tokens, so the limit cannot be held. Limit turns, calls or time instead.',
+};
 
 const COST_UNKNOWN = {
   code: 'cost-unknown',
@@ -62,7 +71,7 @@ function meetLimit(state: State, limit: Limit): Next {
 
 /** Whichever limit was met, a last answer would cost more of what is spent, or of what nobody counts. */
 function isSpent({ rules: { limits }, usage }: State): boolean {
-  if (limits.tokens !== undefined && tokensOf(usage) >= limits.tokens) return true;
+  if (limits.tokens !== undefined && (tokensOf(usage) === 0 || tokensOf(usage) >= limits.tokens)) return true;
   return limits.cost !== undefined && (usage.cost === undefined || usage.cost >= limits.cost);
 }
 

@@ -214,6 +214,7 @@ export type SettledResult =
       readonly isError: boolean;
       /** Of a call that was a run of its own. */
       readonly usage?: Usage;
+      readonly calls?: number;
     }
   /** Only of `verify-tool`: it did not take effect, so it may run; or nobody can tell. */
   | { readonly type: 'not-done' }

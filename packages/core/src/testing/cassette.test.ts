@@ -56,3 +56,32 @@ test('a longer run than was recorded, a shorter one, and a missing cassette are 
   expect(() => shorter.assertDone()).toThrow('Only 1 of the 2');
   expect(() => replayModel(join(folder, 'none.json'))).toThrow('Record one first');
 });
+
+test('requests that were made at the same time replay in any order', async () => {
+  const path = join(folder, 'parallel', 'run.json');
+  const request = (input: string, slow: Promise<void>): Parameters<typeof runLoop>[0] => ({
+    model: {
+      id: 'm',
+      reply: async (asked, emit, signal) => (await slow, scriptedModel([input]).reply(asked, emit, signal)),
+    },
+    input,
+  });
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const first = request('one', promise);
+  const second = request('two', Promise.resolve());
+  const model = recordModel(
+    {
+      id: 'm',
+      reply: (asked, ...rest) => (JSON.stringify(asked).includes('one') ? first : second).model.reply(asked, ...rest),
+    },
+    path,
+  );
+  const both = [
+    runLoop({ model, input: 'one' }),
+    runLoop({ model, input: 'two' }).then((result) => (resolve(), result)),
+  ];
+  await Promise.all(both);
+  using replayed = replayModel(path);
+  expect((await runLoop({ model: replayed, input: 'two' })).text).toBe('two');
+  expect((await runLoop({ model: replayed, input: 'one' })).text).toBe('one');
+});

@@ -24,13 +24,17 @@ export interface ReplayModel extends Model, Disposable {
 /** The same model, with everything that it is asked and answers kept in a file, which is written anew each time. */
 export function recordModel(model: Model, path: string): Model {
   const exchanges: Exchange[] = [];
+  const made: (Exchange | undefined)[] = [];
   return {
     id: model.id,
     async reply(request, emit, signal) {
       const deltas: ModelDelta[] = [];
       const asked = plain(request);
+      // In the order of the requests, though a later one may be answered first.
+      const index = made.push(undefined) - 1;
       const reply = await model.reply(request, (delta) => (deltas.push(delta), emit(delta)), signal);
-      exchanges.push({ request: asked, deltas, reply });
+      made[index] = { request: asked, deltas, reply };
+      exchanges.splice(0, exchanges.length, ...made.filter((exchange) => exchange !== undefined));
       const cassette: Cassette = { v: 1, model: model.id, exchanges };
       mkdirSync(dirname(path), { recursive: true });
       writeFileSync(path, `${JSON.stringify(cassette, undefined, 2)}\n`);
@@ -43,13 +47,14 @@ export function recordModel(model: Model, path: string): Model {
 export function replayModel(path: string): ReplayModel {
   if (!existsSync(path)) throw new Error(`There is no cassette at ${path}. Record one first, with recordModel.`);
   const { model, exchanges } = JSON.parse(readFileSync(path, 'utf8')) as Cassette;
-  let used = 0;
+  const left = [...exchanges];
+  let asked = 0;
   let problem: string | undefined;
 
   function assertDone(): void {
     if (problem !== undefined) throw new Error(problem);
-    if (used < exchanges.length)
-      throw new Error(`Only ${used} of the ${exchanges.length} exchanges of ${path} were used.`);
+    const used = exchanges.length - left.length;
+    if (left.length > 0) throw new Error(`Only ${used} of the ${exchanges.length} exchanges of ${path} were used.`);
   }
 
   function fail(what: string): never {
@@ -62,11 +67,17 @@ export function replayModel(path: string): ReplayModel {
     assertDone,
     [Symbol.dispose]: assertDone,
     async reply(request, emit) {
-      const exchange = exchanges[used];
-      if (!exchange) fail(`Request ${used} is not in ${path}, which has ${exchanges.length}. Record it again.`);
-      const difference = firstDifference(exchange.request, plain(request), 'request');
-      if (difference) fail(`Request ${used} differs from the one in ${path}: ${difference}`);
-      used++;
+      const number = asked++;
+      const now = plain(request);
+      // Runs at the same time ask in any order, so each request takes the first exchange that is its own.
+      const index = left.findIndex((exchange) => firstDifference(exchange.request, now, 'request') === undefined);
+      if (left.length === 0)
+        fail(`Request ${number} is not in ${path}, which has ${exchanges.length}. Record it again.`);
+      if (index === -1) {
+        const difference = firstDifference(left[0]!.request, now, 'request');
+        fail(`Request ${number} differs from the one in ${path}: ${difference}`);
+      }
+      const [exchange] = left.splice(index, 1) as [Exchange];
       for (const delta of exchange.deltas) emit(delta);
       return exchange.reply;
     },

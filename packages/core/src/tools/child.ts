@@ -20,3 +20,12 @@ export class Finished {
     this.result = result;
   }
 }
+
+/** Returned by a tool whose own run cannot be driven: the calling run stops as if its own journal had failed. */
+export class Broken {
+  readonly error: unknown;
+
+  constructor(error: unknown) {
+    this.error = error;
+  }
+}

@@ -2,7 +2,7 @@ import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../loop/types.ts';
 import type { Principal } from '../policy/port.ts';
-import { Finished, Parked } from './child.ts';
+import { Broken, Finished, Parked } from './child.ts';
 import { errorResult, resultOf } from './result.ts';
 import type { Tool, ToolContext } from './tool.ts';
 import { validate } from './validate.ts';
@@ -20,8 +20,8 @@ export interface Execution {
   readonly run?: ToolContext['run'] | undefined;
 }
 
-/** What comes of a call: a result, or that it goes on elsewhere. */
-export type Settled = SettledResult | Parked;
+/** What comes of a call: a result, that it goes on elsewhere, or that it cannot be driven at all. */
+export type Settled = SettledResult | Parked | Broken;
 
 export interface Running {
   /** Never rejects. Not a promise when the tool gave its result at once. */
@@ -128,7 +128,7 @@ function awaited(
 const asIs: Performance['settle'] = (result) => result as Settled;
 
 function checked({ tool }: Execution, value: unknown): Settled | Promise<Settled> {
-  if (value instanceof Parked) return value;
+  if (value instanceof Parked || value instanceof Broken) return value;
   if (value instanceof Finished) return value.result;
   if (!tool.output) return resultOf(tool.name, value);
   const verdict = validate(tool.output, value);

@@ -1,9 +1,9 @@
 import { systemClock, type Clock } from '../clock.ts';
-import { TreadleError } from '../errors.ts';
+import { messageOf, TreadleError } from '../errors.ts';
 import type { SettledResult } from '../loop/types.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
-import { Parked } from './child.ts';
+import { Broken, Parked } from './child.ts';
 import { execute } from './execute.ts';
 import { errorResult } from './result.ts';
 import type { Tool } from './tool.ts';
@@ -96,6 +96,7 @@ export function registry(): Registry {
       signal?.addEventListener('abort', abort, { once: true });
       const result = await running.result;
       signal?.removeEventListener('abort', abort);
+      if (result instanceof Broken) return errorResult(`The tool "${name}" failed: ${messageOf(result.error)}`);
       if (!(result instanceof Parked)) return result;
       return errorResult(`The tool "${name}" goes on elsewhere (${result.on}), which only a run can wait for.`);
     },

@@ -62,6 +62,9 @@ export interface CallingRun {
   readonly limits: Limits;
   /** For what the tool's own run waits for. */
   readonly answers: readonly Answer[];
+  /** The call was parked before, so the tool's own run has begun. */
+  readonly parked: boolean;
+  readonly acceptChangedTools: boolean;
 }
 
 export type Verification =

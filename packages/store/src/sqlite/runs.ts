@@ -14,6 +14,7 @@ interface EndedRow {
   readonly run: string;
   readonly entries: number;
   readonly updated_at: number;
+  readonly parent: string | null;
 }
 
 /** Where `prune` has got to. */
@@ -26,10 +27,11 @@ const PRUNED_ENTRIES = 10_000;
 export function runs(db: DatabaseSync, { write }: GroupCommit, { admit, isDriven }: Leases): Runs {
   const find = db.prepare('SELECT id FROM runs WHERE run = ?');
   const findEnded = db.prepare(
-    `SELECT id, run, entries, updated_at FROM runs
+    `SELECT id, run, entries, updated_at, parent FROM runs
      WHERE status NOT IN ('running', 'paused') AND updated_at < ? AND (updated_at, id) > (?, ?)
      ORDER BY updated_at, id LIMIT ${PRUNED_RUNS}`,
   );
+  const isOpen = db.prepare(`SELECT 1 FROM runs WHERE run = ? AND status IN ('running', 'paused')`);
   const dropOwn = ['entries WHERE run = ?', 'snapshots WHERE run = ?', 'runs WHERE id = ?'].map((rows) =>
     db.prepare(`DELETE FROM ${rows}`),
   );
@@ -51,10 +53,13 @@ export function runs(db: DatabaseSync, { write }: GroupCommit, { admit, isDriven
     let reached: Position | undefined;
     let pruned = 0;
     let removed = 0;
-    for (const { id, run, entries, updated_at } of findEnded.all(before, ...after) as unknown as readonly EndedRow[]) {
+    for (const { id, run, entries, updated_at, parent } of findEnded.all(
+      before,
+      ...after,
+    ) as unknown as readonly EndedRow[]) {
       if (removed + entries > PRUNED_ENTRIES && pruned > 0) break;
       reached = [updated_at, id];
-      if (isDriven(run)) continue;
+      if (isDriven(run) || (parent !== null && isOpen.get(parent))) continue;
       remove(id);
       pruned++;
       removed += entries;

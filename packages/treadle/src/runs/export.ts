@@ -25,6 +25,13 @@ export const exportCommand: Command = command({
       const { summary, entries } = await readRun(store, given!);
       const run: RunFile = { runId: summary.runId, entries, blobs: await blobsOf(store, summary.runId) };
       const lines = writeRunFile(run);
+      const inside = await runsInside(store, summary.runId);
+      if (inside.length > 0) {
+        const ids = inside.join(', ');
+        io.stderr.write(
+          `It does not hold the runs that work for it: ${ids}. Export them too, or it cannot go on elsewhere.\n`,
+        );
+      }
       if (file === undefined || file === '-') {
         for (const line of lines) io.stdout.write(line);
         return EXIT.completed;
@@ -37,6 +44,12 @@ export const exportCommand: Command = command({
       return EXIT.completed;
     }),
 });
+
+/** Named after the call that each of them works for; a fork has a name of its own. */
+async function runsInside(store: RunStore, runId: string): Promise<readonly string[]> {
+  const children = await store.list({ parent: runId, limit: 1_000 });
+  return children.flatMap((child) => (child.runId.startsWith(`${runId}.`) ? child.runId : []));
+}
 
 async function blobsOf(store: RunStore, runId: string): Promise<RunFile['blobs']> {
   const ids = await store.blobs.list(runId);

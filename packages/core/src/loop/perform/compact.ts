@@ -1,5 +1,6 @@
-import { textOf, userText } from '../../messages.ts';
+import { textOf, userText, type Message } from '../../messages.ts';
 import type { ModelReply, ModelRequest } from '../../model.ts';
+import { tokensIn } from '../compaction.ts';
 import { wordingOf } from '../wording.ts';
 import { ask, ignore, type Pinned } from './model.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
@@ -8,7 +9,7 @@ import type { Done, EffectOf, Stage } from './stage.ts';
 export function compact(
   stage: Stage,
   pinned: Pinned,
-  { id, history, to }: EffectOf<'compact-history'>,
+  { id, history, from, to }: EffectOf<'compact-history'>,
   done: Done,
 ): void {
   const { runId, rules, summariser, clock, state, signal } = stage;
@@ -23,15 +24,30 @@ export function compact(
     key: `${runId}/${id}`,
   };
   const settle = (reply: ModelReply): void =>
-    done({ type: 'history-compacted', at: clock.now(), effect: id, result: resultOf(reply) });
+    done({
+      type: 'history-compacted',
+      at: clock.now(),
+      effect: id,
+      result: resultOf(reply, history.items.slice(from, to)),
+    });
   ask(summariser, request, ignore, signal, settle);
 }
 
 type Compacted = Extract<Parameters<Done>[0], { type: 'history-compacted' }>['result'];
 
-function resultOf(reply: ModelReply): Compacted {
+function resultOf(reply: ModelReply, replaced: readonly Message[]): Compacted {
   if (reply.type === 'failure') return { type: 'failure', error: reply.error };
   const summary = textOf(reply.content).trim();
-  if (summary !== '') return { type: 'summary', summary, model: reply.model, usage: reply.usage };
-  return { type: 'failure', error: { code: 'protocol', message: 'The summary was empty.', retryable: false } };
+  if (summary === '') return useless('The summary was empty.');
+  const tokens = replaced.reduce((sum, message) => sum + tokensIn(message), 0);
+  if (tokensIn(userText(summary)) > Math.max(tokens, SHORT))
+    return useless('The summary was longer than what it should replace.');
+  return { type: 'summary', summary, model: reply.model, usage: reply.usage };
+}
+
+/** Whatever it replaces, a summary of that many tokens is no burden. */
+const SHORT = 200;
+
+function useless(message: string): Compacted {
+  return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
 }

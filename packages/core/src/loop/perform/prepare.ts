@@ -1,5 +1,6 @@
 import { messageOf } from '../../errors.ts';
 import type { TurnChanges } from '../options.ts';
+import { isToolChoice } from '../rules.ts';
 import type { TurnDecision } from '../types.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
@@ -30,6 +31,9 @@ function decisionOf({ models, state }: Stage, changes: TurnChanges): TurnDecisio
       `it chose the model "${model}", which is none of "models" (${[...models.keys()].join(', ') || 'none'})`,
     );
   }
+  if (toolChoice !== undefined && !isToolChoice(toolChoice))
+    throw new Error(`${JSON.stringify(toolChoice)} is no toolChoice`);
+  if (tools !== undefined && !Array.isArray(tools)) throw new Error('its tools are no list of names');
   const known = new Set(state().tools.map(({ name }) => name));
   const demanded = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
   for (const name of [...(tools ?? []), ...demanded])

@@ -30,6 +30,11 @@ export interface Stage {
   readonly emit: ((item: Item) => void) | undefined;
   /** Aborts when everything under way has to stop. */
   readonly signal: AbortSignal;
+  /** Effects that were parked when the run was opened. */
+  readonly parked: ReadonlySet<string>;
+  readonly acceptChangedTools: boolean;
+  /** Stops the run: something that it stands on cannot be relied on. */
+  readonly fail: (error: unknown) => void;
   /** Answers for what children wait for, by the effect that is parked on them. */
   readonly nested: ReadonlyMap<string, readonly Answer[]>;
 }

@@ -1,5 +1,5 @@
 import type { Checked } from '../../tools/check.ts';
-import { Parked } from '../../tools/child.ts';
+import { Broken, Parked } from '../../tools/child.ts';
 import { execute, verify, type Execution, type Settled } from '../../tools/execute.ts';
 import { errorResult, fitted, isTooLong } from '../../tools/result.ts';
 import type { CallingRun, Tool } from '../../tools/tool.ts';
@@ -56,6 +56,7 @@ function start(stage: Stage, running: RunningTools, effect: ToolEffect, tool: To
 }
 
 function settle(stage: Stage, { id }: ToolEffect, result: Settled, done: Done): void {
+  if (result instanceof Broken) return stage.fail(result.error);
   const { clock, rules, blobs } = stage;
   const at = clock.now();
   if (result instanceof Parked) {
@@ -73,9 +74,18 @@ function unable(stage: Stage, effect: ToolEffect, why: string, done: Done): void
 
 const NO_ANSWERS: readonly Answer[] = [];
 
-function callingRun({ runId, journal, clock, nested }: Stage, { id, call }: ToolEffect): CallingRun {
-  const answers = nested.get(id) ?? NO_ANSWERS;
-  return { runId, effect: toolEffectId(call), journal, clock, limits: call.limits ?? {}, answers };
+function callingRun(stage: Stage, { id, call }: ToolEffect): CallingRun {
+  const { runId, journal, clock, nested, parked, acceptChangedTools } = stage;
+  return {
+    runId,
+    effect: toolEffectId(call),
+    journal,
+    clock,
+    limits: call.limits ?? {},
+    answers: nested.get(id) ?? NO_ANSWERS,
+    parked: parked.has(id),
+    acceptChangedTools,
+  };
 }
 
 /** Tells the run that a call was parked on to end, too: it is taken up once more, with a signal that has aborted. */
