@@ -12,18 +12,21 @@ const PARTS: Readonly<Record<Place, readonly string[]>> = {
 /** Whether something that came from outside is a part that may stand there, with everything that the loop looks at. */
 function isPartOf(place: Place, part: unknown): boolean {
   if (!isObject(part) || !PARTS[place].includes(part['type'] as string)) return false;
-  const hasTexts = (...names: readonly string[]): boolean => names.every((name) => typeof part[name] === 'string');
   switch (part['type']) {
     case 'tool-call':
-      return hasTexts('id', 'name', 'arguments');
+      return isText(part['id']) && isText(part['name']) && isText(part['arguments']);
     case 'tool-result':
-      return hasTexts('callId', 'name') && arePartsOf('result', part['content']);
+      return isText(part['callId']) && isText(part['name']) && arePartsOf('result', part['content']);
     case 'image':
     case 'file':
-      return hasTexts('mediaType') && isSource(part['source']);
+      return isText(part['mediaType']) && isSource(part['source']);
     default:
-      return hasTexts('text');
+      return isText(part['text']);
   }
+}
+
+function isText(value: unknown): boolean {
+  return typeof value === 'string';
 }
 
 export function arePartsOf(place: Place, parts: unknown): boolean {

@@ -48,8 +48,8 @@ export const permission: readonly Mutant[] = [
     property: 'I2',
     name: 'the allowed set is only asked of the model',
     file: 'loop/plan.ts',
-    find: 'if (!allowed.includes(name)) return',
-    replace: 'if (!facts) return',
+    find: '(rules.allowedTools?.includes(name) ?? true) && ',
+    replace: '',
   },
   {
     property: 'I2',
@@ -104,8 +104,8 @@ export const permission: readonly Mutant[] = [
     property: 'I2',
     name: 'the tools that a turn may call are only told to the model',
     file: 'loop/plan.ts',
-    find: 'return decision?.tools ? allowed.filter((name) => decision.tools!.includes(name)) : allowed;',
-    replace: 'return allowed;',
+    find: ' && (decision?.tools?.includes(name) ?? true)',
+    replace: '',
   },
   {
     property: 'I2',

@@ -66,9 +66,8 @@ function refusalOf(state: State, candidate: Candidate): [string, Settling] | und
   if (state.spent > 0) return [words.callsSpent(rules.limits.calls!), 'spent'];
   if (choice === 'none') return [words.choiceNone, 'ran'];
 
-  const allowed = allowedNames(state);
-  if (!facts) return [words.unknownTool(name, allowed), 'ran'];
-  if (!allowed.includes(name)) return [words.notAllowed(name, allowed), 'ran'];
+  if (!facts) return [words.unknownTool(name, allowedNames(state)), 'ran'];
+  if (!isAllowed(state, name)) return [words.notAllowed(name, allowedNames(state)), 'ran'];
   if (typeof choice === 'object' && choice.tool !== name) return [words.choiceOther(name, choice.tool), 'ran'];
   if (check.problem !== undefined) return [words.badCall(name, check.problem), 'ran'];
 
@@ -78,10 +77,12 @@ function refusalOf(state: State, candidate: Candidate): [string, Settling] | und
   return [words.repeated(name, state.streak!.count), 'repeated'];
 }
 
-function allowedNames({ rules, tools, decision }: State): readonly string[] {
-  const names = tools.map(({ name }) => name);
-  const allowed = rules.allowedTools ? names.filter((name) => rules.allowedTools!.includes(name)) : names;
-  return decision?.tools ? allowed.filter((name) => decision.tools!.includes(name)) : allowed;
+function isAllowed({ rules, decision }: State, name: string): boolean {
+  return (rules.allowedTools?.includes(name) ?? true) && (decision?.tools?.includes(name) ?? true);
+}
+
+function allowedNames(state: State): readonly string[] {
+  return state.tools.flatMap(({ name }) => (isAllowed(state, name) ? name : []));
 }
 
 function isRepeated({ rules, streak }: State, call: Call): boolean {
