@@ -41,28 +41,10 @@ export { replay, type Divergence, type Replayed } from './loop/replay.ts';
 export { runLoop, streamLoop } from './loop/run.ts';
 export { NEW, step } from './loop/step.ts';
 export type { Next } from './loop/turn.ts';
-export type {
-  Call,
-  CallCheck,
-  CancelPhase,
-  Effect,
-  Event,
-  Limit,
-  Limits,
-  Outcome,
-  Parent,
-  Phase,
-  Rules,
-  SettledResult,
-  Settling,
-  Slot,
-  State,
-  Streak,
-  ToolEffect,
-  ToolFacts,
-  TurnDecision,
-  Waiting,
-} from './loop/types.ts';
+export type { Effect } from './loop/effects.ts';
+export type { CallCheck, Event, SettledResult } from './loop/events.ts';
+export type { Limits, Parent, Rules, ToolEffect, ToolFacts, TurnDecision } from './loop/pinned.ts';
+export type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak, Waiting } from './loop/state.ts';
 export {
   textOf,
   userText,

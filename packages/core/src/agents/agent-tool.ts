@@ -1,7 +1,8 @@
 import { TreadleError } from '../errors.ts';
 import type { LoopOptions, LoopResult } from '../loop/options.ts';
 import { runLoop } from '../loop/run.ts';
-import type { Limits, SettledResult } from '../loop/types.ts';
+import type { SettledResult } from '../loop/events.ts';
+import type { Limits } from '../loop/pinned.ts';
 import type { Message } from '../messages.ts';
 import { Broken, Finished, Parked } from '../tools/child.ts';
 import { errorResult } from '../tools/result.ts';

@@ -1,4 +1,5 @@
-import type { Event, Outcome } from '../loop/types.ts';
+import type { Event } from '../loop/events.ts';
+import type { Outcome } from '../loop/state.ts';
 
 /** Where a run is kept while it is driven. */
 export interface Journal {

@@ -4,7 +4,8 @@ import { fittedContent } from '../tools/result.ts';
 import { fits } from './fits.ts';
 import type { Answer } from './options.ts';
 import { waiting } from './outstanding.ts';
-import type { Event, State, Waiting } from './types.ts';
+import type { Event } from './events.ts';
+import type { State, Waiting } from './state.ts';
 
 /** The facts that answers to a paused run are, and those answers that go on to its children. */
 export function answerEvents(

@@ -1,6 +1,6 @@
 import { userText, type Message } from '../messages.ts';
 import { append, emptyHistory } from './history.ts';
-import type { State } from './types.ts';
+import type { State } from './state.ts';
 import { wordingOf } from './wording.ts';
 
 /**

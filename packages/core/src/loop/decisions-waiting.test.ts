@@ -6,7 +6,7 @@ import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../t
 import { tool } from '../tools/tool.ts';
 import type { Answer, ContinueOptions, LoopResult } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
-import type { Waiting } from './types.ts';
+import type { Waiting } from './state.ts';
 
 const ran: unknown[] = [];
 const remove = tool({

@@ -1,5 +1,5 @@
 import type { JournalEntry } from '../journal/port.ts';
-import type { Event } from './types.ts';
+import type { Event } from './events.ts';
 
 export interface RunDiff {
   /** Entries from the first on that are the same in both, but for times and the run's own name. */

@@ -1,6 +1,8 @@
 import { FINISHES } from './finish/strategy.ts';
 import { isPaused, slotIndexOf } from './outstanding.ts';
-import type { Event, Rules, Slot, State } from './types.ts';
+import type { Event } from './events.ts';
+import type { Rules } from './pinned.ts';
+import type { Slot, State } from './state.ts';
 import { hasWording } from './wording.ts';
 
 /**

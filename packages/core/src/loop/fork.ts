@@ -10,7 +10,9 @@ import { outstanding, waiting } from './outstanding.ts';
 import { isOwn } from './perform/blobs.ts';
 import { entryOf, replay } from './replay.ts';
 import { NEW, step } from './step.ts';
-import type { Effect, Event, State } from './types.ts';
+import type { Effect } from './effects.ts';
+import type { Event } from './events.ts';
+import type { State } from './state.ts';
 
 export interface ForkOptions {
   readonly journal: Journal;

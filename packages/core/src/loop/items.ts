@@ -1,6 +1,7 @@
 import type { ToolCall, ToolResult } from '../messages.ts';
 import type { Item } from './options.ts';
-import type { Call, Effect, Slot, State } from './types.ts';
+import type { Effect } from './effects.ts';
+import type { Call, Slot, State } from './state.ts';
 
 /**
  * What listeners are told beside the fact itself, derived from the states before and after it: not every result is a

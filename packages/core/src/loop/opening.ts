@@ -13,7 +13,9 @@ import { rulesOf } from './rules.ts';
 import { journalError } from './shell.ts';
 import { restored } from './snapshot.ts';
 import { NEW } from './step.ts';
-import type { Event, State, ToolFacts } from './types.ts';
+import type { Event } from './events.ts';
+import type { ToolFacts } from './pinned.ts';
+import type { State } from './state.ts';
 
 /** Where a run begins or goes on, and the facts to begin with. */
 export interface Opening {

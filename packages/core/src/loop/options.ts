@@ -5,7 +5,9 @@ import type { Model, ModelDelta, Settings, ToolChoice, Usage } from '../model.ts
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
-import type { Event, Limits, Outcome, Parent, TurnDecision, Waiting } from './types.ts';
+import type { Event } from './events.ts';
+import type { Limits, Parent, TurnDecision } from './pinned.ts';
+import type { Outcome, Waiting } from './state.ts';
 
 /** What a run is made of. Everything but `model` and `input` has a default. */
 export interface LoopOptions extends Surroundings {

@@ -1,4 +1,5 @@
-import type { Call, Effect, Phase, Slot, State, Waiting } from './types.ts';
+import type { Effect } from './effects.ts';
+import type { Call, Phase, Slot, State, Waiting } from './state.ts';
 
 /** What is under way, derived from the phase alone, so that the two cannot contradict each other. */
 export function outstanding(state: State): readonly Effect[] {

@@ -6,7 +6,8 @@ import { checkOutput } from './perform/output.ts';
 import { prepare } from './perform/prepare.ts';
 import type { Done, Stage } from './perform/stage.ts';
 import { cancelChild, runTool, type RunningTools } from './perform/tool.ts';
-import type { Call, Effect } from './types.ts';
+import type { Effect } from './effects.ts';
+import type { Call } from './state.ts';
 
 export interface Performer {
   /**

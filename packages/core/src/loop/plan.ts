@@ -1,7 +1,9 @@
 import type { ResultBlock, ToolCall } from '../messages.ts';
 import { choiceOf } from './outstanding.ts';
 import { shareOf } from './share.ts';
-import type { Call, CallCheck, Settling, Slot, State, ToolFacts } from './types.ts';
+import type { CallCheck } from './events.ts';
+import type { ToolFacts } from './pinned.ts';
+import type { Call, Settling, Slot, State } from './state.ts';
 import { wordingOf } from './wording.ts';
 
 /** More calls than this in one reply are a fault of the model, whatever the rules say. */

@@ -5,7 +5,8 @@ import { digestOf } from './history.ts';
 import { isPaused, outstanding } from './outstanding.ts';
 import { NEW, step } from './step.ts';
 import type { Next } from './turn.ts';
-import type { Event, Outcome, State } from './types.ts';
+import type { Event } from './events.ts';
+import type { Outcome, State } from './state.ts';
 
 export type Replayed = { readonly type: 'replayed'; readonly state: State } | Divergence;
 

@@ -8,7 +8,9 @@ import { append, acceptable } from './history.ts';
 import { choiceOf, effectId } from './outstanding.ts';
 import { plan, satisfiesChoice } from './plan.ts';
 import { advance, end, enter, fail, goOn, NO_EFFECTS, say, type Next } from './turn.ts';
-import type { Event, Rules, State } from './types.ts';
+import type { Event } from './events.ts';
+import type { Rules } from './pinned.ts';
+import type { State } from './state.ts';
 import { addUsage, tokensOf } from './usage.ts';
 import { wordingOf } from './wording.ts';
 

@@ -2,7 +2,7 @@ import { TreadleError } from '../errors.ts';
 import { describe } from '../tools/schema.ts';
 import { FINISHES } from './finish/strategy.ts';
 import type { CompactionOptions, LoopOptions } from './options.ts';
-import type { CompactionRules, Rules } from './types.ts';
+import type { CompactionRules, Rules } from './pinned.ts';
 
 /** What the options come to, with the defaults of today. Throws `invalid-options` for what can never work. */
 export function rulesOf(options: LoopOptions): Rules {

@@ -20,7 +20,9 @@ import { performer } from './perform.ts';
 import { shell, type Shell } from './shell.ts';
 import { NEW } from './step.ts';
 import { stream, type Stream } from './stream.ts';
-import type { Event, Rules, State } from './types.ts';
+import type { Event } from './events.ts';
+import type { Rules } from './pinned.ts';
+import type { State } from './state.ts';
 
 /** Runs until the run ends or pauses. Rejects for misuse and if the journal fails; all else is in the result. */
 export async function runLoop<const S extends Schema>(

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { schedule } from './schedule.ts';
-import type { Call, Rules, Slot } from './types.ts';
+import type { Rules } from './pinned.ts';
+import type { Call, Slot } from './state.ts';
 
 /**
  * One letter per call: `q`ueued, `r`unning, `v`erifying, `p`arked, `a`sking, `c`lient, `s`ettled; `V` is queued to be

@@ -1,5 +1,7 @@
 import { effectOf } from './outstanding.ts';
-import type { Call, Effect, Rules, Slot } from './types.ts';
+import type { Effect } from './effects.ts';
+import type { Rules } from './pinned.ts';
+import type { Call, Slot } from './state.ts';
 
 export interface Scheduled {
   readonly slots: readonly Slot[];

@@ -1,4 +1,5 @@
-import type { Limits, State } from './types.ts';
+import type { Limits } from './pinned.ts';
+import type { State } from './state.ts';
 import { tokensOf } from './usage.ts';
 
 /** A part of what is left of a run's limits, for a run that works for it. What has no limit has none there either. */

@@ -9,7 +9,9 @@ import { entryOf } from './replay.ts';
 import { snapshotOf } from './snapshot.ts';
 import { step } from './step.ts';
 import type { Next } from './turn.ts';
-import type { Call, Effect, Event, State } from './types.ts';
+import type { Effect } from './effects.ts';
+import type { Event } from './events.ts';
+import type { Call, State } from './state.ts';
 
 /**
  * Drives one run: facts in, effects out.

@@ -3,7 +3,8 @@ import { sha256 } from './digest.ts';
 import { effectOf, slotIndexOf } from './outstanding.ts';
 import { refuse, settle } from './plan.ts';
 import { advance, enter, NO_EFFECTS, type Next } from './turn.ts';
-import type { CancelPhase, Event, Slot, State } from './types.ts';
+import type { Event } from './events.ts';
+import type { CancelPhase, Slot, State } from './state.ts';
 import { addUsage } from './usage.ts';
 import { wordingOf } from './wording.ts';
 

@@ -2,7 +2,7 @@ import type { Snapshot } from '../journal/port.ts';
 import type { Message } from '../messages.ts';
 import { append, emptyHistory, messagesOf } from './history.ts';
 import { NEW } from './step.ts';
-import type { State } from './types.ts';
+import type { State } from './state.ts';
 
 /** The form in which a state is kept: plain JSON, its history as messages. A new edition for every change of `State`. */
 interface Kept extends Omit<State, 'history'> {

@@ -5,7 +5,9 @@ import { effectId } from './outstanding.ts';
 import { checked, failed, failedFor, replied } from './reply.ts';
 import { cancelPhase, changed, judged, lost } from './slots.ts';
 import { breakOff, enter, fail, goOn, NO_EFFECTS, startTurn, type Next } from './turn.ts';
-import type { Event, Rules, State } from './types.ts';
+import type { Event } from './events.ts';
+import type { Rules } from './pinned.ts';
+import type { State } from './state.ts';
 import { addUsage, NO_USAGE } from './usage.ts';
 import { wordingOf } from './wording.ts';
 

@@ -4,7 +4,8 @@ import { cutOf, isCrowded, tokensIn } from './compaction.ts';
 import { effectId, singleEffect } from './outstanding.ts';
 import { refuse } from './plan.ts';
 import { schedule } from './schedule.ts';
-import type { Effect, Limit, Outcome, Phase, Slot, State, Streak } from './types.ts';
+import type { Effect } from './effects.ts';
+import type { Limit, Outcome, Phase, Slot, State, Streak } from './state.ts';
 import { tokensOf } from './usage.ts';
 import { wordingOf } from './wording.ts';
 

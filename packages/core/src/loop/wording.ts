@@ -1,4 +1,5 @@
-import type { Limit, Rules } from './types.ts';
+import type { Rules } from './pinned.ts';
+import type { Limit } from './state.ts';
 
 /**
  * The sentences that the loop itself writes into a history. They are part of what a journal replays to, so an edition

@@ -1,7 +1,7 @@
 /* oxlint-disable unicorn/no-thenable -- what only resembles a promise is the subject here */
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import type { SettledResult } from '../loop/types.ts';
+import type { SettledResult } from '../loop/events.ts';
 import { manualClock, type ManualClock } from '../testing/manual-clock.ts';
 import { execute, verify, type Execution, type Running, type Settled } from './execute.ts';
 import { tool, type ToolContext, type ToolDefinition } from './tool.ts';

@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
-import type { SettledResult } from '../loop/types.ts';
+import type { SettledResult } from '../loop/events.ts';
 import type { Principal } from '../policy/port.ts';
 import { Broken, Finished, Parked } from './child.ts';
 import { errorResult, resultOf } from './result.ts';

@@ -1,6 +1,6 @@
 import { systemClock, type Clock } from '../clock.ts';
 import { messageOf, TreadleError } from '../errors.ts';
-import type { SettledResult } from '../loop/types.ts';
+import type { SettledResult } from '../loop/events.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
 import { Broken, Parked } from './child.ts';

@@ -2,7 +2,7 @@ import { TreadleError } from '../errors.ts';
 import type { Clock } from '../clock.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Answer } from '../loop/options.ts';
-import type { Limits, ToolEffect, ToolFacts } from '../loop/types.ts';
+import type { Limits, ToolEffect, ToolFacts } from '../loop/pinned.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';

@@ -3,15 +3,15 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { storePlace } from './store-url.ts';
 
-const place = (url: string): object => storePlace(url, { from: '--store', folder: '/work' });
+const place = (url: string): object => storePlace(url, { from: '--store', folder: '/project' });
 
 test.each([
-  ['sqlite:runs.db', '/work/runs.db'],
-  ['sqlite:.treadle/treadle.db', '/work/.treadle/treadle.db'],
+  ['sqlite:runs.db', '/project/runs.db'],
+  ['sqlite:.treadle/treadle.db', '/project/.treadle/treadle.db'],
   ['sqlite:../x.db', '/x.db'],
   ['sqlite:/abs/x.db', '/abs/x.db'],
   ['sqlite:///abs/x.db', '/abs/x.db'],
-  ['SQLite:x y.db', '/work/x y.db'],
+  ['SQLite:x y.db', '/project/x y.db'],
   ['sqlite:~/x.db', join(homedir(), 'x.db')],
 ])('%s', (url, file) => {
   expect(place(url)).toEqual({ type: 'sqlite', file });

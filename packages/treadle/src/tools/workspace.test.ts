@@ -91,9 +91,9 @@ test.each([
 });
 
 test('inside compares whole names', () => {
-  expect(inside('/work', '/work')).toBe(true);
-  expect(inside('/work', '/work/a')).toBe(true);
-  expect(inside('/work', '/work/..a')).toBe(true);
-  expect(inside('/work', '/working')).toBe(false);
-  expect(inside('/work', '/')).toBe(false);
+  expect(inside('/project', '/project')).toBe(true);
+  expect(inside('/project', '/project/a')).toBe(true);
+  expect(inside('/project', '/project/..a')).toBe(true);
+  expect(inside('/project', '/projecting')).toBe(false);
+  expect(inside('/project', '/')).toBe(false);
 });

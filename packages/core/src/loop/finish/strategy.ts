@@ -1,4 +1,5 @@
-import type { Rules, State } from '../types.ts';
+import type { Rules } from '../pinned.ts';
+import type { State } from '../state.ts';
 
 /** When a run is done, as pure functions over the state. A closed set, named in the rules. */
 export interface FinishStrategy {

@@ -11,7 +11,7 @@ import { tool } from '../../tools/tool.ts';
 import type { Item, LoopResult } from '../options.ts';
 import { replay } from '../replay.ts';
 import { runLoop, streamLoop } from '../run.ts';
-import type { CancelPhase } from '../types.ts';
+import type { CancelPhase } from '../state.ts';
 
 const forever = (): Promise<never> => new Promise(() => {});
 const stuck = tool({ name: 'stuck', description: 'x', execute: forever });

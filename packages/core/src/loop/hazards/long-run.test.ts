@@ -7,7 +7,8 @@ import { tool } from '../../tools/tool.ts';
 import type { LoopOptions } from '../options.ts';
 import { runLoop } from '../run.ts';
 import { NEW, step } from '../step.ts';
-import type { Event, State } from '../types.ts';
+import type { Event } from '../events.ts';
+import type { State } from '../state.ts';
 
 vi.setConfig({ testTimeout: 60_000 });
 

@@ -3,7 +3,8 @@ import type { Blobs } from '../../journal/port.ts';
 import { textOf } from '../../messages.ts';
 import { fitted } from '../../tools/result.ts';
 import { factsOf, tool, type Tool } from '../../tools/tool.ts';
-import type { SettledResult, ToolFacts } from '../types.ts';
+import type { SettledResult } from '../events.ts';
+import type { ToolFacts } from '../pinned.ts';
 import type { Done, Stage } from './stage.ts';
 
 const READ_RESULT = 'read_result';

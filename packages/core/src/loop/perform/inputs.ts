@@ -1,5 +1,5 @@
 import { checkCall, type Checked } from '../../tools/check.ts';
-import type { Call } from '../types.ts';
+import type { Call } from '../state.ts';
 import type { Stage } from './stage.ts';
 
 /** The validated inputs of the calls of the last reply, as their tools get them. After a crash they are made again. */

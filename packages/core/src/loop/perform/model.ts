@@ -2,7 +2,7 @@ import { messageOf } from '../../errors.ts';
 import type { Model, ModelDelta, ModelReply, ModelRequest } from '../../model.ts';
 import { arePartsOf } from '../../parts.ts';
 import { checkCall, type Checked } from '../../tools/check.ts';
-import type { Event } from '../types.ts';
+import type { Event } from '../events.ts';
 import { wordingOf } from '../wording.ts';
 import { ABSENT, type Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';

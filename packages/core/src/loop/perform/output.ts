@@ -1,5 +1,5 @@
 import { validate, type Validated } from '../../tools/validate.ts';
-import type { Event } from '../types.ts';
+import type { Event } from '../events.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
 /** Holds the answer against the schema that was given for it. */

@@ -1,7 +1,7 @@
 import { messageOf } from '../../errors.ts';
 import type { TurnChanges } from '../options.ts';
 import { isToolChoice } from '../rules.ts';
-import type { TurnDecision } from '../types.ts';
+import type { TurnDecision } from '../pinned.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
 /** Asks the program what this turn shall be like. What it throws, or asks for that is not there, fails the run. */

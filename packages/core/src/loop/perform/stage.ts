@@ -5,7 +5,10 @@ import type { Policy, Principal } from '../../policy/port.ts';
 import type { Schema } from '../../tools/schema.ts';
 import type { Tool } from '../../tools/tool.ts';
 import type { Answer, Item, PrepareTurn } from '../options.ts';
-import type { Effect, Event, Rules, State } from '../types.ts';
+import type { Effect } from '../effects.ts';
+import type { Event } from '../events.ts';
+import type { Rules } from '../pinned.ts';
+import type { State } from '../state.ts';
 
 /** What effects are performed with: the code that a run was given, and what was pinned when it started. */
 export interface Stage {

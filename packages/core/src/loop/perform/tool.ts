@@ -6,7 +6,7 @@ import type { CallingRun, Tool } from '../../tools/tool.ts';
 import { partOf } from '../items.ts';
 import type { Answer } from '../options.ts';
 import { toolEffectId } from '../outstanding.ts';
-import type { Call } from '../types.ts';
+import type { Call } from '../state.ts';
 import { keepWhole } from './blobs.ts';
 import type { Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
