@@ -49,16 +49,19 @@ describe('another process', () => {
     expect(await store.read('a')).toEqual(entries(3));
   });
 
-  test('that was stopped keeps its runs, however long it sleeps', async () => {
+  test('that was stopped keeps its runs until its lease expires, and can write nothing more once it was taken over', async () => {
     await using at = place();
     await using other = await remote(at.file);
     const token = await other.acquire('a');
-    other.signal('SIGSTOP');
-    const store = at.open({ clock: later() });
-    await expect(store.acquire('a')).rejects.toEqual(code('run-driven'));
-    await expect(store.append('a', [entry(0)])).rejects.toEqual(code('run-driven'));
-    other.signal('SIGCONT');
     await other.append('a', entries(1), token);
+    other.signal('SIGSTOP');
+    await expect(at.open().acquire('a')).rejects.toEqual(code('run-driven'));
+    const store = at.open({ clock: later() });
+    const lease = await store.acquire('a');
+    await store.append('a', [entry(1, 'here')], lease);
+    other.signal('SIGCONT');
+    await expect(other.append('a', [entry(2)], token)).rejects.toEqual(code('lease-lost'));
+    expect(await store.read('a')).toEqual([entry(0), entry(1, 'here')]);
   });
 
   test('of another host that was stopped is taken over, and can write nothing more when it goes on', async () => {

@@ -65,14 +65,10 @@ export function leases(
   function isHeld({ token, host, pid, process_start, expires_at }: Row): boolean {
     if (held.has(token)) return true;
     if (abandoned.has(token)) return false;
-    const fate =
-      host === holder.host
-        ? fateOf({ host, pid, ...(process_start !== null && { startedAt: process_start }) })
-        : 'unknown';
-    if (fate === 'dead') return false;
-    // Another store of this very process: it renews while it is open.
-    const isOwn = pid === holder.pid && process_start === (holder.startedAt ?? null);
-    return (fate === 'alive' && !isOwn) || expires_at > clock.now();
+    const known = { host, pid, ...(process_start !== null && { startedAt: process_start }) };
+    if (host === holder.host && fateOf(known) === 'dead') return false;
+    // Whoever lives renews it, so one that has expired is stuck; if it wakes up again, it can append nothing more.
+    return expires_at > clock.now();
   }
 
   function driverOf(runId: string): Row | undefined {
