@@ -7,7 +7,7 @@ import type { FinishStrategy } from './finish/strategy.ts';
 import { append, acceptable } from './history.ts';
 import { choiceOf, effectId } from './outstanding.ts';
 import { plan, satisfiesChoice } from './plan.ts';
-import { advance, end, enter, fail, goOn, NO_EFFECTS, say, type Next } from './turn.ts';
+import { advance, end, enter, fail, goOn, NO_EFFECTS, say, type Draft, type Next } from './turn.ts';
 import type { Event } from './events.ts';
 import type { Rules } from './pinned.ts';
 import type { State } from './state.ts';
@@ -19,19 +19,19 @@ type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
 const FINISH: Record<Rules['finish'], FinishStrategy> = { plain, confirm };
 
 /** What a reply of the model leads to. */
-export function replied(state: State, event: Of<'model-replied'>): Next {
+export function replied(state: Draft, event: Of<'model-replied'>): Next {
   const { finish } = event;
   const content = acceptable(state.history, event.content, state.turn);
   const message = { role: 'assistant', content } as const;
-  const usage = addUsage(state.usage, event.usage);
-  const contextTokens = tokensOf(event.usage) || state.contextTokens + tokensIn(message);
+  state.usage = addUsage(state.usage, event.usage);
+  state.contextTokens = tokensOf(event.usage) || state.contextTokens + tokensIn(message);
+  state.truncated = finish === 'length';
   const calls = content.filter((part): part is ToolCall => part.type === 'tool-call');
   if (calls.length > 0 && finish !== 'content-filter') {
-    const history = append(state.history, message);
-    return called({ ...state, history, usage, contextTokens, truncated: finish === 'length' }, calls, event.checks);
+    state.history = append(state.history, message);
+    return called(state, calls, event.checks);
   }
-  const counted: State = { ...state, usage, contextTokens, truncated: finish === 'length' };
-  return finish === 'content-filter' ? filtered(counted, content) : answered(counted, content);
+  return finish === 'content-filter' ? filtered(state, content) : answered(state, content);
 }
 
 function filtered(state: State, content: readonly AssistantPart[]): Next {
@@ -116,20 +116,21 @@ function demandedTool(state: State): string | undefined {
   return typeof choice === 'object' ? choice.tool : undefined;
 }
 
-function called(state: State, calls: readonly ToolCall[], checks: Of<'model-replied'>['checks']): Next {
+function called(state: Draft, calls: readonly ToolCall[], checks: Of<'model-replied'>['checks']): Next {
   const slots = plan(state, calls, checks);
   if (!satisfiesChoice(state, calls)) {
     if (state.lacked === 'call') return failLacking({ ...state, phase: { type: 'tools', slots } }, 'call');
     return advance({ ...state, lacked: 'call' }, slots);
   }
   const standing = choiceOf(state) === 'none' || state.decision?.toolChoice !== undefined;
-  const choice = standing ? state.choice : 'auto';
+  if (!standing) state.choice = 'auto';
+  state.lacked = undefined;
   const queued = slots.filter(({ type }) => type === 'queued').length;
-  if (queued === 0 || !state.rules.judged) {
-    return advance({ ...state, choice, lacked: undefined, calls: state.calls + queued }, slots);
+  if (queued > 0 && state.rules.judged) {
+    return enter(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
   }
-  const phase = { type: 'judging', effect: effectId('judge', state.turn), slots } as const;
-  return enter({ ...state, choice, lacked: undefined }, phase);
+  state.calls += queued;
+  return advance(state, slots);
 }
 
 function hasWords(content: readonly AssistantPart[]): boolean {

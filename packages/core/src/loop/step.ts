@@ -4,7 +4,7 @@ import { append, emptyHistory } from './history.ts';
 import { effectId } from './outstanding.ts';
 import { checked, failed, failedFor, replied } from './reply.ts';
 import { cancelPhase, changed, judged, lost } from './slots.ts';
-import { breakOff, enter, fail, goOn, NO_EFFECTS, startTurn, type Next } from './turn.ts';
+import { breakOff, enter, fail, goOn, NO_EFFECTS, startTurn, type Draft, type Next } from './turn.ts';
 import type { Event } from './events.ts';
 import type { Rules } from './pinned.ts';
 import type { State } from './state.ts';
@@ -27,7 +27,7 @@ import { wordingOf } from './wording.ts';
  */
 export function step(state: State, event: Event): Next {
   if (!fits(state, event)) return { state, effects: NO_EFFECTS };
-  return apply(event.type === 'run-started' ? state : timed(state, event), event);
+  return event.type === 'run-started' ? started(event) : apply(timed(state, event), event);
 }
 
 export const NEW: State = {
@@ -62,10 +62,8 @@ export const NEW: State = {
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
 
-function apply(state: State, event: Event): Next {
+function apply(state: Draft, event: Exclude<Event, { type: 'run-started' }>): Next {
   switch (event.type) {
-    case 'run-started':
-      return started(event);
     case 'run-forked': {
       const { model = state.model, instructions = state.instructions, tools = state.tools } = event;
       return { state: { ...state, model, instructions, tools }, effects: NO_EFFECTS };
@@ -103,7 +101,7 @@ function apply(state: State, event: Event): Next {
   }
 }
 
-function timed(state: State, event: Event): State {
+function timed(state: State, event: Event): Draft {
   const restarted = event.type === 'effect-lost' && event.cause === 'restart';
   const activeMs = restarted ? state.activeMs : activeMsAt(state, event.at);
   return { ...state, at: Math.max(state.at, event.at), activeMs };

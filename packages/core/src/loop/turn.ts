@@ -17,12 +17,18 @@ export interface Next {
 
 export const NO_EFFECTS: readonly Effect[] = [];
 
+/**
+ * A state that only this step has: `step` copies what it is given once, and what is done for every turn edits that copy
+ * instead of making another one for each thing it changes.
+ */
+export type Draft = { -readonly [Field in keyof State]: State[Field] };
+
 export function say(state: State, message: Message): State {
   return { ...state, history: append(state.history, message) };
 }
 
 /** Goes on to the next turn; a conversation that has grown too long for it is made shorter first. */
-export function goOn(state: State): Next {
+export function goOn(state: Draft): Next {
   const landed = land(state);
   const to = isCrowded(landed) && !isOver(landed) ? cutOf(landed) : undefined;
   if (to === undefined) return startTurn(landed);
@@ -30,7 +36,7 @@ export function goOn(state: State): Next {
 }
 
 /** Starts the next turn, or ends the run if a limit is met. Input that came meanwhile lands here. */
-export function startTurn(state: State): Next {
+export function startTurn(state: Draft): Next {
   const landed = land(state);
   const { rules, usage, turn } = landed;
   if (turn >= rules.maxTurns) return meetLimit(landed, 'turns');
@@ -76,14 +82,16 @@ function isSpent({ rules: { limits }, usage }: State): boolean {
   return limits.cost !== undefined && (usage.cost === undefined || usage.cost >= limits.cost);
 }
 
-function askModel(state: State): Next {
+function askModel(state: Draft): Next {
   const turn = state.turn + 1;
   const phase: SinglePhase =
     state.rules.prepared && state.closing === undefined
       ? { type: 'preparing', effect: effectId('prepare', turn) }
       : { type: 'model', effect: effectId('model', turn) };
-  const next: State = { ...state, turn, decision: undefined, phase };
-  return { state: next, effects: [singleEffect(next, phase)] };
+  state.turn = turn;
+  state.decision = undefined;
+  state.phase = phase;
+  return { state, effects: [singleEffect(state, phase)] };
 }
 
 type SinglePhase = Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>;
@@ -94,7 +102,7 @@ export function enter(state: State, phase: SinglePhase): Next {
   return { state: next, effects: [singleEffect(next, phase)] };
 }
 
-function land(state: State): State {
+function land(state: Draft): Draft {
   if (state.pending.length === 0) return state;
   return { ...state, history: state.pending.reduce<State['history']>(append, state.history), pending: [] };
 }
@@ -109,28 +117,32 @@ export function fail(state: State, code: string, message: string): Next {
 }
 
 /** Starts what may start of the turn's calls, or finishes the turn when all of them are answered. */
-export function advance(state: State, slots: readonly Slot[]): Next {
+export function advance(state: Draft, slots: readonly Slot[]): Next {
   if (slots.every(({ type }) => type === 'settled')) return finishTurn(state, slots as readonly SettledSlot[]);
   const scheduled = schedule(slots, state.rules);
-  return { state: { ...state, phase: { type: 'tools', slots: scheduled.slots } }, effects: scheduled.effects };
+  state.phase = { type: 'tools', slots: scheduled.slots };
+  return { state, effects: scheduled.effects };
 }
 
 type SettledSlot = Extract<Slot, { type: 'settled' }>;
 
-function finishTurn(state: State, slots: readonly SettledSlot[]): Next {
-  const { rules } = state;
+function finishTurn(state: Draft, slots: readonly SettledSlot[]): Next {
+  const { rules, closing } = state;
   const streak = slots.reduce((last, slot) => continued(last, slot, state), state.streak);
   const errors = errorsAfter(state.errors, slots);
   const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
   const results = resultsOf(slots);
-  const contextTokens = state.contextTokens + tokensIn(results);
-  const recorded: State = { ...state, history: append(state.history, results), contextTokens, streak, errors, spent };
+  state.contextTokens += tokensIn(results);
+  state.history = append(state.history, results);
+  state.streak = streak;
+  state.errors = errors;
+  state.spent = spent;
 
-  if (state.closing !== undefined) return end(recorded, { type: 'exhausted', limit: state.closing });
-  if (streak && streak.refused >= 2) return meetLimit(recorded, 'repetition');
-  if (rules.errorLimit > 0 && errors >= rules.errorLimit) return meetLimit(recorded, 'errors');
-  if (spent > 1) return meetLimit(recorded, 'calls');
-  return goOn(recorded);
+  if (closing !== undefined) return end(state, { type: 'exhausted', limit: closing });
+  if (streak && streak.refused >= 2) return meetLimit(state, 'repetition');
+  if (rules.errorLimit > 0 && errors >= rules.errorLimit) return meetLimit(state, 'errors');
+  if (spent > 1) return meetLimit(state, 'calls');
+  return goOn(state);
 }
 
 /** All results of the turn, in call order, as one message. */
