@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
+import { needs } from './needs.ts';
 
 const root = path.resolve(import.meta.dirname, '..');
 /** A folder right under / has too common a name to be searched for. */
@@ -29,13 +30,16 @@ test('the lock file has the binaries of every platform', () => {
   expect(binaries.filter((name) => !lock.packages[`node_modules/${name}`])).toEqual([]);
 });
 
-test.runIf(existsSync(path.join(root, '.git')))('no file names a registry or a path of one machine', () => {
-  const git = ['-c', 'safe.directory=*', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'];
-  const files = execFileSync('git', git, { cwd: root, encoding: 'utf8' }).split('\0');
-  expect(files).toContain('package.json');
-  const present = files.filter((file) => file && existsSync(path.join(root, file)));
-  expect(present.flatMap((file) => strayLines(file, readFileSync(path.join(root, file), 'utf8')))).toEqual([]);
-});
+test.runIf(needs('a git checkout', existsSync(path.join(root, '.git'))))(
+  'no file names a registry or a path of one machine',
+  () => {
+    const git = ['-c', 'safe.directory=*', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'];
+    const files = execFileSync('git', git, { cwd: root, encoding: 'utf8' }).split('\0');
+    expect(files).toContain('package.json');
+    const present = files.filter((file) => file && existsSync(path.join(root, file)));
+    expect(present.flatMap((file) => strayLines(file, readFileSync(path.join(root, file), 'utf8')))).toEqual([]);
+  },
+);
 
 test.each([
   `https://${'registry'}.npmjs.org`,

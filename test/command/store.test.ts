@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { runsStage } from './runs-stage.ts';
+import { needs } from '../needs.ts';
 
 const stage = runsStage();
 const run = async (...args: readonly string[]): ReturnType<typeof stage.treadle> => {
@@ -97,7 +98,7 @@ describe('a store that cannot be used ends it before anything is asked', () => {
   const [unshare, ...flags] = ['unshare', '--user', '--map-root-user', '--mount'] as const;
   const canMount = spawnSync(unshare, [...flags, 'mount', '-t', 'tmpfs', 'tmpfs', '/mnt']).status === 0;
 
-  test.runIf(canMount)('a disk that is read-only', () => {
+  test.runIf(needs('unshare with mounts', canMount))('a disk that is read-only', () => {
     const main = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
     const script = 'mount -t tmpfs -o ro tmpfs "$1" && cd "$1" && exec "$2" --conditions=treadle-source "$3" run hi';
     const args = [...flags, 'sh', '-c', script, 'sh', stage.play.folder, process.execPath, main];

@@ -42,7 +42,8 @@ describe('a full disk', () => {
   const [namespace, ...flags] = ['unshare', '--user', '--map-root-user', '--mount'] as const;
   const canMount = spawnSync(namespace, [...flags, 'mount', '-t', 'tmpfs', 'tmpfs', '/mnt']).status === 0;
 
-  test.runIf(canMount)('that is real', async () => {
+  if (!canMount) process.stderr.write('\nLEFT OUT: a test needs unshare with mounts, which is not to be had here.\n');
+  test.runIf(canMount || process.env['CI'] !== undefined)('that is real', async () => {
     await using at = place();
     const main = fileURLToPath(new URL('../../test/full-disk-main.ts', import.meta.url));
     const script = 'mount -t tmpfs -o size=1m tmpfs "$1" && exec "$2" --conditions=treadle-source "$3" "$1"';
