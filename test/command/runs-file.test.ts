@@ -1,6 +1,6 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runLoop, tool } from '@treadle/core';
+import { agentTool, runLoop, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import { beforeEach, describe, expect, test } from 'vitest';
@@ -116,4 +116,16 @@ describe('import refuses, and names the line', () => {
     expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(message)]);
     expect(await stage.runs()).toHaveLength(1);
   });
+});
+
+test('export says which runs that work for it are not in the file; forks are none of them', async () => {
+  await stage.inStore(async (store) => {
+    const kid = agentTool({ name: 'kid', description: '', model: scriptedModel(['Helped.']) });
+    const model = scriptedModel([{ calls: [{ name: 'kid', arguments: { task: 'help' } }] }, 'Done.']);
+    await runLoop({ model, tools: [kid], input: 'go', journal: store, runId: 'p' });
+  });
+  const { code, stderr } = await stage.treadle('runs', 'export', 'p', 'p.jsonl');
+  expect(code).toBe(0);
+  expect(stderr).toContain('It does not hold the runs that work for it: p.t1.tool.0. Export them too');
+  expect((await stage.treadle('runs', 'export', 'a')).stderr).toBe('');
 });

@@ -5,6 +5,7 @@ import { settling } from './mutants/i3-settling.ts';
 import { ending } from './mutants/i4-ending.ts';
 import { replay } from './mutants/i5-replay.ts';
 import { limits } from './mutants/i6-limits.ts';
+import { turns } from './mutants/i6-turns.ts';
 import { cost } from './mutants/i7-cost.ts';
 import { durable } from './mutants/i8-durable.ts';
 import { order } from './mutants/i9-order.ts';
@@ -16,6 +17,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...ending,
   ...replay,
   ...limits,
+  ...turns,
   ...cost,
   ...durable,
   ...order,

@@ -55,6 +55,8 @@ describe('prepareTurn', () => {
   test.each([
     [() => ({ tools: ['none'] }), 'there is no tool "none"'],
     [() => ({ model: 'none' }), 'none of "models"'],
+    [() => ({ toolChoice: 'bogus' as never }), 'is no toolChoice'],
+    [() => ({ tools: 'echo' as never }), 'no list of names'],
     [() => Promise.reject(new Error('no idea')), 'no idea'],
   ])('what cannot be done fails the run', async (prepareTurn, problem) => {
     const result = await runLoop({ model: scriptedModel([]), tools: [echo], input: 'go', prepareTurn });
@@ -302,6 +304,16 @@ describe('a child that cannot be relied on', () => {
     expect(ran).toHaveLength(1);
   });
 
+  test('what its parent accepts of changed tools, it accepts too', async () => {
+    const ran: string[] = [];
+    const journal = await parked(ran);
+    const kid = agentTool({ name: 'kid', description: 'Works', model: scriptedModel(['Done.']), tools: [ask] });
+    const model = scriptedModel(['All done.']);
+    const options = { model, tools: [kid], journal, runId: 'p', answers, acceptChangedTools: true };
+    expect((await runLoop(options)).text).toBe('All done.');
+    expect(ran).toHaveLength(1);
+  });
+
   test('one that is gone though it was waited for is not started anew', async () => {
     const ran: string[] = [];
     const journal = await parked(ran);
@@ -412,6 +424,20 @@ describe('a fork', () => {
     expect(ids).toHaveLength(1);
     const fork = await forkRun({ journal, runId: 'r', at: 1 });
     expect(await journal.blobs.read(fork, ids[0]!, 0, 50)).toMatchObject({ length: 50 });
+  });
+
+  test("a client's result can be replaced, too", async () => {
+    const journal = memoryJournal();
+    const ask = tool({ name: 'ask', description: 'Asks the client' });
+    const options = { tools: [ask], journal };
+    const model = scriptedModel([{ calls: [{ name: 'ask' }] }, 'Done.']);
+    await runLoop({ ...options, model, runId: 'c', input: 'go' });
+    const effect = 't1.client.0';
+    await runLoop({ ...options, model, runId: 'c', answers: [{ type: 'client-result', effect, content: 'no' }] });
+    const fork = await forkRun({ journal, runId: 'c', at: 2, changes: { results: { [effect]: 'yes' } } });
+    const result = await runLoop({ ...options, model: scriptedModel(['Anew.']), runId: fork });
+    expect(result.text).toBe('Anew.');
+    expect(JSON.stringify(result.messages)).toContain('"yes"');
   });
 
   test('a replaced result is held to the size of any other, and what was used stays used', async () => {
