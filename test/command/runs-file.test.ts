@@ -1,6 +1,6 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { agentTool, runLoop, tool } from '@treadle/core';
+import { agentTool, forkRun, runLoop, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import { beforeEach, describe, expect, test } from 'vitest';
@@ -123,6 +123,8 @@ test('export says which runs that work for it are not in the file; forks are non
     const kid = agentTool({ name: 'kid', description: '', model: scriptedModel(['Helped.']) });
     const model = scriptedModel([{ calls: [{ name: 'kid', arguments: { task: 'help' } }] }, 'Done.']);
     await runLoop({ model, tools: [kid], input: 'go', journal: store, runId: 'p' });
+    await forkRun({ journal: store, runId: 'p', at: 0, newRunId: 'fork' });
+    await forkRun({ journal: store, runId: 'a', at: 0, newRunId: 'other-fork' });
   });
   const { code, stderr } = await stage.treadle('runs', 'export', 'p', 'p.jsonl');
   expect(code).toBe(0);
