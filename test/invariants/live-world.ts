@@ -37,13 +37,21 @@ export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'mo
     output: ____,
     allowedTools: given,
     toolChoice: choice,
+    agent: _____,
+    finish,
     ...plain
   } = rules;
   const names = tools.map(({ name }) => name);
   const allowed = given?.filter((name) => names.includes(name)) ?? [];
   const possible = allowed.length > 0 ? allowed : names;
   const toolChoice = typeof choice === 'object' && !possible.includes(choice.tool) ? 'auto' : choice;
-  return { ...plain, input, toolChoice, ...(allowed.length > 0 && { allowedTools: allowed }) };
+  return {
+    ...plain,
+    ...(finish !== 'output' && { finish }),
+    input,
+    toolChoice,
+    ...(allowed.length > 0 && { allowedTools: allowed }),
+  };
 }
 
 /** Where an answer has to be JSON, every word is. */

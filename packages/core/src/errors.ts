@@ -13,6 +13,7 @@ export type TreadleErrorCode =
   | 'invalid-options'
   | 'invalid-input'
   | 'invalid-tool'
+  | 'invalid-agent'
   | 'duplicate-tool'
   | 'unknown-run'
   | 'tools-changed'

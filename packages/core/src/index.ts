@@ -1,4 +1,39 @@
 export { agentTool, type AgentToolDefinition } from './agents/agent-tool.ts';
+export type { AttemptEnd, ExecuteCallbacks, ExecutionState } from './agents/callbacks.ts';
+export {
+  defineAgent,
+  type Agent,
+  type AgentDefinition,
+  type AgentPrompts,
+  type AgentTools,
+  type AgentValidation,
+  type CustomValidator,
+  type FinalState,
+  type HelperContext,
+  type HelperDefinition,
+  type HelperTool,
+  type InitialState,
+  type Observability,
+  type OutputTool,
+  type ReflectionContext,
+  type RejectedAttempt,
+  type SubmitTool,
+  type UserPrompt,
+  type ValidationContext,
+  type ValidationFailure,
+} from './agents/define.ts';
+export { executeAgent, streamAgent, type ExecuteAgentOptions, type LiveExecution } from './agents/execute.ts';
+export type {
+  AgentError,
+  AgentErrorCode,
+  CallbackError,
+  ExecuteFailure,
+  ExecuteMetadata,
+  ExecuteResult,
+  ExecuteSuccess,
+  Tokens,
+  ToolCount,
+} from './agents/result.ts';
 export { systemClock, type Clock } from './clock.ts';
 export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { memoryJournal } from './journal/memory.ts';
@@ -43,8 +78,31 @@ export { NEW, step } from './loop/step.ts';
 export type { Next } from './loop/turn.ts';
 export type { Effect } from './loop/effects.ts';
 export type { CallCheck, Event, SettledResult } from './loop/events.ts';
-export type { Limits, Parent, Rules, ToolEffect, ToolFacts, TurnDecision } from './loop/pinned.ts';
-export type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak, Waiting } from './loop/state.ts';
+export type {
+  AgentRules,
+  Leniency,
+  Limits,
+  Memory,
+  Parent,
+  Rules,
+  ToolEffect,
+  ToolFacts,
+  TurnDecision,
+} from './loop/pinned.ts';
+export type {
+  AgentState,
+  Call,
+  CancelPhase,
+  Limit,
+  Outcome,
+  Phase,
+  Rejection,
+  Settling,
+  Slot,
+  State,
+  Streak,
+  Waiting,
+} from './loop/state.ts';
 export {
   textOf,
   userText,

@@ -38,6 +38,7 @@ type Phase = (Outcome & { type: 'cancelled' })['phase'];
 
 const LIMITS: Readonly<Record<Limit, string>> = {
   turns: 'the limit of turns (--max-turns)',
+  attempts: 'the limit of attempts',
   calls: 'the limit of calls',
   tokens: 'the limit of tokens',
   cost: 'the limit of cost',

@@ -25,7 +25,8 @@ export type Effect =
       readonly from: number;
       readonly to: number;
     }
-  | { readonly type: 'validate-output'; readonly id: string; readonly text: string }
+  /** `attempt`: of a typed agent, whose output the text is as JSON. */
+  | { readonly type: 'validate-output'; readonly id: string; readonly text: string; readonly attempt?: number }
   | { readonly type: 'judge-calls'; readonly id: string; readonly calls: readonly Call[] }
   | { readonly type: 'call-tool'; readonly id: string; readonly call: Call }
   | { readonly type: 'verify-tool'; readonly id: string; readonly call: Call }

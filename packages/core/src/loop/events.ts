@@ -1,7 +1,7 @@
 import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Verdict } from '../policy/port.ts';
-import type { Parent, Rules, ToolFacts, TurnDecision } from './pinned.ts';
+import type { Memory, Parent, Rules, ToolFacts, TurnDecision } from './pinned.ts';
 import type { Waiting } from './state.ts';
 
 /** A fact, with the time at which it became one. */
@@ -96,7 +96,16 @@ export type Event =
       readonly effect: string;
       readonly result:
         | { readonly type: 'valid'; readonly value: unknown }
-        | { readonly type: 'invalid'; readonly problems: readonly string[] };
+        | {
+            readonly type: 'invalid';
+            readonly problems: readonly string[];
+            /** The custom validator that found them; absent: the schema. */
+            readonly validator?: string;
+            /** What the model is told beside the problems, for its next attempt. */
+            readonly prompt?: string;
+            /** Why that could not be written; the run fails. */
+            readonly promptProblem?: string;
+          };
     }
   | {
       readonly type: 'history-compacted';
@@ -130,6 +139,8 @@ export type SettledResult =
       /** Of a call that was a run of its own. */
       readonly usage?: Usage;
       readonly calls?: number;
+      /** What the helper of a typed agent left changed. */
+      readonly memory?: Memory;
     }
   /** Only of `verify-tool`: it did not take effect, so it may run; or nobody can tell. */
   | { readonly type: 'not-done' }

@@ -62,7 +62,9 @@ export function fits(state: State, event: Event): boolean {
 
 /** Whether this code can go by them: those of a later version may name what it does not have. */
 export function isKnown(rules: Rules): boolean {
-  return hasWording(rules) && FINISHES.includes(rules.finish);
+  return (
+    hasWording(rules) && FINISHES.includes(rules.finish) && (rules.finish === 'output') === (rules.agent !== undefined)
+  );
 }
 
 function isLive({ phase }: State): boolean {

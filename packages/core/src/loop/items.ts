@@ -14,10 +14,22 @@ export function itemsBetween(before: State, after: State, effects: readonly Effe
     if (result && !wasThere) items.push({ type: 'call-answered', call: callAt(after, index), result });
   }
   for (const effect of effects) {
-    if (effect.type === 'call-model') items.push({ type: 'turn-started', turn: after.turn });
+    if (effect.type === 'call-model') items.push(turnStarted(after));
     else if (effect.type === 'call-tool') items.push({ type: 'call-started', call: partOf(effect.call) });
+    else if (effect.type === 'validate-output') items.push(...heldCalls(after));
   }
   return items;
+}
+
+/** The call that a validation answers begins with it. */
+function heldCalls(state: State): readonly Item[] {
+  return slotsOf(state).flatMap(({ type, call }) =>
+    type === 'held' ? { type: 'call-started', call: partOf(call) } : [],
+  );
+}
+
+function turnStarted({ turn, agent }: State): Item {
+  return { type: 'turn-started', turn, ...(agent && { attempt: agent.attempt }) };
 }
 
 export function partOf({ id, name, arguments: text }: Call): ToolCall {
@@ -37,7 +49,7 @@ function resultsOf(before: State, after: State): readonly (ToolResult | undefine
 const NO_SLOTS: readonly Slot[] = [];
 
 function slotsOf({ phase }: State): readonly Slot[] {
-  return phase.type === 'tools' || phase.type === 'judging' ? phase.slots : NO_SLOTS;
+  return ('slots' in phase && phase.slots) || NO_SLOTS;
 }
 
 function callAt({ history }: State, index: number): ToolCall {

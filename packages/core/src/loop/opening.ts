@@ -14,7 +14,7 @@ import { journalError } from './shell.ts';
 import { restored } from './snapshot.ts';
 import { NEW } from './step.ts';
 import type { Event } from './events.ts';
-import type { ToolFacts } from './pinned.ts';
+import type { AgentRules, ToolFacts } from './pinned.ts';
 import type { State } from './state.ts';
 
 /** Where a run begins or goes on, and the facts to begin with. */
@@ -32,13 +32,13 @@ export interface Opening {
 type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /** Begins a new run. Throws for misuse. */
-export function open(options: LoopOptions, runId: string, clock: Clock): Opening {
+export function open(options: LoopOptions, runId: string, clock: Clock, agent?: AgentRules): Opening {
   const { tools = [], settings = {}, instructions, principal, model, parent } = options;
   const started: RunStarted = {
     type: 'run-started',
     at: clock.now(),
     runId,
-    rules: rulesOf(options),
+    rules: rulesOf(options, agent),
     tools: tools.map(factsOf),
     model: model.id,
     settings,
@@ -62,16 +62,14 @@ export function open(options: LoopOptions, runId: string, clock: Clock): Opening
  * Goes on with a run: it is replayed, then what was under way is lost, the answers are given, what goes on elsewhere is
  * taken up, and what ran out of time is told so.
  */
-export async function reopen(options: ContinueOptions, clock: Clock): Promise<Opening> {
+export async function reopen(options: ContinueOptions, clock: Clock, agent?: AgentRules): Promise<Opening> {
   const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
   const { state, seq } = await readState(journal, runId);
   const at = clock.now();
-  if (state.rules.prepared && !options.prepareTurn && state.phase.type !== 'ended') {
-    throw new TreadleError(
-      'invalid-options',
-      `Run "${runId}" was started with prepareTurn. Give that to go on with it.`,
-    );
-  }
+  // One that has ended, or is about to, needs none of its code.
+  const missing =
+    state.phase.type === 'ended' || options.signal?.aborted ? undefined : missingCode(state, options, agent);
+  if (missing !== undefined) throw new TreadleError('invalid-options', `Run "${runId}" ${missing}`);
   const changes = state.phase.type === 'ended' ? [] : toolChanges(state.tools, tools);
   if (changes.length > 0 && !acceptChangedTools) {
     const remedy = 'Give the tools as they were, or set acceptChangedTools to go on with those that are there now.';
@@ -132,6 +130,14 @@ async function readEntries(
 
 function unknownRun(runId: string): string {
   return `The journal has no run "${runId}". Check the id, and that it is the journal it was started with.`;
+}
+
+/** What a run needs to go on and was not given, in words. */
+function missingCode({ rules }: State, options: ContinueOptions, agent: AgentRules | undefined): string | undefined {
+  if (rules.prepared && !options.prepareTurn) return 'was started with prepareTurn. Give that to go on with it.';
+  if (rules.agent?.name === agent?.name) return undefined;
+  if (!rules.agent) return 'is no run of a typed agent. Go on with it by runLoop.';
+  return `is one of the agent "${rules.agent.name}". Go on with it by executeAgent and that agent.`;
 }
 
 /** What was under way and waits for nobody outside; and the model call whose failure ended the run, to be tried again. */

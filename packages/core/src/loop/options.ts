@@ -7,7 +7,7 @@ import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
 import type { Event } from './events.ts';
 import type { Limits, Parent, TurnDecision } from './pinned.ts';
-import type { Outcome, Waiting } from './state.ts';
+import type { AgentState, Outcome, Waiting } from './state.ts';
 
 /** What a run is made of. Everything but `model` and `input` has a default. */
 export interface LoopOptions extends Surroundings {
@@ -145,9 +145,14 @@ export interface Fact {
 export interface TurnStarted {
   readonly type: 'turn-started';
   readonly turn: number;
+  /** Of a typed agent. */
+  readonly attempt?: number;
 }
 
-/** A tool begins to run. Comes again for a call that was lost and may run again. */
+/**
+ * A tool begins to run, or the validation that answers a call of a typed agent's output. Comes again for a call that was
+ * lost and may run again.
+ */
 export interface CallStarted {
   readonly type: 'call-started';
   readonly call: ToolCall;
@@ -171,6 +176,8 @@ export interface LoopResult {
   readonly text: string;
   /** The validated answer of a run with `output`. */
   readonly output?: unknown;
+  /** How far a typed agent got. */
+  readonly agent?: AgentState;
   readonly messages: readonly Message[];
   readonly usage: Usage;
   readonly turns: number;

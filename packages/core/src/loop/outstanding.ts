@@ -74,7 +74,7 @@ export function singleEffect(state: State, phase: Exclude<Phase, { type: 'new' |
         calls: phase.slots.flatMap(({ type, call }) => (type === 'queued' ? call : [])),
       };
     case 'validating':
-      return { type: 'validate-output', id, text: phase.text };
+      return { type: 'validate-output', id, text: phase.text, ...(state.agent && { attempt: state.agent.attempt }) };
     default:
       return phase satisfies never;
   }
@@ -95,15 +95,20 @@ function modelEffect(state: State, id: string): Effect {
   };
 }
 
-/** The tool choice of the turn that goes on: `none` when an answer is wanted, else the turn's own or the standing one. */
-export function choiceOf({ closing, spent, decision, choice }: State): State['choice'] {
-  return closing !== undefined || spent > 0 ? 'none' : (decision?.toolChoice ?? choice);
+/**
+ * The tool choice of the turn that goes on: `none` when an answer is wanted, else the turn's own or the standing one. A
+ * typed agent answers by a call.
+ */
+export function choiceOf({ closing, spent, agent, decision, choice }: State): State['choice'] {
+  if (closing !== undefined || (spent > 0 && agent === undefined)) return 'none';
+  return decision?.toolChoice ?? choice;
 }
 
 export function effectOf(slot: Slot): Effect | undefined {
   const { call } = slot;
   switch (slot.type) {
     case 'queued':
+    case 'held':
     case 'settled':
       return undefined;
     case 'running':
@@ -138,6 +143,7 @@ export function slotIndexOf(slots: readonly Slot[], effect: string): number {
 
 const SLOT_KINDS: Record<Slot['type'], string | undefined> = {
   queued: undefined,
+  held: undefined,
   settled: undefined,
   running: 'tool',
   parked: 'tool',

@@ -7,7 +7,8 @@ import type { JsonSchema, ToolChoice } from '../model.ts';
 export interface Rules {
   /** Which edition of the sentences that the loop writes into the history. */
   readonly wording: 1;
-  readonly finish: 'plain' | 'confirm';
+  readonly finish: 'plain' | 'confirm' | 'output';
+  /** Of a typed agent: per attempt. */
   readonly maxTurns: number;
   readonly maxParallel: number;
   readonly parallel: boolean;
@@ -27,6 +28,34 @@ export interface Rules {
   /** The answer has to be JSON that this describes. */
   readonly output?: JsonSchema;
   readonly compaction?: CompactionRules;
+  /** Of a typed agent; goes with finish `output`. */
+  readonly agent?: AgentRules;
+}
+
+/** What a typed agent goes by. */
+export interface AgentRules {
+  readonly name: string;
+  /** Of what it was started with; absent if that has no JSON form. */
+  readonly input?: string;
+  /** The tool by which the model gives its output. */
+  readonly output: string;
+  /** The tool by which the model says that the last output stands; with it, the output tool itself only reflects. */
+  readonly submit?: string;
+  readonly maxAttempts: number;
+  /** Whether a reply without a call ends the run or is answered, and the attempt goes on. */
+  readonly textOnly: Leniency;
+  /** The same for a submit before any output. */
+  readonly earlySubmit: Leniency;
+  /** What helpers remember to begin with. */
+  readonly memory?: Memory;
+}
+
+export type Leniency = 'fail' | 'feedback';
+
+/** What the helpers of a typed agent remember: for the whole run, and for one attempt. Plain JSON. */
+export interface Memory {
+  readonly run?: unknown;
+  readonly attempt?: unknown;
 }
 
 /** When the oldest turns give way to a summary: once the model finds the conversation too long, or before. */

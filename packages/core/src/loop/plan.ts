@@ -1,4 +1,6 @@
 import type { ResultBlock, ToolCall } from '../messages.ts';
+import { finishOf } from './finish/finish.ts';
+import type { Claim } from './finish/strategy.ts';
 import { choiceOf } from './outstanding.ts';
 import { shareOf } from './share.ts';
 import type { CallCheck } from './events.ts';
@@ -16,6 +18,7 @@ export function plan(state: State, calls: readonly ToolCall[], checks: readonly 
   let admitted = 0;
   let unshared = 1;
   let repeating = true;
+  const claimOf = finishOf(state.rules).claim?.(state, calls.slice(0, MOST_CALLS));
   return calls.map((part, index): Slot => {
     const facts = state.tools.find(({ name }) => name === part.name);
     const check = checks[index] ?? UNCHECKED;
@@ -31,6 +34,8 @@ export function plan(state: State, calls: readonly ToolCall[], checks: readonly 
       client: facts?.client ?? false,
       verifiable: facts?.verifiable ?? false,
     };
+    const claim = index < MOST_CALLS ? claimOf?.(index) : undefined;
+    if (claim) return claimed(state, { ...call, claimed: true }, check, claim);
     const refusal = refusalOf(state, { call, check, facts, admitted, repeating });
     repeating &&= refusal?.[1] === 'repeated';
     if (refusal) return refuse(call, ...refusal);
@@ -40,6 +45,21 @@ export function plan(state: State, calls: readonly ToolCall[], checks: readonly 
     unshared *= 1 - facts.share;
     return { type: 'queued', call: { ...call, limits } };
   });
+}
+
+/** A call of the finish strategy's own: no limit and no choice concerns it. */
+function claimed({ rules }: State, call: Call, { problem }: CallCheck, claim: Claim): Slot {
+  switch (claim.type) {
+    case 'hold':
+      return { type: 'held', call };
+    case 'answer':
+      return settle(call, [{ type: claim.isError ? 'error' : 'text', text: claim.text }], claim.isError, 'claimed');
+    case 'run':
+      if (problem === undefined) return { type: 'queued', call };
+      return refuse(call, wordingOf(rules).badCall(call.name, problem), 'claimed');
+    default:
+      return claim satisfies never;
+  }
 }
 
 const UNCHECKED: CallCheck = { problem: 'Its arguments were not checked.' };
@@ -98,6 +118,11 @@ export function satisfiesChoice(state: State, calls: readonly ToolCall[]): boole
   if (choice === 'auto' || choice === 'none') return true;
   const allowed = allowedNames(state);
   return calls.some(({ name }) => allowed.includes(name) && (choice === 'required' || choice.tool === name));
+}
+
+/** Calls that now may run and count for the limits. */
+export function admitted(slots: readonly Slot[]): number {
+  return slots.filter(({ type, call }) => type === 'queued' && !call.claimed).length;
 }
 
 export function settle(call: Call, content: readonly ResultBlock[], isError: boolean, how: Settling = 'ran'): Slot {

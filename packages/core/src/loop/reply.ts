@@ -1,22 +1,19 @@
 import { userText, type AssistantPart, type ToolCall } from '../messages.ts';
 import type { ModelError } from '../model.ts';
 import { cutOf, tokensIn } from './compaction.ts';
-import { confirm } from './finish/confirm.ts';
-import { plain } from './finish/plain.ts';
-import type { FinishStrategy } from './finish/strategy.ts';
+import { finishOf } from './finish/finish.ts';
+import type { CheckedOutput, Move } from './finish/strategy.ts';
 import { append, acceptable } from './history.ts';
 import { choiceOf, effectId } from './outstanding.ts';
-import { plan, satisfiesChoice } from './plan.ts';
-import { advance, end, enter, fail, goOn, NO_EFFECTS, say, type Draft, type Next } from './turn.ts';
+import { admitted, plan, satisfiesChoice, settle } from './plan.ts';
+import { act, advance, conclude, end, enter, fail, goOn, NO_EFFECTS, say } from './turn.ts';
+import type { Draft, Next, SettledSlot } from './turn.ts';
 import type { Event } from './events.ts';
-import type { Rules } from './pinned.ts';
-import type { State } from './state.ts';
+import type { Slot, State } from './state.ts';
 import { addUsage, tokensOf } from './usage.ts';
 import { wordingOf } from './wording.ts';
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
-
-const FINISH: Record<Rules['finish'], FinishStrategy> = { plain, confirm };
 
 /** What a reply of the model leads to. */
 export function replied(state: Draft, event: Of<'model-replied'>): Next {
@@ -65,25 +62,43 @@ function answered(state: State, content: readonly AssistantPart[]): Next {
   const empty = !hasWords(content);
   const said = empty ? state : say(state, { role: 'assistant', content });
   if (state.closing !== undefined) return end(said, { type: 'exhausted', limit: state.closing });
+  const { byCalls, onText } = finishOf(state.rules);
+  if (byCalls) return act(empty ? unheard(state, onText(state)) : said, onText(said));
   if (!satisfiesChoice(state, [])) return lack(said, 'call', wordingOf(state.rules).callRequired(demandedTool(state)));
   if (empty) return lack(said, 'content', wordingOf(state.rules).emptyReply);
   const heard: State = { ...said, lacked: state.lacked === 'output' ? 'output' : undefined };
   if (heard.pending.length > 0) return goOn(heard);
-  const move = FINISH[state.rules.finish].onText(heard);
-  if (move.type === 'confirm') return goOn({ ...say(heard, userText(move.ask)), confirmed: true });
-  if (!state.rules.output) return complete(heard);
-  return enter(heard, { type: 'validating', effect: effectId('validate', state.turn), text: wordsOf(content) });
+  const move = onText(heard);
+  if (move.type !== 'end' || !state.rules.output) return act(heard, move);
+  return act(heard, { type: 'validate', text: wordsOf(content) });
 }
 
-/** The answer was held against the schema that it has to have. */
-export function checked(state: State, { result }: Of<'output-checked'>): Next {
-  if (result.type === 'valid') return complete({ ...state, output: result.value, lacked: undefined });
+/** Where an empty reply is answered, something has to stand for it: no provider takes two user messages in a row. */
+function unheard(state: State, { type }: Move): State {
+  const last = state.history.items[state.history.length - 1];
+  if (type !== 'ask' || last?.role !== 'user') return state;
+  return say(state, { role: 'assistant', content: [{ type: 'text', text: wordingOf(state.rules).nothingSaid }] });
+}
+
+/** The output was checked. Where a tool gave it, the verdict is the result of that call. */
+export function checked(state: Draft, { result }: Of<'output-checked'>): Next {
+  if (result.type === 'valid') state.output = result.value;
+  const { phase } = state;
+  const move = finishOf(state.rules).onChecked?.(state, result);
+  if (move && phase.type === 'validating' && phase.slots) {
+    return conclude(state, phase.slots.map((slot) => answeredBy(result, slot, state)) as readonly SettledSlot[], move);
+  }
+  if (result.type === 'valid') return act({ ...state, lacked: undefined }, { type: 'end' });
   if (state.pending.length > 0) return goOn({ ...state, lacked: undefined });
   return lack(state, 'output', wordingOf(state.rules).outputInvalid(result.problems));
 }
 
-function complete(state: State): Next {
-  return end(state, { type: 'completed', ...(state.truncated && { truncated: true }) });
+function answeredBy(result: CheckedOutput, slot: Slot, { rules }: State): Slot {
+  if (slot.type !== 'held') return slot;
+  const words = wordingOf(rules);
+  if (result.type === 'valid') return settle(slot.call, [{ type: 'text', text: words.accepted }], false, 'claimed');
+  const text = words.rejected(result.problems, result.validator);
+  return settle(slot.call, [{ type: 'error', text }], true, 'claimed');
 }
 
 type Lack = NonNullable<State['lacked']>;
@@ -118,18 +133,18 @@ function demandedTool(state: State): string | undefined {
 
 function called(state: Draft, calls: readonly ToolCall[], checks: Of<'model-replied'>['checks']): Next {
   const slots = plan(state, calls, checks);
-  if (!satisfiesChoice(state, calls)) {
+  const { byCalls } = finishOf(state.rules);
+  if (!byCalls && !satisfiesChoice(state, calls)) {
     if (state.lacked === 'call') return failLacking({ ...state, phase: { type: 'tools', slots } }, 'call');
     return advance({ ...state, lacked: 'call' }, slots);
   }
-  const standing = choiceOf(state) === 'none' || state.decision?.toolChoice !== undefined;
+  const standing = byCalls || choiceOf(state) === 'none' || state.decision?.toolChoice !== undefined;
   if (!standing) state.choice = 'auto';
   state.lacked = undefined;
-  const queued = slots.filter(({ type }) => type === 'queued').length;
-  if (queued > 0 && state.rules.judged) {
+  if (state.rules.judged && slots.some(({ type }) => type === 'queued')) {
     return enter(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
   }
-  state.calls += queued;
+  state.calls += admitted(slots);
   return advance(state, slots);
 }
 

@@ -1,15 +1,15 @@
 import { TreadleError } from '../errors.ts';
 import { describe } from '../tools/schema.ts';
-import { FINISHES } from './finish/strategy.ts';
+import { isKnown } from './fits.ts';
 import type { CompactionOptions, LoopOptions } from './options.ts';
-import type { CompactionRules, Rules } from './pinned.ts';
+import type { AgentRules, CompactionRules, Rules } from './pinned.ts';
 
 /** What the options come to, with the defaults of today. Throws `invalid-options` for what can never work. */
-export function rulesOf(options: LoopOptions): Rules {
+export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   const { limits = {}, toolChoice = 'auto', allowedTools, tools = [] } = options;
   const rules: Rules = {
     wording: 1,
-    finish: options.finish ?? 'plain',
+    finish: agent ? 'output' : (options.finish ?? 'plain'),
     maxTurns: atLeast(1, 'maxTurns', options.maxTurns ?? 20),
     maxParallel: atLeast(1, 'maxParallel', options.maxParallel ?? 5),
     parallel: options.parallel ?? true,
@@ -28,6 +28,7 @@ export function rulesOf(options: LoopOptions): Rules {
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: describe('The output', options.output, 'invalid-options') }),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
+    ...(agent && { agent }),
   };
   if (!isToolChoice(toolChoice)) {
     throw invalid(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
@@ -43,7 +44,7 @@ export function rulesOf(options: LoopOptions): Rules {
   if (demanded.some((name) => allowedTools && !allowedTools.includes(name))) {
     throw invalid(`toolChoice demands "${demanded[0]}", which allowedTools leaves out`);
   }
-  if (!FINISHES.includes(rules.finish)) throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
+  if (!isKnown(rules)) throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
 }
 

@@ -15,9 +15,9 @@ import { open, reopen, type Opening } from './opening.ts';
 import type { ContinueOptions, Item, LiveRun, LoopOptions, LoopResult } from './options.ts';
 import { isPaused, waiting } from './outstanding.ts';
 import { readResultTool } from './perform/blobs.ts';
-import type { Stage } from './perform/stage.ts';
+import type { AgentCode, Stage } from './perform/stage.ts';
 import { performer } from './perform.ts';
-import { shell, type Shell } from './shell.ts';
+import { shell, type Listener, type Shell } from './shell.ts';
 import { NEW } from './step.ts';
 import { stream, type Stream } from './stream.ts';
 import type { Event } from './events.ts';
@@ -46,7 +46,7 @@ export function streamLoop(options: LoopOptions | ContinueOptions): LiveRun {
 }
 
 /** What a listener throws is its own affair, and must not reach the loop. */
-function guarded(listener: (item: Item) => void): (item: Item) => void {
+export function guarded(listener: (item: Item) => void): (item: Item) => void {
   return (item) => {
     try {
       const returned: unknown = listener(item);
@@ -55,9 +55,11 @@ function guarded(listener: (item: Item) => void): (item: Item) => void {
   };
 }
 
-function start(
+/** Begins to drive a run, of a typed agent if its code is given. Throws for misuse. */
+export function start(
   options: LoopOptions | ContinueOptions,
-  listener: ((item: Item) => void) | undefined,
+  listener: Listener | undefined,
+  agent?: AgentCode,
 ): Omit<LiveRun, typeof Symbol.asyncIterator> {
   if (typeof options?.model?.reply !== 'function') {
     throw new TreadleError(
@@ -71,7 +73,7 @@ function start(
   }
   const tools = toolsByName(options.tools ?? []);
   const runId = options.runId ?? newRunId();
-  const opened = 'input' in options ? open(options, runId, clock) : undefined;
+  const opened = 'input' in options ? open(options, runId, clock, agent?.rules) : undefined;
 
   let driven: Shell | undefined;
   let ended = false;
@@ -90,7 +92,7 @@ function start(
   const stop = (): void => (signal!.reason === DETACHED ? leave() : cancel());
   if (signal?.aborted) stop();
   signal?.addEventListener('abort', stop, { once: true });
-  const emit = listener && ((item: Item): void => (ended ? undefined : listener(item)));
+  const emit = listener && ((...told: Parameters<Listener>): void => (ended ? undefined : listener(...told)));
 
   async function drive(): Promise<LoopResult> {
     let callOff: (() => void) | undefined;
@@ -98,9 +100,9 @@ function start(
     try {
       if (left) return resultOf(runId, NEW);
       lease = await journal.acquire?.(runId);
-      const opening = opened ?? (await reopen(options as ContinueOptions, clock));
+      const opening = opened ?? (await reopen(options as ContinueOptions, clock, agent?.rules));
       const late = { state: () => driven!.state(), fail: (error: unknown) => driven!.fail(error) };
-      const stage = stageOf(options, { runId, journal, clock, tools, emit, opening, ...late });
+      const stage = stageOf(options, { runId, journal, clock, tools, agent, emit, opening, ...late });
       const performing = performer(stage);
       const { state, seq } = opening;
       driven = shell({ state, seq, runId, journal, lease, performer: performing, emit });
@@ -162,7 +164,7 @@ function cancelRequest(clock: Clock): Event {
   return { type: 'cancel-requested', at: clock.now() };
 }
 
-interface Around extends Pick<Stage, 'runId' | 'journal' | 'clock' | 'tools' | 'emit' | 'state' | 'fail'> {
+interface Around extends Pick<Stage, 'runId' | 'journal' | 'clock' | 'tools' | 'agent' | 'emit' | 'state' | 'fail'> {
   readonly opening: Opening;
 }
 
@@ -206,7 +208,7 @@ function watchDeadline({ feed, state }: Shell, rules: Rules, clock: Clock): () =
 }
 
 function resultOf(runId: string, state: State): LoopResult {
-  const { phase, usage, turn, calls, activeMs, given, output } = state;
+  const { phase, usage, turn, calls, activeMs, given, output, agent } = state;
   const messages = messagesOf(state.history);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= given);
   return {
@@ -216,6 +218,7 @@ function resultOf(runId: string, state: State): LoopResult {
     text: last ? textOf(last.content) : '',
     ...(output !== undefined && { output }),
     messages,
+    ...(agent && { agent }),
     usage,
     turns: turn,
     calls,

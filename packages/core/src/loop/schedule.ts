@@ -29,7 +29,7 @@ export function schedule(slots: readonly Slot[], rules: Rules): Scheduled {
 
   for (let index = 0; index < slots.length; index++) {
     const slot = slots[index]!;
-    if (slot.type === 'settled') continue;
+    if (slot.type === 'settled' || slot.type === 'held') continue;
     const { call } = slot;
     if (slot.type === 'queued' && !sharesResource(call, slots)) {
       const free = call.client || (!closed && running < rules.maxParallel && (!call.exclusive || running === 0));

@@ -46,8 +46,11 @@ export interface ShellOptions {
   readonly journal: Journal;
   readonly lease: Lease | undefined;
   readonly performer: Performer;
-  readonly emit: ((item: Item) => void) | undefined;
+  readonly emit: Listener | undefined;
 }
+
+/** Hears of each item, and between which states it came about; signals come between none. */
+export type Listener = (item: Item, before?: State, after?: State) => void;
 
 export function shell({ runId, journal, lease, performer, emit, ...from }: ShellOptions): Shell {
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
@@ -178,9 +181,9 @@ function entryIn({ entry }: Taken): JournalEntry {
   return entry;
 }
 
-function tell({ entry: { seq, event }, before, next }: Taken, emit: (item: Item) => void): void {
-  emit({ type: 'fact', seq, event });
-  for (const item of itemsBetween(before, next.state, next.effects)) emit(item);
+function tell({ entry: { seq, event }, before, next }: Taken, emit: Listener): void {
+  emit({ type: 'fact', seq, event }, before, next.state);
+  for (const item of itemsBetween(before, next.state, next.effects)) emit(item, before, next.state);
 }
 
 /** Each costs as much as the run is long, so the next waits until that is half as long again. */

@@ -1,7 +1,7 @@
 import type { Verdict } from '../policy/port.ts';
 import { sha256 } from './digest.ts';
 import { effectOf, slotIndexOf } from './outstanding.ts';
-import { refuse, settle } from './plan.ts';
+import { admitted, refuse, settle } from './plan.ts';
 import { advance, enter, NO_EFFECTS, type Next } from './turn.ts';
 import type { Event } from './events.ts';
 import type { CancelPhase, Slot, State } from './state.ts';
@@ -17,8 +17,7 @@ export function judged(state: State, { verdicts, at }: Of<'calls-judged'>): Next
   const slots = state.phase.slots.map((slot) =>
     slot.type === 'queued' ? underVerdict(state, slot, verdicts[judgedSoFar++], at) : slot,
   );
-  const admitted = slots.filter(({ type }) => type === 'queued').length;
-  const next = advance({ ...state, calls: state.calls + admitted }, slots);
+  const next = advance({ ...state, calls: state.calls + admitted(slots) }, slots);
   const asked = slots.flatMap((slot) => (slot.type === 'asking' ? effectOf(slot)! : []));
   return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };
 }
@@ -52,11 +51,16 @@ export function changed(state: State, effect: string, event: SlotEvent): Next {
   return changeSlot(charged(state, event), effect, (slot) => moved(state, slot, event));
 }
 
-/** What a run inside this one has used counts here too. */
+/** What a run inside this one has used counts here too, and what a helper has left to remember is kept. */
 function charged(state: State, event: SlotEvent): State {
-  if (event.type !== 'tool-settled' || event.result.type !== 'result' || !event.result.usage) return state;
-  const { usage, calls = 0 } = event.result;
-  return { ...state, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+  if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
+  const { usage, calls = 0, memory } = event.result;
+  const remembering =
+    memory && state.agent
+      ? { ...state, agent: { ...state.agent, memory: { ...state.agent.memory, ...memory } } }
+      : state;
+  if (!usage) return remembering;
+  return { ...remembering, usage: addUsage(state.usage, usage), calls: state.calls + calls };
 }
 
 function changeSlot(state: State, effect: string, change: (slot: Slot) => Slot): Next {
@@ -65,7 +69,7 @@ function changeSlot(state: State, effect: string, change: (slot: Slot) => Slot):
   const index = slotIndexOf(slots, effect);
   const slot = slots[index]!;
   const next = change(slot);
-  const approved = slot.type === 'asking' && next.type === 'queued';
+  const approved = slot.type === 'asking' && next.type === 'queued' && !slot.call.claimed;
   const others = slots.slice();
   others[index] = next;
   return advance(approved ? { ...state, calls: state.calls + 1 } : state, others);

@@ -10,7 +10,7 @@ interface Kept extends Omit<State, 'history'> {
   readonly messages: readonly Message[];
 }
 
-const EDITION = 1;
+const EDITION = 2;
 
 export function snapshotOf(state: State, seq: number): Snapshot {
   const { history, ...rest } = state;

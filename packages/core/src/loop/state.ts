@@ -2,7 +2,7 @@ import type { ResultBlock, ToolResult, UserMessage } from '../messages.ts';
 import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
 import type { History } from './history.ts';
-import type { Limits, Rules, ToolEffect, ToolFacts, TurnDecision } from './pinned.ts';
+import type { Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './pinned.ts';
 
 export interface State {
   readonly runId: string;
@@ -33,6 +33,8 @@ export interface State {
   readonly decision: TurnDecision | undefined;
   /** The validated answer. */
   readonly output: unknown;
+  /** Of a typed agent. */
+  readonly agent: AgentState | undefined;
   /** Tokens that the conversation is estimated to have. */
   readonly contextTokens: number;
   readonly confirmed: boolean;
@@ -48,6 +50,25 @@ export interface State {
   readonly activeMs: number;
 }
 
+/** How far a typed agent is. */
+export interface AgentState {
+  /** From 1. */
+  readonly attempt: number;
+  /** Turns before this attempt. */
+  readonly from: number;
+  /** The arguments of the attempt's last call of the output tool. */
+  readonly proposal: string | undefined;
+  readonly memory: Memory | undefined;
+  /** Why the last output was not accepted. */
+  readonly rejection: Rejection | undefined;
+}
+
+export interface Rejection {
+  /** The custom validator that refused it; absent: the schema. */
+  readonly validator?: string;
+  readonly problems: readonly string[];
+}
+
 export type Phase =
   | { readonly type: 'new' }
   | { readonly type: 'preparing'; readonly effect: string }
@@ -59,7 +80,8 @@ export type Phase =
       readonly to: number;
       readonly refused?: { readonly effect: string; readonly error: ModelError };
     }
-  | { readonly type: 'validating'; readonly effect: string; readonly text: string }
+  /** `slots`: of the turn whose output it is, where a tool gave it. */
+  | { readonly type: 'validating'; readonly effect: string; readonly text: string; readonly slots?: readonly Slot[] }
   | { readonly type: 'judging'; readonly effect: string; readonly slots: readonly Slot[] }
   | { readonly type: 'tools'; readonly slots: readonly Slot[] }
   /** `effect`: the model call by whose failure it ended; the run goes on if that is lost instead. */
@@ -80,13 +102,16 @@ export type Slot =
       readonly reason?: string;
     }
   | { readonly type: 'client'; readonly call: Call }
+  /** Answered by the validation of the output, after all other calls. */
+  | { readonly type: 'held'; readonly call: Call }
   | { readonly type: 'settled'; readonly call: Call; readonly result: ToolResult; readonly how: Settling };
 
 /**
  * `ran`: by the tool, by somebody outside, or by a refusal that is for the model to mend. By the loop's own limits:
- * `capped` per reply, `spent` per run, `repeated` for the same call again and again.
+ * `capped` per reply, `spent` per run, `repeated` for the same call again and again. `claimed`: by the finish strategy,
+ * whose call it was.
  */
-export type Settling = 'ran' | 'capped' | 'spent' | 'repeated';
+export type Settling = 'ran' | 'capped' | 'spent' | 'repeated' | 'claimed';
 
 /** A call that may run, or would if it were allowed. */
 export interface Call {
@@ -101,6 +126,8 @@ export interface Call {
   readonly exclusive: boolean;
   readonly client: boolean;
   readonly verifiable: boolean;
+  /** By the finish strategy: counts for no limit. */
+  readonly claimed?: true;
   /** Of a call that is a run of its own: its part of what was left when it was let through. */
   readonly limits?: Limits;
 }
@@ -113,7 +140,7 @@ export interface Streak {
   readonly refused: number;
 }
 
-export type Limit = 'turns' | 'calls' | 'tokens' | 'cost' | 'duration' | 'errors' | 'repetition';
+export type Limit = 'turns' | 'attempts' | 'calls' | 'tokens' | 'cost' | 'duration' | 'errors' | 'repetition';
 
 export type CancelPhase = 'model' | 'tool' | 'approval' | 'client' | 'validation';
 

@@ -1,3 +1,4 @@
+import { nextAttempt } from './attempt.ts';
 import { compacted } from './compaction.ts';
 import { activeMsAt, fits } from './fits.ts';
 import { append, emptyHistory } from './history.ts';
@@ -50,6 +51,7 @@ export const NEW: State = {
   lacked: undefined,
   decision: undefined,
   output: undefined,
+  agent: undefined,
   contextTokens: 0,
   confirmed: false,
   truncated: false,
@@ -111,7 +113,8 @@ function started(event: Of<'run-started'>): Next {
   const { runId, rules, model, settings, principal, instructions, tools, input, at } = event;
   const history = input.reduce(append, emptyHistory());
   const pinned = { runId, rules, model, settings, principal, instructions, tools, given: input.length };
-  return goOn({ ...NEW, ...pinned, history, choice: rules.toolChoice, at });
+  const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
+  return goOn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, at });
 }
 
 function prepared(state: State, { decision, problem }: Of<'turn-prepared'>): Next {

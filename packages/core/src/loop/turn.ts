@@ -1,4 +1,7 @@
 import { userText, type Message, type ToolMessage } from '../messages.ts';
+import { turnsUsed } from './attempt.ts';
+import { finishOf } from './finish/finish.ts';
+import type { Move } from './finish/strategy.ts';
 import { append } from './history.ts';
 import { cutOf, isCrowded, tokensIn } from './compaction.ts';
 import { effectId, singleEffect } from './outstanding.ts';
@@ -39,7 +42,7 @@ export function goOn(state: Draft): Next {
 export function startTurn(state: Draft): Next {
   const landed = land(state);
   const { rules, usage, turn } = landed;
-  if (turn >= rules.maxTurns) return meetLimit(landed, 'turns');
+  if (turnsUsed(landed) >= rules.maxTurns) return meetLimit(landed, 'turns');
   if (rules.limits.tokens !== undefined) {
     if (turn > 0 && tokensOf(usage) === 0) return end(landed, { type: 'failed', error: TOKENS_UNKNOWN });
     if (tokensOf(usage) >= rules.limits.tokens) return meetLimit(landed, 'tokens');
@@ -52,7 +55,7 @@ export function startTurn(state: Draft): Next {
 }
 
 function isOver(state: State): boolean {
-  return state.turn >= state.rules.maxTurns || isSpent(state);
+  return turnsUsed(state) >= state.rules.maxTurns || isSpent(state);
 }
 
 const TOKENS_UNKNOWN = {
@@ -69,7 +72,7 @@ const COST_UNKNOWN = {
 
 /** Ends the run, or asks for one last answer first if the rules say so. */
 function meetLimit(state: State, limit: Limit): Next {
-  if (!state.rules.closingTurn || state.closing !== undefined || isSpent(state)) {
+  if (!state.rules.closingTurn || state.agent || state.closing !== undefined || isSpent(state)) {
     return end(state, { type: 'exhausted', limit: state.closing ?? limit });
   }
   const asked = say(land(state), userText(wordingOf(state.rules).closing(limit)));
@@ -118,15 +121,24 @@ export function fail(state: State, code: string, message: string): Next {
 
 /** Starts what may start of the turn's calls, or finishes the turn when all of them are answered. */
 export function advance(state: Draft, slots: readonly Slot[]): Next {
-  if (slots.every(({ type }) => type === 'settled')) return finishTurn(state, slots as readonly SettledSlot[]);
+  if (slots.every(({ type }) => type === 'settled' || type === 'held')) return finishTurn(state, slots);
   const scheduled = schedule(slots, state.rules);
   state.phase = { type: 'tools', slots: scheduled.slots };
   return { state, effects: scheduled.effects };
 }
 
-type SettledSlot = Extract<Slot, { type: 'settled' }>;
+export type SettledSlot = Extract<Slot, { type: 'settled' }>;
 
-function finishTurn(state: Draft, slots: readonly SettledSlot[]): Next {
+function finishTurn(state: Draft, slots: readonly Slot[]): Next {
+  const move = finishOf(state.rules).onResults?.(state, slots) ?? GO_ON;
+  if (move.type !== 'validate') return conclude(state, slots as readonly SettledSlot[], move);
+  return enter(state, { type: 'validating', effect: effectId('validate', state.turn), text: move.text, slots });
+}
+
+const GO_ON: Move = { type: 'go-on' };
+
+/** Records the results of a turn, and goes where the strategy says unless a limit is met. */
+export function conclude(state: Draft, slots: readonly SettledSlot[], move: Move): Next {
   const { rules, closing } = state;
   const streak = slots.reduce((last, slot) => continued(last, slot, state), state.streak);
   const errors = errorsAfter(state.errors, slots);
@@ -138,11 +150,33 @@ function finishTurn(state: Draft, slots: readonly SettledSlot[]): Next {
   state.errors = errors;
   state.spent = spent;
 
+  if (move.type !== 'go-on' && move.type !== 'ask') return act(state, move);
   if (closing !== undefined) return end(state, { type: 'exhausted', limit: closing });
   if (streak && streak.refused >= 2) return meetLimit(state, 'repetition');
   if (rules.errorLimit > 0 && errors >= rules.errorLimit) return meetLimit(state, 'errors');
   if (spent > 1) return meetLimit(state, 'calls');
-  return goOn(state);
+  return act(state, move);
+}
+
+/** Does what a finish strategy decided. */
+export function act(state: State, move: Move): Next {
+  const noted: Draft = move.note ? { ...state, ...move.note } : state;
+  switch (move.type) {
+    case 'go-on':
+      return goOn(noted);
+    case 'ask':
+      return goOn(say(noted, userText(move.words)));
+    case 'end':
+      return end(noted, { type: 'completed', ...(noted.truncated && { truncated: true }) });
+    case 'exhaust':
+      return end(noted, { type: 'exhausted', limit: move.limit });
+    case 'fail':
+      return end(noted, { type: 'failed', error: { code: move.code, message: move.message } });
+    case 'validate':
+      return enter(noted, { type: 'validating', effect: effectId('validate', state.turn), text: move.text });
+    default:
+      return move satisfies never;
+  }
 }
 
 /** All results of the turn, in call order, as one message. */
@@ -153,7 +187,7 @@ function resultsOf(slots: readonly SettledSlot[]): ToolMessage {
 /** Ends a run in the middle of a turn: what has no result yet gets one, so that the history stays valid. */
 export function breakOff(state: State, outcome: Outcome, why: string): Next {
   const { phase } = state;
-  if (phase.type !== 'judging' && phase.type !== 'tools') return end(state, outcome);
+  if (!('slots' in phase) || !phase.slots) return end(state, outcome);
   const slots = phase.slots.map((slot) => (slot.type === 'settled' ? slot : refuse(slot.call, why)) as SettledSlot);
   return end(say(state, resultsOf(slots)), outcome);
 }

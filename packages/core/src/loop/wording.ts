@@ -26,6 +26,13 @@ export interface Wording {
   readonly confirm: string;
   readonly outputDemand: (schema: string) => string;
   readonly outputInvalid: (problems: readonly string[]) => string;
+  readonly outputMissing: (output: string) => string;
+  readonly nothingSaid: string;
+  readonly submitEarly: (output: string) => string;
+  readonly superseded: string;
+  readonly accepted: string;
+  readonly rejected: (problems: readonly string[], validator: string | undefined) => string;
+  readonly tryAgain: (attempt: number, maxAttempts: number) => string;
   readonly summary: (summary: string) => string;
   readonly summarise: string;
   readonly closing: (limit: Limit) => string;
@@ -66,6 +73,16 @@ const edition1: Wording = {
   outputInvalid: (problems) =>
     `Your answer does not have the form that is demanded: ${problems.join('; ')}. ` +
     'Answer again with nothing but JSON that matches the schema.',
+  outputMissing: (output) =>
+    `Your reply called no tool. Work with the tools, and give your answer by calling "${output}".`,
+  nothingSaid: '(The reply was empty.)',
+  submitEarly: (output) => `There is nothing to submit yet. Call "${output}" with your output first.`,
+  superseded: 'Not used: a later call in the same reply takes its place.',
+  accepted: 'Accepted.',
+  rejected: (problems, validator) =>
+    `Rejected${validator === undefined ? ', because it does not match its schema' : ` by "${validator}"`}: ${problems.join('; ')}`,
+  tryAgain: (attempt, maxAttempts) =>
+    `Your output was not accepted. Mend what is wrong and give it again. This is attempt ${attempt} of ${maxAttempts}.`,
   summary: (summary) => `What happened so far, in short; the messages themselves are left out:\n\n${summary}`,
   summarise:
     'This conversation has become too long. Summarise it for yourself, so that you can go on with the task from the ' +
@@ -78,6 +95,7 @@ const edition1: Wording = {
 
 const LIMIT_WORDS: Record<Limit, string> = {
   turns: 'turns',
+  attempts: 'attempts',
   calls: 'tool calls',
   tokens: 'tokens',
   cost: 'cost',

@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../loop/events.ts';
+import type { Memory } from '../loop/pinned.ts';
 import type { Principal } from '../policy/port.ts';
 import { Broken, Finished, Parked } from './child.ts';
 import { errorResult, resultOf } from './result.ts';
@@ -18,6 +19,7 @@ export interface Execution {
   readonly context: unknown;
   readonly principal: Principal | undefined;
   readonly run?: ToolContext['run'] | undefined;
+  readonly memory?: Memory | undefined;
 }
 
 /** What comes of a call: a result, that it goes on elsewhere, or that it cannot be driven at all. */
@@ -61,14 +63,14 @@ interface Performance {
 }
 
 function perform(execution: Execution, performance: Performance): Running {
-  const { key, context, principal, run } = execution;
+  const { key, context, principal, run, memory } = execution;
   const controller = new AbortController();
   let over = false;
   const report = (progress: unknown): void => {
     if (!over) execution.report(progress);
   };
   try {
-    const value = performance.call({ signal: controller.signal, key, report, context, principal, run });
+    const value = performance.call({ signal: controller.signal, key, report, context, principal, run, memory });
     if (isAsync(value)) return awaited(execution, performance, controller, value, () => (over = true));
     const result = performance.settle(value);
     if (result instanceof Promise) {

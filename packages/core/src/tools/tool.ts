@@ -2,7 +2,7 @@ import { TreadleError } from '../errors.ts';
 import type { Clock } from '../clock.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Answer } from '../loop/options.ts';
-import type { Limits, ToolEffect, ToolFacts } from '../loop/pinned.ts';
+import type { Limits, Memory, ToolEffect, ToolFacts } from '../loop/pinned.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
@@ -51,6 +51,8 @@ export interface ToolContext {
   readonly principal: Principal | undefined;
   /** The run that the call belongs to; only for tools that are runs themselves. */
   readonly run?: CallingRun | undefined;
+  /** What the helpers of a typed agent remember: changes to it are kept if the call succeeds. */
+  readonly memory?: Memory | undefined;
 }
 
 export interface CallingRun {

@@ -4,7 +4,7 @@ import { CommandError } from '../command-error.ts';
 import { command, type Command } from '../command.ts';
 import { EXIT } from '../exit-code.ts';
 import { MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS } from '../session-flags.ts';
-import { goOn, GO_ON_FLAGS, refusePrepared } from './go-on.ts';
+import { goOn, GO_ON_FLAGS, refuseForeign } from './go-on.ts';
 import { pairsOf } from './pairs.ts';
 import { shortId } from './run-id.ts';
 import { readRun, stateOf, type StoredRun } from './stored-run.ts';
@@ -55,7 +55,7 @@ export const forkCommand: Command = command({
       };
       // Before anything is made: what cannot go on, or has no model to go on with, must leave no fork behind.
       const cut = stateOf(run, at + 1);
-      if (!values['no-run']) refusePrepared(cut);
+      if (!values['no-run']) refuseForeign(cut);
       const { model: had } = cut;
       const wish = { model: values.model, baseUrl: values['base-url'] };
       const needed = values.model !== undefined || !values['no-run'];

@@ -28,12 +28,13 @@ export interface GoOn {
 }
 
 /** Throws for a run that needs the code of the program that started it: going on without would fail it for good. */
-export function refusePrepared({ runId, rules }: State): void {
-  if (!rules.prepared) return;
-  throw new CommandError(
-    `Run ${shortId(runId)} was started by a program that prepares each of its turns. Go on with it in that program.`,
-  );
+export function refuseForeign({ runId, rules }: State): void {
+  if (!rules.prepared && !rules.agent) return;
+  const what = rules.agent ? `is one of the agent "${rules.agent.name}" of a program` : PREPARED;
+  throw new CommandError(`Run ${shortId(runId)} ${what}. Go on with it in that program.`);
 }
+
+const PREPARED = 'was started by a program that prepares each of its turns';
 
 /** Goes on with a run of the store as `treadle run` would. Gives the exit code. */
 export async function goOn({ runId, state, answers, store, place, values, io }: GoOn): Promise<number> {

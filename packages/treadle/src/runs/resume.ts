@@ -3,7 +3,7 @@ import { CommandError } from '../command-error.ts';
 import { command, type Command } from '../command.ts';
 import { waitingText } from '../outcome-text.ts';
 import { MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS } from '../session-flags.ts';
-import { goOn, GO_ON_FLAGS, refusePrepared } from './go-on.ts';
+import { goOn, GO_ON_FLAGS, refuseForeign } from './go-on.ts';
 import { pairsOf } from './pairs.ts';
 import { isChild, shortId } from './run-id.ts';
 import { readRun, stateOf, type StoredRun } from './stored-run.ts';
@@ -42,7 +42,7 @@ export const resumeCommand: Command = command({
       const run = await readRun(store, given!);
       const state = stateOf(run);
       refuseWhatIsOver(run, state);
-      refusePrepared(state);
+      refuseForeign(state);
       const answers = answersFor(state, values);
       return goOn({ runId: run.summary.runId, state, answers, store, place, values, io });
     }),

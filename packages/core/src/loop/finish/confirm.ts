@@ -6,5 +6,8 @@ import type { FinishStrategy } from './strategy.ts';
  * usual; the next reply without calls, which restates the answer, ends the run.
  */
 export const confirm: FinishStrategy = {
-  onText: ({ confirmed, rules }) => (confirmed ? { type: 'end' } : { type: 'confirm', ask: wordingOf(rules).confirm }),
+  onText: (state) =>
+    state.confirmed
+      ? { type: 'end' }
+      : { type: 'ask', words: wordingOf(state.rules).confirm, note: { confirmed: true } },
 };

@@ -1,22 +1,23 @@
 import { validate, type Validated } from '../../tools/validate.ts';
-import type { Event } from '../events.ts';
+import type { CheckedOutput } from '../finish/strategy.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
-/** Holds the answer against the schema that was given for it. */
+/** Holds the answer against the schema that was given for it, or has the typed agent check it. */
 export function checkOutput(
-  { output, rules, clock }: Stage,
-  { id, text }: EffectOf<'validate-output'>,
+  { output, rules, agent, clock, signal }: Stage,
+  { id, text, attempt }: EffectOf<'validate-output'>,
   done: Done,
 ): void {
-  const settle = (result: Checked): void => done({ type: 'output-checked', at: clock.now(), effect: id, result });
+  const settle = (result: CheckedOutput): void => {
+    if (!signal.aborted) done({ type: 'output-checked', at: clock.now(), effect: id, result });
+  };
+  if (agent && attempt !== undefined) return void agent.check(text, attempt, signal).then(settle);
   const parsed = parse(text);
   if (parsed.type === 'invalid') return settle(parsed);
   const verdict = validate(output ?? rules.output!, parsed.value);
   if (verdict instanceof Promise) void verdict.then((validated) => settle(validated));
   else settle(verdict);
 }
-
-type Checked = Extract<Event, { type: 'output-checked' }>['result'];
 
 /** Many a model puts its JSON into a code fence, whatever it is told. */
 function parse(text: string): Validated {

@@ -7,7 +7,8 @@ import type { Tool } from '../../tools/tool.ts';
 import type { Answer, Item, PrepareTurn } from '../options.ts';
 import type { Effect } from '../effects.ts';
 import type { Event } from '../events.ts';
-import type { Rules } from '../pinned.ts';
+import type { CheckedOutput } from '../finish/strategy.ts';
+import type { AgentRules, Rules } from '../pinned.ts';
 import type { State } from '../state.ts';
 
 /** What effects are performed with: the code that a run was given, and what was pinned when it started. */
@@ -25,6 +26,7 @@ export interface Stage {
   readonly policy: Policy | undefined;
   readonly prepareTurn: PrepareTurn | undefined;
   readonly output: Schema | undefined;
+  readonly agent: AgentCode | undefined;
   readonly context: unknown;
   readonly journal: Journal;
   readonly blobs: Blobs | undefined;
@@ -40,6 +42,13 @@ export interface Stage {
   readonly fail: (error: unknown) => void;
   /** Answers for what children wait for, by the effect that is parked on them. */
   readonly nested: ReadonlyMap<string, readonly Answer[]>;
+}
+
+/** The code of a typed agent. */
+export interface AgentCode {
+  readonly rules: AgentRules;
+  /** Holds an output, as JSON text, against the schema and the validators. Never rejects. */
+  readonly check: (text: string, attempt: number, signal: AbortSignal) => Promise<CheckedOutput>;
 }
 
 export type Done = (event: Event) => void;

@@ -9,6 +9,7 @@ import { toolEffectId } from '../outstanding.ts';
 import type { Call } from '../state.ts';
 import { keepWhole } from './blobs.ts';
 import type { Inputs } from './inputs.ts';
+import { draftOf, remembering } from './memory.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
 type ToolEffect = EffectOf<'call-tool' | 'verify-tool'>;
@@ -44,14 +45,15 @@ function start(stage: Stage, running: RunningTools, effect: ToolEffect, tool: To
     context,
     principal,
     run: tool.share === undefined ? undefined : callingRun(stage, effect),
+    memory: draftOf(stage),
   };
   const { result, abort } = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
-  if (!(result instanceof Promise)) return settle(stage, effect, result, done);
+  if (!(result instanceof Promise)) return settle(stage, effect, remembering(stage, execution, result), done);
   if (signal.aborted) abort(signal.reason);
   running.add(abort);
   void result.then((settled) => {
     running.delete(abort);
-    settle(stage, effect, settled, done);
+    settle(stage, effect, remembering(stage, execution, settled), done);
   });
 }
 

@@ -1,0 +1,176 @@
+import type { Clock } from '../clock.ts';
+import { messageOf } from '../errors.ts';
+import { turnsUsed } from '../loop/attempt.ts';
+import type { Item } from '../loop/options.ts';
+import type { Listener } from '../loop/shell.ts';
+import type { State } from '../loop/state.ts';
+import { textOf, type ToolCall } from '../messages.ts';
+import type { ValidationFailure } from './define.ts';
+import type { AgentError, At, CallbackError } from './result.ts';
+import { submitName, type AnyAgent } from './tools.ts';
+import { failureText } from './validation.ts';
+
+/** How far an execution is. */
+export interface ExecutionState {
+  /** From 1. */
+  readonly attempt: number;
+  readonly maxAttempts: number;
+  /** Of this attempt, from 1; 0 before the model was asked. */
+  readonly iteration: number;
+  readonly maxIterations: number;
+}
+
+/**
+ * Called as things happen. Nobody waits for what they return before the execution goes on, and what they throw or reject
+ * with is collected in `metadata.callbackErrors`.
+ */
+export interface ExecuteCallbacks<Output> {
+  onAttemptStart?(state: ExecutionState): unknown;
+  /** `stopped`: it ended without an output, at a limit, by a failure or by being cancelled. */
+  onAttemptComplete?(state: ExecutionState, how: AttemptEnd): unknown;
+  /** Before a helper or the reflection runs, and for a submit. `input` is what the model called it with. */
+  onToolCall?(state: ExecutionState, toolName: string, toolInput: unknown): unknown;
+  /** The result as the model gets it, also of a tool that threw or does not exist. */
+  onToolResult?(state: ExecutionState, toolName: string, toolResult: string): unknown;
+  onValidationFailure?(state: ExecutionState, failure: ValidationFailure): unknown;
+  onSuccess?(state: ExecutionState, output: Output): unknown;
+  onFailure?(state: ExecutionState, error: AgentError): unknown;
+}
+
+export type AttemptEnd = 'accepted' | 'rejected' | 'stopped';
+
+export interface Follower {
+  /** Takes every item of the run, and calls back what it means. */
+  readonly follow: Listener;
+  readonly state: (at?: At) => ExecutionState;
+  /** The last word: closes the attempt that is open. */
+  readonly succeed: (at: At, output: unknown) => void;
+  readonly fail: (at: At, error: AgentError) => void;
+  /** What went wrong in callbacks, once those that take their time are done, or have had enough of it. */
+  readonly errors: () => Promise<readonly CallbackError[]>;
+}
+
+const PATIENCE_MS = 5_000;
+
+/** Follows a run from item to item and tells its story in callbacks. */
+export function follower(agent: AnyAgent, callbacks: ExecuteCallbacks<never>, clock: Clock): Follower {
+  const { maxAttempts, maxIterationsPerAttempt: maxIterations = 15 } = agent.validation;
+  const errors: CallbackError[] = [];
+  const open = new Map<Promise<unknown>, string>();
+  const started = new Set<string>();
+  let at: At = { attempt: 1, iteration: 0 };
+  /** How the attempt went that is not completed yet: `stopped`, until there is more to tell. */
+  let ending: AttemptEnd | undefined;
+
+  const state = ({ attempt, iteration }: At = at): ExecutionState => ({
+    attempt,
+    maxAttempts,
+    iteration,
+    maxIterations,
+  });
+
+  function call<Name extends keyof ExecuteCallbacks<never>>(name: Name, ...given: unknown[]): void {
+    const callback = callbacks[name] as ((...given: unknown[]) => unknown) | undefined;
+    if (!callback) return;
+    const failed = (thrown: unknown): void => void errors.push({ callback: name, message: messageOf(thrown) });
+    try {
+      const returned = callback.call(callbacks, ...given);
+      if (!(returned instanceof Promise)) return;
+      open.set(returned, name);
+      returned.catch(failed).finally(() => open.delete(returned));
+    } catch (thrown) {
+      failed(thrown);
+    }
+  }
+
+  function complete(): void {
+    if (ending) call('onAttemptComplete', state(), ending);
+    ending = undefined;
+  }
+
+  function follow(item: Item, before?: State, after?: State): void {
+    if (!before || !after) return;
+    switch (item.type) {
+      case 'turn-started':
+        if (ending !== 'stopped') complete();
+        at = positionOf(after);
+        ending = 'stopped';
+        if (at.iteration === 1 && before.turn !== after.turn) call('onAttemptStart', state());
+        return;
+      case 'call-started':
+        at = positionOf(after);
+        ending = 'stopped';
+        return begun(item.call);
+      case 'call-answered':
+        if (!started.has(item.call.id)) begun(item.call);
+        if (isTold(item.call)) call('onToolResult', state(), item.call.name, textOf(item.result.content));
+        return;
+      case 'fact':
+        if (item.event.type !== 'output-checked') return;
+        at = positionOf(before);
+        if (item.event.result.type === 'valid') ending = 'accepted';
+        else {
+          const { problems, validator } = item.event.result;
+          const failure = { problems, ...(validator !== undefined && { validator }) };
+          call('onValidationFailure', state(), { ...failure, message: failureText(failure) });
+          ending = 'rejected';
+        }
+    }
+  }
+
+  /** Without reflection the output is not executed: it is told by how its validation ends. */
+  function isTold({ name }: ToolCall): boolean {
+    return name !== agent.tools.output.name || submitName(agent) !== undefined;
+  }
+
+  function begun(called: ToolCall): void {
+    if (started.has(called.id)) return;
+    started.add(called.id);
+    if (isTold(called)) call('onToolCall', state(), called.name, inputOf(called));
+  }
+
+  const end = (last: At): void => {
+    complete();
+    at = last;
+  };
+  return {
+    follow,
+    state,
+    succeed(last, output) {
+      end(last);
+      call('onSuccess', state(), output);
+    },
+    fail(last, error) {
+      end(last);
+      call('onFailure', state(), error);
+    },
+    async errors() {
+      if (open.size > 0) await settledOrLate(open, clock);
+      for (const name of open.values())
+        errors.push({ callback: name, message: `It had not ended after ${PATIENCE_MS} ms.` });
+      return errors;
+    },
+  };
+}
+
+async function settledOrLate(open: ReadonlyMap<Promise<unknown>, string>, clock: Clock): Promise<void> {
+  const { promise: late, resolve } = Promise.withResolvers<void>();
+  const callOff = clock.timer(PATIENCE_MS, resolve);
+  await Promise.race([late, Promise.allSettled(open.keys())]);
+  // What removes them from the open ones was registered before, but runs one step later.
+  await Promise.resolve();
+  callOff();
+}
+
+function positionOf(state: State): At {
+  return { attempt: state.agent?.attempt ?? 1, iteration: turnsUsed(state) };
+}
+
+/** What the model called with; arguments that are no JSON as the text that they are. */
+function inputOf({ arguments: text }: ToolCall): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,44 @@
+import { messageOf, TreadleError } from '../errors.ts';
+import { sha256 } from '../loop/digest.ts';
+import type { AgentRules, Memory } from '../loop/pinned.ts';
+import { submitName, type AnyAgent } from './tools.ts';
+
+/** What is pinned in the journal. Throws if the state to begin with is no plain JSON. */
+export function agentRules(agent: AnyAgent, input: unknown): AgentRules {
+  const { name, tools, validation, state } = agent;
+  const { maxAttempts, textOnly = 'fail', earlySubmit = 'fail' } = validation;
+  const submit = submitName(agent);
+  const digest = digestOf(input);
+  return {
+    name,
+    ...(digest !== undefined && { input: digest }),
+    output: tools.output.name,
+    ...(submit !== undefined && { submit }),
+    maxAttempts,
+    textOnly,
+    earlySubmit,
+    ...(state && { memory: memoryOf(agent, input) }),
+  };
+}
+
+function memoryOf({ name, state = {} }: AnyAgent, input: unknown): Memory {
+  const { run, attempt } = state;
+  const memory = {
+    run: typeof run === 'function' ? (run as (input: unknown) => unknown)(input) : run,
+    attempt: typeof attempt === 'function' ? (attempt as () => unknown)() : attempt,
+  };
+  try {
+    return JSON.parse(JSON.stringify(memory)) as Memory;
+  } catch (cause) {
+    const message = `The state of agent "${name}" is not plain JSON: ${messageOf(cause)}`;
+    throw new TreadleError('invalid-options', message, { cause });
+  }
+}
+
+function digestOf(input: unknown): string | undefined {
+  try {
+    return sha256(JSON.stringify(input) ?? 'undefined');
+  } catch {
+    return undefined;
+  }
+}

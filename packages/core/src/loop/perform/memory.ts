@@ -1,0 +1,26 @@
+import { messageOf } from '../../errors.ts';
+import type { Execution, Settled } from '../../tools/execute.ts';
+import { errorResult } from '../../tools/result.ts';
+import type { Memory } from '../pinned.ts';
+import type { Stage } from './stage.ts';
+
+/** What the helpers of a typed agent remember, for one of them to read and change: a copy, kept if it succeeds. */
+export function draftOf({ state }: Stage): Memory | undefined {
+  const memory = state().agent?.memory;
+  return memory && (JSON.parse(JSON.stringify(memory)) as Memory);
+}
+
+/** The result with what the helper has changed, as plain JSON, so that it is the same after a crash. */
+export function remembering({ state }: Stage, { memory: draft }: Execution, result: Settled): Settled {
+  if (!draft || !('type' in result) || result.type !== 'result' || result.isError) return result;
+  try {
+    const was = state().agent?.memory;
+    const changed = (['run', 'attempt'] as const).flatMap((part): [string, unknown][] => {
+      const now = JSON.stringify(draft[part]);
+      return now === undefined || now === JSON.stringify(was?.[part]) ? [] : [[part, JSON.parse(now)]];
+    });
+    return changed.length === 0 ? result : { ...result, memory: Object.fromEntries(changed) };
+  } catch (thrown) {
+    return errorResult(`What it left in the state of the agent cannot be kept as JSON: ${messageOf(thrown)}`);
+  }
+}
