@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 
@@ -14,4 +14,10 @@ test.each(readdirSync(folder))('examples/%s runs', (file) => {
   );
   expect(status, stderr).toBe(0);
   expect(stdout.trim()).not.toBe('');
+});
+
+test('the page on typed agents shows the example as it is', () => {
+  const page = readFileSync(path.join(folder, '..', 'docs', 'typed-agents.md'), 'utf8');
+  const example = readFileSync(path.join(folder, 'csv-agent.ts'), 'utf8');
+  expect(page).toContain(`\`\`\`ts\n${example}\`\`\``);
 });

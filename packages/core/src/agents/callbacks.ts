@@ -8,7 +8,7 @@ import { textOf, type ToolCall } from '../messages.ts';
 import type { ValidationFailure } from './define.ts';
 import type { AgentError, At, CallbackError } from './result.ts';
 import { submitName, type AnyAgent } from './tools.ts';
-import { failureText } from './validation.ts';
+import { failureText, readOutput } from './validation.ts';
 
 /** How far an execution is. */
 export interface ExecutionState {
@@ -17,26 +17,36 @@ export interface ExecutionState {
   readonly maxAttempts: number;
   /** Of this attempt, from 1; 0 before the model was asked. */
   readonly iteration: number;
+  /** Per attempt: `maxIterationsPerAttempt`. */
   readonly maxIterations: number;
 }
 
 /**
- * Called as things happen. Nobody waits for what they return before the execution goes on, and what they throw or reject
- * with is collected in `metadata.callbackErrors`.
+ * Called as things happen, in order; one execution ends with exactly one `onSuccess` or `onFailure`. Nobody waits for
+ * what they return before the execution goes on: the result waits for promises that are still open, for 5 seconds at
+ * most. What they throw or reject with is collected in `metadata.callbackErrors` and changes nothing else. A run that is
+ * gone on with tells only what happens from then on.
  */
 export interface ExecuteCallbacks<Output> {
+  /** Before the first model call of an attempt. */
   onAttemptStart?(state: ExecutionState): unknown;
-  /** `stopped`: it ended without an output, at a limit, by a failure or by being cancelled. */
+  /** For every attempt in which the model was asked: after its validation, or when the run ends without one. */
   onAttemptComplete?(state: ExecutionState, how: AttemptEnd): unknown;
-  /** Before a helper or the reflection runs, and for a submit. `input` is what the model called it with. */
+  /**
+   * Before a helper or the reflection runs, and for a submit; also for a call that is refused, such as that of a tool that
+   * does not exist. `toolInput` is what the model called it with, not validated. Without reflection, not for the output.
+   */
   onToolCall?(state: ExecutionState, toolName: string, toolInput: unknown): unknown;
-  /** The result as the model gets it, also of a tool that threw or does not exist. */
+  /** Once for each `onToolCall`. The result as the model gets it, also of a tool that threw or does not exist. */
   onToolResult?(state: ExecutionState, toolName: string, toolResult: string): unknown;
+  /** The output was rejected, also in the last attempt. */
   onValidationFailure?(state: ExecutionState, failure: ValidationFailure): unknown;
   onSuccess?(state: ExecutionState, output: Output): unknown;
+  /** Also for limits, for being cancelled and for being paused. */
   onFailure?(state: ExecutionState, error: AgentError): unknown;
 }
 
+/** `stopped`: it ended without a verdict on an output, at a limit, by a failure, by being cancelled or paused. */
 export type AttemptEnd = 'accepted' | 'rejected' | 'stopped';
 
 export interface Follower {
@@ -112,7 +122,8 @@ export function follower(agent: AnyAgent, callbacks: ExecuteCallbacks<never>, cl
         else {
           const { problems, validator } = item.event.result;
           const failure = { problems, ...(validator !== undefined && { validator }) };
-          call('onValidationFailure', state(), { ...failure, message: failureText(failure) });
+          const output = outputIn(before);
+          call('onValidationFailure', state(), { ...failure, ...output, message: failureText(failure) });
           ending = 'rejected';
         }
     }
@@ -148,7 +159,7 @@ export function follower(agent: AnyAgent, callbacks: ExecuteCallbacks<never>, cl
       if (open.size > 0) await settledOrLate(open, clock);
       for (const name of open.values())
         errors.push({ callback: name, message: `It had not ended after ${PATIENCE_MS} ms.` });
-      return errors;
+      return [...errors];
     },
   };
 }
@@ -164,6 +175,13 @@ async function settledOrLate(open: ReadonlyMap<Promise<unknown>, string>, clock:
 
 function positionOf(state: State): At {
   return { attempt: state.agent?.attempt ?? 1, iteration: turnsUsed(state) };
+}
+
+/** What is being validated, as the model gave it. */
+function outputIn({ phase }: State): { readonly output?: unknown } {
+  if (phase.type !== 'validating') return {};
+  const read = readOutput(phase.text);
+  return 'given' in read ? { output: read.given } : {};
 }
 
 /** What the model called with; arguments that are no JSON as the text that they are. */

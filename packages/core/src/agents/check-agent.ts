@@ -10,7 +10,9 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
     throw new TreadleError('invalid-agent', `Agent "${name}": ${what}.`);
   };
   if (typeof model?.reply !== 'function') wrong('it has no model. Give one, such as openaiChat({ model })');
-  if (!['string', 'object', 'function'].includes(typeof prompts?.user)) wrong('it has no prompts.user to begin with');
+  if (prompts?.user === null || !['string', 'object', 'function'].includes(typeof prompts?.user))
+    wrong('it has no prompts.user to begin with');
+  if (!['function', 'undefined'].includes(typeof prompts.error)) wrong('its prompts.error is no function');
   const { output, helpers = [] } = tools ?? {};
   if (typeof output?.name !== 'string') wrong('it has no tools.output. Give the tool by which the model answers');
   const { reflectionHandler, submit } = output as { reflectionHandler?: unknown; submit?: unknown };
@@ -24,6 +26,7 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
     wrong('with a reflectionHandler there is always a submit tool. Give its name and description, or leave it out');
   }
   checkValidation(validation, wrong);
+  if (!Array.isArray(helpers)) wrong('its tools.helpers is no list');
   for (const [index, helper] of helpers.entries()) checkHelper(helper as HelperTool, index, wrong);
 
   const own = [output.name, ...(reflectionHandler === undefined ? [] : [output.submit?.name ?? DEFAULT_SUBMIT.name])];
@@ -44,7 +47,7 @@ function checkValidation(
   wrong: (what: string) => never,
 ): void {
   const { outputSchema, customValidators = [], maxAttempts, maxIterationsPerAttempt = 15 } = validation ?? {};
-  if (typeof outputSchema !== 'object' && typeof outputSchema !== 'function') {
+  if (outputSchema === null || !['object', 'function'].includes(typeof outputSchema)) {
     wrong('it has no validation.outputSchema. Give a schema, such as z.object({ … })');
   }
   for (const [name, count] of Object.entries({ maxAttempts, maxIterationsPerAttempt })) {
@@ -70,7 +73,9 @@ function checkHelper(helper: HelperTool, index: number, wrong: (what: string) =>
   if (typeof helper !== 'object' || helper === null) wrong(`helper ${index + 1} is no tool`);
   if (!('handler' in helper) && !('definition' in helper)) {
     if (typeof (helper as { execute?: unknown }).execute !== 'function') {
-      wrong(`its helper "${nameOf(helper)}" has nothing that executes it. Give the tool an execute function`);
+      wrong(
+        `its helper "${nameOf(helper)}" has nothing that executes it. Give { definition, handler }, or a tool() with execute`,
+      );
     }
     return;
   }

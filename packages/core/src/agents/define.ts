@@ -11,19 +11,21 @@ import { checkAgent } from './check-agent.ts';
  * output is validated. One that is rejected goes back to the model with what is wrong, for another attempt.
  */
 export interface AgentDefinition<Input, Output, Run = unknown, Attempt = unknown, Final = unknown> {
+  /** Pinned in the journal: a run is gone on with by the agent of the same name. */
   readonly name: string;
+  /** For people. The model is told by the prompts. */
   readonly description: string;
   readonly model: Model;
   readonly prompts: AgentPrompts<Input>;
   readonly tools: AgentTools<Output, Run, Attempt>;
   readonly validation: AgentValidation<Input, Output>;
-  /** What helpers remember, to begin with. */
+  /** What helpers remember, to begin with: plain JSON. Absent: they have no state. */
   readonly state?: InitialState<Input, Run, Attempt>;
-  /** Makes `finalState` of a success from what the helpers remember in the end. */
+  /** Makes `finalState` of a success from what the helpers remember in the end. If it fails: `STATE_PROJECTION_FAILED`. */
   readonly projectFinalState?: (final: FinalState<Input, Output, Run, Attempt>) => Final | Promise<Final>;
   readonly observability?: Observability;
   readonly settings?: Settings;
-  /** Over all attempts. Reflecting and submitting count for no limit of calls. */
+  /** Over all iterations and attempts. `calls` counts helpers only: neither outputs nor submits. */
   readonly limits?: Limits;
   /** Default `required`. Some models take only `auto`, such as those that think before they call. */
   readonly toolChoice?: 'required' | 'auto';
@@ -37,11 +39,14 @@ export interface AgentDefinition<Input, Output, Run = unknown, Attempt = unknown
   readonly toolTimeoutMs?: number;
 }
 
-/** What the model is told. One that throws or rejects is `PROMPT_FAILED`. */
+/** What the model is told. `system` and `user` are written once, at the start. One that throws is `PROMPT_FAILED`. */
 export interface AgentPrompts<Input> {
   readonly system?: string | ((input: Input) => string | Promise<string>);
   readonly user: UserPrompt | ((input: Input) => UserPrompt | Promise<UserPrompt>);
-  /** After a rejected output, beside the problems, which the model gets as the result of its call. */
+  /**
+   * Opens the next attempt, after the problems, which the model gets as the result of its call. Not called after the last
+   * attempt. Absent: a sentence with the number of the attempt.
+   */
   readonly error?: (failure: ValidationFailure, about: RejectedAttempt<Input>) => string | Promise<string>;
 }
 
@@ -61,7 +66,7 @@ export interface ValidationFailure {
   readonly problems: readonly string[];
   /** The same in one sentence. */
   readonly message: string;
-  /** As the model gave it; absent when it was no JSON. */
+  /** What the model called the output tool with, unless it was no JSON; absent in `lastError`. */
   readonly output?: unknown;
 }
 
@@ -71,12 +76,19 @@ export interface AgentTools<Output, Run = unknown, Attempt = unknown> {
   readonly output: OutputTool<Output>;
 }
 
-/** A tool with what it does. Its input is validated before the handler gets it. */
+/** A tool with what it does. */
 export interface HelperTool<Run = unknown, Attempt = unknown> {
   readonly definition: HelperDefinition;
-  /** Sync or async. What it throws is an error result for the model, and changes no state. */
+  /**
+   * Sync or async. `input` is what the schema of the definition made of the arguments; arguments that it does not take are
+   * answered without it. A text is the result as it is, anything else as JSON. What it throws is an error result for the
+   * model, and changes no state.
+   */
   handler(input: unknown, context: HelperContext<Run, Attempt>): unknown;
-  /** Within one attempt, the same input gives the same result without running again. Only for `pure` helpers. */
+  /**
+   * Within one attempt, the same input gives the same result without running again, whatever the state is by then. Only for
+   * `pure` helpers; a failure is not kept.
+   */
   readonly cache?: boolean;
 }
 
@@ -91,16 +103,18 @@ export interface HelperDefinition {
   readonly parameters?: JsonSchema;
   /** Default `once`: after a crash in the middle of a call it is not run again. */
   readonly effect?: ToolEffect;
+  /** Hard: an error result, even if the handler ignores its signal. */
   readonly timeoutMs?: number;
+  /** Runs alone. */
   readonly exclusive?: boolean;
 }
 
 /** What a handler gets beside its input. */
 export interface HelperContext<Run = unknown, Attempt = unknown> extends Omit<ToolContext, 'memory' | 'run'> {
   /**
-   * What helpers remember: `run` for the whole run, `attempt` until the next one begins. Plain JSON, to be read and
-   * written; what is written is kept when the handler succeeds. Helpers that may write run one after the other; those
-   * of effect `pure` may only read.
+   * What helpers remember: `run` for the whole run, `attempt` until the next one begins. A copy of plain JSON, to be read
+   * and written in place; what is written is kept when the handler succeeds. Helpers that may write run one after the
+   * other; to those of effect `pure` it is frozen.
    */
   readonly state: { run: Run; attempt: Attempt };
   readonly attempt: number;
@@ -114,17 +128,18 @@ export interface HelperContext<Run = unknown, Attempt = unknown> extends Omit<To
 export type OutputTool<Output> = {
   readonly name: string;
   readonly description: string;
-  /** JSON Schema for the model, where the output's schema cannot describe itself. */
+  /** JSON Schema for the model, where `outputSchema` cannot describe itself. */
   readonly parameters?: JsonSchema;
 } & (
   | {
+      /** Only called with an output that matches the schema. What it throws is an error result; the output still counts. */
       readonly reflectionHandler: (output: Output, context: ReflectionContext) => string | Promise<string>;
       readonly submit?: SubmitTool;
     }
   | { readonly reflectionHandler?: never; readonly submit?: never }
 );
 
-/** Default: `submit`, described as what ends the work. */
+/** Default: `submit`, described as what ends the work. It takes no arguments. */
 export interface SubmitTool {
   readonly name?: string;
   readonly description?: string;
@@ -133,11 +148,13 @@ export interface SubmitTool {
 export type ReflectionContext = Pick<HelperContext, 'signal' | 'context' | 'attempt'>;
 
 export interface AgentValidation<Input, Output> {
+  /** Checked first. `Output` is what it makes of what the model gave, with defaults and transforms. */
   readonly outputSchema: StandardSchema<Output> | JsonSchema;
-  /** One after the other, until the first that refuses. */
+  /** Then these, one after the other, until the first that refuses. They have no timeout: heed `signal`. */
   readonly customValidators?: readonly CustomValidator<Input, Output>[];
+  /** Attempts at most: when so many outputs were rejected, the execution fails. */
   readonly maxAttempts: number;
-  /** Model calls of one attempt; default 15. The last reply's calls are still executed. */
+  /** Model calls of one attempt; default 15. The last reply's calls are still executed, and its output counts. */
   readonly maxIterationsPerAttempt?: number;
   /** A reply without any call: `fail` ends with `INVALID_RESPONSE`, `feedback` tells the model; default `fail`. */
   readonly textOnly?: Leniency;
@@ -147,7 +164,10 @@ export interface AgentValidation<Input, Output> {
 
 export interface CustomValidator<Input, Output> {
   readonly name: string;
-  /** What is wrong, in words for the model; `true` or nothing if all is well. What it throws is a refusal too. */
+  /**
+   * What is wrong, in words for the model; `true`, an empty list or nothing if all is well. What it throws is a refusal
+   * too. May run again after a crash.
+   */
   validate(output: Output, about: ValidationContext<Input>): Verdict | Promise<Verdict>;
 }
 
@@ -160,6 +180,7 @@ export interface ValidationContext<Input> {
   readonly context: unknown;
 }
 
+/** A function is called once, at the start; what it throws is thrown by `executeAgent`. */
 export interface InitialState<Input, Run, Attempt> {
   readonly run?: Run | ((input: Input) => Run);
   readonly attempt?: Attempt | (() => Attempt);
@@ -189,7 +210,10 @@ export type Agent<Input, Output, Run = unknown, Attempt = unknown, Final = unkno
 
 declare const DEFINED: unique symbol;
 
-/** Makes an agent. Throws `invalid-agent` for what could never work. */
+/**
+ * Makes an agent. Throws `invalid-agent` for what could never work. All types follow from the definition; whoever names
+ * some of them names all, since TypeScript infers all or none.
+ */
 export function defineAgent<Input, Output, Run = unknown, Attempt = unknown, Final = unknown>(
   definition: AgentDefinition<Input, Output, Run, Attempt, Final>,
 ): Agent<Input, Output, Run, Attempt, Final> {

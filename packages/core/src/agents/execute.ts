@@ -6,6 +6,7 @@ import type { Answer, ContinueOptions, Item, LoopOptions, LoopResult } from '../
 import type { AgentRules, Limits } from '../loop/pinned.ts';
 import { guarded, start } from '../loop/run.ts';
 import { stream, type Stream } from '../loop/stream.ts';
+import { NO_USAGE } from '../loop/usage.ts';
 import type { Message } from '../messages.ts';
 import type { Model, Settings } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
@@ -20,7 +21,9 @@ import { agentTools, type AnyAgent, type Progress } from './tools.ts';
 import { acceptedAgain, outputCheck, type Accepted } from './validation.ts';
 
 export interface ExecuteAgentOptions<Input, Output> {
+  /** For the prompts and the validators. */
   readonly input: Input;
+  /** Cancels the execution for good: it cannot be gone on with. */
   readonly signal?: AbortSignal;
   readonly callbacks?: ExecuteCallbacks<Output>;
   /** Keeps the run, so that a killed one goes on: execute it again with the same `runId` and `input`. */
@@ -29,12 +32,13 @@ export interface ExecuteAgentOptions<Input, Output> {
   readonly runId?: string;
   /** Instead of the agent's own. */
   readonly model?: Model;
+  /** Beside the agent's own, and in their place where both have one. Pinned when the run starts. */
   readonly settings?: Settings;
   readonly limits?: Limits;
-  /** Judges helpers and the reflection. */
+  /** Judges helpers and the reflection, not what ends an attempt. */
   readonly policy?: Policy;
   readonly principal?: Principal;
-  /** Handed to helpers, the reflection and validators as it is. */
+  /** Handed to helpers, the reflection, validators and the policy as it is. Not journaled. */
   readonly context?: unknown;
   /** For what a paused run waits for. */
   readonly answers?: readonly Answer[];
@@ -53,8 +57,9 @@ export interface LiveExecution<Output, Final = unknown> extends AsyncIterable<It
 }
 
 /**
- * Runs an agent until its output is accepted or it fails. Whatever happens inside the run is in the result; it rejects
- * for misuse and if the journal fails.
+ * Runs an agent until its output is accepted or it fails. Whatever happens inside the run is in the result. It rejects
+ * with a `TreadleError` for misuse (such as options that cannot work, or a `runId` of another agent's run) and if the
+ * journal fails.
  */
 export async function executeAgent<Input, Output, Run, Attempt, Final>(
   agent: Agent<Input, Output, Run, Attempt, Final>,
@@ -232,6 +237,5 @@ const NO_MESSAGES: readonly Message[] = [];
 
 /** The result of a run that never began. */
 function nothingDone(runId: string): LoopResult {
-  const usage = { inputTokens: 0, outputTokens: 0 };
-  return { runId, waiting: [], text: '', messages: NO_MESSAGES, usage, turns: 0, calls: 0, durationMs: 0 };
+  return { runId, waiting: [], text: '', messages: NO_MESSAGES, usage: NO_USAGE, turns: 0, calls: 0, durationMs: 0 };
 }

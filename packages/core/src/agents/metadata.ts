@@ -1,5 +1,6 @@
 import { defined } from './defined.ts';
 import type { LoopResult } from '../loop/options.ts';
+import type { AgentState } from '../loop/state.ts';
 import type { Message } from '../messages.ts';
 import type { CallbackError, ExecuteMetadata, ToolCount } from './result.ts';
 import { submitName, type AnyAgent } from './tools.ts';
@@ -15,13 +16,19 @@ export function metadataOf(
   const parts = { cacheRead: usage.cachedTokens, cacheWrite: usage.cacheWriteTokens, reasoning: usage.reasoningTokens };
   return {
     runId,
-    attempts: turns === 0 ? 0 : (progress?.attempt ?? 1),
+    attempts: attemptsBegun(turns, progress),
     iterations: turns,
     ...(trackTokens && { tokens: { input, output, ...defined(parts) }, ...defined({ cost }) }),
     ...(trackLatency && { latencyMs: durationMs }),
     tools: toolCounts(messages, submitName(agent) ?? agent.tools.output.name),
     callbackErrors,
   };
+}
+
+/** The one that was to begin when a limit was met has not begun. */
+function attemptsBegun(turns: number, progress: AgentState | undefined): number {
+  if (!progress) return 0;
+  return turns === progress.from ? progress.attempt - 1 : progress.attempt;
 }
 
 /**

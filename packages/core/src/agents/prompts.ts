@@ -35,6 +35,11 @@ const CANCELLED = agentError('EXECUTION_CANCELLED', 'The execution was cancelled
   phase: 'prompt',
 });
 
+/** No provider takes it. */
+function isBlank(block: UserBlock): boolean {
+  return block.type === 'text' && block.text.trim() === '';
+}
+
 async function build({ system, user }: AgentPrompts<unknown>, input: unknown): Promise<Built> {
   let writing: 'system' | 'user' = 'system';
   const failed = (why: string): Built => ({
@@ -47,7 +52,9 @@ async function build({ system, user }: AgentPrompts<unknown>, input: unknown): P
     writing = 'user';
     const asked = typeof user === 'function' ? await user(input) : user;
     const blocks = typeof asked === 'string' ? ([{ type: 'text', text: asked }] as const) : asked;
-    if (!arePartsOf('user', blocks) || blocks.length === 0) return failed('gave neither a text nor content blocks.');
+    if (!arePartsOf('user', blocks) || blocks.length === 0 || blocks.some(isBlank)) {
+      return failed('gave neither a text nor content blocks.');
+    }
     return { type: 'prompts', system: told, user: blocks };
   } catch (thrown) {
     return failed(`failed: ${messageOf(thrown)}`);

@@ -10,10 +10,10 @@ export interface ExecuteSuccess<Output, Final = unknown> {
   readonly type: 'success';
   /** Validated. May be any value that the schema takes, also `0`, `''`, `false` or `null`. */
   readonly output: Output;
-  /** What `projectFinalState` gave. */
+  /** What `projectFinalState` gave; absent if there is none, or if that was nothing. */
   readonly finalState?: Final;
   readonly metadata: ExecuteMetadata;
-  /** The whole conversation. */
+  /** The whole conversation, as the model has it: every call has its result. */
   readonly messages: readonly Message[];
 }
 
@@ -21,12 +21,14 @@ export interface ExecuteFailure {
   readonly type: 'failure';
   readonly error: AgentError;
   readonly metadata: ExecuteMetadata;
+  /** What there was of the conversation. */
   readonly messages: readonly Message[];
 }
 
 /** Over all iterations and attempts, also those before a crash. */
 export interface ExecuteMetadata {
   readonly runId: string;
+  /** Attempts begun; 0 if the model was never asked. */
   readonly attempts: number;
   /** Model calls. */
   readonly iterations: number;
@@ -34,10 +36,11 @@ export interface ExecuteMetadata {
   readonly tokens?: Tokens;
   /** In US dollars; absent when a price is unknown, or `trackTokens` is off. */
   readonly cost?: number;
-  /** Time that the run worked; absent when `trackLatency` is off. */
+  /** Time that the run worked, without pauses and crashes; absent when `trackLatency` is off. */
   readonly latencyMs?: number;
   /** By name, how often each tool was called and how many of its results were errors. */
   readonly tools: Readonly<Record<string, ToolCount>>;
+  /** What callbacks threw or rejected with, in order. */
   readonly callbackErrors: readonly CallbackError[];
 }
 
@@ -69,15 +72,18 @@ export interface At {
 }
 
 interface ErrorContexts {
+  /** An attempt spent its iterations without an output. */
   MAX_ITERATIONS: { readonly attempt: number; readonly iterationCount: number; readonly maxIterations: number };
   SUBMIT_BEFORE_OUTPUT: At;
-  /** No tool was called. */
+  /** No tool was called; `text` is what the model said instead. */
   INVALID_RESPONSE: At & { readonly text: string };
   MAX_ATTEMPTS_EXCEEDED: { readonly attempts: number; readonly lastError: ValidationFailure };
+  /** `during`: what was under way in an iteration. */
   EXECUTION_CANCELLED: At & {
     readonly phase: 'prompt' | 'iteration' | 'validation';
     readonly during?: 'model' | 'tool';
   };
+  /** One of `limits` was met, or cannot be held because the model does not tell what it uses. */
   LIMIT_EXCEEDED: At & { readonly limit: Exclude<Limit, 'turns' | 'attempts'> };
   /** The model failed; `code` is its own. With a journal, executing the run again asks it again. */
   API_ERROR: At & { readonly code: string };
@@ -89,6 +95,7 @@ interface ErrorContexts {
 
 export type AgentErrorCode = keyof ErrorContexts;
 
+/** Told apart by `code`, which says what `context` is. */
 export type AgentError = {
   [Code in AgentErrorCode]: { readonly code: Code; readonly message: string; readonly context: ErrorContexts[Code] };
 }[AgentErrorCode];

@@ -3,7 +3,7 @@ import { sha256 } from '../loop/digest.ts';
 import type { AgentRules, Memory } from '../loop/pinned.ts';
 import { submitName, type AnyAgent } from './tools.ts';
 
-/** What is pinned in the journal. Throws if the state to begin with is no plain JSON. */
+/** What is pinned in the journal. Throws if the state to begin with cannot be made, or is no plain JSON. */
 export function agentRules(agent: AnyAgent, input: unknown): AgentRules {
   const { name, tools, validation, state } = agent;
   const { maxAttempts, textOnly = 'fail', earlySubmit = 'fail' } = validation;
@@ -23,14 +23,14 @@ export function agentRules(agent: AnyAgent, input: unknown): AgentRules {
 
 function memoryOf({ name, state = {} }: AnyAgent, input: unknown): Memory {
   const { run, attempt } = state;
-  const memory = {
-    run: typeof run === 'function' ? (run as (input: unknown) => unknown)(input) : run,
-    attempt: typeof attempt === 'function' ? (attempt as () => unknown)() : attempt,
-  };
   try {
+    const memory = {
+      run: typeof run === 'function' ? (run as (input: unknown) => unknown)(input) : run,
+      attempt: typeof attempt === 'function' ? (attempt as () => unknown)() : attempt,
+    };
     return JSON.parse(JSON.stringify(memory)) as Memory;
   } catch (cause) {
-    const message = `The state of agent "${name}" is not plain JSON: ${messageOf(cause)}`;
+    const message = `The state of agent "${name}" cannot be made, or is not plain JSON: ${messageOf(cause)}`;
     throw new TreadleError('invalid-options', message, { cause });
   }
 }

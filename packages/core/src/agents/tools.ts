@@ -1,5 +1,5 @@
 import type { JsonSchema } from '../model.ts';
-import { describe, type Schema, type StandardSchema } from '../tools/schema.ts';
+import { describe, type StandardSchema } from '../tools/schema.ts';
 import { tool, type Tool, type ToolContext } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/validate.ts';
 import type { Agent, HelperContext, HelperTool } from './define.ts';
@@ -36,16 +36,20 @@ function held(): never {
   throw new Error('A call that ends an attempt is never executed.');
 }
 
-function helperTool({ definition, handler, cache }: HelperTool, agent: AnyAgent, progress: Progress): Tool {
+function helperTool(helper: HelperTool, agent: AnyAgent, progress: Progress): Tool {
+  const { definition, cache } = helper;
   const { input_schema: inputSchema, input = inputSchema, ...rest } = definition;
   const writes = agent.state !== undefined && definition.effect !== 'pure';
-  const run = cache ? cached(handler, progress) : handler;
-  return tool({
+  const run: HelperTool['handler'] = cache
+    ? cached(helper, progress)
+    : (given, context) => helper.handler(given, context);
+  const made = tool({
     ...rest,
-    ...(input && { input }),
+    ...(input !== undefined && { input }),
     ...(writes && { resources: () => ['the state of the agent'] }),
     execute: (given, context) => run(given, contextOf(context, writes, progress)),
   });
+  return { ...made, remembers: true };
 }
 
 function contextOf({ memory, run: _, ...context }: ToolContext, writes: boolean, progress: Progress): HelperContext {
@@ -60,20 +64,39 @@ function frozen<T>(value: T): T {
 }
 
 /** Calls of one attempt with the same input share what the first of them gave, also while it still runs. */
-function cached(handler: HelperTool['handler'], { attempt }: Progress): HelperTool['handler'] {
+function cached(helper: HelperTool, { attempt }: Progress): HelperTool['handler'] {
   const results = new Map<string, unknown>();
   let of = 0;
   return (input, context) => {
     if (of !== attempt()) results.clear();
     of = attempt();
-    const key = JSON.stringify(input);
-    if (results.has(key)) return results.get(key);
-    const result = handler(input, context);
-    const once = typeof result === 'object' && result !== null && Symbol.asyncIterator in result;
-    if (!once) results.set(key, result);
-    if (result instanceof Promise) result.catch(() => results.delete(key));
+    const key = isPlain(input) ? JSON.stringify(input) : undefined;
+    if (key !== undefined && results.has(key)) return results.get(key);
+    const result = helper.handler(input, context);
+    if (key === undefined || !isKept(result)) return result;
+    results.set(key, result);
+    const forget = (): boolean => results.get(key) === result && results.delete(key);
+    if (result instanceof Promise) {
+      result.then((given) => isKept(given) || forget(), forget);
+      context.signal.addEventListener('abort', forget, { once: true });
+    }
     return result;
   };
+}
+
+/** Neither an error nor what can be read only once. */
+function isKept(result: unknown): boolean {
+  if (typeof result !== 'object' || result === null) return true;
+  return !(Symbol.asyncIterator in result) && (result as { isError?: unknown }).isError !== true;
+}
+
+/** Whether its JSON tells it from every other input, which that of a set does not. */
+function isPlain(input: unknown): boolean {
+  if (typeof input === 'number') return Number.isFinite(input);
+  if (typeof input !== 'object' || input === null) return ['string', 'boolean', 'object'].includes(typeof input);
+  const prototype: unknown = Object.getPrototypeOf(input);
+  const isOwn = Array.isArray(input) || prototype === Object.prototype || prototype === null;
+  return isOwn && Object.values(input).every(isPlain);
 }
 
 const ANYTHING: JsonSchema = {};
@@ -98,18 +121,27 @@ function outputTool(agent: AnyAgent, progress: Progress): Tool {
 /** What an output that is no object is called in the arguments of the output tool, which models give as an object. */
 const PART = 'output';
 
-function isWrapped({ validation, tools, name }: AnyAgent): boolean {
-  return describedOutput(validation.outputSchema, tools.output.parameters, name)['type'] !== 'object';
+function isWrapped(agent: AnyAgent): boolean {
+  return describedOutput(agent)['type'] !== 'object';
 }
 
-function describedOutput(schema: Schema, parameters: JsonSchema | undefined, name: string): JsonSchema {
-  return parameters ?? describe(`The outputSchema of agent "${name}"`, schema, 'invalid-agent');
+const described = new WeakMap<AnyAgent, JsonSchema>();
+
+function describedOutput(agent: AnyAgent): JsonSchema {
+  let schema = described.get(agent);
+  if (!schema) {
+    const { name, validation, tools } = agent;
+    const what = `The outputSchema of agent "${name}"`;
+    schema = tools.output.parameters ?? describe(what, validation.outputSchema, 'invalid-agent');
+    described.set(agent, schema);
+  }
+  return schema;
 }
 
 function outputParameters(agent: AnyAgent): JsonSchema {
-  const described = describedOutput(agent.validation.outputSchema, agent.tools.output.parameters, agent.name);
-  if (described['type'] === 'object') return described;
-  return { type: 'object', properties: { [PART]: rooted(described) }, required: [PART] };
+  const schema = describedOutput(agent);
+  if (!isWrapped(agent)) return schema;
+  return { type: 'object', properties: { [PART]: rooted(schema) }, required: [PART] };
 }
 
 /** A schema that is now part of another one: what it refers to has moved with it. */
@@ -118,7 +150,8 @@ function rooted(schema: unknown): unknown {
   if (typeof schema !== 'object' || schema === null) return schema;
   return Object.fromEntries(
     Object.entries(schema).map(([key, value]) => {
-      const isLocal = key === '$ref' && typeof value === 'string' && value.startsWith('#');
+      // One that names an anchor finds it wherever it is.
+      const isLocal = key === '$ref' && typeof value === 'string' && /^#(\/|$)/.test(value);
       return [key, isLocal ? `#/properties/${PART}${value.slice(1)}` : rooted(value)];
     }),
   );

@@ -26,10 +26,11 @@ export function outputCheck({ agent, input, context, accept }: Validation) {
     if (verdict.type === 'invalid')
       return refused(agent, input, attempt, { problems: verdict.problems, output: given });
     const about = { input, attempt, signal, context };
-    for (const { name, validate } of agent.validation.customValidators ?? []) {
-      const problems = await problemsOf(validate, verdict.value, about);
+    for (const validator of agent.validation.customValidators ?? []) {
+      const problems = await problemsOf(validator, verdict.value, about);
       if (signal.aborted) break;
-      if (problems.length > 0) return refused(agent, input, attempt, { validator: name, problems, output: given });
+      if (problems.length > 0)
+        return refused(agent, input, attempt, { validator: validator.name, problems, output: given });
     }
     accept({ output: verdict.value });
     // What a schema makes of it (a date, a set) may have no JSON form, so the journal keeps what the model gave.
@@ -43,21 +44,25 @@ export async function acceptedAgain(agent: AnyAgent, given: unknown): Promise<Ac
   return verdict.type === 'valid' ? { output: verdict.value } : undefined;
 }
 
-function readOutput(text: string): { readonly given: unknown } | { readonly problem: string } {
-  const parsed = parseArguments(text, false);
-  return parsed.type === 'problem' ? { problem: parsed.problem } : { given: parsed.value };
+/** An output from the arguments by which the model gave it. */
+export function readOutput(text: string): { readonly given: unknown } | { readonly problem: string } {
+  // What could be mended has been; what still needs it comes from a reply that was cut off, and is not to be guessed.
+  const parsed = parseArguments(text, true);
+  if (parsed.type === 'parsed') return { given: parsed.value };
+  const mended = parseArguments(text, false);
+  return { problem: mended.type === 'problem' ? mended.problem : parsed.problem };
 }
 
-type Validate = NonNullable<AnyAgent['validation']['customValidators']>[number]['validate'];
+type Validator = NonNullable<AnyAgent['validation']['customValidators']>[number];
 
 async function problemsOf(
-  validate: Validate,
+  validator: Validator,
   output: unknown,
   about: ValidationContext<unknown>,
 ): Promise<readonly string[]> {
   try {
-    const verdict: unknown = await validate(output, about);
-    if (verdict === undefined || verdict === null || verdict === true) return [];
+    const verdict: unknown = await validator.validate(output, about);
+    if (verdict === undefined || verdict === null || verdict === true || verdict === '') return [];
     if (verdict === false) return ['it is not accepted'];
     return (Array.isArray(verdict) ? verdict : [verdict]).map(messageOf);
   } catch (thrown) {

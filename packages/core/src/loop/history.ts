@@ -76,14 +76,11 @@ function textsOf({ role, content }: Message): readonly string[] {
 }
 
 /**
- * The reply's parts with every call id present and new to the conversation, and every name one that providers take back:
- * they demand it, and models forget it.
+ * The reply's parts with every call id present and new to the conversation, every name one that providers take back, and
+ * no text that is empty: they demand it, and models forget it.
  */
-export function acceptable(
-  history: History,
-  content: readonly AssistantPart[],
-  turn: number,
-): readonly AssistantPart[] {
+export function acceptable(history: History, given: readonly AssistantPart[], turn: number): readonly AssistantPart[] {
+  const content = given.some(isEmptyText) ? given.filter((part) => !isEmptyText(part)) : given;
   const inReply = new Set<string>();
   let index = -1;
   let changed = false;
@@ -105,6 +102,10 @@ export function acceptable(
 }
 
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
+
+function isEmptyText(part: AssistantPart): boolean {
+  return part.type === 'text' && part.text === '';
+}
 
 function has(history: History, id: string): boolean {
   return (history.ids.get(id) ?? history.length) < history.length;

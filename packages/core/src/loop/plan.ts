@@ -35,9 +35,9 @@ export function plan(state: State, calls: readonly ToolCall[], checks: readonly 
       verifiable: facts?.verifiable ?? false,
     };
     const claim = index < MOST_CALLS ? claimOf?.(index) : undefined;
-    if (claim) return claimed(state, { ...call, claimed: true }, check, claim);
-    const refusal = refusalOf(state, { call, check, facts, admitted, repeating });
+    const refusal = claim ? undefined : refusalOf(state, { call, check, facts, admitted, repeating });
     repeating &&= refusal?.[1] === 'repeated';
+    if (claim) return claimed(state, { ...call, claimed: true }, check, claim);
     if (refusal) return refuse(call, ...refusal);
     admitted++;
     if (facts?.share === undefined) return { type: 'queued', call };

@@ -92,7 +92,8 @@ export function start(
   const stop = (): void => (signal!.reason === DETACHED ? leave() : cancel());
   if (signal?.aborted) stop();
   signal?.addEventListener('abort', stop, { once: true });
-  const emit = listener && ((...told: Parameters<Listener>): void => (ended ? undefined : listener(...told)));
+  const emit: Listener | undefined =
+    listener && ((item, before, after) => (ended ? undefined : listener(item, before, after)));
 
   async function drive(): Promise<LoopResult> {
     let callOff: (() => void) | undefined;

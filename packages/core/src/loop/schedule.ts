@@ -50,12 +50,15 @@ function isRunning({ type }: Slot): boolean {
   return type === 'running' || type === 'verifying';
 }
 
-/** With a call before it that has no result yet. */
+/** With a call before it that has no result yet. One that is held waits for all others, so it keeps nothing back. */
 function sharesResource({ index, resources }: Call, slots: readonly Slot[]): boolean {
   if (resources.length === 0) return false;
   return slots.some(
     ({ type, call }) =>
-      call.index < index && type !== 'settled' && call.resources.some((one) => resources.includes(one)),
+      call.index < index &&
+      type !== 'settled' &&
+      type !== 'held' &&
+      call.resources.some((one) => resources.includes(one)),
   );
 }
 

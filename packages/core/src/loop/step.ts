@@ -21,8 +21,9 @@ import { wordingOf } from './wording.ts';
  *  3. A reply with calls is planned (`called`): each call is queued, or refused with an error result.
  *  4. If there is a policy, the queued calls are judged: allowed, denied, or put before a person (`judged`).
  *  5. What may start now starts (`advance`), and again whenever a call settles, is parked or is lost.
- *  6. When every call has its result, they are recorded as one message in call order (`finishTurn`), what counts is
- *     counted, and it begins again at 1.
+ *  6. When every call has its result, they are recorded as one message in call order (`conclude`), what counts is
+ *     counted, and it begins again at 1. A call that the finish strategy holds back is answered last: its output is
+ *     validated, and the verdict is its result (`checked`).
  *
  * `step` is pure, synchronous and total: no clock, no I/O, no randomness, no throwing, for any event in any state.
  */

@@ -104,10 +104,23 @@ const LIMIT_WORDS: Record<Limit, string> = {
   repetition: 'repeated calls',
 };
 
-const EDITIONS: Record<Rules['wording'], Wording> = { 1: edition1 };
+/** For a typed agent, whose answer is a call: none of its sentences may ask for words. */
+const agentEdition1: Wording = {
+  ...edition1,
+  unknownTool: (name, available) =>
+    `There is no tool "${name}". Available tools: ${available.join(', ') || 'none'}. Use one of them.`,
+  notAllowed: (name, allowed) =>
+    `The tool "${name}" is not allowed here. Allowed tools: ${allowed.join(', ') || 'none'}. Use one of them.`,
+  callsSpent: (limit) =>
+    `Not executed: all ${limit} tool calls of this run are used up. Give your output with what you have.`,
+};
 
-export function wordingOf(rules: Rules): Wording {
-  return EDITIONS[rules.wording];
+const EDITIONS: Record<Rules['wording'], { readonly plain: Wording; readonly agent: Wording }> = {
+  1: { plain: edition1, agent: agentEdition1 },
+};
+
+export function wordingOf({ wording, agent }: Rules): Wording {
+  return EDITIONS[wording][agent ? 'agent' : 'plain'];
 }
 
 /** A later version of the code may have started the run with an edition that this one does not have. */

@@ -22,7 +22,8 @@ export function checkCall(tool: Tool, text: string, cut: boolean): Checked | Pro
 }
 
 function checkedOf(tool: Tool, validated: Validated, repaired: string | undefined): Checked {
-  if (validated.type === 'invalid') return { check: { problem: problemOf(tool, validated.problems) } };
+  const mended = repaired !== undefined && { arguments: repaired };
+  if (validated.type === 'invalid') return { check: { problem: problemOf(tool, validated.problems), ...mended } };
   const input = validated.value;
   if (repaired === undefined && !tool.resources) return { check: FINE, input };
   try {
@@ -32,7 +33,7 @@ function checkedOf(tool: Tool, validated: Validated, repaired: string | undefine
       throw new Error('"resources" must return a list of texts');
     }
     return {
-      check: { ...(repaired !== undefined && { arguments: repaired }), ...(resources && { resources }) },
+      check: { ...mended, ...(resources && { resources }) },
       input,
     };
   } catch (thrown) {

@@ -214,3 +214,9 @@ function invalid(words: string): Error {
     message: expect.stringContaining(words),
   }) as unknown as Error;
 }
+
+test.each([[5], ['text'], [null], [true]])('an input of %j is no schema', (input) => {
+  expect(() => tool({ name: 'a', description: 'b', input: input as never })).toThrow(
+    `Tool "a" has ${JSON.stringify(input)} as input. Give a schema, or leave it out.`,
+  );
+});

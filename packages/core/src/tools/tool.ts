@@ -92,6 +92,8 @@ export interface Tool {
   readonly polling: boolean;
   /** Of a tool that is a run of its own: its share of what is left of the limits. */
   readonly share?: number;
+  /** A helper of a typed agent, which gets what the helpers remember. */
+  readonly remembers?: true;
   readonly resources?: (input: unknown) => readonly string[];
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
   readonly execute?: (input: unknown, context: ToolContext) => unknown;
@@ -124,7 +126,7 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
 }
 
 function checkDefinition(definition: ToolDefinition<Schema>): void {
-  const { name, description, timeoutMs, effect = 'once' } = definition ?? {};
+  const { name, description, timeoutMs, effect = 'once', input = NO_ARGUMENTS } = definition ?? {};
   if (typeof name !== 'string' || !NAME.test(name)) {
     throw new TreadleError(
       'invalid-tool',
@@ -132,6 +134,9 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
     );
   }
   if (typeof description !== 'string') throw invalid(name, 'has no description', 'Say in a sentence what it does');
+  if (input === null || !['object', 'function'].includes(typeof input)) {
+    throw invalid(name, `has ${JSON.stringify(input)} as input`, 'Give a schema, or leave it out');
+  }
   if (timeoutMs !== undefined && !(timeoutMs > 0 && Number.isFinite(timeoutMs))) {
     throw invalid(name, `has timeoutMs ${timeoutMs}`, 'Give a number above 0');
   }

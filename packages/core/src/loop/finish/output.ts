@@ -40,7 +40,8 @@ export const output: FinishStrategy = {
 
   onResults(state, slots) {
     const { output, submit, earlySubmit } = rulesOf(state);
-    const proposal = slots.findLast(({ call }) => call.name === output)?.call.arguments ?? agentOf(state).proposal;
+    const proposal =
+      slots.findLast(({ call }) => call.claimed && call.name === output)?.call.arguments ?? agentOf(state).proposal;
     if (slots.some(({ type }) => type === 'held')) return { type: 'validate', text: proposal! };
     const early = earlySubmit === 'fail' && slots.some((slot) => slot.call.name === submit && isClaimed(slot));
     if (early) return { type: 'fail', code: 'submit-before-output', message: submittedEarly(submit!, output) };

@@ -35,6 +35,7 @@ export function runTool(stage: Stage, inputs: Inputs, running: RunningTools, eff
 function start(stage: Stage, running: RunningTools, effect: ToolEffect, tool: Tool, input: unknown, done: Done): void {
   const { runId, rules, clock, emit, context, principal, signal } = stage;
   const { call } = effect;
+  const remembered = tool.remembers && stage.state().agent?.memory;
   const execution: Execution = {
     tool,
     input,
@@ -45,15 +46,15 @@ function start(stage: Stage, running: RunningTools, effect: ToolEffect, tool: To
     context,
     principal,
     run: tool.share === undefined ? undefined : callingRun(stage, effect),
-    memory: draftOf(stage),
+    memory: draftOf(remembered),
   };
   const { result, abort } = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
-  if (!(result instanceof Promise)) return settle(stage, effect, remembering(stage, execution, result), done);
+  if (!(result instanceof Promise)) return settle(stage, effect, remembering(remembered, execution, result), done);
   if (signal.aborted) abort(signal.reason);
   running.add(abort);
   void result.then((settled) => {
     running.delete(abort);
-    settle(stage, effect, remembering(stage, execution, settled), done);
+    settle(stage, effect, remembering(remembered, execution, settled), done);
   });
 }
 

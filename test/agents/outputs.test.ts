@@ -1,0 +1,372 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { defineAgent, executeAgent, type Agent, type JsonSchema, type StandardSchema } from '@treadle/core';
+import { memoryJournal, scriptedModel } from '@treadle/core/testing';
+import { sqliteStore } from '@treadle/store';
+import { toJsonSchema } from '@valibot/to-json-schema';
+import { type } from 'arktype';
+import * as v from 'valibot';
+import { afterAll, describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { nobody } from './agents.ts';
+import { calling, callingAll, checkHistories, fail, succeed } from './run.ts';
+
+type Reflection = 'without reflection' | 'with reflection';
+
+interface Giving<Output> {
+  readonly outputSchema: StandardSchema<Output> | JsonSchema;
+  readonly parameters?: JsonSchema;
+}
+
+/** Gives whatever the schema takes. */
+function giving<Output>(
+  { outputSchema, parameters }: Giving<Output>,
+  mode: Reflection,
+  seen: unknown[] = [],
+): Agent<undefined, Output> {
+  const output = { name: 'give', description: 'Gives', ...(parameters && { parameters }) };
+  const reflectionHandler = (given: Output): string => {
+    seen.push(given);
+    return 'seen';
+  };
+  return defineAgent<undefined, Output>({
+    name: 'giving',
+    description: 'Gives something',
+    model: nobody,
+    prompts: { user: 'Give' },
+    tools: { output: mode === 'with reflection' ? { ...output, reflectionHandler } : output },
+    validation: {
+      outputSchema,
+      customValidators: [{ name: 'watching', validate: (given) => void seen.push(given) }],
+      maxAttempts: 2,
+    },
+    projectFinalState: ({ output: given }) => void seen.push(given),
+  });
+}
+
+const modes = ['without reflection', 'with reflection'] as const;
+const script = (mode: Reflection, given: unknown) =>
+  mode === 'with reflection' ? [calling('give', given), calling('submit')] : [calling('give', given)];
+
+const falsy: readonly (readonly [string, unknown, Record<string, Giving<unknown>>])[] = [
+  [
+    '0',
+    0,
+    {
+      zod: { outputSchema: z.number() },
+      valibot: { outputSchema: v.number(), parameters: toJsonSchema(v.number()) as JsonSchema },
+      arktype: { outputSchema: type('number') },
+      'JSON Schema': { outputSchema: { type: 'number' } },
+    },
+  ],
+  [
+    "''",
+    '',
+    {
+      zod: { outputSchema: z.string() },
+      valibot: { outputSchema: v.string(), parameters: toJsonSchema(v.string()) as JsonSchema },
+      arktype: { outputSchema: type('string') },
+      'JSON Schema': { outputSchema: { type: 'string' } },
+    },
+  ],
+  [
+    'false',
+    false,
+    {
+      zod: { outputSchema: z.boolean() },
+      valibot: { outputSchema: v.boolean(), parameters: toJsonSchema(v.boolean()) as JsonSchema },
+      arktype: { outputSchema: type('boolean') },
+      'JSON Schema': { outputSchema: { type: 'boolean' } },
+    },
+  ],
+  [
+    'null',
+    null,
+    {
+      zod: { outputSchema: z.null() },
+      valibot: { outputSchema: v.null(), parameters: toJsonSchema(v.null()) as JsonSchema },
+      arktype: { outputSchema: type('null') },
+      'JSON Schema': { outputSchema: { type: 'null' } },
+    },
+  ],
+  [
+    '[]',
+    [],
+    {
+      zod: { outputSchema: z.array(z.string()) },
+      valibot: { outputSchema: v.array(v.string()), parameters: toJsonSchema(v.array(v.string())) as JsonSchema },
+      arktype: { outputSchema: type('string[]') },
+      'JSON Schema': { outputSchema: { type: 'array' } },
+    },
+  ],
+];
+
+const cases = falsy.flatMap(([name, value, schemas]) =>
+  Object.entries(schemas).flatMap(([kind, schema]) => modes.map((mode) => ({ name, value, kind, schema, mode }))),
+);
+
+describe('outputs that are no objects, also falsy ones', () => {
+  test.for(cases)('$name by $kind, $mode', async ({ value, schema, mode }) => {
+    const seen: unknown[] = [];
+    const { result, told, requests } = await succeed(giving(schema, mode, seen), script(mode, { output: value }), {
+      input: undefined,
+    });
+    expect(result).toHaveProperty('output');
+    expect(result.output).toEqual(value);
+    expect(seen).toEqual(Array.from({ length: mode === 'with reflection' ? 3 : 2 }, () => value));
+    expect(told.at(-1)).toEqual(['onSuccess', expect.anything(), value]);
+    expect(requests[0]!.tools[0]!.parameters).toMatchObject({ type: 'object', required: ['output'] });
+  });
+
+  test.for(modes)('one that is missing is rejected, %s', async (mode) => {
+    const { told } = await succeed(
+      giving({ outputSchema: z.null() }, mode),
+      [...script(mode, {}), ...script(mode, { output: null })],
+      {
+        input: undefined,
+      },
+    );
+    expect(told.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
+      problems: ['the output is missing: give it as "output"'],
+    });
+  });
+
+  test('a falsy output is not the same as another falsy one', async () => {
+    const { error } = await fail(
+      giving({ outputSchema: z.literal(0) }, 'without reflection'),
+      [calling('give', { output: false }), calling('give', { output: '' })],
+      { input: undefined },
+    );
+    expect(error.code).toBe('MAX_ATTEMPTS_EXCEEDED');
+  });
+});
+
+describe('objects are given as they are', () => {
+  const schemas: Record<string, Giving<unknown>> = {
+    zod: { outputSchema: z.object({ a: z.number() }) },
+    valibot: {
+      outputSchema: v.object({ a: v.number() }),
+      parameters: toJsonSchema(v.object({ a: v.number() })) as JsonSchema,
+    },
+    arktype: { outputSchema: type({ a: 'number' }) },
+    'JSON Schema': { outputSchema: { type: 'object', properties: { a: { type: 'number' } }, required: ['a'] } },
+    'zod, with a part named output': { outputSchema: z.object({ a: z.number(), output: z.string().optional() }) },
+  };
+  test.for(Object.entries(schemas).flatMap(([kind, schema]) => modes.map((mode) => ({ kind, schema, mode }))))(
+    '$kind, $mode',
+    async ({ schema, mode }) => {
+      const { result, requests } = await succeed(giving(schema, mode), script(mode, { a: 0 }), { input: undefined });
+      expect(result.output).toEqual({ a: 0 });
+      expect(requests[0]!.tools[0]!.parameters).toMatchObject({
+        type: 'object',
+        properties: { a: { type: 'number' } },
+      });
+    },
+  );
+});
+
+describe('schemas that have to be wrapped', () => {
+  interface Tree {
+    value: number;
+    children: Tree[];
+  }
+  const tree: z.ZodType<Tree> = z.object({
+    value: z.number(),
+    get children() {
+      return z.array(tree);
+    },
+  });
+  const leaf: Tree = { value: 1, children: [] };
+
+  test.for(modes)('a recursive one: references move along, %s', async (mode) => {
+    const { result, requests } = await succeed(
+      giving({ outputSchema: z.array(tree) }, mode),
+      script(mode, { output: [{ value: 0, children: [leaf] }] }),
+      { input: undefined },
+    );
+    expect(result.output).toEqual([{ value: 0, children: [leaf] }]);
+    const { parameters } = requests[0]!.tools[0]!;
+    const references = [...JSON.stringify(parameters).matchAll(/"\$ref":"([^"]*)"/g)].map(([, to]) => to!);
+    expect(references).not.toEqual([]);
+    for (const reference of references) expect(at(parameters, reference), reference).toMatchObject({ type: 'object' });
+  });
+
+  test('$defs, the root itself and anchors', async () => {
+    const outputSchema = {
+      anyOf: [{ $ref: '#/$defs/number' }, { type: 'array', items: { $ref: '#' } }, { $ref: '#word' }],
+      $defs: { number: { type: 'number' }, word: { $anchor: 'word', type: 'string' } },
+    };
+    const { requests } = await succeed(
+      giving({ outputSchema: { ...outputSchema } }, 'without reflection'),
+      [calling('give', { output: [1, [2]] })],
+      { input: undefined },
+    );
+    expect(requests[0]!.tools[0]!.parameters).toEqual({
+      type: 'object',
+      properties: {
+        output: {
+          anyOf: [
+            { $ref: '#/properties/output/$defs/number' },
+            { type: 'array', items: { $ref: '#/properties/output' } },
+            { $ref: '#word' },
+          ],
+          $defs: { number: { type: 'number' }, word: { $anchor: 'word', type: 'string' } },
+        },
+      },
+      required: ['output'],
+    });
+  });
+
+  test('a union of objects', async () => {
+    const outputSchema = z.discriminatedUnion('kind', [
+      z.object({ kind: z.literal('a'), a: z.number() }),
+      z.object({ kind: z.literal('b'), b: z.string() }),
+    ]);
+    const { result } = await succeed(
+      giving({ outputSchema }, 'without reflection'),
+      [calling('give', { output: { kind: 'b', b: '' } })],
+      { input: undefined },
+    );
+    expect(result.output).toEqual({ kind: 'b', b: '' });
+  });
+
+  /** What a local reference points to. */
+  function at(schema: unknown, reference: string): unknown {
+    return reference
+      .split('/')
+      .slice(1)
+      .reduce((part, key) => (part as Record<string, unknown>)[key], schema);
+  }
+});
+
+describe('transforms', () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-agents-'));
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  const outputSchema = z.object({
+    on: z.string().transform((text) => new Date(text)),
+    tags: z.array(z.string()).transform((tags) => new Set(tags)),
+    note: z.string().default('none'),
+  });
+  const given = { on: '2020-05-06', tags: ['a', 'b', 'a'] };
+  const made = { on: new Date('2020-05-06'), tags: new Set(['a', 'b']), note: 'none' };
+
+  test.for(modes)('live, %s: handler, validators, callbacks and result get what the schema makes', async (mode) => {
+    const seen: unknown[] = [];
+    const { result, told } = await succeed(giving({ outputSchema }, mode, seen), script(mode, given), {
+      input: undefined,
+    });
+    expect(result.output).toEqual(made);
+    expect(seen).toEqual(Array.from({ length: mode === 'with reflection' ? 3 : 2 }, () => made));
+    expect(told.at(-1)?.[2]).toEqual(made);
+  });
+
+  test.for(modes)('after a resume from SQLite, %s', async (mode) => {
+    const file = path.join(folder, `${mode}.db`);
+    const first = sqliteStore(file);
+    const before = await succeed(giving({ outputSchema }, mode), script(mode, given), {
+      input: undefined,
+      journal: first,
+      runId: 'r',
+    });
+    await first.close();
+    const store = sqliteStore(file);
+    const model = scriptedModel([]);
+    const seen: unknown[] = [];
+    const result = await executeAgent(giving({ outputSchema }, mode, seen), {
+      input: undefined,
+      journal: store,
+      runId: 'r',
+      model,
+    });
+    await store.close();
+    expect(result).toEqual(before.result);
+    expect(result).toMatchObject({ type: 'success', output: made });
+    // Only the state is projected again: the validators had their say.
+    expect(seen).toEqual([made]);
+    checkHistories(model.requests, result);
+  });
+
+  test('after a resume in the middle, from SQLite', async () => {
+    const file = path.join(folder, 'middle.db');
+    const first = sqliteStore(file);
+    const failure = { type: 'failure', error: { code: 'network', message: 'Gone', retryable: true } } as const;
+    const agent = giving({ outputSchema }, 'with reflection');
+    await fail(agent, [calling('give', given), failure], { input: undefined, journal: first, runId: 'r' });
+    await first.close();
+    const store = sqliteStore(file);
+    const model = scriptedModel([calling('submit')]);
+    const result = await executeAgent(agent, { input: undefined, journal: store, runId: 'r', model });
+    await store.close();
+    expect(result).toMatchObject({ type: 'success', output: made, metadata: { attempts: 1, iterations: 2 } });
+    checkHistories(model.requests, result);
+  });
+
+  test('the journal keeps what the model gave', async () => {
+    const journal = memoryJournal();
+    await succeed(giving({ outputSchema }, 'without reflection'), script('without reflection', given), {
+      input: undefined,
+      journal,
+      runId: 'r',
+    });
+    const checked = (await journal.read('r')).find(({ event }) => event.type === 'output-checked');
+    expect(checked?.event).toMatchObject({ result: { type: 'valid', value: given } });
+  });
+});
+
+test('arguments are mended where that is harmless, and only there', async () => {
+  const agent = giving({ outputSchema: z.object({ a: z.number() }) }, 'without reflection');
+  const { result, told } = await succeed(
+    agent,
+    [callingAll(['give', '{"a": 1']), callingAll(['give', '```json\n{"a": 1,}\n```'])],
+    { input: undefined },
+  );
+  expect(result.output).toEqual({ a: 1 });
+  const failure = told.find(([name]) => name === 'onValidationFailure')?.[2];
+  expect(failure).toMatchObject({ problems: [expect.stringContaining('JSON')] });
+});
+
+describe('a reply that was cut off', () => {
+  const agent = (mode: Reflection): Agent<undefined, { note?: string | undefined }> =>
+    giving({ outputSchema: z.object({ note: z.string().optional() }) }, mode);
+  const cut = (text: string) => ({ calls: [{ name: 'give', arguments: text }], finish: 'length' }) as const;
+
+  test.for(['', '```json\n{"note":"a"}', '{"note":"a",}', '{"note":"a'])(
+    'gives no output that is guessed: %j',
+    async (text) => {
+      const { result, told } = await succeed(agent('without reflection'), [cut(text), calling('give', { note: 'b' })], {
+        input: undefined,
+      });
+      expect(result.output).toEqual({ note: 'b' });
+      expect(told.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
+        problems: [expect.any(String)],
+      });
+    },
+  );
+
+  test('nor is one that was reflected upon in vain', async () => {
+    const { result } = await succeed(
+      agent('with reflection'),
+      [cut(''), calling('submit'), callingAll(['give', { note: 'b' }], ['submit'])],
+      { input: undefined },
+    );
+    expect(result.output).toEqual({ note: 'b' });
+  });
+
+  test('one that came whole counts', async () => {
+    const { result } = await succeed(agent('without reflection'), [cut('{"note":"a"}')], { input: undefined });
+    expect(result.output).toEqual({ note: 'a' });
+  });
+
+  test('a whole reply is mended, also where the schema refuses it: the problem is told', async () => {
+    const { told } = await succeed(
+      giving({ outputSchema: z.object({ a: z.number() }) }, 'with reflection'),
+      [callingAll(['give', '```json\n{"a":"x"}\n```'], ['submit']), callingAll(['give', { a: 1 }], ['submit'])],
+      { input: undefined },
+    );
+    expect(told.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
+      problems: [expect.stringMatching(/^a: /)],
+    });
+  });
+});
