@@ -3,6 +3,8 @@ import type { AssistantPart, Message } from './messages.ts';
 /** A language model, as the loop sees it. `@treadle/models` has them; a test or a program may bring its own. */
 export interface Model {
   readonly id: string;
+  /** Its replies tell what they cost. A run with a cost limit needs that. */
+  readonly priced?: boolean;
   /**
    * Never rejects: a failure is the returned reply. Deltas go to `emit` as they arrive; a model that cannot stream
    * emits nothing. `emit` never throws. After `signal` aborts the reply is ignored, so end soon.
