@@ -6,5 +6,6 @@ export default defineConfig({
   test: {
     include: ['packages/*/src/**/*.test.ts', 'test/**/*.test.ts'],
     exclude: ['test/long/**', '**/node_modules/**'],
+    setupFiles: ['test/seed.ts'],
   },
 });
