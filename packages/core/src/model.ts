@@ -28,6 +28,8 @@ export interface ModelRequest {
   readonly settings: Settings;
   /** The answer has to be JSON of this form. */
   readonly output?: JsonSchema;
+  /** When the run's time is up, in milliseconds since 1970: to wait for longer is in vain. */
+  readonly deadline?: number;
   /** `runId/effectId`: the same for the same call, also after a crash. */
   readonly key: string;
 }

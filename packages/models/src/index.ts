@@ -1,2 +1,10 @@
 export { demo } from './demo/demo.ts';
 export { openaiChat, type OpenAiChatOptions } from './openai-chat/openai-chat.ts';
+export type { Price, Rates } from './prices/price.ts';
+export { priceOf } from './prices/table.ts';
+export type { BreakerOptions } from './router/breaker.ts';
+export type { RouterOptions } from './router/options.ts';
+export { router, type Router } from './router/router.ts';
+export type { TurnstileOptions } from './router/turnstile.ts';
+export type { ToolSupport } from './tool-support/modes.ts';
+export { withToolSupport } from './tool-support/tool-support.ts';

@@ -4,7 +4,7 @@ import type { Journal } from '../journal/port.ts';
 import type { Answer } from '../loop/options.ts';
 import type { Limits, ToolEffect, ToolFacts } from '../loop/pinned.ts';
 import type { ResultBlock } from '../messages.ts';
-import type { JsonSchema } from '../model.ts';
+import type { JsonSchema, Model } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
 import { describe, type OutputOf, type Schema } from './schema.ts';
 
@@ -90,6 +90,8 @@ export interface Tool {
   readonly polling: boolean;
   /** Of a tool that is a run of its own: its share of what is left of the limits. */
   readonly share?: number;
+  /** Of a tool that is a run of its own: the models that it may ask. */
+  readonly asks?: readonly Model[];
   readonly resources?: (input: unknown) => readonly string[];
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
   readonly execute?: (input: unknown, context: ToolContext) => unknown;
