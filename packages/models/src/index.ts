@@ -1,5 +1,21 @@
 export { demo } from './demo/demo.ts';
+export { ollama, type OllamaOptions } from './ollama/ollama.ts';
 export { openaiChat, type OpenAiChatOptions } from './openai-chat/openai-chat.ts';
+export type { Quirks } from './openai-chat/quirks.ts';
+export { azure, type AzureOptions } from './openai-compatible/azure.ts';
+export { openaiCompatible, type OpenAiCompatibleOptions } from './openai-compatible/openai-compatible.ts';
+export {
+  deepSeek,
+  groq,
+  llamaCpp,
+  lmStudio,
+  mistral,
+  openRouter,
+  together,
+  vllm,
+  type Preset,
+  type PresetOptions,
+} from './openai-compatible/presets.ts';
 export type { Price, Rates } from './prices/price.ts';
 export { priceOf } from './prices/table.ts';
 export type { BreakerOptions } from './router/breaker.ts';

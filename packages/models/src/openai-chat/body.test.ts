@@ -301,3 +301,14 @@ test('turn n serialises only what is new: no earlier message, no tool, no instru
   }
   expect(bodyOf({ messages: [...messages] })['messages']).toHaveLength(1001);
 });
+
+test('a call id that is too long for the API becomes a shorter one, the same for call and result', () => {
+  const id = 'toolu_'.repeat(10);
+  const [, assistant, result] = messagesOf([
+    userText('hi'),
+    { role: 'assistant', content: [{ type: 'tool-call', id, name: 'f', arguments: '{}' }] },
+    { role: 'tool', content: [{ type: 'tool-result', callId: id, name: 'f', content: [], isError: false }] },
+  ]) as [unknown, { tool_calls: { id: string }[] }, { tool_call_id: string }];
+  expect(assistant.tool_calls[0]!.id).toMatch(/^\w{40}$/);
+  expect(result.tool_call_id).toBe(assistant.tool_calls[0]!.id);
+});

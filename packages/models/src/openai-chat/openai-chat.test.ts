@@ -323,7 +323,7 @@ test('a frame of an unheard-of shape', async () => {
   await using host = await scriptedServer(server.stream('data: {"choices":[{"delta":{"content":[null]}}]}\n\n', DONE));
   expect(errorOf(await ask({ baseURL: host.url, maxRetries: 0 }))).toMatchObject({
     code: 'protocol',
-    message: expect.stringContaining('cannot be understood'),
+    message: expect.stringContaining('cut off'),
   });
 });
 

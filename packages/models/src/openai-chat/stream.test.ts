@@ -105,7 +105,7 @@ const EXPECTED: Record<string, unknown> = {
     content: [reasoning('Two and two.'), text('4')],
     finish: 'stop',
     rawFinish: 'stop',
-    usage: { inputTokens: 9, outputTokens: 6, cachedTokens: 0, reasoningTokens: 4 },
+    usage: { inputTokens: 9, outputTokens: 6, cachedTokens: 0, reasoningTokens: 4, cost: 0.0000021 },
     model: 'qwen/qwen3-coder',
   },
   'openrouter-error-frame.sse': {
