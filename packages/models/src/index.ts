@@ -16,6 +16,7 @@ export {
   type Preset,
   type PresetOptions,
 } from './openai-compatible/presets.ts';
+export { openaiResponses, type OpenAiResponsesOptions } from './openai-responses/openai-responses.ts';
 export type { Price, Rates } from './prices/price.ts';
 export { priceOf } from './prices/table.ts';
 export type { BreakerOptions } from './router/breaker.ts';
