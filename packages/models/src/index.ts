@@ -1,3 +1,4 @@
+export { anthropic, type AnthropicOptions } from './anthropic/anthropic.ts';
 export { demo } from './demo/demo.ts';
 export { ollama, type OllamaOptions } from './ollama/ollama.ts';
 export { openaiChat, type OpenAiChatOptions } from './openai-chat/openai-chat.ts';
