@@ -18,6 +18,15 @@ export {
   type PresetOptions,
 } from './openai-compatible/presets.ts';
 export { openaiResponses, type OpenAiResponsesOptions } from './openai-responses/openai-responses.ts';
+export { fromAiSdk, type FromAiSdkOptions } from './ai-sdk/from-ai-sdk.ts';
+export {
+  aiSdkApprovals,
+  fromAiSdkTools,
+  type AiSdkTool,
+  type AiSdkTools,
+  type FromAiSdkToolsOptions,
+} from './ai-sdk/from-ai-sdk-tools.ts';
+export type { AiSdkModel } from './ai-sdk/language-model.ts';
 export type { Price, Rates } from './prices/price.ts';
 export { priceOf } from './prices/table.ts';
 export type { BreakerOptions } from './router/breaker.ts';
