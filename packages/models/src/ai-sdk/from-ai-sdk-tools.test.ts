@@ -1,31 +1,9 @@
+import { dynamicTool, jsonSchema, lazySchema, tool as aiTool, zodSchema } from '@ai-sdk/provider-utils';
 import { runLoop, TreadleError, type Item, type LoopOptions, type ToolMessage } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { aiSdkApprovals, fromAiSdkTools, type AiSdkTools, type FromAiSdkToolsOptions } from './from-ai-sdk-tools.ts';
-
-/** As `tool`, `dynamicTool`, `jsonSchema`, `zodSchema` and `lazySchema` of the AI SDK make them. */
-const aiTool = <S extends z.ZodType>(made: {
-  description?: string;
-  inputSchema: S | object;
-  execute?: (input: never, info: object) => unknown;
-  needsApproval?: boolean | ((input: z.output<S>) => boolean | Promise<boolean>);
-}): AiSdkTools[string] => made;
-const dynamicTool = (made: object): AiSdkTools[string] => ({ ...made, type: 'dynamic' });
-const jsonSchema = (schema: object, validate?: (value: unknown) => unknown): object => ({
-  [Symbol.for('vercel.ai.schema')]: true,
-  _type: undefined,
-  get jsonSchema() {
-    return schema;
-  },
-  validate,
-});
-const zodSchema = (schema: z.ZodType): object =>
-  jsonSchema(z.toJSONSchema(schema, { target: 'draft-7', io: 'input' }), async (value) => {
-    const result = await z.safeParseAsync(schema, value);
-    return result.success ? { success: true, value: result.data } : { success: false, error: result.error };
-  });
-const lazySchema = (make: () => object): (() => object) => make;
 
 async function results(
   tools: AiSdkTools,
