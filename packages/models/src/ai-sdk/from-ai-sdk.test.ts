@@ -1,16 +1,9 @@
 import { createOpenAI as createV4 } from '@ai-sdk/openai';
-import {
-  runLoop,
-  tool,
-  TreadleError,
-  userText,
-  type ModelDelta,
-  type ModelReply,
-  type ModelRequest,
-} from '@treadle/core';
+import { runLoop, tool, TreadleError, type ModelRequest } from '@treadle/core';
 import { createOpenAI as createV3 } from 'ai-sdk-openai-v3';
 import { describe, expect, test } from 'vitest';
 import { hurriedClock } from '../../test/clocks.ts';
+import { asked, request, type Asked } from '../../test/request.ts';
 import {
   DONE,
   chunk,
@@ -34,32 +27,16 @@ const PROVIDERS: readonly [name: string, chat: (host: ScriptedServer) => AiSdkMo
   ['v3', (host) => createV3({ apiKey: KEY, baseURL: host.url }).chat('m')],
 ];
 
-const request = (given: Partial<ModelRequest> = {}): ModelRequest => ({
-  messages: [userText('hi')],
-  tools: [],
-  toolChoice: 'auto',
-  parallel: true,
-  settings: {},
-  key: 'r/t1',
-  ...given,
-});
-
-interface Asked {
-  readonly reply: ModelReply;
-  readonly deltas: readonly ModelDelta[];
-}
-
 async function ask(
   model: AiSdkModel,
   options: FromAiSdkOptions = {},
   given: Partial<ModelRequest> = {},
   signal = new AbortController().signal,
 ): Promise<Asked> {
-  const deltas: ModelDelta[] = [];
   const ours = fromAiSdk(model, { clock: hurriedClock(), random: () => 0, ...options });
-  const reply = await ours.reply(request(given), (delta) => deltas.push(delta), signal);
-  expect(JSON.stringify(reply)).not.toContain(KEY);
-  return { reply, deltas };
+  const answer = await asked(ours, given, signal);
+  expect(JSON.stringify(answer.reply)).not.toContain(KEY);
+  return answer;
 }
 
 const errorOf = ({ reply }: Asked): unknown => (reply.type === 'failure' ? reply.error : reply);

@@ -1,5 +1,6 @@
-import { userText, type Message, type ModelDelta, type ModelReply, type ModelRequest } from '@treadle/core';
+import { userText, type Message, type ModelDelta, type ModelRequest } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
+import { asked, request, type Asked } from '../../test/request.ts';
 import { fromAiSdk, type FromAiSdkOptions } from './from-ai-sdk.ts';
 import type { AiSdkModel, AiSdkVersion, CallOptions } from './language-model.ts';
 
@@ -9,15 +10,6 @@ const USAGE = {
   outputTokens: { total: 7, text: 4, reasoning: 3 },
 };
 const finish = { type: 'finish', finishReason: STOP, usage: USAGE };
-
-const request: ModelRequest = {
-  messages: [userText('hi')],
-  tools: [],
-  toolChoice: 'auto',
-  parallel: true,
-  settings: {},
-  key: 'r/t1',
-};
 
 /** A model that answers with these parts and keeps what it was called with. */
 function handMade(
@@ -42,15 +34,8 @@ function handMade(
   };
 }
 
-async function ask(
-  model: AiSdkModel,
-  given: Partial<ModelRequest> = {},
-  options: FromAiSdkOptions = {},
-): Promise<{ reply: ModelReply; deltas: ModelDelta[] }> {
-  const deltas: ModelDelta[] = [];
-  const ours = fromAiSdk(model, { maxRetries: 0, clock: { now: () => 0, timer: () => () => {} }, ...options });
-  const reply = await ours.reply({ ...request, ...given }, (d) => deltas.push(d), new AbortController().signal);
-  return { reply, deltas };
+function ask(model: AiSdkModel, given: Partial<ModelRequest> = {}, options: FromAiSdkOptions = {}): Promise<Asked> {
+  return asked(fromAiSdk(model, { maxRetries: 0, clock: { now: () => 0, timer: () => () => {} }, ...options }), given);
 }
 
 const attempts = [{ model: 'm', ms: 0 }];
@@ -493,7 +478,7 @@ test('what came before the model was left is not told after', async () => {
   const deltas: ModelDelta[] = [];
   const parts = ['a', 'b'].map((delta) => ({ type: 'text-delta', id: '0', delta }));
   const reply = await fromAiSdk(handMade([...parts, finish])).reply(
-    request,
+    request(),
     (delta) => {
       deltas.push(delta);
       controller.abort();
@@ -510,7 +495,7 @@ test('a message is converted once, however often it is sent', async () => {
   const messages = [userText('hi')];
   for (const more of [[], [userText('ho')]]) {
     messages.push(...more);
-    await ours.reply({ ...request, messages }, () => {}, new AbortController().signal);
+    await ours.reply(request({ messages }), () => {}, new AbortController().signal);
   }
   expect(theirs.seen[1]!.prompt).toHaveLength(2);
   expect(theirs.seen[1]!.prompt[0]).toBe(theirs.seen[0]!.prompt[0]);
@@ -525,7 +510,7 @@ test('a model that takes no notice of the signal is left alone, and its stream c
   });
   const { promise, resolve } = Promise.withResolvers<{ stream: ReadableStream }>();
   const model = fromAiSdk({ ...handMade([]), doStream: () => promise });
-  const reply = model.reply(request, () => {}, controller.signal);
+  const reply = model.reply(request(), () => {}, controller.signal);
   controller.abort();
   expect(await reply).toMatchObject({ type: 'failure', error: { code: 'cancelled' } });
   resolve({ stream: endless });

@@ -1,61 +1,31 @@
-import { readFileSync } from 'node:fs';
-import { runLoop, tool, userText, type ModelDelta, type ModelReply, type ModelRequest } from '@treadle/core';
+import { runLoop, tool } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { hurriedClock } from '../../test/clocks.ts';
+import { answer, answering, typeOf } from '../../test/fetches.ts';
+import { fixtures } from '../../test/fixtures.ts';
+import { asked, type Asked } from '../../test/request.ts';
 import { anthropic, type AnthropicOptions } from './anthropic.ts';
 import { thinkingForm } from './thinking.ts';
 
 const KEY = 'sk-ant-test-51Nb2xQ9vT7mZ';
 
-const fixture = (name: string): Buffer => readFileSync(new URL(`../../fixtures/anthropic/${name}`, import.meta.url));
+const fixture = fixtures('anthropic');
 
-interface Seen {
-  readonly url: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: unknown;
-}
-
-/** A provider that answers request n by answer n. */
-function provider(...answers: Response[]): { fetch: typeof globalThis.fetch; seen: Seen[] } {
-  const seen: Seen[] = [];
-  return {
-    seen,
-    async fetch(url, init) {
-      const body: unknown = JSON.parse(Buffer.from(init!.body as Uint8Array).toString('utf8'));
-      seen.push({ url: String(url), headers: init!.headers as Record<string, string>, body });
-      return answers.shift() ?? failing(500, 'api_error', 'unexpected request');
-    },
-  };
-}
-
-function streaming(name: string): Response {
-  return new Response(fixture(name), { headers: { 'content-type': 'text/event-stream; charset=utf-8' } });
-}
-
-function whole(name: string): Response {
-  return new Response(fixture(name), { headers: { 'content-type': 'application/json' } });
-}
+const recorded = (name: string): Response => answer(fixture(name), typeOf(name));
 
 function failing(status: number, type: string, message: string, headers: Record<string, string> = {}): Response {
   const body = { type: 'error', error: { type, message }, request_id: 'req_1' };
   return Response.json(body, { status, headers });
 }
 
-function request(more: Partial<ModelRequest> = {}): ModelRequest {
-  const base = { messages: [userText('hi')], tools: [], settings: {} };
-  return { ...base, toolChoice: 'auto', parallel: true, key: 'r/t1', ...more };
-}
-
-async function ask(options: Partial<AnthropicOptions>): Promise<{ reply: ModelReply; deltas: ModelDelta[] }> {
-  const deltas: ModelDelta[] = [];
-  const model = anthropic({ model: 'claude-x', apiKey: KEY, clock: hurriedClock(), ...options });
-  const reply = await model.reply(request(), (delta) => deltas.push(delta), new AbortController().signal);
-  expect(JSON.stringify(reply)).not.toContain(KEY);
-  return { reply, deltas };
+async function ask(options: Partial<AnthropicOptions>): Promise<Asked> {
+  const answered = await asked(anthropic({ model: 'claude-x', apiKey: KEY, clock: hurriedClock(), ...options }));
+  expect(JSON.stringify(answered.reply)).not.toContain(KEY);
+  return answered;
 }
 
 test('a streamed reply, and the request as the provider saw it', async () => {
-  const { fetch, seen } = provider(streaming('text.sse'));
+  const { fetch, seen } = answering(recorded('text.sse'));
   const { reply, deltas } = await ask({ fetch });
   expect(reply).toMatchObject({ type: 'reply', finish: 'stop', model: 'claude-opus-5' });
   expect(deltas.length).toBe(4);
@@ -81,7 +51,7 @@ test('a streamed reply, and the request as the provider saw it', async () => {
 });
 
 test('a whole reply, another place, version and betas; headers of the user win', async () => {
-  const { fetch, seen } = provider(whole('whole-thinking-calls.json'), whole('whole-text.json'));
+  const { fetch, seen } = answering(recorded('whole-thinking-calls.json'), recorded('whole-text.json'));
   const options = { fetch, baseURL: 'http://127.0.0.1:8080/v1/', stream: false, cache: false } as const;
   const { reply } = await ask({ ...options, version: '2027-01-01', betas: ['a-2026', 'b-2026'] });
   expect(reply).toMatchObject({ type: 'reply', finish: 'tool-calls', usage: { reasoningTokens: 58 } });
@@ -96,10 +66,10 @@ test('a whole reply, another place, version and betas; headers of the user win',
 });
 
 test('what may pass is tried again, and what may not is told at once, without the key', async () => {
-  const busy = provider(
+  const busy = answering(
     failing(529, 'overloaded_error', 'Overloaded'),
     failing(429, 'rate_limit_error', 'Slow down', { 'retry-after': '7' }),
-    streaming('text.sse'),
+    recorded('text.sse'),
   );
   expect((await ask({ fetch: busy.fetch })).reply).toMatchObject({
     type: 'reply',
@@ -109,7 +79,7 @@ test('what may pass is tried again, and what may not is told at once, without th
       { model: 'claude-opus-5' },
     ],
   });
-  const locked = provider(failing(401, 'authentication_error', `invalid x-api-key: ${KEY}`));
+  const locked = answering(failing(401, 'authentication_error', `invalid x-api-key: ${KEY}`));
   expect((await ask({ fetch: locked.fetch })).reply).toMatchObject({
     type: 'failure',
     error: { code: 'auth', message: 'The provider answered 401: invalid x-api-key: [redacted]', status: 401 },
@@ -118,7 +88,7 @@ test('what may pass is tried again, and what may not is told at once, without th
 });
 
 test('an error in mid-stream, after words were shown, is not tried again', async () => {
-  const { fetch, seen } = provider(streaming('overloaded-in-mid-stream.sse'), streaming('text.sse'));
+  const { fetch, seen } = answering(recorded('overloaded-in-mid-stream.sse'), recorded('text.sse'));
   const { reply, deltas } = await ask({ fetch });
   expect(reply).toMatchObject({ type: 'failure', error: { code: 'overloaded', retryable: true } });
   expect(deltas).toEqual([{ type: 'text-delta', text: 'Once' }]);
@@ -127,11 +97,11 @@ test('an error in mid-stream, after words were shown, is not tried again', async
 
 test('a run with thoughts: the provider gets back what it gave, with each form of thinking', async () => {
   for (const thinking of ['adaptive', 'budget'] as const) {
-    const { fetch, seen } = provider(
-      streaming('thinking-call.sse'),
-      streaming('redacted-thinking.sse'),
-      streaming('max-tokens-in-call.sse'),
-      streaming('thinking-omitted.sse'),
+    const { fetch, seen } = answering(
+      recorded('thinking-call.sse'),
+      recorded('redacted-thinking.sse'),
+      recorded('max-tokens-in-call.sse'),
+      recorded('thinking-omitted.sse'),
     );
     const result = await runLoop({
       model: anthropic({ model: 'claude-x', apiKey: KEY, fetch, thinking, maxRetries: 0 }),

@@ -1,35 +1,18 @@
 import type { MessageCreateParams } from '@anthropic-ai/sdk/resources/messages';
-import { userText, type Message, type ModelRequest, type Settings, type ToolSpec } from '@treadle/core';
+import { userText, type Message, type ModelRequest, type Settings } from '@treadle/core';
 import { expect, test } from 'vitest';
+import { read, readBody, request, shell } from '../../test/request.ts';
+import { touches } from '../../test/touches.ts';
 import { anthropicProtocol } from './anthropic.ts';
 import type { MessagesBody } from './body.ts';
 
 const protocol = anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: false });
 
-const shell: ToolSpec = {
-  name: 'shell',
-  description: 'Run a shell command and return its output',
-  parameters: { type: 'object', properties: { command: { type: 'string' } }, required: ['command'] },
-};
-const read: ToolSpec = { name: 'read', description: 'Read a file', parameters: { type: 'object', properties: {} } };
-
-function request(given: Partial<ModelRequest> = {}): ModelRequest {
-  return {
-    messages: [userText('hi')],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-}
-
 function bodyOf(given: Partial<ModelRequest> = {}, body?: Partial<MessagesBody>): Record<string, unknown> {
   const { body: write } = body
     ? anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: false, ...body })
     : protocol;
-  return JSON.parse(Buffer.concat(write(request(given))).toString('utf8')) as Record<string, unknown>;
+  return readBody(write(request(given)));
 }
 
 test('the least there is', () => {
@@ -268,24 +251,16 @@ test('with a budget, calls that came without a thought of this API are gone on w
 
 test('turn n serialises only what is new, though neighbours share a message and the marks move', () => {
   const write = anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: true }).body;
-  let touched = 0;
-  const spied = <T extends object>(value: T): T =>
-    new Proxy(value, {
-      get(target, name, receiver) {
-        touched++;
-        const inner: unknown = Reflect.get(target, name, receiver);
-        return inner;
-      },
-    });
-  const tools = [spied(shell)];
-  const output = spied({ type: 'object', properties: {} });
-  const messages: Message[] = [spied(userText('hi'))];
+  const touched = touches();
+  const tools = [touched.spied(shell)];
+  const output = touched.spied({ type: 'object', properties: {} });
+  const messages: Message[] = [touched.spied(userText('hi'))];
   const given = { messages, tools, instructions: 'Be brief.', output };
   const first = write(request(given));
-  expect(touched).toBeGreaterThan(0);
+  expect(touched.count).toBeGreaterThan(0);
 
   for (let turn = 0; turn < 500; turn++) {
-    touched = 0;
+    touched.count = 0;
     const call = { type: 'tool-call', id: `c${turn}`, name: 'shell', arguments: '{}' } as const;
     messages.push({ role: 'assistant', content: [call] });
     messages.push({
@@ -294,7 +269,7 @@ test('turn n serialises only what is new, though neighbours share a message and 
     });
     if (turn % 2 === 0) messages.push(userText(`Hurry ${turn}`));
     const pieces = write(request(given));
-    expect(touched).toBe(0);
+    expect(touched.count).toBe(0);
     expect(pieces).toHaveLength(5);
     expect(pieces[0]).toBe(first[0]);
     expect(pieces[3]).toBe(first[3]);

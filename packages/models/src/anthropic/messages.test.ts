@@ -10,25 +10,19 @@ import {
 } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { text } from '../../test/parts.ts';
+import { request } from '../../test/request.ts';
 import { anthropicProtocol } from './anthropic.ts';
 import { wireId } from './ids.ts';
 
 const protocol = anthropicProtocol({ model: 'm', stream: true, thinking: 'budget', cache: true });
 
 function bodyOf(messages: readonly Message[]): { readonly messages: readonly MessageParam[] } {
-  const pieces = protocol.body({
-    messages,
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: { reasoning: 'low' },
-    key: 'k',
-  });
+  const pieces = protocol.body(request({ messages, settings: { reasoning: 'low' } }));
   return JSON.parse(Buffer.concat(pieces).toString('utf8')) as { messages: MessageParam[] };
 }
 
 const messagesOf = (...messages: Message[]): readonly MessageParam[] => bodyOf(messages).messages;
-const text = (text: string): { type: 'text'; text: string } => ({ type: 'text', text });
 const call = (id: string, json = '{}', name = 'shell'): AssistantPart => ({
   type: 'tool-call',
   id,
@@ -137,14 +131,8 @@ test.each([
 
 test('arguments go back as the model wrote them', () => {
   const json = '{ "id": 12345678901234567890, "id": 1.0 }';
-  const pieces = protocol.body({
-    messages: [userText('a'), said(call('c', json)), results(result('c'))],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'k',
-  });
+  const messages = [userText('a'), said(call('c', json)), results(result('c'))];
+  const pieces = protocol.body(request({ messages }));
   expect(Buffer.concat(pieces).toString()).toContain(`"input":${json}}`);
 });
 

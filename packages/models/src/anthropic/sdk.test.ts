@@ -1,27 +1,24 @@
-import { readFileSync, readdirSync } from 'node:fs';
 import Anthropic from '@anthropic-ai/sdk';
 import type { AssistantPart, ModelReply } from '@treadle/core';
 import { expect, test } from 'vitest';
+import { serving, typeOf } from '../../test/fetches.ts';
+import { fixtureNames, fixtures } from '../../test/fixtures.ts';
+import { asked } from '../../test/request.ts';
 import { anthropic } from './anthropic.ts';
 
-const folder = new URL('../../fixtures/anthropic/', import.meta.url);
-const names = readdirSync(folder)
-  .filter((name) => !name.endsWith('.md'))
-  .sort();
+const fixture = fixtures('anthropic');
+const names = fixtureNames('anthropic', '.sse', '.json');
 const CUT = /^closed-|^overloaded-|^whole-error/;
 
-/** Answers every request with these bytes, cut into small chunks. */
-function serving(name: string): typeof globalThis.fetch {
-  const bytes = readFileSync(new URL(name, folder));
-  const type = name.endsWith('.json') ? 'application/json' : 'text/event-stream; charset=utf-8';
-  return async () => {
-    const chunks = Array.from({ length: Math.ceil(bytes.length / 17) }, (_, n) => bytes.subarray(n * 17, n * 17 + 17));
-    return new Response(ReadableStream.from(chunks), { headers: { 'content-type': type } });
-  };
-}
+const servingFixture = (name: string): typeof fetch => serving(fixture(name), typeOf(name));
 
 async function bySdk(name: string): Promise<Anthropic.Message> {
-  const client = new Anthropic({ apiKey: 'k', fetch: serving(name), maxRetries: 0, baseURL: 'http://127.0.0.1:9' });
+  const client = new Anthropic({
+    apiKey: 'k',
+    fetch: servingFixture(name),
+    maxRetries: 0,
+    baseURL: 'http://127.0.0.1:9',
+  });
   const params = { model: 'm', max_tokens: 1, messages: [{ role: 'user' as const, content: 'hi' }] };
   return name.endsWith('.json') ? client.messages.create(params) : client.messages.stream(params).finalMessage();
 }
@@ -30,13 +27,12 @@ async function byUs(name: string): Promise<ModelReply> {
   const model = anthropic({
     model: 'm',
     apiKey: 'k',
-    fetch: serving(name),
+    fetch: servingFixture(name),
     maxRetries: 0,
     baseURL: 'http://127.0.0.1:9',
     stream: !name.endsWith('.json'),
   });
-  const request = { messages: [], tools: [], toolChoice: 'auto', parallel: true, settings: {}, key: 'k' } as const;
-  return model.reply(request, () => {}, new AbortController().signal);
+  return (await asked(model, { messages: [] })).reply;
 }
 
 /** The SDK's message in our words; what is no text, thought or call of ours is left out on both sides. */

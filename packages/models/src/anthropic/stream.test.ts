@@ -1,35 +1,15 @@
-import { readFileSync } from 'node:fs';
-import type { ModelDelta, ModelReply } from '@treadle/core';
+import type { ModelReply } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { fixtures } from '../../test/fixtures.ts';
+import { call, text } from '../../test/parts.ts';
+import { replayer } from '../../test/replay.ts';
 import { anthropicProtocol } from './anthropic.ts';
 
 const protocol = anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: true });
+const { replay, expectSameHoweverCut, expectFailureWhenCutBefore } = replayer(protocol);
+const fixture = fixtures('anthropic');
 
-const fixture = (name: string): Buffer => readFileSync(new URL(`../../fixtures/anthropic/${name}`, import.meta.url));
-
-interface Replayed {
-  readonly reply: ModelReply;
-  readonly deltas: readonly ModelDelta[];
-}
-
-function replay(chunks: Iterable<Uint8Array>): Replayed {
-  const deltas: ModelDelta[] = [];
-  const state = protocol.start();
-  let settled: ModelReply | undefined;
-  const frames = protocol.framing.open((event) => {
-    if (settled !== undefined) return;
-    const status = protocol.step(state, event, (delta) => deltas.push(delta));
-    if (status.type === 'failure') settled = status;
-    if (status.type === 'done') settled = protocol.end(state);
-  });
-  for (const chunk of chunks) frames.feed(chunk);
-  frames.end();
-  return { reply: settled ?? protocol.end(state), deltas };
-}
-
-const text = (text: string): unknown => ({ type: 'text', text });
-const call = (id: string, name: string, json: string): unknown => ({ type: 'tool-call', id, name, arguments: json });
 const thought = (text: string, signature: string): unknown => ({
   type: 'reasoning',
   text,
@@ -178,24 +158,14 @@ const EXPECTED: Record<string, unknown> = {
 };
 
 test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  const whole = fixture(name);
-  const once = replay([whole]);
-  expect(once.reply).toEqual(EXPECTED[name]);
-  expect(replay([...whole].map((byte) => Uint8Array.of(byte)))).toEqual(once);
-  const windows = Buffer.from(whole.toString('utf8').replaceAll('\n', '\r\n'));
-  expect(replay([windows])).toEqual(once);
-  expect(replay([...windows].map((byte) => Uint8Array.of(byte)))).toEqual(once);
-  const same = JSON.stringify(once);
-  for (let at = 1; at < whole.length; at++) {
-    const halves = replay([whole.subarray(0, at), whole.subarray(at)]);
-    if (JSON.stringify(halves) !== same) expect(halves).toEqual(once);
-  }
+  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+  expectSameHoweverCut(fixture(name));
 });
 
 test('a stream that is cut anywhere before its stop reason is a failure, never a shorter reply; after it all is there', () => {
   const whole = fixture('thinking-call.sse');
   const reason = whole.indexOf('"stop_reason":"tool_use"');
-  for (let at = 0; at < reason; at++) expect(replay([whole.subarray(0, at)]).reply.type).toBe('failure');
+  expectFailureWhenCutBefore(whole, reason);
   const stop = whole.indexOf('event: message_stop');
   expect(replay([whole.subarray(0, stop)]).reply).toEqual(EXPECTED['thinking-call.sse']);
 });

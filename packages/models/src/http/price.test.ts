@@ -1,19 +1,12 @@
-import { TreadleError, runLoop, userText, type Model, type ModelReply } from '@treadle/core';
+import { TreadleError, runLoop, type Model, type ModelReply } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { hurriedClock } from '../../test/clocks.ts';
+import { request } from '../../test/request.ts';
 import { chunk, says, scriptedServer, status, stream } from '../../test/scripted-server.ts';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
 
-const request = {
-  messages: [userText('hi')],
-  tools: [],
-  toolChoice: 'auto',
-  parallel: true,
-  settings: {},
-  key: 'r/t1',
-} as const;
 const ask = (model: Model, deadline?: number): Promise<ModelReply> =>
-  model.reply(deadline === undefined ? request : { ...request, deadline }, () => {}, new AbortController().signal);
+  model.reply(request(deadline === undefined ? {} : { deadline }), () => {}, new AbortController().signal);
 
 const USAGE = {
   prompt_tokens: 1_000_000,

@@ -1,6 +1,8 @@
 import { userText, type Message, type ModelRequest, type ToolResult, type ToolSpec } from '@treadle/core';
 import type { ChatRequest, Message as OllamaMessage, ToolCall } from 'ollama';
 import { expect, test } from 'vitest';
+import { read, readBody, request, shell } from '../../test/request.ts';
+import { touches } from '../../test/touches.ts';
 import type { OllamaBody } from './body.ts';
 import { ollamaProtocol } from './ollama.ts';
 
@@ -18,32 +20,14 @@ interface WireRequest extends ChatRequest {
   shift: boolean;
 }
 
-const shell: ToolSpec = {
-  name: 'shell',
-  description: 'Run a shell command and return its output',
-  parameters: { type: 'object', properties: { command: { type: 'string' } }, required: ['command'] },
-};
-const read: ToolSpec = { name: 'read', description: 'Read a file', parameters: { type: 'object', properties: {} } };
 const wireOf = ({ name, description, parameters }: ToolSpec): unknown => ({
   type: 'function',
   function: { name, description, parameters },
 });
 
-function request(given: Partial<ModelRequest> = {}): ModelRequest {
-  return {
-    messages: [userText('hi')],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-}
-
 function bodyOf(given: Partial<ModelRequest> = {}, options: Partial<OllamaBody> = {}): Record<string, unknown> {
   const protocol = ollamaProtocol({ model: 'qwen3', stream: true, ...options });
-  return JSON.parse(Buffer.concat(protocol.body(request(given))).toString('utf8')) as Record<string, unknown>;
+  return readBody(protocol.body(request(given)));
 }
 
 const messagesOf = (messages: readonly Message[]): unknown => bodyOf({ messages })['messages'];
@@ -270,29 +254,21 @@ test('half a surrogate pair, which no JSON parser of a provider takes, is replac
 });
 
 test('turn n serialises only what is new: no earlier message, no tool, no instructions are touched again', () => {
-  let touched = 0;
-  const spied = <T extends object>(value: T): T =>
-    new Proxy(value, {
-      get(target, name, receiver) {
-        touched++;
-        const inner: unknown = Reflect.get(target, name, receiver);
-        return inner;
-      },
-    });
+  const touched = touches();
   const protocol = ollamaProtocol({ model: 'm', stream: true });
-  const tools = [spied(shell)];
-  const messages: Message[] = [spied(userText('hi'))];
+  const tools = [touched.spied(shell)];
+  const messages: Message[] = [touched.spied(userText('hi'))];
   const first = protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
-  expect(touched).toBeGreaterThan(0);
+  expect(touched.count).toBeGreaterThan(0);
   for (let turn = 0; turn < 100; turn++) {
-    touched = 0;
+    touched.count = 0;
     messages.push({
       role: 'assistant',
       content: [{ type: 'tool-call', id: `c${turn}`, name: 'shell', arguments: '{}' }],
     });
     messages.push({ role: 'tool', content: [result([{ type: 'text', text: 'ok' }], { callId: `c${turn}` })] });
     const pieces = protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
-    expect(touched).toBe(0);
+    expect(touched.count).toBe(0);
     expect(pieces[0]).toBe(first[0]);
     expect(pieces[2]).toBe(first[2]);
   }

@@ -1,56 +1,20 @@
-import { readFileSync } from 'node:fs';
-import {
-  runLoop,
-  tool,
-  TreadleError,
-  userText,
-  type ModelDelta,
-  type ModelReply,
-  type ModelRequest,
-} from '@treadle/core';
+import { runLoop, tool, TreadleError, type ModelRequest } from '@treadle/core';
 import { expect, test } from 'vitest';
+import { answer, answering } from '../../test/fetches.ts';
+import { fixtures } from '../../test/fixtures.ts';
+import { asked, type Asked } from '../../test/request.ts';
 import { ollama, type OllamaOptions } from './ollama.ts';
 
-const fixture = (name: string): Buffer => readFileSync(new URL(`../../fixtures/ollama/${name}`, import.meta.url));
+const fixture = fixtures('ollama');
 
-interface Seen {
-  readonly url: string;
-  readonly headers: Record<string, string>;
-  readonly body: Record<string, unknown>;
-}
+type Answer = { readonly status?: number; readonly type?: string; readonly body: string | Buffer<ArrayBuffer> };
 
-type Answer = { readonly status?: number; readonly type?: string; readonly body: string | Buffer };
+/** Gives these answers one after the other. */
+const server = (...answers: Answer[]): ReturnType<typeof answering> =>
+  answering(...answers.map(({ body, type = 'application/x-ndjson', status }) => answer(body, type, status)));
 
-/** A `fetch` that gives these answers one after the other. */
-function server(...answers: Answer[]): { readonly fetch: typeof fetch; readonly seen: Seen[] } {
-  const seen: Seen[] = [];
-  return {
-    seen,
-    fetch: (input, init) => {
-      const { status = 200, type = 'application/x-ndjson', body } = answers.shift()!;
-      seen.push({
-        url: String(input),
-        headers: init!.headers as Record<string, string>,
-        body: JSON.parse(Buffer.from(init!.body as Uint8Array).toString('utf8')) as Record<string, unknown>,
-      });
-      return Promise.resolve(new Response(Buffer.from(body), { status, headers: { 'content-type': type } }));
-    },
-  };
-}
-
-async function ask(
-  options: Partial<OllamaOptions>,
-  given: Partial<ModelRequest> = {},
-): Promise<{ reply: ModelReply; deltas: ModelDelta[] }> {
-  const deltas: ModelDelta[] = [];
-  const request = { messages: [userText('hi')], tools: [], toolChoice: 'auto', parallel: true, settings: {}, key: 'k' };
-  const reply = await ollama({ model: 'gemma3', maxRetries: 0, ...options }).reply(
-    { ...(request as unknown as ModelRequest), ...given },
-    (delta) => deltas.push(delta),
-    new AbortController().signal,
-  );
-  return { reply, deltas };
-}
+const ask = (options: Partial<OllamaOptions>, given: Partial<ModelRequest> = {}): Promise<Asked> =>
+  asked(ollama({ model: 'gemma3', maxRetries: 0, ...options }), given);
 
 test('a streamed reply, and the request as the server saw it', async () => {
   const { fetch, seen } = server({ body: fixture('length.ndjson') });

@@ -1,7 +1,9 @@
-import { readFileSync } from 'node:fs';
 import type { AssistantPart, ModelReply } from '@treadle/core';
 import { Ollama, type ChatResponse } from 'ollama';
 import { expect, test } from 'vitest';
+import { serving, typeOf } from '../../test/fetches.ts';
+import { fixtures } from '../../test/fixtures.ts';
+import { asked } from '../../test/request.ts';
 import { ollama } from './ollama.ts';
 
 /** What the official package makes of an answer. */
@@ -14,11 +16,8 @@ interface Told {
   readonly model: string;
 }
 
-const fixture = (name: string): Buffer => readFileSync(new URL(`../../fixtures/ollama/${name}`, import.meta.url));
-
-function answering(body: Buffer, type: string): typeof fetch {
-  return () => Promise.resolve(new Response(new Uint8Array(body), { headers: { 'content-type': type } }));
-}
+const fixture = fixtures('ollama');
+const servingFixture = (name: string): typeof fetch => serving(fixture(name), typeOf(name));
 
 function toldBy(lines: readonly ChatResponse[]): Told {
   const last = lines.at(-1)!;
@@ -48,12 +47,8 @@ function toldIn(reply: ModelReply): Told {
   };
 }
 
-const ours = (fetch: typeof globalThis.fetch, stream: boolean): Promise<ModelReply> =>
-  ollama({ model: 'm', stream, fetch, maxRetries: 0 }).reply(
-    { messages: [], tools: [], toolChoice: 'auto', parallel: true, settings: {}, key: 'r/t1' },
-    () => {},
-    new AbortController().signal,
-  );
+const ours = async (fetch: typeof globalThis.fetch, stream: boolean): Promise<ModelReply> =>
+  (await asked(ollama({ model: 'm', stream, fetch, maxRetries: 0 }), { messages: [] })).reply;
 
 async function streamed(fetch: typeof globalThis.fetch): Promise<ChatResponse[]> {
   const lines: ChatResponse[] = [];
@@ -77,12 +72,12 @@ test.each([
   'refusal.ndjson',
   'length.ndjson',
 ])('%s: the official package reads the same', async (name) => {
-  const fetch = answering(fixture(name), 'application/x-ndjson');
+  const fetch = servingFixture(name);
   expect(toldIn(await ours(fetch, true))).toEqual(plain(toldBy(await streamed(fetch))));
 });
 
 test.each(['whole.json', 'whole-length.json'])('%s: the official package reads the same', async (name) => {
-  const fetch = answering(fixture(name), 'application/json; charset=utf-8');
+  const fetch = servingFixture(name);
   const theirs = await new Ollama({ fetch }).chat({ model: 'm', messages: [] });
   expect(toldIn(await ours(fetch, false))).toEqual(plain(toldBy([theirs])));
 });
@@ -91,7 +86,7 @@ test.each([
   ['error-line.ndjson', 'an error was encountered while running the model: unexpected EOF'],
   ['closed-without-done.ndjson', ''],
 ])('%s: the official package fails too', async (name, words) => {
-  const fetch = answering(fixture(name), 'application/x-ndjson');
+  const fetch = servingFixture(name);
   await expect(streamed(fetch)).rejects.toThrow(words);
   expect(await ours(fetch, true)).toMatchObject({
     type: 'failure',

@@ -1,36 +1,14 @@
-import { readFileSync } from 'node:fs';
-import type { ModelDelta, ModelReply } from '@treadle/core';
+import type { ModelReply } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { fixtures } from '../../test/fixtures.ts';
+import { call, reasoning, text } from '../../test/parts.ts';
+import { replayer } from '../../test/replay.ts';
 import { ollamaProtocol } from './ollama.ts';
 
 const protocol = ollamaProtocol({ model: 'm', stream: true });
-
-const fixture = (name: string): Buffer => readFileSync(new URL(`../../fixtures/ollama/${name}`, import.meta.url));
-
-interface Replayed {
-  readonly reply: ModelReply;
-  readonly deltas: readonly ModelDelta[];
-}
-
-function replay(chunks: Iterable<Uint8Array>): Replayed {
-  const deltas: ModelDelta[] = [];
-  const state = protocol.start();
-  let settled: ModelReply | undefined;
-  const frames = protocol.framing.open((event) => {
-    if (settled !== undefined) return;
-    const status = protocol.step(state, event, (delta) => deltas.push(delta));
-    if (status.type === 'failure') settled = status;
-    if (status.type === 'done') settled = protocol.end(state);
-  });
-  for (const chunk of chunks) frames.feed(chunk);
-  frames.end();
-  return { reply: settled ?? protocol.end(state), deltas };
-}
-
-const text = (text: string): unknown => ({ type: 'text', text });
-const reasoning = (text: string): unknown => ({ type: 'reasoning', text });
-const call = (id: string, name: string, json: string): unknown => ({ type: 'tool-call', id, name, arguments: json });
+const { replay, expectSameHoweverCut, expectFailureWhenCutBefore } = replayer(protocol);
+const fixture = fixtures('ollama');
 
 const EXPECTED: Record<string, unknown> = {
   'text.ndjson': {
@@ -125,23 +103,13 @@ const EXPECTED: Record<string, unknown> = {
 };
 
 test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  const whole = fixture(name);
-  const once = replay([whole]);
-  expect(once.reply).toEqual(EXPECTED[name]);
-  expect(replay([...whole].map((byte) => Uint8Array.of(byte)))).toEqual(once);
-  const windows = Buffer.from(whole.toString('utf8').replaceAll('\n', '\r\n'));
-  expect(replay([windows])).toEqual(once);
-  expect(replay([...windows].map((byte) => Uint8Array.of(byte)))).toEqual(once);
-  const same = JSON.stringify(once);
-  for (let at = 1; at < whole.length; at++) {
-    const halves = replay([whole.subarray(0, at), whole.subarray(at)]);
-    if (JSON.stringify(halves) !== same) expect(halves).toEqual(once);
-  }
+  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+  expectSameHoweverCut(fixture(name));
 });
 
 test('a stream that is cut anywhere before its last line is whole is a failure, never a shorter reply', () => {
   const whole = fixture('parallel-calls.ndjson');
-  for (let at = 0; at < whole.length - 1; at++) expect(replay([whole.subarray(0, at)]).reply.type).toBe('failure');
+  expectFailureWhenCutBefore(whole, whole.length - 1);
   expect(replay([whole.subarray(0, -1)]).reply.type).toBe('reply');
 });
 

@@ -1,23 +1,11 @@
 import type { ModelReply } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { replayer } from '../../test/replay.ts';
 import { openaiChatProtocol } from './openai-chat.ts';
 
 const protocol = openaiChatProtocol({ model: 'm', stream: true });
-
-function replay(chunks: Iterable<Uint8Array>): ModelReply {
-  const state = protocol.start();
-  let settled: ModelReply | undefined;
-  const frames = protocol.framing.open((event) => {
-    if (settled !== undefined) return;
-    const status = protocol.step(state, event, () => {});
-    if (status.type === 'failure') settled = status;
-    if (status.type === 'done') settled = protocol.end(state);
-  });
-  for (const chunk of chunks) frames.feed(chunk);
-  frames.end();
-  return settled ?? protocol.end(state);
-}
+const { replay } = replayer(protocol);
 
 /** What a well-formed reply has, whatever the wire had in its places. */
 function isSound(reply: ModelReply): boolean {
@@ -56,7 +44,7 @@ const chunk = maybe({
 test('whatever arrives, there is a sound reply or a failure and never an exception', () => {
   fc.assert(
     fc.property(fc.array(fc.oneof({ weight: 5, arbitrary: chunk }, fc.uint8Array()), { maxLength: 5 }), (chunks) => {
-      const reply = replay(chunks);
+      const { reply } = replay(chunks);
       expect(isSound(reply), JSON.stringify(reply)).toBe(true);
       const whole = Buffer.concat(chunks).toString('utf8');
       expect(isSound(protocol.decode(whole.replace(/^data: /, '')))).toBe(true);

@@ -1,6 +1,7 @@
 import { userText, type Message, type ModelRequest, type ToolSpec } from '@treadle/core';
 import type { ChatCompletionCreateParams } from 'openai/resources/chat/completions';
 import { expect, test } from 'vitest';
+import { readBody, request } from '../../test/request.ts';
 import { chatBody } from './body.ts';
 import { callIdFor } from '../call-id.ts';
 import type { Quirks } from './quirks.ts';
@@ -14,17 +15,7 @@ const shell = spec('shell');
 const read = spec('read');
 
 function bodyOf(quirks: Quirks, given: Partial<ModelRequest> = {}): Record<string, unknown> {
-  const request: ModelRequest = {
-    messages: [userText('hi')],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-  const body = chatBody({ model: 'm', stream: true, ...quirks })(request);
-  return JSON.parse(Buffer.concat(body).toString('utf8')) as Record<string, unknown>;
+  return readBody(chatBody({ model: 'm', stream: true, ...quirks })(request(given)));
 }
 
 const called = (reasoning: readonly object[], id = 'call_1'): Message => ({

@@ -1,37 +1,22 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import type { AssistantPart, ModelReply } from '@treadle/core';
 import OpenAI from 'openai';
 import type { ChatCompletion } from 'openai/resources/chat/completions';
 import { expect, test } from 'vitest';
+import { serving, typeOf } from '../../test/fetches.ts';
+import { fixtureNames, fixtures } from '../../test/fixtures.ts';
+import { replayer } from '../../test/replay.ts';
 import { openaiChatProtocol } from './openai-chat.ts';
 
 const protocol = openaiChatProtocol({ model: 'm', stream: true, maxTokensField: 'max_tokens' });
-const FIXTURES = new URL('../../fixtures/', import.meta.url);
-const fixture = (name: string): Uint8Array<ArrayBuffer> => new Uint8Array(readFileSync(new URL(name, FIXTURES)));
+const { replay } = replayer(protocol);
+const fixture = fixtures();
 
-function ours(name: string): ModelReply {
-  const state = protocol.start();
-  let settled: ModelReply | undefined;
-  const frames = protocol.framing.open((event) => {
-    if (settled !== undefined) return;
-    const status = protocol.step(state, event, () => {});
-    if (status.type === 'failure') settled = status;
-    if (status.type === 'done') settled = protocol.end(state);
-  });
-  frames.feed(fixture(name));
-  frames.end();
-  return settled ?? protocol.end(state);
-}
+const ours = (name: string): ModelReply => replay([fixture(name)]).reply;
 
 /** The official client, served the bytes of a fixture. */
 function client(name: string): OpenAI {
-  const type = name.endsWith('.sse') ? 'text/event-stream; charset=utf-8' : 'application/json';
-  return new OpenAI({
-    apiKey: 'sk-test',
-    maxRetries: 0,
-    logLevel: 'off',
-    fetch: () => Promise.resolve(new Response(fixture(name), { headers: { 'content-type': type } })),
-  });
+  const fetch = serving(fixture(name), typeOf(name));
+  return new OpenAI({ apiKey: 'sk-test', maxRetries: 0, logLevel: 'off', fetch });
 }
 
 const ASKED = { model: 'm', messages: [{ role: 'user' as const, content: 'hi' }] };
@@ -80,7 +65,7 @@ const GIVEN_UP: Record<string, [why: string, words: RegExp]> = {
 /** Replies to both, but not the same; each has its own test. */
 const DIFFERENT = ['index-zero-every-call.sse', 'groq-usage-elsewhere.sse'];
 
-const ALL = readdirSync(FIXTURES).filter((name) => name.endsWith('.sse'));
+const ALL = fixtureNames('', '.sse');
 const failing = ALL.filter((name) => ours(name).type === 'failure');
 const equal = ALL.filter((name) => !failing.includes(name) && !DIFFERENT.includes(name) && !(name in GIVEN_UP));
 
@@ -132,5 +117,5 @@ test('deepseek-reasoning-call.sse: the official SDK loses the reasoning', async 
 
 test('openai-whole.json: the official SDK decodes the same', async () => {
   const completion = await client('openai-whole.json').chat.completions.create(ASKED);
-  expect(protocol.decode(Buffer.from(fixture('openai-whole.json')).toString())).toMatchObject(inOurWords(completion));
+  expect(protocol.decode(fixture('openai-whole.json').toString())).toMatchObject(inOurWords(completion));
 });

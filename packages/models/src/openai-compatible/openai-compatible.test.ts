@@ -1,6 +1,8 @@
-import { readFileSync } from 'node:fs';
-import { runLoop, tool, TreadleError, userText, type Model, type ModelRequest } from '@treadle/core';
+import { runLoop, tool, TreadleError, type Model } from '@treadle/core';
 import { expect, test } from 'vitest';
+import { answer, answering, type Seen } from '../../test/fetches.ts';
+import { fixtures } from '../../test/fixtures.ts';
+import { asked } from '../../test/request.ts';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
 import { azure, type AzureOptions } from './azure.ts';
 import { openaiCompatible, type OpenAiCompatibleOptions } from './openai-compatible.ts';
@@ -17,28 +19,11 @@ import {
 } from './presets.ts';
 
 const KEY = 'sk-test-51Nb2xQ9vT7mZ';
-const fixture = (name: string): string => readFileSync(new URL(`../../fixtures/${name}`, import.meta.url), 'utf8');
+const fixture = (name: string): string => fixtures()(name).toString();
 
-interface Seen {
-  readonly url: string;
-  readonly headers: Record<string, string>;
-  readonly body: Record<string, unknown>;
-}
-
-function server(...answers: string[]): { readonly fetch: typeof fetch; readonly seen: Seen[] } {
-  const seen: Seen[] = [];
-  return {
-    seen,
-    fetch: (input, init) => {
-      seen.push({
-        url: String(input),
-        headers: init!.headers as Record<string, string>,
-        body: JSON.parse(Buffer.from(init!.body as Uint8Array).toString('utf8')) as Record<string, unknown>,
-      });
-      return Promise.resolve(new Response(answers.shift()!, { headers: { 'content-type': 'text/event-stream' } }));
-    },
-  };
-}
+/** A host that answers request n by stream n. */
+const server = (...streams: string[]): ReturnType<typeof answering> =>
+  answering(...streams.map((stream) => answer(stream, 'text/event-stream')));
 
 const shell = { name: 'shell', description: 'Run', parameters: { type: 'object', properties: {} } };
 const read = { name: 'read', description: 'Read', parameters: { type: 'object', properties: {} } };
@@ -50,16 +35,13 @@ const bySchema = { type: 'json_schema', json_schema: { name: 'answer', schema: o
 /** What a host is sent when it is asked for all that hosts differ in. */
 async function sentTo(make: (fetch: typeof globalThis.fetch) => Model): Promise<Seen> {
   const { fetch, seen } = server(fixture('groq-usage-elsewhere.sse'));
-  const request: ModelRequest = {
-    messages: [userText('hi')],
+  const { reply } = await asked(make(fetch), {
     tools: [shell, read],
     toolChoice: { tool: 'read' },
-    parallel: true,
     settings: { maxOutputTokens: 9, reasoning: 'low' },
     output,
-    key: 'r/t1',
-  };
-  expect(await make(fetch).reply(request, () => {}, new AbortController().signal)).toMatchObject({ type: 'reply' });
+  });
+  expect(reply).toMatchObject({ type: 'reply' });
   return seen[0]!;
 }
 
@@ -199,27 +181,19 @@ test('openaiCompatible: a host of which nothing is known, and quirks on top', as
 });
 
 test('openaiChat asks OpenAI for what only it knows, and other hosts as openaiCompatible does', async () => {
-  const asked = async (baseURL: string | undefined): Promise<Record<string, unknown>> => {
+  const sentBodyAt = async (baseURL: string | undefined): Promise<Record<string, unknown>> => {
     const { fetch, seen } = server(fixture('openai-text.sse'));
-    const request: ModelRequest = {
-      messages: [userText('hi')],
-      tools: [shell, read],
-      toolChoice: 'auto',
-      allowedTools: ['read'],
-      parallel: true,
-      settings: { maxOutputTokens: 9 },
-      key: 'r/t1',
-    };
+    const given = { tools: [shell, read], allowedTools: ['read'], settings: { maxOutputTokens: 9 } };
     const model = openaiChat({ model: 'm', fetch, ...(baseURL !== undefined && { baseURL }) });
-    await model.reply(request, () => {}, new AbortController().signal);
+    await asked(model, given);
     return seen[0]!.body;
   };
-  expect(await asked(undefined)).toMatchObject({
+  expect(await sentBodyAt(undefined)).toMatchObject({
     tools: [{}, {}],
     tool_choice: { type: 'allowed_tools' },
     max_completion_tokens: 9,
   });
-  const elsewhere = await asked('http://10.0.0.7:9000/v1');
+  const elsewhere = await sentBodyAt('http://10.0.0.7:9000/v1');
   expect(elsewhere).toMatchObject({ tools: [{ function: read }], max_tokens: 9 });
   expect(elsewhere).not.toHaveProperty('tool_choice');
 });
@@ -246,17 +220,8 @@ test('azure: by deployment and version, and at any address', async () => {
 
 test('azure takes a choice among some tools', async () => {
   const { fetch, seen } = server(fixture('azure-content-filter.sse'));
-  const request: ModelRequest = {
-    messages: [userText('hi')],
-    tools: [shell, read],
-    toolChoice: 'auto',
-    allowedTools: ['read'],
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-  };
   const model = azure({ model: 'm', resource: 'acme', fetch });
-  await model.reply(request, () => {}, new AbortController().signal);
+  await asked(model, { tools: [shell, read], allowedTools: ['read'] });
   expect(seen[0]!.body['tool_choice']).toMatchObject({ type: 'allowed_tools' });
 });
 

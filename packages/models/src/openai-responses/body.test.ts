@@ -1,35 +1,17 @@
-import { userText, type AssistantPart, type Message, type ModelRequest, type ToolSpec } from '@treadle/core';
+import { userText, type AssistantPart, type Message, type ModelRequest } from '@treadle/core';
 import type { ResponseCreateParams, ResponseInputItem } from 'openai/resources/responses/responses';
 import { expect, test } from 'vitest';
+import { read, readBody, request, shell } from '../../test/request.ts';
 import type { ResponsesBody } from './body.ts';
 import { openaiResponsesProtocol } from './openai-responses.ts';
 
 const OPTIONS: ResponsesBody = { model: 'm', stream: true, store: false, encryptedReasoning: true, strict: false };
 
-const shell: ToolSpec = {
-  name: 'shell',
-  description: 'Run a shell command and return its output',
-  parameters: { type: 'object', properties: { command: { type: 'string' } }, required: ['command'] },
-};
-const read: ToolSpec = { name: 'read', description: 'Read a file', parameters: { type: 'object', properties: {} } };
-
-function request(given: Partial<ModelRequest> = {}): ModelRequest {
-  return {
-    messages: [userText('hi')],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-}
-
 const protocol = openaiResponsesProtocol(OPTIONS);
 
 function bodyOf(given: Partial<ModelRequest> = {}, options: Partial<ResponsesBody> = {}): Record<string, unknown> {
   const { body } = openaiResponsesProtocol({ ...OPTIONS, ...options });
-  return JSON.parse(Buffer.concat(body(request(given))).toString('utf8')) as Record<string, unknown>;
+  return readBody(body(request(given)));
 }
 
 const inputOf = (messages: readonly Message[], options: Partial<ResponsesBody> = {}): unknown =>

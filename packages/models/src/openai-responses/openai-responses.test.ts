@@ -1,61 +1,24 @@
-import { readFileSync } from 'node:fs';
-import { TreadleError, runLoop, tool, userText, type ModelDelta, type ModelRequest } from '@treadle/core';
+import { TreadleError, runLoop, tool } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { hurriedClock } from '../../test/clocks.ts';
+import { answer, answering, typeOf } from '../../test/fetches.ts';
+import { fixtures } from '../../test/fixtures.ts';
+import { asked, request } from '../../test/request.ts';
 import { openaiResponses, type OpenAiResponsesOptions } from './openai-responses.ts';
 
 const KEY = 'sk-test-51Nb2xQ9vT7mZ';
-const fixture = (name: string): Uint8Array<ArrayBuffer> =>
-  new Uint8Array(readFileSync(new URL(`../../fixtures/openai-responses/${name}`, import.meta.url)));
+const fixture = fixtures('openai-responses');
 
-interface Seen {
-  readonly url: string;
-  readonly headers: Headers;
-  readonly body: Record<string, unknown>;
-}
-
-/** A `fetch` that answers request n with answer n. */
-function served(...answers: (() => Response)[]): { fetch: typeof fetch; seen: Seen[] } {
-  const seen: Seen[] = [];
-  return {
-    seen,
-    fetch: async (input, init) => {
-      const sent = new Request(input as string, init);
-      const body = (await sent.json()) as Record<string, unknown>;
-      seen.push({ url: sent.url, headers: sent.headers, body });
-      return answers.shift()!();
-    },
-  };
-}
-
-const stream = (name: string) => (): Response =>
-  new Response(fixture(name), { headers: { 'content-type': 'text/event-stream; charset=utf-8' } });
-const whole = (name: string) => (): Response =>
-  new Response(fixture(name), { headers: { 'content-type': 'application/json' } });
-const refused =
-  (status: number, body: object, headers: Record<string, string> = {}) =>
-  (): Response =>
-    new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json', ...headers } });
-
-function request(given: Partial<ModelRequest> = {}): ModelRequest {
-  return {
-    messages: [userText('hi')],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-}
+const recorded = (name: string): Response => answer(fixture(name), typeOf(name));
+const refused = (status: number, body: object, headers: Record<string, string> = {}): Response =>
+  Response.json(body, { status, headers });
 
 const { signal } = new AbortController();
 
 test('a streamed reply, and the request as the server saw it', async () => {
-  const { fetch, seen } = served(stream('text.sse'));
-  const deltas: ModelDelta[] = [];
+  const { fetch, seen } = answering(recorded('text.sse'));
   const model = openaiResponses({ model: 'gpt-5-mini', apiKey: KEY, fetch });
-  const reply = await model.reply(request(), (delta) => deltas.push(delta), signal);
+  const { reply, deltas } = await asked(model);
   expect(model.id).toBe('gpt-5-mini');
   expect(reply).toMatchObject({
     type: 'reply',
@@ -65,7 +28,7 @@ test('a streamed reply, and the request as the server saw it', async () => {
   expect(deltas).toHaveLength(6);
   expect(seen).toHaveLength(1);
   expect(seen[0]!.url).toBe('https://api.openai.com/v1/responses');
-  expect(Object.fromEntries(seen[0]!.headers)).toMatchObject({
+  expect(seen[0]!.headers).toMatchObject({
     authorization: `Bearer ${KEY}`,
     accept: 'text/event-stream',
     'content-type': 'application/json',
@@ -80,10 +43,10 @@ test('a streamed reply, and the request as the server saw it', async () => {
 });
 
 test('a whole reply: asked for, and unasked for', async () => {
-  const { fetch, seen } = served(whole('whole.json'), whole('whole.json'));
+  const { fetch, seen } = answering(recorded('whole.json'), recorded('whole.json'));
   const model = (stream: boolean) => openaiResponses({ model: 'm', baseURL: 'http://x.example/v1/', fetch, stream });
-  for (const asked of [false, true]) {
-    expect(await model(asked).reply(request(), () => expect.unreachable(), signal)).toMatchObject({
+  for (const streamed of [false, true]) {
+    expect(await model(streamed).reply(request(), () => expect.unreachable(), signal)).toMatchObject({
       type: 'reply',
       finish: 'tool-calls',
       usage: { reasoningTokens: 5 },
@@ -111,14 +74,14 @@ test.each<[Partial<OpenAiResponsesOptions>, unknown]>([
   [{ model: 'gpt-5', store: true, encryptedReasoning: true }, INCLUDED],
   [{ model: 'gpt-5', encryptedReasoning: false }, undefined],
 ])('with %j encrypted reasoning is asked for: %j', async (options, include) => {
-  const { fetch, seen } = served(stream('text.sse'));
+  const { fetch, seen } = answering(recorded('text.sse'));
   await openaiResponses({ model: 'm', fetch, ...options }).reply(request(), () => {}, signal);
   expect(seen[0]!.body['include']).toEqual(include);
   expect(seen[0]!.body['store']).toBe(options.store ?? false);
 });
 
 test('the options reach the body', async () => {
-  const { fetch, seen } = served(stream('text.sse'));
+  const { fetch, seen } = answering(recorded('text.sse'));
   const model = openaiResponses({ model: 'gpt-5', fetch, strict: true, reasoningSummary: 'auto' });
   const tools = [{ name: 'f', description: '', parameters: { type: 'object' } }];
   await model.reply(request({ tools, settings: { reasoning: 'high' } }), () => {}, signal);
@@ -129,7 +92,7 @@ test('the options reach the body', async () => {
 });
 
 test('in the loop: reasoning goes back in its place with the calls and their results', async () => {
-  const { fetch, seen } = served(stream('reasoning-call.sse'), stream('text.sse'));
+  const { fetch, seen } = answering(recorded('reasoning-call.sse'), recorded('text.sse'));
   const input = { type: 'object', properties: {} };
   const result = await runLoop({
     model: openaiResponses({ model: 'gpt-5-mini', fetch }),
@@ -176,16 +139,15 @@ test('in the loop: reasoning goes back in its place with the calls and their res
 });
 
 test('an error in mid-stream is told and not retried, since something was shown', async () => {
-  const { fetch, seen } = served(stream('failed.sse'));
-  const deltas: ModelDelta[] = [];
-  const reply = await openaiResponses({ model: 'm', fetch }).reply(request(), (delta) => deltas.push(delta), signal);
+  const { fetch, seen } = answering(recorded('failed.sse'));
+  const { reply, deltas } = await asked(openaiResponses({ model: 'm', fetch }));
   expect(reply).toMatchObject({ type: 'failure', error: { code: 'overloaded' }, attempts: { length: 1 } });
   expect(deltas).toEqual([{ type: 'text-delta', text: 'Hel' }]);
   expect(seen).toHaveLength(1);
 });
 
 test('error bodies: retried where that may help, and the key is never told', async () => {
-  const { fetch } = served(
+  const { fetch } = answering(
     refused(429, { error: { message: 'slow down', code: 'rate_limit_exceeded' } }, { 'retry-after': '7' }),
     refused(400, {
       error: {

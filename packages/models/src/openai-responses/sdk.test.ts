@@ -1,8 +1,10 @@
-import { readFileSync } from 'node:fs';
 import type { AssistantPart, ModelReply } from '@treadle/core';
 import OpenAI from 'openai';
 import type { Response as SdkResponse } from 'openai/resources/responses/responses';
 import { expect, test } from 'vitest';
+import { serving, typeOf } from '../../test/fetches.ts';
+import { fixtures } from '../../test/fixtures.ts';
+import { replayer } from '../../test/replay.ts';
 import { openaiResponsesProtocol } from './openai-responses.ts';
 
 const protocol = openaiResponsesProtocol({
@@ -12,31 +14,15 @@ const protocol = openaiResponsesProtocol({
   encryptedReasoning: true,
   strict: false,
 });
+const { replay } = replayer(protocol);
+const fixture = fixtures('openai-responses');
 
-const fixture = (name: string): Buffer =>
-  readFileSync(new URL(`../../fixtures/openai-responses/${name}`, import.meta.url));
+const ours = (name: string): ModelReply => replay([fixture(name)]).reply;
 
-function ours(name: string): ModelReply {
-  const state = protocol.start();
-  let settled: ModelReply | undefined;
-  const frames = protocol.framing.open((event) => {
-    const status = protocol.step(state, event, () => {});
-    if (status.type === 'failure') settled ??= status;
-  });
-  frames.feed(fixture(name));
-  frames.end();
-  return settled ?? protocol.end(state);
-}
-
-/** The official client, served the bytes of a fixture. */
-function client(name: string): OpenAI {
-  const type = name.endsWith('.sse') ? 'text/event-stream; charset=utf-8' : 'application/json';
-  return new OpenAI({
-    apiKey: 'sk-test',
-    maxRetries: 0,
-    fetch: () => Promise.resolve(new Response(new Uint8Array(fixture(name)), { headers: { 'content-type': type } })),
-  });
-}
+/** The official client, served these bytes. */
+const clientFor = (bytes: Buffer<ArrayBuffer>, type: string): OpenAI =>
+  new OpenAI({ apiKey: 'sk-test', maxRetries: 0, fetch: serving(bytes, type) });
+const client = (name: string): OpenAI => clientFor(fixture(name), typeOf(name));
 
 const ASKED = { model: 'm', input: 'hi' };
 
@@ -165,16 +151,7 @@ test.each(['failed.sse', 'whole-failed.json'])(
 test('a stream that is cut: the official SDK gives what it has, to us it is a failure', async () => {
   const whole = fixture('text.sse');
   const cut = whole.subarray(0, whole.lastIndexOf('event: '));
-  const sdk = new OpenAI({
-    apiKey: 'sk-test',
-    maxRetries: 0,
-    fetch: () =>
-      Promise.resolve(new Response(new Uint8Array(cut), { headers: { 'content-type': 'text/event-stream' } })),
-  });
+  const sdk = clientFor(cut, typeOf('text.sse'));
   expect((await sdk.responses.stream(ASKED).finalResponse()).status).toBe('in_progress');
-  const state = protocol.start();
-  const frames = protocol.framing.open((event) => protocol.step(state, event, () => {}));
-  frames.feed(cut);
-  frames.end();
-  expect(protocol.end(state)).toMatchObject({ type: 'failure', error: { code: 'protocol', retryable: true } });
+  expect(replay([cut]).reply).toMatchObject({ type: 'failure', error: { code: 'protocol', retryable: true } });
 });

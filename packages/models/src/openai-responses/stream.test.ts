@@ -1,7 +1,9 @@
-import { readFileSync } from 'node:fs';
-import type { AssistantPart, ModelDelta, ModelReply } from '@treadle/core';
+import type { AssistantPart, ModelDelta } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { fixtures } from '../../test/fixtures.ts';
+import { call, text } from '../../test/parts.ts';
+import { replayer } from '../../test/replay.ts';
 import { openaiResponsesProtocol } from './openai-responses.ts';
 
 const protocol = openaiResponsesProtocol({
@@ -11,41 +13,18 @@ const protocol = openaiResponsesProtocol({
   encryptedReasoning: true,
   strict: false,
 });
-
-const fixture = (name: string): Buffer =>
-  readFileSync(new URL(`../../fixtures/openai-responses/${name}`, import.meta.url));
-
-interface Replayed {
-  readonly reply: ModelReply;
-  readonly deltas: readonly ModelDelta[];
-}
-
-function replay(chunks: Iterable<Uint8Array>): Replayed {
-  const deltas: ModelDelta[] = [];
-  const state = protocol.start();
-  let settled: ModelReply | undefined;
-  const frames = protocol.framing.open((event) => {
-    if (settled !== undefined) return;
-    const status = protocol.step(state, event, (delta) => deltas.push(delta));
-    if (status.type === 'failure') settled = status;
-    if (status.type === 'done') settled = protocol.end(state);
-  });
-  for (const chunk of chunks) frames.feed(chunk);
-  frames.end();
-  return { reply: settled ?? protocol.end(state), deltas };
-}
+const { replay, expectSameHoweverCut, expectFailureWhenCutBefore } = replayer(protocol);
+const fixture = fixtures('openai-responses');
 
 const frames = (...events: object[]): Uint8Array[] =>
   events.map((event) => Buffer.from(`data: ${JSON.stringify(event)}\n\n`));
 
-const text = (text: string): unknown => ({ type: 'text', text });
 const reasoning = (text: string, item: object): unknown => ({
   type: 'reasoning',
   text,
   signature: JSON.stringify(item),
   protocol: 'openai-responses',
 });
-const call = (id: string, name: string, json: string): unknown => ({ type: 'tool-call', id, name, arguments: json });
 const thought = (text: string): object => ({ type: 'summary_text', text });
 
 const GPT = { model: 'gpt-5-mini-2025-08-07' };
@@ -209,27 +188,13 @@ const EXPECTED: Record<string, unknown> = {
 };
 
 test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  const whole = fixture(name);
-  const once = replay([whole]);
-  expect(once.reply).toEqual(EXPECTED[name]);
-  expect(replay([...whole].map((byte) => Uint8Array.of(byte)))).toEqual(once);
-  const windows = Buffer.from(whole.toString('utf8').replaceAll('\n', '\r\n'));
-  expect(replay([windows])).toEqual(once);
-  expect(replay([...windows].map((byte) => Uint8Array.of(byte)))).toEqual(once);
-  const same = JSON.stringify(once);
-  for (let at = 1; at < whole.length; at++) {
-    const halves = replay([whole.subarray(0, at), whole.subarray(at)]);
-    if (JSON.stringify(halves) !== same) expect(halves).toEqual(once);
-  }
+  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+  expectSameHoweverCut(fixture(name));
 });
 
 test.each(Object.keys(EXPECTED))('%s: cut anywhere before its last event it is a failure', (name) => {
   const whole = fixture(name);
-  const last = whole.lastIndexOf('data: ');
-  for (let at = 0; at <= last; at++) {
-    const { reply } = replay([whole.subarray(0, at)]);
-    if (reply.type !== 'failure') expect(`a reply after ${at} bytes`).toBe('a failure');
-  }
+  expectFailureWhenCutBefore(whole, whole.lastIndexOf('data: ') + 1);
 });
 
 /** The reply that its deltas tell of. */

@@ -1,18 +1,11 @@
-import { runLoop, userText, type ModelReply, type ModelRequest } from '@treadle/core';
+import { runLoop, type ModelReply } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { hurriedClock } from '../../test/clocks.ts';
+import { request } from '../../test/request.ts';
 import { chunk, reset, says, scriptedServer, status } from '../../test/scripted-server.ts';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
 import { router } from './router.ts';
 
-const request: ModelRequest = {
-  messages: [userText('hi')],
-  tools: [],
-  toolChoice: 'auto',
-  parallel: true,
-  settings: {},
-  key: 'r/t1',
-};
 const never = new AbortController().signal;
 const codes = ({ attempts = [] }: ModelReply): unknown => attempts.map(({ model, error }) => [model, error?.code]);
 const busy = (seconds?: number): ReturnType<typeof status> =>
@@ -28,7 +21,7 @@ test('retries are made by the router alone, and do not multiply', async () => {
   const clock = hurriedClock();
   const model = openaiChat({ model: 'm', baseURL: main.url, maxRetries: 5, clock });
   const route = router({ models: { main: model }, default: 'main', maxRetries: 2, breaker: false, clock });
-  const reply = await route.reply(request, () => {}, never);
+  const reply = await route.reply(request(), () => {}, never);
   expect(codes(reply)).toEqual([1, 2, 3].map(() => ['m', 'overloaded']));
   expect(main.seen).toHaveLength(3);
 });
@@ -42,7 +35,7 @@ test('retry-after is honoured while it is short, and otherwise another one is as
     backup: openaiChat({ model: 'b', baseURL: backup.url, clock }),
   };
   const route = router({ models, default: 'main', fallback: { main: ['backup'] }, clock, random: () => 0 });
-  const reply = await route.reply(request, () => {}, never);
+  const reply = await route.reply(request(), () => {}, never);
   expect(codes(reply)).toEqual([
     ['m', 'rate-limit'],
     ['m', 'rate-limit'],
@@ -63,10 +56,10 @@ test('an endpoint that is down is not connected to while its breaker is open', a
   const breaker = { failures: 2, cooldownMs: 1_000 };
   const route = router({ models, default: 'main', fallback: { main: ['backup'] }, maxRetries: 0, breaker, clock });
   for (let turn = 0; turn < 3; turn++)
-    expect(await route.reply(request, () => {}, never)).toMatchObject({ type: 'reply' });
+    expect(await route.reply(request(), () => {}, never)).toMatchObject({ type: 'reply' });
   expect([main.seen.length, backup.seen.length]).toEqual([2, 3]);
   now = 1_000;
-  expect(await route.reply(request, () => {}, never)).toMatchObject({ content: [{ text: 'Back' }] });
+  expect(await route.reply(request(), () => {}, never)).toMatchObject({ content: [{ text: 'Back' }] });
 });
 
 test('a stream that breaks after its first words is told, and nobody else is asked', async () => {
@@ -94,12 +87,12 @@ test('a model without tools gives way, or is asked without them', async () => {
   };
   const fallback = { main: ['backup'], degraded: ['backup'] } as const;
   const route = router({ models, default: 'main', fallback });
-  const given = await route.reply({ ...request, tools }, () => {}, never);
+  const given = await route.reply(request({ tools }), () => {}, never);
   expect(codes(given)).toEqual([
     ['m', 'invalid-request'],
     ['m-2025', undefined],
   ]);
-  const without = await route.model('degraded').reply({ ...request, tools }, () => {}, never);
+  const without = await route.model('degraded').reply(request({ tools }), () => {}, never);
   expect(codes(without)).toEqual([
     ['d', 'invalid-request'],
     ['m-2025', undefined],

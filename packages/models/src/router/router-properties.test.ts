@@ -1,17 +1,9 @@
-import { userText, type ModelErrorCode, type Model, type ModelReply, type ModelRequest } from '@treadle/core';
+import type { Model, ModelErrorCode, ModelReply } from '@treadle/core';
 import { manualClock } from '@treadle/core/testing';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { request } from '../../test/request.ts';
 import { router } from './router.ts';
-
-const request: ModelRequest = {
-  messages: [userText('hi')],
-  tools: [],
-  toolChoice: 'auto',
-  parallel: true,
-  settings: {},
-  key: 'r/t1',
-};
 
 /** What a member has seen, and what a breaker before it has to know of that. */
 interface Watched {
@@ -118,7 +110,7 @@ test('whatever fails and whenever: order, limits, breaker and counts hold', asyn
           let shown = 0;
           if (cancelAt !== undefined) clock.timer(Math.max(0, cancelAt - start), () => controller.abort());
           const { deadline } = given;
-          const asked = deadline === undefined ? request : { ...request, deadline: clock.now() + deadline };
+          const asked = request(deadline === undefined ? {} : { deadline: clock.now() + deadline });
           void route
             .reply(asked, () => shown++, controller.signal)
             .then((reply) => {

@@ -1,7 +1,6 @@
 import {
   runLoop,
   tool,
-  userText,
   type Model,
   type ModelDelta,
   type ModelError,
@@ -11,19 +10,8 @@ import {
 } from '@treadle/core';
 import { manualClock, memoryJournal, scriptedModel, type ManualClock } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
+import { request } from '../../test/request.ts';
 import { router } from './router.ts';
-
-function request(given: Partial<ModelRequest> = {}): ModelRequest {
-  return {
-    messages: [userText('hi')],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-}
 
 function error(code: ModelErrorCode, given: Partial<ModelError> = {}): ModelError {
   return { code, message: `It is ${code}.`, retryable: true, ...given };

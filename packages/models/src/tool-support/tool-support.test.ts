@@ -11,6 +11,7 @@ import {
 import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
 import { hurriedClock } from '../../test/clocks.ts';
+import { asked, request as requestOf, type Asked } from '../../test/request.ts';
 import { DONE, chunk, says, scriptedServer, status, stream } from '../../test/scripted-server.ts';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
 import { withToolSupport } from './tool-support.ts';
@@ -19,17 +20,7 @@ const parameters = { type: 'object', properties: { city: { type: 'string' } } };
 const weather = { name: 'get_weather', description: 'The weather', parameters };
 const other = { name: 'other', description: 'Another', parameters: { type: 'object' } };
 
-function request(given: Partial<ModelRequest> = {}): ModelRequest {
-  return {
-    messages: [userText('hi')],
-    tools: [weather],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-}
+const request = (given: Partial<ModelRequest> = {}): ModelRequest => requestOf({ tools: [weather], ...given });
 
 const refused = (): ModelReply => ({
   type: 'failure',
@@ -43,14 +34,7 @@ const error = {
   retryable: false,
 };
 
-async function ask(
-  model: Model,
-  given: Partial<ModelRequest> = {},
-): Promise<{ reply: ModelReply; deltas: ModelDelta[] }> {
-  const deltas: ModelDelta[] = [];
-  const reply = await model.reply(request(given), (delta) => deltas.push(delta), new AbortController().signal);
-  return { reply, deltas };
-}
+const ask = (model: Model, given: Partial<ModelRequest> = {}): Promise<Asked> => asked(model, request(given));
 
 /** Takes this long for each step. */
 function slow(ms: number, ...script: ScriptStep[]): { clock: ReturnType<typeof manualClock>; script: ScriptStep[] } {
