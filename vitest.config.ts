@@ -6,5 +6,8 @@ export default defineConfig({
   test: {
     include: ['packages/*/src/**/*.test.ts', 'test/**/*.test.ts'],
     exclude: ['test/long/**', '**/node_modules/**'],
+    setupFiles: ['test/seed.ts'],
+    // Against hanging only: a machine that is busy with something else makes no test fail.
+    testTimeout: 60_000,
   },
 });

@@ -93,7 +93,11 @@ describe('a wrong file ends it before anything runs', () => {
     ],
     ['[modles]', /^treadle: treadle\.toml: modles is not known, did you mean models\?/],
     ['x = ', /^treadle: treadle\.toml:1:\d+: This is not TOML/],
-    ['[models.a]\nmodel = "m"\nprovider = "anthropic"', /anthropic is not in this version, which has openai and demo/],
+    [
+      '[models.a]\nmodel = "m"\nprovider = "anthropic"',
+      /There is no key for m: set the environment variable ANTHROPIC_API_KEY/,
+    ],
+    ['[models.a]\nmodel = "m"\nfallback = ["b"]', /models\.a\.fallback names no entry of \[models\]/],
   ])('%s', async (toml, message) => {
     await script();
     await play.write('treadle.toml', toml);

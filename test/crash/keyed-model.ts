@@ -19,6 +19,7 @@ export function keyedModel(
   const { id = 'keyed', onAsk } = options;
   return {
     id,
+    priced: true,
     async reply(request) {
       onAsk?.(request);
       const effect = request.key.slice(request.key.lastIndexOf('/') + 1);

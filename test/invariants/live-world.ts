@@ -58,6 +58,7 @@ export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'mo
 export function modelOf(world: World, { later }: Stage, begin: Begin, name: string): Model {
   return {
     id: name,
+    priced: true,
     reply({ key }, _, signal) {
       const id = effectIn(key);
       begin('call-model', id);
@@ -76,6 +77,7 @@ export function modelOf(world: World, { later }: Stage, begin: Begin, name: stri
 export function summariserOf(world: World, { later }: Stage, begin: Begin): Model {
   return {
     id: 'summariser',
+    priced: true,
     reply({ key }, _, signal) {
       const id = effectIn(key);
       begin('compact-history', id);

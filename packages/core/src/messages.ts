@@ -45,11 +45,15 @@ export interface ErrorBlock {
   readonly text: string;
 }
 
-/** `signature` is the provider's opaque proof; it goes back unchanged or not at all. */
+/**
+ * `signature` is the provider's opaque proof; it goes back unchanged or not at all. `protocol` names the wire protocol
+ * that gave it, the only one that it may go back over.
+ */
 export interface ReasoningPart {
   readonly type: 'reasoning';
   readonly text: string;
   readonly signature?: string;
+  readonly protocol?: string;
 }
 
 /** `arguments` is the model's own JSON text, kept as it came, also when it is broken. */

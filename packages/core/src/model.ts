@@ -3,6 +3,8 @@ import type { AssistantPart, Message } from './messages.ts';
 /** A language model, as the loop sees it. `@treadle/models` has them; a test or a program may bring its own. */
 export interface Model {
   readonly id: string;
+  /** Its replies tell what they cost. A run with a cost limit needs that. */
+  readonly priced?: boolean;
   /**
    * Never rejects: a failure is the returned reply. Deltas go to `emit` as they arrive; a model that cannot stream
    * emits nothing. `emit` never throws. After `signal` aborts the reply is ignored, so end soon.
@@ -26,6 +28,8 @@ export interface ModelRequest {
   readonly settings: Settings;
   /** The answer has to be JSON of this form. */
   readonly output?: JsonSchema;
+  /** When the run's time is up, in milliseconds since 1970: to wait for longer is in vain. */
+  readonly deadline?: number;
   /** `runId/effectId`: the same for the same call, also after a crash. */
   readonly key: string;
 }

@@ -1,6 +1,6 @@
 import { userText, type Message } from '@treadle/core';
 import { expect, test } from 'vitest';
-import { fragments } from './fragments.ts';
+import { fragments, growing } from './fragments.ts';
 
 const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');
 
@@ -66,4 +66,24 @@ test('a message that serialises to nothing leaves no comma', () => {
   const { of } = counted();
   const messages: Message[] = [{ role: 'tool', content: [] }, userText('a')];
   expect(text(of(messages))).toBe(`,${JSON.stringify(userText('a'))}`);
+});
+
+test('what a message adds may depend on those before it, in its own history', () => {
+  const of = growing(
+    () => ({ roles: '' }),
+    ({ role }, state) => {
+      const joins = state.roles.endsWith(role);
+      state.roles += role;
+      return joins ? '+' : `|${role}`;
+    },
+  );
+  const messages: Message[] = [userText('a'), userText('b')];
+  const first = of(messages).bytes;
+  expect(text(first)).toBe('|user+');
+  messages.push(userText('c'), { role: 'assistant', content: [] });
+  const { bytes, state } = of(messages);
+  expect([text(first), text(bytes), state.roles]).toEqual(['|user+', '|user++|assistant', 'useruseruserassistant']);
+  expect(of([...messages]).state).toEqual(state);
+  messages.length = 1;
+  expect([text(of(messages).bytes), of(messages).state.roles]).toEqual(['|user', 'user']);
 });

@@ -1,11 +1,12 @@
 import type { Message } from '@treadle/core';
 
 /** What has been made of a history so far. Bytes that are written never change, so views of them stay good. */
-interface Written {
+interface Written<State> {
   bytes: Buffer;
   size: number;
   count: number;
   last: Message | undefined;
+  state: State;
 }
 
 const FIRST_CAPACITY = 4096;
@@ -16,26 +17,44 @@ const FIRST_CAPACITY = 4096;
  * between them, or nothing.
  */
 export function fragments(serialise: (message: Message) => string): (messages: readonly Message[]) => Uint8Array {
-  const histories = new WeakMap<readonly Message[], Written>();
+  const grown = growing(
+    () => undefined,
+    (message) => {
+      const json = serialise(message);
+      return json === '' ? '' : `,${json}`;
+    },
+  );
+  return (messages) => grown(messages).bytes;
+}
+
+/**
+ * The same where a message's form depends on those before it: `write` gives the very text that a message adds, and may
+ * change `state`, which belongs to that one history. So what neighbours share can be left open and closed late.
+ */
+export function growing<State>(
+  start: () => State,
+  write: (message: Message, state: State) => string,
+): (messages: readonly Message[]) => { readonly bytes: Uint8Array; readonly state: State } {
+  const histories = new WeakMap<readonly Message[], Written<State>>();
 
   return (messages) => {
     let written = histories.get(messages);
     if (written === undefined || written.count > messages.length || messages[written.count - 1] !== written.last) {
-      written = { bytes: Buffer.allocUnsafeSlow(FIRST_CAPACITY), size: 0, count: 0, last: undefined };
+      written = { bytes: Buffer.allocUnsafeSlow(FIRST_CAPACITY), size: 0, count: 0, last: undefined, state: start() };
       histories.set(messages, written);
     }
     while (written.count < messages.length) {
       const message = messages[written.count]!;
-      const json = serialise(message);
-      if (json !== '') append(written, `,${json}`);
+      const text = write(message, written.state);
+      if (text !== '') append(written, text);
       written.count++;
       written.last = message;
     }
-    return written.bytes.subarray(0, written.size);
+    return { bytes: written.bytes.subarray(0, written.size), state: written.state };
   };
 }
 
-function append(written: Written, text: string): void {
+function append(written: Written<unknown>, text: string): void {
   const size = written.size + Buffer.byteLength(text);
   if (size > written.bytes.length) {
     const larger = Buffer.allocUnsafeSlow(Math.max(size, written.bytes.length * 2));

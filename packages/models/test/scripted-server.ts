@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import { chatProblem } from './chat-rules.ts';
 
 /** How one request is answered. It has been read in full unless the step is marked `unread`. */
 export type Step = ((response: ServerResponse, request: IncomingMessage) => void) & { readonly unread?: boolean };
@@ -22,8 +21,8 @@ export interface ScriptedServer extends AsyncDisposable {
 }
 
 /**
- * A provider of the Chat Completions API on this machine. It answers request n by step n, refuses with 400 what the
- * real one would refuse, and with 500 a request that nobody has planned.
+ * A provider of the Chat Completions API on this machine. It answers request n by step n, and with 500 a request that
+ * nobody has planned. What real ones refuse, the provider in the repository's `test/provider` refuses.
  */
 export async function scriptedServer(...steps: Step[]): Promise<ScriptedServer> {
   const seen: Seen[] = [];
@@ -37,10 +36,7 @@ export async function scriptedServer(...steps: Step[]): Promise<ScriptedServer> 
     request.on('end', () => {
       const body: unknown = JSON.parse(Buffer.concat(chunks).toString('utf8'));
       seen.push({ path: request.url!, headers: request.headers, body });
-      const problem = chatProblem(body);
-      if (problem !== undefined)
-        status(400, { error: { message: problem, type: 'invalid_request_error' } })(response, request);
-      else step(response, request);
+      step(response, request);
     });
   });
   server.keepAliveTimeout = 0;

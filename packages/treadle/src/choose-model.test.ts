@@ -38,13 +38,22 @@ describe('--model', () => {
   test('demo, by any name', () => {
     for (const model of ['demo', 'demo/any', 'b']) expect(choose({ model }, TWO)).toEqual({ type: 'demo' });
   });
-  test('a provider of a later version', () => {
-    expect(() => choose({ model: 'anthropic/claude' }, '', KEY)).toThrow(
-      /anthropic is not in this version, which has openai and demo/,
-    );
-    expect(() => choose({}, '[models.x]\nprovider = "ollama"\nmodel = "m"', KEY)).toThrow(
-      /ollama is not in this version/,
-    );
+  test.each([
+    ['anthropic/claude', { ANTHROPIC_API_KEY: 'secret' }, { type: 'anthropic', model: 'claude', apiKey: 'secret' }],
+    ['openai-responses/gpt-x', KEY, { type: 'openai-responses', model: 'gpt-x', apiKey: 'secret' }],
+    ['openrouter/meta/llama', { OPENROUTER_API_KEY: 's' }, { type: 'openrouter', model: 'meta/llama', apiKey: 's' }],
+    ['ollama/qwen3', KEY, { type: 'ollama', model: 'qwen3' }],
+    ['vllm/qwen3', KEY, { type: 'vllm', model: 'qwen3' }],
+  ])('%s of its provider, with the key of that and no other', (model, env, choice) => {
+    expect(choose({ model }, '', env)).toEqual(choice);
+  });
+  test('a provider without an address of its own', () => {
+    expect(() => choose({ model: 'azure/d' }, '', KEY)).toThrow('azure has no address of its own. Add --base-url URL.');
+    expect(choose({ model: 'openai-compatible/m', baseUrl: 'http://10.0.0.1/v1' })).toEqual({
+      type: 'openai-compatible',
+      model: 'm',
+      baseURL: 'http://10.0.0.1/v1',
+    });
   });
   test('a provider that nobody knows', () => {
     expect(() => choose({ model: 'opnai/gpt' }, '', KEY)).toThrow(/no provider "opnai". Did you mean "openai"\?/);
@@ -95,6 +104,53 @@ describe('keys', () => {
     });
     expect(choose({}, toml, KEY, true)).not.toHaveProperty('notice');
     expect(choose({}, toml.replace('elsewhere.example', 'api.openai.com'), KEY)).not.toHaveProperty('notice');
+    const own = `${toml}\nprovider = "openai-compatible"`;
+    expect(choose({}, own, KEY)).not.toHaveProperty('apiKey');
+    expect(choose({}, `${own}\napi_key_env = "OPENAI_API_KEY"`, KEY)).toMatchObject({
+      notice: 'As treadle.toml says, the key in OPENAI_API_KEY goes to elsewhere.example.',
+    });
+  });
+});
+
+describe('fallback', () => {
+  const toml = `
+[models]
+default = "a"
+[models.a]
+model = "m-a"
+fallback = ["b", "c", "b"]
+[models.b]
+provider = "anthropic"
+model = "m-b"
+fallback = ["a"]
+[models.c]
+provider = "ollama"
+model = "m-c"
+base_url = "https://elsewhere.example"
+api_key_env = "C"
+`;
+  test('each with its own provider and key, once, and with none of their own', () => {
+    expect(choose({}, toml, { ...KEY, ANTHROPIC_API_KEY: 'other', C: 'third' })).toEqual({
+      type: 'openai',
+      model: 'm-a',
+      apiKey: 'secret',
+      fallback: [
+        { type: 'anthropic', model: 'm-b', apiKey: 'other' },
+        { type: 'ollama', model: 'm-c', baseURL: 'https://elsewhere.example', apiKey: 'third' },
+      ],
+      notice: 'As treadle.toml says, the key in C goes to elsewhere.example.',
+    });
+  });
+  test('a missing key of one of them says what to set', () => {
+    expect(() => choose({}, toml, { ...KEY, C: 'third' })).toThrow(
+      'There is no key for m-b: set the environment variable ANTHROPIC_API_KEY.',
+    );
+  });
+  test('is not for whom --base-url is not meant', () => {
+    const env = { ...KEY, ANTHROPIC_API_KEY: 'other', C: 'third' };
+    const choice = choose({ baseUrl: 'http://localhost:1/v1' }, toml, env);
+    expect(choice).toMatchObject({ baseURL: 'http://localhost:1/v1', fallback: [{ type: 'anthropic' }, {}] });
+    expect(JSON.stringify(choice)).not.toMatch(/anthropic[^}]*localhost/);
   });
 });
 

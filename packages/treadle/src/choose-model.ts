@@ -1,20 +1,28 @@
-import type { Model } from '@treadle/core';
 import { CommandError } from './command-error.ts';
-import { isWebAddress, modelEntries, PROVIDERS, type ModelEntry, type Provider } from './config/config.ts';
+import { isWebAddress, modelEntries, type ModelEntry } from './config/config.ts';
 import type { LoadedConfig } from './config/load.ts';
+import { factsOf, isProvider, PROVIDERS, type HttpProvider } from './config/providers.ts';
 import type { Io } from './io.ts';
 import { didYouMean } from './nearest.ts';
 
 /** Which model to use and how to reach it; plain data, so that the choice can be tested without one. */
-export type ModelChoice =
-  | { readonly type: 'demo'; readonly notice?: string }
-  | {
-      readonly type: 'openai';
-      readonly model: string;
-      readonly baseURL?: string;
-      readonly apiKey?: string;
-      readonly notice?: string;
-    };
+export type ModelChoice = DemoChoice | HttpChoice;
+
+export interface DemoChoice {
+  readonly type: 'demo';
+  /** What the user should know before anything runs. */
+  readonly notice?: string;
+}
+
+export interface HttpChoice {
+  readonly type: HttpProvider;
+  readonly model: string;
+  readonly baseURL?: string;
+  readonly apiKey?: string;
+  readonly notice?: string;
+  /** Asked in this order when it fails. They have none of their own. */
+  readonly fallback?: readonly ModelChoice[];
+}
 
 export interface ModelWish {
   /** Of --model: an entry of [models], `provider/model`, or a model of the openai provider. */
@@ -25,7 +33,6 @@ export interface ModelWish {
 
 const DEFAULT_MODEL = 'gpt-5-mini';
 const DEFAULT_KEY = 'OPENAI_API_KEY';
-const OPENAI_HOST = 'api.openai.com';
 
 const DEMO_NOTICE =
   'No key and no model in a configuration, so this is the demo model: a few fixed rules, not a language model.\n' +
@@ -39,13 +46,11 @@ export function chooseModel(wish: ModelWish, loaded: LoadedConfig, env: Io['env'
   }
   const entries = modelEntries(loaded.config);
   if (wish.model !== undefined) {
-    const entry = entries.get(wish.model);
-    return entry
-      ? fromEntry(entry, wish, loaded, env)
-      : fromEntry(spelledOut(wish.model, wish, entries), wish, loaded, env);
+    const entry = entries.get(wish.model) ?? spelledOut(wish.model, wish, entries);
+    return withFallback(entry, wish, loaded, env);
   }
-  const name = loaded.config.models?.default ?? (entries.size === 1 ? [...entries.keys()][0] : undefined);
-  if (name !== undefined) return fromEntry(entries.get(name)!, wish, loaded, env);
+  const name = standingName(loaded);
+  if (name !== undefined) return withFallback(entries.get(name)!, wish, loaded, env);
   if (entries.size > 1) {
     throw new CommandError(
       `${loaded.file} has the models ${[...entries.keys()].join(', ')} and no default. Choose one with --model, or write ` +
@@ -56,7 +61,13 @@ export function chooseModel(wish: ModelWish, loaded: LoadedConfig, env: Io['env'
     throw new CommandError('--base-url says where the model is, but not which. Add --model NAME.');
   }
   if (!keyOf(DEFAULT_KEY, env)) return { type: 'demo', notice: DEMO_NOTICE };
-  return fromEntry({ model: DEFAULT_MODEL }, wish, loaded, env);
+  return chooseEntry({ model: DEFAULT_MODEL }, wish, loaded, env);
+}
+
+/** The entry that is used when none is named. */
+export function standingName({ config }: LoadedConfig): string | undefined {
+  const entries = modelEntries(config);
+  return config.models?.default ?? (entries.size === 1 ? [...entries.keys()][0] : undefined);
 }
 
 /**
@@ -82,7 +93,7 @@ export function chooseModelOf(model: string, wish: ModelWish, loaded: LoadedConf
 function standing(loaded: LoadedConfig, env: Io['env']): string | undefined {
   try {
     const choice = chooseModel({}, loaded, env);
-    return choice.type === 'openai' ? choice.model : undefined;
+    return choice.type === 'demo' ? undefined : choice.model;
   } catch {
     return undefined;
   }
@@ -95,37 +106,50 @@ function spelledOut(name: string, wish: ModelWish, entries: ReadonlyMap<string, 
   if (slash < 0) return { model: name };
   const provider = name.slice(0, slash);
   const model = name.slice(slash + 1);
-  if (isProvider(provider) && model !== '') return { provider, model };
+  if (isProvider(provider) && model !== '') {
+    if (provider === 'demo' || wish.baseUrl !== undefined || factsOf(provider).baseURL !== undefined) {
+      return { provider, model };
+    }
+    throw new CommandError(`--model ${name}: ${provider} has no address of its own. Add --base-url URL.`);
+  }
   // Many servers have models such as "meta-llama/Llama-3": their whole name is the id.
   if (wish.baseUrl !== undefined && model !== '') return { model: name };
   throw new CommandError(
     `--model ${name}: there is no provider ${JSON.stringify(provider)}.${didYouMean(provider, [...PROVIDERS, ...entries.keys()])} ` +
-      `Write openai/MODEL or demo, or openai/${name} if that is the model's whole name.`,
+      `Write PROVIDER/MODEL with one of ${PROVIDERS.join(', ')}, or openai/${name} if that is the model's whole name.`,
   );
 }
 
-function fromEntry(entry: ModelEntry, wish: ModelWish, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+/** The entry itself, with those that it falls back on. Where it is said otherwise where it is, that is not for them. */
+function withFallback(entry: ModelEntry, wish: ModelWish, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  const chosen = chooseEntry(entry, wish, loaded, env);
+  if (chosen.type === 'demo' || !entry.fallback || entry.fallback.length === 0) return chosen;
+  const entries = modelEntries(loaded.config);
+  const fallback = [...new Set(entry.fallback)].map((name) => chooseEntry(entries.get(name)!, {}, loaded, env));
+  const notice = [chosen, ...fallback].flatMap((choice) => choice.notice ?? []).join('\n');
+  return { ...chosen, fallback: fallback.map(withoutNotice), ...(notice !== '' && { notice }) };
+}
+
+function withoutNotice({ notice: _, ...choice }: ModelChoice): ModelChoice {
+  return choice;
+}
+
+/** One entry, alone. */
+export function chooseEntry(entry: ModelEntry, wish: ModelWish, loaded: LoadedConfig, env: Io['env']): ModelChoice {
   const provider = entry.provider ?? 'openai';
   if (provider === 'demo') return { type: 'demo' };
-  if (provider !== 'openai') {
-    throw new CommandError(
-      `The provider ${provider} is not in this version, which has openai and demo. Many servers speak OpenAI's Chat ` +
-        `Completions too: use provider openai with their base URL.`,
-    );
-  }
   const baseURL = wish.baseUrl ?? entry.base_url;
-  const variable = entry.api_key_env ?? DEFAULT_KEY;
-  const apiKey = keyOf(variable, env);
-  if (apiKey === undefined && !(baseURL !== undefined && isLoopback(baseURL))) {
+  const { variable, value: apiKey, needed } = keyFor(entry, env, wish.baseUrl);
+  if (needed && apiKey === undefined) {
     throw new CommandError(
       `There is no key for ${entry.model}: set the environment variable ${variable}. Without a key there is the demo ` +
         `model (--model demo), and a server on this machine (--base-url http://localhost:…/v1) needs none.`,
     );
   }
   // A folder from elsewhere can bring its own treadle.toml, so nobody's key goes to a strange host unseen.
-  const strange = !loaded.named && apiKey !== undefined && wish.baseUrl === undefined && isStrange(entry.base_url);
+  const strange = !loaded.named && apiKey !== undefined && wish.baseUrl === undefined && isStrange(entry);
   return {
-    type: 'openai',
+    type: provider,
     model: entry.model!,
     ...(baseURL !== undefined && { baseURL }),
     ...(apiKey !== undefined && { apiKey }),
@@ -135,24 +159,33 @@ function fromEntry(entry: ModelEntry, wish: ModelWish, loaded: LoadedConfig, env
   };
 }
 
-/** Loads what the choice needs, which is slow to load, and only that. */
-export async function openModel(choice: ModelChoice): Promise<Model> {
-  const { demo, openaiChat } = await import('@treadle/models');
-  if (choice.type === 'demo') return demo();
-  const { model, baseURL, apiKey } = choice;
-  return openaiChat({ model, ...(baseURL !== undefined && { baseURL }), ...(apiKey !== undefined && { apiKey }) });
+export interface KeyFor {
+  /** The environment variable that the key comes from, if the entry or its provider names one. */
+  readonly variable: string | undefined;
+  readonly value: string | undefined;
+  /** A server on this machine needs none. */
+  readonly needed: boolean;
+}
+
+export function keyFor(entry: ModelEntry, env: Io['env'], baseUrl?: string): KeyFor {
+  const facts = factsOf(entry.provider ?? 'openai');
+  const variable = entry.api_key_env ?? facts.key;
+  const address = baseUrl ?? entry.base_url ?? facts.baseURL;
+  return {
+    variable,
+    value: variable === undefined ? undefined : keyOf(variable, env),
+    needed: variable !== undefined && !(address !== undefined && isLoopback(address)),
+  };
 }
 
 function keyOf(variable: string, env: Io['env']): string | undefined {
   return env[variable]?.trim() || undefined;
 }
 
-function isProvider(name: string): name is Provider {
-  return (PROVIDERS as readonly string[]).includes(name);
-}
-
-function isStrange(baseURL: string | undefined): boolean {
-  return baseURL !== undefined && !isLoopback(baseURL) && new URL(baseURL).hostname !== OPENAI_HOST;
+function isStrange({ base_url, provider = 'openai' }: ModelEntry): boolean {
+  if (base_url === undefined || isLoopback(base_url)) return false;
+  const own = factsOf(provider).baseURL;
+  return own === undefined || new URL(base_url).hostname !== new URL(own).hostname;
 }
 
 function isLoopback(address: string): boolean {

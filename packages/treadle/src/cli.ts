@@ -6,12 +6,13 @@ import type { Command, CommandGroup } from './command.ts';
 import { EXIT } from './exit-code.ts';
 import { commandHelp, globalHelp, groupHelp } from './help.ts';
 import type { Io } from './io.ts';
+import { modelsCommand } from './models/models.ts';
 import { didYouMean } from './nearest.ts';
 import { runCommand } from './run.ts';
 import { runsGroup } from './runs/runs.ts';
 import { version } from './version.ts';
 
-const COMMANDS: readonly (Command | CommandGroup)[] = [runCommand, chatCommand, runsGroup];
+const COMMANDS: readonly (Command | CommandGroup)[] = [runCommand, chatCommand, runsGroup, modelsCommand];
 
 /** The whole command; gives its exit code and never rejects. */
 export async function main(argv: readonly string[], io: Io): Promise<number> {

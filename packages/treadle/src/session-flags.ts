@@ -27,7 +27,7 @@ export const MODEL_FLAGS = {
     type: 'text',
     short: 'm',
     value: 'NAME',
-    help: 'A name under [models], "openai/MODEL", a model of OpenAI, or "demo"',
+    help: 'A name under [models], "PROVIDER/MODEL", a model of OpenAI, or "demo"',
   },
   'base-url': {
     type: 'text',

@@ -1,7 +1,8 @@
 import type { LoopOptions, Policy, RunStore, Tool } from '@treadle/core';
-import { chooseModel, openModel } from './choose-model.ts';
+import { chooseModel } from './choose-model.ts';
 import type { Config } from './config/config.ts';
 import type { Io } from './io.ts';
+import { openModel } from './models/open-model.ts';
 import { findPlace, type Place } from './place.ts';
 import type { SessionValues } from './session-flags.ts';
 import { openStore } from './store/open-store.ts';

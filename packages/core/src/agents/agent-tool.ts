@@ -1,5 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import type { LoopOptions, LoopResult } from '../loop/options.ts';
+import { askedBy, demandPrices } from '../loop/rules.ts';
 import { runLoop } from '../loop/run.ts';
 import type { SettledResult } from '../loop/events.ts';
 import type { Limits } from '../loop/pinned.ts';
@@ -39,6 +40,7 @@ const TASK = {
  */
 export function agentTool<const S extends Schema = typeof TASK>(definition: AgentToolDefinition<S>): Tool {
   const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, ...options } = definition;
+  demandPrices(limits ?? {}, options);
   const made = tool({
     name,
     description,
@@ -68,7 +70,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       }
     },
   });
-  return { ...made, share };
+  return { ...made, share, asks: askedBy(options) };
 }
 
 /** Whether the call's own run is in the journal. One that must be and is not, or is another's, is no run to start anew. */

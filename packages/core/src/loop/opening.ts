@@ -9,7 +9,7 @@ import type { Answer, ContinueOptions, LoopOptions } from './options.ts';
 import { effectOf, outstanding, waiting } from './outstanding.ts';
 import { isOwn } from './perform/blobs.ts';
 import { replay, type Start } from './replay.ts';
-import { rulesOf } from './rules.ts';
+import { demandPrices, rulesOf } from './rules.ts';
 import { journalError } from './shell.ts';
 import { restored } from './snapshot.ts';
 import { NEW } from './step.ts';
@@ -48,6 +48,7 @@ export function open(options: LoopOptions, runId: string, clock: Clock, agent?: 
     ...(parent && { parent }),
   };
   const { rules } = started;
+  demandPrices(rules.limits, options);
   return {
     state: NEW,
     seq: 0,
@@ -70,6 +71,9 @@ export async function reopen(options: ContinueOptions, clock: Clock, agent?: Age
   const missing =
     state.phase.type === 'ended' || options.signal?.aborted ? undefined : missingCode(state, options, agent);
   if (missing !== undefined) throw new TreadleError('invalid-options', `Run "${runId}" ${missing}`);
+  // A run that failed because the model did asks again; one that is cancelled at once asks nobody.
+  const asks = state.phase.type !== 'ended' || state.phase.effect !== undefined;
+  if (asks && !options.signal?.aborted) demandPrices(state.rules.limits, options);
   const changes = state.phase.type === 'ended' ? [] : toolChanges(state.tools, tools);
   if (changes.length > 0 && !acceptChangedTools) {
     const remedy = 'Give the tools as they were, or set acceptChangedTools to go on with those that are there now.';

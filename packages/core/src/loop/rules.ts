@@ -1,5 +1,7 @@
 import { TreadleError } from '../errors.ts';
+import type { Model } from '../model.ts';
 import { describe } from '../tools/schema.ts';
+import type { Tool } from '../tools/tool.ts';
 import { isKnown } from './fits.ts';
 import type { CompactionOptions, LoopOptions } from './options.ts';
 import type { AgentRules, CompactionRules, Rules } from './pinned.ts';
@@ -46,6 +48,25 @@ export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   }
   if (!isKnown(rules)) throw invalid(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
+}
+
+/** Whom a run may ask for a reply, itself or through tools that are runs of their own. */
+export function askedBy({ model, models = [], summariser, tools = [] }: Asking): readonly Model[] {
+  const inside = tools.flatMap(({ asks = [] }) => asks);
+  return [model, ...models, ...(summariser ? [summariser] : []), ...inside];
+}
+
+type Asking = Pick<LoopOptions, 'model' | 'models' | 'summariser'> & { readonly tools?: readonly Tool[] };
+
+/** A cost limit can be held only if everybody who is asked tells what it costs. Throws `invalid-options`. */
+export function demandPrices({ cost }: Rules['limits'], options: Asking): void {
+  if (cost === undefined) return;
+  const unpriced = new Set(askedBy(options).flatMap(({ id, priced }) => (priced === true ? [] : `"${id}"`)));
+  if (unpriced.size === 0) return;
+  const who = `${[...unpriced].join(', ')}, and no price is known for ${unpriced.size === 1 ? 'it' : 'them'}`;
+  throw invalid(
+    `limits.cost is set, but the run may ask ${who}, so the limit cannot be held. Give the model a "price", or limit tokens`,
+  );
 }
 
 /** Whether what a program gave is one of the choices. */

@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import type { Model, ModelDelta, ModelReply, ModelRequest } from '../model.ts';
 import { firstDifference } from './difference.ts';
 
-/** What a model was asked and how it answered, in order. `key` is left out: it differs from run to run. */
+/** What a model was asked and how it answered, in order. `key` and `deadline` are left out: they differ from run to run. */
 interface Cassette {
   readonly v: 1;
   readonly model: string;
@@ -11,7 +11,7 @@ interface Cassette {
 }
 
 interface Exchange {
-  readonly request: Omit<ModelRequest, 'key'>;
+  readonly request: Omit<ModelRequest, 'key' | 'deadline'>;
   readonly deltas: readonly ModelDelta[];
   readonly reply: ModelReply;
 }
@@ -27,6 +27,7 @@ export function recordModel(model: Model, path: string): Model {
   const made: (Exchange | undefined)[] = [];
   return {
     id: model.id,
+    ...(model.priced !== undefined && { priced: model.priced }),
     async reply(request, emit, signal) {
       const deltas: ModelDelta[] = [];
       const asked = plain(request);
@@ -64,6 +65,7 @@ export function replayModel(path: string): ReplayModel {
 
   return {
     id: model,
+    priced: exchanges.every(({ reply }) => reply.type === 'failure' || reply.usage.cost !== undefined),
     assertDone,
     [Symbol.dispose]: assertDone,
     async reply(request, emit) {
@@ -84,6 +86,6 @@ export function replayModel(path: string): ReplayModel {
   };
 }
 
-function plain({ key: _, ...request }: ModelRequest): Omit<ModelRequest, 'key'> {
-  return JSON.parse(JSON.stringify(request)) as Omit<ModelRequest, 'key'>;
+function plain({ key: _key, deadline: _deadline, ...request }: ModelRequest): Omit<ModelRequest, 'key' | 'deadline'> {
+  return JSON.parse(JSON.stringify(request)) as Omit<ModelRequest, 'key' | 'deadline'>;
 }

@@ -52,6 +52,8 @@ export function scriptedModel(script: readonly ScriptStep[]): ScriptedModel {
 
   return {
     id: 'scripted',
+    // What a step says nothing else about costs nothing.
+    priced: true,
     requests,
     assertDone,
     [Symbol.dispose]: assertDone,

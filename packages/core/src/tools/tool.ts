@@ -4,7 +4,7 @@ import type { Journal } from '../journal/port.ts';
 import type { Answer } from '../loop/options.ts';
 import type { Limits, Memory, ToolEffect, ToolFacts } from '../loop/pinned.ts';
 import type { ResultBlock } from '../messages.ts';
-import type { JsonSchema } from '../model.ts';
+import type { JsonSchema, Model } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
 import { describe, type OutputOf, type Schema } from './schema.ts';
 
@@ -94,6 +94,8 @@ export interface Tool {
   readonly share?: number;
   /** A helper of a typed agent, which gets what the helpers remember. */
   readonly remembers?: true;
+  /** Of a tool that is a run of its own: the models that it may ask. */
+  readonly asks?: readonly Model[];
   readonly resources?: (input: unknown) => readonly string[];
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
   readonly execute?: (input: unknown, context: ToolContext) => unknown;

@@ -9,6 +9,7 @@ import {
   type ToolSpec,
 } from '@treadle/core';
 import { expect, test } from 'vitest';
+import { asked, request } from '../../test/request.ts';
 import { demo } from './demo.ts';
 
 interface TestTool extends ToolSpec {
@@ -113,21 +114,12 @@ async function replyTo(
   tools: readonly ToolSpec[],
   given: Partial<ModelRequest> = {},
 ): Promise<Extract<ModelReply, { type: 'reply' }>> {
-  const deltas: ModelDelta[] = [];
-  const request: ModelRequest = {
-    messages,
-    tools,
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-  const reply = await demo().reply(request, (delta) => deltas.push(delta), new AbortController().signal);
+  const wanted = { messages, tools, ...given };
+  const { reply, deltas } = await asked(demo(), wanted);
   if (reply.type === 'failure') throw new Error(reply.error.message);
   const told = deltas.map((delta) => (delta.type === 'text-delta' ? delta.text : '')).join('');
   expect(told).toBe(textIn(reply.content));
-  expect(await demo().reply(request, () => {}, new AbortController().signal)).toEqual(reply);
+  expect((await asked(demo(), wanted)).reply).toEqual(reply);
   return reply;
 }
 
@@ -398,16 +390,8 @@ test('usage is an estimate, and free', async () => {
 test('it streams word by word, and stops when it is cancelled', async () => {
   const controller = new AbortController();
   const deltas: ModelDelta[] = [];
-  const request: ModelRequest = {
-    messages: [userText('hello')],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: '',
-  };
   const reply = await demo().reply(
-    request,
+    request({ messages: [userText('hello')] }),
     (delta) => {
       deltas.push(delta);
       if (deltas.length === 3) controller.abort();

@@ -17,6 +17,7 @@ type Move =
 export function demo(): Model {
   return {
     id: 'demo',
+    priced: true,
     async reply(request, emit, signal) {
       const move = moveFor(request);
       const content: AssistantPart[] = [];

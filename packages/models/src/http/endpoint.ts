@@ -1,4 +1,6 @@
 import { TreadleError, type Clock } from '@treadle/core';
+import { checkPrice, type Price } from '../prices/price.ts';
+import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
 import type { Fetch } from './fetch.ts';
 
 /** Where a model is and how it is asked. The same for every protocol. */
@@ -18,6 +20,10 @@ export interface EndpointOptions {
   readonly maxRetries?: number;
   /** In milliseconds: until an answer begins, and between two pieces of it; default 300,000 each. */
   readonly timeouts?: { readonly headers?: number; readonly idle?: number };
+  /** What it costs, where the table of known models has nothing or something else; 0 for what is free. */
+  readonly price?: Price;
+  /** What to do if the provider refuses tools; default `error`. */
+  readonly toolSupport?: ToolSupport;
   readonly clock?: Clock;
   /** From 0 to below 1; spreads retries. */
   readonly random?: () => number;
@@ -48,6 +54,8 @@ export function checkEndpoint(factory: string, options: EndpointOptions): void {
     }
   }
   if (fetch !== undefined && typeof fetch !== 'function') wrong('"fetch" must be a function.');
+  checkPrice(factory, options.price);
+  checkToolSupport(factory, options.toolSupport);
 }
 
 /** The place of `path` below a base URL. */

@@ -1,11 +1,16 @@
-import { messageOf, systemClock, type Model, type ModelError, type ModelReply } from '@treadle/core';
-import type { Protocol } from '../protocol.ts';
+import { messageOf, systemClock, type Model, type ModelError, type ModelReply, type ModelRequest } from '@treadle/core';
+import { costOf, type Price } from '../prices/price.ts';
+import { priceOf } from '../prices/table.ts';
+import type { Emit, Protocol } from '../protocol.ts';
+import { toolsRefused } from '../tool-support/refusal.ts';
+import { withToolSupport } from '../tool-support/tool-support.ts';
 import { dispatch } from './dispatch.ts';
 import { checkEndpoint, endpointURL, type EndpointOptions } from './endpoint.ts';
 import { misunderstood } from './failures.ts';
 import { fetchSend } from './fetch.ts';
 import { redactor } from './redact.ts';
-import { withRetries } from './retry.ts';
+import { retrying, withRetries } from './retry.ts';
+import type { Post } from './send.ts';
 import { exchange, type Transport } from './transport.ts';
 
 const PATIENCE_MS = 300_000;
@@ -17,15 +22,18 @@ export interface HttpModel<State> {
   readonly baseURL: string;
   /** How the provider wants to be shown a key. */
   readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
+  /** The provider's replies say what they cost, so that no price is needed. */
+  readonly tellsCost?: boolean;
 }
 
 /** A model behind HTTP: a protocol, spoken over the shared transport. */
 export function httpModel<State>(
-  { factory, protocol, baseURL, auth }: HttpModel<State>,
+  { factory, protocol, baseURL, auth, tellsCost = false }: HttpModel<State>,
   options: EndpointOptions,
 ): Model {
   checkEndpoint(factory, options);
   const { model, apiKey, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
+  const { price = priceOf(model), toolSupport = 'error' } = options;
   const url = endpointURL(factory, options.baseURL ?? baseURL, protocol.path);
   const headers: Record<string, string> = {
     'content-type': 'application/json',
@@ -45,28 +53,44 @@ export function httpModel<State>(
     const hint = error.code === 'auth' && apiKey === undefined ? ' (No apiKey was given.)' : '';
     return { ...error, message: safe(error.message) + hint };
   };
-  const failure = (error: ModelError): ModelReply => ({ type: 'failure', error: told(error) });
 
-  return {
+  const attempt = async (post: Post, { tools }: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> => {
+    const reply = await exchange(transport, { protocol, post, stream, emit, signal });
+    if (reply.type === 'reply') return priced(reply.model === '' ? { ...reply, model } : reply, price);
+    const error = told(reply.error);
+    return { type: 'failure', error: (tools.length > 0 && toolsRefused(model, error)) || error };
+  };
+  const asked = async (request: ModelRequest, ask: (post: Post) => Promise<ModelReply>): Promise<ModelReply> => {
+    try {
+      return await ask({ url, headers, body: protocol.body(request) });
+    } catch (thrown) {
+      const error = misunderstood(`The request could not be made: ${messageOf(thrown)}`);
+      return { type: 'failure', error: { ...told(error), retryable: false } };
+    }
+  };
+
+  const made: Model = {
     id: model,
-    async reply(request, emit, signal) {
-      try {
-        const post = { url, headers, body: protocol.body(request) };
-        return await withRetries(
-          { maxRetries, model, clock, random },
-          async (emit) => {
-            const reply = await exchange(transport, { protocol, post, stream, emit, signal });
-            if (reply.type === 'failure') return failure(reply.error);
-            return reply.model === '' ? { ...reply, model } : reply;
-          },
+    priced: tellsCost || price !== undefined,
+    reply: (request, emit, signal) =>
+      asked(request, (post) =>
+        withRetries(
+          { maxRetries, model, clock, random, deadline: request.deadline },
+          (emit) => attempt(post, request, emit, signal),
           emit,
           signal,
-        );
-      } catch (thrown) {
-        return failure({ ...misunderstood(`The request could not be made: ${messageOf(thrown)}`), retryable: false });
-      }
-    },
+        ),
+      ),
   };
+  retrying(made, (request, emit, signal) => asked(request, (post) => attempt(post, request, emit, signal)));
+  return toolSupport === 'error' ? made : withToolSupport(made, toolSupport, { clock });
+}
+
+/** What the provider says itself is better than what we reckon. */
+function priced(reply: Extract<ModelReply, { type: 'reply' }>, price: Price | undefined): ModelReply {
+  if (price === undefined || reply.usage.cost !== undefined) return reply;
+  const cost = costOf(price, reply.usage);
+  return cost === undefined ? reply : { ...reply, usage: { ...reply.usage, cost } };
 }
 
 function queryOf(url: URL): Record<string, string> {

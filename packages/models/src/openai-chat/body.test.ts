@@ -1,30 +1,13 @@
-import { userText, type Message, type ModelRequest, type ToolSpec } from '@treadle/core';
+import { userText, type Message, type ModelRequest } from '@treadle/core';
 import { expect, test } from 'vitest';
+import { read, readBody, request, shell } from '../../test/request.ts';
+import { touches } from '../../test/touches.ts';
 import { openaiChatProtocol } from './openai-chat.ts';
 
 const protocol = openaiChatProtocol({ model: 'm', stream: true, maxTokensField: 'max_completion_tokens' });
 
-const shell: ToolSpec = {
-  name: 'shell',
-  description: 'Run a shell command and return its output',
-  parameters: { type: 'object', properties: { command: { type: 'string' } }, required: ['command'] },
-};
-const read: ToolSpec = { name: 'read', description: 'Read a file', parameters: { type: 'object', properties: {} } };
-
-function request(given: Partial<ModelRequest> = {}): ModelRequest {
-  return {
-    messages: [userText('hi')],
-    tools: [],
-    toolChoice: 'auto',
-    parallel: true,
-    settings: {},
-    key: 'r/t1',
-    ...given,
-  };
-}
-
 function bodyOf(given: Partial<ModelRequest> = {}): Record<string, unknown> {
-  return JSON.parse(Buffer.concat(protocol.body(request(given))).toString('utf8')) as Record<string, unknown>;
+  return readBody(protocol.body(request(given)));
 }
 
 const messagesOf = (messages: readonly Message[]): unknown => bodyOf({ messages })['messages'];
@@ -262,22 +245,14 @@ test('half a surrogate pair, which no JSON parser of a provider takes, is replac
 });
 
 test('turn n serialises only what is new: no earlier message, no tool, no instructions are touched again', () => {
-  let touched = 0;
-  const spied = <T extends object>(value: T): T =>
-    new Proxy(value, {
-      get(target, name, receiver) {
-        touched++;
-        const inner: unknown = Reflect.get(target, name, receiver);
-        return inner;
-      },
-    });
-  const tools = [spied(shell)];
-  const messages: Message[] = [spied(userText('hi'))];
+  const touched = touches();
+  const tools = [touched.spied(shell)];
+  const messages: Message[] = [touched.spied(userText('hi'))];
   const first = protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
-  expect(touched).toBeGreaterThan(0);
+  expect(touched.count).toBeGreaterThan(0);
 
   for (let turn = 0; turn < 500; turn++) {
-    touched = 0;
+    touched.count = 0;
     const call = { type: 'tool-call', id: `c${turn}`, name: 'shell', arguments: '{}' } as const;
     messages.push({ role: 'assistant', content: [call] });
     messages.push({
@@ -293,11 +268,22 @@ test('turn n serialises only what is new: no earlier message, no tool, no instru
       ],
     });
     const pieces = protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
-    expect(touched).toBe(0);
+    expect(touched.count).toBe(0);
     expect(pieces).toHaveLength(4);
     expect(pieces[0]).toBe(first[0]);
     expect(pieces[2]).toBe(first[2]);
     expect(pieces[3]!.byteLength).toBe(first[3]!.byteLength);
   }
   expect(bodyOf({ messages: [...messages] })['messages']).toHaveLength(1001);
+});
+
+test('a call id that is too long for the API becomes a shorter one, the same for call and result', () => {
+  const id = 'toolu_'.repeat(10);
+  const [, assistant, result] = messagesOf([
+    userText('hi'),
+    { role: 'assistant', content: [{ type: 'tool-call', id, name: 'f', arguments: '{}' }] },
+    { role: 'tool', content: [{ type: 'tool-result', callId: id, name: 'f', content: [], isError: false }] },
+  ]) as [unknown, { tool_calls: { id: string }[] }, { tool_call_id: string }];
+  expect(assistant.tool_calls[0]!.id).toMatch(/^\w{40}$/);
+  expect(result.tool_call_id).toBe(assistant.tool_calls[0]!.id);
 });

@@ -1,83 +1,101 @@
 import type { Message, ModelRequest, ToolSpec } from '@treadle/core';
-import { fragments } from '../fragments.ts';
-import { systemMessage, wireMessage } from './messages.ts';
+import { instructionsWithForm } from '../answer-form.ts';
+import { growing } from '../fragments.ts';
+import { messagesBody } from '../messages-body.ts';
+import { BRIDGE, wireMessage } from './messages.ts';
+import type { Quirks } from './quirks.ts';
 
-export interface ChatBody {
+export interface ChatBody extends Quirks {
   readonly model: string;
   readonly stream: boolean;
-  /** OpenAI has renamed it, others have not. */
-  readonly maxTokensField: 'max_tokens' | 'max_completion_tokens';
 }
 
-const history = fragments(wireMessage);
-const toolLists = new WeakMap<readonly ToolSpec[], Uint8Array>();
-
-/** `{"model":…,"messages":[` and the system message, the history, the tools, the rest: only the rest is made each time. */
 export function chatBody(body: ChatBody): (request: ModelRequest) => readonly Uint8Array[] {
-  const opening = `{"model":${JSON.stringify(body.model)},"messages":[`;
-  const heads = new WeakMap<readonly Message[], { instructions: string | undefined; bytes: Uint8Array }>();
-
-  const headOf = ({ messages, instructions }: ModelRequest): Uint8Array => {
-    let head = heads.get(messages);
-    if (head === undefined || head.instructions !== instructions) {
-      head = { instructions, bytes: Buffer.from(opening + (instructions ? systemMessage(instructions) : '')) };
-      heads.set(messages, head);
-    }
-    return head.bytes;
-  };
-
-  return (request) => {
-    const messages = history(request.messages);
-    const rest = JSON.stringify(restOf(body, request)).slice(1);
-    return [
-      headOf(request),
-      request.instructions ? messages : messages.subarray(1),
-      toolsOf(request.tools),
-      Buffer.from(rest),
-    ];
-  };
+  return messagesBody({
+    model: body.model,
+    history: historyFor(body),
+    system: (request) =>
+      (body.output ?? 'schema') === 'schema' ? request.instructions : instructionsWithForm(request),
+    tools: (request) => offered(body, request).tools,
+    rest: (request) => restOf(body, request),
+  });
 }
 
-function toolsOf(tools: readonly ToolSpec[]): Uint8Array {
-  let bytes = toolLists.get(tools);
-  if (bytes === undefined) {
-    const wire = tools.map(({ name, description, parameters }) => ({
-      type: 'function',
-      function: { name, description, parameters },
-    }));
-    bytes = Buffer.from(tools.length === 0 ? '],' : `],"tools":${JSON.stringify(wire)},`);
-    toolLists.set(tools, bytes);
+const histories = new Map<string, (messages: readonly Message[]) => Uint8Array>();
+
+/** Models whose quirks write messages alike share what has been written. */
+function historyFor(quirks: Quirks): (messages: readonly Message[]) => Uint8Array {
+  const { reasoning = 'none', callIds = 'any', userAfterResults = true, media = true } = quirks;
+  const kind = [reasoning, callIds, userAfterResults, media].join(' ');
+  let history = histories.get(kind);
+  if (history === undefined) {
+    const grown = growing(
+      (): { before: Message['role'] | undefined } => ({ before: undefined }),
+      (message, state) => {
+        const bridged = !userAfterResults && message.role === 'user' && state.before === 'tool';
+        const json = wireMessage(message, quirks);
+        state.before = message.role;
+        return `${bridged ? `,${BRIDGE}` : ''}${json === '' ? '' : `,${json}`}`;
+      },
+    );
+    history = (messages) => grown(messages).bytes;
+    histories.set(kind, history);
   }
-  return bytes;
+  return history;
 }
 
 /** What is absent is not sent: hosts refuse fields that they do not know. */
-function restOf({ stream, maxTokensField }: ChatBody, request: ModelRequest): Record<string, unknown> {
-  const { settings, tools, parallel, output } = request;
+function restOf(body: ChatBody, request: ModelRequest): Record<string, unknown> {
+  const { settings, parallel } = request;
+  const { tools, choice } = offered(body, request);
+  const bare = tools.length === 0;
+  const byObject = body.reasoning === 'openrouter';
   return {
-    stream,
-    stream_options: stream ? { include_usage: true } : undefined,
-    tool_choice: tools.length === 0 ? undefined : toolChoice(request),
-    parallel_tool_calls: tools.length === 0 || parallel ? undefined : false,
+    stream: body.stream,
+    stream_options: body.stream && body.streamUsage !== false ? { include_usage: true } : undefined,
+    tool_choice: bare ? undefined : choice,
+    parallel_tool_calls: bare || parallel || body.parallelSwitch === false ? undefined : false,
     temperature: settings.temperature,
-    [maxTokensField]: settings.maxOutputTokens,
+    [body.maxTokensField ?? 'max_tokens']: settings.maxOutputTokens,
     top_p: settings.topP,
     stop: settings.stop,
     seed: settings.seed,
-    reasoning_effort: settings.reasoning,
-    response_format: output && { type: 'json_schema', json_schema: { name: 'answer', schema: output } },
+    reasoning_effort: byObject ? undefined : settings.reasoning,
+    reasoning: byObject && settings.reasoning ? { effort: settings.reasoning } : undefined,
+    response_format: responseFormat(body, request, bare || choice === 'none'),
   };
 }
 
-/** `auto` is what a host does when nothing is said. */
-function toolChoice({ toolChoice, allowedTools, tools }: ModelRequest): unknown {
-  if (toolChoice === 'none') return 'none';
-  if (typeof toolChoice === 'object') return { type: 'function', function: { name: toolChoice.tool } };
+function responseFormat({ output: mode = 'schema' }: Quirks, { output }: ModelRequest, noCalls: boolean): unknown {
+  if (output === undefined || mode === 'none') return undefined;
+  if (mode === 'object') return { type: 'json_object' };
+  if (mode === 'schema-without-tools' && !noCalls) return undefined;
+  return { type: 'json_schema', json_schema: { name: 'answer', schema: output } };
+}
+
+interface Offered {
+  readonly tools: readonly ToolSpec[];
+  /** Undefined is `auto`, which is what a host does when nothing is said. */
+  readonly choice: unknown;
+}
+
+const LEVELS = ['auto', 'required', 'named', 'subset'] as const;
+
+/** The tools to send and what to say about them, as far as the host can be told. */
+function offered({ toolChoice: most = 'subset' }: Quirks, request: ModelRequest): Offered {
+  const { toolChoice, allowedTools, tools } = request;
+  const can = (level: (typeof LEVELS)[number]): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(most);
+  const must = can('required') ? 'required' : undefined;
+  if (toolChoice === 'none') return { tools, choice: 'none' };
+  if (typeof toolChoice === 'object') {
+    if (can('named')) return { tools, choice: { type: 'function', function: { name: toolChoice.tool } } };
+    return { tools: tools.filter(({ name }) => name === toolChoice.tool), choice: must };
+  }
   const allowed = allowedTools === undefined ? tools : tools.filter(({ name }) => allowedTools.includes(name));
-  if (allowed.length === 0) return 'none';
-  if (allowed.length === tools.length) return toolChoice === 'auto' ? undefined : toolChoice;
-  return {
-    type: 'allowed_tools',
-    allowed_tools: { mode: toolChoice, tools: allowed.map(({ name }) => ({ type: 'function', function: { name } })) },
-  };
+  if (allowed.length === 0) return { tools, choice: 'none' };
+  const choice = toolChoice === 'required' ? must : undefined;
+  if (allowed.length === tools.length) return { tools, choice };
+  if (!can('subset')) return { tools: allowed, choice };
+  const names = allowed.map(({ name }) => ({ type: 'function', function: { name } }));
+  return { tools, choice: { type: 'allowed_tools', allowed_tools: { mode: toolChoice, tools: names } } };
 }

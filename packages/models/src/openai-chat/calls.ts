@@ -44,8 +44,8 @@ export function takeCalls(
     const isNew = before === undefined || seen?.has(before) || opensNew(before, wire, piece);
     const call = isNew ? open(calls, wire) : before;
     seen?.add(call);
-    call.id ||= wire.id ?? '';
-    if (wire.function?.name) call.name = wire.function.name;
+    call.id ||= textIn(wire.id);
+    call.name = textIn(wire.function?.name) || call.name;
     if (piece !== '') call.pieces.push(piece);
     if (piece !== '' || isNew) tell(call, piece);
   }
@@ -62,13 +62,13 @@ export function closedCall(call: OpenCall): ToolCall {
 
 function candidateFor(calls: OpenCalls, { index, id }: WireCall): OpenCall | undefined {
   if (typeof index === 'number') return calls.byIndex.get(index);
-  return id ? calls.all.findLast((call) => call.id === id) : calls.all.at(-1);
+  return textIn(id) ? calls.all.findLast((call) => call.id === id) : calls.all.at(-1);
 }
 
 function opensNew(call: OpenCall, { id, function: fn }: WireCall, piece: string): boolean {
-  if (id) return call.id !== '' && call.id !== id;
-  if (!fn?.name || call.pieces.length === 0) return false;
-  return fn.name !== call.name || (piece.startsWith('{') && isWhole(call));
+  if (textIn(id)) return call.id !== '' && call.id !== id;
+  if (!textIn(fn?.name) || call.pieces.length === 0) return false;
+  return fn!.name !== call.name || (piece.startsWith('{') && isWhole(call));
 }
 
 /** Only asked where `}` meets `{`, which never happens inside JSON but in a string. */
@@ -89,6 +89,10 @@ function open(calls: OpenCalls, { index }: WireCall): OpenCall {
   calls.all.push(call);
   if (typeof index === 'number') calls.byIndex.set(index, call);
   return call;
+}
+
+function textIn(value: unknown): string {
+  return typeof value === 'string' ? value : '';
 }
 
 function argumentsOf(value: unknown): string {

@@ -25,12 +25,13 @@ export function failureOfFrame(frame: unknown): ModelError {
 /** The kinds that matter and that a status does not tell apart; the first that fits. */
 const KINDS: readonly [RegExp, ModelErrorCode, retryable: boolean][] = [
   [/context_length|string_above_max|exceed_context/, 'context-length', false],
-  [/content_filter|content_policy|responsible_?ai|moderation/, 'content-filter', false],
+  [/content_filter|_policy|responsible_?ai|moderation|invalid_prompt/, 'content-filter', false],
   [/insufficient_quota|billing|quota_exceeded/, 'rate-limit', false],
   [/rate_limit|too_many_requests/, 'rate-limit', true],
   [/overloaded|server_error|unavailable|internal/, 'overloaded', true],
   [/invalid_api_key|authentication|permission/, 'auth', false],
   [/timeout/, 'timeout', true],
+  [/image|_mismatch/, 'invalid-request', false],
 ];
 
 const TOO_LONG =
@@ -38,9 +39,11 @@ const TOO_LONG =
 
 function sharpened(error: ModelError, { kind, message }: Told): ModelError {
   const known = KINDS.find(([pattern]) => pattern.test(kind));
-  if (known !== undefined) return { ...error, code: known[1], retryable: known[2] };
-  const refused = error.code === 'invalid-request' || error.code === 'protocol';
-  if (refused && TOO_LONG.test(message)) return { ...error, code: 'context-length', retryable: false };
+  const code = known?.[1] ?? error.code;
+  // llama.cpp calls it a server error.
+  const vague = code === 'invalid-request' || code === 'protocol' || code === 'overloaded';
+  if (vague && TOO_LONG.test(message)) return { ...error, code: 'context-length', retryable: false };
+  if (known !== undefined) return { ...error, code, retryable: known[2] };
   if (error.code === 'protocol' && kind.includes('invalid_request')) {
     return { ...error, code: 'invalid-request', retryable: false };
   }

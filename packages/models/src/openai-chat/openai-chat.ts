@@ -5,23 +5,25 @@ import { httpModel } from '../http/model.ts';
 import type { Protocol } from '../protocol.ts';
 import { chatBody, type ChatBody } from './body.ts';
 import { failureOfBody } from './failures.ts';
+import { ELSEWHERE, type Quirks } from './quirks.ts';
 import { decodeChat, endChat, startChat, stepChat, type ChatStream } from './stream.ts';
 
 const BASE_URL = 'https://api.openai.com/v1';
+const OPENAI: Quirks = { maxTokensField: 'max_completion_tokens' };
 
 export type OpenAiChatOptions = EndpointOptions;
 
 /**
- * A model behind OpenAI's Chat Completions API, at OpenAI or at any host that offers the same (`baseURL`). Throws if
- * the options cannot work.
+ * A model behind OpenAI's Chat Completions API, at OpenAI or at any host that offers the same (`baseURL`);
+ * `openaiCompatible` is for hosts that differ. Throws if the options cannot work.
  */
 export function openaiChat(options: OpenAiChatOptions): Model {
   const { model, baseURL = BASE_URL, stream = true } = options ?? {};
-  const maxTokensField = String(baseURL).includes('//api.openai.com') ? 'max_completion_tokens' : 'max_tokens';
+  const quirks = String(baseURL).includes('//api.openai.com') ? OPENAI : ELSEWHERE;
   return httpModel(
     {
       factory: 'openaiChat',
-      protocol: openaiChatProtocol({ model, stream, maxTokensField }),
+      protocol: openaiChatProtocol({ model, stream, ...quirks }),
       baseURL: BASE_URL,
       auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),
     },

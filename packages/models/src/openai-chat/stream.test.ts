@@ -1,35 +1,14 @@
-import { readFileSync } from 'node:fs';
-import type { ModelDelta, ModelReply } from '@treadle/core';
+import type { ModelReply } from '@treadle/core';
 import { expect, test } from 'vitest';
+import { fixtures } from '../../test/fixtures.ts';
+import { call, reasoning, text } from '../../test/parts.ts';
+import { replayer } from '../../test/replay.ts';
 import { openaiChatProtocol } from './openai-chat.ts';
 
 const protocol = openaiChatProtocol({ model: 'm', stream: true, maxTokensField: 'max_tokens' });
+const { replay, expectSameHoweverCut, expectFailureWhenCutBefore } = replayer(protocol);
+const fixture = fixtures();
 
-const fixture = (name: string): Buffer => readFileSync(new URL(`../../fixtures/${name}`, import.meta.url));
-
-interface Replayed {
-  readonly reply: ModelReply;
-  readonly deltas: readonly ModelDelta[];
-}
-
-function replay(chunks: Iterable<Uint8Array>): Replayed {
-  const deltas: ModelDelta[] = [];
-  const state = protocol.start();
-  let settled: ModelReply | undefined;
-  const frames = protocol.framing.open((event) => {
-    if (settled !== undefined) return;
-    const status = protocol.step(state, event, (delta) => deltas.push(delta));
-    if (status.type === 'failure') settled = status;
-    if (status.type === 'done') settled = protocol.end(state);
-  });
-  for (const chunk of chunks) frames.feed(chunk);
-  frames.end();
-  return { reply: settled ?? protocol.end(state), deltas };
-}
-
-const text = (text: string): unknown => ({ type: 'text', text });
-const reasoning = (text: string): unknown => ({ type: 'reasoning', text });
-const call = (id: string, name: string, json: string): unknown => ({ type: 'tool-call', id, name, arguments: json });
 const cut = {
   type: 'failure',
   error: { code: 'protocol', message: expect.stringContaining('cut off'), retryable: true },
@@ -105,7 +84,7 @@ const EXPECTED: Record<string, unknown> = {
     content: [reasoning('Two and two.'), text('4')],
     finish: 'stop',
     rawFinish: 'stop',
-    usage: { inputTokens: 9, outputTokens: 6, cachedTokens: 0, reasoningTokens: 4 },
+    usage: { inputTokens: 9, outputTokens: 6, cachedTokens: 0, reasoningTokens: 4, cost: 0.0000021 },
     model: 'qwen/qwen3-coder',
   },
   'openrouter-error-frame.sse': {
@@ -180,24 +159,14 @@ const EXPECTED: Record<string, unknown> = {
 };
 
 test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  const whole = fixture(name);
-  const once = replay([whole]);
-  expect(once.reply).toEqual(EXPECTED[name]);
-  expect(replay([...whole].map((byte) => Uint8Array.of(byte)))).toEqual(once);
-  const windows = Buffer.from(whole.toString('utf8').replaceAll('\n', '\r\n'));
-  expect(replay([windows])).toEqual(once);
-  expect(replay([...windows].map((byte) => Uint8Array.of(byte)))).toEqual(once);
-  const same = JSON.stringify(once);
-  for (let at = 1; at < whole.length; at++) {
-    const halves = replay([whole.subarray(0, at), whole.subarray(at)]);
-    if (JSON.stringify(halves) !== same) expect(halves).toEqual(once);
-  }
+  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+  expectSameHoweverCut(fixture(name));
 });
 
 test('every fixture of a stream that is cut anywhere before its finish reason is a failure, never a shorter reply', () => {
   const whole = fixture('openai-parallel-calls.sse');
   const finish = whole.indexOf('"finish_reason":"tool_calls"');
-  for (let at = 0; at < finish; at++) expect(replay([whole.subarray(0, at)]).reply.type).toBe('failure');
+  expectFailureWhenCutBefore(whole, finish);
 });
 
 test('the deltas repeat the reply', () => {

@@ -4,7 +4,8 @@ import { misunderstood } from '../http/failures.ts';
 import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { closedCall, openCalls, takeCalls, type OpenCall, type OpenCalls } from './calls.ts';
 import { failureOfFrame } from './failures.ts';
-import type { WireChunk, WireContent, WireMessage, WireUsage } from './wire.ts';
+import { openDetails, OPENROUTER, signatureOf, takeDetails, type OpenDetails } from './reasoning-details.ts';
+import type { WireChoice, WireChunk, WireContent, WireMessage, WireUsage } from './wire.ts';
 
 /** A reply while it arrives. */
 export interface ChatStream {
@@ -12,6 +13,7 @@ export interface ChatStream {
   readonly calls: OpenCalls;
   /** Calls that are among the parts. */
   placed: number;
+  readonly details: OpenDetails;
   finish: string | undefined;
   usage: WireUsage | undefined;
   model: string;
@@ -22,7 +24,15 @@ type OpenPart =
   | { readonly type: 'call'; readonly call: OpenCall };
 
 export function startChat(): ChatStream {
-  return { parts: [], calls: openCalls(), placed: 0, finish: undefined, usage: undefined, model: '' };
+  return {
+    parts: [],
+    calls: openCalls(),
+    placed: 0,
+    details: openDetails(),
+    finish: undefined,
+    usage: undefined,
+    model: '',
+  };
 }
 
 export function stepChat(stream: ChatStream, { data }: WireEvent, emit: Emit): StreamStatus {
@@ -52,7 +62,7 @@ export function endChat(stream: ChatStream): ModelReply {
   }
   return {
     type: 'reply',
-    content: stream.parts.map(closed),
+    content: contentOf(stream),
     finish: finishOf(stream.finish, stream.calls.all.length > 0),
     rawFinish: stream.finish,
     usage: usageOf(stream.usage),
@@ -67,27 +77,29 @@ function takeChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): Str
   const usage = chunk.usage ?? chunk.x_groq?.usage;
   if (usage) stream.usage = usage;
 
-  const choice = chunk.choices?.[0];
+  const choice = Array.isArray(chunk.choices) ? (chunk.choices[0] as WireChoice | null | undefined) : undefined;
   if (!choice || choice.index) return MORE;
-  const message = choice.delta ?? choice.message;
-  if (message) takeMessage(stream, message, emit);
-  if (!choice.finish_reason) return MORE;
-  const broken = BROKEN[choice.finish_reason];
+  const { delta, message = null, finish_reason: reason } = choice;
+  const said = delta ?? message;
+  if (said !== null && typeof said === 'object') takeMessage(stream, said, emit);
+  if (typeof reason !== 'string' || reason === '') return MORE;
+  const broken = BROKEN.get(reason);
   if (broken !== undefined) {
     return { type: 'failure', error: { code: 'overloaded', message: broken, retryable: true } };
   }
-  stream.finish = choice.finish_reason;
+  stream.finish = reason;
   return MORE;
 }
 
 function takeMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
   const reasoning = message.reasoning_content || message.reasoning;
   if (typeof reasoning === 'string' && reasoning !== '') takeReasoning(stream, reasoning, emit);
+  if (Array.isArray(message.reasoning_details)) takeDetails(stream.details, message.reasoning_details);
   if (typeof message.content === 'string') takeText(stream, message.content, emit);
   else if (Array.isArray(message.content)) takeContent(stream, message.content, emit);
   if (typeof message.refusal === 'string') takeText(stream, message.refusal, emit);
   const calls = message.tool_calls ?? (message.function_call ? [{ index: 0, function: message.function_call }] : []);
-  if (calls.length > 0) {
+  if (Array.isArray(calls) && calls.length > 0) {
     takeCalls(stream.calls, calls, (call, piece) => {
       if (call.number === stream.placed) {
         stream.parts.push({ type: 'call', call });
@@ -110,10 +122,13 @@ function takeReasoning(stream: ChatStream, text: string, emit: Emit): void {
   emit({ type: 'reasoning-delta', text });
 }
 
-function takeContent(stream: ChatStream, content: readonly WireContent[], emit: Emit): void {
-  for (const { text, thinking } of content) {
-    if (typeof text === 'string') takeText(stream, text, emit);
-    for (const thought of thinking ?? []) takeReasoning(stream, thought.text ?? '', emit);
+function takeContent(stream: ChatStream, content: readonly (WireContent | null)[], emit: Emit): void {
+  for (const part of content) {
+    if (typeof part?.text === 'string') takeText(stream, part.text, emit);
+    if (!Array.isArray(part?.thinking)) continue;
+    for (const thought of part.thinking as readonly (WireContent | null)[]) {
+      if (typeof thought?.text === 'string') takeReasoning(stream, thought.text, emit);
+    }
   }
 }
 
@@ -123,15 +138,27 @@ function add(stream: ChatStream, type: 'text' | 'reasoning', text: string): void
   else stream.parts.push({ type, pieces: [text] });
 }
 
+/** What proves the reasoning goes with its first part; without any in the open, it is a part of its own. */
+function contentOf(stream: ChatStream): readonly AssistantPart[] {
+  const content = stream.parts.map(closed);
+  const signature = signatureOf(stream.details);
+  if (signature === undefined) return content;
+  const at = content.findIndex(({ type }) => type === 'reasoning');
+  const first = content[at];
+  const text = first?.type === 'reasoning' ? first.text : '';
+  const signed: AssistantPart = { type: 'reasoning', text, signature, protocol: OPENROUTER };
+  return at === -1 ? [signed, ...content] : content.with(at, signed);
+}
+
 function closed(part: OpenPart): AssistantPart {
   return part.type === 'call' ? closedCall(part.call) : { type: part.type, text: part.pieces.join('') };
 }
 
 /** Reasons that are no end of a reply but a breakdown: OpenRouter's and DeepSeek's. */
-const BROKEN: Readonly<Record<string, string>> = {
-  error: 'The provider broke off the reply with an error.',
-  insufficient_system_resource: 'The provider broke off the reply: it has too little capacity at the moment.',
-};
+const BROKEN: ReadonlyMap<string, string> = new Map([
+  ['error', 'The provider broke off the reply with an error.'],
+  ['insufficient_system_resource', 'The provider broke off the reply: it has too little capacity at the moment.'],
+]);
 
 function finishOf(raw: string, hasCalls: boolean): Finish {
   switch (raw) {
@@ -147,12 +174,15 @@ function finishOf(raw: string, hasCalls: boolean): Finish {
 
 function usageOf(usage: WireUsage | undefined): Usage {
   const cached = usage?.prompt_tokens_details?.cached_tokens ?? usage?.prompt_cache_hit_tokens;
+  const cacheWrite = usage?.prompt_tokens_details?.cache_write_tokens;
   const reasoning = usage?.completion_tokens_details?.reasoning_tokens;
   return {
     inputTokens: countOf(usage?.prompt_tokens),
     outputTokens: countOf(usage?.completion_tokens),
     ...(typeof cached === 'number' && { cachedTokens: cached }),
     ...(typeof reasoning === 'number' && { reasoningTokens: reasoning }),
+    ...(typeof cacheWrite === 'number' && { cacheWriteTokens: cacheWrite }),
+    ...(typeof usage?.cost === 'number' && { cost: usage.cost }),
   };
 }
 

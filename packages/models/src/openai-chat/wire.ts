@@ -22,6 +22,8 @@ export interface WireMessage {
   readonly refusal?: string | null;
   readonly reasoning_content?: string | null;
   readonly reasoning?: string | null;
+  /** OpenRouter's. */
+  readonly reasoning_details?: readonly unknown[] | null;
   readonly tool_calls?: readonly (WireCall | null)[] | null;
   /** The older form of a single call. */
   readonly function_call?: WireFunction | null;
@@ -49,8 +51,10 @@ export interface WireFunction {
 export interface WireUsage {
   readonly prompt_tokens?: number;
   readonly completion_tokens?: number;
-  readonly prompt_tokens_details?: { readonly cached_tokens?: number } | null;
+  readonly prompt_tokens_details?: { readonly cached_tokens?: number; readonly cache_write_tokens?: number } | null;
   readonly completion_tokens_details?: { readonly reasoning_tokens?: number } | null;
   /** DeepSeek's place for cached tokens. */
   readonly prompt_cache_hit_tokens?: number;
+  /** OpenRouter's: in credits, which are dollars. */
+  readonly cost?: number;
 }

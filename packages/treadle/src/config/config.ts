@@ -1,4 +1,5 @@
 import type { Shape } from './check.ts';
+import { PROVIDERS, type Provider } from './providers.ts';
 
 /** The part of treadle.toml that this version uses; CONFIG_SHAPE says what it may hold. Keys are spelled as there. */
 export interface Config {
@@ -18,10 +19,9 @@ export interface ModelEntry {
   readonly model?: string;
   readonly base_url?: string;
   readonly api_key_env?: string;
+  /** Names of other entries, asked in this order when this one fails. */
+  readonly fallback?: readonly string[];
 }
-
-export const PROVIDERS = ['openai', 'openai-responses', 'anthropic', 'ollama', 'demo'] as const;
-export type Provider = (typeof PROVIDERS)[number];
 
 const text: Shape = { type: 'text' };
 const count: Shape = { type: 'count', min: 1 };

@@ -76,12 +76,26 @@ describe('names the file, the place and what is allowed', () => {
     ['[models.a]\nprovider = "openai"', 'models.a.model is missing: the name that the provider has for the model.'],
     [
       '[models.a]\nmodel = "m"\nprovider = "gemini"',
-      'models.a.provider must be one of openai, openai-responses, anthropic, ollama, demo.',
+      'models.a.provider must be one of openai, openai-responses, anthropic, ollama, openai-compatible, openrouter, groq, ' +
+        'together, deepseek, azure, vllm, llama-cpp, lm-studio, demo.',
     ],
     ['[models.a]\nmodel = "m"\nbase_url = "host/v1"', 'models.a.base_url must be an address such as https://host/v1.'],
     [
       '[models.a]\nmodel = "m"\nfallback = "b"',
       'models.a.fallback must be a list of texts such as ["a", "b"], and is a text.',
+    ],
+    [
+      '[models.main]\nmodel = "m"\nfallback = ["b", "main"]',
+      'models.main.fallback names no entry of [models]. There are: main.\n' +
+        'my.toml: models.main.fallback names the entry itself. Name others, or leave it out.',
+    ],
+    [
+      '[models.main]\nmodel = "m"\nfallback = ["backpu"]\n[models.backup]\nmodel = "n"',
+      'models.main.fallback names no entry of [models], did you mean backup? There are: main, backup.',
+    ],
+    [
+      '[models.a]\nprovider = "azure"\nmodel = "m"',
+      'models.a.base_url is missing: the address of the server, as azure has none of its own.',
     ],
     ['[models]\ndefault = "b"\n[models.a]\nmodel = "m"', 'models.default names no entry of [models]. There are: a.'],
     ['[models]\ndefault = 1', 'models.default must be a text in quotes, and is 1.'],
@@ -129,6 +143,8 @@ describe('keys stay out of the file, and out of messages', () => {
     `[models.a]\nmodel = "m"\napi_key = "${secret}"`,
     `[models.a]\nmodel = "m"\napi_key = ${secret}`,
     `[models.a]\nmodel = "m"\nprovider = "${secret}"`,
+    `[models.a]\nmodel = "m"\nbase_url = "https://me:${secret}@host/v1"`,
+    `[models.a]\nmodel = "m"\nbase_url = "https://host/v1?api_key=${secret}"`,
   ])('%s', (toml) => {
     let message = '';
     try {

@@ -4,7 +4,8 @@ import { messageOf } from '@treadle/core';
 import { parse, TomlError } from 'smol-toml';
 import { CommandError } from '../command-error.ts';
 import { check } from './check.ts';
-import { CONFIG_SHAPE, modelEntries, type Config } from './config.ts';
+import { CONFIG_SHAPE, type Config } from './config.ts';
+import { modelProblems } from './model-problems.ts';
 
 export interface LoadedConfig {
   readonly config: Config;
@@ -32,18 +33,7 @@ export function parseConfig(text: string, file: string): Config {
   const value = parseToml(text, file);
   const problems = check(value, CONFIG_SHAPE, '');
   const config = value as Config;
-  if (problems.length === 0) {
-    const names = [...modelEntries(config).keys()];
-    const chosen = config.models?.default;
-    if (chosen !== undefined && !names.includes(chosen)) {
-      problems.push(`models.default names no entry of [models]. There are: ${names.join(', ') || 'none'}`);
-    }
-    for (const [name, entry] of modelEntries(config)) {
-      if (entry.model === undefined && entry.provider !== 'demo') {
-        problems.push(`models.${name}.model is missing: the name that the provider has for the model`);
-      }
-    }
-  }
+  if (problems.length === 0) problems.push(...modelProblems(config));
   if (problems.length > 0) throw new CommandError(problems.map((problem) => `${file}: ${problem}.`).join('\n'));
   return config;
 }

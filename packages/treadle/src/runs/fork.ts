@@ -1,8 +1,9 @@
 import { forkRun, type ForkChanges } from '@treadle/core';
-import { chooseModelOf, openModel } from '../choose-model.ts';
+import { chooseModelOf } from '../choose-model.ts';
 import { CommandError } from '../command-error.ts';
 import { command, type Command } from '../command.ts';
 import { EXIT } from '../exit-code.ts';
+import { openModel } from '../models/open-model.ts';
 import { MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS } from '../session-flags.ts';
 import { goOn, GO_ON_FLAGS, refuseForeign } from './go-on.ts';
 import { pairsOf } from './pairs.ts';

@@ -1,8 +1,9 @@
 import { TreadleError, type Answer, type RunStore, type State } from '@treadle/core';
-import { chooseModelOf, openModel } from '../choose-model.ts';
+import { chooseModelOf } from '../choose-model.ts';
 import { CommandError } from '../command-error.ts';
 import type { Values } from '../command.ts';
 import type { Io } from '../io.ts';
+import { openModel } from '../models/open-model.ts';
 import type { Place } from '../place.ts';
 import type { ModelValues, OutputValues, PlaceValues } from '../session-flags.ts';
 import { askAlways, isElsewhere, toolsOf } from '../session.ts';

@@ -3,6 +3,7 @@ import type { Model, ModelDelta, ModelReply, ModelRequest } from '../../model.ts
 import { arePartsOf } from '../../parts.ts';
 import { checkCall, type Checked } from '../../tools/check.ts';
 import type { Event } from '../events.ts';
+import { activeMsAt } from '../fits.ts';
 import { wordingOf } from '../wording.ts';
 import { ABSENT, type Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
@@ -40,8 +41,14 @@ export function callModel(
   else settle(unavailable(effect.model!));
 }
 
-function requestOf({ runId, rules }: Stage, pinned: Pinned, effect: EffectOf<'call-model'>): ModelRequest {
+function requestOf(
+  { runId, rules, state, clock }: Stage,
+  pinned: Pinned,
+  effect: EffectOf<'call-model'>,
+): ModelRequest {
   const { history, tools, toolChoice, id } = effect;
+  const { durationMs } = rules.limits;
+  const now = durationMs === undefined ? 0 : clock.now();
   const demand = rules.output && wordingOf(rules).outputDemand(JSON.stringify(rules.output));
   const instructions = demand === undefined ? effect.instructions : joined(effect.instructions, demand);
   return {
@@ -50,6 +57,7 @@ function requestOf({ runId, rules }: Stage, pinned: Pinned, effect: EffectOf<'ca
     messages: history.items,
     tools,
     toolChoice,
+    ...(durationMs !== undefined && { deadline: now + durationMs - activeMsAt(state(), now) }),
     key: `${runId}/${id}`,
   };
 }

@@ -1,0 +1,302 @@
+import type { MessageCreateParams } from '@anthropic-ai/sdk/resources/messages';
+import { userText, type Message, type ModelRequest, type Settings } from '@treadle/core';
+import { expect, test } from 'vitest';
+import { read, readBody, request, shell } from '../../test/request.ts';
+import { touches } from '../../test/touches.ts';
+import { anthropicProtocol } from './anthropic.ts';
+import type { MessagesBody } from './body.ts';
+
+const protocol = anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: false });
+
+function bodyOf(given: Partial<ModelRequest> = {}, body?: Partial<MessagesBody>): Record<string, unknown> {
+  const { body: write } = body
+    ? anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: false, ...body })
+    : protocol;
+  return readBody(write(request(given)));
+}
+
+test('the least there is', () => {
+  expect(bodyOf()).toEqual({
+    model: 'm',
+    messages: [{ role: 'user', content: [{ type: 'text', text: 'hi' }] }],
+    max_tokens: 32_000,
+    stream: true,
+  } satisfies MessageCreateParams);
+  expect(bodyOf({ messages: [] })['messages']).toEqual([]);
+  expect(bodyOf({}, { stream: false })['stream']).toBe(false);
+});
+
+test('everything at once, as the types of the official SDK have it', () => {
+  const output = { type: 'object', properties: { total: { type: 'number' } }, required: ['total'] };
+  const messages: Message[] = [
+    { role: 'user', content: [{ type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } }] },
+    {
+      role: 'assistant',
+      content: [
+        { type: 'reasoning', text: 'Hm.', signature: 'c2ln', protocol: 'anthropic' },
+        { type: 'reasoning', text: '', signature: 'redacted_thinking:ZGF0YQ==', protocol: 'anthropic' },
+        { type: 'text', text: 'One moment.' },
+        { type: 'tool-call', id: 'toolu_1', name: 'shell', arguments: '{"command": "ls"}' },
+      ],
+    },
+    {
+      role: 'tool',
+      content: [
+        {
+          type: 'tool-result',
+          callId: 'toolu_1',
+          name: 'shell',
+          content: [{ type: 'error', text: 'no such file' }],
+          isError: true,
+        },
+      ],
+    },
+    userText('Try again.'),
+  ];
+  expect(
+    bodyOf(
+      {
+        messages,
+        instructions: 'Be brief.',
+        tools: [read, shell],
+        parallel: false,
+        output,
+        settings: { maxOutputTokens: 900, reasoning: 'medium', stop: ['END'], seed: 7 },
+      },
+      { cache: true },
+    ),
+  ).toEqual({
+    model: 'm',
+    system: [{ type: 'text', text: 'Be brief.', cache_control: { type: 'ephemeral' } }],
+    messages: [
+      {
+        role: 'user',
+        content: [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'AAAA' } }],
+      },
+      {
+        role: 'assistant',
+        content: [
+          { type: 'thinking', thinking: 'Hm.', signature: 'c2ln' },
+          { type: 'redacted_thinking', data: 'ZGF0YQ==' },
+          { type: 'text', text: 'One moment.' },
+          { type: 'tool_use', id: 'toolu_1', name: 'shell', input: { command: 'ls' } },
+        ],
+      },
+      {
+        role: 'user',
+        content: [
+          {
+            type: 'tool_result',
+            tool_use_id: 'toolu_1',
+            content: [{ type: 'text', text: 'no such file' }],
+            is_error: true,
+          },
+          { type: 'text', text: 'Try again.' },
+        ],
+      },
+    ],
+    tools: [
+      { name: 'read', description: 'Read a file', input_schema: { type: 'object', properties: {} } },
+      {
+        name: 'shell',
+        description: 'Run a shell command and return its output',
+        input_schema: { type: 'object', properties: { command: { type: 'string' } }, required: ['command'] },
+        cache_control: { type: 'ephemeral' },
+      },
+    ],
+    max_tokens: 900,
+    stream: true,
+    tool_choice: { type: 'auto', disable_parallel_tool_use: true },
+    thinking: { type: 'adaptive' },
+    output_config: {
+      effort: 'medium',
+      format: {
+        type: 'json_schema',
+        schema: {
+          type: 'object',
+          properties: { total: { type: 'number' } },
+          required: ['total'],
+          additionalProperties: false,
+        },
+      },
+    },
+    stop_sequences: ['END'],
+    cache_control: { type: 'ephemeral' },
+  } satisfies MessageCreateParams);
+});
+
+test('instructions may change, and blank ones are none', () => {
+  const messages = [userText('hi')];
+  expect(bodyOf({ messages, instructions: 'Be brief.' })['system']).toEqual([{ type: 'text', text: 'Be brief.' }]);
+  expect(bodyOf({ messages, instructions: 'Be long.' })['system']).toEqual([{ type: 'text', text: 'Be long.' }]);
+  expect(bodyOf({ messages, instructions: ' \n' })).not.toHaveProperty('system');
+});
+
+// ── Tools ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+test('only what belongs to a tool is sent of it, and its parameters are an object', () => {
+  const facts = { ...shell, effect: 'once', exclusive: false };
+  expect(bodyOf({ tools: [facts] })['tools']).toEqual(bodyOf({ tools: [shell] })['tools']);
+  expect(bodyOf({ tools: [{ name: 'now', description: 'x', parameters: {} }] })['tools']).toEqual([
+    { name: 'now', description: 'x', input_schema: { type: 'object' } },
+  ]);
+});
+
+test('tool choice', () => {
+  const choice = (given: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...given })['tool_choice'];
+  expect(choice({ toolChoice: 'auto' })).toBeUndefined();
+  expect(choice({ toolChoice: 'required' })).toEqual({ type: 'any' });
+  expect(choice({ toolChoice: 'none' })).toEqual({ type: 'none' });
+  expect(choice({ toolChoice: { tool: 'read' } })).toEqual({ type: 'tool', name: 'read' });
+  expect(choice({ tools: [], toolChoice: 'required' })).toBeUndefined();
+
+  expect(choice({ parallel: false })).toEqual({ type: 'auto', disable_parallel_tool_use: true });
+  expect(choice({ parallel: false, toolChoice: 'required' })).toEqual({ type: 'any', disable_parallel_tool_use: true });
+  expect(choice({ parallel: false, toolChoice: { tool: 'read' } })).toEqual({
+    type: 'tool',
+    name: 'read',
+    disable_parallel_tool_use: true,
+  });
+  expect(choice({ parallel: false, toolChoice: 'none' })).toEqual({ type: 'none' });
+  expect(choice({ parallel: false, tools: [] })).toBeUndefined();
+});
+
+test('a subset of allowed tools: all stay described, and the choice says what it can', () => {
+  const given = (more: Partial<ModelRequest>): [names: unknown[], choice: unknown] => {
+    const { tools, tool_choice } = bodyOf({ tools: [shell, read], ...more });
+    return [(tools as { name: string }[]).map(({ name }) => name), tool_choice];
+  };
+  const all = ['shell', 'read'];
+  expect(given({ allowedTools: ['read'] })).toEqual([all, undefined]);
+  expect(given({ allowedTools: ['read', 'unknown'], toolChoice: 'required' })).toEqual([
+    all,
+    { type: 'tool', name: 'read' },
+  ]);
+  expect(given({ allowedTools: all, toolChoice: 'required' })).toEqual([all, { type: 'any' }]);
+  expect(given({ allowedTools: [] })).toEqual([all, { type: 'none' }]);
+  expect(given({ allowedTools: [], toolChoice: 'required' })).toEqual([all, { type: 'none' }]);
+});
+
+// ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const fields = (settings: Settings, body?: Partial<MessagesBody>, more?: Partial<ModelRequest>): unknown => {
+  const {
+    model: _model,
+    messages: _messages,
+    stream: _stream,
+    tools: _tools,
+    ...rest
+  } = bodyOf({ settings, ...more }, body);
+  return rest;
+};
+
+test('sampling: one of the two, up to 1, and none while thinking', () => {
+  expect(fields({ temperature: 0 })).toEqual({ max_tokens: 32_000, temperature: 0 });
+  expect(fields({ temperature: 1.4 })).toEqual({ max_tokens: 32_000, temperature: 1 });
+  expect(fields({ topP: 0.5 })).toEqual({ max_tokens: 32_000, top_p: 0.5 });
+  expect(fields({ temperature: 0.2, topP: 0.5 })).toEqual({ max_tokens: 32_000, temperature: 0.2 });
+  expect(fields({ temperature: 0.2, reasoning: 'low' })).not.toHaveProperty('temperature');
+});
+
+test('seeds and stops of white space are left out', () => {
+  expect(fields({ seed: 7, stop: ['\n', 'END'] })).toEqual({ max_tokens: 32_000, stop_sequences: ['END'] });
+  expect(fields({ stop: ['\n'] })).toEqual({ max_tokens: 32_000 });
+});
+
+test('reasoning of models that decide themselves', () => {
+  expect(fields({ reasoning: 'high' })).toEqual({
+    max_tokens: 32_000,
+    thinking: { type: 'adaptive' },
+    output_config: { effort: 'high' },
+  });
+  expect(fields({ reasoning: 'high', temperature: 0 }, {}, { tools: [shell], toolChoice: 'required' })).toEqual({
+    max_tokens: 32_000,
+    tool_choice: { type: 'any' },
+    output_config: { effort: 'high' },
+    temperature: 0,
+  });
+});
+
+test('reasoning of models that are given a budget: it leaves room for the answer', () => {
+  const budget = (settings: Settings, more?: Partial<ModelRequest>): unknown =>
+    bodyOf({ settings, ...more }, { thinking: 'budget' })['thinking'];
+  expect(budget({ reasoning: 'low' })).toEqual({ type: 'enabled', budget_tokens: 4_096 });
+  expect(budget({ reasoning: 'medium' })).toEqual({ type: 'enabled', budget_tokens: 8_192 });
+  expect(budget({ reasoning: 'high' })).toEqual({ type: 'enabled', budget_tokens: 16_000 });
+  expect(budget({ reasoning: 'high', maxOutputTokens: 3_001 })).toEqual({ type: 'enabled', budget_tokens: 1_500 });
+  expect(budget({ reasoning: 'high', maxOutputTokens: 2_000 })).toBeUndefined();
+  expect(budget({ reasoning: 'low' }, { tools: [shell], toolChoice: { tool: 'shell' } })).toBeUndefined();
+  expect(budget({})).toBeUndefined();
+  expect(bodyOf({ settings: { reasoning: 'low' } }, { thinking: 'budget' })).not.toHaveProperty('output_config');
+});
+
+test('with a budget, calls that came without a thought of this API are gone on with without thinking', () => {
+  const call = { type: 'tool-call', id: 'c', name: 'shell', arguments: '{}' } as const;
+  const result = { type: 'tool-result', callId: 'c', name: 'shell', content: [], isError: false } as const;
+  const thinking = (reasoning: Message & { role: 'assistant' }, ...after: Message[]): unknown => {
+    const messages: Message[] = [userText('hi'), reasoning, { role: 'tool', content: [result] }, ...after];
+    return bodyOf({ messages, settings: { reasoning: 'low' } }, { thinking: 'budget' })['thinking'];
+  };
+  const on = { type: 'enabled', budget_tokens: 4_096 };
+  const foreign = { type: 'reasoning', text: 'Hm', signature: 's', protocol: 'openai-responses' } as const;
+  const own = { type: 'reasoning', text: 'Hm', signature: 's', protocol: 'anthropic' } as const;
+  expect(thinking({ role: 'assistant', content: [call] })).toBeUndefined();
+  expect(thinking({ role: 'assistant', content: [foreign, call] })).toBeUndefined();
+  expect(thinking({ role: 'assistant', content: [own, call] })).toEqual(on);
+  const words: Message = { role: 'assistant', content: [{ type: 'text', text: 'Done.' }] };
+  expect(thinking({ role: 'assistant', content: [call] }, words, userText('And now?'))).toEqual(on);
+});
+
+// ── Bytes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+test('turn n serialises only what is new, though neighbours share a message and the marks move', () => {
+  const write = anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: true }).body;
+  const touched = touches();
+  const tools = [touched.spied(shell)];
+  const output = touched.spied({ type: 'object', properties: {} });
+  const messages: Message[] = [touched.spied(userText('hi'))];
+  const given = { messages, tools, instructions: 'Be brief.', output };
+  const first = write(request(given));
+  expect(touched.count).toBeGreaterThan(0);
+
+  for (let turn = 0; turn < 500; turn++) {
+    touched.count = 0;
+    const call = { type: 'tool-call', id: `c${turn}`, name: 'shell', arguments: '{}' } as const;
+    messages.push({ role: 'assistant', content: [call] });
+    messages.push({
+      role: 'tool',
+      content: [{ type: 'tool-result', callId: call.id, name: 'shell', content: [], isError: false }],
+    });
+    if (turn % 2 === 0) messages.push(userText(`Hurry ${turn}`));
+    const pieces = write(request(given));
+    expect(touched.count).toBe(0);
+    expect(pieces).toHaveLength(5);
+    expect(pieces[0]).toBe(first[0]);
+    expect(pieces[3]).toBe(first[3]);
+    expect(pieces[4]!.byteLength).toBe(first[4]!.byteLength);
+  }
+  const whole = JSON.parse(Buffer.concat(write(request(given))).toString()) as { messages: unknown[] };
+  expect(whole.messages).toHaveLength(1_001);
+  expect(whole.messages.at(-2)).toMatchObject({ role: 'assistant' });
+  expect(JSON.parse(Buffer.concat(write(request({ ...given, messages: [...messages] }))).toString())).toEqual(whole);
+});
+
+test('half a surrogate pair, which no JSON parser of a provider takes, is replaced everywhere', () => {
+  const half = 'a\ud83d \\ud83d \ude00';
+  const messages: Message[] = [
+    userText(half),
+    { role: 'assistant', content: [{ type: 'tool-call', id: half, name: half, arguments: '{"\\uD83d": "\\ud83d"}' }] },
+    {
+      role: 'tool',
+      content: [
+        { type: 'tool-result', callId: half, name: half, content: [{ type: 'text', text: half }], isError: false },
+      ],
+    },
+  ];
+  const tools = [{ name: 't', description: half, parameters: { type: 'object', description: half } }];
+  const raw = Buffer.concat(protocol.body(request({ messages, tools, instructions: half }))).toString('utf8');
+  expect(raw.replaceAll('\\\\', '')).not.toMatch(/\\ud/i);
+  const { system, messages: wire } = JSON.parse(raw) as { system: unknown; messages: unknown[] };
+  expect(system).toEqual([{ type: 'text', text: 'a\uFFFD \\ud83d \uFFFD' }]);
+  expect(wire[1]).toMatchObject({ content: [{ name: 'a___ud83d__', input: { '\uFFFD': '\uFFFD' } }] });
+});

@@ -1,0 +1,26 @@
+import type { ReasoningPart } from '@treadle/core';
+
+const PROTOCOL = 'anthropic';
+/** Real signatures are base64 and never begin like this. */
+const REDACTED = 'redacted_thinking:';
+
+/** A thought as it came. Without a signature, which is the case when it was cut off, it can never go back. */
+export function thought(text: string, signature: string): ReasoningPart {
+  return { type: 'reasoning', text, ...(signature !== '' && { signature, protocol: PROTOCOL }) };
+}
+
+/** A thought that the provider shows to nobody but wants back. */
+export function redactedThought(data: string): ReasoningPart {
+  return { type: 'reasoning', text: '', signature: REDACTED + data, protocol: PROTOCOL };
+}
+
+/** The API refuses thoughts of others, and its own without their signature. */
+export function canReturn({ signature, protocol }: ReasoningPart): boolean {
+  return protocol === PROTOCOL && signature !== undefined;
+}
+
+/** The block that a thought came from, exactly. */
+export function thoughtBlock({ text, signature = '' }: ReasoningPart): object {
+  if (signature.startsWith(REDACTED)) return { type: 'redacted_thinking', data: signature.slice(REDACTED.length) };
+  return { type: 'thinking', thinking: text, signature };
+}

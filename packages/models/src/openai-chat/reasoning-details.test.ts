@@ -1,0 +1,84 @@
+import { expect, test } from 'vitest';
+import { detailsOf, openDetails, OPENROUTER, signatureOf, takeDetails } from './reasoning-details.ts';
+
+function signatureFrom(...chunks: (readonly unknown[])[]): unknown {
+  const details = openDetails();
+  for (const chunk of chunks) takeDetails(details, chunk);
+  const signature = signatureOf(details);
+  return signature === undefined ? undefined : (JSON.parse(signature) as unknown);
+}
+
+test('pieces are joined by type and index', () => {
+  expect(
+    signatureFrom(
+      [{ type: 'reasoning.summary', summary: 'A', index: 0, format: 'openai-responses-v1' }],
+      [
+        { type: 'reasoning.summary', summary: 'B', index: 0, id: null },
+        { type: 'reasoning.text', text: 'x', index: 1 },
+      ],
+      [
+        { type: 'reasoning.encrypted', data: 'gAAA', id: 'rs_1', index: 0 },
+        { type: 'reasoning.text', text: 'y', signature: 's', index: 1 },
+      ],
+    ),
+  ).toEqual([
+    { type: 'reasoning.summary', index: 0, format: 'openai-responses-v1', id: null, summary: 'AB' },
+    { type: 'reasoning.text', index: 1, signature: 's', text: 'xy' },
+    { type: 'reasoning.encrypted', data: 'gAAA', id: 'rs_1', index: 0 },
+  ]);
+});
+
+test('without an index, pieces of text that follow each other are one, and each proof is its own', () => {
+  expect(
+    signatureFrom([
+      { type: 'reasoning.text', text: 'x' },
+      { type: 'reasoning.text', text: 'y', signature: 's' },
+      { type: 'reasoning.encrypted', data: 'a' },
+      { type: 'reasoning.encrypted', data: 'b' },
+    ]),
+  ).toEqual([
+    { type: 'reasoning.text', signature: 's', text: 'xy' },
+    { type: 'reasoning.encrypted', data: 'a' },
+    { type: 'reasoning.encrypted', data: 'b' },
+  ]);
+});
+
+test('where nothing is proven there is no signature', () => {
+  expect(signatureFrom([])).toBeUndefined();
+  expect(signatureFrom([{ type: 'reasoning.text', text: 'x', index: 0, signature: null }])).toBeUndefined();
+  expect(signatureFrom([null, 7, 'x', []])).toBeUndefined();
+});
+
+test('only our own signatures are read back, and only if they are whole', () => {
+  const part = (signature: string, protocol?: string): { type: 'reasoning'; text: string; signature: string } => ({
+    type: 'reasoning',
+    text: '',
+    signature,
+    ...(protocol !== undefined && { protocol }),
+  });
+  expect(
+    detailsOf([
+      part('[{"type":"reasoning.text","signature":"s"}]', OPENROUTER),
+      part('[{"type":"reasoning.encrypted","data":"d"},7]', OPENROUTER),
+      part('[{"type":"theirs"}]', 'anthropic'),
+      part('[{"type":"nobody\'s"}]'),
+      part('[{"broken', OPENROUTER),
+      part('{}', OPENROUTER),
+      { type: 'reasoning', text: 'x' },
+    ]),
+  ).toEqual([
+    { type: 'reasoning.text', signature: 's' },
+    { type: 'reasoning.encrypted', data: 'd' },
+  ]);
+});
+
+test('1 MB of text in pieces of one character is joined once', () => {
+  const details = openDetails();
+  const size = 1024 * 1024;
+  const piece = [{ type: 'reasoning.text', text: 'x', index: 0 }];
+  for (let n = 0; n < size; n++) takeDetails(details, piece);
+  takeDetails(details, [{ type: 'reasoning.text', signature: 's', index: 0 }]);
+  expect(signatureOf(details)).toHaveLength(
+    '[{"type":"reasoning.text","index":0,"signature":"s","text":""}]'.length + size,
+  );
+});

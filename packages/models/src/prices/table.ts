@@ -1,0 +1,55 @@
+import type { Price } from './price.ts';
+
+/**
+ * What OpenAI and Anthropic ask for a request of the ordinary kind (no batch, no priority), as published by November
+ * 2026. A model whose price is not sure is left out. Prices change and hosts differ: whoever needs them exact gives
+ * `price` to the model.
+ */
+const PRICES: Readonly<Record<string, Price>> = {
+  // OpenAI
+  'gpt-5.5': longer(272_000, cached(5, 0.5, 30), cached(10, 1, 45)),
+  'gpt-5.4': longer(272_000, cached(2.5, 0.25, 15), cached(5, 0.5, 22.5)),
+  'gpt-5.4-mini': cached(0.75, 0.075, 4.5),
+  'gpt-5.4-nano': cached(0.2, 0.02, 1.25),
+  'gpt-5.2': cached(1.75, 0.175, 14),
+  'gpt-5.1': cached(1.25, 0.125, 10),
+  'gpt-5': cached(1.25, 0.125, 10),
+  'gpt-5-mini': cached(0.25, 0.025, 2),
+  'gpt-4.1': cached(2, 0.5, 8),
+  'gpt-4.1-mini': cached(0.4, 0.1, 1.6),
+  'gpt-4.1-nano': cached(0.1, 0.025, 0.4),
+  'gpt-4o': cached(2.5, 1.25, 10),
+  'gpt-4o-mini': cached(0.15, 0.075, 0.6),
+  // Anthropic; what is written to the cache stays for five minutes
+  'claude-fable-5': cached(10, 1, 50, 12.5),
+  'claude-opus-5': cached(5, 0.5, 25, 6.25),
+  'claude-opus-4-8': cached(5, 0.5, 25, 6.25),
+  'claude-opus-4-7': cached(5, 0.5, 25, 6.25),
+  'claude-opus-4-6': cached(5, 0.5, 25, 6.25),
+  'claude-opus-4-5': cached(5, 0.5, 25, 6.25),
+  'claude-opus-4-1': cached(15, 1.5, 75, 18.75),
+  'claude-sonnet-5': cached(2, 0.2, 10, 2.5),
+  'claude-sonnet-4-6': cached(3, 0.3, 15, 3.75),
+  'claude-sonnet-4-5': cached(3, 0.3, 15, 3.75),
+  'claude-haiku-4-5': cached(1, 0.1, 5, 1.25),
+};
+
+/** `gpt-5-mini-2025-08-07` and `claude-opus-4-5-20251101` are `gpt-5-mini` and `claude-opus-4-5` as of that day. */
+const SNAPSHOT = /-(20\d\d-[01]\d-[0-3]\d|20\d\d[01]\d[0-3]\d)$/;
+
+/** What a model costs, by its own name or by the one that it is a dated snapshot of; never by a name that looks alike. */
+export function priceOf(model: string): Price | undefined {
+  return known(model) ?? known(model.replace(SNAPSHOT, ''));
+}
+
+function known(model: string): Price | undefined {
+  return Object.hasOwn(PRICES, model) ? PRICES[model] : undefined;
+}
+
+function cached(input: number, cachedInput: number, output: number, cacheWrite?: number): Price {
+  return { input, cachedInput, output, ...(cacheWrite !== undefined && { cacheWrite }) };
+}
+
+function longer(over: number, price: Price, rates: Price): Price {
+  return { ...price, long: { ...rates, over } };
+}

@@ -1,0 +1,53 @@
+import {
+  userText,
+  type Model,
+  type ModelDelta,
+  type ModelReply,
+  type ModelRequest,
+  type ToolSpec,
+} from '@treadle/core';
+
+/** Says "hi" and wants nothing else, but for what is given. */
+export function request(given: Partial<ModelRequest> = {}): ModelRequest {
+  return {
+    messages: [userText('hi')],
+    tools: [],
+    toolChoice: 'auto',
+    parallel: true,
+    settings: {},
+    key: 'r/t1',
+    ...given,
+  };
+}
+
+export const shell: ToolSpec = {
+  name: 'shell',
+  description: 'Run a shell command and return its output',
+  parameters: { type: 'object', properties: { command: { type: 'string' } }, required: ['command'] },
+};
+export const read: ToolSpec = {
+  name: 'read',
+  description: 'Read a file',
+  parameters: { type: 'object', properties: {} },
+};
+
+export interface Asked {
+  readonly reply: ModelReply;
+  readonly deltas: readonly ModelDelta[];
+}
+
+/** Makes that request and keeps all that was told meanwhile. */
+export async function asked(
+  model: Model,
+  given: Partial<ModelRequest> = {},
+  signal: AbortSignal = new AbortController().signal,
+): Promise<Asked> {
+  const deltas: ModelDelta[] = [];
+  const reply = await model.reply(request(given), (delta) => deltas.push(delta), signal);
+  return { reply, deltas };
+}
+
+/** What a provider reads in the pieces of a body. */
+export function readBody(pieces: readonly Uint8Array[]): Record<string, unknown> {
+  return JSON.parse(Buffer.concat(pieces).toString('utf8')) as Record<string, unknown>;
+}

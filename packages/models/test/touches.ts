@@ -1,0 +1,21 @@
+export interface Touches {
+  /** The same object, but what is read of it counts. */
+  readonly spied: <T extends object>(value: T) => T;
+  count: number;
+}
+
+/** Counts how often anything is read of the objects that it spies on. */
+export function touches(): Touches {
+  const counted: Touches = {
+    count: 0,
+    spied: (value) =>
+      new Proxy(value, {
+        get(target, name, receiver) {
+          counted.count++;
+          const inner: unknown = Reflect.get(target, name, receiver);
+          return inner;
+        },
+      }),
+  };
+  return counted;
+}

@@ -1,0 +1,54 @@
+/** What is known of a provider without asking it. */
+interface ProviderFacts {
+  /** Where its models are; absent: the configuration has to say it. */
+  readonly baseURL?: string;
+  /** The environment variable that has the key unless the configuration names another; absent: none is needed. */
+  readonly key?: string;
+}
+
+const OPENAI: ProviderFacts = { baseURL: 'https://api.openai.com/v1', key: 'OPENAI_API_KEY' };
+
+export type Provider = HttpProvider | 'demo';
+/** One that is asked over HTTP. */
+export type HttpProvider =
+  | 'openai'
+  | 'openai-responses'
+  | 'anthropic'
+  | 'ollama'
+  | 'openai-compatible'
+  | 'openrouter'
+  | 'groq'
+  | 'together'
+  | 'deepseek'
+  | 'azure'
+  | 'vllm'
+  | 'llama-cpp'
+  | 'lm-studio';
+
+/** By the name that `provider` has in treadle.toml. */
+const FACTS: Readonly<Record<Provider, ProviderFacts>> = {
+  openai: OPENAI,
+  'openai-responses': OPENAI,
+  anthropic: { baseURL: 'https://api.anthropic.com/v1', key: 'ANTHROPIC_API_KEY' },
+  ollama: { baseURL: 'http://127.0.0.1:11434' },
+  'openai-compatible': {},
+  openrouter: { baseURL: 'https://openrouter.ai/api/v1', key: 'OPENROUTER_API_KEY' },
+  groq: { baseURL: 'https://api.groq.com/openai/v1', key: 'GROQ_API_KEY' },
+  together: { baseURL: 'https://api.together.xyz/v1', key: 'TOGETHER_API_KEY' },
+  deepseek: { baseURL: 'https://api.deepseek.com', key: 'DEEPSEEK_API_KEY' },
+  azure: { key: 'AZURE_OPENAI_API_KEY' },
+  vllm: { baseURL: 'http://127.0.0.1:8000/v1' },
+  'llama-cpp': { baseURL: 'http://127.0.0.1:8080/v1' },
+  'lm-studio': { baseURL: 'http://127.0.0.1:1234/v1' },
+  demo: {},
+};
+
+export const PROVIDERS: readonly Provider[] = Object.keys(FACTS) as Provider[];
+
+export function factsOf(provider: Provider): ProviderFacts {
+  return FACTS[provider];
+}
+
+export function isProvider(name: string): name is Provider {
+  return Object.hasOwn(FACTS, name);
+}

@@ -1,0 +1,58 @@
+import { LLMock } from '@copilotkit/aimock';
+import { runLoop, tool, type Message, type Model } from '@treadle/core';
+import { anthropic, ollama, openaiChat, openaiResponses, type OpenAiChatOptions } from '@treadle/models';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+
+/** A server that others have written after the providers, for a view that is not ours. */
+
+let mock: LLMock;
+beforeAll(async () => {
+  mock = new LLMock({ port: 0 });
+  mock.on(
+    { userMessage: 'Oslo', turnIndex: 0 },
+    { content: 'I look.', toolCalls: [{ name: 'get_weather', arguments: '{"city":"Oslo"}' }] },
+  );
+  mock.on({ userMessage: 'Oslo', turnIndex: 1 }, { content: 'Snow in Oslo. ❄️' });
+  await mock.start();
+});
+afterAll(() => mock.stop());
+
+const weather = tool({
+  name: 'get_weather',
+  description: 'The weather in a city',
+  input: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+  effect: 'pure',
+  execute: (input) => `Snow in ${(input as { city: string }).city}`,
+});
+
+const hosts: Readonly<Record<string, [make: (options: OpenAiChatOptions) => Model, path: string]>> = {
+  'openai-chat': [openaiChat, '/v1'],
+  'openai-responses': [openaiResponses, '/v1'],
+  anthropic: [anthropic, '/v1'],
+  ollama: [ollama, ''],
+};
+const ways = Object.keys(hosts).flatMap((form) => [true, false].map((stream) => ({ form, stream })));
+
+test.each(ways)('$form, streamed: $stream', async ({ form, stream }) => {
+  const [make, path] = hosts[form]!;
+  mock.clearRequests();
+  mock.resetMatchCounts();
+  const model = make({ model: 'm-1', apiKey: 'k', baseURL: mock.url + path, stream, maxRetries: 0 });
+  const result = await runLoop({ model, tools: [weather], input: 'How is the weather in Oslo?' });
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Snow in Oslo. ❄️', turns: 2, calls: 1 });
+  expect(result.messages.map(withoutReasoning)).toMatchObject([
+    [{ text: 'How is the weather in Oslo?' }],
+    [
+      { type: 'text', text: 'I look.' },
+      { type: 'tool-call', name: 'get_weather', arguments: '{"city":"Oslo"}' },
+    ],
+    [{ type: 'tool-result', name: 'get_weather', content: [{ type: 'text', text: 'Snow in Oslo' }], isError: false }],
+    [{ type: 'text', text: 'Snow in Oslo. ❄️' }],
+  ]);
+  expect(mock.getRequests()).toHaveLength(2);
+});
+
+/** It sends an empty piece of reasoning with each answer of Responses. */
+function withoutReasoning({ content }: Message): readonly object[] {
+  return content.filter((part) => part.type !== 'reasoning');
+}

@@ -1,0 +1,39 @@
+import type { Model } from '@treadle/core';
+import { anthropic, ollama, openaiChat, openaiResponses, type OpenAiChatOptions } from '@treadle/models';
+import type { Script } from '../provider/provider.ts';
+import type { FormName } from '../provider/script.ts';
+
+export type ProtocolOptions = Partial<OpenAiChatOptions>;
+
+const factories: Readonly<Record<FormName, (options: OpenAiChatOptions) => Model>> = {
+  'openai-chat': openaiChat,
+  'openai-responses': openaiResponses,
+  anthropic,
+  ollama,
+};
+
+export const PROTOCOLS = Object.keys(factories) as FormName[];
+
+export const KEY = 'sk-test-51Nb2xQ9vT7mZ';
+
+/** A protocol, in one of the ways in which it can be spoken. */
+export interface Way {
+  readonly name: string;
+  readonly form: FormName;
+  readonly options?: object;
+}
+
+/** Claude before 4.6 thinks by a budget, and then the API is strict about thoughts. */
+export const WAYS: readonly Way[] = [
+  ...PROTOCOLS.map((form) => ({ name: form, form })),
+  { name: 'anthropic with a budget', form: 'anthropic', options: { thinking: 'budget' } },
+];
+
+/** The model of a protocol that talks to the scripted provider. */
+export function modelOf(form: FormName, script: Script, options: ProtocolOptions = {}): Model {
+  return makeModel(form, { model: 'm-1', apiKey: KEY, baseURL: script.baseURL(form), maxRetries: 0, ...options });
+}
+
+export function makeModel(form: FormName, options: OpenAiChatOptions): Model {
+  return factories[form](options);
+}

@@ -1,0 +1,87 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import type { FormName } from '../provider/script.ts';
+
+const MODULES = path.resolve(import.meta.dirname, '../../node_modules');
+
+/** Where the official clients say what a request looks like. */
+const TYPES: Readonly<Record<FormName, readonly [module: string, name: string]>> = {
+  'openai-chat': ['openai/resources/chat/completions/completions.js', 'ChatCompletionCreateParams'],
+  'openai-responses': ['openai/resources/responses/responses.js', 'ResponseCreateParams'],
+  anthropic: ['@anthropic-ai/sdk/resources/messages/messages.js', 'MessageCreateParams'],
+  ollama: ['ollama/dist/browser.js', 'ChatRequest'],
+};
+
+export interface NamedBody {
+  readonly name: string;
+  readonly form: FormName;
+  readonly body: unknown;
+}
+
+/** What the compiler says of bodies that do not have the types of the official clients, each with the body's name. */
+export async function typeProblems(bodies: readonly NamedBody[]): Promise<readonly string[]> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'treadle-types-'));
+  try {
+    const imports = Object.values(TYPES).map(
+      ([module, name]) => `import type { ${name} } from ${JSON.stringify(`${MODULES}/${module}`)};`,
+    );
+    const values = bodies.map(
+      ({ name, form, body }, index) =>
+        `/* ${name} */ export const b${index}: ${TYPES[form][1]} = ${typedPart(form, body)};`,
+    );
+    await writeFile(path.join(folder, 'bodies.ts'), [...imports, ...values].join('\n'));
+    const compilerOptions = {
+      strict: true,
+      noEmit: true,
+      module: 'nodenext',
+      target: 'esnext',
+      skipLibCheck: true,
+      types: [],
+    };
+    await writeFile(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['bodies.ts'] }));
+    await writeFile(path.join(folder, 'package.json'), '{"type":"module"}');
+    await promisify(execFile)(process.execPath, [`${MODULES}/typescript/bin/tsc`, '-p', folder]);
+    return [];
+  } catch (thrown) {
+    const { stdout } = thrown as { readonly stdout?: string };
+    if (stdout === undefined || stdout === '') throw thrown;
+    return [
+      ...new Set(
+        stdout
+          .trim()
+          .split('\n')
+          .map((line) => named(line, bodies)),
+      ),
+    ];
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+/** `…/bodies.ts(7,20): error …` is about the third body: there are four lines before the first. */
+function named(line: string, bodies: readonly NamedBody[]): string {
+  const [, number, problem] = /\((\d+),\d+\): (.*)/.exec(line) ?? [];
+  return number === undefined ? line.trim() : `${bodies[Number(number) - 5]!.name}: ${problem}`;
+}
+
+/** The JSON of a body without what the provider takes though the types of its client do not know it. */
+function typedPart(form: FormName, body: unknown): string {
+  return JSON.stringify(body, function (this: Readonly<Record<string, unknown>>, key: string, value: unknown) {
+    return isUntyped(form, key, this) ? undefined : value;
+  });
+}
+
+function isUntyped(form: FormName, key: string, holder: Readonly<Record<string, unknown>>): boolean {
+  switch (form) {
+    case 'openai-chat':
+      // OpenAI once wanted it, and other hosts still do.
+      return key === 'name' && holder['role'] === 'tool';
+    case 'ollama':
+      return ['truncate', 'shift', 'tool_call_id'].includes(key) || (key === 'id' && 'function' in holder);
+    default:
+      return false;
+  }
+}

@@ -1,0 +1,13 @@
+import type { FormName } from '../script.ts';
+import { anthropicForm } from './anthropic.ts';
+import type { Form } from './form.ts';
+import { ollamaForm } from './ollama.ts';
+import { openAiChat } from './openai-chat.ts';
+import { openAiResponses } from './openai-responses.ts';
+
+export const forms: Readonly<Record<FormName, Form>> = {
+  'openai-chat': openAiChat,
+  'openai-responses': openAiResponses,
+  anthropic: anthropicForm,
+  ollama: ollamaForm,
+};

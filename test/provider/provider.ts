@@ -1,0 +1,84 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import type { Order, Report } from './control.ts';
+import type { FormName, Seen, Step } from './script.ts';
+
+const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
+
+/** A conversation with the provider. */
+export interface Script {
+  /** Where a model of that form finds it. */
+  readonly baseURL: (form: FormName) => string;
+  /** The requests so far, in order. */
+  readonly requests: () => Promise<readonly Seen[]>;
+  /** More steps, after those that are left. */
+  readonly add: (...steps: readonly Step[]) => Promise<void>;
+}
+
+export interface Provider extends AsyncDisposable {
+  /** Request n is answered by step n, whatever form it comes in; a request that is refused takes no step. */
+  readonly script: (steps: readonly Step[], options?: { readonly strict?: boolean }) => Promise<Script>;
+  /**
+   * Resolves when every request has been answered to its end or is gone, and no more connections are open than these,
+   * which a client may keep for its next request; default: any number.
+   */
+  readonly quiet: (connections?: number) => Promise<void>;
+  readonly pid: number;
+}
+
+/**
+ * Starts a provider of OpenAI's two APIs, Anthropic's and Ollama's in a process of its own. It refuses what the real
+ * ones would refuse (`rules/`), and fails as it is told (`script.ts`). It ends with whoever started it.
+ *
+ *     await using provider = await startProvider();
+ *     const script = await provider.script([{ text: 'Hello' }]);
+ *     const model = openaiChat({ model: 'm', apiKey: 'k', baseURL: script.baseURL('openai-chat') });
+ */
+export async function startProvider(): Promise<Provider> {
+  const child = fork(MAIN, [], {
+    execArgv: ['--conditions=treadle-source'],
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
+  const waiting = new Map<number, (result: unknown) => void>();
+  const { promise: listening, resolve, reject } = Promise.withResolvers<number>();
+  child.on('message', (report: Report) => {
+    if (report.type === 'listening') return resolve(report.port);
+    waiting.get(report.number)?.(report.result);
+    waiting.delete(report.number);
+  });
+  child.on('exit', (code) => reject(new Error(`The provider's process ended with ${code}.`)));
+  const port = await listening;
+
+  let orders = 0;
+  const ask = (order: Unnumbered): Promise<unknown> =>
+    new Promise((answered) => {
+      const number = orders++;
+      waiting.set(number, answered);
+      child.send({ ...order, number } as Order);
+    });
+
+  let scripts = 0;
+  return {
+    pid: child.pid!,
+    async script(steps, { strict = true } = {}) {
+      const name = `s${scripts++}`;
+      const add = async (more: readonly Step[]): Promise<void> =>
+        void (await ask({ type: 'script', name, steps: more, isStrict: strict }));
+      await add(steps);
+      return {
+        baseURL: (form) => `http://127.0.0.1:${port}/${name}/${form}${form === 'ollama' ? '' : '/v1'}`,
+        requests: async () => (await ask({ type: 'seen', name })) as readonly Seen[],
+        add: (...more) => add(more),
+      };
+    },
+    quiet: async (connections = Number.MAX_SAFE_INTEGER) => void (await ask({ type: 'quiet', connections })),
+    async [Symbol.asyncDispose]() {
+      if (child.exitCode !== null) return;
+      child.disconnect();
+      await once(child, 'exit');
+    },
+  };
+}
+
+type Unnumbered = Order extends infer One ? (One extends Order ? Omit<One, 'number'> : never) : never;

@@ -1,0 +1,66 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import type { Message } from '@treadle/core';
+import { describe, expect, test } from 'vitest';
+import { anthropicProblem } from './rules/anthropic.ts';
+import type { Given, Rules } from './rules/given.ts';
+import { historyProblem } from './rules/messages.ts';
+import { ollamaProblem } from './rules/ollama.ts';
+import { chatProblem } from './rules/openai-chat.ts';
+import { responsesProblem } from './rules/openai-responses.ts';
+
+interface BadHistory {
+  readonly problem: string;
+  readonly messages: readonly Message[];
+}
+
+interface BadBody {
+  readonly problem: string;
+  readonly given?: Given;
+  readonly body: unknown;
+}
+
+function read<T>(path: string): T {
+  return JSON.parse(readFileSync(new URL(path, import.meta.url), 'utf8')) as T;
+}
+
+function badOnes<T>(form: string): [name: string, history: T][] {
+  const files = readdirSync(new URL(`bad-histories/${form}`, import.meta.url));
+  return files.map((file) => [file.replace('.json', ''), read<T>(`bad-histories/${form}/${file}`)]);
+}
+
+describe('our own form', () => {
+  test.each(badOnes<BadHistory>('treadle'))('refuses %s', (_, { problem, messages }) => {
+    expect(historyProblem(messages)).toBe(problem);
+  });
+
+  test('takes a rich history, and what it was at each turn', () => {
+    const { messages } = read<BadHistory>('good-histories/treadle.json');
+    for (const length of [1, 3, 4, 6, 7, 8]) expect(historyProblem(messages.slice(0, length))).toBeUndefined();
+  });
+});
+
+describe.each<[form: string, rules: Rules]>([
+  ['openai-chat', chatProblem],
+  ['openai-responses', responsesProblem],
+  ['anthropic', anthropicProblem],
+  ['ollama', ollamaProblem],
+])('%s', (form, rules) => {
+  test.each(badOnes<BadBody>(form))('refuses %s', (_, { problem, given, body }) => {
+    expect(rules(body, { ...(given && { given }) })).toBe(problem);
+  });
+
+  test('takes a rich history', () => {
+    const { given, body } = read<BadBody>(`good-histories/${form}.json`);
+    expect(rules(body, { ...(given && { given }) })).toBeUndefined();
+    expect(rules(body)).toBeUndefined();
+  });
+
+  test('without strict, two user messages in a row are no problem', () => {
+    const { body } = read<BadBody>(`bad-histories/${form}/two-user-messages.json`);
+    expect(rules(body, { strict: false })).toBeUndefined();
+  });
+
+  test.each([null, 1, 'x', [], {}, { model: 'm' }])('refuses a body of %j', (body) => {
+    expect(rules(body)).toEqual(expect.any(String));
+  });
+});
