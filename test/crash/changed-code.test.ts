@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import { mutantOf } from '../invariants/mutate.ts';
 import { entriesOf, logged, type Logged } from './logged-store.ts';
 import { play, type Scenario } from './scenario.ts';
+import { reflecting } from './scenarios/agents.ts';
 import { calls } from './scenarios/calls.ts';
 import { cancelled, outage, overdue } from './scenarios/endings.ts';
 import { length } from './scenarios/length.ts';
@@ -39,13 +40,33 @@ const CHANGES: readonly Change[] = [
   wording(calls, 'was denied', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
   wording(calls, 'was not approved$', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
   wording(calls, 'was not approved in time', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
-  wording(calls, 'There is no tool ', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
+  {
+    ...wording(calls, 'There is no tool ', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
+    find: "|| 'none'}. Use one of them, or answer without.`,\n  notAllowed",
+    replace: "|| 'none'}. Use another, or answer without.`,\n  notAllowed",
+  },
   wording(verify, 'was interrupted', { seq: 10, event: 'tool-settled', effect: 't2.model.0' }),
   wording(cancelled, 'the run was cancelled', { seq: 5, event: 'cancel-requested' }),
   wording(overdue, 'Not finished: the run met its limit', { seq: 7, event: 'deadline-passed' }),
   wording(outage, 'Before this counts as your answer', { seq: 7, event: 'model-replied', effect: 't4.model.0' }),
   wording(shaping, 'What happened so far', { seq: 8, event: 'turn-prepared', effect: 't3.model.0' }),
   wording(shaping, 'Your answer does not have the form', { seq: 14, event: 'turn-prepared', effect: 't5.model.0' }),
+  wording(reflecting, 'There is nothing to submit yet', { seq: 7, event: 'tool-settled', effect: 't3.model.0' }),
+  wording(reflecting, 'Not used: a later call', { seq: 14, event: 'output-checked', effect: 't5.model.0' }),
+  wording(reflecting, 'Rejected$', { seq: 14, event: 'output-checked', effect: 't5.model.0' }),
+  wording(reflecting, 'Your reply called no tool', { seq: 20, event: 'model-replied', effect: 't8.model.0' }),
+  wording(reflecting, 'Accepted.', { seq: 24, event: 'output-checked' }),
+  {
+    what: 'how many attempts there are',
+    scenario: reflecting,
+    file: 'finish/output.ts',
+    find: 'agent.attempt >= rules.maxAttempts',
+    replace: 'agent.attempt >= 1',
+    seq: 14,
+    event: 'output-checked',
+    effect: 't5.model.0',
+    difference: /^it issued t5\.model\.0; now it issues nothing$/,
+  },
   {
     what: 'how many calls run at once',
     scenario: calls,
@@ -94,8 +115,8 @@ const CHANGES: readonly Change[] = [
     what: 'which answers are asked for again',
     scenario: outage,
     file: 'finish/confirm.ts',
-    find: '(confirmed ? ',
-    replace: '(!confirmed ? ',
+    find: 'state.confirmed',
+    replace: '!state.confirmed',
     seq: 7,
     event: 'model-replied',
     effect: 't4.model.0',

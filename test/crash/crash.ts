@@ -44,7 +44,11 @@ export function unknowable({ log }: Pick<Cut, 'log'>): ReadonlySet<string> {
 export async function goOn(scenario: Scenario, reference: World, from: World): Promise<void> {
   const unknown = unknowable(from);
   const before = [...from.deeds];
+  const settled = settledIn(from.log);
   const after = await play(scenario, from);
+  expect(after.given).toEqual(reference.given);
+  const anew = after.deeds.slice(before.length).filter(({ key }) => settled.has(key));
+  expect(anew, 'what had its result ran again').toEqual([]);
   const left = new Set(scenario.left);
   const ends = Object.entries(endsOf(after.log)).filter(([runId]) => !left.has(runId));
   const expected = Object.entries(endsOf(reference.log)).filter(([runId]) => !left.has(runId));

@@ -1,9 +1,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { memoryJournal, NEW, step, type RunStore, type State } from '@treadle/core';
+import { memoryJournal, NEW, step, type ExecuteResult, type RunStore, type State } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
+import { historyProblem } from '../provider/rules/messages.ts';
 import { crashed, goOn, unknowable } from './crash.ts';
 import { cutsOf } from './cuts.ts';
 import { dyingDisk, type Death } from './dying-store.ts';
@@ -11,6 +12,7 @@ import { EFFECT_TYPES, EVENT_TYPES } from './kinds.ts';
 import { entriesOf, logged, runsOf, type Logged } from './logged-store.ts';
 import { play, playUntilDeath, restarted, type Scenario } from './scenario.ts';
 import { SCENARIOS } from './scenarios.ts';
+import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { calls } from './scenarios/calls.ts';
 import { child, expiring, grandchild } from './scenarios/children.ts';
 import { length } from './scenarios/length.ts';
@@ -51,6 +53,17 @@ test('the scenarios have every event and every effect', async () => {
   expect([...effects].toSorted()).toEqual(EFFECT_TYPES);
 });
 
+test.each([
+  [reflecting, { type: 'success', output: { total: 10 }, finalState: { seen: ['a', 'b', 'c', 'd', 'e'], notes: 1 } }],
+  [direct, { type: 'success', output: { total: 6 }, finalState: { seen: ['a', 'b'], notes: 1 } }],
+  [hopeless, { type: 'failure', error: { code: 'MAX_ATTEMPTS_EXCEEDED', context: { attempts: 3 } } }],
+] as const)('$name comes to what it should', async (scenario, expected) => {
+  const { given } = await lived(scenario, { faults: false });
+  expect(given).toHaveLength(1);
+  expect(given).toMatchObject([expected]);
+  expect(historyProblem((given[0] as ExecuteResult<unknown>).messages)).toBeUndefined();
+});
+
 /** Where it happened, in what goes wrong. */
 async function at(place: string, check: () => Promise<void>): Promise<void> {
   try {
@@ -81,7 +94,7 @@ test.each(NAMED)('%s: a crash after any entry', async (_, scenario) => {
   expect(await crashEverywhere(scenario, memoryJournal)).toEqual(scenario.interrupted);
 });
 
-test.each([calls, child, length].map((scenario) => [scenario.name, scenario] as const))(
+test.each([calls, child, length, reflecting, direct].map((scenario) => [scenario.name, scenario] as const))(
   '%s: a crash after any entry, on SQLite',
   async (_, scenario) => {
     const folder = mkdtempSync(path.join(tmpdir(), 'treadle-crash-'));
@@ -107,8 +120,8 @@ async function failEverywhere(scenario: Scenario, death: Omit<Death, 'at'>): Pro
     await scenario.begin?.(begun);
     const wrap = dyingDisk({ ...death, at: append });
     const first = world({ ...begun, store: wrap(store), wrap, faults: true });
-    const { world: last, result } = await playUntilDeath(scenario, first);
-    if (result) return append;
+    const { world: last, ended } = await playUntilDeath(scenario, first);
+    if (ended) return append;
     checkBegun(last);
     const after = await restarted({ ...last, wrap: (store) => store });
     await at(`append ${append}`, () => goOn(scenario, reference, after));

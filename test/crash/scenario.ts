@@ -6,6 +6,8 @@ import {
   waiting,
   type Answer,
   type Call,
+  type ExecuteAgentOptions,
+  type ExecuteResult,
   type JournalEntry,
   type LoopOptions,
   type LoopResult,
@@ -14,11 +16,23 @@ import {
 import { logged, restore, type Logged } from './logged-store.ts';
 import { life, world, type Life, type World } from './world.ts';
 
-/** A run and everything outside that takes part in it. */
-export interface Scenario {
-  readonly name: string;
+/** A run and everything outside that takes part in it: of the loop, or of a typed agent. */
+export type Scenario = LoopScenario | AgentScenario;
+
+export interface LoopScenario extends Surroundings {
   /** Made anew for every process. */
   readonly code: (life: Life) => Omit<LoopOptions, 'journal' | 'runId' | 'clock'>;
+}
+
+export interface AgentScenario extends Surroundings {
+  /** Executes an agent that is made anew for every process. */
+  readonly execute: (life: Life, around: Executing) => Promise<ExecuteResult<unknown>>;
+}
+
+type Executing = Required<Pick<ExecuteAgentOptions<unknown, unknown>, 'journal' | 'runId' | 'clock' | 'answers'>>;
+
+interface Surroundings {
+  readonly name: string;
   /** What a person says of a call that he is asked about; default: he approves. */
   readonly decide?: (call: Call) => 'approve' | 'deny' | 'expire';
   /** Brings the run into the journal, if that is not simply its start. */
@@ -38,13 +52,15 @@ const LIVES = 40;
 /** Starts process after process until the run has ended. Whatever it waits for is answered, one thing at a time. */
 export async function play(scenario: Scenario, from: World): Promise<World> {
   const played = await playUntilDeath(scenario, from);
-  if (!played.result) throw new Error(`the journal of "${scenario.name}" failed`);
+  if (!played.ended) throw new Error(`the journal of "${scenario.name}" failed`);
   return played.world;
 }
 
-/** How it went: with the result, unless the journal failed. */
+/** How it went: it has ended, unless the journal failed. */
 export interface Played {
   readonly world: World;
+  readonly ended: boolean;
+  /** Of the loop. */
   readonly result?: LoopResult;
 }
 
@@ -55,12 +71,15 @@ export async function playUntilDeath(scenario: Scenario, from: World): Promise<P
     const entries = await at.store.read(at.runId);
     const now = life(at, entries);
     try {
-      const result = await Promise.race([once(scenario, now), now.killed]);
-      if (result?.outcome && !isOutage(result)) return { world: at, result };
-      if (!result) at = await restarted(at);
+      const lived = await Promise.race([
+        'code' in scenario ? once(scenario, now) : executed(scenario, now),
+        now.killed,
+      ]);
+      if (lived?.ended) return { world: at, ...lived };
+      if (!lived) at = await restarted(at);
     } catch (error) {
       if (!(error instanceof TreadleError) || error.code !== 'journal-failed') throw error;
-      return { world: at };
+      return { world: at, ended: false };
     } finally {
       now.end();
     }
@@ -69,7 +88,23 @@ export async function playUntilDeath(scenario: Scenario, from: World): Promise<P
 }
 
 /** One process: begins the run or goes on with it, until it ends or pauses. */
-async function once(scenario: Scenario, now: Life): Promise<LoopResult> {
+async function once(scenario: LoopScenario, now: Life): Promise<Omit<Played, 'world'>> {
+  const result = await looped(scenario, now);
+  return { result, ended: result.outcome !== undefined && !isOutage(result) };
+}
+
+/** The same of a typed agent, which is begun and gone on with in the same way. */
+async function executed(scenario: AgentScenario, now: Life): Promise<Omit<Played, 'world'>> {
+  const { world: at, entries } = now;
+  const { store: journal, clock, runId, given } = at;
+  const answers = entries.length === 0 ? [] : await answersTo(scenario, at, entries);
+  const result = await scenario.execute(now, { journal, clock, runId, answers });
+  if (result.type === 'failure' && result.error.code === 'EXECUTION_PAUSED') return { ended: false };
+  given.push(result);
+  return { ended: true };
+}
+
+async function looped(scenario: LoopScenario, now: Life): Promise<LoopResult> {
   const { world: at, entries } = now;
   const { store: journal, clock, runId } = at;
   const { input, ...code } = scenario.code(now);

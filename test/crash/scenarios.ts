@@ -1,4 +1,5 @@
 import type { Scenario } from './scenario.ts';
+import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { calls } from './scenarios/calls.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
@@ -26,4 +27,7 @@ export const SCENARIOS: readonly Scenario[] = [
   unprepared,
   fork,
   variety,
+  reflecting,
+  direct,
+  hopeless,
 ];

@@ -31,11 +31,13 @@ export function begunIn(log: readonly Logged[], when: 'now' | 'when it ended' = 
   return begun;
 }
 
-/** Calls that have a result of their own, by their keys. */
+/** Calls that have a result of their own, and outputs that were checked, by their keys. */
 export function settledIn(log: readonly Logged[]): ReadonlySet<string> {
   const settled = new Set<string>();
   for (const item of log) {
-    if (item.type !== 'entry' || item.entry.event.type !== 'tool-settled') continue;
+    if (item.type !== 'entry') continue;
+    if (item.entry.event.type === 'output-checked') settled.add(`${item.runId}/${item.entry.event.effect}`);
+    if (item.entry.event.type !== 'tool-settled') continue;
     const { effect, result } = item.entry.event;
     if (result.type === 'result') settled.add(`${item.runId}/${effect.replace('.verify.', '.tool.')}`);
   }

@@ -1,7 +1,7 @@
 import { Parked, tool, type Tool, type ToolContext, type ToolEffect } from '@treadle/core';
 import { never, type Life } from './world.ts';
 
-const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
+export const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
 
 /** A tool that writes into the ledger what it does; what it gives depends on nothing but its input. */
 function acting(

@@ -20,6 +20,8 @@ export interface World {
   readonly clock: ManualClock;
   /** The tools' own ledger. */
   readonly deeds: Deed[];
+  /** What executing a typed agent gave in the end. */
+  readonly given: unknown[];
   /** What models were asked, by key: each request as JSON. */
   readonly asked: Map<string, string>;
   /** Faults that the scenario itself has, each for the first time. */
@@ -48,6 +50,7 @@ export function world(options: WorldOptions): World {
     wrap,
     clock: manualClock(now),
     deeds: [...deeds],
+    given: [],
     asked: new Map(),
     fault: (name) => faults && !happened.has(name) && happened.add(name).has(name),
   };

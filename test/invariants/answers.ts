@@ -96,11 +96,21 @@ function summarised({ summary }: Aside, effect: string, at: number): Event {
   return { type: 'history-compacted', at, effect, result };
 }
 
-function checked({ valid }: Aside, { id, text }: Of<'validate-output'>, at: number): Event {
-  const result = valid
-    ? ({ type: 'valid', value: { text } } as const)
-    : ({ type: 'invalid', problems: ['it is wrong'] } as const);
+function checked(aside: Aside, { id, text, attempt }: Of<'validate-output'>, at: number): Event {
+  const result = attempt === undefined ? verdictOn(aside, { text }) : outputVerdict(aside);
   return { type: 'output-checked', at, effect: id, result };
+}
+
+type Verdict = Extract<Event, { type: 'output-checked' }>['result'];
+
+function verdictOn({ valid }: Aside, value: unknown): Verdict {
+  return valid ? { type: 'valid', value } : { type: 'invalid', problems: ['it is wrong'] };
+}
+
+/** On what a typed agent gives. */
+export function outputVerdict(aside: Aside): Verdict {
+  const verdict = verdictOn(aside, aside.value);
+  return verdict.type === 'valid' ? verdict : { ...verdict, ...aside.rejection };
 }
 
 /** What a child waits for that a call is parked on. */
@@ -154,8 +164,8 @@ const FINE: Fate = {
   answer: 'given',
 };
 
-function resultOf({ content, isError, usage }: Fate): SettledResult {
-  return { type: 'result', content, isError, ...(usage && { usage }) };
+function resultOf({ content, isError, usage, memory }: Fate): SettledResult {
+  return { type: 'result', content, isError, ...(usage && { usage }), ...(memory && { memory }) };
 }
 
 export function spoken(reply: Reply, effect: string, at: number): Event {

@@ -15,7 +15,7 @@ export type Expected =
       readonly model: string | undefined;
     }
   | { readonly type: 'compact'; readonly to: number }
-  | { readonly type: 'validate'; readonly text: string }
+  | { readonly type: 'validate'; readonly text: string; readonly attempt: number | undefined }
   | { readonly type: 'end'; readonly outcome: string };
 
 /** What has followed. */
@@ -33,7 +33,7 @@ export function followedBy({ effects, after }: Moment): Expected {
       case 'compact-history':
         return { type: 'compact', to: effect.to };
       case 'validate-output':
-        return { type: 'validate', text: effect.text };
+        return { type: 'validate', text: effect.text, attempt: effect.attempt };
       default:
     }
   }
@@ -67,3 +67,6 @@ export function cancelPhaseOf({ open }: Books): CancelPhase {
   if (has('judge-calls', 'call-tool', 'verify-tool')) return 'tool';
   return has('ask-approval') ? 'approval' : 'client';
 }
+
+/** The code of a run that fails because its model lacks something a second time. */
+export const LACKING = { call: 'tool-choice-unmet', content: 'empty-reply', output: 'output-invalid' } as const;

@@ -43,6 +43,7 @@ export function eventsBearing(effect: string, at: number, digest: string): reado
     { type: 'turn-prepared', at, effect, decision: {} },
     { type: 'history-compacted', at, effect, result: { type: 'summary', summary: 'foreign', model: '', usage } },
     { type: 'output-checked', at, effect, result: { type: 'valid', value: 'foreign' } },
+    { type: 'output-checked', at, effect, result: { type: 'invalid', problems: [], prompt: 'foreign' } },
     { type: 'model-failed', at, effect, error: { code: 'auth', message: '', retryable: false } },
     {
       type: 'model-replied',

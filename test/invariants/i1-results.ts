@@ -1,7 +1,10 @@
 import type { AssistantPart, Event, Message, ToolCall } from '@treadle/core';
+import type { Claim } from './attempts.ts';
+import { checkClaimed, checkTalk } from './agent-results.ts';
 import { epochsOf, shorteningOf, taskOf, type Epoch, type Shortening } from './epochs.ts';
+import { referenceOf } from './reference.ts';
 import { demand, messagesOf, same, type Moment, type Trace } from './trace.ts';
-import { answerIn, turnsOf, type Turn } from './turns.ts';
+import { answerIn, turnsOf, type CallRecord, type Turn } from './turns.ts';
 
 /** I1: every call in the history has exactly one result, in call order, before the next model turn. */
 export function checkResults(trace: Trace): void {
@@ -22,10 +25,14 @@ export function checkResults(trace: Trace): void {
     }
   }
   if (ended) checkPairs(epochs.at(-1)!.messages);
-  for (const turn of turnsOf(trace)) {
+  const turns = turnsOf(trace);
+  const { claims } = referenceOf(trace, turns);
+  for (const turn of turns) {
     const epoch = epochOf(epochs, turn.repliedAt);
-    checkTurn(turn, epoch.messages, ended || epoch !== epochs.at(-1));
+    checkTurn(turn, epoch.messages, ended || epoch !== epochs.at(-1), claims);
+    if (claims.size > 0) checkClaimed(trace, turn, claims, epoch.messages);
   }
+  if (trace.world.rules.agent) checkTalk(trace);
   checkInput(trace, epochs);
 }
 
@@ -95,7 +102,12 @@ export function checkPairs(messages: readonly Message[]): void {
 }
 
 /** The reply is there as the model gave it, and each result is what the facts say. */
-function checkTurn(turn: Turn, final: readonly Message[], ended: boolean): void {
+function checkTurn(
+  turn: Turn,
+  final: readonly Message[],
+  ended: boolean,
+  claims: ReadonlyMap<CallRecord, Claim>,
+): void {
   const { number, reply, position, calls } = turn;
   if (reply.finish === 'content-filter') return;
   const said = final[position];
@@ -119,6 +131,8 @@ function checkTurn(turn: Turn, final: readonly Message[], ended: boolean): void 
   for (const call of calls) {
     const result = message.content[call.index];
     const answer = answerIn(call);
+    // Those that a typed agent takes for itself are looked at elsewhere; but what it is shown runs like any other.
+    if (claims.has(call) && claims.get(call) !== 'shown') continue;
     if (!answer) demand(result!.isError, () => `call ${call.index} of turn ${number} got a success from nowhere`);
     else {
       const { content, isError } = resultIn(answer);

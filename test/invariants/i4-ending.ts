@@ -1,4 +1,5 @@
 import type { Waiting } from '@treadle/core';
+import { checkAgentEnd } from './agent-end.ts';
 import { isAnswered } from './answered.ts';
 import { expects, isAtRest, type Open } from './books.ts';
 import type { Core } from './core.ts';
@@ -18,6 +19,7 @@ export function checkEnding(core: Views, trace: Trace): void {
   if (books.phase === 'ended') checkEnded(core, trace);
   else checkNothingIdles(trace);
   checkCause(trace);
+  if (trace.world.rules.agent) checkAgentEnd(trace, trace.world.rules.agent);
 }
 
 /** What the state says is under way is what was issued and is not settled. */
@@ -84,7 +86,8 @@ function checkCause({ world, moments, last }: Trace): void {
   for (const [what, is, told] of pairs)
     demand(is === told, () => `it is ${is ? '' : 'not '}${what}, and was ${told ? '' : 'not '}told so`);
   if (outcome?.type === 'completed') {
-    const answered = world.rules.output ? valueIn(final) !== undefined : isText(final);
+    const { output, agent } = world.rules;
+    const answered = output || agent ? valueIn(final) !== undefined : isText(final);
     demand(answered, () => `completed, though the last fact was ${JSON.stringify(final)}`);
   }
   const output = outcome?.type === 'completed' ? valueIn(final) : undefined;

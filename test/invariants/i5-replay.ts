@@ -71,7 +71,7 @@ export function checkLiveReplay({ replay }: Pick<Core, 'replay'>, { entries, res
     const replayed = replay(entries.slice(0, length));
     demand(replayed.type === 'replayed', () => `${length} entries do not replay: ${JSON.stringify(replayed)}`);
     if (length < entries.length) continue;
-    const { phase, history, usage, turn, calls, activeMs } = replayed.state;
+    const { phase, history, usage, turn, calls, activeMs, agent } = replayed.state;
     const again = [
       phase.type === 'ended' ? phase.outcome : undefined,
       messagesOf({ history }),
@@ -79,8 +79,15 @@ export function checkLiveReplay({ replay }: Pick<Core, 'replay'>, { entries, res
       turn,
       calls,
       activeMs,
+      farIn(agent),
     ];
-    const gave = [result?.outcome, result?.messages, result?.usage, result?.turns, result?.calls, result?.durationMs];
+    const { outcome, messages, turns, durationMs } = result ?? {};
+    const gave = [outcome, messages, result?.usage, turns, result?.calls, durationMs, farIn(result?.agent)];
     demand(same(again, gave), () => `the run gave ${JSON.stringify(gave)}, and its journal ${JSON.stringify(again)}`);
   }
+}
+
+/** How far a typed agent is, whatever the order in which it is written down. */
+function farIn(agent: State['agent']): readonly unknown[] | undefined {
+  return agent && [agent.attempt, agent.from, agent.proposal, agent.memory, agent.rejection];
 }

@@ -1,26 +1,33 @@
 import type { Event, Limits, Usage } from '@treadle/core';
 import { isAnswered } from './answered.ts';
+import type { View } from './attempts.ts';
 import { activeMsAt } from './books.ts';
 import { turnOf } from './answers.ts';
 import { followedBy, type Expected } from './expected.ts';
 import type { Disposition } from './disposition.ts';
 import { referenceOf } from './reference.ts';
-import { demand, same, type Moment, type Trace } from './trace.ts';
+import { demand, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 import { capOf, shares, turnsOf, type CallRecord, type Turn } from './turns.ts';
 
 /** I6: limits hold: turns, calls, tokens, cost, time, errors; and how much goes on at once. */
 export function checkLimits(trace: Trace): void {
   const turns = turnsOf(trace);
-  const { expected, lengths, dispositions, left } = referenceOf(trace, turns);
+  const { expected, lengths, counts, dispositions, left, agents } = referenceOf(trace, turns);
   checkTotals(trace);
   for (const turn of turns) checkShares(turn, left.get(turn)!, dispositions);
   for (const [at, moment] of trace.moments.entries()) {
     if (!moment.taken) continue;
     checkCourse(moment, expected[at]!);
     checkTime(moment);
-    const { contextTokens } = moment.after;
+    const { contextTokens, calls, errors } = moment.after;
+    const counted = [calls, errors];
+    demand(
+      same(counted, counts[at]),
+      () => `it counts ${counted.join()} calls and errors, and there were ${counts[at]?.join()}`,
+    );
     demand(contextTokens === lengths[at], () => `it counts ${contextTokens} tokens, and there are ${lengths[at]}`);
     checkAtOnce(moment, trace);
+    if (agents[at]) checkAgent(moment, agents[at]);
     const turn = turns.findLast(({ repliedAt }) => repliedAt <= at);
     if (turn) checkOrder(moment, at, turn, dispositions, trace);
   }
@@ -33,6 +40,20 @@ function checkCourse(moment: Moment, due: Expected): void {
     same(came, due),
     () => `after ${moment.event.type} there must be ${JSON.stringify(due)}, and there is ${JSON.stringify(came)}`,
   );
+}
+
+/**
+ * The attempt that goes on, why there is another one, what helpers remember, and, when a turn begins, what would be
+ * submitted.
+ */
+function checkAgent({ after, effects }: Moment, due: View): void {
+  const { attempt, memory, rejection, proposal } = after.agent!;
+  const outcome = outcomeOf(after);
+  // A limit of the run may end it between two attempts, and then it is neither here nor there.
+  if (outcome && outcome.type !== 'completed' && outcome.type !== 'cancelled') return;
+  const begins = effects.some(({ type }) => type === 'call-model' || type === 'prepare-turn');
+  const is = { attempt, memory, rejection, proposal: begins ? proposal : due.proposal };
+  demand(same(is, due), () => `the agent must be at ${JSON.stringify(due)}, and is at ${JSON.stringify(is)}`);
 }
 
 /** The plain sums, whatever led to them. */
@@ -56,12 +77,15 @@ function checkTotals({ world: { rules }, moments, last }: Trace): void {
         demand(tokens < (limits.tokens ?? Infinity), () => `${effect.id} was asked with ${tokens} tokens spent`);
         demand(limits.cost === undefined || cost < limits.cost, () => `${effect.id} was asked with a cost of ${cost}`);
       } else if (effect.type === 'call-tool' || effect.type === 'await-client') {
-        run.add(`${effect.call.turn} ${effect.call.index}`);
-        demand(effect.call.index < capOf(rules), () => `${effect.id} ran beyond the cap of ${capOf(rules)}`);
+        const own = effect.call.name === rules.agent?.output;
+        const cap = own ? 128 : capOf(rules);
+        if (!own) run.add(`${effect.call.turn} ${effect.call.index}`);
+        demand(effect.call.index < cap, () => `${effect.id} ran beyond the cap of ${cap}`);
       }
     }
   }
-  demand(asked.size <= maxTurns + (closingTurn ? 1 : 0), () => `${asked.size} turns, and the limit is ${maxTurns}`);
+  const most = maxTurns * (rules.agent?.maxAttempts ?? 1) + (closingTurn && !rules.agent ? 1 : 0);
+  demand(asked.size <= most, () => `${asked.size} turns, and the limit is ${most}`);
   demand(run.size <= (limits.calls ?? Infinity), () => `${run.size} calls ran, and the limit is ${limits.calls}`);
   demand(last.after.turn === asked.size, () => `it says that it had ${last.after.turn} turns, and had ${asked.size}`);
   const { inputTokens, outputTokens, cost: said } = last.after.usage;

@@ -63,7 +63,7 @@ const LEAST: Record<Event['type'], number> = {
   'cancel-requested': 0.05,
 };
 
-test('the worlds hold every kind of fact, end in every way, and drop facts of every kind', () => {
+test('the worlds hold every kind of fact, end in every way, and drop facts of every kind', { timeout: 60_000 }, () => {
   const traces = fc.sample(worlds, { ...PARAMETERS, numRuns: 3_000 }).map((world) => drive(core, world));
   const share = (holds: (trace: (typeof traces)[number]) => boolean): number =>
     traces.filter(holds).length / traces.length;
@@ -106,12 +106,16 @@ const ENDS: readonly string[] = [
   'paused',
   'completed',
   'completed truncated',
-  ...['turns', 'calls', 'tokens', 'cost', 'duration', 'errors', 'repetition'].map((limit) => `exhausted ${limit}`),
+  ...['turns', 'attempts', 'calls', 'tokens', 'cost', 'duration', 'errors', 'repetition'].map(
+    (limit) => `exhausted ${limit}`,
+  ),
   ...['model', 'tool', 'approval', 'client', 'validation'].map((phase) => `cancelled ${phase}`),
   ...['empty-reply', 'tool-choice-unmet', 'content-filter', 'cost-unknown', 'tokens-unknown'].map(
     (code) => `failed ${code}`,
   ),
-  ...['prepare-failed', 'output-invalid'].map((code) => `failed ${code}`),
+  ...['prepare-failed', 'output-invalid', 'no-tool-called', 'submit-before-output', 'prompt-failed'].map(
+    (code) => `failed ${code}`,
+  ),
   ...['auth', 'overloaded', 'context-length'].map((code) => `failed ${code}`),
 ];
 

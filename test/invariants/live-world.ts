@@ -10,8 +10,8 @@ import type {
   ToolContext,
   Waiting,
 } from '@treadle/core';
-import { asideOf, fateOf, firstReplyOf, replyOf, spoken, SUMMARY, turnOf, waitsIn } from './answers.ts';
-import type { Core } from './core.ts';
+import { asideOf, fateOf, firstReplyOf, outputVerdict, replyOf, spoken, SUMMARY, turnOf, waitsIn } from './answers.ts';
+import type { AgentCode, Core } from './core.ts';
 import type { Stage } from './stage.ts';
 import { callsOf, type World } from './world.ts';
 
@@ -133,6 +133,22 @@ export function outputOf(world: World, { later }: Stage, begin: Begin, latest: (
   };
 }
 
+/** Of a typed agent. `latest`: the newest effect of its kind that was issued. */
+export function agentOf(world: World, { later }: Stage, begin: Begin, latest: () => string): AgentCode | undefined {
+  const { agent: rules } = world.rules;
+  return (
+    rules && {
+      rules,
+      check(_, __, signal) {
+        const id = latest();
+        begin('validate-output', id);
+        const verdict = outputVerdict(asideOf(world, turnOf(id)));
+        return turnOf(id) % 2 === 0 ? Promise.resolve(verdict) : later(verdict, signal);
+      },
+    }
+  );
+}
+
 type Spoken = Extract<ReturnType<typeof spoken>, { effect: string }>;
 
 export function policyOf(world: World, { later }: Stage, begin: Begin): Policy {
@@ -159,11 +175,12 @@ export function toolsOf({ tool, Parked }: Core, world: World, { later }: Stage, 
       polling,
       resources: (input) => ('a' in (input as object) ? [JSON.stringify(input)] : []),
       ...(!client && {
-        execute(_: unknown, { key, signal }: ToolContext) {
+        execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
           begin('call-tool', id, effect === 'once');
           const fate = fateOf(world, callIn(id));
           const { content, isError, inside } = fate;
+          if (memory) Object.assign(memory, fate.memory);
           if (!fate.parked) return later({ content, isError }, signal);
           if (inside.length === 0 || parked.has(id)) return { content, isError };
           parked.add(id);

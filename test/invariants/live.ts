@@ -17,6 +17,7 @@ import {
   prepareTurnOf,
   summariserOf,
   toolsOf,
+  agentOf,
   type Begin,
   type Performed,
 } from './live-world.ts';
@@ -96,6 +97,8 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     ...(output && { output: outputOf(world, on, begin, latest) }),
   };
 
+  const agent = agentOf(world, on, begin, latest);
+
   function open(answers: readonly Answer[] | undefined): void {
     const mine = ++opening;
     settled = undefined;
@@ -115,11 +118,8 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
       if (item.type === 'fact') sightings.push({ type: 'fact', seq: item.seq, durable: durable() });
     };
     const around = { ...given, journal, runId: 'run', clock: on.clock, onItem };
-    const began = begun(
-      core,
-      answers ? { ...around, answers } : { ...around, ...optionsOf(world) },
-      moves.length % 2 === 0,
-    );
+    const options = answers ? { ...around, answers } : { ...around, ...optionsOf(world) };
+    const began = agent ? core.start(options, onItem, agent) : begun(core, options, moves.length % 2 === 0);
     run = began;
     began.result.then(
       (result) => {

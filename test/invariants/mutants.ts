@@ -1,4 +1,6 @@
 import type { Mutant } from './mutate.ts';
+import { attempts } from './mutants/agent-attempts.ts';
+import { claims } from './mutants/agent-calls.ts';
 import { results } from './mutants/i1-results.ts';
 import { permission } from './mutants/i2-permission.ts';
 import { settling } from './mutants/i3-settling.ts';
@@ -21,4 +23,6 @@ export const MUTANTS: readonly Mutant[] = [
   ...cost,
   ...durable,
   ...order,
+  ...attempts,
+  ...claims,
 ];

@@ -1,20 +1,28 @@
 import type { Limit, Limits, ModelErrorCode, Rules, ToolChoice, ToolFacts, TurnDecision } from '@treadle/core';
 import { expiryOf, isAnswered } from './answered.ts';
+import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './attempts.ts';
+import { disposed } from './dispose.ts';
 import type { Disposition } from './disposition.ts';
 import { shorteningOf } from './epochs.ts';
-import { cancelPhaseOf, type Expected } from './expected.ts';
+import { cancelPhaseOf, LACKING, type Expected } from './expected.ts';
 import { cutIn, estimateOf } from './length.ts';
 import { spendingOf } from './spending.ts';
-import { streakOf } from './streak.ts';
+import { tallyOf } from './tally.ts';
 import { messagesOf, type Moment, type Trace } from './trace.ts';
-import { capOf, resultsOf, type CallRecord, type Turn } from './turns.ts';
+import { resultsOf, type CallRecord, type Turn } from './turns.ts';
 
 export interface Reference {
   /** One for each moment; undefined for what must not be taken. */
   readonly expected: readonly (Expected | undefined)[];
   /** How many tokens the conversation is taken to have after each moment. */
   readonly lengths: readonly number[];
+  /** How many calls were let through until then, and how many turns in a row had nothing but errors. */
+  readonly counts: readonly (readonly number[])[];
   readonly dispositions: ReadonlyMap<CallRecord, Disposition>;
+  /** Calls that a typed agent takes for itself: they count for no limit. */
+  readonly claims: ReadonlyMap<CallRecord, Claim>;
+  /** What a typed agent is at after each moment. */
+  readonly agents: readonly (View | undefined)[];
   /** What was left of the limits when the reply of a turn came. */
   readonly left: ReadonlyMap<Turn, Limits>;
 }
@@ -27,13 +35,16 @@ const NOTHING: Expected = { type: 'nothing' };
  */
 export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Reference {
   const dispositions = new Map<CallRecord, Disposition>();
+  const claims = new Map<CallRecord, Claim>();
   const left = new Map<Turn, Limits>();
   let rules!: Rules;
   let tools: readonly ToolFacts[] = [];
   let instructions = 'none';
   let standing: ToolChoice = 'auto';
-  /** `given`: messages of the task. `length`: tokens that the conversation is taken to have. */
-  let [asked, admitted, errors, spentReplies, pending, given, length] = [0, 0, 0, 0, 0, 0, 0];
+  /**
+   * `asked`: turns of the attempt. `given`: messages of the task. `length`: tokens that the conversation is taken to have.
+   */
+  let [asked, admitted, pending, given, length] = [0, 0, 0, 0, 0];
   let closing: Limit | undefined;
   let decision: TurnDecision | undefined;
   let lacked: 'call' | 'content' | 'output' | undefined;
@@ -41,21 +52,22 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   /** Why the model refused the conversation that is being made shorter; and that it was, in this turn. */
   let refused: ModelErrorCode | undefined;
   let shortened = false;
-  const streak = streakOf();
+  const tally = tallyOf();
   const spending = spendingOf();
+  let attempts: Attempts | undefined;
   let turn: Turn | undefined;
   /** Calls of the turn that may run and have no result. */
   let unanswered = new Set<CallRecord>();
 
+  /** Who has no calls left is asked for an answer; but that of a typed agent is a call. */
   const choice = (): ToolChoice =>
-    closing !== undefined || spentReplies > 0 ? 'none' : (decision?.toolChoice ?? standing);
+    closing !== undefined || (tally.spent() > 0 && !attempts) ? 'none' : (decision?.toolChoice ?? standing);
   const end = (...words: readonly unknown[]): Expected => ({ type: 'end', outcome: words.join(' ') });
-  const isKnown = (name: string): boolean => tools.some((tool) => tool.name === name);
   const isPolling = ({ part: { name } }: CallRecord): boolean =>
     tools.some((tool) => tool.polling && tool.name === name);
   const isDecided = (name: string): boolean => decision?.tools?.includes(name) ?? true;
   const isAllowed = (name: string): boolean =>
-    isKnown(name) && isDecided(name) && (rules.allowedTools?.includes(name) ?? true);
+    tools.some((tool) => tool.name === name) && isDecided(name) && (rules.allowedTools?.includes(name) ?? true);
 
   function ask(): Expected {
     return {
@@ -76,7 +88,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
 
   function meet(limit: Limit): Expected {
     pending = 0;
-    if (!rules.closingTurn || closing !== undefined || spending.isOver(rules.limits))
+    if (!rules.closingTurn || attempts || closing !== undefined || spending.isOver(rules.limits))
       return end('exhausted', closing ?? limit);
     closing = limit;
     return begin();
@@ -147,6 +159,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   function answered({ reply }: Turn, moment: Moment): Expected {
     const text = reply.content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('');
     if (closing !== undefined) return end('exhausted', closing);
+    if (rules.agent) return rules.agent.textOnly === 'fail' ? end('failed', 'no-tool-called') : goOn(moment);
     if (!isMet([])) return lack('call', moment);
     if (text.trim() === '') return lack('content', moment);
     if (lacked !== 'output') lacked = undefined;
@@ -155,28 +168,41 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       confirmed = true;
       return goOn(moment);
     }
-    return rules.output ? { type: 'validate', text } : completed(reply);
+    return rules.output ? { type: 'validate', text, attempt: undefined } : completed(reply);
   }
 
   function completed({ finish }: Turn['reply']): Expected {
     return end('completed', ...(finish === 'length' ? ['truncated'] : []));
   }
 
-  function checked(valid: boolean, moment: Moment): Expected {
-    if (valid) return completed(turn!.reply);
+  function checked(result: Checked, moment: Moment): Expected {
+    if (attempts) return outputChecked(attempts, result, moment);
+    if (result.type === 'valid') return completed(turn!.reply);
     if (pending === 0) return lack('output', moment);
     lacked = undefined;
     return goOn(moment);
   }
 
+  /** The held call gets its answer now, and with it the turn its results. */
+  function outputChecked(agent: Attempts, result: Checked, moment: Moment): Expected {
+    const missing = count(moment);
+    if (missing) return missing;
+    if (result.type === 'valid') return completed(turn!.reply);
+    const last = agent.reject(result);
+    if (last) return end(last);
+    const met = tally.met(rules);
+    if (met) return meet(met);
+    agent.begin();
+    asked = 0;
+    return goOn(moment);
+  }
+
   function called({ calls }: Turn, moment: Moment): Expected {
-    let inReply = 0;
-    for (const call of calls) {
-      const disposition = dispositionOf(call, inReply, calls);
-      if (disposition === 'runs') inReply++;
-      dispositions.set(call, disposition);
-    }
-    if (!isMet(calls)) {
+    for (const [call, claim] of attempts?.claimsOn(calls) ?? []) claims.set(call, claim);
+    const situation = { rules, demanded: choice(), isAllowed, closing: closing !== undefined, admitted, claims, tally };
+    for (const [call, disposition] of disposed(calls, situation)) dispositions.set(call, disposition);
+    if (attempts) lacked = undefined;
+    else if (!isMet(calls)) {
       if (lacked === 'call') return end('failed', LACKING.call);
       lacked = 'call';
     } else {
@@ -184,44 +210,40 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       if (choice() !== 'none' && decision?.toolChoice === undefined) standing = 'auto';
     }
     unanswered = new Set(calls.filter((call) => dispositions.get(call) === 'runs'));
-    if (!rules.judged) admitted += inReply;
+    if (!rules.judged) admitted += [...unanswered].filter((call) => !claims.has(call)).length;
     return unanswered.size === 0 ? finished(moment) : NOTHING;
   }
 
-  function dispositionOf(call: CallRecord, inReply: number, calls: readonly CallRecord[]): Disposition {
-    const { index, part, facts, check } = call;
-    if (index >= capOf(rules) || closing !== undefined) return 'capped';
-    if (spentReplies > 0) return 'spent';
-    const demanded = choice();
-    if (demanded === 'none' || (typeof demanded === 'object' && demanded.tool !== part.name)) return 'refused';
-    if (!facts || !isAllowed(part.name) || !check || check.problem !== undefined) return 'refused';
-    if (admitted + inReply >= (rules.limits.calls ?? Infinity)) return 'spent';
-    const onlySuch = calls.slice(0, index).every((before) => dispositions.get(before) === 'repeated');
-    return onlySuch && !facts.polling && streak.isFull(call, rules.repeatLimit) ? 'repeated' : 'runs';
+  /** The turn's results are all there, but for that of a call that is held. */
+  function finished(moment: Moment): Expected {
+    const { calls } = turn!;
+    if (calls.some((call) => claims.get(call) === 'held')) {
+      return { type: 'validate', text: attempts!.proposal()!, attempt: attempts!.view().attempt };
+    }
+    const missing = count(moment);
+    if (missing) return missing;
+    const early = calls.some((call) => claims.get(call) === 'early');
+    if (early && rules.agent?.earlySubmit === 'fail') return end('failed', 'submit-before-output');
+    if (closing !== undefined) return end('exhausted', closing);
+    const met = tally.met(rules);
+    return met ? meet(met) : goOn(moment);
   }
 
-  /** The turn's results are all there. */
-  function finished(moment: Moment): Expected {
+  /** Counts what counts of the turn's results, which must be in the history. */
+  function count(moment: Moment): Expected | undefined {
     const { calls, number } = turn!;
     const results = resultsOf(turn!, moment);
     if (!results) return { type: 'end', outcome: `the results of turn ${number}` };
     length += estimateOf({ role: 'tool', content: results });
-    for (const call of calls) streak.follow(call, dispositions.get(call)!, results[call.index]!, isPolling(call));
-    const counted = calls.filter((call) => ['runs', 'refused', 'repeated'].includes(dispositions.get(call)!));
-    if (counted.some(({ index }) => !results[index]!.isError)) errors = 0;
-    else if (counted.length > 0) errors++;
-    if (calls.some((call) => dispositions.get(call) === 'spent')) spentReplies++;
-
-    if (closing !== undefined) return end('exhausted', closing);
-    if (streak.refusals() >= 2) return meet('repetition');
-    if (rules.errorLimit > 0 && errors >= rules.errorLimit) return meet('errors');
-    return spentReplies > 1 ? meet('calls') : goOn(moment);
+    const counted = calls.map((call) => ({ call, disposition: dispositions.get(call)!, polling: isPolling(call) }));
+    tally.count(counted.map((one) => ({ ...one, result: results[one.call.index]! })));
+    return undefined;
   }
 
   function judged(moment: Moment, at: number): Expected {
     for (const call of unanswered) {
       if (isAnswered(call, at)) unanswered.delete(call);
-      else if (expiryOf(call) === undefined) admitted++;
+      else if (expiryOf(call) === undefined && !claims.has(call)) admitted++;
     }
     return unanswered.size === 0 ? finished(moment) : NOTHING;
   }
@@ -231,7 +253,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       story.some((one) => one.type === 'issued' && one.effect.id === effect),
     );
     if (!call || !isAnswered(call, at)) {
-      if (moment.event.type === 'approval-given') admitted++;
+      if (moment.event.type === 'approval-given' && !(call && claims.has(call))) admitted++;
       return NOTHING;
     }
     unanswered.delete(call);
@@ -249,7 +271,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'compact-history':
         return { type: 'compact', to: gone.to };
       case 'validate-output':
-        return { type: 'validate', text: gone.text };
+        return { type: 'validate', text: gone.text, attempt: attempts?.view().attempt };
       case 'judge-calls':
         return NOTHING;
       default:
@@ -263,6 +285,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'run-started':
         ({ rules, tools, instructions = 'none' } = event);
         standing = rules.toolChoice;
+        attempts = rules.agent && attemptsOf(rules.agent);
         given = event.input.length;
         return goOn(moment);
       case 'run-forked':
@@ -287,7 +310,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'history-compacted':
         return compacted(moment);
       case 'output-checked':
-        return checked(event.result.type === 'valid', moment);
+        return checked(event.result, moment);
       case 'calls-judged':
         return judged(moment, at);
       case 'cancel-requested':
@@ -298,6 +321,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return lost(event.effect, moment, at);
       case 'tool-settled':
         if (event.result.type === 'result' && event.result.usage) spending.charge(event.result.usage);
+        attempts?.remember(event);
         return onCall(event.effect, moment, at);
       case 'tool-parked':
       case 'approval-given':
@@ -309,12 +333,14 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   }
 
   const lengths: number[] = [];
+  const counts: number[][] = [];
+  const agents: (View | undefined)[] = [];
   const expected = moments.map((moment, at) => {
     const next = moment.taken ? on(moment, at) : undefined;
     lengths.push(length);
+    counts.push([admitted, tally.errors()]);
+    agents.push(attempts?.view());
     return next;
   });
-  return { expected, lengths, dispositions, left };
+  return { expected, lengths, counts, dispositions, claims, agents, left };
 }
-
-const LACKING = { call: 'tool-choice-unmet', content: 'empty-reply', output: 'output-invalid' } as const;

@@ -29,6 +29,7 @@ const usage: Arbitrary<Usage> = fc.record(
   { inputTokens: number, outputTokens: number, cost: number },
   { requiredKeys: ['inputTokens', 'outputTokens'] },
 );
+const memory = fc.record({ run: fc.oneof(word, number), attempt: fc.oneof(word, number) }, { requiredKeys: [] });
 const check: Arbitrary<CallCheck> = fc.record(
   { problem: word, arguments: word, resources: fc.array(word, { maxLength: 2 }) },
   { requiredKeys: [] },
@@ -80,7 +81,16 @@ const event: Arbitrary<Event> = fc.oneof(
   of('output-checked', {
     result: fc.oneof(
       fc.record({ type: fc.constant('valid'), value: fc.oneof(word, number, fc.constant(undefined)) }),
-      fc.record({ type: fc.constant('invalid'), problems: fc.array(word, { maxLength: 2 }) }),
+      fc.record(
+        {
+          type: fc.constant('invalid'),
+          problems: fc.array(word, { maxLength: 2 }),
+          validator: word,
+          prompt: word,
+          promptProblem: word,
+        },
+        { requiredKeys: ['type', 'problems'] },
+      ),
     ),
   }),
   of('history-compacted', {
@@ -111,6 +121,7 @@ const event: Arbitrary<Event> = fc.oneof(
     result: fc.oneof(
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean() }),
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), usage }),
+      fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), memory }),
       fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
     ),
   }),

@@ -1,6 +1,7 @@
 import type {
   CallCheck,
   Finish,
+  Memory,
   Message,
   ModelErrorCode,
   ReasoningPart,
@@ -52,6 +53,9 @@ export interface Aside {
   readonly unprepared: boolean;
   readonly summary: { readonly type: 'summary'; readonly usage: Usage } | { readonly type: 'failure' };
   readonly valid: boolean;
+  /** What a typed agent's output is taken to be, or what else is said of one that is not valid. */
+  readonly value: unknown;
+  readonly rejection: { readonly validator?: string; readonly prompt?: string; readonly promptProblem?: string };
 }
 
 export type Part = TextBlock | ReasoningPart | ScriptedCall;
@@ -74,6 +78,8 @@ export interface Fate {
   readonly isError: boolean;
   /** What it has used, if it was a run of its own. */
   readonly usage?: Usage;
+  /** What it has left to remember, if it helps a typed agent. */
+  readonly memory?: Memory;
   /** It goes on elsewhere before it settles, and waits there for these. */
   readonly parked: boolean;
   readonly inside: readonly Waiting['type'][];

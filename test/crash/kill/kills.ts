@@ -1,3 +1,4 @@
+import type { Program } from './process.ts';
 import { killed, undisturbed, type Outcome } from './schedule.ts';
 
 /** As many at once as there are cores to speak of. */
@@ -7,8 +8,8 @@ const AT_ONCE = 2;
  * Kills so many processes, a few for each seed from the first one on. `TREADLE_SEED` in the environment: only those of
  * that seed.
  */
-export async function killMany(first: number, wanted: number): Promise<readonly Outcome[]> {
-  const reference = await undisturbed();
+export async function killMany(program: Program, first: number, wanted: number): Promise<readonly Outcome[]> {
+  const reference = await undisturbed(program);
   const only = process.env['TREADLE_SEED'];
   if (only !== undefined) return [await killed(Number(only), reference)];
   const outcomes: Outcome[] = [];

@@ -3,7 +3,8 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-const PROGRAM = fileURLToPath(new URL('./program.ts', import.meta.url));
+/** What is killed: a run of the loop, or one of a typed agent. */
+export type Program = 'program' | 'agent-program';
 
 /** When a process is killed, in lines that it has printed. */
 export interface Kill {
@@ -21,9 +22,10 @@ export interface Life {
 const running = new Set<ChildProcess>();
 
 /** Lets one process live until it is done or killed. */
-export async function live(folder: string, kill?: Kill): Promise<Life> {
+export async function live(program: Program, folder: string, kill?: Kill): Promise<Life> {
+  const file = fileURLToPath(new URL(`./${program}.ts`, import.meta.url));
   const own = kill?.by === 'self' ? kill.after : 0;
-  const child = spawn(process.execPath, ['--conditions=treadle-source', PROGRAM, folder, String(own)], {
+  const child = spawn(process.execPath, ['--conditions=treadle-source', file, folder, String(own)], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { PATH: process.env['PATH'] ?? '' },
   });

@@ -3,70 +3,10 @@
  * folder or goes on with it, until it ends or pauses; what a process before it left waiting it answers. It prints a line
  * for whatever happens, and after so many it kills itself; 0: never.
  */
-import { writeSync } from 'node:fs';
 import path from 'node:path';
-import { setImmediate } from 'node:timers/promises';
-import {
-  agentTool,
-  replay,
-  runLoop,
-  tool,
-  waiting,
-  type Answer,
-  type Model,
-  type Policy,
-  type RunStore,
-  type Tool,
-  type ToolEffect,
-  type Waiting,
-} from '@treadle/core';
+import { agentTool, replay, runLoop, tool, waiting, type Answer, type Policy, type Waiting } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
-import { keyedModel, type Script } from '../keyed-model.ts';
-import { ledger } from './ledger.ts';
-
-const [folder, lines] = process.argv.slice(2);
-const book = ledger(folder!);
-let said = 0;
-
-function say(line: string): void {
-  writeSync(1, `${line}\n`);
-  if (++said === Number(lines)) process.kill(process.pid, 'SIGKILL');
-}
-
-/** Says when something is about to be durable, and when it is. */
-function talking(store: RunStore): RunStore {
-  return {
-    ...store,
-    async append(runId, entries, lease) {
-      const facts = entries.map(({ seq, event }) => `${runId}@${seq} ${event.type}`).join(', ');
-      say(`append ${facts}`);
-      await store.append(runId, entries, lease);
-      say(`durable ${facts}`);
-    },
-  };
-}
-
-const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
-
-/** Acts in two steps, and takes its time between them. */
-function acting(name: string, effect: ToolEffect, more: Partial<Tool> = {}): Tool {
-  const made = tool({
-    name,
-    description: name,
-    input: WHAT,
-    effect,
-    async execute({ what }, { key }) {
-      book.write({ type: 'begin', effect, key });
-      say(`begin ${key}`);
-      await setImmediate();
-      book.write({ type: 'end', effect, key });
-      say(`end ${key}`);
-      await setImmediate();
-      return `${name} ${String(what)}`;
-    },
-  });
-  return { ...made, ...more };
-}
+import { acting, book, folder, say, talking, thinking, WHAT } from './telling.ts';
 
 /** Knows from the ledger whether it acted; if it had only begun to, nobody knows. */
 const wire = acting('wire', 'once', {
@@ -90,19 +30,6 @@ const [look, put, order, remove] = [
 const policy: Policy = {
   judge: (calls) => calls.map(({ name }) => ({ type: name === 'remove' ? 'ask' : 'allow' })),
 };
-
-/** Takes a moment to answer, and says when it is asked. */
-function thinking(script: Script): Model {
-  const model = keyedModel(script);
-  return {
-    ...model,
-    async reply(request, emit, signal) {
-      say(`ask ${request.key}`);
-      await setImmediate();
-      return model.reply(request, emit, signal);
-    },
-  };
-}
 
 const calling = (
   ...calls: readonly (readonly [string, string])[]

@@ -6,27 +6,28 @@ import { expect } from 'vitest';
 import type { Logged } from '../logged-store.ts';
 import { begunIn, endsOf, interrupted, interruptedIn, type End } from '../standing.ts';
 import { ledger, type Line } from './ledger.ts';
-import { live, type Kill } from './process.ts';
+import { live, type Kill, type Program } from './process.ts';
 import { random } from './random.ts';
 
 /** What an undisturbed run comes to. */
 export interface Reference {
+  readonly program: Program;
   readonly ends: Readonly<Record<string, End>>;
   readonly ledger: readonly Line[];
   /** That all its processes print. */
   readonly lines: number;
 }
 
-export async function undisturbed(): Promise<Reference> {
+export async function undisturbed(program: Program): Promise<Reference> {
   const { folder, remove } = place();
   try {
     let lines = 0;
     for (let end; end !== 'ended';) {
-      const lived = await live(folder);
+      const lived = await live(program, folder);
       lines += lived.lines.length;
       ({ end } = lived);
     }
-    return { ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
+    return { program, ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
   } finally {
     remove();
   }
@@ -51,7 +52,7 @@ export async function killed(seed: number, reference: Reference): Promise<Outcom
     let printed = 0;
     for (let end; end !== 'ended';) {
       const next = plan[0] && { ...plan[0], after: Math.max(1, plan[0].after - printed) };
-      const lived = await live(folder, next);
+      const lived = await live(reference.program, folder, next);
       ({ end } = lived);
       printed += lived.lines.length;
       if (end !== 'killed') continue;

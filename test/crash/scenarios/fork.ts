@@ -1,10 +1,10 @@
 import { forkRun, runLoop } from '@treadle/core';
 import { keyedModel } from '../keyed-model.ts';
-import type { Scenario } from '../scenario.ts';
+import type { LoopScenario, Scenario } from '../scenario.ts';
 import { book, look, put } from '../tools.ts';
 import { life, noteAsked, RUN, type Life, type World } from '../world.ts';
 
-const code = (now: Life, ...last: readonly [string, string]): ReturnType<Scenario['code']> => ({
+const code = (now: Life, ...last: readonly [string, string]): ReturnType<LoopScenario['code']> => ({
   model: keyedModel(
     {
       't1.model.0': {

@@ -1,4 +1,4 @@
-import type { ResultBlock, SettledResult, Usage, Verdict } from '@treadle/core';
+import type { Memory, ResultBlock, SettledResult, Usage, Verdict } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Fate, ScriptedCall } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
@@ -21,6 +21,21 @@ const verified: Arbitrary<SettledResult> = fc.oneof(
   fc.record({ type: fc.constant('result' as const), content, isError: fc.boolean() }),
 );
 
+const memory: Arbitrary<Memory> = fc
+  .tuple(
+    optionally(
+      'run',
+      70,
+      fc.nat(3).map((seen) => ({ seen })),
+    ),
+    optionally(
+      'attempt',
+      70,
+      fc.nat(3).map((tried) => ({ tried })),
+    ),
+  )
+  .map(([run, attempt]) => ({ ...run, ...attempt }));
+
 const fate: Arbitrary<Fate> = fc
   .tuple(
     fc.record({
@@ -33,8 +48,9 @@ const fate: Arbitrary<Fate> = fc
       answer: mostly('given' as const, 30, fc.constantFrom('refused', 'expired', 'late', 'never')),
     }),
     optionally('usage', 15, usage),
+    optionally('memory', 25, memory),
   )
-  .map(([always, used]) => ({ ...always, ...used }));
+  .map(([always, used, left]) => ({ ...always, ...used, ...left }));
 
 const verdict: Arbitrary<Verdict> = fc.oneof(
   { weight: 6, arbitrary: fc.constant({ type: 'allow' as const }) },

@@ -16,7 +16,7 @@ const details = {
   steered: rarely(12),
 };
 
-const calling: Arbitrary<Reply> = fc.record({
+export const calling: Arbitrary<Reply> = fc.record({
   type: fc.constant('reply' as const),
   parts: fc
     .tuple(
@@ -33,7 +33,7 @@ const calling: Arbitrary<Reply> = fc.record({
   ...details,
 });
 
-const answering: Arbitrary<Reply> = fc.record({
+export const answering: Arbitrary<Reply> = fc.record({
   type: fc.constant('reply' as const),
   parts: fc.oneof(
     fc.array(fc.oneof(text, reasoning), { minLength: 1, maxLength: 2 }),
@@ -56,7 +56,7 @@ const failing: Arbitrary<Reply> = fc.record({
   stubborn: rarely(30),
 });
 
-const reply: Arbitrary<Reply> = fc.oneof(
+export const reply: Arbitrary<Reply> = fc.oneof(
   { weight: 175, arbitrary: calling },
   { weight: 16, arbitrary: answering },
   { weight: 1, arbitrary: filtered },
@@ -87,7 +87,7 @@ const insisting: Arbitrary<readonly Reply[]> = fc
 export const replies: Arbitrary<readonly Reply[]> = fc.oneof(
   { weight: 6, arbitrary: fc.array(reply, { minLength: 2, maxLength: 9, size: 'max' }) },
   { weight: 1, arbitrary: repeating },
-  { weight: 1, arbitrary: insisting },
+  { weight: 2, arbitrary: insisting },
 );
 
 const tooLong: Arbitrary<Reply> = fc.record({
@@ -131,5 +131,14 @@ export const aside: Arbitrary<Aside> = fc.record({
     75,
     usage.map((used) => ({ type: 'summary' as const, usage: used })),
   ),
-  valid: fc.boolean(),
+  valid: mostly(false, 40, fc.constant(true)),
+  /** Nothing that the falsy are not, too. */
+  value: mostly({ a: 1 }, 30, fc.constantFrom(0, '', false, null)),
+  rejection: fc
+    .tuple(
+      optionally('validator', 40, fc.constant('plausible')),
+      optionally('prompt', 50, fc.constant('look again')),
+      optionally('promptProblem', 20, fc.constant('no words')),
+    )
+    .map((given) => Object.assign({}, ...given) as Aside['rejection']),
 });

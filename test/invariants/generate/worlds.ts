@@ -1,6 +1,7 @@
 import type { Message, Rules } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
+import { agents, withAnswers } from './agents.ts';
 import { mostly } from './chance.ts';
 import { answers, aside, longReplies, replies } from './replies.ts';
 import { compactions, rules, toolset } from './rules.ts';
@@ -67,7 +68,12 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         moves: happening,
       }),
     )
-    .map(([ruled, others]) => ({ ...ruled, ...others }));
+    .map(([ruled, { tools, otherTools, ...others }]) => ({
+      ...ruled,
+      tools: withAnswers(tools, ruled.rules),
+      otherTools: withAnswers(otherTools, ruled.rules),
+      ...others,
+    }));
 }
 
 /** Of long conversations, which are made shorter. */
@@ -86,7 +92,9 @@ function unlimited(some: Rules): Rules {
 }
 
 export const worlds: Arbitrary<World> = fc.oneof(
-  { weight: 6, arbitrary: worldsOf(fc.record({ rules, replies })) },
+  { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
   { weight: 2, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
+  { weight: 4, arbitrary: worldsOf(agents) },
+  { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

@@ -41,8 +41,8 @@ export const limits: readonly Mutant[] = [
     property: 'I6',
     name: 'one turn too many',
     file: 'loop/turn.ts',
-    find: 'if (turn >= rules.maxTurns)',
-    replace: 'if (turn > rules.maxTurns)',
+    find: 'if (turnsUsed(landed) >= rules.maxTurns)',
+    replace: 'if (turnsUsed(landed) > rules.maxTurns)',
   },
   {
     property: 'I6',
@@ -132,8 +132,8 @@ export const limits: readonly Mutant[] = [
     property: 'I6',
     name: 'what shares a resource runs at once',
     file: 'loop/schedule.ts',
-    find: "type !== 'settled' && call.resources.some",
-    replace: "type === 'running' && call.exclusive && call.resources.some",
+    find: "type !== 'settled' &&\n",
+    replace: "type === 'running' &&\n      call.exclusive &&\n",
   },
   {
     property: 'I6',

@@ -83,8 +83,8 @@ export const turns: readonly Mutant[] = [
     property: 'I6',
     name: 'what a child has used does not count',
     file: 'loop/slots.ts',
-    find: 'return { ...state, usage: addUsage(state.usage, usage), calls: state.calls + calls };',
-    replace: 'return { ...state, calls: state.calls + calls };',
+    find: 'return { ...remembering, usage: addUsage(state.usage, usage), calls: state.calls + calls };',
+    replace: 'return { ...remembering, calls: state.calls + calls };',
   },
   {
     property: 'I6',

@@ -1,0 +1,73 @@
+import type { AgentState, Event, Rules } from '@treadle/core';
+import { argumentsOf, type CallRecord } from './turns.ts';
+
+type AgentRules = NonNullable<Rules['agent']>;
+
+/**
+ * What a call is to a typed agent. `shown`: an output that the model gets to see again. `held`: it ends the attempt, and
+ * what becomes of the output is its answer. `superseded`: another one of the same reply does that. `early`: it submits
+ * what is not there. Any other call is a helper's.
+ */
+export type Claim = 'shown' | 'held' | 'superseded' | 'early';
+
+/** More calls of a reply nobody looks at. */
+const MOST = 128;
+
+/** What a typed agent is at, from the facts alone. */
+export interface Attempts {
+  readonly claimsOn: (calls: readonly CallRecord[]) => ReadonlyMap<CallRecord, Claim>;
+  /** The arguments of the last output of the attempt. */
+  readonly proposal: () => string | undefined;
+  readonly remember: (event: Event) => void;
+  /** Why the run ends with this output; undefined if there is another attempt. */
+  readonly reject: (
+    result: Extract<Checked, { type: 'invalid' }>,
+  ) => 'exhausted attempts' | 'failed prompt-failed' | undefined;
+  readonly begin: () => void;
+  readonly view: () => View;
+}
+
+export type Checked = Extract<Event, { type: 'output-checked' }>['result'];
+
+/** What can be seen of it. */
+export type View = Pick<AgentState, 'attempt' | 'memory' | 'rejection' | 'proposal'>;
+
+export function attemptsOf({ output, submit, maxAttempts, memory: first }: AgentRules): Attempts {
+  let attempt = 1;
+  let proposal: string | undefined;
+  let memory = first;
+  let rejection: AgentState['rejection'];
+
+  return {
+    claimsOn(calls) {
+      const named = (name: string | undefined): readonly CallRecord[] =>
+        calls.filter(({ part, index }) => index < MOST && part.name === name);
+      const [outputs, submits] = [named(output), named(submit)];
+      const claims = new Map<CallRecord, Claim>();
+      if (outputs.length > 0) proposal = argumentsOf(outputs.at(-1)!);
+      if (submit !== undefined) for (const call of outputs) claims.set(call, 'shown');
+      const ending = submit === undefined ? outputs : submits;
+      for (const call of ending) {
+        if (proposal === undefined) claims.set(call, 'early');
+        else claims.set(call, call === ending.at(-1) ? 'held' : 'superseded');
+      }
+      return claims;
+    },
+    proposal: () => proposal,
+    remember(event) {
+      if (event.type !== 'tool-settled' || event.result.type !== 'result' || !event.result.memory) return;
+      memory = { ...memory, ...event.result.memory };
+    },
+    reject({ problems, validator, promptProblem }) {
+      rejection = { problems, ...(validator !== undefined && { validator }) };
+      if (attempt === maxAttempts) return 'exhausted attempts';
+      return promptProblem === undefined ? undefined : 'failed prompt-failed';
+    },
+    begin() {
+      attempt++;
+      proposal = undefined;
+      memory = first && { ...first, run: memory?.run };
+    },
+    view: () => ({ attempt, memory, rejection, proposal }),
+  };
+}
