@@ -7,7 +7,7 @@ import { fittedContent } from '../tools/result.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { fits } from './fits.ts';
 import { outstanding, waiting } from './outstanding.ts';
-import { isOwn } from './perform/blobs.ts';
+import { isOwn, isPaged } from './perform/blobs.ts';
 import { entryOf, replay } from './replay.ts';
 import { NEW, step } from './step.ts';
 import type { Effect } from './effects.ts';
@@ -74,7 +74,7 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   for (const { event, seq } of entries.slice(at + 1)) {
     if (!('effect' in event) || !SETTLING.has(event.type) || !open.delete(event.effect!) || !fits(state, event))
       continue;
-    const offer = offered(entries[seq - 1]!.event, state);
+    const offer = isPaged(event) ? offered(entries.slice(at + 1, seq), state) : undefined;
     if (offer) take(offer);
     take(event);
   }
@@ -85,11 +85,15 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   return newId;
 }
 
-/** The fact by which the loop offered a tool of its own for the result that comes next, if the fork does not have it yet. */
-function offered(before: Event, { tools }: State): Event | undefined {
-  if (before.type !== 'tools-changed') return undefined;
-  const own = before.tools.filter((facts) => isOwn(facts) && !tools.some(isOwn));
-  return own.length === 0 ? undefined : { ...before, tools: [...tools, ...own] };
+/** The fact by which the loop offered a tool of its own for a result, if the fork does not have it yet. */
+function offered(since: readonly JournalEntry[], { tools }: State): Event | undefined {
+  if (tools.some(isOwn)) return undefined;
+  for (const { event } of since) {
+    if (event.type !== 'tools-changed') continue;
+    const own = event.tools.filter(isOwn);
+    if (own.length > 0) return { ...event, tools: [...tools, ...own] };
+  }
+  return undefined;
 }
 
 /** What was kept whole for the run is there for the fork too, which may still page through it. */

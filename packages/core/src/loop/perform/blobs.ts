@@ -3,7 +3,7 @@ import type { Blobs } from '../../journal/port.ts';
 import { textOf } from '../../messages.ts';
 import { fitted } from '../../tools/result.ts';
 import { factsOf, tool, type Tool } from '../../tools/tool.ts';
-import type { SettledResult } from '../events.ts';
+import type { Event, SettledResult } from '../events.ts';
 import type { ToolFacts } from '../pinned.ts';
 import type { Done, Stage } from './stage.ts';
 
@@ -12,6 +12,13 @@ const READ_RESULT = 'read_result';
 /** The loop's own tool, which is there whenever it is needed. */
 export function isOwn({ name }: ToolFacts): boolean {
   return name === READ_RESULT;
+}
+
+/** Whether a fact is the result of a call that was too long, and can be paged through. */
+export function isPaged(event: Event): boolean {
+  if (event.type !== 'tool-settled' || event.result.type !== 'result') return false;
+  const note = event.result.content.at(-1);
+  return note?.type === 'text' && note.text.includes(`Read on with ${READ_RESULT}`);
 }
 
 /** Keeps the whole of a result that is too long, and offers the tool that pages through it. */
