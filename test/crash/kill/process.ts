@@ -4,7 +4,12 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 /** What is killed: a run of the loop, or one of a typed agent. */
-export type Program = 'program' | 'agent-program';
+const PROGRAMS = {
+  program: new URL('./program.ts', import.meta.url),
+  'agent-program': new URL('./agent-program.ts', import.meta.url),
+};
+
+export type Program = keyof typeof PROGRAMS;
 
 /** When a process is killed, in lines that it has printed. */
 export interface Kill {
@@ -23,7 +28,7 @@ const running = new Set<ChildProcess>();
 
 /** Lets one process live until it is done or killed. */
 export async function live(program: Program, folder: string, kill?: Kill): Promise<Life> {
-  const file = fileURLToPath(new URL(`./${program}.ts`, import.meta.url));
+  const file = fileURLToPath(PROGRAMS[program]);
   const own = kill?.by === 'self' ? kill.after : 0;
   const child = spawn(process.execPath, ['--conditions=treadle-source', file, folder, String(own)], {
     stdio: ['ignore', 'pipe', 'pipe'],
