@@ -42,12 +42,12 @@ const analyst = defineAgent({
     error: ({ message }, { attempt, maxAttempts }) =>
       `${message}. Look again: attempt ${attempt + 1} of ${maxAttempts}.`,
   },
-  state: { run: ({ csv }) => ({ rows: rowsOf(csv), seen: 0 }) },
+  state: { run: { rowsSeen: 0 } },
   tools: {
     helpers: [
       {
         definition: { name: 'list_columns', description: 'The names of the columns', effect: 'pure' },
-        handler: (_, { state }) => state.run.rows[0],
+        handler: (_, { agentInput }) => rowsOf(agentInput.csv)[0],
       },
       {
         definition: {
@@ -55,10 +55,10 @@ const analyst = defineAgent({
           description: 'Some of the rows, from 0',
           input: z.object({ from: z.int().min(0), count: z.int().min(1).max(3) }),
         },
-        handler(input, { state }) {
+        handler(input, { agentInput, state }) {
           const { from, count } = input as { from: number; count: number };
-          const rows = state.run.rows.slice(1 + from, 1 + from + count);
-          state.run.seen += rows.length;
+          const rows = rowsOf(agentInput.csv).slice(1 + from, 1 + from + count);
+          state.run.rowsSeen += rows.length;
           return rows.map((row) => row.join(',')).join('\n');
         },
       },
@@ -85,7 +85,7 @@ const analyst = defineAgent({
     ],
     maxAttempts: 3,
   },
-  projectFinalState: ({ run }) => ({ rowsSeen: run.seen }),
+  projectFinalState: ({ run }) => run,
 });
 
 const result = await executeAgent(analyst, {

@@ -451,7 +451,7 @@ describe('streamAgent', () => {
       type: 'failure',
       error: cancelled({ attempt: 1, iteration: 1, phase: 'iteration', during: 'model' }),
     });
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
   });
 
   test('leaving the iteration cancels', async () => {
@@ -460,7 +460,7 @@ describe('streamAgent', () => {
     for await (const item of live) if (item.type === 'call-answered') break;
     const result = await live.result;
     expect(result).toMatchObject({ type: 'failure', error: { code: 'EXECUTION_CANCELLED' } });
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
   });
 
   test('the given signal cancels', async () => {
@@ -468,7 +468,7 @@ describe('streamAgent', () => {
     const model = scriptedModel([() => (controller.abort(), forever())]);
     const result = await streamAgent(summing(), { input, model, signal: controller.signal }).result;
     expect(result).toMatchObject({ type: 'failure', error: { code: 'EXECUTION_CANCELLED' } });
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
   });
 });
 

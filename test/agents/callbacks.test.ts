@@ -480,7 +480,7 @@ describe('a run that is gone on with tells only what happens from then on', () =
     const { callbacks, told } = recorder<Total>();
     const model = scriptedModel([calling('look', { at: 'a' }), calling('answer', { total: 4 })]);
     const result = await executeAgent(agent, { ...around, model, callbacks });
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
     expect(told).toEqual([
       ['onToolCall', '1/2 1/15', 'look', { at: 'a' }],
       ['onToolResult', '1/2 1/15', 'look', 'seen a'],

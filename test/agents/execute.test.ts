@@ -42,7 +42,7 @@ describe('streamAgent', () => {
       { type: 'turn-started', turn: 1, attempt: 1 },
       { type: 'turn-started', turn: 2, attempt: 1 },
     ]);
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
   });
 
   test('a listener that throws is its own affair', async () => {
@@ -101,7 +101,7 @@ describe('a run that waits for somebody', () => {
       ['onAttemptComplete', '1/2 2/15', 'accepted'],
       ['onSuccess', '1/2 2/15', { total: 3 }],
     ]);
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
   });
 
   test('a policy that denies is answered, and the model goes on', async () => {
@@ -173,4 +173,13 @@ test('an input that has no JSON form can be executed, but is not told from anoth
   round.self = round;
   const { result } = await succeed(summing(), [calling('answer', { total: 3 })], { input: round as unknown as string });
   expect(result.output).toEqual({ total: 3 });
+});
+
+test.each([
+  ['no agent', [undefined, { input: '1' }], 'There is no agent. Give one of defineAgent.'],
+  ['no options', [summing()], 'There are no options. Give { input }.'],
+  ['a signal that is none', [summing(), { input: '1', signal: {} }], 'The signal is no AbortSignal.'],
+])('misuse: %s', async (_, given, words) => {
+  await expect(executeAgent(...(given as Parameters<typeof executeAgent>))).rejects.toThrow(words);
+  expect(() => streamAgent(...(given as Parameters<typeof streamAgent>))).toThrow(words);
 });

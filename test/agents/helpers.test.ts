@@ -399,7 +399,7 @@ test('a helper gets the context, its signal and a key', async () => {
   const { signal, report, ...rest } = contexts[0]!;
   expect(signal).toBeInstanceOf(AbortSignal);
   expect(report).toBeTypeOf('function');
-  expect(rest).toEqual({ key: 'r/t1.tool.0', context, principal: undefined, state: {}, attempt: 1 });
+  expect(rest).toEqual({ key: 'r/t1.tool.0', context, principal: undefined, agentInput: input, state: {}, attempt: 1 });
 });
 
 test('tool analytics: calls and errors of every name that was called', async () => {
@@ -471,4 +471,21 @@ test('a state that cannot be made is misuse, and nothing begins', async () => {
   await expect(executeAgent(agent, { input })).rejects.toThrow(
     'The state of agent "summing" cannot be made, or is not plain JSON: no such file',
   );
+});
+
+test.each([
+  ['a Set', { seen: new Set() }],
+  ['a Date', { at: new Date(0) }],
+  ['a number without a value', { n: Number.NaN }],
+])('%s is no state: it would come out of the journal as something else', async (_, run) => {
+  await expect(executeAgent({ ...summing(), state: { run } }, { input })).rejects.toThrow(
+    'it holds more than JSON can say, such as a Date, a Set or a class',
+  );
+  const writer: HelperTool<{ kept: unknown }> = {
+    definition: look.definition,
+    handler: (_given, { state }) => void (state.run.kept = run),
+  };
+  const agent = { ...summing({ helpers: [writer] }), state: { run: { kept: 1 } } };
+  const { result } = await succeed(agent, [calling('look', { at: 'a' }), answer], { input });
+  expect(resultsIn(result.messages)[0]![0]).toContain('cannot be kept as JSON: it holds more than JSON can say');
 });

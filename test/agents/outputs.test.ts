@@ -9,7 +9,7 @@ import { type } from 'arktype';
 import * as v from 'valibot';
 import { afterAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { nobody } from './agents.ts';
+import { nobody, summing, type Total } from './agents.ts';
 import { calling, callingAll, checkHistories, fail, succeed } from './run.ts';
 
 type Reflection = 'without reflection' | 'with reflection';
@@ -285,7 +285,7 @@ describe('transforms', () => {
     expect(result).toMatchObject({ type: 'success', output: made });
     // Only the state is projected again: the validators had their say.
     expect(seen).toEqual([made]);
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
   });
 
   test('after a resume in the middle, from SQLite', async () => {
@@ -300,7 +300,7 @@ describe('transforms', () => {
     const result = await executeAgent(agent, { input: undefined, journal: store, runId: 'r', model });
     await store.close();
     expect(result).toMatchObject({ type: 'success', output: made, metadata: { attempts: 1, iterations: 2 } });
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
   });
 
   test('the journal keeps what the model gave', async () => {
@@ -369,4 +369,23 @@ describe('a reply that was cut off', () => {
       problems: [expect.stringMatching(/^a: /)],
     });
   });
+});
+
+test('a validator that changes what it is given changes nothing else', async () => {
+  const journal = memoryJournal();
+  const meddling = { name: 'meddling', validate: (output: Total) => void ((output as { total: number }).total = 99) };
+  const agent = summing({ validation: { customValidators: [meddling] } });
+  const around = { input: '1', journal, runId: 'r' };
+  const { result } = await succeed(agent, [calling('answer', { total: 4 })], around);
+  expect(result.output).toEqual({ total: 4 });
+  expect(await executeAgent(agent, { ...around, model: scriptedModel([]) })).toMatchObject({ output: { total: 4 } });
+});
+
+test('what a validator says is no longer than a result', async () => {
+  const wordy = { name: 'wordy', validate: ({ total }: Total) => total === 4 || 'x'.repeat(100_000) };
+  const agent = summing({ maxResultChars: 100, validation: { customValidators: [wordy] } });
+  const { result } = await succeed(agent, [calling('answer', { total: 3 }), calling('answer', { total: 4 })], {
+    input: '1',
+  });
+  expect(JSON.stringify(result.messages).length).toBeLessThan(2_000);
 });

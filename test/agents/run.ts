@@ -3,6 +3,7 @@ import type { AgentError, ExecuteFailure, ExecuteResult, ExecuteSuccess, ModelRe
 import { scriptedModel, type ScriptStep, type ScriptedCall } from '@treadle/core/testing';
 import { expect } from 'vitest';
 import { historyProblem } from '../provider/rules/messages.ts';
+import { wireProblem } from './wire.ts';
 
 /** One callback: its name, where the execution was (`attempt/maxAttempts iteration/maxIterations`), and what it got. */
 export type Told = readonly [callback: string, at: string, ...given: unknown[]];
@@ -26,7 +27,7 @@ export async function run<Input, Output, Run, Attempt, Final>(
   using model = scriptedModel(script);
   const { callbacks, told } = recorder<Output>(options.callbacks);
   const result = await executeAgent(agent, { ...options, model, callbacks });
-  checkHistories(model.requests, result);
+  await checkHistories(model.requests, result);
   checkStory(told, result);
   return { result, told, requests: model.requests };
 }
@@ -53,9 +54,11 @@ export async function fail<Input, Output, Run, Attempt, Final>(
   return { ...ran, result, error: result.error };
 }
 
-export function checkHistories(requests: readonly ModelRequest[], result: ExecuteResult<unknown>): void {
-  for (const [index, { messages }] of requests.entries()) {
-    expect(historyProblem(messages), `request ${index}`).toBeUndefined();
+/** In our own form and in that of every provider. */
+export async function checkHistories(requests: readonly ModelRequest[], result: ExecuteResult<unknown>): Promise<void> {
+  for (const [index, request] of requests.entries()) {
+    expect(historyProblem(request.messages), `request ${index}`).toBeUndefined();
+    expect(await wireProblem(request), `request ${index}`).toBeUndefined();
   }
   if (result.type === 'failure' && result.error.code === 'EXECUTION_PAUSED') return;
   // A run that never began has said nothing.

@@ -16,7 +16,6 @@ import {
   type ExecutionState,
   type HelperTool,
   type Item,
-  type Limit,
   type Message,
   type OutputTool,
   type Tool,
@@ -375,7 +374,7 @@ describe('results', () => {
     }>();
     expectTypeOf<ContextOf<'EXECUTION_CANCELLED'>['phase']>().toEqualTypeOf<'prompt' | 'iteration' | 'validation'>();
     expectTypeOf<ContextOf<'EXECUTION_CANCELLED'>['during']>().toEqualTypeOf<'model' | 'tool' | undefined>();
-    expectTypeOf<ContextOf<'LIMIT_EXCEEDED'>['limit']>().toEqualTypeOf<Exclude<Limit, 'turns' | 'attempts'>>();
+    expectTypeOf<ContextOf<'LIMIT_EXCEEDED'>['limit']>().toEqualTypeOf<'calls' | 'tokens' | 'cost' | 'duration'>();
     expectTypeOf<ContextOf<'API_ERROR'>['code']>().toBeString();
     expectTypeOf<ContextOf<'PROMPT_FAILED'>>().toEqualTypeOf<{ readonly prompt: 'system' | 'user' | 'error' }>();
     expectTypeOf<ContextOf<'STATE_PROJECTION_FAILED'>>().toEqualTypeOf<At>();

@@ -82,7 +82,7 @@ describe('after a resume', () => {
     await clock.advance(1_000_000);
     const model = scriptedModel(script.slice(gone));
     const result = await executeAgent(agent, { input, journal, runId: 'r', model, clock });
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
     const whole = await succeed(agent, script, { input, runId: 'r', clock });
     expect(result.metadata).toEqual(whole.result.metadata);
     expect(result.metadata.tokens).toEqual(all);
@@ -147,7 +147,7 @@ describe('latency', () => {
     const model = scriptedModel([slow(clock, 30, calling('answer', { total: 3 }))]);
     const result = await executeAgent(summing(), { input, clock, journal, runId: 'r', model });
     expect(result.metadata.latencyMs).toBe(530);
-    checkHistories(model.requests, result);
+    await checkHistories(model.requests, result);
   });
 });
 

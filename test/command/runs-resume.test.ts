@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { runLoop, streamLoop, tool, type Tool } from '@treadle/core';
+import { defineAgent, executeAgent, runLoop, streamLoop, tool, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { fileTools } from 'treadle';
 import { describe, expect, test, vi } from 'vitest';
@@ -255,7 +255,27 @@ test('a run that only its program can go on with is left alone', async () => {
     const { code, stderr } = await stage.treadle('runs', ...args, 'p', '--model', 'demo');
     expect([code, stderr]).toEqual([2, expect.stringContaining('Run p was started by a program that prepares each')]);
   }
+  expect((await stage.treadle('runs', 'show', 'p')).stdout).toContain('Go on with it in that program.');
   expect(await stage.runs()).toMatchObject([{ runId: 'p', status: 'paused' }]);
+  expect(await stage.treadle('runs', 'cancel', 'p')).toMatchObject({ code: 0 });
+});
+
+test('a run of a typed agent is shown and replayed, and otherwise left alone', async () => {
+  const error = { code: 'overloaded', message: 'down', retryable: true } as const;
+  const agent = defineAgent({
+    name: 'adder',
+    description: 'Adds up',
+    model: scriptedModel([{ calls: [{ name: 'nothing' }] }, { type: 'failure', error }]),
+    prompts: { user: 'Add up' },
+    tools: { output: { name: 'answer', description: 'The total' } },
+    validation: { outputSchema: { type: 'number' }, maxAttempts: 1 },
+  });
+  await stage.inStore((journal) => executeAgent(agent, { input: 0, journal, runId: 'a' }));
+  const { stdout } = await stage.treadle('runs', 'show', 'a');
+  expect(stdout).toContain('It is one of the agent "adder" of a program. Go on with it in that program.');
+  const { code, stderr } = await stage.treadle('runs', 'resume', 'a', '--model', 'demo');
+  expect([code, stderr]).toEqual([2, expect.stringContaining('Run a is one of the agent "adder"')]);
+  expect(await stage.treadle('runs', 'replay', 'a')).toMatchObject({ code: 0 });
 });
 
 test('a run that failed with its model is tried again', async () => {

@@ -45,6 +45,7 @@ export function expects(books: Books, event: Event): boolean {
     case 'input-added':
       return live && event.messages.length > 0;
     case 'tools-changed':
+      return live || books.failed !== undefined;
     case 'run-forked':
     case 'cancel-requested':
       return live;
@@ -96,9 +97,14 @@ export function entered(books: Books, event: Event, effects: readonly Effect[], 
     at: Math.max(books.at, event.at),
     activeMs: restarted || began ? books.activeMs : activeMsAt(books, event.at),
     rules: began ? event.rules : books.rules,
-    failed: outcome?.type === 'failed' ? refusedAfter(books, event) : undefined,
+    failed: outcome?.type === 'failed' ? (refusedAfter(books, event) ?? failedStill(books, event)) : undefined,
     refused: outcome || event.type === 'history-compacted' ? undefined : refusedAfter(books, event),
   };
+}
+
+/** A change of tools does not mend it. */
+function failedStill({ failed }: Books, { type }: Event): string | undefined {
+  return type === 'tools-changed' ? failed : undefined;
 }
 
 function refusedAfter({ refused }: Books, event: Event): string | undefined {

@@ -19,9 +19,9 @@ export type Expected =
   | { readonly type: 'end'; readonly outcome: string };
 
 /** What has followed. */
-export function followedBy({ effects, after }: Moment): Expected {
+export function followedBy({ effects, before, after }: Moment): Expected {
   const outcome = inWords(after);
-  if (outcome !== undefined) return { type: 'end', outcome };
+  if (outcome !== undefined && inWords(before) !== outcome) return { type: 'end', outcome };
   for (const effect of effects) {
     switch (effect.type) {
       case 'prepare-turn':

@@ -56,13 +56,17 @@ function waitsOf({ effect, parked }: Open): readonly Waiting[] {
   return waiting.map((inside) => ({ ...inside, effect: `${effect.id}/${inside.effect}` }));
 }
 
-/** The end is the end: whatever comes changes nothing, unless it is that a failed model call is made again. */
+/**
+ * The end is the end: whatever comes changes nothing, unless it is that a failed model call is made again, or with which
+ * tools that would be.
+ */
 function checkEnded({ step }: Views, { moments, last: { after, books } }: Trace): void {
-  for (const { event, before, taken, books: then } of moments) {
+  for (const { event, before, after: state, taken, books: then } of moments) {
     const again = expects(books.after, event);
     demand(again || step(after, event).state === after, () => `${event.type} was taken after the end`);
     const revived = then.before.failed !== undefined && event.type === 'effect-lost';
-    demand(!taken || outcomeOf(before) === undefined || revived, () => `${event.type} changed the outcome`);
+    const kept = outcomeOf(before) === undefined || same(outcomeOf(before), outcomeOf(state));
+    demand(!taken || kept || revived, () => `${event.type} changed the outcome`);
   }
   for (const type of ['cancel-requested', 'deadline-passed'] as const) {
     demand(step(after, { type, at: after.at + 1e9 }).state === after, () => `${type} was taken after the end`);

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { manualClock } from '../testing/index.ts';
-import { follower, type ExecuteCallbacks } from './callbacks.ts';
+import type { Clock } from '../clock.ts';
+import { follower, type ExecuteCallbacks, type FollowerOptions } from './callbacks.ts';
 import { defineAgent } from './define.ts';
 import { agentError } from './result.ts';
 import type { AnyAgent } from './tools.ts';
@@ -17,19 +18,21 @@ const agent: AnyAgent = defineAgent<unknown, unknown>({
 const error = agentError('SUBMIT_BEFORE_OUTPUT', 'no', { attempt: 1, iteration: 1 });
 const at = { attempt: 2, iteration: 4 };
 
+const around = (clock: Clock): FollowerOptions => ({ clock, maxAttempts: 3, maxIterations: 15 });
+
 test('a run of which nothing was heard has only its end', () => {
   const told: unknown[] = [];
   const callbacks: ExecuteCallbacks<unknown> = {
     onAttemptComplete: () => told.push('complete'),
     onFailure: (...given) => told.push(given),
   };
-  follower(agent, callbacks, manualClock()).fail(at, error);
+  follower(agent, callbacks, around(manualClock())).fail(at, error);
   expect(told).toEqual([[{ ...at, maxAttempts: 3, maxIterations: 15 }, error]]);
 });
 
 test('signals, which come between no states, tell nothing', () => {
   const told: unknown[] = [];
-  const { follow, state } = follower(agent, { onToolCall: () => told.push('call') }, manualClock());
+  const { follow, state } = follower(agent, { onToolCall: () => told.push('call') }, around(manualClock()));
   follow({ type: 'call-started', call: { type: 'tool-call', id: 'c', name: 'look', arguments: '{}' } });
   expect(told).toEqual([]);
   expect(state()).toEqual({ attempt: 1, maxAttempts: 3, iteration: 0, maxIterations: 15 });
@@ -38,7 +41,7 @@ test('signals, which come between no states, tell nothing', () => {
 describe('what callbacks return', () => {
   test('no promise: nothing is waited for', async () => {
     const clock = manualClock();
-    const { succeed, errors } = follower(agent, { onSuccess: () => 5 }, clock);
+    const { succeed, errors } = follower(agent, { onSuccess: () => 5 }, around(clock));
     succeed(at, {});
     expect(await errors()).toEqual([]);
     expect(clock.pending).toBe(0);
@@ -47,7 +50,7 @@ describe('what callbacks return', () => {
   test('promises that settle are waited for, and the timer is called off', async () => {
     const clock = manualClock();
     const { promise, resolve } = Promise.withResolvers<void>();
-    const { succeed, errors } = follower(agent, { onSuccess: () => promise }, clock);
+    const { succeed, errors } = follower(agent, { onSuccess: () => promise }, around(clock));
     succeed(at, {});
     const collected = errors();
     expect(clock.pending).toBe(1);
@@ -59,7 +62,7 @@ describe('what callbacks return', () => {
   test('a promise that never settles is told when it is late', async () => {
     const clock = manualClock();
     const never = new Promise(() => {});
-    const { fail, errors } = follower(agent, { onFailure: () => never }, clock);
+    const { fail, errors } = follower(agent, { onFailure: () => never }, around(clock));
     fail(at, error);
     const collected = errors();
     await clock.advance(5_000);
@@ -69,7 +72,7 @@ describe('what callbacks return', () => {
   test('what is collected does not change any more', async () => {
     const clock = manualClock();
     const { promise, reject } = Promise.withResolvers<void>();
-    const { succeed, errors } = follower(agent, { onSuccess: () => promise }, clock);
+    const { succeed, errors } = follower(agent, { onSuccess: () => promise }, around(clock));
     succeed(at, {});
     const collecting = errors();
     await clock.advance(5_000);

@@ -60,11 +60,19 @@ export interface Follower {
   readonly errors: () => Promise<readonly CallbackError[]>;
 }
 
+/** The limits are those that the run was started with: the agent may have others by now. */
+export interface FollowerOptions extends Pick<ExecutionState, 'maxAttempts' | 'maxIterations'> {
+  readonly clock: Clock;
+}
+
 const PATIENCE_MS = 5_000;
 
 /** Follows a run from item to item and tells its story in callbacks. */
-export function follower(agent: AnyAgent, callbacks: ExecuteCallbacks<never>, clock: Clock): Follower {
-  const { maxAttempts, maxIterationsPerAttempt: maxIterations = 15 } = agent.validation;
+export function follower(
+  agent: AnyAgent,
+  callbacks: ExecuteCallbacks<never>,
+  { clock, maxAttempts, maxIterations }: FollowerOptions,
+): Follower {
   const errors: CallbackError[] = [];
   const open = new Map<Promise<unknown>, string>();
   const started = new Set<string>();
@@ -85,9 +93,10 @@ export function follower(agent: AnyAgent, callbacks: ExecuteCallbacks<never>, cl
     const failed = (thrown: unknown): void => void errors.push({ callback: name, message: messageOf(thrown) });
     try {
       const returned = callback.call(callbacks, ...given);
-      if (!(returned instanceof Promise)) return;
-      open.set(returned, name);
-      returned.catch(failed).finally(() => open.delete(returned));
+      if (typeof (returned as PromiseLike<unknown> | undefined)?.then !== 'function') return;
+      const promise = Promise.resolve(returned);
+      open.set(promise, name);
+      promise.catch(failed).finally(() => open.delete(promise));
     } catch (thrown) {
       failed(thrown);
     }
@@ -112,6 +121,7 @@ export function follower(agent: AnyAgent, callbacks: ExecuteCallbacks<never>, cl
         ending = 'stopped';
         return begun(item.call);
       case 'call-answered':
+        at = positionOf(before);
         if (!started.has(item.call.id)) begun(item.call);
         if (isTold(item.call)) call('onToolResult', state(), item.call.name, textOf(item.result.content));
         return;

@@ -1,6 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import type { AgentDefinition, HelperTool } from './define.ts';
-import { agentTools, DEFAULT_SUBMIT, type AnyAgent } from './tools.ts';
+import { agentTools, submitName, type AnyAgent } from './tools.ts';
 
 /** Throws for a definition that could never work, and says what to do. */
 export function checkAgent(definition: AgentDefinition<never, never>): void {
@@ -29,7 +29,8 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
   if (!Array.isArray(helpers)) wrong('its tools.helpers is no list');
   for (const [index, helper] of helpers.entries()) checkHelper(helper as HelperTool, index, wrong);
 
-  const own = [output.name, ...(reflectionHandler === undefined ? [] : [output.submit?.name ?? DEFAULT_SUBMIT.name])];
+  const submitted = submitName(definition as unknown as AnyAgent);
+  const own = [output.name, ...(submitted === undefined ? [] : [submitted])];
   const seen = new Set<string>();
   for (const taken of [...own, ...helpers.map(nameOf)]) {
     if (seen.has(taken)) {
@@ -39,14 +40,14 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
     seen.add(taken);
   }
   // Whatever is wrong with a single tool or a schema is told by making them.
-  agentTools(definition as unknown as AnyAgent, { attempt: () => 1 });
+  agentTools(definition as unknown as AnyAgent, { input: undefined, attempt: () => 1 });
 }
 
 function checkValidation(
   validation: AgentDefinition<never, never>['validation'],
   wrong: (what: string) => never,
 ): void {
-  const { outputSchema, customValidators = [], maxAttempts, maxIterationsPerAttempt = 15 } = validation ?? {};
+  const { outputSchema, customValidators = [], maxAttempts, maxIterationsPerAttempt = 1 } = validation ?? {};
   if (outputSchema === null || !['object', 'function'].includes(typeof outputSchema)) {
     wrong('it has no validation.outputSchema. Give a schema, such as z.object({ … })');
   }
@@ -60,6 +61,7 @@ function checkValidation(
     if (value !== 'fail' && value !== 'feedback')
       wrong(`validation.${name} is "${value as string}"; it can be "fail" or "feedback"`);
   }
+  if (!Array.isArray(customValidators)) wrong('its validation.customValidators is no list');
   const names = customValidators.map((validator) => validator?.name);
   for (const [index, name] of names.entries()) {
     if (typeof name !== 'string' || name === '') wrong(`custom validator ${index + 1} has no name`);

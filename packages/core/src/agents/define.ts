@@ -17,7 +17,7 @@ export interface AgentDefinition<Input, Output, Run = unknown, Attempt = unknown
   readonly description: string;
   readonly model: Model;
   readonly prompts: AgentPrompts<Input>;
-  readonly tools: AgentTools<Output, Run, Attempt>;
+  readonly tools: AgentTools<Output, Run, Attempt, Input>;
   readonly validation: AgentValidation<Input, Output>;
   /** What helpers remember, to begin with: plain JSON. Absent: they have no state. */
   readonly state?: InitialState<Input, Run, Attempt>;
@@ -70,21 +70,21 @@ export interface ValidationFailure {
   readonly output?: unknown;
 }
 
-export interface AgentTools<Output, Run = unknown, Attempt = unknown> {
+export interface AgentTools<Output, Run = unknown, Attempt = unknown, Input = unknown> {
   /** Tools to work with, on the way to the output. */
-  readonly helpers?: readonly (HelperTool<Run, Attempt> | Tool)[];
+  readonly helpers?: readonly (HelperTool<Run, Attempt, Input> | Tool)[];
   readonly output: OutputTool<Output>;
 }
 
 /** A tool with what it does. */
-export interface HelperTool<Run = unknown, Attempt = unknown> {
+export interface HelperTool<Run = unknown, Attempt = unknown, Input = unknown> {
   readonly definition: HelperDefinition;
   /**
    * Sync or async. `input` is what the schema of the definition made of the arguments; arguments that it does not take are
    * answered without it. A text is the result as it is, anything else as JSON. What it throws is an error result for the
    * model, and changes no state.
    */
-  handler(input: unknown, context: HelperContext<Run, Attempt>): unknown;
+  handler(input: unknown, context: HelperContext<Run, Attempt, Input>): unknown;
   /**
    * Within one attempt, the same input gives the same result without running again, whatever the state is by then. Only for
    * `pure` helpers; a failure is not kept.
@@ -110,7 +110,12 @@ export interface HelperDefinition {
 }
 
 /** What a handler gets beside its input. */
-export interface HelperContext<Run = unknown, Attempt = unknown> extends Omit<ToolContext, 'memory' | 'run'> {
+export interface HelperContext<Run = unknown, Attempt = unknown, Input = unknown> extends Omit<
+  ToolContext,
+  'memory' | 'run'
+> {
+  /** What the agent was executed with. */
+  readonly agentInput: Input;
   /**
    * What helpers remember: `run` for the whole run, `attempt` until the next one begins. A copy of plain JSON, to be read
    * and written in place; what is written is kept when the handler succeeds. Helpers that may write run one after the

@@ -3,7 +3,7 @@ import { messageOf, TreadleError } from '../errors.ts';
 import { newRunId } from '../ids.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Answer, ContinueOptions, Item, LoopOptions, LoopResult } from '../loop/options.ts';
-import type { AgentRules, Limits } from '../loop/pinned.ts';
+import type { AgentRules, Limits, Rules } from '../loop/pinned.ts';
 import { guarded, start } from '../loop/run.ts';
 import { stream, type Stream } from '../loop/stream.ts';
 import { NO_USAGE } from '../loop/usage.ts';
@@ -17,7 +17,7 @@ import { metadataOf } from './metadata.ts';
 import { buildPrompts, type Prompts } from './prompts.ts';
 import { agentError, errorOf, type AgentError, type At, type ExecuteResult } from './result.ts';
 import { agentRules } from './rules.ts';
-import { agentTools, type AnyAgent, type Progress } from './tools.ts';
+import { agentTools, maxIterationsOf, type AnyAgent, type Progress } from './tools.ts';
 import { acceptedAgain, outputCheck, type Accepted } from './validation.ts';
 
 export interface ExecuteAgentOptions<Input, Output> {
@@ -65,6 +65,7 @@ export async function executeAgent<Input, Output, Run, Attempt, Final>(
   agent: Agent<Input, Output, Run, Attempt, Final>,
   options: ExecuteAgentOptions<Input, Output>,
 ): Promise<ExecuteResult<Output, Final>> {
+  checkExecution(agent, options);
   const { onItem, signal } = options;
   return execute(agent, options, { signal, runId: options.runId ?? newRunId(), listener: onItem && guarded(onItem) });
 }
@@ -74,6 +75,7 @@ export function streamAgent<Input, Output, Run, Attempt, Final>(
   agent: Agent<Input, Output, Run, Attempt, Final>,
   options: ExecuteAgentOptions<Input, Output>,
 ): LiveExecution<Output, Final> {
+  checkExecution(agent, options);
   const controller = new AbortController();
   const cancel = (): void => controller.abort();
   const items: Stream = stream(cancel);
@@ -87,6 +89,18 @@ export function streamAgent<Input, Output, Run, Attempt, Final>(
   const result = execute(agent, options, { signal, runId, listener });
   result.then(() => items.close(), items.close);
   return { runId, result, cancel, [Symbol.asyncIterator]: () => items[Symbol.asyncIterator]() };
+}
+
+function checkExecution(agent: unknown, options: { readonly signal?: AbortSignal }): void {
+  const wrong = (what: string): never => {
+    throw new TreadleError('invalid-options', what);
+  };
+  if ((agent as AnyAgent | undefined)?.validation === undefined) wrong('There is no agent. Give one of defineAgent.');
+  if (typeof options !== 'object' || options === null) wrong('There are no options. Give { input }.');
+  const { signal } = options;
+  if (signal !== undefined && typeof signal?.addEventListener !== 'function') {
+    wrong('The signal is no AbortSignal. Give the signal of an AbortController.');
+  }
 }
 
 interface Around {
@@ -104,11 +118,16 @@ async function execute<Input, Output, Run, Attempt, Final>(
   const agent = typed as unknown as AnyAgent;
   const { input, callbacks = {}, clock = systemClock, context } = options;
   const { runId, signal, listener } = around;
-  const follow = follower(agent, callbacks, clock);
   let accepted: Accepted | undefined;
   const accept = (one: Accepted): void => void (accepted = one);
   const rules = agentRules(agent, input);
   const code = { rules, check: outputCheck({ agent, input, context, accept }) };
+  const begun = await begunRun(options.journal, options.runId, rules);
+  const follow = follower(agent, callbacks, {
+    clock,
+    maxAttempts: begun?.agent?.maxAttempts ?? rules.maxAttempts,
+    maxIterations: begun?.maxTurns ?? maxIterationsOf(agent),
+  });
 
   const finish = async (result: LoopResult, made: Made): Promise<ExecuteResult<Output, Final>> => {
     const at = atEnd(result);
@@ -127,7 +146,6 @@ async function execute<Input, Output, Run, Attempt, Final>(
     };
   };
 
-  const begun = await begunRun(options.journal, options.runId, rules);
   let prompts: Prompts | undefined;
   if (!begun) {
     const built = await buildPrompts(agent.prompts, input, signal);
@@ -135,7 +153,7 @@ async function execute<Input, Output, Run, Attempt, Final>(
     prompts = built;
   }
   const run = start(
-    loopOptions(agent, options, around, { attempt: () => follow.state().attempt, prompts }),
+    loopOptions(agent, options, around, { input, attempt: () => follow.state().attempt, prompts }),
     (item, before, after) => {
       follow.follow(item, before, after);
       listener?.(item);
@@ -183,35 +201,36 @@ async function finalOf(
   }
 }
 
-/** Whether the run is in the journal already. Throws if it is another one of that name. */
+/** What the run goes by, if it is in the journal already. Throws if it is another one of that name. */
 async function begunRun(
   journal: Journal | undefined,
   runId: string | undefined,
   { name, input }: AgentRules,
-): Promise<boolean> {
-  if (!journal || runId === undefined) return false;
+): Promise<Rules | undefined> {
+  if (!journal || runId === undefined) return undefined;
   const [first] = await journal.read(runId);
-  if (first?.event.type !== 'run-started') return false;
-  const { agent } = first.event.rules;
+  if (first?.event.type !== 'run-started') return undefined;
+  const { rules } = first.event;
+  const { agent } = rules;
   const other = (what: string): TreadleError =>
     new TreadleError('run-exists', `There is a run "${runId}" already, ${what}. Give another runId.`);
   if (agent?.name !== name) throw other(agent ? `of the agent "${agent.name}"` : 'which is none of an agent');
   if (agent.input !== input) throw other('which was started with another input');
-  return true;
+  return rules;
 }
 
 function loopOptions(
   agent: AnyAgent,
   options: ExecuteAgentOptions<unknown, never>,
   { runId, signal }: Around,
-  { attempt, prompts }: Progress & { readonly prompts: Prompts | undefined },
+  { prompts, ...progress }: Progress & { readonly prompts: Prompts | undefined },
 ): LoopOptions | ContinueOptions {
-  const { validation, toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
+  const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
   const { journal, policy, principal, context, clock, answers, acceptChangedTools } = options;
   const surroundings = {
     runId,
     model: options.model ?? agent.model,
-    tools: agentTools(agent, { attempt }),
+    tools: agentTools(agent, progress),
     ...defined({ journal, policy, context, clock, signal }),
   };
   if (!prompts) return { ...surroundings, ...defined({ answers, acceptChangedTools }) } as ContinueOptions;
@@ -219,7 +238,7 @@ function loopOptions(
     ...surroundings,
     input: [{ role: 'user', content: prompts.user }],
     ...(prompts.system !== undefined && { instructions: prompts.system }),
-    maxTurns: validation.maxIterationsPerAttempt ?? 15,
+    maxTurns: maxIterationsOf(agent),
     errorLimit: 0,
     repeatLimit: 0,
     toolChoice,

@@ -71,6 +71,8 @@ export interface At {
   readonly iteration: number;
 }
 
+type SpentLimit = Exclude<Limit, 'turns' | 'attempts' | 'errors' | 'repetition'>;
+
 interface ErrorContexts {
   /** An attempt spent its iterations without an output. */
   MAX_ITERATIONS: { readonly attempt: number; readonly iterationCount: number; readonly maxIterations: number };
@@ -84,7 +86,7 @@ interface ErrorContexts {
     readonly during?: 'model' | 'tool';
   };
   /** One of `limits` was met, or cannot be held because the model does not tell what it uses. */
-  LIMIT_EXCEEDED: At & { readonly limit: Exclude<Limit, 'turns' | 'attempts'> };
+  LIMIT_EXCEEDED: At & { readonly limit: SpentLimit };
   /** The model failed; `code` is its own. With a journal, executing the run again asks it again. */
   API_ERROR: At & { readonly code: string };
   PROMPT_FAILED: { readonly prompt: 'system' | 'user' | 'error' };
@@ -111,10 +113,10 @@ export function agentError<Code extends AgentErrorCode>(
 /** Why a run gave no output. */
 export function errorOf(result: LoopResult, at: At, maxIterations: number, aborted: boolean): AgentError {
   const { outcome, waiting } = result;
-  if (!outcome || outcome.type === 'completed') {
-    return agentError('EXECUTION_PAUSED', 'The run is paused. Execute it again with answers.', { ...at, waiting });
-  }
-  switch (outcome.type) {
+  switch (outcome?.type) {
+    case undefined:
+    case 'completed': // not without an output
+      return agentError('EXECUTION_PAUSED', 'The run is paused. Execute it again with answers.', { ...at, waiting });
     case 'exhausted':
       return exhausted(outcome.limit, result, at, maxIterations);
     case 'failed':
@@ -135,7 +137,8 @@ function exhausted(limit: Limit, { agent }: LoopResult, at: At, maxIterations: n
     return agentError('MAX_ITERATIONS', message, { attempt, iterationCount, maxIterations });
   }
   if (limit !== 'attempts') {
-    return agentError('LIMIT_EXCEEDED', `The run met its limit of ${limit}.`, { ...at, limit });
+    // Neither errors nor repetition are limits of an agent.
+    return agentError('LIMIT_EXCEEDED', `The run met its limit of ${limit}.`, { ...at, limit: limit as SpentLimit });
   }
   const lastError = told(agent!.rejection!);
   const message = `No output was accepted in ${attempt} ${attempt === 1 ? 'attempt' : 'attempts'}. ${lastError.message}`;

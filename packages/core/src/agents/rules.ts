@@ -1,6 +1,7 @@
 import { messageOf, TreadleError } from '../errors.ts';
 import { sha256 } from '../loop/digest.ts';
 import type { AgentRules, Memory } from '../loop/pinned.ts';
+import { canonicalJson, isPlain } from '../plain.ts';
 import { submitName, type AnyAgent } from './tools.ts';
 
 /** What is pinned in the journal. Throws if the state to begin with cannot be made, or is no plain JSON. */
@@ -28,6 +29,7 @@ function memoryOf({ name, state = {} }: AnyAgent, input: unknown): Memory {
       run: typeof run === 'function' ? (run as (input: unknown) => unknown)(input) : run,
       attempt: typeof attempt === 'function' ? (attempt as () => unknown)() : attempt,
     };
+    if (!isPlain(memory)) throw new Error('it holds more than JSON can say, such as a Date, a Set or a class');
     return JSON.parse(JSON.stringify(memory)) as Memory;
   } catch (cause) {
     const message = `The state of agent "${name}" cannot be made, or is not plain JSON: ${messageOf(cause)}`;
@@ -35,10 +37,8 @@ function memoryOf({ name, state = {} }: AnyAgent, input: unknown): Memory {
   }
 }
 
+/** Absent if the input is not plain: then nobody can tell whether another one is the same. */
 function digestOf(input: unknown): string | undefined {
-  try {
-    return sha256(JSON.stringify(input) ?? 'undefined');
-  } catch {
-    return undefined;
-  }
+  const json = input === undefined ? 'undefined' : canonicalJson(input);
+  return json && sha256(json);
 }

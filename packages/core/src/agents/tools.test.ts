@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import type { Tool, ToolContext } from '../tools/tool.ts';
 import { defineAgent, type AgentDefinition, type HelperTool } from './define.ts';
-import { agentTools, DEFAULT_SUBMIT, submitName, validateOutput, type AnyAgent } from './tools.ts';
+import { validateOutput } from './output-form.ts';
+import { agentTools, DEFAULT_SUBMIT, submitName, type AnyAgent } from './tools.ts';
 
 type Definition = AgentDefinition<unknown, unknown>;
 
@@ -27,7 +28,7 @@ function agentOf(
   });
 }
 
-const FIRST = { attempt: () => 1 };
+const FIRST = { input: 'in', attempt: () => 1 };
 const context: ToolContext = {
   signal: new AbortController().signal,
   key: 'k',

@@ -1,3 +1,4 @@
+import type { AgentRules } from '../loop/pinned.ts';
 import { describe, expect, test } from 'vitest';
 import type { AgentDefinition } from './define.ts';
 import { defineAgent } from './define.ts';
@@ -30,7 +31,7 @@ async function check(
 ): Promise<{ checked: unknown; accepted: readonly Accepted[] }> {
   const accepted: Accepted[] = [];
   const run = outputCheck({ agent, input: 'in', context: 'around', accept: (one) => void accepted.push(one) });
-  return { checked: await run(text, attempt, signal), accepted };
+  return { checked: await run({ text, attempt, signal, rules: { maxAttempts: 2 } as AgentRules }), accepted };
 }
 
 describe('layers', () => {

@@ -1,8 +1,10 @@
 import { messageOf } from '../errors.ts';
 import type { CheckedOutput } from '../loop/finish/strategy.ts';
 import { parseArguments } from '../tools/arguments.ts';
-import type { ValidationContext, ValidationFailure } from './define.ts';
-import { validateOutput, type AnyAgent } from './tools.ts';
+import type { Proposed } from '../loop/perform/stage.ts';
+import type { RejectedAttempt, ValidationContext, ValidationFailure } from './define.ts';
+import { validateOutput } from './output-form.ts';
+import type { AnyAgent } from './tools.ts';
 
 /** An output that was accepted, as its schema gives it. */
 export interface Accepted {
@@ -18,27 +20,34 @@ interface Validation {
 
 /** Holds an output against the schema, then against each custom validator, and words the failure for the model. */
 export function outputCheck({ agent, input, context, accept }: Validation) {
-  return async (text: string, attempt: number, signal: AbortSignal): Promise<CheckedOutput> => {
+  return async ({ text, attempt, rules, signal }: Proposed): Promise<CheckedOutput> => {
+    const refused = (failure: Omit<ValidationFailure, 'message'>): Promise<CheckedOutput> =>
+      rejection(agent, failure, { input, attempt, maxAttempts: rules.maxAttempts });
     const read = readOutput(text);
-    if (!('given' in read)) return refused(agent, input, attempt, { problems: [read.problem] });
-    const { given } = read;
-    const verdict = await validateOutput(agent, given);
-    if (verdict.type === 'invalid')
-      return refused(agent, input, attempt, { problems: verdict.problems, output: given });
+    if (!('given' in read)) return refused({ problems: [read.problem] });
+    const verdict = await validateOutput(agent, read.given);
+    if (verdict.type === 'invalid') return refused({ problems: verdict.problems, output: read.given });
     const about = { input, attempt, signal, context };
-    for (const validator of agent.validation.customValidators ?? []) {
+    const { customValidators = [] } = agent.validation;
+    for (const validator of customValidators) {
       const problems = await problemsOf(validator, verdict.value, about);
       if (signal.aborted) break;
-      if (problems.length > 0)
-        return refused(agent, input, attempt, { validator: validator.name, problems, output: given });
+      if (problems.length > 0) return refused({ validator: validator.name, problems, output: givenIn(text) });
     }
-    accept({ output: verdict.value });
     // What a schema makes of it (a date, a set) may have no JSON form, so the journal keeps what the model gave.
+    const given = givenIn(text);
+    accept((customValidators.length > 0 && (await acceptedAgain(agent, given))) || { output: verdict.value });
     return { type: 'valid', value: given };
   };
 }
 
-/** The output that a run ended with, made anew from its arguments: for a run that was accepted elsewhere. */
+/** Made anew: validators may have changed what they were given, and a run that is taken up again has nothing else. */
+function givenIn(text: string): unknown {
+  const read = readOutput(text);
+  return 'given' in read ? read.given : undefined;
+}
+
+/** An output that was accepted, made anew from what the model gave. */
 export async function acceptedAgain(agent: AnyAgent, given: unknown): Promise<Accepted | undefined> {
   const verdict = await validateOutput(agent, given);
   return verdict.type === 'valid' ? { output: verdict.value } : undefined;
@@ -70,19 +79,16 @@ async function problemsOf(
   }
 }
 
-async function refused(
-  agent: AnyAgent,
-  input: unknown,
-  attempt: number,
+async function rejection(
+  { prompts }: AnyAgent,
   failure: Omit<ValidationFailure, 'message'>,
+  about: RejectedAttempt<unknown>,
 ): Promise<CheckedOutput> {
   const { problems, validator } = failure;
-  const { maxAttempts } = agent.validation;
   const result = { type: 'invalid', problems, ...(validator !== undefined && { validator }) } as const;
-  if (!agent.prompts.error || attempt >= maxAttempts) return result;
+  if (!prompts.error || about.attempt >= about.maxAttempts) return result;
   try {
-    const told = { ...failure, message: failureText(failure) };
-    const prompt: unknown = await agent.prompts.error(told, { input, attempt, maxAttempts });
+    const prompt: unknown = await prompts.error({ ...failure, message: failureText(failure) }, about);
     if (typeof prompt === 'string' && prompt.trim() !== '') return { ...result, prompt };
     return { ...result, promptProblem: 'prompts.error gave no text.' };
   } catch (thrown) {

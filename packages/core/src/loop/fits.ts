@@ -17,6 +17,7 @@ export function fits(state: State, event: Event): boolean {
     case 'input-added':
       return isLive(state) && event.messages.length > 0;
     case 'tools-changed':
+      return canGoOn(state);
     case 'run-forked':
     case 'cancel-requested':
       return isLive(state);
@@ -65,6 +66,12 @@ export function isKnown(rules: Rules): boolean {
   return (
     hasWording(rules) && FINISHES.includes(rules.finish) && (rules.finish === 'output') === (rules.agent !== undefined)
   );
+}
+
+/** It has not ended, or only because the model failed, which can be asked again. */
+export function canGoOn(state: State): boolean {
+  const { phase } = state;
+  return isLive(state) || (phase.type === 'ended' && phase.effect !== undefined);
 }
 
 function isLive({ phase }: State): boolean {

@@ -4,6 +4,7 @@ import type { Journal, JournalEntry } from '../journal/port.ts';
 import type { Tool } from '../tools/tool.ts';
 import { factsOf } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
+import { canGoOn } from './fits.ts';
 import { conversationOf } from './conversation.ts';
 import type { Answer, ContinueOptions, LoopOptions } from './options.ts';
 import { effectOf, outstanding, waiting } from './outstanding.ts';
@@ -67,14 +68,14 @@ export async function reopen(options: ContinueOptions, clock: Clock, agent?: Age
   const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
   const { state, seq } = await readState(journal, runId);
   const at = clock.now();
-  // One that has ended, or is about to, needs none of its code.
-  const missing =
-    state.phase.type === 'ended' || options.signal?.aborted ? undefined : missingCode(state, options, agent);
-  if (missing !== undefined) throw new TreadleError('invalid-options', `Run "${runId}" ${missing}`);
-  // A run that failed because the model did asks again; one that is cancelled at once asks nobody.
-  const asks = state.phase.type !== 'ended' || state.phase.effect !== undefined;
-  if (asks && !options.signal?.aborted) demandPrices(state.rules.limits, options);
-  const changes = state.phase.type === 'ended' ? [] : toolChanges(state.tools, tools);
+  // A run that failed because the model did goes on too: it asks again. One that is cancelled at once needs no code.
+  const goesOn = canGoOn(state);
+  if (goesOn && !options.signal?.aborted) {
+    const missing = missingCode(state, options, agent);
+    if (missing !== undefined) throw new TreadleError('invalid-options', `Run "${runId}" ${missing}`);
+    demandPrices(state.rules.limits, options);
+  }
+  const changes = goesOn ? toolChanges(state.tools, tools) : [];
   if (changes.length > 0 && !acceptChangedTools) {
     const remedy = 'Give the tools as they were, or set acceptChangedTools to go on with those that are there now.';
     throw new TreadleError('tools-changed', `Run "${runId}" had other tools: ${changes.join('; ')}. ${remedy}`);

@@ -29,13 +29,17 @@ export interface GoOn {
 }
 
 /** Throws for a run that needs the code of the program that started it: going on without would fail it for good. */
-export function refuseForeign({ runId, rules }: State): void {
-  if (!rules.prepared && !rules.agent) return;
-  const what = rules.agent ? `is one of the agent "${rules.agent.name}" of a program` : PREPARED;
-  throw new CommandError(`Run ${shortId(runId)} ${what}. Go on with it in that program.`);
+export function refuseForeign(state: State): void {
+  const foreign = foreignCode(state);
+  if (foreign === undefined) return;
+  throw new CommandError(`Run ${shortId(state.runId)} ${foreign}. Go on with it in that program.`);
 }
 
-const PREPARED = 'was started by a program that prepares each of its turns';
+/** Why only the program that started a run can go on with it, if that is so. */
+export function foreignCode({ rules }: State): string | undefined {
+  if (rules.agent) return `is one of the agent "${rules.agent.name}" of a program`;
+  return rules.prepared && 'was started by a program that prepares each of its turns';
+}
 
 /** Goes on with a run of the store as `treadle run` would. Gives the exit code. */
 export async function goOn({ runId, state, answers, store, place, values, io }: GoOn): Promise<number> {

@@ -18,6 +18,7 @@ import { PLACE_FLAGS, type PlaceValues } from '../session-flags.ts';
 import { ageText, durationText, momentText } from '../time-text.ts';
 import { usageText } from '../usage-text.ts';
 import { momentsOf } from './moments.ts';
+import { foreignCode } from './go-on.ts';
 import { isChild, shortId } from './run-id.ts';
 import { standingOf, type Standing } from './run-standing.ts';
 import { stateText } from './state-text.ts';
@@ -133,6 +134,8 @@ function steps(run: StoredRun, standing: Standing, state: State | undefined, val
   const id = shortId(run.summary.runId);
   const canRetry = state?.phase.type === 'ended' && state.phase.effect !== undefined;
   if (isChild(run.summary) || !(standing === 'interrupted' || standing === 'paused' || canRetry)) return [];
+  const foreign = state && foreignCode(state);
+  if (foreign !== undefined) return ['', `It ${foreign}. Go on with it in that program.`];
   const waits = state ? waiting(state) : [];
   return ['', `Go on with: ${againThere(['runs', 'resume', id, ...waits.flatMap(answerFlags)], values)}`];
 }

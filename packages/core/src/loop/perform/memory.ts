@@ -1,6 +1,7 @@
 import { messageOf } from '../../errors.ts';
 import type { Execution, Settled } from '../../tools/execute.ts';
 import { errorResult } from '../../tools/result.ts';
+import { isPlain } from '../../plain.ts';
 import type { Memory } from '../pinned.ts';
 
 /** What the helpers of a typed agent remember, for one of them to read and change: a copy, kept if it succeeds. */
@@ -15,6 +16,7 @@ export function draftOf(memory: Memory | undefined): Memory | undefined {
 export function remembering(was: Memory | undefined, { memory: draft }: Execution, result: Settled): Settled {
   if (!draft || !('type' in result) || result.type !== 'result' || result.isError) return result;
   try {
+    if (!isPlain(draft)) throw new Error('it holds more than JSON can say, such as a Date, a Set or a class');
     const changed = (['run', 'attempt'] as const).flatMap((part): [string, unknown][] => {
       const now = JSON.stringify(draft[part]);
       return now === undefined || now === JSON.stringify(was?.[part]) ? [] : [[part, JSON.parse(now)]];

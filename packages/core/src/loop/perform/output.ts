@@ -1,3 +1,5 @@
+import { textOf } from '../../messages.ts';
+import { fittedContent } from '../../tools/result.ts';
 import { validate, type Validated } from '../../tools/validate.ts';
 import type { CheckedOutput } from '../finish/strategy.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
@@ -9,14 +11,22 @@ export function checkOutput(
   done: Done,
 ): void {
   const settle = (result: CheckedOutput): void => {
-    if (!signal.aborted) done({ type: 'output-checked', at: clock.now(), effect: id, result });
+    if (signal.aborted) return;
+    done({ type: 'output-checked', at: clock.now(), effect: id, result: fittedOutput(result, rules.maxResultChars) });
   };
-  if (agent && attempt !== undefined) return void agent.check(text, attempt, signal).then(settle);
+  if (attempt !== undefined) return void agent!.check({ text, attempt, rules: rules.agent!, signal }).then(settle);
   const parsed = parse(text);
   if (parsed.type === 'invalid') return settle(parsed);
   const verdict = validate(output ?? rules.output!, parsed.value);
   if (verdict instanceof Promise) void verdict.then((validated) => settle(validated));
   else settle(verdict);
+}
+
+/** What is wrong is told to the model as a result, and may be no longer than one. */
+function fittedOutput(result: CheckedOutput, most: number): CheckedOutput {
+  if (result.type === 'valid') return result;
+  const fit = (problem: string): string => textOf(fittedContent([{ type: 'text', text: problem }], most));
+  return { ...result, problems: result.problems.map(fit) };
 }
 
 /** Many a model puts its JSON into a code fence, whatever it is told. */

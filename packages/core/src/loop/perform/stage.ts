@@ -47,8 +47,18 @@ export interface Stage {
 /** The code of a typed agent. */
 export interface AgentCode {
   readonly rules: AgentRules;
-  /** Holds an output, as JSON text, against the schema and the validators. Never rejects. */
-  readonly check: (text: string, attempt: number, signal: AbortSignal) => Promise<CheckedOutput>;
+  /** Holds an output against the schema and the validators. Never rejects. */
+  readonly check: (proposed: Proposed) => Promise<CheckedOutput>;
+}
+
+/** An output that is to be checked. */
+export interface Proposed {
+  /** As JSON. */
+  readonly text: string;
+  readonly attempt: number;
+  /** Those that the run was started with. */
+  readonly rules: AgentRules;
+  readonly signal: AbortSignal;
 }
 
 export type Done = (event: Event) => void;
