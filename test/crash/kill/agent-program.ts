@@ -13,7 +13,7 @@ interface Seen {
 }
 
 const RUN = 'run';
-const store = sqliteStore(path.join(folder!, 'runs.db'));
+const store = sqliteStore(path.join(folder, 'runs.db'));
 const settled = new Set(
   (await store.read(RUN)).flatMap(({ event }) =>
     event.type === 'output-checked' || event.type === 'tool-settled' ? event.effect : [],

@@ -68,7 +68,7 @@ function answerTo({ type, effect, ...wait }: Waiting): readonly Answer[] {
   return 'digest' in wait ? [{ type: 'approval', effect, digest: wait.digest, approved: true }] : [];
 }
 
-const store = sqliteStore(path.join(folder!, 'runs.db'));
+const store = sqliteStore(path.join(folder, 'runs.db'));
 const journal = talking(store);
 const tools = [helper, look, put, order, wire, remove, pick];
 const options = { model, tools, policy, journal, runId: 'run', maxParallel: 3 };

@@ -5,8 +5,9 @@ import { tool, type Model, type RunStore, type Tool, type ToolEffect } from '@tr
 import { keyedModel, type Script } from '../keyed-model.ts';
 import { ledger } from './ledger.ts';
 
-export const [folder, lines] = process.argv.slice(2);
-export const book = ledger(folder!);
+const [given, lines] = process.argv.slice(2);
+export const folder: string = given!;
+export const book = ledger(folder);
 let said = 0;
 
 export function say(line: string): void {
