@@ -210,6 +210,39 @@ test('every protocol, against a provider that refuses what the real ones would',
   for (const { headers } of requests) expect(JSON.stringify(headers)).toContain(KEY);
 });
 
+test('a fallback without its key keeps nobody from working', async () => {
+  const first = await script({ text: ['hello'] });
+  await play.write(
+    'treadle.toml',
+    `[models]
+default = "a"
+[models.a]
+model = "m-a"
+base_url = "${first.baseURL}"
+fallback = ["b"]
+[models.b]
+provider = "anthropic"
+model = "m-b"
+`,
+  );
+  const ended = await treadle(['run', 'hi'], { cwd: play.folder, stdin: '' }).ended;
+  expect(ended).toMatchObject({ code: 0, stdout: 'hello\n' });
+  expect(ended.stderr).toContain(
+    'The fallback b is left out, as it has no key: set the environment variable ANTHROPIC_API_KEY.\n',
+  );
+});
+
+test('context_tokens reaches Ollama', async () => {
+  await using provider = await startProvider();
+  const script = await provider.script([{ text: 'hello' }]);
+  await play.write(
+    'treadle.toml',
+    `[models.a]\nprovider = "ollama"\nmodel = "m"\ncontext_tokens = 32768\nbase_url = "${script.baseURL('ollama')}"\n`,
+  );
+  expect(await treadle(['run', 'hi'], { cwd: play.folder, stdin: '' }).ended).toMatchObject({ code: 0 });
+  expect(await script.requests()).toMatchObject([{ body: { options: { num_ctx: 32_768 } } }]);
+});
+
 test('a fallback is asked when the first fails, and the run bears the name of the first', async () => {
   const first = await script({ status: 401, message: 'no such key' });
   const second = await script({ text: ['hello'] });

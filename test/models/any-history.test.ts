@@ -39,13 +39,17 @@ const call = fc.record({
   arguments: toolArguments,
 });
 
+/** Some of the host that is asked. */
+const HOST = '127.0.0.1:9';
+const SIGNERS = [`anthropic@${HOST}`, 'anthropic@elsewhere', 'openai-chat', 'ollama', 'another'];
+
 const reasoning = fc.oneof(
   fc.record({ type: fc.constant('reasoning' as const), text: words }),
   fc.record({
     type: fc.constant('reasoning' as const),
     text: fc.oneof(words, fc.constant('')),
     signature: fc.constant('c2lnbmF0dXJl'),
-    protocol: fc.constantFrom('anthropic', 'openai-chat', 'ollama', 'another'),
+    protocol: fc.constantFrom(...SIGNERS),
   }),
 );
 
@@ -120,6 +124,8 @@ const request = fc.record({
   instructions: fc.constantFrom(undefined, '', 'Be brief.'),
   reasoning: fc.constantFrom(undefined, 'low', 'medium', 'high'),
   maxOutputTokens: fc.constantFrom(undefined, 100, 4_000),
+  temperature: fc.constantFrom(undefined, 0, 1.5),
+  topP: fc.constantFrom(undefined, 0.5),
 });
 
 /** What a model sends; it gets no answer. */
@@ -129,22 +135,34 @@ async function sent({ form, options }: Way, asked: ModelRequest): Promise<unknow
     body = JSON.parse(Buffer.from(init!.body as Uint8Array).toString('utf8'));
     return new Response('{}', { status: 400 });
   };
-  const model = makeModel(form, { model: 'm-1', baseURL: 'http://127.0.0.1:9', maxRetries: 0, ...options, fetch });
+  const model = makeModel(form, { model: 'm-1', baseURL: `http://${HOST}`, maxRetries: 0, ...options, fetch });
   await model.reply(asked, () => {}, new AbortController().signal);
   return body;
+}
+
+/** The loop lets no such names into a history, but whoever brings a history may. */
+function withOddNames(messages: readonly Message[]): readonly Message[] {
+  return JSON.parse(JSON.stringify(messages).replaceAll('"no-such-tool"', '"fs.read/ü"')) as readonly Message[];
 }
 
 describe.each(WAYS)('$name', (way) => {
   test('any history', async () => {
     await fc.assert(
-      fc.asyncProperty(request, async ({ allowed, instructions, reasoning: effort, maxOutputTokens, ...rest }) => {
+      fc.asyncProperty(request, async (given) => {
+        const { allowed, instructions, reasoning: effort, maxOutputTokens, temperature, topP, ...rest } = given;
         expect(historyProblem(rest.messages)).toBeUndefined();
-        const settings = { ...(effort && { reasoning: effort }), ...(maxOutputTokens && { maxOutputTokens }) } as const;
+        const settings = {
+          ...(effort && { reasoning: effort }),
+          ...(maxOutputTokens && { maxOutputTokens }),
+          ...(temperature !== undefined && { temperature }),
+          ...(topP !== undefined && { topP }),
+        } as const;
         const optional = {
           ...(allowed && { allowedTools: allowed }),
           ...(instructions !== undefined && { instructions }),
         };
-        const asked: ModelRequest = { ...rest, ...optional, settings, key: 'r/t1' };
+        const messages = withOddNames(rest.messages);
+        const asked: ModelRequest = { ...rest, ...optional, messages, settings, key: 'r/t1' };
         expect(forms[way.form].rules(await sent(way, asked), { strict: false })).toBeUndefined();
       }),
       { numRuns: 300 },

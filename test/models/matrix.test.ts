@@ -41,9 +41,10 @@ const opening: readonly Step[] = [
 ];
 const goingOn: readonly Step[] = [{ reasoning: 'Again.', calls: [call('Bergen')] }, { text: 'Still fine.' }];
 
+const settings = { reasoning: 'medium', maxOutputTokens: 16_000, temperature: 0.5, topP: 0.9 } as const;
+
 async function run({ form, options }: Way, script: Script, input: readonly Message[]): Promise<readonly Message[]> {
   const model = modelOf(form, script, options);
-  const settings = { reasoning: 'medium', maxOutputTokens: 16_000 } as const;
   const result = await runLoop({ model, instructions: 'Be brief.', tools: [weather], input, settings });
   expect(result.outcome).toEqual({ type: 'completed' });
   expect(historyProblem(result.messages)).toBeUndefined();
@@ -94,7 +95,7 @@ describe.each(pairs)('begun on $from.name, continued on $to.name', ({ from, to }
         tools: [{ name, description, parameters: input as object as Record<string, unknown> }],
         toolChoice: 'auto',
         parallel: true,
-        settings: { reasoning: 'medium', maxOutputTokens: 16_000 },
+        settings,
         key: 'r/t1',
       },
       () => {},

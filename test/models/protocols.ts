@@ -23,10 +23,14 @@ export interface Way {
   readonly options?: object;
 }
 
-/** Claude before 4.6 thinks by a budget, and then the API is strict about thoughts. */
+/**
+ * Claude before 4.6 thinks by a budget, and then the API is strict about thoughts. The newest Claude always thinks,
+ * and can neither be made to call a tool nor be sampled.
+ */
 export const WAYS: readonly Way[] = [
   ...PROTOCOLS.map((form) => ({ name: form, form })),
-  { name: 'anthropic with a budget', form: 'anthropic', options: { thinking: 'budget' } },
+  { name: 'anthropic with a budget', form: 'anthropic', options: { model: 'claude-haiku-4-5' } },
+  { name: 'the newest of anthropic', form: 'anthropic', options: { model: 'claude-opus-5-5' } },
 ];
 
 /** The model of a protocol that talks to the scripted provider. */

@@ -70,6 +70,30 @@ describe('anthropic', () => {
     [{ tools: [tool, tool] }, 'tools: Tool names must be unique.'],
     [{ tools: [tool], tool_choice: { type: 'tool', name: 'then' } }, "Tool 'then' not found in provided tools"],
     [{ tool_choice: { type: 'any' } }, 'tool_choice may only be specified while providing tools'],
+    [
+      { model: 'claude-opus-5-5', tools: [tool], tool_choice: { type: 'any' } },
+      'type "tool" and "any" are not supported',
+    ],
+    [
+      { model: 'claude-opus-5-5', thinking: { type: 'disabled' } },
+      '"thinking.type.disabled" is not supported for this model.',
+    ],
+    [
+      { model: 'claude-opus-4-7', thinking: { type: 'enabled', budget_tokens: 2048 } },
+      '"thinking.type.enabled" is not supported for this model.',
+    ],
+    [
+      { model: 'claude-sonnet-4-5', thinking: { type: 'adaptive' } },
+      '"thinking.type.adaptive" is not supported for this model.',
+    ],
+    [
+      { model: 'claude-sonnet-5', tools: [tool], tool_choice: { type: 'tool', name: 'now' } },
+      'Thinking may not be enabled when tool_choice forces tool use.',
+    ],
+    [{ model: 'claude-sonnet-5', temperature: 0 }, '`temperature` is deprecated for this model.'],
+    [{ model: 'claude-opus-4-7', top_p: 0.9 }, '`top_p` is deprecated for this model.'],
+    [{ model: 'claude-opus-4-6', temperature: 0, top_p: 0.9 }, '`temperature` and `top_p` cannot both be specified'],
+    [{ model: 'claude-haiku-4-5', output_config: { effort: 'low' } }, 'does not support the effort parameter'],
     [{ thinking: { type: 'enabled' } }, 'thinking.enabled.budget_tokens: Field required'],
     [{ thinking: { type: 'enabled', budget_tokens: 9 } }, 'greater than or equal to 1024'],
     [{ messages: undefined }, 'messages: Field required'],
@@ -91,6 +115,18 @@ describe('anthropic', () => {
     const body = { model: 'm', max_tokens: 4096, messages: [{ role: 'user', content: 'Hi' }], ...changes };
     expect(anthropicProblem(body)).toContain(words);
   });
+});
+
+test.each([
+  { model: 'claude-sonnet-5', tool_choice: { type: 'any' }, thinking: { type: 'disabled' } },
+  { model: 'claude-opus-4-8', tool_choice: { type: 'any' } },
+  { model: 'claude-opus-5-5', tool_choice: { type: 'auto' }, thinking: { type: 'adaptive' } },
+  { model: 'claude-opus-4-6', tool_choice: { type: 'none' }, temperature: 0.5, output_config: { effort: 'low' } },
+  { model: 'of-another', tool_choice: { type: 'any' }, temperature: 0.5, top_p: 0.5 },
+])('anthropic takes %j', (changes) => {
+  const tools = [{ name: 'now', input_schema: schema }];
+  const body = { max_tokens: 4096, messages: [{ role: 'user', content: 'Hi' }], tools, ...changes };
+  expect(anthropicProblem(body)).toBeUndefined();
 });
 
 test('ollama', () => {

@@ -5,6 +5,8 @@ export interface Model {
   readonly id: string;
   /** Its replies tell what they cost. A run with a cost limit needs that. */
   readonly priced?: boolean;
+  /** Those who may reply in its stead, with itself if it can, such as the models of a router. */
+  readonly asks?: readonly Model[];
   /**
    * Never rejects: a failure is the returned reply. Deltas go to `emit` as they arrive; a model that cannot stream
    * emits nothing. `emit` never throws. After `signal` aborts the reply is ignored, so end soon.

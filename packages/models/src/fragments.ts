@@ -54,6 +54,16 @@ export function growing<State>(
   };
 }
 
+/** One store for each kind of histories, so that all models that write messages alike share it. */
+export function perKind<Store>(make: (kind: string) => Store): (kind: string) => Store {
+  const stores = new Map<string, Store>();
+  return (kind) => {
+    let store = stores.get(kind);
+    if (store === undefined) stores.set(kind, (store = make(kind)));
+    return store;
+  };
+}
+
 function append(written: Written<unknown>, text: string): void {
   const size = written.size + Buffer.byteLength(text);
   if (size > written.bytes.length) {

@@ -25,6 +25,11 @@ export interface Protocol<State> {
   readonly failure: (status: number, text: string) => ModelError;
 }
 
+/** Some hosts keep a stream alive by events that hold nothing. */
+export function saysNothing({ name, data }: WireEvent): boolean {
+  return name === 'ping' || data.trim() === '';
+}
+
 export type Emit = (delta: ModelDelta) => void;
 
 /** `done`: nothing of interest follows, though the connection may still be open. `failure`: the stream itself says so. */

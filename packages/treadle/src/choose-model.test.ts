@@ -43,6 +43,7 @@ describe('--model', () => {
     ['openai-responses/gpt-x', KEY, { type: 'openai-responses', model: 'gpt-x', apiKey: 'secret' }],
     ['openrouter/meta/llama', { OPENROUTER_API_KEY: 's' }, { type: 'openrouter', model: 'meta/llama', apiKey: 's' }],
     ['ollama/qwen3', KEY, { type: 'ollama', model: 'qwen3' }],
+    ['mistral/large', { MISTRAL_API_KEY: 's' }, { type: 'mistral', model: 'large', apiKey: 's' }],
     ['vllm/qwen3', KEY, { type: 'vllm', model: 'qwen3' }],
   ])('%s of its provider, with the key of that and no other', (model, env, choice) => {
     expect(choose({ model }, '', env)).toEqual(choice);
@@ -75,6 +76,11 @@ describe('keys', () => {
     const toml = '[models.x]\nmodel = "m"\napi_key_env = "MINE"';
     expect(choose({}, toml, { MINE: 'mine', ...KEY })).toEqual({ type: 'openai', model: 'm', apiKey: 'mine' });
     expect(() => choose({}, toml, KEY)).toThrow('There is no key for m: set the environment variable MINE.');
+  });
+  test.each(['two words', 'a\nb', 'schlüssel'])('one that cannot be sent is not shown: %j', (key) => {
+    expect(() => choose({ model: 'gpt-x' }, '', { OPENAI_API_KEY: key })).toThrow(
+      'The key in OPENAI_API_KEY cannot be sent: it holds spaces, line breaks or letters that no key has. Set it anew.',
+    );
   });
   test('a missing one says what to set', () => {
     expect(() => choose({ model: 'gpt-x' })).toThrow(
@@ -141,10 +147,25 @@ api_key_env = "C"
       notice: 'As treadle.toml says, the key in C goes to elsewhere.example.',
     });
   });
-  test('a missing key of one of them says what to set', () => {
-    expect(() => choose({}, toml, { ...KEY, C: 'third' })).toThrow(
-      'There is no key for m-b: set the environment variable ANTHROPIC_API_KEY.',
-    );
+  test('one without its key is left out, and it is said what to set', () => {
+    expect(choose({}, toml, { ...KEY, C: 'third' })).toEqual({
+      type: 'openai',
+      model: 'm-a',
+      apiKey: 'secret',
+      fallback: [{ type: 'ollama', model: 'm-c', baseURL: 'https://elsewhere.example', apiKey: 'third' }],
+      notice:
+        'As treadle.toml says, the key in C goes to elsewhere.example.\n' +
+        'The fallback b is left out, as it has no key: set the environment variable ANTHROPIC_API_KEY.',
+    });
+    expect(choose({}, toml, KEY)).toEqual({
+      type: 'openai',
+      model: 'm-a',
+      apiKey: 'secret',
+      notice:
+        'The fallback b is left out, as it has no key: set the environment variable ANTHROPIC_API_KEY.\n' +
+        'The fallback c is left out, as it has no key: set the environment variable C.',
+    });
+    expect(() => choose({}, toml, { ANTHROPIC_API_KEY: 'other', C: 'third' })).toThrow('There is no key for m-a');
   });
   test('is not for whom --base-url is not meant', () => {
     const env = { ...KEY, ANTHROPIC_API_KEY: 'other', C: 'third' };
@@ -152,6 +173,11 @@ api_key_env = "C"
     expect(choice).toMatchObject({ baseURL: 'http://localhost:1/v1', fallback: [{ type: 'anthropic' }, {}] });
     expect(JSON.stringify(choice)).not.toMatch(/anthropic[^}]*localhost/);
   });
+});
+
+test('context_tokens goes with the choice', () => {
+  const toml = '[models.x]\nprovider = "ollama"\nmodel = "m"\ncontext_tokens = 32768';
+  expect(choose({}, toml)).toEqual({ type: 'ollama', model: 'm', contextTokens: 32_768 });
 });
 
 describe('--base-url', () => {

@@ -19,6 +19,7 @@ export interface HttpChoice {
   readonly model: string;
   readonly baseURL?: string;
   readonly apiKey?: string;
+  readonly contextTokens?: number;
   readonly notice?: string;
   /** Asked in this order when it fails. They have none of their own. */
   readonly fallback?: readonly ModelChoice[];
@@ -120,14 +121,31 @@ function spelledOut(name: string, wish: ModelWish, entries: ReadonlyMap<string, 
   );
 }
 
-/** The entry itself, with those that it falls back on. Where it is said otherwise where it is, that is not for them. */
+/**
+ * The entry itself, with those that it falls back on. Where it is said otherwise where it is, that is not for them. Those
+ * without their key are left out, as nobody needs them while the first works.
+ */
 function withFallback(entry: ModelEntry, wish: ModelWish, loaded: LoadedConfig, env: Io['env']): ModelChoice {
   const chosen = chooseEntry(entry, wish, loaded, env);
   if (chosen.type === 'demo' || !entry.fallback || entry.fallback.length === 0) return chosen;
   const entries = modelEntries(loaded.config);
-  const fallback = [...new Set(entry.fallback)].map((name) => chooseEntry(entries.get(name)!, {}, loaded, env));
-  const notice = [chosen, ...fallback].flatMap((choice) => choice.notice ?? []).join('\n');
-  return { ...chosen, fallback: fallback.map(withoutNotice), ...(notice !== '' && { notice }) };
+  const names = [...new Set(entry.fallback)];
+  const keyless = names.filter((name) => lacksKey(keyFor(entries.get(name)!, env)));
+  const fallback = names
+    .filter((name) => !keyless.includes(name))
+    .map((name) => chooseEntry(entries.get(name)!, {}, loaded, env));
+  const notices = [
+    ...[chosen, ...fallback].flatMap((choice) => choice.notice ?? []),
+    ...keyless.map((name) => {
+      const { variable } = keyFor(entries.get(name)!, env);
+      return `The fallback ${name} is left out, as it has no key: set the environment variable ${variable}.`;
+    }),
+  ];
+  return {
+    ...chosen,
+    ...(fallback.length > 0 && { fallback: fallback.map(withoutNotice) }),
+    ...(notices.length > 0 && { notice: notices.join('\n') }),
+  };
 }
 
 function withoutNotice({ notice: _, ...choice }: ModelChoice): ModelChoice {
@@ -139,11 +157,17 @@ export function chooseEntry(entry: ModelEntry, wish: ModelWish, loaded: LoadedCo
   const provider = entry.provider ?? 'openai';
   if (provider === 'demo') return { type: 'demo' };
   const baseURL = wish.baseUrl ?? entry.base_url;
-  const { variable, value: apiKey, needed } = keyFor(entry, env, wish.baseUrl);
-  if (needed && apiKey === undefined) {
+  const key = keyFor(entry, env, wish.baseUrl);
+  const { variable, value: apiKey } = key;
+  if (lacksKey(key)) {
     throw new CommandError(
       `There is no key for ${entry.model}: set the environment variable ${variable}. Without a key there is the demo ` +
         `model (--model demo), and a server on this machine (--base-url http://localhost:…/v1) needs none.`,
+    );
+  }
+  if (apiKey !== undefined && !/^[\x21-\x7e]+$/.test(apiKey)) {
+    throw new CommandError(
+      `The key in ${variable} cannot be sent: it holds spaces, line breaks or letters that no key has. Set it anew.`,
     );
   }
   // A folder from elsewhere can bring its own treadle.toml, so nobody's key goes to a strange host unseen.
@@ -153,6 +177,7 @@ export function chooseEntry(entry: ModelEntry, wish: ModelWish, loaded: LoadedCo
     model: entry.model!,
     ...(baseURL !== undefined && { baseURL }),
     ...(apiKey !== undefined && { apiKey }),
+    ...(entry.context_tokens !== undefined && { contextTokens: entry.context_tokens }),
     ...(strange && {
       notice: `As ${loaded.file} says, the key in ${variable} goes to ${new URL(entry.base_url!).host}.`,
     }),
@@ -176,6 +201,10 @@ export function keyFor(entry: ModelEntry, env: Io['env'], baseUrl?: string): Key
     value: variable === undefined ? undefined : keyOf(variable, env),
     needed: variable !== undefined && !(address !== undefined && isLoopback(address)),
   };
+}
+
+function lacksKey({ needed, value }: KeyFor): boolean {
+  return needed && value === undefined;
 }
 
 function keyOf(variable: string, env: Io['env']): string | undefined {

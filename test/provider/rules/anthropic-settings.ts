@@ -1,3 +1,4 @@
+import { modelProblem } from './anthropic-models.ts';
 import { first, isRecord } from './given.ts';
 
 const FIELDS = new Set(
@@ -18,7 +19,13 @@ export function anthropicSettingsProblem(body: Body): string | undefined {
   if (body['max_tokens'] < 1) return 'max_tokens: Input should be greater than or equal to 1';
   const { temperature } = body;
   if (typeof temperature === 'number' && (temperature < 0 || temperature > 1)) return 'temperature: range: 0..1';
-  return systemProblem(body['system']) ?? toolsProblem(body) ?? thinkingSettings(body) ?? marksProblem(body);
+  return (
+    systemProblem(body['system']) ??
+    toolsProblem(body) ??
+    modelProblem(body) ??
+    thinkingSettings(body) ??
+    marksProblem(body)
+  );
 }
 
 function systemProblem(system: unknown): string | undefined {

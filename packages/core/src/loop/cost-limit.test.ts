@@ -35,6 +35,11 @@ test.each([
     { model: unpriced('m'), models: [unpriced('n'), unpriced('m')] },
     '"m", "n", and no price is known for them',
   ],
+  [
+    'one that a model falls back on',
+    { model: { ...unpriced('r'), asks: [priced(), { ...unpriced('s'), asks: [unpriced('n'), priced()] }] } },
+    '"n", and no price is known for it',
+  ],
   ['a model that says so', { model: { ...unpriced('m'), priced: false } }, '"m", and no price is known for it'],
 ])('a cost limit with an unknown price is refused at the start: %s', async (_, options, who) => {
   const journal = memoryJournal();

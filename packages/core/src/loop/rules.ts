@@ -61,12 +61,19 @@ type Asking = Pick<LoopOptions, 'model' | 'models' | 'summariser'> & { readonly 
 /** A cost limit can be held only if everybody who is asked tells what it costs. Throws `invalid-options`. */
 export function demandPrices({ cost }: Rules['limits'], options: Asking): void {
   if (cost === undefined) return;
-  const unpriced = new Set(askedBy(options).flatMap(({ id, priced }) => (priced === true ? [] : `"${id}"`)));
+  const unpriced = new Set(askedBy(options).flatMap(unpricedOf));
   if (unpriced.size === 0) return;
   const who = `${[...unpriced].join(', ')}, and no price is known for ${unpriced.size === 1 ? 'it' : 'them'}`;
   throw invalid(
     `limits.cost is set, but the run may ask ${who}, so the limit cannot be held. Give the model a "price", or limit tokens`,
   );
+}
+
+/** Of a model that asks others it is those who lack a price. */
+function unpricedOf({ id, priced, asks }: Model): readonly string[] {
+  if (priced === true) return [];
+  const others = asks?.flatMap(unpricedOf) ?? [];
+  return others.length > 0 ? others : [`"${id}"`];
 }
 
 /** Whether what a program gave is one of the choices. */

@@ -1,8 +1,8 @@
 import { messageOf, type ModelError } from '@treadle/core';
 import { CANCELLED, failureOfConnection, misunderstood, timedOut } from '../http/failures.ts';
-import { redactor } from '../http/redact.ts';
+import { failureOfBody, failureOfFrame } from '../http/provider-failures.ts';
 import { retryAfterMs } from '../http/retry-after.ts';
-import { failureOfBody, failureOfFrame } from '../openai-chat/failures.ts';
+import { isRecord } from '../json.ts';
 
 /** What an `APICallError` of the AI SDK has, of whichever version; recognised by its fields. */
 interface CallError {
@@ -13,9 +13,11 @@ interface CallError {
   readonly url?: unknown;
 }
 
-/** The provider holds the key and we do not know it, so what looks like one is taken for one. */
+/**
+ * The provider holds the key and we do not know it, so what looks like one is taken for one. What is told is not cut
+ * here: whoever knows of other secrets looks for them first.
+ */
 const KEY_LIKE = /\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_]?[\w-]{16,}/g;
-const cut = redactor(undefined, {});
 
 /** What was thrown instead of an answer. */
 export function failureOfThrown(thrown: unknown, now: number): ModelError {
@@ -69,7 +71,7 @@ function refused(code: 'auth' | 'invalid-request', thrown: object): ModelError {
 }
 
 function safe(error: ModelError): ModelError {
-  return { ...error, message: cut(error.message.replaceAll(KEY_LIKE, '[redacted]')) };
+  return { ...error, message: error.message.replaceAll(KEY_LIKE, '[redacted]') };
 }
 
 function hostOf(url: unknown): string {
@@ -79,8 +81,4 @@ function hostOf(url: unknown): string {
 
 function hasCause(thrown: object): thrown is { readonly cause: Error } {
   return 'cause' in thrown && thrown.cause instanceof Error;
-}
-
-function isRecord(value: unknown): value is object {
-  return typeof value === 'object' && value !== null;
 }

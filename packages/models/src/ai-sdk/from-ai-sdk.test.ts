@@ -395,6 +395,44 @@ test('OpenAI Responses: reasoning and what signs it go back as they came', async
 });
 
 test.each([
+  [null, /its second argument must be an object/],
+  [{ headers: 5 }, /"headers" must be an object/],
+  [{ headers: { 'x y': '1' } }, /the header "x y" cannot be sent/],
+  [{ maxRetries: -1 }, /"maxRetries" must be a whole number from 0/],
+  [{ maxRetries: '2' }, /"maxRetries" must be a whole number from 0/],
+  [{ stream: 'no' }, /"stream" must be true or false/],
+  [{ providerOptions: { openai: true } }, /"providerOptions" must be objects by the names of providers/],
+  [{ price: { input: 1 } }, /"price" lacks "input" or "output"/],
+  [{ toolSupport: 'maybe' }, /"toolSupport" is "maybe"/],
+])('options that cannot work throw: %j', (options, message) => {
+  const model = createV4({ apiKey: KEY }).chat('m');
+  expect(() => fromAiSdk(model, options as never)).toThrow(message);
+  expect(() => fromAiSdk(model, options as never)).toThrow(TreadleError);
+});
+
+test.each(['thrown', 'in a part'])(
+  'what the headers hold is told by nobody, also where a message is cut: %s',
+  async (how) => {
+    const error = { message: `${'x'.repeat(1_945)} hunter2 tokentokentoken`, type: 'invalid_request_error' };
+    const model: AiSdkModel = {
+      specificationVersion: 'v4',
+      provider: 'acme',
+      modelId: 'm',
+      doGenerate: () => Promise.reject(new Error('not asked')),
+      doStream: async () => {
+        if (how === 'thrown')
+          throw Object.assign(new Error(error.message), { name: 'AI_APICallError', statusCode: 400 });
+        return { stream: ReadableStream.from([{ type: 'error', error }]) };
+      },
+    };
+    const headers = { authorization: 'Bearer tokentokentoken', 'x-api-key': 'hunter2' };
+    const told = JSON.stringify(errorOf(await ask(model, { headers })));
+    expect(told).toContain('xxx');
+    expect(told).not.toMatch(/hunt|token/);
+  },
+);
+
+test.each([
   ['a name', 'openai/gpt-5', /"openai\/gpt-5" is only a name/],
   ['nothing', undefined, /pass a language model of the AI SDK/],
   [

@@ -7,12 +7,14 @@ import {
   type ModelReply,
   type ModelRequest,
 } from '@treadle/core';
+import { checkAsking } from '../http/endpoint.ts';
 import { CANCELLED } from '../http/failures.ts';
+import { redactor } from '../http/redact.ts';
 import { retrying, withRetries } from '../http/retry.ts';
-import { checkPrice, costOf, type Price } from '../prices/price.ts';
+import { withCost, type Price } from '../prices/price.ts';
 import { priceOf } from '../prices/table.ts';
 import type { Emit } from '../protocol.ts';
-import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
+import type { ToolSupport } from '../tool-support/modes.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
 import { withToolSupport } from '../tool-support/tool-support.ts';
 import { callOptions } from './call-options.ts';
@@ -47,13 +49,13 @@ export interface FromAiSdkOptions {
  */
 export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Model {
   checkModel(model);
-  checkPrice('fromAiSdk', options.price);
-  checkToolSupport('fromAiSdk', options.toolSupport);
+  checkOptions(options);
   const { specificationVersion: version, provider, modelId } = model;
   const { stream = true, providerOptions, headers, maxRetries = 2, toolSupport = 'error' } = options;
   const { price = priceOf(modelId), clock = systemClock, random = Math.random } = options;
   const protocol = protocolOf(provider);
   const prompt = promptOf({ version, protocol });
+  const safe = redactor(undefined, headers ?? {});
 
   const called = (request: ModelRequest, abortSignal: AbortSignal): CallOptions => ({
     prompt: prompt(request.instructions, request.messages),
@@ -66,14 +68,14 @@ export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Mo
     const failure = stream
       ? await eachPart(await model.doStream(called as never), called.abortSignal, (part) => takePart(reply, part, emit))
       : takeWhole(reply, (await model.doGenerate(called as never)) as WholeAnswer);
-    return failure === undefined ? priced(endReply(reply, protocol), price) : { type: 'failure', error: failure };
+    return failure === undefined ? withCost(endReply(reply, protocol), price) : { type: 'failure', error: failure };
   };
 
   const attempt: Model['reply'] = async (request, emit, signal) => {
-    const failed = (error: ModelError): ModelReply => ({
-      type: 'failure',
-      error: (request.tools.length > 0 && toolsRefused(modelId, error)) || error,
-    });
+    const failed = (told: ModelError): ModelReply => {
+      const error = { ...told, message: safe(told.message) };
+      return { type: 'failure', error: (request.tools.length > 0 && toolsRefused(modelId, error)) || error };
+    };
     try {
       const reply = await unlessAborted(signal, () => answer(called(request, signal), emit));
       return reply.type === 'failure' ? failed(reply.error) : reply;
@@ -95,12 +97,6 @@ export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Mo
   };
   retrying(made, attempt);
   return toolSupport === 'error' ? made : withToolSupport(made, toolSupport, { clock });
-}
-
-function priced(reply: ModelReply, price: Price | undefined): ModelReply {
-  const cost = reply.type === 'failure' || price === undefined ? undefined : costOf(price, reply.usage);
-  if (reply.type === 'failure' || cost === undefined) return reply;
-  return { ...reply, usage: { ...reply.usage, cost } };
 }
 
 /** Hands over the parts of a stream until one of them is a failure, and leaves nothing of it open. */
@@ -141,10 +137,21 @@ async function unlessAborted<T>(signal: AbortSignal, work: () => Promise<T>): Pr
   }
 }
 
+function wrong(what: string): never {
+  throw new TreadleError('invalid-options', `fromAiSdk: ${what}`);
+}
+
+function checkOptions(options: FromAiSdkOptions): void {
+  if (typeof options !== 'object' || options === null) wrong('its second argument must be an object of options.');
+  checkAsking('fromAiSdk', options);
+  const { providerOptions = {} } = options;
+  const isByName = (value: unknown): boolean => typeof value === 'object' && value !== null && !Array.isArray(value);
+  if (!isByName(providerOptions) || !Object.values(providerOptions).every(isByName)) {
+    wrong('"providerOptions" must be objects by the names of providers, such as { openai: { store: false } }.');
+  }
+}
+
 function checkModel(model: unknown): void {
-  const wrong = (what: string): never => {
-    throw new TreadleError('invalid-options', `fromAiSdk: ${what}`);
-  };
   if (typeof model === 'string') {
     wrong(
       `${JSON.stringify(model)} is only a name. Pass the model of a provider, such as openai('…') of @ai-sdk/openai.`,

@@ -118,7 +118,10 @@ function toolResult(result: ToolResult, version: AiSdkVersion): object {
 
 function outputOf({ content, isError }: ToolResult, version: AiSdkVersion): object {
   if (content.some(({ type }) => type === 'image' || type === 'file')) {
-    return { type: 'content', value: content.map((block) => resultPart(block, version)) };
+    // Contents with media have no form that says so.
+    const failed = isError && !content.some(({ type }) => type === 'error');
+    const parts = content.map((block) => resultPart(block, version));
+    return { type: 'content', value: failed ? [{ type: 'text', text: 'The call failed.' }, ...parts] : parts };
   }
   return { type: isError ? 'error-text' : 'text', value: textOf(content).toWellFormed() };
 }

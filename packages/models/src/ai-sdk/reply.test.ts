@@ -215,6 +215,22 @@ test('unsigned reasoning goes along; that of others and broken signatures stay b
   ]);
 });
 
+test.each(['v3', 'v4'] as const)('a result with media that is an error says so once: %s', async (version) => {
+  const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AA==' } } as const;
+  const failed = { type: 'tool-result', callId: 'a', name: 'f', isError: true } as const;
+  const model = handMade([finish], version);
+  const content = [
+    { ...failed, content: [{ type: 'text', text: 'see' }, image] },
+    { ...failed, content: [{ type: 'error', text: 'no' }, image] },
+  ] as const;
+  await ask(model, { messages: [{ role: 'tool', content }] });
+  const [message] = model.seen[0]!.prompt as [{ content: { output: { value: { text?: string }[] } }[] }];
+  expect(message.content.map(({ output }) => output.value.flatMap(({ text }) => text ?? []))).toEqual([
+    ['The call failed.', 'see'],
+    ['Error: no'],
+  ]);
+});
+
 test('results, each version in its own form', async () => {
   const result = { type: 'tool-result', callId: 'a', name: 'f', isError: false } as const;
   const png = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AA==' } } as const;

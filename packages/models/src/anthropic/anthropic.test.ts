@@ -5,7 +5,6 @@ import { answer, answering, typeOf } from '../../test/fetches.ts';
 import { fixtures } from '../../test/fixtures.ts';
 import { asked, type Asked } from '../../test/request.ts';
 import { anthropic, type AnthropicOptions } from './anthropic.ts';
-import { thinkingForm } from './thinking.ts';
 
 const KEY = 'sk-ant-test-51Nb2xQ9vT7mZ';
 
@@ -136,32 +135,12 @@ test('a run with thoughts: the provider gets back what it gave, with each form o
 });
 
 test.each([
-  ['claude-3-7-sonnet-20250219', 'budget'],
-  ['claude-3-5-haiku-latest', 'budget'],
-  ['claude-opus-4-20250514', 'budget'],
-  ['claude-opus-4@20250514', 'budget'],
-  ['claude-sonnet-4-0', 'budget'],
-  ['anthropic.claude-opus-4-1-20250805-v1:0', 'budget'],
-  ['claude-opus-4-5', 'budget'],
-  ['claude-sonnet-4-5-20250929', 'budget'],
-  ['claude-haiku-4-5', 'budget'],
-  ['claude-opus-4-6', 'adaptive'],
-  ['claude-sonnet-4-6', 'adaptive'],
-  ['claude-opus-4-8', 'adaptive'],
-  ['claude-opus-5', 'adaptive'],
-  ['claude-haiku-5-5', 'adaptive'],
-  ['claude-fable-5-2', 'adaptive'],
-  ['some-other-model', 'adaptive'],
-])('%s is told to think by %s', (model, form) => {
-  expect(thinkingForm(model)).toBe(form);
-});
-
-test.each([
   [undefined, 'anthropic: pass an object'],
   [{}, 'anthropic: "model" is missing'],
   [{ model: 'm', apiKey: 'a b' }, 'anthropic: "apiKey" must be'],
   [{ model: 'm', betas: 'a' }, 'anthropic: "betas" must be a list of names'],
   [{ model: 'm', thinking: 'hard' }, 'anthropic: "thinking" must be "adaptive" or "budget"'],
+  [{ model: 'm', thinkingDisplay: 'all' }, 'anthropic: "thinkingDisplay" must be "summarized" or "omitted"'],
   [{ model: 'm', version: 'a\nb' }, 'anthropic: the header "anthropic-version" cannot be sent'],
   [{ model: 'm', baseURL: 'ftp://x' }, 'anthropic: "baseURL" is not an http(s) URL'],
 ])('options %j cannot work', (options, message) => {

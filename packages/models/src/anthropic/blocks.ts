@@ -1,4 +1,5 @@
 import type { AssistantPart } from '@treadle/core';
+import { textIn } from '../json.ts';
 import type { Emit } from '../protocol.ts';
 import { redactedThought, thought } from './reasoning.ts';
 import type { WireBlock, WireDelta } from './wire.ts';
@@ -31,15 +32,15 @@ export function openBlock(wire: WireBlock, number: number, emit: Emit): OpenBloc
       return block;
     }
     case 'thinking': {
-      const block: OpenBlock = { type: 'thinking', pieces: [], signature: textOr(wire.signature) };
+      const block: OpenBlock = { type: 'thinking', pieces: [], signature: textIn(wire.signature) };
       takeDelta(block, { type: 'thinking_delta', thinking: wire.thinking }, emit);
       return block;
     }
     case 'redacted_thinking':
-      return { type: 'redacted', data: textOr(wire.data) };
+      return { type: 'redacted', data: textIn(wire.data) };
     case 'tool_use': {
-      const id = textOr(wire.id) || `call_${number}`;
-      const block: OpenBlock = { type: 'call', number, id, name: textOr(wire.name), pieces: [] };
+      const id = textIn(wire.id) || `call_${number}`;
+      const block: OpenBlock = { type: 'call', number, id, name: textIn(wire.name), pieces: [] };
       const given = inputText(wire.input);
       if (given !== '') block.pieces.push(given);
       emit({ type: 'call-delta', call: number, name: block.name, arguments: given });
@@ -52,35 +53,42 @@ export function openBlock(wire: WireBlock, number: number, emit: Emit): OpenBloc
 
 export function takeDelta(block: OpenBlock, delta: WireDelta, emit: Emit): void {
   if (delta.type === 'text_delta' && block.type === 'text') {
-    const text = textOr(delta.text);
+    const text = textIn(delta.text);
     if (text === '') return;
     block.pieces.push(text);
     emit({ type: 'text-delta', text });
   } else if (delta.type === 'thinking_delta' && block.type === 'thinking') {
-    const text = textOr(delta.thinking);
+    const text = textIn(delta.thinking);
     if (text === '') return;
     block.pieces.push(text);
     emit({ type: 'reasoning-delta', text });
   } else if (delta.type === 'signature_delta' && block.type === 'thinking') {
-    block.signature = textOr(delta.signature);
+    block.signature = textIn(delta.signature);
   } else if (delta.type === 'input_json_delta' && block.type === 'call') {
-    const piece = textOr(delta.partial_json);
+    const piece = textIn(delta.partial_json);
     if (piece === '') return;
     block.pieces.push(piece);
     emit({ type: 'call-delta', call: block.number, name: block.name, arguments: piece });
   }
 }
 
-/** What a block amounts to; nothing if it is empty or of no concern. `cut`: the reply ran into a limit of tokens. */
-export function closedBlock(block: OpenBlock, cut: boolean): readonly AssistantPart[] {
+export interface Closing {
+  /** The reply ran into a limit of tokens. */
+  readonly cut: boolean;
+  /** Whose signatures they are. */
+  readonly signer: string;
+}
+
+/** What a block amounts to; nothing if it is empty or of no concern. */
+export function closedBlock(block: OpenBlock, { cut, signer }: Closing): readonly AssistantPart[] {
   switch (block.type) {
     case 'text':
       return block.pieces.length === 0 ? [] : [{ type: 'text', text: block.pieces.join('') }];
     case 'thinking':
       if (block.pieces.length === 0 && block.signature === '') return [];
-      return [thought(block.pieces.join(''), block.signature)];
+      return [thought(block.pieces.join(''), block.signature, signer)];
     case 'redacted':
-      return block.data === '' ? [] : [redactedThought(block.data)];
+      return block.data === '' ? [] : [redactedThought(block.data, signer)];
     case 'call': {
       const { id, name, pieces } = block;
       // No arguments at all are an empty object, unless a limit kept them from coming.
@@ -98,8 +106,4 @@ function inputText(input: unknown): string {
   if (typeof input === 'string') return input;
   const json = input == null ? '' : JSON.stringify(input);
   return json === '{}' ? '' : json;
-}
-
-function textOr(value: unknown): string {
-  return typeof value === 'string' ? value : '';
 }

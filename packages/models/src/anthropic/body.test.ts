@@ -4,14 +4,15 @@ import { expect, test } from 'vitest';
 import { read, readBody, request, shell } from '../../test/request.ts';
 import { touches } from '../../test/touches.ts';
 import { anthropicProtocol } from './anthropic.ts';
-import type { MessagesBody } from './body.ts';
+import type { AnthropicBody } from './body.ts';
+import { traitsOf } from './models.ts';
 
-const protocol = anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: false });
+const BODY = { model: 'm', stream: true, signer: 'anthropic', ...traitsOf('m') };
 
-function bodyOf(given: Partial<ModelRequest> = {}, body?: Partial<MessagesBody>): Record<string, unknown> {
-  const { body: write } = body
-    ? anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: false, ...body })
-    : protocol;
+const protocol = anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: false });
+
+function bodyOf(given: Partial<ModelRequest> = {}, body?: Partial<AnthropicBody>): Record<string, unknown> {
+  const { body: write } = body ? anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: false, ...body }) : protocol;
   return readBody(write(request(given)));
 }
 
@@ -179,7 +180,7 @@ test('a subset of allowed tools: all stay described, and the choice says what it
 
 // ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const fields = (settings: Settings, body?: Partial<MessagesBody>, more?: Partial<ModelRequest>): unknown => {
+const fields = (settings: Settings, body?: Partial<AnthropicBody>, more?: Partial<ModelRequest>): unknown => {
   const {
     model: _model,
     messages: _messages,
@@ -190,12 +191,25 @@ const fields = (settings: Settings, body?: Partial<MessagesBody>, more?: Partial
   return rest;
 };
 
-test('sampling: one of the two, up to 1, and none while thinking', () => {
-  expect(fields({ temperature: 0 })).toEqual({ max_tokens: 32_000, temperature: 0 });
-  expect(fields({ temperature: 1.4 })).toEqual({ max_tokens: 32_000, temperature: 1 });
-  expect(fields({ topP: 0.5 })).toEqual({ max_tokens: 32_000, top_p: 0.5 });
-  expect(fields({ temperature: 0.2, topP: 0.5 })).toEqual({ max_tokens: 32_000, temperature: 0.2 });
-  expect(fields({ temperature: 0.2, reasoning: 'low' })).not.toHaveProperty('temperature');
+test('sampling, of models that take it: one of the two, up to 1', () => {
+  const sampled = (settings: Settings): unknown => fields(settings, { sampling: true });
+  expect(sampled({ temperature: 0 })).toEqual({ max_tokens: 32_000, temperature: 0 });
+  expect(sampled({ temperature: 1.4 })).toEqual({ max_tokens: 32_000, temperature: 1 });
+  expect(sampled({ topP: 0.5 })).toEqual({ max_tokens: 32_000, top_p: 0.5 });
+  expect(sampled({ temperature: 0.2, topP: 0.5 })).toEqual({ max_tokens: 32_000, temperature: 0.2 });
+  expect(fields({ temperature: 0.2, topP: 0.5 }, { sampling: false })).toEqual({ max_tokens: 32_000 });
+});
+
+test('with reasoning there is no sampling, whether or not a turn can have a thought', () => {
+  const settings: Settings = { reasoning: 'low', temperature: 0, topP: 1 };
+  const forced = { tools: [shell], toolChoice: 'required' } as const;
+  for (const thinking of ['adaptive', 'budget'] as const) {
+    for (const more of [{}, forced, { settings: { ...settings, maxOutputTokens: 100 } }]) {
+      const sent = fields(settings, { thinking, sampling: true }, more);
+      expect(sent).not.toHaveProperty('temperature');
+      expect(sent).not.toHaveProperty('top_p');
+    }
+  }
 });
 
 test('seeds and stops of white space are left out', () => {
@@ -209,12 +223,56 @@ test('reasoning of models that decide themselves', () => {
     thinking: { type: 'adaptive' },
     output_config: { effort: 'high' },
   });
-  expect(fields({ reasoning: 'high', temperature: 0 }, {}, { tools: [shell], toolChoice: 'required' })).toEqual({
+});
+
+test('where a call is demanded, models that decide themselves do not think', () => {
+  const required = { tools: [shell], toolChoice: 'required' } as const;
+  const off = { type: 'disabled' };
+  expect(fields({}, {}, required)).toEqual({ max_tokens: 32_000, tool_choice: { type: 'any' }, thinking: off });
+  expect(fields({ reasoning: 'high' }, { thinkingDisplay: 'summarized' }, required)).toEqual({
     max_tokens: 32_000,
     tool_choice: { type: 'any' },
+    thinking: off,
     output_config: { effort: 'high' },
-    temperature: 0,
   });
+  expect(fields({}, { thinking: 'budget' }, required)).toEqual({ max_tokens: 32_000, tool_choice: { type: 'any' } });
+});
+
+test('models that cannot be made to call are left to decide, and may think', () => {
+  const choice = (more: Partial<ModelRequest>): unknown =>
+    bodyOf({ tools: [shell, read], settings: { reasoning: 'low' }, ...more }, { forcedTools: false });
+  const adaptive = { type: 'adaptive' };
+  expect(choice({ toolChoice: 'required' })).toMatchObject({ thinking: adaptive });
+  for (const toolChoice of ['required', { tool: 'read' }] as const) {
+    expect(choice({ toolChoice })).not.toHaveProperty('tool_choice');
+    expect(choice({ toolChoice, parallel: false })).toMatchObject({
+      tool_choice: { type: 'auto', disable_parallel_tool_use: true },
+      thinking: adaptive,
+    });
+  }
+  expect(choice({ toolChoice: 'required', allowedTools: ['read'] })).not.toHaveProperty('tool_choice');
+  expect(choice({ toolChoice: 'none' })).toMatchObject({ tool_choice: { type: 'none' } });
+});
+
+test('whether thoughts are shown is said only where the model thinks', () => {
+  const shown = (settings: Settings, body: Partial<AnthropicBody>): unknown =>
+    bodyOf({ settings }, { thinkingDisplay: 'summarized', ...body })['thinking'];
+  expect(shown({ reasoning: 'low' }, {})).toEqual({ type: 'adaptive', display: 'summarized' });
+  expect(shown({ reasoning: 'low' }, { thinkingDisplay: 'omitted' })).toEqual({ type: 'adaptive', display: 'omitted' });
+  expect(shown({}, {})).toBeUndefined();
+  expect(shown({}, { thinksUnasked: true })).toEqual({ type: 'adaptive', display: 'summarized' });
+  expect(shown({}, { thinksUnasked: true, thinkingDisplay: undefined })).toBeUndefined();
+  const budget = { type: 'enabled', budget_tokens: 4_096, display: 'summarized' };
+  expect(shown({ reasoning: 'low' }, { thinking: 'budget' })).toEqual(budget);
+});
+
+test('an answer whose form the API cannot be told is asked for in words', () => {
+  const output = { type: 'object', additionalProperties: { type: 'number' } };
+  const sent = bodyOf({ output, instructions: 'Be brief.' });
+  expect(sent).not.toHaveProperty('output_config');
+  expect(sent['system']).toEqual([
+    { type: 'text', text: expect.stringMatching(/^Be brief\.\n\n.*JSON Schema:\n\{"type":"object","add/) },
+  ]);
 });
 
 test('reasoning of models that are given a budget: it leaves room for the answer', () => {
@@ -250,7 +308,7 @@ test('with a budget, calls that came without a thought of this API are gone on w
 // ── Bytes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 test('turn n serialises only what is new, though neighbours share a message and the marks move', () => {
-  const write = anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: true }).body;
+  const write = anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: true }).body;
   const touched = touches();
   const tools = [touched.spied(shell)];
   const output = touched.spied({ type: 'object', properties: {} });

@@ -1,5 +1,5 @@
 import type { ModelError } from '@treadle/core';
-import { failureOfBody as toldByBody, failureOfFrame as toldByFrame } from '../openai-chat/failures.ts';
+import { failureOfBody as toldByBody, failureOfFrame as toldByFrame } from '../http/provider-failures.ts';
 
 /** Errors have the shape that OpenAI's have, `{error: {type, message}}`, and the same kinds, but for these few. */
 export function failureOfBody(status: number, text: string): ModelError {

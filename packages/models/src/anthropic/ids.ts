@@ -9,8 +9,3 @@ const CALL_IDS: CallIds = { accepted: /^[\w-]{1,64}$/, length: 43 };
 export function wireId(id: string): string {
   return callIdFor(id, CALL_IDS);
 }
-
-/** A call in the history may name a tool that never was, in letters that the API refuses. */
-export function wireName(name: string): string {
-  return name.replace(/[^\w-]/g, '_').slice(0, 64) || '_';
-}

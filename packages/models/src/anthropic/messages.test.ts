@@ -14,8 +14,11 @@ import { text } from '../../test/parts.ts';
 import { request } from '../../test/request.ts';
 import { anthropicProtocol } from './anthropic.ts';
 import { wireId } from './ids.ts';
+import { traitsOf } from './models.ts';
 
-const protocol = anthropicProtocol({ model: 'm', stream: true, thinking: 'budget', cache: true });
+const BODY = { model: 'm', stream: true, signer: 'anthropic', ...traitsOf('m') };
+
+const protocol = anthropicProtocol({ ...BODY, thinking: 'budget', cache: true });
 
 function bodyOf(messages: readonly Message[]): { readonly messages: readonly MessageParam[] } {
   const pieces = protocol.body(request({ messages, settings: { reasoning: 'low' } }));

@@ -8,13 +8,17 @@ import type {
   ToolResult,
   UserMessage,
 } from '@treadle/core';
-import { wireId, wireName } from './ids.ts';
-import { jsonOf } from './json.ts';
+import { argumentsObject } from '../call-arguments.ts';
+import { callNameFor } from '../call-name.ts';
+import { jsonOf } from '../json.ts';
+import { wireId } from './ids.ts';
 import { mediaBlock } from './media.ts';
 import { canReturn, thoughtBlock } from './reasoning.ts';
 
 /** A history on its way to the wire. Its last message is open: the next one goes into it if it has the same role. */
 export interface Conversation {
+  /** Whose signatures go back. */
+  readonly signer: string;
   role: 'user' | 'assistant' | undefined;
   /** The newest calls that have no result yet: their own ids, and those on the wire. */
   open: { readonly id: string; readonly wireId: string }[];
@@ -26,8 +30,8 @@ export interface Conversation {
   called: boolean;
 }
 
-export function startConversation(): Conversation {
-  return { role: undefined, open: [], ids: new Set(), thought: false, called: false };
+export function startConversation(signer: string): Conversation {
+  return { signer, role: undefined, open: [], ids: new Set(), thought: false, called: false };
 }
 
 /**
@@ -82,7 +86,9 @@ function userBlocks({ content }: UserMessage): string[] {
 }
 
 function assistantBlocks({ content }: AssistantMessage, conversation: Conversation): string[] {
-  const kept = content.filter((part) => (part.type === 'reasoning' ? canReturn(part) : !isBlank(part)));
+  const kept = content.filter((part) =>
+    part.type === 'reasoning' ? canReturn(part, conversation.signer) : !isBlank(part),
+  );
   // A thought that led to nothing, because the reply was cut off after it, is refused at the end of a message.
   const parts = kept.slice(0, kept.findLastIndex(({ type }) => type !== 'reasoning') + 1);
   if (parts.length === 0) return [];
@@ -113,20 +119,7 @@ function callBlock({ id, name, arguments: json }: ToolCall, { open, ids }: Conve
   while (ids.has(onWire)) onWire = wireId(`${id}\n${ids.size}\n${onWire}`);
   ids.add(onWire);
   open.push({ id, wireId: onWire });
-  return `{"type":"tool_use","id":"${onWire}","name":"${wireName(name)}","input":${inputOf(json)}}`;
-}
-
-/** The model's own text where it is an object. The API takes nothing else; what was wrong with it, the result tells. */
-function inputOf(json: string): string {
-  if (json.trim() === '') return '{}';
-  let input: unknown;
-  try {
-    input = JSON.parse(json);
-  } catch {
-    return jsonOf({ invalid_json: json });
-  }
-  if (typeof input !== 'object' || input === null || Array.isArray(input)) return jsonOf({ invalid_json: json });
-  return /\\ud|[\ud800-\udfff]/i.test(json) ? jsonOf(input) : json;
+  return `{"type":"tool_use","id":"${onWire}","name":"${callNameFor(name)}","input":${argumentsObject(json)}}`;
 }
 
 function resultBlocks({ content }: ToolMessage, conversation: Conversation): string[] {

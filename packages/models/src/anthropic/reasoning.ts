@@ -1,22 +1,21 @@
 import type { ReasoningPart } from '@treadle/core';
 
-const PROTOCOL = 'anthropic';
 /** Real signatures are base64 and never begin like this. */
 const REDACTED = 'redacted_thinking:';
 
 /** A thought as it came. Without a signature, which is the case when it was cut off, it can never go back. */
-export function thought(text: string, signature: string): ReasoningPart {
-  return { type: 'reasoning', text, ...(signature !== '' && { signature, protocol: PROTOCOL }) };
+export function thought(text: string, signature: string, signer: string): ReasoningPart {
+  return { type: 'reasoning', text, ...(signature !== '' && { signature, protocol: signer }) };
 }
 
 /** A thought that the provider shows to nobody but wants back. */
-export function redactedThought(data: string): ReasoningPart {
-  return { type: 'reasoning', text: '', signature: REDACTED + data, protocol: PROTOCOL };
+export function redactedThought(data: string, signer: string): ReasoningPart {
+  return { type: 'reasoning', text: '', signature: REDACTED + data, protocol: signer };
 }
 
-/** The API refuses thoughts of others, and its own without their signature. */
-export function canReturn({ signature, protocol }: ReasoningPart): boolean {
-  return protocol === PROTOCOL && signature !== undefined;
+/** A host refuses thoughts of others, and its own without their signature. */
+export function canReturn({ signature, protocol }: ReasoningPart, signer: string): boolean {
+  return protocol === signer && signature !== undefined;
 }
 
 /** The block that a thought came from, exactly. */

@@ -1,6 +1,9 @@
+import type { JsonSchema } from '@treadle/core';
 import { transformJSONSchema } from '@anthropic-ai/sdk/lib/transform-json-schema';
 import { expect, test } from 'vitest';
 import { answerSchema } from './schema.ts';
+
+const fit = (schema: JsonSchema): JsonSchema | undefined => answerSchema(schema).schema;
 
 const ORDER = {
   type: 'object',
@@ -25,9 +28,9 @@ const ORDER = {
 };
 
 test('objects are closed, and what the API does not take is told in words', () => {
-  expect(answerSchema({ ...ORDER, $schema: 'https://json-schema.org/draft/2020-12/schema' })).toEqual({
+  expect(fit({ ...ORDER, $schema: 'https://json-schema.org/draft/2020-12/schema' })).toEqual({
     type: 'object',
-    description: 'An order',
+    description: 'An order\n\n{additionalProperties: {"type":"string"}}',
     properties: {
       total: { type: 'number', description: 'In euros\n\n{minimum: 0}' },
       mail: { type: 'string', format: 'email' },
@@ -60,7 +63,8 @@ test('objects are closed, and what the API does not take is told in words', () =
 });
 
 test('the official SDK makes the same of it', () => {
-  expect(sorted(answerSchema(ORDER))).toEqual(sorted(transformJSONSchema(ORDER)));
+  const { additionalProperties: _, ...order } = ORDER;
+  expect(sorted(fit(order)!)).toEqual(sorted(transformJSONSchema(order)));
 });
 
 /** The SDK tells keywords in another order. */
@@ -71,15 +75,46 @@ function sorted(schema: object): unknown {
 }
 
 test('odd schemas pass through', () => {
-  expect(answerSchema({})).toEqual({});
-  expect(answerSchema({ type: ['string', 'null'], enum: ['a', null], const: 'a' })).toEqual({
+  expect(fit({})).toEqual({});
+  expect(fit({ type: ['string', 'null'], enum: ['a', null], const: 'a' })).toEqual({
     type: ['string', 'null'],
     enum: ['a', null],
     const: 'a',
   });
-  expect(answerSchema({ type: 'object', properties: { any: true } })).toEqual({
+  expect(fit({ type: 'object', properties: { any: true } })).toEqual({
     type: 'object',
     properties: { any: true },
     additionalProperties: false,
   });
+});
+
+test('of anyOf and oneOf together, which would be one, the second is told in words', () => {
+  const [a, b] = [{ type: 'string' }, { type: 'number' }];
+  const told = { anyOf: [a], description: '{oneOf: [{"type":"number"}]}' };
+  expect(fit({ anyOf: [a], oneOf: [b] })).toEqual(told);
+  expect(fit({ oneOf: [b], anyOf: [a] })).toEqual(told);
+});
+
+const NUMBERS = { type: 'object', additionalProperties: { type: 'number' } };
+
+test.each([
+  [NUMBERS],
+  [{ type: 'object' }],
+  [{ type: 'object', properties: {}, additionalProperties: true }],
+  [{ type: 'object', patternProperties: { '^x': { type: 'number' } } }],
+  [{ type: 'object', properties: { by_name: NUMBERS } }],
+  [{ type: 'array', items: NUMBERS }],
+  [{ anyOf: [{ type: 'null' }, { oneOf: [NUMBERS] }] }],
+  [{ $ref: '#/$defs/numbers', $defs: { numbers: NUMBERS } }],
+])('%j has free keys, and closed it could only be empty', (schema) => {
+  expect(answerSchema(schema)).toEqual({});
+});
+
+test.each([
+  [{ type: 'object', properties: {} }],
+  [{ type: 'object', additionalProperties: false }],
+  [{ type: 'object', properties: { a: { type: 'string' } }, additionalProperties: { type: 'number' } }],
+  [{ type: 'object', anyOf: [{ type: 'object', properties: { a: { type: 'string' } } }] }],
+])('%j can be closed', (schema) => {
+  expect(fit(schema)).toMatchObject({ type: 'object', additionalProperties: false });
 });

@@ -4,26 +4,35 @@ const FORMATS = ['date-time', 'time', 'date', 'duration', 'email', 'hostname', '
 
 /**
  * A schema as the API takes it for an answer: closed objects and few keywords. What it does not take is told to the
- * model in the description instead; the loop holds the answer against the whole schema anyway.
+ * model in the description instead; the loop holds the answer against the whole schema anyway. None where that does not
+ * do: an object whose keys are free would be closed before it has any, and the answer could only be empty there.
  */
-export function answerSchema(schema: JsonSchema): JsonSchema {
+export function answerSchema(schema: JsonSchema): { readonly schema?: JsonSchema } {
   const { $schema: _dialect, ...root } = schema;
-  return taken(root);
+  const found = { isOpen: false };
+  const fit = taken(root, found);
+  return found.isOpen ? {} : { schema: fit };
 }
 
-function taken(schema: JsonSchema): JsonSchema {
+interface Found {
+  /** There is an object whose keys are free. */
+  isOpen: boolean;
+}
+
+function taken(schema: JsonSchema, found: Found): JsonSchema {
+  if (isOpen(schema)) found.isOpen = true;
   const kept: Record<string, unknown> = {};
   const told: Record<string, unknown> = {};
   const { type } = schema;
   for (const [keyword, value] of Object.entries(schema)) {
-    const [name, fit] = fitting(keyword, value, type);
+    const [name, fit] = fitting(keyword, value, schema, found);
     if (fit === undefined) told[keyword] = value;
     else kept[name] = fit;
   }
   if (type === 'object') {
     kept['properties'] ??= {};
     kept['additionalProperties'] = false;
-    delete told['additionalProperties'];
+    if (told['additionalProperties'] === false) delete told['additionalProperties'];
   }
   if (Object.keys(told).length === 0) return kept;
   const words = Object.entries(told).map(([keyword, value]) => `${keyword}: ${JSON.stringify(value)}`);
@@ -31,8 +40,16 @@ function taken(schema: JsonSchema): JsonSchema {
   return { ...kept, description };
 }
 
+/** `{type: 'object'}` alone is any object; beside words that tell its form elsewhere it is not. */
+function isOpen({ type, properties, additionalProperties: more, patternProperties, ...rest }: JsonSchema): boolean {
+  if (type !== 'object' || more === false || (isSchema(properties) && Object.keys(properties).length > 0)) return false;
+  if (more !== undefined || patternProperties !== undefined) return true;
+  return properties === undefined && !['$ref', 'anyOf', 'oneOf', 'allOf', 'enum', 'const'].some((word) => word in rest);
+}
+
 /** A keyword as it may stand, or `undefined` if it may not. */
-function fitting(keyword: string, value: unknown, type: unknown): [keyword: string, value: unknown] {
+function fitting(keyword: string, value: unknown, schema: JsonSchema, found: Found): [keyword: string, value: unknown] {
+  const list = (): unknown => (Array.isArray(value) ? value.map((one) => takenIfSchema(one, found)) : undefined);
   switch (keyword) {
     case 'type':
     case '$ref':
@@ -45,16 +62,16 @@ function fitting(keyword: string, value: unknown, type: unknown): [keyword: stri
     case '$defs':
     case 'definitions':
     case 'properties':
-      return [keyword, isSchema(value) ? mapped(value) : undefined];
+      return [keyword, isSchema(value) ? mapped(value, found) : undefined];
     case 'items':
-      return [keyword, isSchema(value) ? taken(value) : undefined];
+      return [keyword, isSchema(value) ? taken(value, found) : undefined];
     case 'anyOf':
     case 'allOf':
-      return [keyword, Array.isArray(value) ? value.map(takenIfSchema) : undefined];
+      return [keyword, list()];
     case 'oneOf':
-      return ['anyOf', Array.isArray(value) ? value.map(takenIfSchema) : undefined];
+      return ['anyOf', 'anyOf' in schema ? undefined : list()];
     case 'format':
-      return [keyword, type === 'string' && FORMATS.includes(value as string) ? value : undefined];
+      return [keyword, schema['type'] === 'string' && FORMATS.includes(value as string) ? value : undefined];
     case 'minItems':
       return [keyword, value === 0 || value === 1 ? value : undefined];
     default:
@@ -62,12 +79,12 @@ function fitting(keyword: string, value: unknown, type: unknown): [keyword: stri
   }
 }
 
-function mapped(schemas: JsonSchema): JsonSchema {
-  return Object.fromEntries(Object.entries(schemas).map(([name, schema]) => [name, takenIfSchema(schema)]));
+function mapped(schemas: JsonSchema, found: Found): JsonSchema {
+  return Object.fromEntries(Object.entries(schemas).map(([name, schema]) => [name, takenIfSchema(schema, found)]));
 }
 
-function takenIfSchema(schema: unknown): unknown {
-  return isSchema(schema) ? taken(schema) : schema;
+function takenIfSchema(schema: unknown, found: Found): unknown {
+  return isSchema(schema) ? taken(schema, found) : schema;
 }
 
 function isSchema(value: unknown): value is JsonSchema {

@@ -5,8 +5,11 @@ import { fixtures } from '../../test/fixtures.ts';
 import { call, text } from '../../test/parts.ts';
 import { replayer } from '../../test/replay.ts';
 import { anthropicProtocol } from './anthropic.ts';
+import { traitsOf } from './models.ts';
 
-const protocol = anthropicProtocol({ model: 'm', stream: true, thinking: 'adaptive', cache: true });
+const BODY = { model: 'm', stream: true, signer: 'anthropic', ...traitsOf('m') };
+
+const protocol = anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: true });
 const { replay, expectSameHoweverCut, expectFailureWhenCutBefore } = replayer(protocol);
 const fixture = fixtures('anthropic');
 
@@ -283,6 +286,33 @@ test('pings of any form and empty events say nothing, and a count that is null t
   expect(replay([begun, noise, frames({ ...ended, usage }), noise]).reply).toMatchObject({
     usage: { inputTokens: 7, outputTokens: 3, cachedTokens: 2 },
   });
+});
+
+test('counts that cannot be are not believed', () => {
+  const usage = {
+    input_tokens: -5,
+    output_tokens: 1e300,
+    cache_read_input_tokens: -1,
+    cache_creation_input_tokens: 0.5,
+  };
+  const reply = protocol.decode(JSON.stringify({ content: [], stop_reason: 'end_turn', usage }));
+  expect(reply.type === 'reply' && reply.usage).toEqual({ inputTokens: 0, outputTokens: 0 });
+});
+
+test('what is not JSON is told whole, since half a key in it would not be found', () => {
+  const junk = `${'x'.repeat(500)}sk-1`;
+  const message = `The answer holds something that is not JSON: ${junk}`;
+  expect(replay([Buffer.from(`data: ${junk}\n\n`)]).reply).toMatchObject({ error: { message } });
+  expect(protocol.decode(junk)).toMatchObject({ error: { message } });
+});
+
+test('an error that is the frame itself', () => {
+  const failure = {
+    error: { code: 'overloaded', message: 'The provider broke off with an error: CUDA out of memory' },
+  };
+  const frame = { object: 'error', message: 'CUDA out of memory', type: 'InternalServerError', code: 500 };
+  expect(replay([frames(frame)]).reply).toMatchObject(failure);
+  expect(protocol.decode(JSON.stringify(frame))).toMatchObject(failure);
 });
 
 test('blocks may arrive interleaved', () => {

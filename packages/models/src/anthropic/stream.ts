@@ -1,13 +1,17 @@
 import type { Finish, ModelReply, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing/framing.ts';
 import { misunderstood } from '../http/failures.ts';
-import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
+import { isErrorFrame } from '../http/provider-failures.ts';
+import { fieldsOf, isRecord, listOf, notJson, parsed } from '../json.ts';
+import { DONE, MORE, saysNothing, type Emit, type StreamStatus } from '../protocol.ts';
+import { countOf, usageOf } from '../usage.ts';
 import { closedBlock, openBlock, takeDelta, type OpenBlock } from './blocks.ts';
 import { failureOfFrame } from './failures.ts';
 import type { WireBlock, WireDelta, WireMessage, WireStreamEvent, WireUsage } from './wire.ts';
 
 /** A reply while it arrives. */
 export interface MessageStream {
+  readonly signer: string;
   readonly blocks: OpenBlock[];
   /** The newest block at each of the wire's indexes. */
   readonly byIndex: Map<unknown, OpenBlock>;
@@ -17,19 +21,19 @@ export interface MessageStream {
   model: string;
 }
 
-export function startMessage(): MessageStream {
-  return { blocks: [], byIndex: new Map(), calls: 0, finish: undefined, usage: {}, model: '' };
+export function startMessage(signer: string): MessageStream {
+  return { signer, blocks: [], byIndex: new Map(), calls: 0, finish: undefined, usage: {}, model: '' };
 }
 
-export function stepMessage(stream: MessageStream, { name, data }: WireEvent, emit: Emit): StreamStatus {
-  if (name === 'ping' || data === '') return MORE;
+export function stepMessage(stream: MessageStream, wire: WireEvent, emit: Emit): StreamStatus {
+  if (saysNothing(wire)) return MORE;
+  const { name, data } = wire;
   const event = parsed(data) as WireStreamEvent | null | undefined;
   if (event === undefined) {
-    if (name === 'error') return { type: 'failure', error: failureOfFrame({ error: data }) };
-    return { type: 'failure', error: notJson(data) };
+    return name === 'error' ? { type: 'failure', error: failureOfFrame({ error: data }) } : notJson(data);
   }
   if (!isRecord(event)) return MORE;
-  if (event.error || event.type === 'error') return { type: 'failure', error: failureOfFrame(event) };
+  if (isErrorFrame(event) || event.type === 'error') return { type: 'failure', error: failureOfFrame(event) };
   switch (event.type) {
     case 'message_start':
       if (isRecord(event.message)) takeMessage(stream, event.message, emit);
@@ -52,34 +56,32 @@ export function stepMessage(stream: MessageStream, { name, data }: WireEvent, em
 }
 
 /** A whole answer is the first event of a stream, with everything in it. */
-export function decodeMessage(text: string): ModelReply {
-  const message = parsed(text) as WireMessage | null | undefined;
-  if (message === undefined) return { type: 'failure', error: notJson(text) };
-  const stream = startMessage();
-  if (isRecord(message)) {
-    if (message.error) return { type: 'failure', error: failureOfFrame(message) };
-    takeMessage(stream, message, () => {});
-  }
+export function decodeMessage(text: string, signer: string): ModelReply {
+  const answer = parsed(text);
+  if (answer === undefined) return notJson(text);
+  const message = fieldsOf<WireMessage>(answer);
+  if (isErrorFrame(message)) return { type: 'failure', error: failureOfFrame(message) };
+  const stream = startMessage(signer);
+  takeMessage(stream, message, () => {});
   return endMessage(stream);
 }
 
 /** With the reason for its end all of a reply is there; `message_stop` adds nothing. */
 export function endMessage(stream: MessageStream): ModelReply {
-  const { finish: rawFinish, model } = stream;
+  const { finish: rawFinish, model, signer } = stream;
   if (rawFinish === undefined) {
     return { type: 'failure', error: misunderstood('The reply was cut off: it ended without a stop reason.') };
   }
   const finish = finishOf(rawFinish, stream.calls > 0);
-  const content = stream.blocks.flatMap((block) => closedBlock(block, finish === 'length'));
-  return { type: 'reply', content, finish, rawFinish, usage: usageOf(stream.usage), model };
+  const content = stream.blocks.flatMap((block) => closedBlock(block, { cut: finish === 'length', signer }));
+  return { type: 'reply', content, finish, rawFinish, usage: usageIn(stream.usage), model };
 }
 
 function takeMessage(stream: MessageStream, message: WireMessage, emit: Emit): void {
   if (typeof message.model === 'string') stream.model = message.model;
   takeUsage(stream, message.usage);
   takeFinish(stream, message.stop_reason);
-  if (!Array.isArray(message.content)) return;
-  for (const [index, block] of (message.content as unknown[]).entries()) {
+  for (const [index, block] of listOf(message.content).entries()) {
     if (isRecord(block)) open(stream, index, block, emit);
   }
 }
@@ -127,37 +129,13 @@ function finishOf(raw: string, hasCalls: boolean): Finish {
   }
 }
 
-function usageOf(usage: WireUsage): Usage {
-  const cached = countOf(usage.cache_read_input_tokens);
-  const written = countOf(usage.cache_creation_input_tokens);
-  const reasoning = countOf(usage.output_tokens_details?.thinking_tokens);
-  return {
-    inputTokens: (countOf(usage.input_tokens) ?? 0) + (cached ?? 0) + (written ?? 0),
-    outputTokens: countOf(usage.output_tokens) ?? 0,
-    ...(cached !== undefined && { cachedTokens: cached }),
-    ...(written !== undefined && { cacheWriteTokens: written }),
-    ...(reasoning !== undefined && { reasoningTokens: reasoning }),
-  };
-}
-
-function countOf(tokens: unknown): number | undefined {
-  return typeof tokens === 'number' && Number.isFinite(tokens) ? tokens : undefined;
-}
-
-function notJson(text: string): ReturnType<typeof misunderstood> {
-  return misunderstood(`The answer holds something that is not JSON: ${text.slice(0, 200)}`);
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
-function isRecord<T extends object>(value: T | null | undefined): value is T;
-function isRecord(value: unknown): value is Record<string, unknown>;
-function isRecord(value: unknown): boolean {
-  return typeof value === 'object' && value !== null;
+function usageIn(usage: WireUsage): Usage {
+  const { cache_read_input_tokens: cached, cache_creation_input_tokens: cacheWrite } = usage;
+  return usageOf({
+    input: (countOf(usage.input_tokens) ?? 0) + (countOf(cached) ?? 0) + (countOf(cacheWrite) ?? 0),
+    output: usage.output_tokens,
+    cached,
+    cacheWrite,
+    reasoning: usage.output_tokens_details?.thinking_tokens,
+  });
 }

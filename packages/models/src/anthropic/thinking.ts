@@ -1,28 +1,25 @@
 import type { Settings } from '@treadle/core';
-
-/**
- * How a model is told to think. `adaptive`: it decides itself, and is told how hard to try. `budget`: it is given a
- * number of tokens, the only form that models before Claude 4.6 know, and that newer ones refuse.
- */
-export type ThinkingForm = 'adaptive' | 'budget';
-
-/** No older models are made, so the list is final. */
-const BUDGETED = /claude-(?:3|(?:opus|sonnet|haiku)-4(?:$|@|-(?:[015](?!\d)|20\d{6})))/;
-
-export function thinkingForm(model: unknown): ThinkingForm {
-  return typeof model === 'string' && BUDGETED.test(model) ? 'budget' : 'adaptive';
-}
+import type { ThinkingForm } from './models.ts';
 
 const BUDGETS = { low: 4_096, medium: 8_192, high: 16_384 } as const;
 const LEAST_BUDGET = 1_024;
 
+/** Whether thoughts come in words, or only as the proof that is to go back. */
+export type ThinkingDisplay = 'summarized' | 'omitted';
+
 export interface Thinking {
-  readonly thinking?: { readonly type: 'adaptive' } | { readonly type: 'enabled'; readonly budget_tokens: number };
+  readonly thinking?:
+    | { readonly type: 'disabled' }
+    | { readonly type: 'adaptive'; readonly display?: ThinkingDisplay }
+    | { readonly type: 'enabled'; readonly budget_tokens: number; readonly display?: ThinkingDisplay };
   readonly effort?: NonNullable<Settings['reasoning']>;
 }
 
 export interface ThinkingCase {
   readonly form: ThinkingForm;
+  /** The model thinks also where nothing is said of it. */
+  readonly unasked: boolean;
+  readonly display: ThinkingDisplay | undefined;
   readonly reasoning: Settings['reasoning'];
   /** Thoughts count as output; at least half of it is kept for the answer. */
   readonly maxTokens: number;
@@ -35,10 +32,20 @@ export interface ThinkingCase {
   readonly unthought: boolean;
 }
 
-export function thinkingOf({ form, reasoning, maxTokens, forced, unthought }: ThinkingCase): Thinking {
-  if (reasoning === undefined) return {};
-  if (form === 'adaptive') return { effort: reasoning, ...(!forced && { thinking: { type: 'adaptive' } }) };
+export function thinkingOf(given: ThinkingCase): Thinking {
+  return given.form === 'adaptive' ? adaptive(given) : budgeted(given);
+}
+
+function adaptive({ reasoning, forced, unasked, display }: ThinkingCase): Thinking {
+  const effort = reasoning && { effort: reasoning };
+  if (forced) return { ...effort, thinking: { type: 'disabled' } };
+  if (reasoning === undefined && !(unasked && display)) return {};
+  return { ...effort, thinking: { type: 'adaptive', ...(display && { display }) } };
+}
+
+function budgeted({ reasoning, forced, unthought, maxTokens, display }: ThinkingCase): Thinking {
+  if (reasoning === undefined || forced || unthought) return {};
   const budget_tokens = Math.min(BUDGETS[reasoning], Math.floor(maxTokens / 2));
-  if (forced || unthought || budget_tokens < LEAST_BUDGET) return {};
-  return { thinking: { type: 'enabled', budget_tokens } };
+  if (budget_tokens < LEAST_BUDGET) return {};
+  return { thinking: { type: 'enabled', budget_tokens, ...(display && { display }) } };
 }

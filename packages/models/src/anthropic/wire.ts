@@ -9,6 +9,7 @@ export interface WireStreamEvent {
   /** Of `message_delta`; what it repeats replaces what was told at the start. */
   readonly usage?: WireUsage | null;
   readonly error?: unknown;
+  readonly object?: unknown;
 }
 
 /** A whole answer, or the empty beginning of a streamed one. */
@@ -18,6 +19,7 @@ export interface WireMessage {
   readonly stop_reason?: unknown;
   readonly usage?: WireUsage | null;
   readonly error?: unknown;
+  readonly object?: unknown;
 }
 
 export interface WireBlock {

@@ -9,7 +9,7 @@ export interface EndpointOptions {
   readonly model: string;
   /** Up to the protocol's own path: `https://api.openai.com/v1`. A query in it is kept. */
   readonly baseURL?: string;
-  readonly apiKey?: string;
+  readonly apiKey?: string | undefined;
   /** Sent with each request; they win over our own. */
   readonly headers?: Readonly<Record<string, string>>;
   /** False: the answer comes whole. */
@@ -35,18 +35,13 @@ export function checkEndpoint(factory: string, options: EndpointOptions): void {
     throw new TreadleError('invalid-options', `${factory}: ${what}`);
   };
   if (typeof options !== 'object' || options === null) wrong("pass an object, such as { model: '…', apiKey: '…' }.");
-  const { model, apiKey, headers, maxRetries, timeouts, fetch } = options;
+  const { model, apiKey, timeouts, fetch } = options;
   if (typeof model !== 'string' || model.trim() === '') wrong('"model" is missing: give the name of the model to use.');
+  if (typeof apiKey === 'string' && apiKey.trim() === '') {
+    wrong('"apiKey" is empty. Set what it was read from, or leave it out where none is needed.');
+  }
   if (apiKey !== undefined && (typeof apiKey !== 'string' || !sendable(apiKey))) {
     wrong('"apiKey" must be a text without spaces and line breaks. Look at how it was read.');
-  }
-  for (const [name, value] of Object.entries(headers ?? {})) {
-    if (!/^[\w!#$%&'*+.^`|~-]+$/.test(name) || typeof value !== 'string' || !/^[\t\x20-\x7e\x80-\xff]*$/.test(value)) {
-      wrong(`the header "${name}" cannot be sent: it must be a name and a text of one line.`);
-    }
-  }
-  if (maxRetries !== undefined && !(Number.isInteger(maxRetries) && maxRetries >= 0)) {
-    wrong('"maxRetries" must be a whole number from 0.');
   }
   for (const [name, ms] of Object.entries(timeouts ?? {})) {
     if (ms !== undefined && !(typeof ms === 'number' && ms > 0)) {
@@ -54,6 +49,28 @@ export function checkEndpoint(factory: string, options: EndpointOptions): void {
     }
   }
   if (fetch !== undefined && typeof fetch !== 'function') wrong('"fetch" must be a function.');
+  checkAsking(factory, options);
+}
+
+/** What is the same for every way to ask a model. Throws if it cannot work. */
+export function checkAsking(
+  factory: string,
+  options: Pick<EndpointOptions, 'headers' | 'stream' | 'maxRetries' | 'price' | 'toolSupport'>,
+): void {
+  const wrong = (what: string): never => {
+    throw new TreadleError('invalid-options', `${factory}: ${what}`);
+  };
+  const { headers = {}, stream, maxRetries } = options;
+  if (typeof headers !== 'object' || headers === null) wrong('"headers" must be an object of names and texts.');
+  for (const [name, value] of Object.entries(headers)) {
+    if (!/^[\w!#$%&'*+.^`|~-]+$/.test(name) || typeof value !== 'string' || !/^[\t\x20-\x7e\x80-\xff]*$/.test(value)) {
+      wrong(`the header "${name}" cannot be sent: it must be a name and a text of one line.`);
+    }
+  }
+  if (stream !== undefined && typeof stream !== 'boolean') wrong('"stream" must be true or false.');
+  if (maxRetries !== undefined && !(Number.isInteger(maxRetries) && maxRetries >= 0)) {
+    wrong('"maxRetries" must be a whole number from 0.');
+  }
   checkPrice(factory, options.price);
   checkToolSupport(factory, options.toolSupport);
 }

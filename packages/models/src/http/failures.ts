@@ -32,18 +32,19 @@ function meaning(status: number): [ModelErrorCode, retryable: boolean] {
 /** A request that got no answer, or only half of one. */
 export function failureOfConnection(thrown: unknown, where: string): ModelError {
   const code = codeOf(thrown);
-  const told = `${wordsOf(thrown)}${code === undefined ? '' : ` (${code})`}`;
+  const told = `${messageOf(reasonOf(thrown))}${code === undefined ? '' : ` (${code})`}`;
   if (code === 'UND_ERR_CONNECT_TIMEOUT') {
     return { code: 'timeout', message: `No connection to ${where}: ${told}`, retryable: true };
   }
   if (code?.startsWith('UND_ERR_INVALID')) {
     return { code: 'invalid-request', message: `The request cannot be sent: ${told}`, retryable: false };
   }
-  if (code?.startsWith('HPE_')) {
+  // Of undici, ours and the one inside Node: it has no code.
+  if (nameOf(thrown) === 'HTTPParserError') {
     return { code: 'protocol', message: `${where} does not answer in HTTP: ${told}`, retryable: true };
   }
   const certificate = code !== undefined && /CERT|SELF_SIGNED|UNABLE_TO_|ERR_TLS|ERR_SSL/.test(code);
-  const hint = certificate ? '' : ' Check that it is up and that baseURL is right.';
+  const hint = certificate ? '' : ' Check that it is up and that the base URL is right.';
   return { code: 'network', message: `Connection to ${where} failed: ${told}.${hint}`, retryable: !certificate };
 }
 
@@ -69,6 +70,7 @@ function codeOf(thrown: unknown): string | undefined {
   return reason instanceof Error && 'code' in reason && typeof reason.code === 'string' ? reason.code : undefined;
 }
 
-function wordsOf(thrown: unknown): string {
-  return messageOf(reasonOf(thrown));
+function nameOf(thrown: unknown): string | undefined {
+  const reason = reasonOf(thrown);
+  return reason instanceof Error ? reason.name : undefined;
 }

@@ -6,6 +6,9 @@ export type Fetch = typeof globalThis.fetch;
 export function fetchSend(fetch: Fetch): Send {
   return (post, answer) => {
     const hangUp = new AbortController();
+    let body: ReadableStreamDefaultReader<Uint8Array> | undefined;
+    /** Also where the given `fetch` takes no notice of the signal. */
+    const cancel = (): void => void body?.cancel().catch(() => {});
 
     const send = async (): Promise<void> => {
       const response = await fetch(post.url, {
@@ -15,11 +18,12 @@ export function fetchSend(fetch: Fetch): Send {
         redirect: 'manual',
         signal: hangUp.signal,
       });
-      if (!hangUp.signal.aborted) answer.head(response.status, (name) => response.headers.get(name) ?? undefined);
-      // Leaving the loop early cancels the body, also when the given `fetch` takes no notice of the signal.
-      for await (const chunk of response.body ?? []) {
+      body = response.body?.getReader();
+      if (hangUp.signal.aborted) return cancel();
+      answer.head(response.status, (name) => response.headers.get(name) ?? undefined);
+      for (let piece = await body?.read(); piece?.value !== undefined; piece = await body?.read()) {
         if (hangUp.signal.aborted) return;
-        answer.data(chunk);
+        answer.data(piece.value);
       }
       if (!hangUp.signal.aborted) answer.end();
     };
@@ -27,6 +31,9 @@ export function fetchSend(fetch: Fetch): Send {
     send().catch((thrown: unknown) => {
       if (!hangUp.signal.aborted) answer.fail(thrown);
     });
-    return () => hangUp.abort();
+    return () => {
+      hangUp.abort();
+      cancel();
+    };
   };
 }

@@ -1,5 +1,5 @@
 import { messageOf, systemClock, type Model, type ModelError, type ModelReply, type ModelRequest } from '@treadle/core';
-import { costOf, type Price } from '../prices/price.ts';
+import { withCost } from '../prices/price.ts';
 import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
@@ -50,13 +50,13 @@ export function httpModel<State>(
     timeouts: { headers: options.timeouts?.headers ?? PATIENCE_MS, idle: options.timeouts?.idle ?? PATIENCE_MS },
   };
   const told = (error: ModelError): ModelError => {
-    const hint = error.code === 'auth' && apiKey === undefined ? ' (No apiKey was given.)' : '';
+    const hint = error.code === 'auth' && apiKey === undefined ? ' (No key was given.)' : '';
     return { ...error, message: safe(error.message) + hint };
   };
 
   const attempt = async (post: Post, { tools }: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> => {
     const reply = await exchange(transport, { protocol, post, stream, emit, signal });
-    if (reply.type === 'reply') return priced(reply.model === '' ? { ...reply, model } : reply, price);
+    if (reply.type === 'reply') return withCost(reply.model === '' ? { ...reply, model } : reply, price);
     const error = told(reply.error);
     return { type: 'failure', error: (tools.length > 0 && toolsRefused(model, error)) || error };
   };
@@ -84,13 +84,6 @@ export function httpModel<State>(
   };
   retrying(made, (request, emit, signal) => asked(request, (post) => attempt(post, request, emit, signal)));
   return toolSupport === 'error' ? made : withToolSupport(made, toolSupport, { clock });
-}
-
-/** What the provider says itself is better than what we reckon. */
-function priced(reply: Extract<ModelReply, { type: 'reply' }>, price: Price | undefined): ModelReply {
-  if (price === undefined || reply.usage.cost !== undefined) return reply;
-  const cost = costOf(price, reply.usage);
-  return cost === undefined ? reply : { ...reply, usage: { ...reply.usage, cost } };
 }
 
 function queryOf(url: URL): Record<string, string> {

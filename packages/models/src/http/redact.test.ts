@@ -14,6 +14,17 @@ test('a key that stands where the text is cut leaves no part of itself', () => {
   expect(redactor(KEY, {})('x'.repeat(1_995) + KEY)).not.toContain('sk-l');
 });
 
-test('placeholders are no secrets', () => {
-  expect(redactor('none', {})('none of this')).toBe('none of this');
+test('a short key is blotted out where it stands alone', () => {
+  const safe = redactor('a.c$1', { authorization: 'Bearer hunter2' });
+  expect(safe('bad keys: a.c$1, "hunter2" (Bearer hunter2)')).toBe('bad keys: [redacted], "[redacted]" ([redacted])');
+  expect(safe('abc$1 and hunter22')).toBe('abc$1 and hunter22');
+  expect(redactor('none', {})('none: nonetheless')).toBe('[redacted]: nonetheless');
+  expect(redactor('key', {})('no key')).toBe('no key');
+});
+
+test('of a header with several parts, what they hold is secret and not what they are called', () => {
+  const safe = redactor(undefined, { cookie: 'session=abcd1; theme=dark', 'x-auth': 'Basic dXNlcjpwYXNz==' });
+  expect(safe('session abcd1, theme dark, Basic dXNlcjpwYXNz')).toBe(
+    'session [redacted], theme [redacted], Basic [redacted]',
+  );
 });

@@ -1,6 +1,8 @@
 const SECRET_NAME = /auth|key|token|secret|cookie|password/i;
-/** A shorter "secret" is a placeholder such as `none`, and would blot out harmless words. */
-const MIN_LENGTH = 8;
+/** A shorter one would blot out half of every message. */
+const MIN_LENGTH = 4;
+/** A shorter one is redacted only where it stands alone: it may well be part of harmless words. */
+const LONG = 8;
 const MAX_MESSAGE = 2_000;
 
 /**
@@ -11,20 +13,29 @@ export function redactor(
   apiKey: string | undefined,
   headers: Readonly<Record<string, string>>,
 ): (text: string) => string {
-  const secrets = new Set<string>();
-  const add = (secret: string): void => {
-    if (secret.length >= MIN_LENGTH) secrets.add(secret);
-  };
-  if (apiKey !== undefined) add(apiKey);
+  const secrets = new Set(apiKey === undefined ? [] : [apiKey]);
   for (const [name, value] of Object.entries(headers)) {
-    if (!SECRET_NAME.test(name)) continue;
-    add(value);
-    for (const word of value.split(/[\s;,=]+/)) add(word);
+    if (SECRET_NAME.test(name)) for (const secret of secretsIn(value)) secrets.add(secret);
   }
-  const longestFirst = [...secrets].sort((a, b) => b.length - a.length);
+  const patterns = [...secrets]
+    .filter(({ length }) => length >= MIN_LENGTH)
+    .sort((a, b) => b.length - a.length)
+    .map(patternOf);
   return (text) => {
     let safe = text;
-    for (const secret of longestFirst) safe = safe.replaceAll(secret, '[redacted]');
+    for (const pattern of patterns) safe = safe.replaceAll(pattern, '[redacted]');
     return safe.length > MAX_MESSAGE ? `${safe.slice(0, MAX_MESSAGE)}…` : safe;
   };
+}
+
+/** The whole of it, what follows a scheme (`Bearer …`), and what its fields hold (`session=…; …`). */
+function secretsIn(value: string): readonly string[] {
+  const words = value.split(/[\s;,]+/);
+  const shown = words.length > 1 && !words[0]!.includes('=') ? words.slice(1) : words;
+  return [value, ...shown.flatMap((word) => [word.replace(/=+$/, ''), word.slice(word.indexOf('=') + 1)])];
+}
+
+function patternOf(secret: string): string | RegExp {
+  if (secret.length >= LONG) return secret;
+  return new RegExp(String.raw`(?<!\w)${secret.replaceAll(/[^\w\s]/g, String.raw`\$&`)}(?!\w)`, 'g');
 }

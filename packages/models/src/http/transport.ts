@@ -1,6 +1,7 @@
 import type { Clock, ModelError, ModelReply } from '@treadle/core';
 import type { Emit, Protocol } from '../protocol.ts';
 import { CANCELLED, failureOfConnection, misunderstood, timedOut } from './failures.ts';
+import { isStream } from './stream-or-whole.ts';
 import { retryAfterMs } from './retry-after.ts';
 import type { Post, Send } from './send.ts';
 
@@ -38,6 +39,8 @@ interface Reader {
 const LINGER_MS = 100;
 /** Of the body of an error; what lies beyond is not read. */
 const MAX_ERROR_BYTES = 256 * 1024;
+/** No model says so much: an answer without an end must not fill the memory. */
+const MAX_ANSWER_MB = 256;
 
 /**
  * One attempt: sends the request and reads the answer. Never rejects. When the promise is settled nothing is left
@@ -81,7 +84,8 @@ export function exchange<State>(
   const collected = (limit: number, end: (text: string) => ModelReply): Reader => {
     const chunks: Uint8Array[] = [];
     let size = 0;
-    const whole = (): ModelReply => end(Buffer.concat(chunks).toString('utf8'));
+    // Drops a BOM, which is no JSON.
+    const whole = (): ModelReply => end(new TextDecoder().decode(Buffer.concat(chunks)));
     return {
       data(chunk) {
         chunks.push(chunk);
@@ -112,6 +116,40 @@ export function exchange<State>(
     };
   };
 
+  /** For hosts that send a whole answer though asked for a stream, and for those that name the content wrongly. */
+  const byItsBeginning = (): Reader => {
+    let chunks: Uint8Array[] = [];
+    let chosen: Reader | undefined;
+    const choose = (streams: boolean): Reader => {
+      chosen = streams ? streamed() : collected(Infinity, protocol.decode);
+      for (const chunk of chunks) if (!over) chosen.data(chunk);
+      chunks = [];
+      return chosen;
+    };
+    return {
+      data(chunk) {
+        if (chosen !== undefined) return chosen.data(chunk);
+        chunks.push(chunk);
+        const streams = isStream(chunks, protocol.framing, stream);
+        if (streams !== undefined) choose(streams);
+      },
+      end: () => (chosen ?? choose(false)).end(),
+    };
+  };
+
+  const bounded = (reader: Reader): Reader => {
+    let size = 0;
+    return {
+      data(chunk) {
+        size += chunk.byteLength;
+        if (size <= MAX_ANSWER_MB * 1024 * 1024) return reader.data(chunk);
+        const message = `${where} sent more than ${MAX_ANSWER_MB} MB in one answer, and the rest was not read.`;
+        fail({ ...misunderstood(message), retryable: false });
+      },
+      end: reader.end,
+    };
+  };
+
   const readerFor = (status: number, header: (name: string) => string | undefined): Reader => {
     if (status < 200 || status > 299) {
       const wait = retryAfterMs(header, clock.now());
@@ -123,12 +161,10 @@ export function exchange<State>(
     }
     const type = (header('content-type') ?? '').toLowerCase();
     if (type.includes('html')) {
-      const message = `${where} answered with a web page instead of a model's reply. Check baseURL.`;
+      const message = `${where} answered with a web page instead of a model's reply. Check the base URL.`;
       return collected(0, () => ({ type: 'failure', error: { ...misunderstood(message), retryable: false } }));
     }
-    // Some hosts send a whole answer though asked for a stream, and some name no content type or a wrong one.
-    const framed = type.includes(protocol.framing.mediaType) || (stream && !type.includes('json'));
-    return framed ? streamed() : collected(Infinity, protocol.decode);
+    return bounded(type.includes(protocol.framing.mediaType) ? streamed() : byItsBeginning());
   };
 
   const guarded = (act: () => void): void => {
@@ -167,7 +203,7 @@ export function exchange<State>(
 
 function redirected(status: number, where: string, target: string | undefined): ModelError {
   const to = target === undefined ? 'elsewhere' : `to ${target.split('?', 1)[0]}`;
-  const message = `${where} redirects ${to}, which is not followed, lest a key go astray. Set baseURL to the right place.`;
+  const message = `${where} redirects ${to}, which is not followed, lest a key go astray. Set the base URL to the right place.`;
   return { code: 'invalid-request', message, retryable: false, status };
 }
 

@@ -222,14 +222,34 @@ test('arguments that are no object are shown inside one', () => {
       role: 'assistant',
       content: '',
       tool_calls: [
-        { id: 'c0', function: { name: 'f', arguments: { arguments: '{"a": broken' } } },
-        { id: 'c1', function: { name: 'f', arguments: { arguments: '[1]' } } },
-        { id: 'c2', function: { name: 'f', arguments: { arguments: 'null' } } },
-        { id: 'c3', function: { name: 'f', arguments: { arguments: '"x"' } } },
+        { id: 'c0', function: { name: 'f', arguments: { invalid_json: '{"a": broken' } } },
+        { id: 'c1', function: { name: 'f', arguments: { invalid_json: '[1]' } } },
+        { id: 'c2', function: { name: 'f', arguments: { invalid_json: 'null' } } },
+        { id: 'c3', function: { name: 'f', arguments: { invalid_json: '"x"' } } },
         { id: 'c4', function: { name: 'f', arguments: {} } },
         { id: 'c5', function: { name: 'f', arguments: { a: 'é' } } },
       ],
     },
+  ]);
+});
+
+test('names that no tool can have are rewritten, for a call and its result alike', () => {
+  const call = { type: 'tool-call', id: 'c', name: 'fs.read', arguments: '{}' } as const;
+  const result = { type: 'tool-result', callId: 'c', name: 'fs.read', content: [], isError: false } as const;
+  expect(
+    messagesOf([
+      { role: 'assistant', content: [call, { ...call, name: '' }, { ...call, name: 'x'.repeat(70) }] },
+      { role: 'tool', content: [result] },
+    ]),
+  ).toMatchObject([
+    {
+      tool_calls: [
+        { function: { name: 'fs_read' } },
+        { function: { name: 'unknown' } },
+        { function: { name: 'x'.repeat(64) } },
+      ],
+    },
+    { tool_name: 'fs_read' },
   ]);
 });
 

@@ -1,4 +1,5 @@
 import type { ModelRequest, Settings, ToolSpec } from '@treadle/core';
+import { allowedOf } from '../allowed-tools.ts';
 import { instructionsWithForm } from '../answer-form.ts';
 import { fragments } from '../fragments.ts';
 import { messagesBody } from '../messages-body.ts';
@@ -32,10 +33,11 @@ export function ollamaBody(body: OllamaBody): (request: ModelRequest) => readonl
  * a call is demanded cannot be said: the loop sees whether it came and asks again. Nor can it be said that calls should
  * come one at a time.
  */
-function offered({ tools, toolChoice, allowedTools }: ModelRequest): readonly ToolSpec[] {
+function offered(request: ModelRequest): readonly ToolSpec[] {
+  const { tools, toolChoice } = request;
   if (toolChoice === 'none') return [];
   if (typeof toolChoice === 'object') return tools.filter(({ name }) => name === toolChoice.tool);
-  return allowedTools === undefined ? tools : tools.filter(({ name }) => allowedTools.includes(name));
+  return allowedOf(request);
 }
 
 /**

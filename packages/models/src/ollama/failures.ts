@@ -1,5 +1,5 @@
 import type { ModelError } from '@treadle/core';
-import { failureOfBody, failureOfFrame } from '../openai-chat/failures.ts';
+import { failureOfBody, failureOfFrame } from '../http/provider-failures.ts';
 
 /** Errors have the shape `{"error":"words"}`, one of those that the Chat Completions API's hosts use too. */
 export function failureOfOllama(model: string, status: number, text: string): ModelError {

@@ -99,7 +99,7 @@ test.each([
   ],
   [json(503, 'server busy, please try again.  maximum pending requests exceeded'), 'overloaded', true, ['server busy']],
   [json(500, 'llama runner process has terminated: exit status 2'), 'overloaded', true, ['llama runner']],
-  [json(401, 'unauthorized'), 'auth', false, ['unauthorized', 'No apiKey']],
+  [json(401, 'unauthorized'), 'auth', false, ['unauthorized', 'No key was given']],
   [{ ...json(200, 'model is on fire'), type: 'application/json' }, 'overloaded', true, ['model is on fire']],
   [{ body: '{"error":"model is on fire"}\n' }, 'overloaded', true, ['model is on fire']],
   [{ body: fixture('error-line.ndjson') }, 'overloaded', true, ['unexpected EOF']],

@@ -208,6 +208,19 @@ test.each([
   expect(protocol.decode(body)).toMatchObject({ type: 'failure', error: { message: expect.stringContaining(words) } });
 });
 
+test('what is not JSON is told whole, since half a key in it would not be found', () => {
+  const junk = `${'x'.repeat(500)}sk-1`;
+  const message = `The answer holds something that is not JSON: ${junk}`;
+  expect(protocol.decode(junk)).toMatchObject({ error: { code: 'protocol', message } });
+});
+
+test('counts that cannot be are not believed', () => {
+  const counts = { prompt_eval_count: -1, prompt_eval_cached_count: 1e300, eval_count: 2.5 };
+  expect(protocol.decode(JSON.stringify({ message: { content: 'a' }, done: true, ...counts }))).toMatchObject({
+    usage: { inputTokens: 0, outputTokens: 0 },
+  });
+});
+
 const odd = fc.oneof(fc.jsonValue(), fc.constantFrom(null, true, 7, 'x', [], {}, [null], [{}]));
 const line = fc
   .record(

@@ -1,7 +1,9 @@
 import type { AssistantPart, Finish, ModelReply, ToolCall, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing/framing.ts';
 import { misunderstood } from '../http/failures.ts';
+import { isRecord, notJson, parsed, textIn } from '../json.ts';
 import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
+import { usageOf } from '../usage.ts';
 import { failureOfLine } from './failures.ts';
 import type { WireCall, WireChunk, WireMessage } from './wire.ts';
 
@@ -21,17 +23,12 @@ export function startOllama(): OllamaStream {
 }
 
 export function stepOllama(stream: OllamaStream, { data }: WireEvent, emit: Emit): StreamStatus {
-  let chunk: WireChunk | null;
-  try {
-    chunk = JSON.parse(data) as WireChunk | null;
-  } catch {
-    const message = `The answer holds something that is not JSON: ${data.slice(0, 200)}`;
-    return { type: 'failure', error: misunderstood(message) };
-  }
-  if (chunk === null || typeof chunk !== 'object') return MORE;
+  const chunk = parsed(data) as WireChunk | null | undefined;
+  if (chunk === undefined) return notJson(data);
+  if (!isRecord(chunk)) return MORE;
   if (chunk.error) return { type: 'failure', error: failureOfLine(chunk.error) };
   if (typeof chunk.model === 'string' && chunk.model !== '') stream.model = chunk.model;
-  if (chunk.message !== null && typeof chunk.message === 'object') takeMessage(stream, chunk.message, emit);
+  if (isRecord(chunk.message)) takeMessage(stream, chunk.message, emit);
   if (chunk.done !== true) return MORE;
   stream.last = chunk;
   return DONE;
@@ -48,13 +45,13 @@ export function endOllama({ parts, calls, last, model }: OllamaStream): ModelRep
   if (last === undefined) {
     return { type: 'failure', error: misunderstood('The reply was cut off: it ended before it was done.') };
   }
-  const reason = typeof last.done_reason === 'string' ? last.done_reason : '';
+  const reason = textIn(last.done_reason);
   return {
     type: 'reply',
     content: parts.map(closed),
     finish: finishOf(reason, calls > 0),
     ...(reason !== '' && { rawFinish: reason }),
-    usage: usageOf(last),
+    usage: usageIn(last),
     model,
   };
 }
@@ -70,7 +67,7 @@ function takeMessage(stream: OllamaStream, { thinking, content, tool_calls: call
   }
   if (!Array.isArray(calls)) return;
   for (const wire of calls as readonly (WireCall | null)[]) {
-    if (wire === null || typeof wire !== 'object') continue;
+    if (!isRecord(wire)) continue;
     const call = callOf(wire);
     stream.parts.push(call);
     emit({ type: 'call-delta', call: stream.calls++, name: call.name, arguments: call.arguments });
@@ -82,8 +79,8 @@ function callOf({ id, function: called }: WireCall): ToolCall {
   const json = called?.arguments;
   return {
     type: 'tool-call',
-    id: typeof id === 'string' ? id : '',
-    name: typeof called?.name === 'string' ? called.name : '',
+    id: textIn(id),
+    name: textIn(called?.name),
     arguments: typeof json === 'string' ? json : JSON.stringify(json ?? {}),
   };
 }
@@ -104,15 +101,11 @@ function finishOf(reason: string, hasCalls: boolean): Finish {
   return hasCalls ? 'tool-calls' : 'stop';
 }
 
-function usageOf({ prompt_eval_count, prompt_eval_cached_count, eval_count }: WireChunk): Usage {
-  return {
-    inputTokens: countOf(prompt_eval_count),
-    outputTokens: countOf(eval_count),
-    ...(typeof prompt_eval_cached_count === 'number' && { cachedTokens: countOf(prompt_eval_cached_count) }),
-  };
-}
-
-/** A count of 0 is left out by the server. */
-function countOf(tokens: unknown): number {
-  return typeof tokens === 'number' && tokens >= 0 ? tokens : 0;
+/** The server leaves out a count of 0. */
+function usageIn(last: WireChunk): Usage {
+  return usageOf({
+    input: last.prompt_eval_count,
+    output: last.eval_count,
+    cached: last.prompt_eval_cached_count,
+  });
 }

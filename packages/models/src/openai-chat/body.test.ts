@@ -1,4 +1,11 @@
-import { userText, type Message, type ModelRequest } from '@treadle/core';
+import {
+  userText,
+  type FileBlock,
+  type ImageBlock,
+  type Message,
+  type ModelRequest,
+  type ResultBlock,
+} from '@treadle/core';
 import { expect, test } from 'vitest';
 import { read, readBody, request, shell } from '../../test/request.ts';
 import { touches } from '../../test/touches.ts';
@@ -236,12 +243,62 @@ test('an image in a result follows all results in a message of the user', () => 
   ]);
 });
 
+test('a file that lies elsewhere, which the API does not fetch, is told of in words', () => {
+  const file: FileBlock = {
+    type: 'file',
+    mediaType: 'application/pdf',
+    name: 'a.pdf',
+    source: { type: 'url', url: 'https://x/a.pdf' },
+  };
+  const image: ImageBlock = { type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'https://x/b.png' } };
+  const words = '[A file that cannot be shown here: a.pdf, application/pdf, https://x/a.pdf]';
+  const result = (...content: ResultBlock[]): Message => ({
+    role: 'tool',
+    content: [{ type: 'tool-result', callId: 'c', name: 'read', content, isError: false }],
+  });
+  const shown = { type: 'image_url', image_url: { url: 'https://x/b.png' } };
+  expect(bodyOf({ messages: [{ role: 'user', content: [file, image] }] })['messages']).toEqual([
+    { role: 'user', content: [{ type: 'text', text: words }, shown] },
+  ]);
+  expect(bodyOf({ messages: [result(file)] })['messages']).toEqual([
+    { role: 'tool', tool_call_id: 'c', name: 'read', content: words },
+  ]);
+  expect(bodyOf({ messages: [result({ type: 'text', text: 'Two:' }, file, image)] })['messages']).toEqual([
+    { role: 'tool', tool_call_id: 'c', name: 'read', content: `Two:\n${words}` },
+    { role: 'user', content: [{ type: 'text', text: 'Result of read (c):' }, shown] },
+  ]);
+});
+
+test('names that no tool can have are rewritten, for a call and its result alike', () => {
+  const call = { type: 'tool-call', id: 'c', name: 'fs.read', arguments: '{}' } as const;
+  const result = { type: 'tool-result', callId: 'c', name: 'fs.read', content: [], isError: false } as const;
+  const messages: Message[] = [
+    { role: 'assistant', content: [call, { ...call, name: '' }, { ...call, name: 'x'.repeat(70) }] },
+    { role: 'tool', content: [result] },
+  ];
+  expect(bodyOf({ messages })['messages']).toMatchObject([
+    {
+      tool_calls: [
+        { function: { name: 'fs_read' } },
+        { function: { name: 'unknown' } },
+        { function: { name: 'x'.repeat(64) } },
+      ],
+    },
+    { name: 'fs_read' },
+  ]);
+});
+
 test('half a surrogate pair, which no JSON parser of a provider takes, is replaced', () => {
   const raw = Buffer.concat(
     protocol.body(request({ messages: [userText('a\ud83d')], instructions: '\udc00' })),
   ).toString();
   expect(raw).not.toMatch(/\\ud/i);
   expect(messagesOf([userText('a\ud83d')])).toEqual([{ role: 'user', content: 'a\uFFFD' }]);
+  const tools = [{ ...shell, description: '\ud83d' }];
+  expect(bodyOf({ tools, settings: { stop: ['\ud83d'] } })).toMatchObject({
+    tools: [{ function: { description: '\uFFFD' } }],
+    stop: ['\uFFFD'],
+  });
 });
 
 test('turn n serialises only what is new: no earlier message, no tool, no instructions are touched again', () => {

@@ -1,13 +1,17 @@
 import type { Message, ModelRequest, ToolSpec } from '@treadle/core';
+import { allowedOf } from '../allowed-tools.ts';
 import { instructionsWithForm } from '../answer-form.ts';
-import { growing } from '../fragments.ts';
+import { growing, perKind } from '../fragments.ts';
 import { messagesBody } from '../messages-body.ts';
-import { BRIDGE, wireMessage } from './messages.ts';
+import { BRIDGE, wireMessage, type WireForm } from './messages.ts';
 import type { Quirks } from './quirks.ts';
+import { OPENROUTER } from './reasoning-details.ts';
 
 export interface ChatBody extends Quirks {
   readonly model: string;
   readonly stream: boolean;
+  /** Whose signatures go back; default `openrouter`, of no host. */
+  readonly signer?: string;
 }
 
 export function chatBody(body: ChatBody): (request: ModelRequest) => readonly Uint8Array[] {
@@ -21,28 +25,26 @@ export function chatBody(body: ChatBody): (request: ModelRequest) => readonly Ui
   });
 }
 
-const histories = new Map<string, (messages: readonly Message[]) => Uint8Array>();
-
 /** Models whose quirks write messages alike share what has been written. */
-function historyFor(quirks: Quirks): (messages: readonly Message[]) => Uint8Array {
-  const { reasoning = 'none', callIds = 'any', userAfterResults = true, media = true } = quirks;
-  const kind = [reasoning, callIds, userAfterResults, media].join(' ');
-  let history = histories.get(kind);
-  if (history === undefined) {
-    const grown = growing(
-      (): { before: Message['role'] | undefined } => ({ before: undefined }),
-      (message, state) => {
-        const bridged = !userAfterResults && message.role === 'user' && state.before === 'tool';
-        const json = wireMessage(message, quirks);
-        state.before = message.role;
-        return `${bridged ? `,${BRIDGE}` : ''}${json === '' ? '' : `,${json}`}`;
-      },
-    );
-    history = (messages) => grown(messages).bytes;
-    histories.set(kind, history);
-  }
-  return history;
+function historyFor(body: ChatBody): (messages: readonly Message[]) => Uint8Array {
+  const { reasoning = 'none', callIds = 'any', userAfterResults = true, media = true, signer = OPENROUTER } = body;
+  const form: WireForm = { reasoning, callIds, userAfterResults, media, signer };
+  return histories(JSON.stringify(form));
 }
+
+const histories = perKind((kind) => {
+  const form = JSON.parse(kind) as WireForm;
+  const grown = growing(
+    (): { before: Message['role'] | undefined } => ({ before: undefined }),
+    (message, state) => {
+      const bridged = !form.userAfterResults && message.role === 'user' && state.before === 'tool';
+      const json = wireMessage(message, form);
+      state.before = message.role;
+      return `${bridged ? `,${BRIDGE}` : ''}${json === '' ? '' : `,${json}`}`;
+    },
+  );
+  return (messages: readonly Message[]): Uint8Array => grown(messages).bytes;
+});
 
 /** What is absent is not sent: hosts refuse fields that they do not know. */
 function restOf(body: ChatBody, request: ModelRequest): Record<string, unknown> {
@@ -83,7 +85,7 @@ const LEVELS = ['auto', 'required', 'named', 'subset'] as const;
 
 /** The tools to send and what to say about them, as far as the host can be told. */
 function offered({ toolChoice: most = 'subset' }: Quirks, request: ModelRequest): Offered {
-  const { toolChoice, allowedTools, tools } = request;
+  const { toolChoice, tools } = request;
   const can = (level: (typeof LEVELS)[number]): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(most);
   const must = can('required') ? 'required' : undefined;
   if (toolChoice === 'none') return { tools, choice: 'none' };
@@ -91,7 +93,7 @@ function offered({ toolChoice: most = 'subset' }: Quirks, request: ModelRequest)
     if (can('named')) return { tools, choice: { type: 'function', function: { name: toolChoice.tool } } };
     return { tools: tools.filter(({ name }) => name === toolChoice.tool), choice: must };
   }
-  const allowed = allowedTools === undefined ? tools : tools.filter(({ name }) => allowedTools.includes(name));
+  const allowed = allowedOf(request);
   if (allowed.length === 0) return { tools, choice: 'none' };
   const choice = toolChoice === 'required' ? must : undefined;
   if (allowed.length === tools.length) return { tools, choice };

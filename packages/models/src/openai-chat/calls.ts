@@ -1,4 +1,5 @@
 import type { ToolCall } from '@treadle/core';
+import { parsed, textIn } from '../json.ts';
 import type { WireCall } from './wire.ts';
 
 /** A call while its pieces arrive. */
@@ -22,9 +23,9 @@ export function openCalls(): OpenCalls {
 }
 
 /**
- * Takes the calls of one chunk and tells of each that is new and of each piece. Which call a piece belongs to is clear on OpenAI (the index);
- * other hosts send index 0 for every call, or no index, or no id, or the name with each piece. So a piece opens a new
- * call where it cannot belong to the one before:
+ * Takes the calls of one chunk and tells of each that is new and of each piece. Which call a piece belongs to is clear
+ * on OpenAI (the index); other hosts send index 0 for every call, or no index, or no id, or the name with each piece. So
+ * a piece opens a new call where it cannot belong to the one before:
  *
  * 1. its id is another one;
  * 2. the same chunk has had a piece of that call;
@@ -76,12 +77,7 @@ function isWhole(call: OpenCall): boolean {
   if (!call.pieces.at(-1)!.trimEnd().endsWith('}')) return false;
   const text = call.pieces.join('');
   call.pieces = [text];
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
+  return parsed(text) !== undefined;
 }
 
 function open(calls: OpenCalls, { index }: WireCall): OpenCall {
@@ -89,10 +85,6 @@ function open(calls: OpenCalls, { index }: WireCall): OpenCall {
   calls.all.push(call);
   if (typeof index === 'number') calls.byIndex.set(index, call);
   return call;
-}
-
-function textIn(value: unknown): string {
-  return typeof value === 'string' ? value : '';
 }
 
 function argumentsOf(value: unknown): string {

@@ -3,90 +3,93 @@ import {
   type AssistantMessage,
   type Message,
   type ReasoningPart,
+  type ResultBlock,
   type ToolMessage,
   type ToolResult,
   type UserBlock,
 } from '@treadle/core';
-import { notShown } from '../not-shown.ts';
 import { callIdFor, type CallIds } from '../call-id.ts';
+import { callNameFor } from '../call-name.ts';
+import { jsonOf } from '../json.ts';
+import { mediaURL } from '../media-url.ts';
+import { notShown } from '../not-shown.ts';
 import type { Quirks } from './quirks.ts';
 import { detailsOf } from './reasoning-details.ts';
 
 /** What stands between results and the user where a host wants the assistant to have spoken. */
-export const BRIDGE: string = JSON.stringify({ role: 'assistant', content: 'Noted.' });
+export const BRIDGE: string = jsonOf({ role: 'assistant', content: 'Noted.' });
+
+/** All that the form of a message depends on. */
+export interface WireForm extends Required<Pick<Quirks, 'reasoning' | 'callIds' | 'userAfterResults' | 'media'>> {
+  /** Whose signatures go back. */
+  readonly signer: string;
+}
 
 /** One message as the API wants it. A tool message becomes one per result; what cannot be in those follows from the user. */
-export function wireMessage(message: Message, quirks: Quirks): string {
+export function wireMessage(message: Message, form: WireForm): string {
   switch (message.role) {
     case 'user':
-      return JSON.stringify({ role: 'user', content: userContent(message.content, quirks) });
+      return jsonOf({ role: 'user', content: userContent(message.content, form) });
     case 'assistant':
-      return JSON.stringify(assistant(message, quirks));
+      return jsonOf(assistant(message, form));
     case 'tool':
-      return toolMessages(message, quirks).join(',');
+      return toolMessages(message, form).join(',');
     default:
       return message satisfies never;
   }
 }
 
-function userContent(blocks: readonly UserBlock[], { media }: Quirks): unknown {
-  if (blocks.every((block) => block.type === 'text')) return textOf(blocks).toWellFormed();
-  if (media !== false) return blocks.map(userPart);
-  return blocks
-    .map((block) => (block.type === 'text' ? block.text : notShown(block)))
-    .join('\n')
-    .toWellFormed();
+function userContent(blocks: readonly UserBlock[], form: WireForm): unknown {
+  if (blocks.every((block) => block.type === 'text')) return textOf(blocks);
+  if (form.media) return blocks.map((block) => userPart(block, form));
+  return blocks.map((block) => (block.type === 'text' ? block.text : notShown(block))).join('\n');
 }
 
-function userPart(block: UserBlock): unknown {
-  switch (block.type) {
-    case 'text':
-      return { type: 'text', text: block.text.toWellFormed() };
-    case 'image':
-      return { type: 'image_url', image_url: { url: address(block) } };
-    case 'file':
-      return { type: 'file', file: { filename: block.name ?? 'file', file_data: address(block) } };
-    default:
-      return block satisfies never;
-  }
+function userPart(block: UserBlock, form: WireForm): unknown {
+  if (block.type === 'text') return { type: 'text', text: block.text };
+  if (!isTaken(block, form)) return { type: 'text', text: notShown(block) };
+  const url = mediaURL(block);
+  return block.type === 'image'
+    ? { type: 'image_url', image_url: { url } }
+    : { type: 'file', file: { filename: block.name ?? 'file', file_data: url } };
 }
 
-function address({ mediaType, source }: Extract<UserBlock, { type: 'image' | 'file' }>): string {
-  return source.type === 'url' ? source.url : `data:${mediaType};base64,${source.data}`;
+type MediaBlock = Extract<ResultBlock, { type: 'image' | 'file' }>;
+
+/** The API fetches images, but no files. */
+function isTaken({ type, source }: MediaBlock, { media }: WireForm): boolean {
+  return media && (type === 'image' || source.type === 'data');
 }
 
-function assistant({ content }: AssistantMessage, quirks: Quirks): unknown {
+function assistant({ content }: AssistantMessage, form: WireForm): unknown {
   const calls = content.filter((part) => part.type === 'tool-call');
-  const text = textOf(content).toWellFormed();
+  const text = textOf(content);
   if (calls.length === 0) return { role: 'assistant', content: text };
   return {
     role: 'assistant',
     content: text === '' ? null : text,
     ...reasoningFields(
       content.filter((part) => part.type === 'reasoning'),
-      quirks,
+      form,
     ),
     tool_calls: calls.map(({ id, name, arguments: json }) => ({
-      id: idFor(id, quirks),
+      id: idFor(id, form),
       type: 'function',
-      function: { name, arguments: json === '' ? '{}' : json.toWellFormed() },
+      function: { name: callNameFor(name), arguments: json === '' ? '{}' : json },
     })),
   };
 }
 
 /** Only with calls: what led to an answer that is given is no longer needed, and some hosts refuse it. */
-function reasoningFields(parts: readonly ReasoningPart[], { reasoning = 'none' }: Quirks): object | undefined {
-  const text = parts
-    .map((part) => part.text)
-    .join('')
-    .toWellFormed();
+function reasoningFields(parts: readonly ReasoningPart[], { reasoning, signer }: WireForm): object | undefined {
+  const text = parts.map((part) => part.text).join('');
   switch (reasoning) {
     case 'none':
       return undefined;
     case 'reasoning_content':
       return { reasoning_content: text };
     case 'openrouter': {
-      const details = detailsOf(parts);
+      const details = detailsOf(parts, signer);
       if (details.length > 0) return { reasoning_details: details };
       return text === '' ? undefined : { reasoning: text };
     }
@@ -95,42 +98,44 @@ function reasoningFields(parts: readonly ReasoningPart[], { reasoning = 'none' }
   }
 }
 
-function toolMessages({ content }: ToolMessage, quirks: Quirks): string[] {
+function toolMessages({ content }: ToolMessage, form: WireForm): string[] {
   const wire = content.map((result) =>
-    JSON.stringify({
+    jsonOf({
       role: 'tool',
-      tool_call_id: idFor(result.callId, quirks),
-      name: result.name,
-      content: resultText(result, quirks),
+      tool_call_id: idFor(result.callId, form),
+      name: callNameFor(result.name),
+      content: resultText(result, form),
     }),
   );
-  const media = quirks.media === false ? [] : content.flatMap(mediaParts);
+  const media = content.flatMap((result) => mediaParts(result, form));
   if (media.length === 0) return wire;
-  if (quirks.userAfterResults === false) wire.push(BRIDGE);
-  return [...wire, JSON.stringify({ role: 'user', content: media })];
+  if (!form.userAfterResults) wire.push(BRIDGE);
+  return [...wire, jsonOf({ role: 'user', content: media })];
 }
 
 /** The API has no place for "this is an error", so the words say it. */
-function resultText({ content, isError }: ToolResult, { media }: Quirks): string {
-  const attached = content.filter((block) => block.type === 'image' || block.type === 'file');
-  const text = textOf(content);
-  const notes = media === false ? attached.map(notShown) : ['The result is attached to the next message.'];
-  const noted = attached.length > 0 && (text === '' || media === false);
-  const words = (noted ? [text, ...notes].filter((line) => line !== '').join('\n') : text).toWellFormed();
+function resultText({ content, isError }: ToolResult, form: WireForm): string {
+  const media = content.filter((block) => block.type === 'image' || block.type === 'file');
+  const lines = [textOf(content), ...media.filter((block) => !isTaken(block, form)).map(notShown)];
+  const said = lines.filter((line) => line !== '').join('\n');
+  const words = said === '' && media.length > 0 ? 'The result is attached to the next message.' : said;
   return isError && !/^error\b/i.test(words) ? `Error: ${words}` : words;
 }
 
-function mediaParts({ callId, name, content }: ToolResult): unknown[] {
-  const media = content.filter((block) => block.type === 'image' || block.type === 'file');
+function mediaParts({ callId, name, content }: ToolResult, form: WireForm): unknown[] {
+  const media = content.filter(
+    (block): block is MediaBlock => (block.type === 'image' || block.type === 'file') && isTaken(block, form),
+  );
   if (media.length === 0) return [];
-  return [{ type: 'text', text: `Result of ${name} (${callId}):` }, ...media.map(userPart)];
+  const title = `Result of ${callNameFor(name)} (${idFor(callId, form)}):`;
+  return [{ type: 'text', text: title }, ...media.map((block) => userPart(block, form))];
 }
 
-const CALL_IDS: Record<NonNullable<Quirks['callIds']>, CallIds> = {
+const CALL_IDS: Record<WireForm['callIds'], CallIds> = {
   any: { accepted: /^[^]{1,40}$/, length: 40 },
   nine: { accepted: /^[a-zA-Z0-9]{9}$/, length: 9 },
 };
 
-function idFor(id: string, { callIds = 'any' }: Quirks): string {
+function idFor(id: string, { callIds }: WireForm): string {
   return callIdFor(id, CALL_IDS[callIds]);
 }

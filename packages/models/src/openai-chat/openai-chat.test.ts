@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import { TreadleError, userText, type Message, type ModelDelta, type ModelRequest } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { hurriedClock } from '../../test/clocks.ts';
+import { answering } from '../../test/fetches.ts';
 import { fixtures } from '../../test/fixtures.ts';
 import { asked, request, type Asked } from '../../test/request.ts';
 import * as server from '../../test/scripted-server.ts';
@@ -193,7 +194,7 @@ test('401 without a key says that there was none', async () => {
     () => {},
     new AbortController().signal,
   );
-  expect(reply).toMatchObject({ error: { message: 'The provider answered 401: Who are you? (No apiKey was given.)' } });
+  expect(reply).toMatchObject({ error: { message: 'The provider answered 401: Who are you? (No key was given.)' } });
 });
 
 test('429: retried after as long as the server asks for', async () => {
@@ -320,7 +321,7 @@ test('the wrong content type', async () => {
   await using host = await scriptedServer(server.status(200, page, { 'content-type': 'text/html' }));
   expect(errorOf(await ask({ baseURL: host.url }))).toMatchObject({
     code: 'protocol',
-    message: expect.stringContaining('Check baseURL'),
+    message: expect.stringContaining('Check the base URL'),
     retryable: false,
   });
 });
@@ -372,7 +373,7 @@ test('nobody listens', async () => {
   }
   expect(errorOf(await ask({ baseURL: url, maxRetries: 0 }))).toMatchObject({
     code: 'network',
-    message: expect.stringMatching(/ECONNREFUSED.*baseURL/),
+    message: expect.stringMatching(/ECONNREFUSED.*base URL/),
     retryable: true,
   });
 });
@@ -520,8 +521,22 @@ test.each([
   expect(make).not.toThrow(KEY);
 });
 
+test.each([
+  [undefined, { max_completion_tokens: 9 }],
+  ['https://api.openai.com/v1', { max_completion_tokens: 9 }],
+  ['https://eu.api.openai.com/v1', { max_completion_tokens: 9 }],
+  ['https://proxy.example/https://api.openai.com/v1', { max_tokens: 9 }],
+  ['https://api.openai.com.example/v1', { max_tokens: 9 }],
+  ['https://notapi.openai.com/v1', { max_tokens: 9 }],
+])('at %s the API is that of OpenAI, or of somebody else', async (baseURL, limit) => {
+  const { fetch, seen } = answering(Response.json({}));
+  const model = openaiChat({ model: 'm', fetch, maxRetries: 0, ...(baseURL !== undefined && { baseURL }) });
+  await asked(model, { settings: { maxOutputTokens: 9 } });
+  expect(seen[0]!.body).toMatchObject(limit);
+});
+
 test('a message that cannot be serialised is a failure, not a rejection', async () => {
-  const broken = { role: 'user', content: [{ type: 'text', text: 7 }] } as unknown as Message;
+  const broken = { role: 'user', content: [{ type: 'text', text: 7n }] } as unknown as Message;
   const { reply } = await ask({ baseURL: 'http://127.0.0.1:9' }, { messages: [broken] });
   expect(reply).toMatchObject({ type: 'failure', error: { code: 'protocol', retryable: false } });
 });

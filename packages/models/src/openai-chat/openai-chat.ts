@@ -2,10 +2,12 @@ import type { Model } from '@treadle/core';
 import { sse } from '../framing/sse.ts';
 import type { EndpointOptions } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
+import { failureOfBody } from '../http/provider-failures.ts';
 import type { Protocol } from '../protocol.ts';
+import { signerOf } from '../signer.ts';
 import { chatBody, type ChatBody } from './body.ts';
-import { failureOfBody } from './failures.ts';
 import { ELSEWHERE, type Quirks } from './quirks.ts';
+import { OPENROUTER } from './reasoning-details.ts';
 import { decodeChat, endChat, startChat, stepChat, type ChatStream } from './stream.ts';
 
 const BASE_URL = 'https://api.openai.com/v1';
@@ -19,11 +21,11 @@ export type OpenAiChatOptions = EndpointOptions;
  */
 export function openaiChat(options: OpenAiChatOptions): Model {
   const { model, baseURL = BASE_URL, stream = true } = options ?? {};
-  const quirks = String(baseURL).includes('//api.openai.com') ? OPENAI : ELSEWHERE;
+  const quirks = isOpenAi(baseURL) ? OPENAI : ELSEWHERE;
   return httpModel(
     {
       factory: 'openaiChat',
-      protocol: openaiChatProtocol({ model, stream, ...quirks }),
+      protocol: openaiChatProtocol({ model, stream, signer: signerOf(OPENROUTER, baseURL), ...quirks }),
       baseURL: BASE_URL,
       auth: (apiKey) => ({ authorization: `Bearer ${apiKey}` }),
     },
@@ -31,15 +33,22 @@ export function openaiChat(options: OpenAiChatOptions): Model {
   );
 }
 
+/** Also in one of its regions. */
+function isOpenAi(baseURL: unknown): boolean {
+  const host = typeof baseURL === 'string' ? URL.parse(baseURL)?.hostname : undefined;
+  return host === 'api.openai.com' || host?.endsWith('.api.openai.com') === true;
+}
+
 export function openaiChatProtocol(body: ChatBody): Protocol<ChatStream> {
+  const { signer = OPENROUTER } = body;
   return {
     path: '/chat/completions',
     framing: sse,
     body: chatBody(body),
-    start: startChat,
+    start: () => startChat(signer),
     step: stepChat,
     end: endChat,
-    decode: decodeChat,
+    decode: (text) => decodeChat(text, signer),
     failure: failureOfBody,
   };
 }

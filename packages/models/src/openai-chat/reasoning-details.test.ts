@@ -57,15 +57,19 @@ test('only our own signatures are read back, and only if they are whole', () => 
     ...(protocol !== undefined && { protocol }),
   });
   expect(
-    detailsOf([
-      part('[{"type":"reasoning.text","signature":"s"}]', OPENROUTER),
-      part('[{"type":"reasoning.encrypted","data":"d"},7]', OPENROUTER),
-      part('[{"type":"theirs"}]', 'anthropic'),
-      part('[{"type":"nobody\'s"}]'),
-      part('[{"broken', OPENROUTER),
-      part('{}', OPENROUTER),
-      { type: 'reasoning', text: 'x' },
-    ]),
+    detailsOf(
+      [
+        part('[{"type":"reasoning.text","signature":"s"}]', OPENROUTER),
+        part('[{"type":"reasoning.encrypted","data":"d"},7]', OPENROUTER),
+        part('[{"type":"theirs"}]', 'anthropic'),
+        part('[{"type":"of another host"}]', 'openrouter@proxy.example'),
+        part('[{"type":"nobody\'s"}]'),
+        part('[{"broken', OPENROUTER),
+        part('{}', OPENROUTER),
+        { type: 'reasoning', text: 'x' },
+      ],
+      OPENROUTER,
+    ),
   ).toEqual([
     { type: 'reasoning.text', signature: 's' },
     { type: 'reasoning.encrypted', data: 'd' },

@@ -1,6 +1,7 @@
 import type { ReasoningPart } from '@treadle/core';
+import { isRecord, listOf, parsed } from '../json.ts';
 
-/** OpenRouter's name in `ReasoningPart.protocol`. */
+/** The protocol in the name under which signatures are kept: `reasoning_details` are OpenRouter's. */
 export const OPENROUTER = 'openrouter';
 
 type Detail = Readonly<Record<string, unknown>>;
@@ -60,19 +61,12 @@ export function signatureOf({ all }: OpenDetails): string | undefined {
 }
 
 /** The details that came with these parts, as they came. */
-export function detailsOf(parts: readonly ReasoningPart[]): readonly Detail[] {
-  return parts.flatMap(({ signature, protocol }) => (protocol === OPENROUTER && signature ? parsed(signature) : []));
-}
-
-function parsed(signature: string): readonly Detail[] {
-  try {
-    const details: unknown = JSON.parse(signature);
-    return Array.isArray(details) ? details.filter(isDetail) : [];
-  } catch {
-    return [];
-  }
+export function detailsOf(parts: readonly ReasoningPart[], signer: string): readonly Detail[] {
+  return parts.flatMap(({ signature, protocol }) =>
+    protocol === signer && signature ? listOf(parsed(signature)).filter(isDetail) : [],
+  );
 }
 
 function isDetail(value: unknown): value is Detail {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isRecord(value) && !Array.isArray(value);
 }

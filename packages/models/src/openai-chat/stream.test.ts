@@ -156,6 +156,31 @@ const EXPECTED: Record<string, unknown> = {
     error: { code: 'protocol', message: expect.stringContaining('not JSON'), retryable: true },
   },
   'closed-without-finish.sse': cut,
+  'pings-and-blanks.sse': {
+    type: 'reply',
+    content: [text('Still here.')],
+    finish: 'stop',
+    rawFinish: 'stop',
+    usage: { inputTokens: 12, outputTokens: 4 },
+    model: 'qwen3-32b',
+  },
+  'closed-in-done.sse': {
+    type: 'reply',
+    content: [text('All said.')],
+    finish: 'stop',
+    rawFinish: 'stop',
+    usage: { inputTokens: 0, outputTokens: 0 },
+    model: 'qwen3-32b',
+  },
+  'vllm-error-object.sse': {
+    type: 'failure',
+    error: {
+      code: 'overloaded',
+      message: 'The provider broke off with an error: CUDA out of memory',
+      retryable: true,
+      status: 500,
+    },
+  },
 };
 
 test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
@@ -182,6 +207,41 @@ test('the deltas repeat the reply', () => {
     { type: 'call-delta', call: 1, name: 'get_weather', arguments: 'ty": "R' },
     { type: 'call-delta', call: 1, name: 'get_weather', arguments: 'ome"}' },
   ]);
+});
+
+test('[DONE], also cut, is no end of a reply that gave no reason for its end', () => {
+  const begun = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n';
+  expect(replay([Buffer.from(`${begun}data: [DONE] \n\n`)]).reply).toEqual(cut);
+  expect(replay([Buffer.from(`${begun}data: [DON`)]).reply).toMatchObject({
+    error: { message: 'The answer holds something that is not JSON: [DON' },
+  });
+});
+
+test('what is not JSON is told whole, since half a key in it would not be found', () => {
+  const junk = `${'x'.repeat(500)}sk-1`;
+  const message = `The answer holds something that is not JSON: ${junk}`;
+  expect(replay([Buffer.from(`data: ${junk}\n\n`)]).reply).toMatchObject({ error: { code: 'protocol', message } });
+  expect(protocol.decode(junk)).toMatchObject({ error: { code: 'protocol', message } });
+});
+
+test('counts that cannot be are not believed', () => {
+  const counted = (usage: unknown): unknown => {
+    const choices = [{ index: 0, message: { content: 'a' }, finish_reason: 'stop' }];
+    const reply = protocol.decode(JSON.stringify({ choices, usage }));
+    return reply.type === 'reply' && reply.usage;
+  };
+  const none = { inputTokens: 0, outputTokens: 0 };
+  const details = {
+    prompt_tokens_details: { cached_tokens: -1 },
+    completion_tokens_details: { reasoning_tokens: 1e300 },
+  };
+  expect(counted({ prompt_tokens: -3, completion_tokens: 1e99, ...details, cost: -1 })).toEqual(none);
+  expect(counted('many')).toEqual(none);
+  expect(counted({ prompt_tokens: '12', completion_tokens: 3, cost: 0.5 })).toEqual({
+    inputTokens: 12,
+    outputTokens: 3,
+    cost: 0.5,
+  });
 });
 
 test('a whole answer decodes like a stream', () => {

@@ -1,14 +1,17 @@
 import type { AssistantPart, Finish, ModelReply, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing/framing.ts';
 import { misunderstood } from '../http/failures.ts';
-import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
+import { failureOfFrame, isErrorFrame } from '../http/provider-failures.ts';
+import { isRecord, notJson, parsed } from '../json.ts';
+import { DONE, MORE, saysNothing, type Emit, type StreamStatus } from '../protocol.ts';
+import { usageOf } from '../usage.ts';
 import { closedCall, openCalls, takeCalls, type OpenCall, type OpenCalls } from './calls.ts';
-import { failureOfFrame } from './failures.ts';
-import { openDetails, OPENROUTER, signatureOf, takeDetails, type OpenDetails } from './reasoning-details.ts';
+import { openDetails, signatureOf, takeDetails, type OpenDetails } from './reasoning-details.ts';
 import type { WireChoice, WireChunk, WireContent, WireMessage, WireUsage } from './wire.ts';
 
 /** A reply while it arrives. */
 export interface ChatStream {
+  readonly signer: string;
   readonly parts: OpenPart[];
   readonly calls: OpenCalls;
   /** Calls that are among the parts. */
@@ -23,8 +26,9 @@ type OpenPart =
   | { readonly type: 'text' | 'reasoning'; readonly pieces: string[] }
   | { readonly type: 'call'; readonly call: OpenCall };
 
-export function startChat(): ChatStream {
+export function startChat(signer: string): ChatStream {
   return {
+    signer,
     parts: [],
     calls: openCalls(),
     placed: 0,
@@ -35,23 +39,20 @@ export function startChat(): ChatStream {
   };
 }
 
-export function stepChat(stream: ChatStream, { data }: WireEvent, emit: Emit): StreamStatus {
-  if (data === '[DONE]') return DONE;
-  let chunk: WireChunk | null;
-  try {
-    chunk = JSON.parse(data) as WireChunk | null;
-  } catch {
-    return {
-      type: 'failure',
-      error: misunderstood(`The answer holds something that is not JSON: ${data.slice(0, 200)}`),
-    };
-  }
-  return takeChunk(stream, chunk, emit);
+const LAST = '[DONE]';
+
+export function stepChat(stream: ChatStream, event: WireEvent, emit: Emit): StreamStatus {
+  if (saysNothing(event)) return MORE;
+  const text = event.data.trim();
+  // With the reason for its end all of a reply is there, also where the last word was cut.
+  if (text === LAST || (stream.finish !== undefined && LAST.startsWith(text))) return DONE;
+  const chunk = parsed(text);
+  return chunk === undefined ? notJson(text) : takeChunk(stream, chunk as WireChunk | null, emit);
 }
 
 /** A whole answer is a stream of one chunk. */
-export function decodeChat(text: string): ModelReply {
-  const stream = startChat();
+export function decodeChat(text: string, signer: string): ModelReply {
+  const stream = startChat(signer);
   const status = stepChat(stream, { name: '', data: text }, () => {});
   return status.type === 'failure' ? status : endChat(stream);
 }
@@ -65,14 +66,14 @@ export function endChat(stream: ChatStream): ModelReply {
     content: contentOf(stream),
     finish: finishOf(stream.finish, stream.calls.all.length > 0),
     rawFinish: stream.finish,
-    usage: usageOf(stream.usage),
+    usage: usageIn(stream.usage),
     model: stream.model,
   };
 }
 
 function takeChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): StreamStatus {
-  if (chunk === null || typeof chunk !== 'object') return MORE;
-  if (chunk.error) return { type: 'failure', error: failureOfFrame(chunk) };
+  if (!isRecord(chunk)) return MORE;
+  if (isErrorFrame(chunk)) return { type: 'failure', error: failureOfFrame(chunk) };
   if (typeof chunk.model === 'string' && chunk.model !== '') stream.model = chunk.model;
   const usage = chunk.usage ?? chunk.x_groq?.usage;
   if (usage) stream.usage = usage;
@@ -81,7 +82,7 @@ function takeChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): Str
   if (!choice || choice.index) return MORE;
   const { delta, message = null, finish_reason: reason } = choice;
   const said = delta ?? message;
-  if (said !== null && typeof said === 'object') takeMessage(stream, said, emit);
+  if (isRecord(said)) takeMessage(stream, said, emit);
   if (typeof reason !== 'string' || reason === '') return MORE;
   const broken = BROKEN.get(reason);
   if (broken !== undefined) {
@@ -146,7 +147,7 @@ function contentOf(stream: ChatStream): readonly AssistantPart[] {
   const at = content.findIndex(({ type }) => type === 'reasoning');
   const first = content[at];
   const text = first?.type === 'reasoning' ? first.text : '';
-  const signed: AssistantPart = { type: 'reasoning', text, signature, protocol: OPENROUTER };
+  const signed: AssistantPart = { type: 'reasoning', text, signature, protocol: stream.signer };
   return at === -1 ? [signed, ...content] : content.with(at, signed);
 }
 
@@ -172,22 +173,13 @@ function finishOf(raw: string, hasCalls: boolean): Finish {
   }
 }
 
-function usageOf(usage: WireUsage | undefined): Usage {
-  const cached = usage?.prompt_tokens_details?.cached_tokens ?? usage?.prompt_cache_hit_tokens;
-  const cacheWrite = usage?.prompt_tokens_details?.cache_write_tokens;
-  const reasoning = usage?.completion_tokens_details?.reasoning_tokens;
-  return {
-    inputTokens: countOf(usage?.prompt_tokens),
-    outputTokens: countOf(usage?.completion_tokens),
-    ...(typeof cached === 'number' && { cachedTokens: cached }),
-    ...(typeof reasoning === 'number' && { reasoningTokens: reasoning }),
-    ...(typeof cacheWrite === 'number' && { cacheWriteTokens: cacheWrite }),
-    ...(typeof usage?.cost === 'number' && { cost: usage.cost }),
-  };
-}
-
-/** Some hosts send numbers as texts, or nothing. */
-function countOf(tokens: unknown): number {
-  const count = Number(tokens ?? 0);
-  return Number.isFinite(count) ? count : 0;
+function usageIn(usage: WireUsage | undefined): Usage {
+  return usageOf({
+    input: usage?.prompt_tokens,
+    output: usage?.completion_tokens,
+    cached: usage?.prompt_tokens_details?.cached_tokens ?? usage?.prompt_cache_hit_tokens,
+    cacheWrite: usage?.prompt_tokens_details?.cache_write_tokens,
+    reasoning: usage?.completion_tokens_details?.reasoning_tokens,
+    cost: usage?.cost,
+  });
 }

@@ -6,6 +6,8 @@ export interface WireChunk {
   /** Groq's place for it. */
   readonly x_groq?: { readonly usage?: WireUsage | null } | null;
   readonly error?: unknown;
+  /** `error`: the chunk is one (vLLM). */
+  readonly object?: unknown;
 }
 
 export interface WireChoice {

@@ -1,4 +1,4 @@
-import { runLoop, tool, TreadleError, type Model } from '@treadle/core';
+import { runLoop, tool, TreadleError, userText, type Model } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { answer, answering, type Seen } from '../../test/fetches.ts';
 import { fixtures } from '../../test/fixtures.ts';
@@ -262,6 +262,20 @@ test('openRouter in the loop: the proofs go back as they came, and the cost is k
     { role: 'assistant', reasoning_details: [{ type: 'reasoning.encrypted', data: 'CiQB4/H/XpZ0fZ' }] },
     { role: 'tool' },
   ]);
+});
+
+test('openRouter at another address: proofs of the first are not sent there', async () => {
+  const first = server(fixture('openrouter-signed-reasoning-call.sse'), fixture('openrouter-reasoning.sse'));
+  const asked = openRouter({ model: 'anthropic/claude-sonnet-4.5', fetch: first.fetch });
+  const { messages } = await runLoop({ model: asked, tools: [weather], input: 'Weather?' });
+  expect(messages[1]!.content[0]).toMatchObject({ type: 'reasoning', protocol: 'openrouter@openrouter.ai' });
+
+  const second = server(fixture('openrouter-reasoning.sse'));
+  const elsewhere = openRouter({ model: 'm', baseURL: 'https://proxy.example/v1', fetch: second.fetch });
+  await runLoop({ model: elsewhere, tools: [weather], input: [...messages, userText('And now?')] });
+  const [, said] = second.seen[0]!.body['messages'] as Record<string, unknown>[];
+  expect(said).toMatchObject({ role: 'assistant', reasoning: 'Oslo it is.' });
+  expect(said).not.toHaveProperty('reasoning_details');
 });
 
 test('deepSeek in the loop: the reasoning goes back with its call', async () => {

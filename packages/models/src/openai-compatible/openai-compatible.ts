@@ -3,6 +3,8 @@ import type { EndpointOptions } from '../http/endpoint.ts';
 import { httpModel, type HttpModel } from '../http/model.ts';
 import { openaiChatProtocol } from '../openai-chat/openai-chat.ts';
 import { checkQuirks, ELSEWHERE, type Quirks } from '../openai-chat/quirks.ts';
+import { OPENROUTER } from '../openai-chat/reasoning-details.ts';
+import { signerOf } from '../signer.ts';
 
 export interface OpenAiCompatibleOptions extends EndpointOptions {
   readonly baseURL: string;
@@ -34,7 +36,8 @@ export function compatibleModel(host: Host, options: EndpointOptions & { readonl
   const { factory, baseURL, auth = bearer, tellsCost = false } = host;
   const { model, stream = true, quirks = {} } = options ?? {};
   checkQuirks(factory, quirks);
-  const protocol = openaiChatProtocol({ ...host.quirks, ...quirks, model, stream });
+  const signer = signerOf(OPENROUTER, options?.baseURL ?? baseURL);
+  const protocol = openaiChatProtocol({ ...host.quirks, ...quirks, model, stream, signer });
   return httpModel({ factory, protocol, baseURL, auth, tellsCost }, options);
 }
 

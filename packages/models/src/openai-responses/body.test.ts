@@ -5,7 +5,14 @@ import { read, readBody, request, shell } from '../../test/request.ts';
 import type { ResponsesBody } from './body.ts';
 import { openaiResponsesProtocol } from './openai-responses.ts';
 
-const OPTIONS: ResponsesBody = { model: 'm', stream: true, store: false, encryptedReasoning: true, strict: false };
+const OPTIONS: ResponsesBody = {
+  model: 'm',
+  stream: true,
+  store: false,
+  encryptedReasoning: true,
+  strict: false,
+  signer: 'openai-responses',
+};
 
 const protocol = openaiResponsesProtocol(OPTIONS);
 

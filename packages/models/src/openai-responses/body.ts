@@ -1,6 +1,10 @@
-import type { Message, ModelRequest, ToolSpec } from '@treadle/core';
-import { fragments } from '../fragments.ts';
+import type { ModelRequest } from '@treadle/core';
+import { allowedOf } from '../allowed-tools.ts';
+import { fragments, perKind } from '../fragments.ts';
+import { jsonOf } from '../json.ts';
+import { keptHead, keptTools } from '../kept-bytes.ts';
 import { inputItems } from './input.ts';
+import type { Sender } from './reasoning.ts';
 
 export interface ResponsesBody {
   readonly model: string;
@@ -9,49 +13,37 @@ export interface ResponsesBody {
   readonly encryptedReasoning: boolean;
   readonly reasoningSummary?: 'auto' | 'concise' | 'detailed';
   readonly strict: boolean;
+  /** Whose signatures go back. */
+  readonly signer: string;
 }
 
-const storedHistory = fragments((message) => inputItems(message, true));
-const statelessHistory = fragments((message) => inputItems(message, false));
+const histories = perKind((kind) => {
+  const sender = JSON.parse(kind) as Sender;
+  return fragments((message) => inputItems(message, sender));
+});
 
 /** `{"model":…,"instructions":…,"input":[`, the history, the tools, the rest: only the rest is made each time. */
 export function responsesBody(body: ResponsesBody): (request: ModelRequest) => readonly Uint8Array[] {
-  const history = body.store ? storedHistory : statelessHistory;
-  const heads = new WeakMap<readonly Message[], { instructions: string | undefined; bytes: Uint8Array }>();
-  const toolLists = new WeakMap<readonly ToolSpec[], Uint8Array>();
-
-  const headOf = ({ messages, instructions }: ModelRequest): Uint8Array => {
-    let head = heads.get(messages);
-    if (head === undefined || head.instructions !== instructions) {
-      const opening = JSON.stringify({ model: body.model, instructions: instructions?.toWellFormed() || undefined });
-      head = { instructions, bytes: Buffer.from(`${opening.slice(0, -1)},"input":[`) };
-      heads.set(messages, head);
-    }
-    return head.bytes;
-  };
-
-  const toolsOf = (tools: readonly ToolSpec[]): Uint8Array => {
-    let bytes = toolLists.get(tools);
-    if (bytes === undefined) {
-      // Unless told otherwise, the API takes each schema for a strict one.
-      const wire = tools.map(({ name, description, parameters }) => ({
-        type: 'function',
-        name,
-        description,
-        parameters,
-        strict: body.strict,
-      }));
-      bytes = Buffer.from(tools.length === 0 ? '],' : `],"tools":${JSON.stringify(wire)},`);
-      toolLists.set(tools, bytes);
-    }
-    return bytes;
-  };
+  const { model, strict, signer, store: stored } = body;
+  const history = histories(JSON.stringify({ signer, stored } satisfies Sender));
+  const headOf = keptHead((said) => `${jsonOf({ model, instructions: said || undefined }).slice(0, -1)},"input":[`);
+  const toolsOf = keptTools((tools) => {
+    // Unless told otherwise, the API takes each schema for a strict one.
+    const wire = tools.map(({ name, description, parameters }) => ({
+      type: 'function',
+      name,
+      description,
+      parameters,
+      strict,
+    }));
+    return tools.length === 0 ? '],' : `],"tools":${jsonOf(wire)},`;
+  });
 
   return (request) => [
-    headOf(request),
+    headOf(request.messages, request.instructions),
     history(request.messages).subarray(1),
     toolsOf(request.tools),
-    Buffer.from(JSON.stringify(restOf(body, request)).slice(1)),
+    Buffer.from(jsonOf(restOf(body, request)).slice(1)),
   ];
 }
 
@@ -74,10 +66,11 @@ function restOf(body: ResponsesBody, request: ModelRequest): Record<string, unkn
 }
 
 /** `auto` is what the API does when nothing is said. */
-function toolChoice({ toolChoice, allowedTools, tools }: ModelRequest): unknown {
+function toolChoice(request: ModelRequest): unknown {
+  const { toolChoice, tools } = request;
   if (toolChoice === 'none') return 'none';
   if (typeof toolChoice === 'object') return { type: 'function', name: toolChoice.tool };
-  const allowed = allowedTools === undefined ? tools : tools.filter(({ name }) => allowedTools.includes(name));
+  const allowed = allowedOf(request);
   if (allowed.length === 0) return 'none';
   if (allowed.length === tools.length) return toolChoice === 'auto' ? undefined : toolChoice;
   return {

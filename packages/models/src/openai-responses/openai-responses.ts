@@ -2,8 +2,9 @@ import type { Model } from '@treadle/core';
 import { sse } from '../framing/sse.ts';
 import type { EndpointOptions } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
-import { failureOfBody } from '../openai-chat/failures.ts';
+import { failureOfBody } from '../http/provider-failures.ts';
 import type { Protocol } from '../protocol.ts';
+import { signerOf } from '../signer.ts';
 import { responsesBody, type ResponsesBody } from './body.ts';
 import { decodeResponses, endResponses, startResponses, stepResponses, type ResponsesStream } from './stream.ts';
 
@@ -26,7 +27,7 @@ const WITHOUT_REASONING = /(^|[/:])(chatgpt-|gpt-[34]|gpt-5[\w.]*-chat)/;
 
 /** A model behind OpenAI's Responses API, or a host that offers the same. Throws if the options cannot work. */
 export function openaiResponses(options: OpenAiResponsesOptions): Model {
-  const { model, stream = true, store = false, strict = false, reasoningSummary } = options ?? {};
+  const { model, baseURL = BASE_URL, stream = true, store = false, strict = false, reasoningSummary } = options ?? {};
   const encryptedReasoning = options?.encryptedReasoning ?? (!store && !WITHOUT_REASONING.test(model));
   return httpModel(
     {
@@ -37,6 +38,7 @@ export function openaiResponses(options: OpenAiResponsesOptions): Model {
         store,
         encryptedReasoning,
         strict,
+        signer: signerOf('openai-responses', baseURL),
         ...(reasoningSummary && { reasoningSummary }),
       }),
       baseURL: BASE_URL,
@@ -51,10 +53,10 @@ export function openaiResponsesProtocol(body: ResponsesBody): Protocol<Responses
     path: '/responses',
     framing: sse,
     body: responsesBody(body),
-    start: startResponses,
+    start: () => startResponses(body.signer),
     step: stepResponses,
     end: endResponses,
-    decode: decodeResponses,
+    decode: (text) => decodeResponses(text, body.signer),
     failure: failureOfBody,
   };
 }

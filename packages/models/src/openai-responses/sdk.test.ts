@@ -13,6 +13,7 @@ const protocol = openaiResponsesProtocol({
   store: false,
   encryptedReasoning: true,
   strict: false,
+  signer: 'openai-responses',
 });
 const { replay } = replayer(protocol);
 const fixture = fixtures('openai-responses');

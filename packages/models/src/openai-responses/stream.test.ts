@@ -12,6 +12,7 @@ const protocol = openaiResponsesProtocol({
   store: false,
   encryptedReasoning: true,
   strict: false,
+  signer: 'openai-responses',
 });
 const { replay, expectSameHoweverCut, expectFailureWhenCutBefore } = replayer(protocol);
 const fixture = fixtures('openai-responses');
@@ -178,6 +179,14 @@ const EXPECTED: Record<string, unknown> = {
     model: 'openai/gpt-oss-20b',
   },
   'gateway-ids-change-no-output.sse': {
+    type: 'reply',
+    content: [call('call_A1', 'get_weather', '{"city":"Oslo"}')],
+    finish: 'tool-calls',
+    rawFinish: 'completed',
+    usage: { inputTokens: 93, outputTokens: 17, cachedTokens: 0, cacheWriteTokens: 0, reasoningTokens: 0 },
+    ...GPT,
+  },
+  'gateway-pings.sse': {
     type: 'reply',
     content: [call('call_A1', 'get_weather', '{"city":"Oslo"}')],
     finish: 'tool-calls',
@@ -377,13 +386,35 @@ test('without an index the id tells', () => {
 test('the type may be only in the event field, [DONE] may follow, and an error may come without a type', () => {
   const named = Buffer.from('event: response.completed\ndata: {"response":{"model":"m-1"}}\n\ndata: [DONE]\n\n');
   expect(replay([named]).reply).toMatchObject({ type: 'reply', model: 'm-1', content: [] });
-  expect(replay([Buffer.from('data: [DONE]\n\n')]).reply).toMatchObject({ error: { code: 'protocol' } });
+  for (const last of ['[DONE]', '[DONE] ']) {
+    expect(replay([Buffer.from(`data: ${last}\n\n`)]).reply).toMatchObject({
+      error: { code: 'protocol', message: expect.stringContaining('cut off') },
+    });
+  }
   expect(
     replay([Buffer.from('event: error\ndata: {"message":"no","code":"invalid_api_key"}\n\n')]).reply,
   ).toMatchObject({ error: { code: 'auth', message: 'The provider broke off with an error: no' } });
   expect(replay(frames({ error: { message: 'Busy', code: 503 } })).reply).toMatchObject({
     error: { code: 'overloaded', status: 503 },
   });
+  expect(replay(frames({ object: 'error', message: 'CUDA out of memory', code: 500 })).reply).toMatchObject({
+    error: { code: 'overloaded', message: 'The provider broke off with an error: CUDA out of memory', status: 500 },
+  });
+});
+
+test('counts that cannot be are not believed', () => {
+  const details = { input_tokens_details: { cached_tokens: -1 }, output_tokens_details: { reasoning_tokens: 0.5 } };
+  const usage = { input_tokens: 1e300, output_tokens: -5, ...details };
+  expect(protocol.decode(JSON.stringify({ status: 'completed', output: [], usage }))).toMatchObject({
+    usage: { inputTokens: 0, outputTokens: 0 },
+  });
+});
+
+test('what is not JSON is told whole, since half a key in it would not be found', () => {
+  const junk = `${'x'.repeat(500)}sk-1`;
+  const message = `The answer holds something that is not JSON: ${junk}`;
+  expect(replay([Buffer.from(`data: ${junk}\n\n`)]).reply).toMatchObject({ error: { message } });
+  expect(protocol.decode(junk)).toMatchObject({ error: { message } });
 });
 
 test('unknown events and items change nothing', () => {
@@ -435,6 +466,7 @@ test.each([
   ['{"status":"in_progress","output":[]}', /its status is "in_progress"/],
   ['{"choices":[]}', /not a response/],
   ['{"error":{"message":"Invalid key","code":"invalid_api_key"}}', /broke off with an error: Invalid key/],
+  ['{"object":"error","message":"CUDA out of memory","code":500}', /broke off with an error: CUDA out of memory/],
   ['null', /not a response/],
   ['"words"', /not a response/],
   ['[]', /not a response/],

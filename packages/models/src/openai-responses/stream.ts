@@ -1,14 +1,16 @@
 import type { ModelReply } from '@treadle/core';
 import type { WireEvent } from '../framing/framing.ts';
 import { misunderstood } from '../http/failures.ts';
-import { failureOfFrame } from '../openai-chat/failures.ts';
-import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
+import { failureOfFrame, isErrorFrame } from '../http/provider-failures.ts';
+import { fieldsOf, listOf, notJson, parsed, textIn } from '../json.ts';
+import { DONE, MORE, saysNothing, type Emit, type StreamStatus } from '../protocol.ts';
 import { THOUGHT_BREAK } from './reasoning.ts';
 import { failureOfResponse, partsOf, replyOf } from './reply.ts';
-import { fieldsOf, listOf, wordsOf, type StreamEvent, type WireItem, type WireResponse } from './wire.ts';
+import type { StreamEvent, WireItem, WireResponse } from './wire.ts';
 
 /** A response while it arrives. */
 export interface ResponsesStream {
+  readonly signer: string;
   readonly items: OpenItem[];
   /** The newest item at each output index and under each id. */
   readonly byPlace: Map<number | string, OpenItem>;
@@ -30,16 +32,18 @@ interface OpenItem {
   isWhole: boolean;
 }
 
-export function startResponses(): ResponsesStream {
-  return { items: [], byPlace: new Map(), calls: 0, response: undefined };
+export function startResponses(signer: string): ResponsesStream {
+  return { signer, items: [], byPlace: new Map(), calls: 0, response: undefined };
 }
 
-export function stepResponses(stream: ResponsesStream, { name, data }: WireEvent, emit: Emit): StreamStatus {
-  if (data === '[DONE]') return DONE;
-  const frame = parsed(data);
-  if (frame === undefined) return notJson(data);
-  const event = fieldsOf<StreamEvent>(frame.value);
-  const type = wordsOf(event.type) || name;
+export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Emit): StreamStatus {
+  if (saysNothing(wire)) return MORE;
+  const text = wire.data.trim();
+  if (text === '[DONE]') return DONE;
+  const frame = parsed(text);
+  if (frame === undefined) return notJson(text);
+  const event = fieldsOf<StreamEvent>(frame);
+  const type = textIn(event.type) || wire.name;
   switch (type) {
     case 'response.output_item.added':
       open(stream, event, fieldsOf(event.item), emit);
@@ -49,14 +53,14 @@ export function stepResponses(stream: ResponsesStream, { name, data }: WireEvent
       return MORE;
     case 'response.output_text.delta':
     case 'response.refusal.delta':
-      tell(openItem(stream, event, 'message', emit), wordsOf(event.delta), emit);
+      tell(openItem(stream, event, 'message', emit), textIn(event.delta), emit);
       return MORE;
     case 'response.reasoning_summary_text.delta':
     case 'response.reasoning_text.delta':
       tellThought(stream, event, type, emit);
       return MORE;
     case 'response.function_call_arguments.delta':
-      tell(openItem(stream, event, 'function_call', emit), wordsOf(event.delta), emit);
+      tell(openItem(stream, event, 'function_call', emit), textIn(event.delta), emit);
       return MORE;
     case 'response.completed':
     case 'response.incomplete':
@@ -68,24 +72,25 @@ export function stepResponses(stream: ResponsesStream, { name, data }: WireEvent
       return { type: 'failure', error: failureOfFrame(event) };
     default:
       // Hosts put an error into a frame of its own, without a type.
-      return event.error && !type.startsWith('response.') ? { type: 'failure', error: failureOfFrame(event) } : MORE;
+      if (type.startsWith('response.') || !isErrorFrame(event)) return MORE;
+      return { type: 'failure', error: failureOfFrame(event) };
   }
 }
 
-export function endResponses({ response, items }: ResponsesStream): ModelReply {
+export function endResponses({ response, items, signer }: ResponsesStream): ModelReply {
   if (response === undefined) {
     return { type: 'failure', error: misunderstood('The reply was cut off: it ended before the response was over.') };
   }
   const output = listOf(response.output);
-  return replyOf(response, output.length === items.length ? output : items.map(wholeItem));
+  return replyOf(response, output.length === items.length ? output : items.map(wholeItem), signer);
 }
 
 /** An answer that came whole. */
-export function decodeResponses(text: string): ModelReply {
+export function decodeResponses(text: string, signer: string): ModelReply {
   const answer = parsed(text);
   if (answer === undefined) return notJson(text);
-  const response = fieldsOf<WireResponse>(answer.value);
-  return replyOf(response, listOf(response.output));
+  const response = fieldsOf<WireResponse>(answer);
+  return replyOf(response, listOf(response.output), signer);
 }
 
 /** Takes what is over, and tells of items that nothing has told of before: some hosts send them only here. */
@@ -95,36 +100,36 @@ function finish(stream: ResponsesStream, response: WireResponse, emit: Emit): vo
 }
 
 function open(stream: ResponsesStream, event: StreamEvent, wire: Partial<WireItem>, emit: Emit): OpenItem {
-  const type = wordsOf(wire.type);
+  const type = textIn(wire.type);
   const isCall = type === 'function_call';
   const item: OpenItem = { type, call: isCall ? stream.calls++ : -1, pieces: [], thought: '', wire, isWhole: false };
   stream.items.push(item);
   if (typeof event.output_index === 'number') stream.byPlace.set(event.output_index, item);
-  stream.byPlace.set(wordsOf(event.item_id) || wordsOf(wire.id), item);
-  if (isCall) emit({ type: 'call-delta', call: item.call, name: wordsOf(wire.name), arguments: '' });
+  stream.byPlace.set(textIn(event.item_id) || textIn(wire.id), item);
+  if (isCall) emit({ type: 'call-delta', call: item.call, name: textIn(wire.name), arguments: '' });
   return item;
 }
 
 /** The item to which an event belongs. The index tells, since some hosts give an item a new id with each event. */
 function openItem(stream: ResponsesStream, event: StreamEvent, type: string, emit: Emit): OpenItem {
   const { output_index: index, item_id, item } = event;
-  const place = typeof index === 'number' ? index : wordsOf(item_id) || wordsOf(fieldsOf<WireItem>(item).id);
+  const place = typeof index === 'number' ? index : textIn(item_id) || textIn(fieldsOf<WireItem>(item).id);
   const found = stream.byPlace.get(place);
   return found?.type === type && !found.isWhole ? found : open(stream, event, { ...fieldsOf(item), type }, emit);
 }
 
 function close(stream: ResponsesStream, event: StreamEvent, emit: Emit): void {
   const wire = fieldsOf<WireItem>(event.item);
-  const item = openItem(stream, event, wordsOf(wire.type), emit);
+  const item = openItem(stream, event, textIn(wire.type), emit);
   item.wire = wire;
   item.isWhole = true;
-  const part = partsOf([wire])[0];
+  const part = partsOf([wire], stream.signer)[0];
   if (item.pieces.length > 0 || part === undefined) return;
   tell(item, part.type === 'tool-call' ? part.arguments : part.text, emit);
 }
 
 function tellThought(stream: ResponsesStream, event: StreamEvent, type: string, emit: Emit): void {
-  const piece = wordsOf(event.delta);
+  const piece = textIn(event.delta);
   if (piece === '') return;
   const item = openItem(stream, event, 'reasoning', emit);
   const index = event.summary_index ?? event.content_index;
@@ -143,7 +148,7 @@ function tell(item: OpenItem, piece: string, emit: Emit): void {
     case 'reasoning':
       return emit({ type: 'reasoning-delta', text: piece });
     case 'function_call':
-      return emit({ type: 'call-delta', call: item.call, name: wordsOf(item.wire.name), arguments: piece });
+      return emit({ type: 'call-delta', call: item.call, name: textIn(item.wire.name), arguments: piece });
   }
 }
 
@@ -161,17 +166,4 @@ function wholeItem({ wire, isWhole, type, pieces }: OpenItem): Partial<WireItem>
     default:
       return wire;
   }
-}
-
-function parsed(text: string): { readonly value: unknown } | undefined {
-  try {
-    return { value: JSON.parse(text) };
-  } catch {
-    return undefined;
-  }
-}
-
-function notJson(text: string): { readonly type: 'failure'; readonly error: ReturnType<typeof misunderstood> } {
-  const message = `The answer holds something that is not JSON: ${text.slice(0, 200)}`;
-  return { type: 'failure', error: misunderstood(message) };
 }

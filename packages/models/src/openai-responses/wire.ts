@@ -8,6 +8,8 @@ export interface WireResponse {
   readonly output?: unknown;
   readonly usage?: unknown;
   readonly error?: unknown;
+  /** `error`: the answer is one (vLLM). */
+  readonly object?: unknown;
   readonly incomplete_details?: unknown;
 }
 
@@ -22,6 +24,7 @@ export interface StreamEvent {
   readonly content_index?: unknown;
   readonly delta?: unknown;
   readonly error?: unknown;
+  readonly object?: unknown;
 }
 
 /** One item of a response's output. */
@@ -47,17 +50,4 @@ export interface WireUsage {
   readonly input_tokens_details?: unknown;
   readonly output_tokens?: unknown;
   readonly output_tokens_details?: unknown;
-}
-
-/** The fields of an object; none where something else is. */
-export function fieldsOf<Shape extends object>(value: unknown): Partial<Shape> {
-  return typeof value === 'object' && value !== null ? value : {};
-}
-
-export function listOf(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : [];
-}
-
-export function wordsOf(value: unknown): string {
-  return typeof value === 'string' ? value : '';
 }

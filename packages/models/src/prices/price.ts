@@ -1,4 +1,4 @@
-import { TreadleError, type Usage } from '@treadle/core';
+import { TreadleError, type ModelReply, type Usage } from '@treadle/core';
 
 /** In US dollars per million tokens. */
 export interface Rates {
@@ -26,6 +26,13 @@ export function costOf(price: Price, usage: Usage): number | undefined {
   const { input, output, cachedInput = input, cacheWrite = input } = rates;
   const plain = Math.max(0, inputTokens - cachedTokens - cacheWriteTokens);
   return (plain * input + cachedTokens * cachedInput + cacheWriteTokens * cacheWrite + outputTokens * output) / MILLION;
+}
+
+/** With what it cost, unless the provider has said so itself, which is better than what we reckon. */
+export function withCost(reply: ModelReply, price: Price | undefined): ModelReply {
+  if (reply.type === 'failure' || price === undefined || reply.usage.cost !== undefined) return reply;
+  const cost = costOf(price, reply.usage);
+  return cost === undefined ? reply : { ...reply, usage: { ...reply.usage, cost } };
 }
 
 /** Throws if the price cannot be one; `factory` is the function that it was given to. */

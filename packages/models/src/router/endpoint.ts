@@ -87,7 +87,7 @@ export function endpoint(parts: EndpointParts): Endpoint {
   };
 }
 
-/** A model that throws has broken its contract; that must not cost us a place for good. */
+/** A model that throws or gives something else has broken its contract; that must not cost us a place for good. */
 async function replyOf(
   once: Model['reply'],
   request: ModelRequest,
@@ -96,7 +96,7 @@ async function replyOf(
 ): Promise<ModelReply> {
   try {
     const reply = await once(request, (delta) => (signal.aborted ? undefined : emit(delta)), signal);
-    if (reply.type === 'reply' || typeof reply.error.message === 'string') return reply;
+    if (reply?.type === 'reply' || typeof reply?.error?.message === 'string') return reply;
   } catch (thrown) {
     return { type: 'failure', error: { ...misunderstood(`The model threw: ${messageOf(thrown)}`), retryable: false } };
   }

@@ -398,6 +398,29 @@ test('a route has a price if everybody on it has one', () => {
   expect([route.priced, ...route.models.map(({ priced }) => priced)]).toEqual([true, true, false, false]);
 });
 
+test('who lacks a price is named where a cost limit needs one', async () => {
+  const clock = manualClock();
+  const models = { main: member('m', clock), backup: { id: 'b', reply: async () => ok('b') } };
+  const route = router({ models, default: 'main', fallback: { main: ['backup'] }, clock });
+  await expect(runLoop({ model: route, input: 'hi', limits: { cost: 1 } })).rejects.toThrow(
+    'the run may ask "b", and no price is known for it',
+  );
+});
+
+test.each([
+  ['nothing', undefined],
+  ['a failure without an error', { type: 'failure' }],
+  ['another thing', { type: 'other' }],
+])('a model that gives no reply has failed: %s', async (_, given) => {
+  const clock = manualClock();
+  const broken: Model = { id: 'b', reply: async () => given as never };
+  const { reply } = await ask(router({ models: { broken }, default: 'broken', clock }), clock);
+  expect(reply).toMatchObject({
+    type: 'failure',
+    error: { code: 'protocol', message: 'The model gave no reply.', retryable: false },
+  });
+});
+
 test('every attempt is in the journal, of replies and of failures', async () => {
   const clock = manualClock();
   const down = failure('overloaded', { retryable: false });

@@ -28,9 +28,11 @@ export function router<const Name extends string>(options: RouterOptions<Name>):
 
   const view = (name: string): Model => {
     const chain = [name, ...(fallback[name] ?? [])];
+    const asks = chain.map((each) => given.get(each)!);
     return {
       id: name,
-      priced: chain.every((each) => given.get(each)!.priced === true),
+      priced: asks.every(({ priced }) => priced === true),
+      asks,
       async reply(request, emit, signal) {
         const attempts: Attempt[] = [];
         const failures: Failed[] = [];

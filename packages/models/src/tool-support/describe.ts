@@ -1,11 +1,12 @@
 import type { ModelRequest, ToolSpec } from '@treadle/core';
+import { allowedOf } from '../allowed-tools.ts';
 
 const lists = new WeakMap<readonly ToolSpec[], string>();
 
 /** The instructions of a request, and with them the tools and how to call them in words. */
 export function instructionsWithTools(request: ModelRequest): string {
-  const { instructions, tools, allowedTools, toolChoice } = request;
-  const allowed = allowedTools ? tools.filter(({ name }) => allowedTools.includes(name)) : tools;
+  const { instructions, toolChoice } = request;
+  const allowed = allowedOf(request);
   const told = toolChoice === 'none' || allowed.length === 0 ? NONE : howToCall(request, allowed);
   return instructions === undefined || instructions === '' ? told : `${instructions}\n\n${told}`;
 }

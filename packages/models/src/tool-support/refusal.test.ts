@@ -21,6 +21,11 @@ test.each([
   'Function calling is not enabled for this model',
   'Unrecognized request argument supplied: tools',
   'This model doesn’t take them: tool use is not supported',
+  'm does not support tools (status code: 400)',
+  'The chosen model does not support tools or images.',
+  'Tool calling is not supported for gemma-2-9b',
+  'Tools are not available on this endpoint',
+  "'tools' is not supported with the gpt-instruct model",
 ])('"%s" refuses tools', (message) => {
   const said = error(`The provider answered 500: ${message}`, { code: 'overloaded', retryable: true, status: 500 });
   expect(toolsRefused('m', said)).toEqual({
@@ -42,6 +47,15 @@ test.each([
   'This model does not support image input',
   'The tool weather is not available',
   'Rate limit reached',
+  'This model does not support tool choice "required".',
+  'm does not support tool_choice',
+  "'tools' are not supported in combination with response_format",
+  'tools are not supported with response_format',
+  'This endpoint does not support tools with streaming',
+  'tool use is not supported for assistants prefill',
+  'This model does not support tools when stream is true',
+  'm does not support tools and response_format at the same time',
+  'function calling is not supported if logprobs is set',
 ])('"%s" is something else', (message) => {
   expect(toolsRefused('m', error(message))).toBeUndefined();
 });

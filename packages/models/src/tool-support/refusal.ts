@@ -1,13 +1,23 @@
 import type { ModelError } from '@treadle/core';
 
-const TOOLS = String.raw`(tools?|tool[ _-]?(use|calls?|calling)|function[ _-]?call(s|ing)?)`;
+const TOOLS = String.raw`(?:tools|tool[ _-]?(?:use|usage|calls?|calling)|function[ _-]?call(?:s|ing)?)`;
+/** A model as messages name it: "this model", "the endpoint", or by an id such as `gemma-2` or `models/gemma`. */
+const A_MODEL = String.raw`(?:(?:this|the|that|your)\s+)?(?:\S+\s+)?(?:models?|deployment|endpoint|provider)\b|\S*[-/:\d]`;
+/** Tools are refused as such, not only together with something else: that is another failure, with another remedy. */
+const AT_ALL =
+  String.raw`(?!['"\x60]?\s+(?:when|while|if|unless|together|alongside|combined)\b)` +
+  String.raw`(?!['"\x60]?\s+(?:and|or)\b.*\b(?:together|combin\w+|same time|simultaneously)\b)` +
+  String.raw`(?!['"\x60]?\s+(?:with|in|for|on|by)\s+(?!${A_MODEL}))`;
 
 /** How providers say that a model takes no tools. There is no code for it, and the status is anything from 400 to 500. */
 const REFUSALS: readonly RegExp[] = [
   // Ollama: "… does not support tools"; DeepSeek: "deepseek-reasoner does not support Function Calling"
-  new RegExp(String.raw`\b(does not|doesn't|do not) support ${TOOLS}\b`, 'i'),
+  new RegExp(String.raw`\b(?:does not|doesn't|do not) support ${TOOLS}\b${AT_ALL}`, 'i'),
   // Groq: "`tool calling` is not supported with this model"; OpenAI: "'tools' is not supported with this model"; Mistral, Google: "Function calling is not enabled for …"
-  new RegExp(String.raw`(?<![\w-]|parallel )${TOOLS}['"\x60]? (is|are) not (supported|enabled|available)`, 'i'),
+  new RegExp(
+    String.raw`(?<![\w-]|parallel )${TOOLS}['"\x60]? (?:is|are) not (?:supported|enabled|available)\b${AT_ALL}`,
+    'i',
+  ),
   // OpenRouter
   /no endpoints found that support tool use/i,
   // vLLM, and llama.cpp: servers that were started without it

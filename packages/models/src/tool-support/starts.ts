@@ -1,5 +1,3 @@
-import type { Tools } from './call-forms.ts';
-
 /** How a call may begin in a text, and where it then ends. */
 export interface Start {
   readonly opening: string;
@@ -10,7 +8,7 @@ export interface Start {
    * Looks at what followed the opening so far: a call can still become of it (`maybe`), it will be known only at its end
    * (`hold`), or it is none (`plain`). Asked after each character until it decides, so that little is held in vain.
    */
-  readonly judge: (head: string, tools: Tools) => 'maybe' | 'hold' | 'plain';
+  readonly judge: (head: string) => 'maybe' | 'hold' | 'plain';
 }
 
 const tag = (name: string): Start => ({
@@ -19,14 +17,13 @@ const tag = (name: string): Start => ({
   judge: (head) => begunWith(head, '{[<'),
 });
 
-/** `<function=name>` and `<invoke name="name">`: the name says whether it is one. */
+/** `<function=name>` and `<invoke name="name">`. */
 const element = (opening: string, closing: string): Start => ({
   opening,
   closing,
-  judge(head, tools) {
+  judge(head) {
     if (!head.endsWith('>')) return head.length > 100 ? 'plain' : 'maybe';
-    const name = /^(?:name=)?["']?([\w-]+)["']?\s*>$/.exec(head)?.[1];
-    return name !== undefined && tools.has(name) ? 'hold' : 'plain';
+    return /^(?:name=)?["']?[\w.-]+["']?\s*>$/.test(head) ? 'hold' : 'plain';
   },
 });
 
@@ -69,6 +66,9 @@ export const STARTS: readonly Start[] = [
   bare('{'),
   bare('['),
 ];
+
+/** Those that may stand anywhere. They cannot be anything else, so whatever they name is called. */
+export const TAGS: readonly Start[] = STARTS.filter(({ atLineStart }) => !atLineStart);
 
 function begunWith(head: string, characters: string): 'maybe' | 'hold' | 'plain' {
   const first = head.trimStart()[0];

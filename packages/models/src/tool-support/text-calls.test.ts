@@ -36,6 +36,7 @@ function read(chunks: Iterable<string>): Piece[] {
   return pieces;
 }
 
+const launch = { name: 'launch', arguments: '{}' };
 const oslo = { name: 'get_weather', arguments: '{"city":"Oslo"}' };
 const now = { name: 'now', arguments: '{}' };
 const json = '{"name": "get_weather", "arguments": {"city": "Oslo"}}';
@@ -114,16 +115,70 @@ const CALLS: [string, string, Piece[]][] = [
   ['bare, several', `${json}\n{"name":"now","arguments":{}}`, [oslo, now]],
   ['a bare list', `[${json}]`, [oslo]],
   ['as the API writes it', '{"type":"function","function":{"name":"now","arguments":"{}"}}', [now]],
+  ['another name in tags', '<tool_call>{"name": "launch", "arguments": {}}</tool_call>', [launch]],
+  [
+    'another name in elements',
+    '<function=launch></function> <invoke name="fs.read"><parameter name="n">5</parameter></invoke>',
+    [launch, { name: 'fs.read', arguments: '{"n":5}' }],
+  ],
+  ['another name in tags in a fence', '```xml\n<function=launch></function>\n```', [launch]],
+  ['another name in a list', `[{"name":"launch","arguments":{}}, ${json}]`, [launch, oslo]],
+  ['another name in a list in tags', `<tool_call>[{"name":"launch"}, ${json}]</tool_call>`, [launch, oslo]],
+  ['another name in a fence with two', `\`\`\`json\n{"name":"launch","arguments":{}}\n${json}\n\`\`\``, [launch, oslo]],
+  [
+    'after JSON that never ends',
+    `{"name": "get_weather", "arguments": {\n\n<tool_call>${json}</tool_call>`,
+    ['{"name": "get_weather", "arguments": {', oslo],
+  ],
+  ['inside JSON that is none', `{"name": so\n<tool_call>${json}</tool_call>\n}`, ['{"name": so', oslo, '}']],
+  [
+    'after a fence that never ends',
+    `\`\`\`json\n{"name": "now"\n\n<tool_call>${json}</tool_call>`,
+    ['```json\n{"name": "now"', oslo],
+  ],
+  [
+    'after code that never ends',
+    `\`\`\`python\nprint(1)\n<tool_call>${json}</tool_call>\nSo.`,
+    ['```python\nprint(1)', oslo, 'So.'],
+  ],
+  ['after tags that never end', `<tool_call>${json}\n<tool_call>{"name":"now"}</tool_call>`, [oslo, now]],
+  ['after half a tag', `<tool_call>{"name": "wri\n<tool_call>${json}</tool_call>`, ['<tool_call>{"name": "wri', oslo]],
+  [
+    'after half a tag of another kind',
+    '<tool_call>{"name": "wri\n<function=now></function>',
+    ['<tool_call>{"name": "wri', now],
+  ],
+  ['after an element that never ends', '<function=now>\n<function=now></function>', [now, now]],
+  [
+    'after an element in words',
+    `Write <function=name> or so.\n<tool_call>${json}</tool_call>`,
+    ['Write <function=name> or so.', oslo],
+  ],
+  ['after a back quote', `It\`s this: <tool_call>${json}</tool_call>`, ['It`s this:', oslo]],
+  [
+    'after a back quote, with others in it',
+    'It`s <function=write><parameter=text>`date`</parameter></function>\n`ok`',
+    ['It`s', { name: 'write', arguments: '{"text":"`date`"}' }, '`ok`'],
+  ],
+  [
+    'after quoted words',
+    `Use \`now\`, \`\`a \` b\`\`: <tool_call>${json}</tool_call>`,
+    ['Use `now`, ``a ` b``:', oslo],
+  ],
   ['all calls of a message', '{"tool_calls":[{"id":"1","function":{"name":"now","arguments":"{}"}}]}', [now]],
 ];
 
 const TEXTS: [string, string][] = [
   ['words', 'The answer is 42.\n\n  Really.\n'],
   ['nothing but space', ' \n '],
-  ['another name', '<tool_call>{"name": "launch", "arguments": {}}</tool_call>'],
   ['another name in a fence', '```json\n{"name": "launch", "arguments": {}}\n```'],
   ['another name, bare', '{"name": "launch", "arguments": {}}'],
-  ['another name in an element', '<function=launch></function> <invoke name="launch"></invoke>'],
+  ['other names in a list', '[{"name": "launch", "arguments": {}}, {"name": "land", "arguments": {}}]'],
+  ['no name', '<tool_call>{"name": "", "arguments": {}}</tool_call>'],
+  ['in back quotes', `I would write \`<tool_call>${json}</tool_call>\` to do that.`],
+  ['in back quotes, over lines', `\`<tool_call>\n${json}\n</tool_call>\` would do.`],
+  ['in back quotes with words', `\`Use <function=now></function> then\` and \`\` <tool_call>${json}</tool_call> \`\`.`],
+  ['in an answer in JSON', `{"name": "Ada", "note": ${JSON.stringify(`<tool_call>${json}</tool_call>`)}}`],
   ['a call and something else in a list', `[${json}, 5]`],
   ['a call and words in a fence', `\`\`\`json\n${json}\nor so\n\`\`\``],
   ['a name alone', '{"name": "now"}'],
@@ -143,16 +198,16 @@ const TEXTS: [string, string][] = [
   ['an empty list', '[]\n<tool_call>[]</tool_call>'],
 ];
 
-test.each(CALLS)('a call is found: %s', (_, text, pieces) => {
+test.each(CALLS)('4, 6: a call is found: %s', (_, text, pieces) => {
   expect(read([text])).toEqual(pieces);
 });
 
-test.each(TEXTS)('text stays text: %s', (_, text) => {
+test.each(TEXTS)('2, 5: text stays text: %s', (_, text) => {
   expect(read([text])).toEqual([text]);
 });
 
 test.each([...CALLS, ...TEXTS].map(([name, text]): [string, string] => [name, text]))(
-  'however it is cut, the same comes out: %s',
+  '1: however it is cut, the same comes out: %s',
   (_, text) => {
     const whole = read([text]);
     expect(read(text)).toEqual(whole);
@@ -160,9 +215,9 @@ test.each([...CALLS, ...TEXTS].map(([name, text]): [string, string] => [name, te
   },
 );
 
-test('whatever is written, nothing is lost but white space and calls, and cuts do not matter', () => {
+test('1, 2: whatever is written, nothing is lost but white space and calls, and cuts do not matter', () => {
   const bits = ['<tool_call>', '</tool_call>', '```', '```json', '\n', '{', '}', '[', ']', '"', '\\', ' ', 'a', json];
-  bits.push('<function=now>', '</function>', '<invoke name="now">', '</invoke>', '<parameter=a>', '</parameter>');
+  bits.push('`', '<function=now>', '</function>', '<invoke name="now">', '</invoke>', '<parameter=a>', '</parameter>');
   fc.assert(
     fc.property(fc.array(fc.constantFrom(...bits), { maxLength: 25 }), (texts) => {
       const text = texts.join('');
@@ -174,7 +229,7 @@ test('whatever is written, nothing is lost but white space and calls, and cuts d
   );
 });
 
-test('what is plainly text is passed on at once, and only what may be a call is held', () => {
+test('3: what is plainly text is passed on at once, and only what may be a call is held', () => {
   const heard: string[] = [];
   const reading = textCalls(tools, { text: (text) => heard.push(text), call: ({ name }) => heard.push(`(${name})`) });
   const after = (chunk: string): string => {
@@ -200,8 +255,14 @@ test.each([
   ['quotes that never end', (size: number) => '<tool_call>{"}</tool_call>"'.repeat(size / 27)],
   ['fences', (size: number) => '```json\n{"x" "\n'.repeat(size / 15)],
   ['brackets', (size: number) => '\n{"name":['.repeat(size / 10)],
+  ['quotes with tags', (size: number) => '`<tool_call>{"'.repeat(size / 14)],
+  ['elements', (size: number) => '<function=a> <invoke name="b">'.repeat(size / 30)],
+  [
+    'all kinds of tags',
+    (size: number) => '<tool_call>{<function_call>{<invoke name="b"><function=a>'.repeat(size / 58),
+  ],
   ['white space', (size: number) => `a${' '.repeat(size)}b`],
-])('the work grows with the text and not with its square: %s', (_, make) => {
+])('7: the work grows with the text and not with its square: %s', (_, make) => {
   const text = make(400_000);
   // 400,000 characters squared would take minutes; the time limit of a test is five seconds.
   read(text);

@@ -391,3 +391,19 @@ test('text over HTTP: a run with calls in the text, streamed in pieces', async (
   expect(messages.map(({ role }) => role)).toEqual(['system', 'user', 'assistant', 'user']);
   expect(messages.at(-1)!.content).toBe('<tool_response name="get_weather">\nSun in Oslo\n</tool_response>\n');
 });
+
+test('text: a call of a tool that is not there is answered with those that are', async () => {
+  const call = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>';
+  const model = scriptedModel([refused(), call, 'So be it.']);
+  const get_weather = tool({ ...weather, input: parameters, execute: () => 'rain' });
+  const { text, messages } = await runLoop({
+    model: withToolSupport(model, 'text'),
+    tools: [get_weather],
+    input: 'Weather?',
+  });
+  expect(text).toBe('So be it.');
+  expect(messages[2]).toMatchObject({
+    role: 'tool',
+    content: [{ name: 'weather', isError: true, content: [{ text: expect.stringContaining('get_weather') }] }],
+  });
+});

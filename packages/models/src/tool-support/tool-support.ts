@@ -55,6 +55,7 @@ export function withToolSupport(
   const made: Model = {
     id: model.id,
     ...(model.priced !== undefined && { priced: model.priced }),
+    ...(model.asks && { asks: model.asks }),
     reply: asking((request, emit, signal) => model.reply(request, emit, signal)),
   };
   return retrying(made, asking(askOnce(model)));

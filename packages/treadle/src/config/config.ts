@@ -19,6 +19,8 @@ export interface ModelEntry {
   readonly model?: string;
   readonly base_url?: string;
   readonly api_key_env?: string;
+  /** Of ollama: the context window that the model is loaded with. */
+  readonly context_tokens?: number;
   /** Names of other entries, asked in this order when this one fails. */
   readonly fallback?: readonly string[];
 }
@@ -45,6 +47,7 @@ const modelEntry: Shape = {
         means: 'the name of an environment variable, such as OPENAI_API_KEY, and not the key itself',
       },
     },
+    context_tokens: count,
     fallback: { type: 'texts' },
     api_key: key,
     apikey: key,

@@ -69,7 +69,7 @@ describe('names the file, the place and what is allowed', () => {
     ['x = 1', 'x is not known. Allowed here: models, orchestrator, server, store, mcp, edge.'],
     [
       '[models.a]\nmodel = "m"\nmodell = "x"',
-      'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, fallback.',
+      'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, context_tokens, fallback.',
     ],
     ['[models.a]\nmodel = 3', 'models.a.model must be a text in quotes, and is 3.'],
     ['[models.a]\nmodel = ""', 'models.a.model must be a text in quotes, and is empty.'],
@@ -77,7 +77,15 @@ describe('names the file, the place and what is allowed', () => {
     [
       '[models.a]\nmodel = "m"\nprovider = "gemini"',
       'models.a.provider must be one of openai, openai-responses, anthropic, ollama, openai-compatible, openrouter, groq, ' +
-        'together, deepseek, azure, vllm, llama-cpp, lm-studio, demo.',
+        'together, deepseek, mistral, azure, vllm, llama-cpp, lm-studio, demo.',
+    ],
+    [
+      '[models.a]\nprovider = "ollama"\nmodel = "m"\ncontext_tokens = 0',
+      'models.a.context_tokens must be a whole number from 1, and is 0.',
+    ],
+    [
+      '[models.a]\nmodel = "m"\ncontext_tokens = 8192',
+      'models.a.context_tokens is for the provider ollama; openai has its own. Leave it out.',
     ],
     ['[models.a]\nmodel = "m"\nbase_url = "host/v1"', 'models.a.base_url must be an address such as https://host/v1.'],
     [

@@ -15,7 +15,7 @@ export function modelProblems(config: Config): string[] {
 
 function entryProblems(
   path: string,
-  { provider = 'openai', model, base_url, fallback = [] }: ModelEntry,
+  { provider = 'openai', model, base_url, context_tokens, fallback = [] }: ModelEntry,
   { name, names }: { readonly name: string; readonly names: readonly string[] },
 ): string[] {
   const problems: string[] = [];
@@ -30,6 +30,9 @@ function entryProblems(
       `${path}.base_url holds a password or a key, and those do not belong in a file. Put it in an environment variable ` +
         `and name that with api_key_env`,
     );
+  }
+  if (context_tokens !== undefined && provider !== 'ollama') {
+    problems.push(`${path}.context_tokens is for the provider ollama; ${provider} has its own. Leave it out`);
   }
   for (const other of fallback) {
     if (other === name) problems.push(`${path}.fallback names the entry itself. Name others, or leave it out`);

@@ -20,6 +20,7 @@ export type HttpProvider =
   | 'groq'
   | 'together'
   | 'deepseek'
+  | 'mistral'
   | 'azure'
   | 'vllm'
   | 'llama-cpp'
@@ -36,6 +37,7 @@ const FACTS: Readonly<Record<Provider, ProviderFacts>> = {
   groq: { baseURL: 'https://api.groq.com/openai/v1', key: 'GROQ_API_KEY' },
   together: { baseURL: 'https://api.together.xyz/v1', key: 'TOGETHER_API_KEY' },
   deepseek: { baseURL: 'https://api.deepseek.com', key: 'DEEPSEEK_API_KEY' },
+  mistral: { baseURL: 'https://api.mistral.ai/v1', key: 'MISTRAL_API_KEY' },
   azure: { key: 'AZURE_OPENAI_API_KEY' },
   vllm: { baseURL: 'http://127.0.0.1:8000/v1' },
   'llama-cpp': { baseURL: 'http://127.0.0.1:8080/v1' },

@@ -51,7 +51,10 @@ function opened(models: Models, choice: ModelChoice, options: OpenOptions): Mode
     case 'anthropic':
       return models.anthropic(given);
     case 'ollama':
-      return models.ollama(given);
+      return models.ollama({
+        ...given,
+        ...(choice.contextTokens !== undefined && { contextTokens: choice.contextTokens }),
+      });
     case 'openai-compatible':
       return models.openaiCompatible({ ...given, baseURL: baseURL! });
     case 'openrouter':
@@ -62,6 +65,8 @@ function opened(models: Models, choice: ModelChoice, options: OpenOptions): Mode
       return models.together(given);
     case 'deepseek':
       return models.deepSeek(given);
+    case 'mistral':
+      return models.mistral(given);
     case 'azure':
       return models.azure(given);
     case 'vllm':

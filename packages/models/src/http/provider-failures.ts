@@ -1,5 +1,6 @@
 import type { ModelError, ModelErrorCode } from '@treadle/core';
-import { failureOfStatus, misunderstood } from '../http/failures.ts';
+import { isRecord } from '../json.ts';
+import { failureOfStatus, misunderstood } from './failures.ts';
 
 /** An error as OpenAI and the hosts that follow it tell it, in one of several shapes. */
 interface Told {
@@ -12,6 +13,11 @@ interface Told {
 export function failureOfBody(status: number, text: string): ModelError {
   const told = toldBy(text);
   return sharpened(failureOfStatus(status, `The provider answered ${status}: ${told.message}`), told);
+}
+
+/** Whether an answer, or an event of one, tells an error: `{error: …}`, or as vLLM does with the error itself. */
+export function isErrorFrame(frame: { readonly error?: unknown; readonly object?: unknown }): boolean {
+  return Boolean(frame.error) || frame.object === 'error';
 }
 
 /** An error inside an answer that began well. */
@@ -82,8 +88,4 @@ function read(body: unknown): Told | undefined {
 
 function isStatus(value: unknown): value is number {
   return typeof value === 'number' && value >= 400 && value <= 599;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { failureOfBody, failureOfFrame } from './failures.ts';
+import { failureOfBody, failureOfFrame } from './provider-failures.ts';
 
 const error = (message: string, type?: string, code?: string | number): string =>
   JSON.stringify({ error: { message, type, param: null, code } });
