@@ -112,8 +112,8 @@ test('the prompt for the next attempt follows the attempts that the run was star
   const changed = summing({ prompts, validation: { customValidators: [even], maxAttempts: 1 } });
   const model = scriptedModel([calling('answer', { total: 3 }), answer]);
   expect(await executeAgent(changed, { ...around, model })).toMatchObject({ type: 'success' });
-  const checked = (await journal.read('r')).map(({ event }) => event).filter(isCheck);
-  expect(checked[0]!.result).toMatchObject({ type: 'invalid', prompt: '1 of 2' });
+  const checked = (await journal.read('r')).map(({ event }) => event).find(isCheck);
+  expect(checked!.result).toMatchObject({ type: 'invalid', prompt: '1 of 2' });
 });
 
 function isCheck(event: Event): event is Extract<Event, { type: 'output-checked' }> {

@@ -46,8 +46,8 @@ export interface ErrorBlock {
 }
 
 /**
- * `signature` is the provider's opaque proof; it goes back unchanged or not at all. `protocol` names the wire protocol
- * that gave it, the only one that it may go back over.
+ * `signature` is the provider's opaque proof; it goes back unchanged or not at all. `protocol` names who gave it, a wire
+ * protocol and its host: nobody else may get it.
  */
 export interface ReasoningPart {
   readonly type: 'reasoning';
