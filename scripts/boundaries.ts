@@ -17,7 +17,9 @@ const LAYERS = [['core'], ['models', 'tools', 'store'], ['edge'], ['server'], ['
 /** They import no package, and none imports them. */
 const APART = ['console'];
 /** Folders outside the packages: they may import every package. */
-const OUTSIDE = ['test', 'examples', 'bench', 'scripts'];
+const OUTSIDE = ['test', 'examples', 'scripts'];
+/** Outside too, with dependencies that the workspace does not install. */
+const BENCH = 'bench';
 
 const AMBIENT =
   /^(Date|Date\.now|Math|Math\.random|(performance|crypto|Temporal|set(Timeout|Interval|Immediate))(\..*)?)$/;
@@ -52,13 +54,14 @@ export function findViolations(root: string): Violation[] {
   const packages = globSync('packages/*/package.json', { cwd: root })
     .map((file) => path.basename(path.dirname(file.replaceAll('\\', '/'))))
     .toSorted()
-    .map((folder) => readPart(root, folder, [`packages/${folder}`]));
-  const outside = readPart(root, undefined, OUTSIDE);
+    .map((folder) => readPart(root, `packages/${folder}/package.json`, [`packages/${folder}`]));
+  const outside = readPart(root, 'package.json', OUTSIDE);
+  const bench = readPart(root, `${BENCH}/package.json`, [BENCH]);
 
   if (!packages.some(({ modules }) => modules.length > 0)) {
     return [{ file: 'packages', line: 1, message: `no source files in ${root}, give the root of the repository` }];
   }
-  return [...packages, outside].flatMap((part) => [
+  return [...packages, outside, bench].flatMap((part) => [
     ...homeless(part),
     ...malformed(part),
     ...misplacedImports(part, packages, outside.manifest),
@@ -179,11 +182,10 @@ function cycles({ modules }: Part): Violation[] {
   }
 }
 
-function readPart(root: string, folder: string | undefined, sources: readonly string[]): Part {
-  const manifestFile = folder === undefined ? 'package.json' : `packages/${folder}/package.json`;
+function readPart(root: string, manifestFile: string, sources: readonly string[]): Part {
   const at = path.join(root, manifestFile);
   return {
-    folder,
+    folder: folderOf(manifestFile),
     manifestFile,
     manifest: existsSync(at) ? JSON.parse(readFileSync(at, 'utf8')) : { name: '' },
     modules: sources.flatMap((source) => readModules(root, source)),

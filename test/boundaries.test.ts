@@ -62,7 +62,7 @@ test.each([
   // Dependencies
   ['packages/core/src/a.ts', "import 'left-pad/deep.js';", undeclared('left-pad', 'packages/core/package.json')],
   ['packages/core/src/a.ts', "import 'vitest';", undeclared('vitest', 'packages/core/package.json')],
-  ['bench/a.ts', "import 'left-pad';", undeclared('left-pad', 'package.json')],
+  ['bench/a.ts', "import 'left-pad';", undeclared('left-pad', 'bench/package.json')],
   // The core
   ['packages/core/src/a.ts', "import type { Stats } from 'node:fs';", builtin('node:fs')],
   ['packages/core/src/a.ts', "const fs = await import('fs/promises');", builtin('fs/promises')],

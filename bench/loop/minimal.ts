@@ -1,4 +1,4 @@
-import type { Message, Model, ToolResult } from '@treadle/core';
+import type { Message, Model, ModelDelta, ToolResult } from '@treadle/core';
 
 type Handlers = Readonly<Record<string, (input: never) => unknown>>;
 
@@ -7,7 +7,7 @@ export async function minimalLoop(
   model: Model,
   handlers: Handlers,
   input: string,
-  onDelta: () => void,
+  onDelta: (delta: ModelDelta) => void,
 ): Promise<Message[]> {
   const messages: Message[] = [{ role: 'user', content: [{ type: 'text', text: input }] }];
   const { signal } = new AbortController();

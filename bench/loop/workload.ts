@@ -1,11 +1,18 @@
 import { tool, type Model, type ModelReply, type Tool } from '@treadle/core';
 
+interface Called {
+  readonly name: string;
+  readonly arguments: (turn: number) => string;
+}
+
+const ADD: Called = { name: 'add', arguments: (turn) => `{"a":${turn},"b":1}` };
+
 /** Replies with a call until there are `turns` of them, then with a text; each reply comes in `deltas` pieces. */
-export function chainModel(turns: number, deltas: number): Model {
+export function chainModel(turns: number, deltas: number, called: Called = ADD): Model {
   const usage = { inputTokens: 100, outputTokens: 20, cost: 0 };
   const call = (turn: number): ModelReply => ({
     type: 'reply',
-    content: [{ type: 'tool-call', id: `call_${turn}`, name: 'add', arguments: `{"a":${turn},"b":1}` }],
+    content: [{ type: 'tool-call', id: `call_${turn}`, name: called.name, arguments: called.arguments(turn) }],
     finish: 'tool-calls',
     usage,
     model: 'chain',

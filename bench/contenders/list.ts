@@ -1,0 +1,104 @@
+import { existsSync } from 'node:fs';
+import type { Contender } from './contender.ts';
+
+/** A contender as the benchmark knows it before it is loaded. */
+export interface Entry {
+  readonly id: ContenderId;
+  readonly name: string;
+  readonly kind: 'ours' | 'floor' | 'peer';
+  readonly file: string;
+  /** Streaming and not; `http: []` for what has only a model in the process. */
+  readonly http: readonly Mode[];
+  readonly inProcess: readonly Mode[];
+  /** What a user imports to have this loop and a provider. */
+  readonly imports: readonly string[];
+}
+
+export type Mode = 'stream' | 'whole';
+export type ContenderId = (typeof IDS)[number];
+
+const IDS = [
+  'treadle',
+  'treadle-anthropic',
+  'treadle-sqlite',
+  'treadle-policy',
+  'fast-floor',
+  'fetch-floor',
+  'minimal',
+  'openai',
+  'anthropic-sdk',
+  'ai',
+  'pi',
+  'openai-agents',
+  'mastra',
+  'langchain',
+] as const;
+
+const BOTH: readonly Mode[] = ['whole', 'stream'];
+const OURS = { kind: 'ours', http: BOTH, inProcess: [], imports: ['@treadle/core', '@treadle/models'] } as const;
+const FLOOR = { kind: 'floor', http: BOTH, inProcess: [] } as const;
+const PEER = { kind: 'peer', http: BOTH, inProcess: BOTH } as const;
+
+export const CONTENDERS: readonly Entry[] = [
+  { ...OURS, id: 'treadle', name: 'Treadle', file: ours('treadle'), inProcess: BOTH },
+  { ...OURS, id: 'treadle-anthropic', name: 'Treadle (Anthropic)', file: ours('treadle-anthropic') },
+  { ...OURS, id: 'treadle-sqlite', name: 'Treadle + SQLite', file: ours('treadle-sqlite') },
+  { ...OURS, id: 'treadle-policy', name: 'Treadle + policy', file: ours('treadle-policy') },
+  { ...FLOOR, id: 'fast-floor', name: 'fast floor', file: ours('fast-floor'), imports: ['undici'] },
+  { ...FLOOR, id: 'fetch-floor', name: 'fetch floor', file: ours('fetch-floor'), imports: ['eventsource-parser'] },
+  { ...FLOOR, id: 'minimal', name: 'minimal loop', file: ours('minimal'), http: [], inProcess: BOTH, imports: [] },
+  { ...PEER, id: 'openai', name: 'openai runTools', file: peer('openai'), inProcess: [], imports: ['openai'] },
+  {
+    ...PEER,
+    id: 'anthropic-sdk',
+    name: '@anthropic-ai/sdk',
+    file: peer('anthropic-sdk'),
+    inProcess: [],
+    imports: ['@anthropic-ai/sdk'],
+  },
+  { ...PEER, id: 'ai', name: 'ai', file: peer('ai'), imports: ['ai', '@ai-sdk/openai'] },
+  {
+    ...PEER,
+    id: 'pi',
+    name: 'pi-agent-core',
+    file: peer('pi'),
+    http: ['stream'],
+    inProcess: ['stream'],
+    imports: ['@mariozechner/pi-agent-core', '@mariozechner/pi-ai'],
+  },
+  { ...PEER, id: 'openai-agents', name: '@openai/agents', file: peer('openai-agents'), imports: ['@openai/agents'] },
+  {
+    ...PEER,
+    id: 'mastra',
+    name: '@mastra/core',
+    file: peer('mastra'),
+    imports: ['@mastra/core/agent', '@mastra/core/tools', '@ai-sdk/openai'],
+  },
+  {
+    ...PEER,
+    id: 'langchain',
+    name: 'langchain',
+    file: peer('langchain'),
+    imports: ['langchain', '@langchain/openai'],
+  },
+];
+
+function ours(name: string): string {
+  return `contenders/${name}.ts`;
+}
+
+function peer(name: string): string {
+  return `peers/${name}.ts`;
+}
+
+export function entryOf(id: string): Entry {
+  const found = CONTENDERS.find((one) => one.id === id);
+  if (!found) throw new Error(`no contender '${id}'; there are ${IDS.join(', ')}`);
+  return found;
+}
+
+export async function load({ file }: Pick<Entry, 'file'>): Promise<Contender> {
+  const url = new URL(`../${file}`, import.meta.url);
+  if (!existsSync(url)) throw new Error(`${file} is not there`);
+  return ((await import(url.href)) as { contender: Contender }).contender;
+}

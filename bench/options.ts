@@ -1,0 +1,61 @@
+import { parseArgs } from 'node:util';
+import { CONTENDERS, entryOf, type Entry } from './contenders/list.ts';
+import { WORKLOADS } from './workloads/list.ts';
+import type { Workload } from './workloads/workload.ts';
+
+export interface Options {
+  readonly workloads: readonly Workload[];
+  readonly contenders: readonly Entry[];
+  readonly repeats: number;
+  readonly quick: boolean;
+  readonly profile: string | undefined;
+}
+
+export const HELP = `npm run bench -- [options]
+
+  --only W1,W5                  only these workloads: ${[...new Set(WORKLOADS.map(({ id }) => id.split('-', 1)[0]))].join(', ')},
+                                or one of their rows: W1-stream, W6-import
+  --contenders treadle,ai       only these: ${CONTENDERS.map(({ id }) => id).join(', ')}
+  --repeats 5                   how often each is measured; the median counts
+  --quick                       short measurements and two repeats: a look, not a result
+  --profile FOLDER              write a CPU profile of each measurement there (and mistrust its figures)
+  --help                        this
+
+Writes bench/results/latest.json, latest.md and latest.svg.`;
+
+/** Undefined: help was asked for. Throws on what it does not know. */
+export function optionsOf(args: readonly string[]): Options | undefined {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      only: { type: 'string' },
+      contenders: { type: 'string' },
+      repeats: { type: 'string' },
+      quick: { type: 'boolean', default: false },
+      profile: { type: 'string' },
+      help: { type: 'boolean', default: false },
+    },
+  });
+  if (values.help) return undefined;
+  const repeats = Number(values.repeats ?? (values.quick ? 2 : 5));
+  if (!Number.isInteger(repeats) || repeats < 1) throw new Error('--repeats takes a whole number from 1 on');
+  return {
+    workloads: values.only === undefined ? WORKLOADS : values.only.split(',').flatMap(chosen),
+    contenders: values.contenders === undefined ? CONTENDERS : values.contenders.split(',').map(entryOf),
+    repeats,
+    quick: values.quick,
+    profile: values.profile,
+  };
+}
+
+function chosen(name: string): Workload[] {
+  const found = WORKLOADS.filter(({ id }) => id.toLowerCase() === name.toLowerCase() || startsWith(id, name));
+  if (found.length === 0)
+    throw new Error(`no workload '${name}'; there are ${WORKLOADS.map(({ id }) => id).join(', ')}`);
+  return found;
+}
+
+/** W3 is W3a and W3c, W1 is W1-stream and W1-whole. */
+function startsWith(id: string, name: string): boolean {
+  return /^w\d$/i.test(name) && id.toLowerCase().startsWith(name.toLowerCase());
+}

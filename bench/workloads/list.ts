@@ -1,0 +1,29 @@
+import type { Entry } from '../contenders/list.ts';
+import { W1 } from './w1-loop.ts';
+import { W2 } from './w2-growth.ts';
+import { W3 } from './w3-deltas.ts';
+import { W4 } from './w4-concurrent.ts';
+import { W5 } from './w5-parallel.ts';
+import { W6 } from './w6-start.ts';
+import { W7 } from './w7-in-process.ts';
+import { W8 } from './w8-extras.ts';
+import type { Workload } from './workload.ts';
+
+export const WORKLOADS: readonly Workload[] = [...W1, W2, ...W3, W4, W5, ...W6, ...W7, ...W8];
+
+/** Variants of ours that only show what something costs: in their own rows, or where a protocol can make a difference. */
+const VARIANTS: readonly string[] = ['treadle-sqlite', 'treadle-policy'];
+const SAME_PACKAGES: readonly string[] = ['treadle-anthropic'];
+
+export function takesPart({ only, where, mode }: Workload, { id, http, inProcess }: Entry): boolean {
+  if (only) return only.includes(id);
+  if (VARIANTS.includes(id)) return false;
+  if (where === 'in-process') return inProcess.includes(mode);
+  return where === 'start' ? http.length > 0 && !SAME_PACKAGES.includes(id) : http.includes(mode);
+}
+
+export function workloadOf(id: string): Workload {
+  const found = WORKLOADS.find((one) => one.id === id);
+  if (!found) throw new Error(`no workload '${id}'`);
+  return found;
+}
