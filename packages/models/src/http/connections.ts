@@ -22,8 +22,8 @@ interface Undici {
   ) => (options: buildConnector.Options, callback: buildConnector.Callback) => Socket;
 }
 
-/** Idle connections that are kept per origin. */
-const MAX_IDLE = 64;
+/** Idle connections that are kept per origin: a thousand runs at once need theirs again in a moment. */
+const MAX_IDLE = 2_048;
 /** How long an idle connection is kept unless the server says how long it keeps it. Idle, it holds up no exit. */
 const KEEP_ALIVE_MS = 30_000;
 

@@ -1,9 +1,8 @@
 /// <reference path="../undici-parts.d.ts" />
-import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
 import { connections, type Connection, type Connections } from './connections.ts';
-import type { Post, Send } from './send.ts';
+import type { Answer, Post, Send } from './send.ts';
 
 /** Above this many bytes the pieces of a body are written one by one, below it one write is cheaper than several. */
 const JOIN_BYTES = 64 * 1024;
@@ -22,69 +21,89 @@ async function load(): Promise<Connections> {
 }
 
 export const dispatch: Send = (post, answer) => {
-  let over = false;
-  let connection: Connection | undefined;
-
-  const handler: Dispatcher.DispatchHandler = {
-    onRequestStart() {},
-    onResponseStart(_controller, status, headers) {
-      if (!over && status >= 200) answer.head(status, (name) => only(headers, name));
-    },
-    onResponseData(_controller, chunk) {
-      if (!over) answer.data(chunk);
-    },
-    onResponseEnd() {
-      if (over) return;
-      over = true;
-      connection!.release();
-      answer.end();
-    },
-    onResponseError(_controller, error) {
-      fail(error);
-    },
-  };
-
-  const fail = (thrown: unknown): void => {
-    if (over) return;
-    over = true;
-    connection?.drop();
-    answer.fail(thrown);
-  };
-
-  const begin = (connections: Connections): void => {
-    if (over) return;
-    try {
-      connection = connections.take(post.url.origin);
-      connection.client.dispatch(requestOf(post), handler);
-    } catch (thrown) {
-      fail(thrown);
-    }
-  };
-
-  if (ready !== undefined) begin(ready);
-  else (loading ??= load()).then(begin, fail);
-
-  return () => {
-    if (over) return;
-    over = true;
-    connection?.drop();
-  };
+  const request = new Request(post, answer);
+  if (ready !== undefined) request.begin(ready);
+  else {
+    (loading ??= load()).then(
+      (connections) => request.begin(connections),
+      (thrown: unknown) => request.onError(thrown),
+    );
+  }
+  return () => request.hangUp();
 };
 
-function requestOf({ url, headers, body }: Post): Dispatcher.DispatchOptions {
-  const size = body.reduce((sum, piece) => sum + piece.byteLength, 0);
-  return {
-    method: 'POST',
-    path: url.pathname + url.search,
-    headers: { ...headers, 'content-length': String(size) },
-    // Documented to be any iterable, but not typed so.
-    body: size > JOIN_BYTES ? (body as unknown as Readable) : Buffer.concat(body, size),
-    headersTimeout: 0,
-    bodyTimeout: 0,
-  };
+/**
+ * A request under way, as undici's handler in its older form: the newer one is a wrapper around it that makes an object
+ * of all headers, of which hardly any is looked at.
+ */
+class Request implements Dispatcher.DispatchHandler {
+  readonly #post: Post;
+  readonly #answer: Answer;
+  #connection: Connection | undefined;
+  #over = false;
+
+  constructor(post: Post, answer: Answer) {
+    this.#post = post;
+    this.#answer = answer;
+  }
+
+  begin(connections: Connections): void {
+    if (this.#over) return;
+    try {
+      this.#connection = connections.take(this.#post.to.origin);
+      this.#connection.client.dispatch(requestOf(this.#post), this);
+    } catch (thrown) {
+      this.onError(thrown);
+    }
+  }
+
+  hangUp(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#connection?.drop();
+  }
+
+  onConnect(): void {}
+
+  onHeaders(status: number, headers: readonly Buffer[]): boolean {
+    if (!this.#over && status >= 200) this.#answer.head(status, (name) => headerIn(headers, name));
+    return true;
+  }
+
+  onData(chunk: Buffer): boolean {
+    if (!this.#over) this.#answer.data(chunk);
+    return true;
+  }
+
+  onComplete(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#connection!.release();
+    this.#answer.end();
+  }
+
+  onError(thrown: unknown): void {
+    if (this.#over) return;
+    this.hangUp();
+    this.#answer.fail(thrown);
+  }
 }
 
-function only(headers: IncomingHttpHeaders, name: string): string | undefined {
-  const value = headers[name];
-  return Array.isArray(value) ? value[0] : value;
+function requestOf({ to: { path, rawHeaders }, body }: Post): Dispatcher.DispatchOptions {
+  const size = body.reduce((sum, piece) => sum + piece.byteLength, 0);
+  const request = { method: 'POST', path, headersTimeout: 0, bodyTimeout: 0 } as const;
+  if (size <= JOIN_BYTES) return { ...request, headers: rawHeaders as string[], body: Buffer.concat(body, size) };
+  const headers = [...rawHeaders, 'content-length', String(size)];
+  // Documented to be any iterable, but not typed so.
+  return { ...request, headers, body: body as unknown as Readable };
+}
+
+/** Names and values in turn, names as they were sent. The first one counts. */
+function headerIn(headers: readonly Buffer[], name: string): string | undefined {
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    if (headers[at]!.length === name.length && headers[at]!.toString('latin1').toLowerCase() === name) {
+      return headers[at + 1]!.toString('latin1');
+    }
+  }
+  return undefined;
 }

@@ -11,9 +11,9 @@ export function fetchSend(fetch: Fetch): Send {
     const cancel = (): void => void body?.cancel().catch(() => {});
 
     const send = async (): Promise<void> => {
-      const response = await fetch(post.url, {
+      const response = await fetch(post.to.url, {
         method: 'POST',
-        headers: post.headers,
+        headers: post.to.headers,
         body: Buffer.concat(post.body),
         redirect: 'manual',
         signal: hangUp.signal,

@@ -10,7 +10,7 @@ import { misunderstood } from './failures.ts';
 import { fetchSend } from './fetch.ts';
 import { redactor } from './redact.ts';
 import { retrying, withRetries } from './retry.ts';
-import type { Post } from './send.ts';
+import { addressOf, type Post } from './send.ts';
 import { exchange, type Transport } from './transport.ts';
 
 const PATIENCE_MS = 300_000;
@@ -43,6 +43,7 @@ export function httpModel<State>(
   };
   for (const [name, value] of Object.entries(options.headers ?? {})) headers[name.toLowerCase()] = value;
 
+  const to = addressOf(url, headers);
   const safe = redactor(apiKey, { ...headers, ...queryOf(url) });
   const transport: Transport = {
     send: fetch === undefined ? dispatch : fetchSend(fetch),
@@ -60,13 +61,15 @@ export function httpModel<State>(
     const error = told(reply.error);
     return { type: 'failure', error: (tools.length > 0 && toolsRefused(model, error)) || error };
   };
-  const asked = async (request: ModelRequest, ask: (post: Post) => Promise<ModelReply>): Promise<ModelReply> => {
+  const asked = (request: ModelRequest, ask: (post: Post) => Promise<ModelReply>): Promise<ModelReply> => {
+    let body: Post['body'];
     try {
-      return await ask({ url, headers, body: protocol.body(request) });
+      body = protocol.body(request);
     } catch (thrown) {
       const error = misunderstood(`The request could not be made: ${messageOf(thrown)}`);
-      return { type: 'failure', error: { ...told(error), retryable: false } };
+      return Promise.resolve({ type: 'failure', error: { ...told(error), retryable: false } });
     }
+    return ask({ to, body });
   };
 
   const made: Model = {

@@ -1,8 +1,23 @@
 /** One POST of a JSON body. */
 export interface Post {
-  readonly url: URL;
-  readonly headers: Readonly<Record<string, string>>;
+  readonly to: Address;
   readonly body: readonly Uint8Array[];
+}
+
+/** Where requests go and what they bear: the same for all requests of a model, and taken apart once. */
+export interface Address {
+  readonly url: URL;
+  readonly origin: string;
+  readonly host: string;
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** The same, as names and values in turn. */
+  readonly rawHeaders: readonly string[];
+}
+
+export function addressOf(url: URL, headers: Readonly<Record<string, string>>): Address {
+  const { origin, host, pathname, search } = url;
+  return { url, origin, host, path: pathname + search, headers, rawHeaders: Object.entries(headers).flat() };
 }
 
 /** Who hears what comes back: `head` once, then `data`, then `end`; or at any point `fail`, and then nothing more. */

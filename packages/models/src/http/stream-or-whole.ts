@@ -12,6 +12,7 @@ const ENOUGH = 'retry:'.length;
  */
 export function isStream(chunks: readonly Uint8Array[], framing: Framing, asked: boolean): boolean | undefined {
   if (framing !== sse) return asked ? isLines(chunks) : false;
+  if (chunks[0]![0] === BRACE) return false;
   const text = beginning(chunks);
   if (EVENT.test(text)) return true;
   const isOpen = text === '' || (text.length < ENOUGH && !/^[{[]/.test(text));
@@ -19,6 +20,7 @@ export function isStream(chunks: readonly Uint8Array[], framing: Framing, asked:
 }
 
 const LF = 10;
+const BRACE = 123;
 
 /** Only what has just come is searched, as the first line may be long. */
 function isLines(chunks: readonly Uint8Array[]): boolean | undefined {

@@ -10,7 +10,7 @@ import { chunk, DONE } from '../../test/scripted-server.ts';
 import { ollama } from '../ollama/ollama.ts';
 import { openaiChat, openaiChatProtocol } from '../openai-chat/openai-chat.ts';
 import { fetchSend } from './fetch.ts';
-import type { Answer, Send } from './send.ts';
+import { addressOf, type Answer, type Send } from './send.ts';
 import { exchange } from './transport.ts';
 
 const STREAM = chunk({ content: 'Hel' }) + chunk({ content: 'lo' }, 'stop') + DONE;
@@ -69,7 +69,7 @@ function exchanged(speak: (answer: Answer) => void): Promise<ModelReply> {
     queueMicrotask(() => speak(answer));
     return () => {};
   };
-  const post = { url: new URL('http://host.test/v1'), headers: {}, body: [] };
+  const post = { to: addressOf(new URL('http://host.test/v1'), {}), body: [] };
   return exchange(
     { send, clock: systemClock, timeouts: { headers: 60_000, idle: 60_000 } },
     {
@@ -134,7 +134,7 @@ test.each(['before its answer', 'in the middle of it'])(
     const response = new Response(body, { headers: { 'content-type': 'text/event-stream' } });
     const heard: string[] = [];
     const hangUp = fetchSend(() => answered.promise)(
-      { url: new URL('http://host.test'), headers: {}, body: [] },
+      { to: addressOf(new URL('http://host.test'), {}), body: [] },
       {
         head: (status) => {
           heard.push(`${status}`);

@@ -39,6 +39,8 @@ interface Reader {
 const LINGER_MS = 100;
 /** Of the body of an error; what lies beyond is not read. */
 const MAX_ERROR_BYTES = 256 * 1024;
+/** Of whole texts: it keeps nothing between two. Drops a BOM. */
+const UTF8 = new TextDecoder();
 /** No model says so much: an answer without an end must not fill the memory. */
 const MAX_ANSWER_MB = 256;
 
@@ -51,7 +53,7 @@ export function exchange<State>(
   { protocol, post, stream, emit, signal }: Exchange<State>,
 ): Promise<ModelReply> {
   const { promise, resolve } = Promise.withResolvers<ModelReply>();
-  const where = post.url.host;
+  const where = post.to.host;
   let over = false;
   let done = false;
   let heardAt = 0;
@@ -74,18 +76,18 @@ export function exchange<State>(
     stopTimer();
     stopTimer = clock.timer(ms, fire);
   };
-  /** A timer that looks when it fires how long it has been quiet is cheaper than one that is set anew with each chunk. */
-  const watchIdle = (): void => {
-    const left = heardAt + timeouts.idle - clock.now();
-    if (left > 0) watch(left, watchIdle);
-    else fail(timedOut(`${where} fell silent in the middle of its answer, for ${seconds(timeouts.idle)}.`));
+  /** A timer that looks when it fires what there is to wait for is cheaper than one that is set anew each time. */
+  const watchSilence = (): void => {
+    const left = (reader ? timeouts.idle : timeouts.headers) - (clock.now() - heardAt);
+    if (left > 0) watch(left, watchSilence);
+    else if (reader) fail(timedOut(`${where} fell silent in the middle of its answer, for ${seconds(timeouts.idle)}.`));
+    else fail(timedOut(`${where} gave no answer within ${seconds(timeouts.headers)}.`));
   };
 
   const collected = (limit: number, end: (text: string) => ModelReply): Reader => {
     const chunks: Uint8Array[] = [];
     let size = 0;
-    // Drops a BOM, which is no JSON.
-    const whole = (): ModelReply => end(new TextDecoder().decode(Buffer.concat(chunks)));
+    const whole = (): ModelReply => end(UTF8.decode(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks)));
     return {
       data(chunk) {
         chunks.push(chunk);
@@ -181,13 +183,14 @@ export function exchange<State>(
     return promise;
   }
   signal.addEventListener('abort', cancel, { once: true });
-  watch(timeouts.headers, () => fail(timedOut(`${where} gave no answer within ${seconds(timeouts.headers)}.`)));
+  heardAt = clock.now();
+  watch(timeouts.headers, watchSilence);
   const stop = send(post, {
     head: (status, header) =>
       guarded(() => {
         reader = readerFor(status, header);
         heardAt = clock.now();
-        watchIdle();
+        if (timeouts.idle < timeouts.headers) watchSilence();
       }),
     data: (chunk) => {
       heardAt = clock.now();
