@@ -35,7 +35,12 @@ const IDS = [
 ] as const;
 
 const BOTH: readonly Mode[] = ['whole', 'stream'];
-const OURS = { kind: 'ours', http: BOTH, inProcess: [], imports: ['@treadle/core', '@treadle/models'] } as const;
+const OURS = {
+  kind: 'ours',
+  http: BOTH,
+  inProcess: [],
+  imports: ['@treadle/core', '@treadle/models/openai-chat'],
+} as const;
 const FLOOR = { kind: 'floor', http: BOTH, inProcess: [] } as const;
 const PEER = { kind: 'peer', http: BOTH, inProcess: BOTH } as const;
 

@@ -1,5 +1,5 @@
 import { runLoop, tool, type LoopOptions, type Model, type Tool } from '@treadle/core';
-import { openaiChat } from '@treadle/models';
+import { openaiChat } from '@treadle/models/openai-chat';
 import { chainModel } from '../loop/workload.ts';
 import { CALL_ARGUMENTS } from './in-process.ts';
 import { PARAMETERS, PROMPT, TOOL_DESCRIPTION, TOOL_NAME, type Contender, type Task } from './contender.ts';

@@ -10,8 +10,8 @@ const ROOT = path.resolve(BENCH, '..');
 
 /** What somebody has on disk who installs only this: bytes and packages. */
 export function installed({ kind, imports }: Entry): Verdict {
-  if (kind === 'ours') return packed(imports);
   const names = [...new Set(imports.map((name) => /^(@[^/]+\/)?[^/]+/.exec(name)![0]))];
+  if (kind === 'ours') return packed(names);
   const home = [BENCH, ROOT].find((folder) =>
     names.every((name) => existsSync(path.join(folder, 'node_modules', name))),
   );

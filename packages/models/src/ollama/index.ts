@@ -1,0 +1,1 @@
+export { ollama, type OllamaOptions } from './ollama.ts';

@@ -1,0 +1,1 @@
+export { openaiChat, type OpenAiChatOptions } from './openai-chat.ts';

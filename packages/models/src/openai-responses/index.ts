@@ -1,0 +1,1 @@
+export { openaiResponses, type OpenAiResponsesOptions } from './openai-responses.ts';
