@@ -1,0 +1,33 @@
+/**
+ * Writes the JavaScript of every package: one file for each way to import it, and what several of them share. Finding
+ * and reading a hundred small files takes longer than all that is in them, so what is published has few.
+ */
+import { globSync, readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { rolldown } from 'rolldown';
+
+interface Manifest {
+  readonly exports: Readonly<Record<string, { readonly 'treadle-source': string; readonly default: string }>>;
+  readonly bin?: Readonly<Record<string, string>>;
+}
+
+for (const file of globSync('packages/*/package.json')) {
+  const folder = path.dirname(file);
+  const { exports, bin = {} } = JSON.parse(readFileSync(file, 'utf8')) as Manifest;
+  const sources = Object.values(exports).map(({ 'treadle-source': source }) => source);
+  const commands = Object.values(bin).map((out) => out.replace('./dist/', './src/').replace(/\.js$/, '.ts'));
+  const input = Object.fromEntries(
+    [...sources, ...commands].map((source) => [
+      source.replace('./src/', '').replace(/\.ts$/, ''),
+      path.resolve(folder, source),
+    ]),
+  );
+  for (const old of globSync(`${folder}/dist/**/*.{js,js.map}`)) rmSync(old);
+  const bundle = await rolldown({
+    input,
+    platform: 'node',
+    external: (id) => !id.startsWith('.') && !path.isAbsolute(id),
+  });
+  await bundle.write({ dir: path.join(folder, 'dist'), sourcemap: true, chunkFileNames: '[name]-[hash].js' });
+  await bundle.close();
+}
