@@ -69,6 +69,7 @@ function write(all: readonly Snippet[]): void {
     noEmit: true,
     composite: false,
     declaration: false,
+    emitDeclarationOnly: false,
     declarationMap: false,
     isolatedDeclarations: false,
     noUnusedLocals: false,
