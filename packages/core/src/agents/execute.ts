@@ -4,7 +4,7 @@ import { newRunId } from '../ids.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Answer, ContinueOptions, Item, LoopOptions, LoopResult } from '../loop/options.ts';
 import type { AgentRules, Limits, Rules } from '../loop/pinned.ts';
-import { guarded, start } from '../loop/run.ts';
+import { checkSignal, guarded, start } from '../loop/run.ts';
 import { stream, type Stream } from '../loop/stream.ts';
 import { NO_USAGE } from '../loop/usage.ts';
 import type { Message } from '../messages.ts';
@@ -97,10 +97,7 @@ function checkExecution(agent: unknown, options: { readonly signal?: AbortSignal
   };
   if ((agent as AnyAgent | undefined)?.validation === undefined) wrong('There is no agent. Give one of defineAgent.');
   if (typeof options !== 'object' || options === null) wrong('There are no options. Give { input }.');
-  const { signal } = options;
-  if (signal !== undefined && typeof signal?.addEventListener !== 'function') {
-    wrong('The signal is no AbortSignal. Give the signal of an AbortController.');
-  }
+  checkSignal(options.signal);
 }
 
 interface Around {

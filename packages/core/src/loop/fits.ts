@@ -1,4 +1,4 @@
-import { FINISHES } from './finish/strategy.ts';
+import { hasFinish } from './finish/finish.ts';
 import { isPaused, slotIndexOf } from './outstanding.ts';
 import type { Event } from './events.ts';
 import type { Rules } from './pinned.ts';
@@ -63,9 +63,7 @@ export function fits(state: State, event: Event): boolean {
 
 /** Whether this code can go by them: those of a later version may name what it does not have. */
 export function isKnown(rules: Rules): boolean {
-  return (
-    hasWording(rules) && FINISHES.includes(rules.finish) && (rules.finish === 'output') === (rules.agent !== undefined)
-  );
+  return hasWording(rules) && hasFinish(rules) && (rules.finish === 'output') === (rules.agent !== undefined);
 }
 
 /** It has not ended, or only because the model failed, which can be asked again. */

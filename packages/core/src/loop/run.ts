@@ -55,6 +55,12 @@ export function guarded(listener: (item: Item) => void): (item: Item) => void {
   };
 }
 
+/** Throws for what a program took for a signal. */
+export function checkSignal(signal: AbortSignal | undefined): void {
+  if (signal === undefined || typeof signal?.addEventListener === 'function') return;
+  throw new TreadleError('invalid-options', 'The signal is no AbortSignal. Give the signal of an AbortController.');
+}
+
 /** Begins to drive a run, of a typed agent if its code is given. Throws for misuse. */
 export function start(
   options: LoopOptions | ContinueOptions,
@@ -68,9 +74,7 @@ export function start(
     );
   }
   const { signal, journal = memoryJournal(), clock = systemClock } = options;
-  if (signal !== undefined && typeof signal.addEventListener !== 'function') {
-    throw new TreadleError('invalid-options', 'The signal is no AbortSignal. Give the signal of an AbortController.');
-  }
+  checkSignal(signal);
   const tools = toolsByName(options.tools ?? []);
   const runId = options.runId ?? newRunId();
   const opened = 'input' in options ? open(options, runId, clock, agent?.rules) : undefined;

@@ -378,6 +378,14 @@ test('nobody listens', async () => {
   });
 });
 
+test('names of headers count in any case', async () => {
+  await using host = await scriptedServer(
+    server.status(429, { error: { message: 'slow down' } }, { 'Retry-After': '7', 'Content-Type': 'APPLICATION/JSON' }),
+  );
+  const { reply } = await asked(openaiChat({ model: 'm', baseURL: host.url, maxRetries: 0 }));
+  expect(reply).toMatchObject({ type: 'failure', error: { code: 'rate-limit', retryAfterMs: 7_000 } });
+});
+
 test('the server closes idle connections: the next request makes a new one', async () => {
   await using host = await scriptedServer((response, request) => {
     response.shouldKeepAlive = false;

@@ -1,6 +1,5 @@
 import type { ToolCall } from '../../messages.ts';
 import type { Event } from '../events.ts';
-import type { Rules } from '../pinned.ts';
 import type { Slot, State } from '../state.ts';
 
 /** When a run is done, as pure functions over the state. A closed set, named in the rules. */
@@ -36,6 +35,3 @@ export type Move = { readonly note?: Note } & (
 
 /** What it wants to know later. */
 export type Note = Partial<Pick<State, 'agent' | 'confirmed'>>;
-
-/** All there are. */
-export const FINISHES: readonly Rules['finish'][] = ['plain', 'confirm', 'output'];
