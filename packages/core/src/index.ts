@@ -62,6 +62,7 @@ export type {
   LoopResult,
   PrepareTurn,
   Report,
+  StartedRun,
   TurnChanges,
   TurnInfo,
   TurnStarted,
@@ -73,7 +74,7 @@ export { messagesOf, type History } from './loop/history.ts';
 export { itemsBetween } from './loop/items.ts';
 export { isPaused, outstanding, waiting } from './loop/outstanding.ts';
 export { replay, type Divergence, type Replayed } from './loop/replay.ts';
-export { runLoop, streamLoop } from './loop/run.ts';
+export { runLoop, startLoop, streamLoop } from './loop/run.ts';
 export { NEW, step } from './loop/step.ts';
 export type { Next } from './loop/turn.ts';
 export type { Effect } from './loop/effects.ts';

@@ -187,11 +187,8 @@ export interface LoopResult {
   readonly durationMs: number;
 }
 
-/**
- * A run on its way. Leaving the iteration early cancels it. Items are kept for a reader who comes late; where nobody
- * will iterate, `runLoop` with `onItem` keeps none.
- */
-export interface LiveRun extends AsyncIterable<Item> {
+/** A run on its way. */
+export interface StartedRun {
   readonly runId: string;
   /** Rejects only if the journal fails. Nobody has to handle it. */
   readonly result: Promise<LoopResult>;
@@ -209,3 +206,9 @@ export interface LiveRun extends AsyncIterable<Item> {
    */
   detach(): Promise<void>;
 }
+
+/**
+ * A run on its way, with its items. Leaving the iteration early cancels it. Items are kept for a reader who comes late;
+ * where nobody will iterate, `startLoop` and `runLoop` with `onItem` keep none.
+ */
+export interface LiveRun extends StartedRun, AsyncIterable<Item> {}

@@ -12,7 +12,7 @@ import { DETACHED } from './detach.ts';
 import { activeMsAt } from './fits.ts';
 import { messagesOf } from './history.ts';
 import { open, reopen, type Opening } from './opening.ts';
-import type { ContinueOptions, Item, LiveRun, LoopOptions, LoopResult } from './options.ts';
+import type { ContinueOptions, Item, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
 import { isPaused, waiting } from './outstanding.ts';
 import { readResultTool } from './perform/blobs.ts';
 import type { AgentCode, Stage } from './perform/stage.ts';
@@ -45,6 +45,11 @@ export function streamLoop(options: LoopOptions | ContinueOptions): LiveRun {
   return { ...live, [Symbol.asyncIterator]: () => items[Symbol.asyncIterator]() };
 }
 
+/** The same run for whoever listens by `onItem` alone: it can be talked to, and keeps no items. Throws for misuse. */
+export function startLoop(options: LoopOptions | ContinueOptions): StartedRun {
+  return start(options, options?.onItem && guarded(options.onItem));
+}
+
 /** What a listener throws is its own affair, and must not reach the loop. */
 export function guarded(listener: (item: Item) => void): (item: Item) => void {
   return (item) => {
@@ -66,7 +71,7 @@ export function start(
   options: LoopOptions | ContinueOptions,
   listener: Listener | undefined,
   agent?: AgentCode,
-): Omit<LiveRun, typeof Symbol.asyncIterator> {
+): StartedRun {
   if (typeof options?.model?.reply !== 'function') {
     throw new TreadleError(
       'invalid-options',

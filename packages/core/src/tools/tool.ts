@@ -28,6 +28,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly exclusive?: boolean;
   /** May be asked the same again and again; exempt from `repeatLimit`. */
   readonly polling?: boolean;
+  /** Of a tool that the client executes: it gets the arguments as the model wrote them, and reads and checks them itself. */
+  readonly asWritten?: boolean;
   /** What a call needs for itself, such as the path that it edits: calls that share one run in call order. */
   readonly resources?: (input: OutputOf<S>) => readonly string[];
   /** After a crash, for `once` tools: did the call with this key take effect? */
@@ -90,6 +92,8 @@ export interface Tool {
   readonly timeoutMs?: number;
   readonly exclusive: boolean;
   readonly polling: boolean;
+  /** Executed by the client, which gets the arguments unread. */
+  readonly asWritten?: boolean;
   /** Of a tool that is a run of its own: its share of what is left of the limits. */
   readonly share?: number;
   /** A helper of a typed agent, which gets what the helpers remember. */
@@ -143,6 +147,9 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
     throw invalid(name, `has timeoutMs ${timeoutMs}`, 'Give a number above 0');
   }
   if (!EFFECTS.includes(effect)) throw invalid(name, `has effect "${effect}"`, `Use ${EFFECTS.join(', ')}`);
+  if (definition.asWritten && (definition.execute || definition.resources)) {
+    throw invalid(name, 'takes its arguments as written, and is no tool of the client alone', 'Leave out asWritten');
+  }
   for (const part of ['execute', 'verify', 'resources'] as const) {
     if (!['function', 'undefined'].includes(typeof definition[part])) {
       throw invalid(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');
