@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import type { RunStore, RunSummary } from '@treadle/core';
-import { sqliteStore } from '@treadle/store';
+import type { RunSummary } from '@treadle/core';
+import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { afterEach, beforeEach } from 'vitest';
 import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
@@ -20,7 +20,7 @@ export interface RunsStage {
   /** The flags that name the scripted model. */
   model(): readonly string[];
   /** The store of the folder, to look or put something into; closed afterwards. */
-  inStore<T>(use: (store: RunStore) => Promise<T>): Promise<T>;
+  inStore<T>(use: (store: SqliteStore) => Promise<T>): Promise<T>;
   /** Newest first. */
   runs(): Promise<readonly RunSummary[]>;
 }

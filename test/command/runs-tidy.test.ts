@@ -87,6 +87,18 @@ describe('prune', () => {
     expect((await stage.treadle('runs', 'prune', '--older-than', '1h')).stderr).toBe('Deleted 1 run.\n');
   });
 
+  test('leaves the run of a response, and says so beforehand', async () => {
+    await ended({ resp: 40, old: 40 });
+    const record = { tenant: 't', status: 'completed', createdAt: 1, updatedAt: 1, request: {}, response: {} };
+    await stage.inStore((store) => store.responses.create({ ...record, id: 'resp', runId: 'resp' }));
+    const dry = await stage.treadle('runs', 'prune', '--older-than', '30d', '--dry-run');
+    expect(dry).toMatchObject({ stdout: expect.stringMatching(/^old [^\n]*\n$/), stderr: '1 run would be deleted.\n' });
+    expect((await stage.treadle('runs', 'prune', '--older-than', '30d')).stderr).toBe('Deleted 1 run.\n');
+    expect(await ids()).toEqual(['resp']);
+    expect((await stage.treadle('runs', 'delete', 'resp', '--yes')).stderr).toBe('Deleted 1 run.\n');
+    expect(await stage.inStore((store) => store.responses.get('t', 'resp'))).toBeUndefined();
+  });
+
   test.each([
     [[], 'Say how old they have to be: --older-than 30d.'],
     [['--older-than', 'long'], '--older-than cannot be "long". It takes a number with s, m, h, d or w, such as 30d.'],

@@ -1,2 +1,3 @@
 export type { Holder } from './holder.ts';
-export { sqliteStore, type SqliteOptions } from './sqlite/store.ts';
+export type { ResponseEnding, ResponseRecord, ResponseStore } from './responses.ts';
+export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';

@@ -2,15 +2,14 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import type { RunStore } from '@treadle/core';
-import { sqliteStore, type SqliteOptions } from '../src/index.ts';
+import { sqliteStore, type SqliteOptions, type SqliteStore } from '../src/index.ts';
 
 /** A folder of its own for one test, and what is open in it. */
 export interface Place extends AsyncDisposable {
   readonly folder: string;
   /** Where `open` opens a store. */
   readonly file: string;
-  readonly open: (options?: SqliteOptions) => RunStore;
+  readonly open: (options?: SqliteOptions) => SqliteStore;
   /** The same file, past the store. */
   readonly raw: () => DatabaseSync;
 }
@@ -18,7 +17,7 @@ export interface Place extends AsyncDisposable {
 export function place(): Place {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-store-'));
   const file = path.join(folder, 'runs.db');
-  const opened: RunStore[] = [];
+  const opened: SqliteStore[] = [];
   const raws: DatabaseSync[] = [];
   return {
     folder,

@@ -1,7 +1,7 @@
 /** The process behind `remote`: opens a store and does what it is told, until it is killed or its parent is gone. */
 import { DatabaseSync } from 'node:sqlite';
 import { TreadleError, type JournalEntry, type Lease, type TreadleErrorCode } from '@treadle/core';
-import { sqliteStore } from '../src/index.ts';
+import { sqliteStore, type ResponseStore } from '../src/index.ts';
 
 export type Deed =
   | { readonly type: 'acquire'; readonly runId: string }
@@ -13,6 +13,7 @@ export type Deed =
       readonly token: number | undefined;
     }
   | { readonly type: 'list' }
+  | { readonly type: 'respond'; readonly method: keyof ResponseStore; readonly args: readonly unknown[] }
   | { readonly type: 'lock'; readonly what: 'all' | 'writing' }
   | { readonly type: 'unlock' };
 
@@ -52,6 +53,8 @@ await answer(0, () => {
         return store.append(deed.runId, deed.entries, deed.token === undefined ? undefined : leases.get(deed.token)!);
       case 'list':
         return (await store.list()).length;
+      case 'respond':
+        return (store.responses[deed.method] as (...args: readonly unknown[]) => unknown)(...deed.args);
       case 'lock':
         if (deed.what === 'all') await store.close();
         locking = new DatabaseSync(file!);

@@ -1,7 +1,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { TreadleError, type JournalEntry } from '@treadle/core';
-import type { SqliteOptions } from '../src/index.ts';
+import type { ResponseStore, SqliteOptions } from '../src/index.ts';
 import type { Answer, Deed } from './remote-main.ts';
 
 /** A store that another process has open. What it rejects with there it rejects with here. */
@@ -13,6 +13,7 @@ export interface Remote extends AsyncDisposable {
   readonly append: (runId: string, entries: readonly JournalEntry[], token?: number) => Promise<void>;
   /** How many runs there are. */
   readonly list: () => Promise<number>;
+  readonly responses: ResponseStore;
   /** Keeps the file to itself: all of it, or the right to write. */
   readonly lock: (what: 'all' | 'writing') => Promise<void>;
   readonly unlock: () => Promise<void>;
@@ -62,6 +63,15 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
     release: (token) => ask({ type: 'release', token }) as Promise<void>,
     append: (runId, entries, token) => ask({ type: 'append', runId, entries, token }) as Promise<void>,
     list: () => ask({ type: 'list' }) as Promise<number>,
+    responses: {
+      create: (...args) => ask({ type: 'respond', method: 'create', args }) as never,
+      finish: (...args) => ask({ type: 'respond', method: 'finish', args }) as never,
+      get: (...args) => ask({ type: 'respond', method: 'get', args }) as never,
+      delete: (...args) => ask({ type: 'respond', method: 'delete', args }) as never,
+      unfinished: (...args) => ask({ type: 'respond', method: 'unfinished', args }) as never,
+      prune: (...args) => ask({ type: 'respond', method: 'prune', args }) as never,
+      hasRun: (...args) => ask({ type: 'respond', method: 'hasRun', args }) as never,
+    },
     lock: (what) => ask({ type: 'lock', what }) as Promise<void>,
     unlock: () => ask({ type: 'unlock' }) as Promise<void>,
     signal: (signal) => void child.kill(signal),

@@ -3,6 +3,7 @@ import type { JournalEntry } from '@treadle/core';
 import { expect, test, vi } from 'vitest';
 import { entry } from '../../test/entries.ts';
 import { place } from '../../test/place.ts';
+import { response } from '../../test/responses.ts';
 
 // Ten thousand runs take a while on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
@@ -60,6 +61,20 @@ test('in a store of 10,000 runs nothing is found by looking through all of them'
   const id = await store.blobs.put('run 6000', 'text');
   await store.blobs.read('run 6000', id, 0, 1);
   await store.delete('run 6000');
+  await Promise.all(
+    Array.from({ length: 1_000 }, (_, i) =>
+      store.responses.create(response(`resp ${i}`, { runId: `none ${i}`, createdAt: i, updatedAt: i })),
+    ),
+  );
+  await Promise.all(
+    Array.from({ length: 900 }, (_, i) =>
+      store.responses.finish(`resp ${i}`, { status: 'completed', response: {}, at: i }),
+    ),
+  );
+  await store.responses.get('acme', 'resp 0');
+  await store.responses.delete('acme', 'resp 0');
+  expect(await store.responses.unfinished()).toHaveLength(100);
+  expect(await store.responses.prune(500)).toBe(499);
   // Of the ended ones, those whose parent is still open stay.
   const isOpen = (i: number): boolean => ['running', 'paused'].includes(STATUSES[i % 6] ?? 'running');
   const prunable = Array.from({ length: 3_000 }, (_, i) => i).filter((i) => !isOpen(i) && !isOpen(i % 101));
@@ -96,4 +111,26 @@ test('pruning is done in transactions of a bounded size', async () => {
   expect(commits).toBeLessThan(10);
   const raw = at.raw();
   for (const table of ['runs', 'entries']) expect(raw.prepare(`SELECT * FROM ${table}`).all()).toEqual([]);
+});
+
+test('so is pruning of responses', async () => {
+  await using at = place();
+  const store = at.open();
+  const ended = (count: number): JournalEntry[] =>
+    Array.from({ length: count }, (_, seq) => entry(seq, '', seq === count - 1 ? 'completed' : undefined));
+  const sizes = [6_000, 6_000, 3_000, 12_000, 5, ...Array.from({ length: 205 }, () => 1)];
+  await Promise.all(
+    sizes.flatMap((count, i) => [
+      store.responses.create(response(`resp ${i}`, { status: 'completed' })),
+      store.append(`resp ${i}`, ended(count)),
+    ]),
+  );
+  const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
+  expect(await store.responses.prune(Infinity)).toBe(210);
+  const commits = exec.mock.calls.filter(([sql]) => sql === 'COMMIT').length;
+  exec.mockRestore();
+  expect(commits).toBeGreaterThanOrEqual(5);
+  expect(commits).toBeLessThan(10);
+  const raw = at.raw();
+  for (const table of ['runs', 'entries', 'responses']) expect(raw.prepare(`SELECT * FROM ${table}`).all()).toEqual([]);
 });

@@ -71,12 +71,12 @@ test('a store of a newer version is refused, with both versions, and left as it 
   await store.append('a', entries(2));
   await store.close();
   const raw = at.raw();
-  raw.exec('PRAGMA user_version = 2');
+  raw.exec('PRAGMA user_version = 3');
   expect(() => at.open()).toThrow(expect.objectContaining({ name: 'TreadleError', code: 'store-newer' }));
   expect(() => at.open()).toThrow(
-    `The store ${at.file} has version 2, and this Treadle knows up to version 1. Update Treadle, or choose another store.`,
+    `The store ${at.file} has version 3, and this Treadle knows up to version 2. Update Treadle, or choose another store.`,
   );
-  raw.exec('PRAGMA user_version = 1');
+  raw.exec('PRAGMA user_version = 2');
   expect(await at.open().read('a')).toEqual(entries(2));
 });
 

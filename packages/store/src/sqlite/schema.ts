@@ -70,6 +70,25 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX blob_runs_by_blob ON blob_runs (blob);
   `,
+  `
+  -- By the run's name, for a response is there before its run has begun.
+  CREATE TABLE responses (
+    id INTEGER PRIMARY KEY,
+    response TEXT NOT NULL UNIQUE,
+    run TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    status TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    previous TEXT,
+    request TEXT NOT NULL,
+    request_sum INTEGER NOT NULL,
+    answer TEXT,
+    answer_sum INTEGER
+  ) STRICT;
+  CREATE INDEX responses_unfinished ON responses (status, created_at) WHERE status = 'in_progress';
+  CREATE INDEX responses_ended ON responses (updated_at) WHERE status <> 'in_progress';
+  `,
 ];
 
 /** Brings a new or older store to this version. */

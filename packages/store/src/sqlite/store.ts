@@ -2,6 +2,7 @@ import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import type { Clock, RunStore } from '@treadle/core';
 import { thisProcess, type Holder } from '../holder.ts';
+import type { ResponseStore } from '../responses.ts';
 import { texts } from './blobs.ts';
 import { entries } from './entries.ts';
 import { failureOf } from './failure.ts';
@@ -9,6 +10,7 @@ import { groupCommit } from './group-commit.ts';
 import { leases } from './leases.ts';
 import { lister } from './list.ts';
 import { openDatabase } from './open.ts';
+import { responses } from './responses.ts';
 import { runs } from './runs.ts';
 import { snapshots } from './snapshots.ts';
 import { inTransaction } from './transaction.ts';
@@ -23,12 +25,17 @@ export interface SqliteOptions {
   readonly holder?: Holder;
 }
 
+/** Runs, and the responses that some of them are. */
+export interface SqliteStore extends RunStore {
+  readonly responses: ResponseStore;
+}
+
 /**
  * Runs in an SQLite file, which is made if it is not there; `:memory:` keeps them only as long as the store is open.
  * Several processes can have it open. Throws if it cannot be opened; what goes wrong later rejects with a
  * `TreadleError`, and of what failed nothing is written.
  */
-export function sqliteStore(file: string, options: SqliteOptions = {}): RunStore {
+export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteStore {
   const {
     leaseTtlMs: ttlMs = 30_000,
     busyTimeoutMs = 5_000,
@@ -43,6 +50,7 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): RunStore
   const all = runs(db, commit, leased);
   const snapped = snapshots(db, commit, all);
   const blobs = texts(db, commit, all);
+  const answered = responses(db, commit, leased, all);
   const list = lister(db);
 
   let closing: Promise<void> | undefined;
@@ -79,6 +87,15 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): RunStore
       put: blobs.put,
       read: (runId, id, from, to) => reading(() => blobs.read(runId, id, from, to)),
       list: (runId) => reading(() => blobs.list(runId)),
+    },
+    responses: {
+      create: answered.create,
+      finish: answered.finish,
+      get: (tenant, id) => reading(() => answered.get(tenant, id)),
+      delete: answered.delete,
+      unfinished: () => reading(answered.unfinished),
+      prune: answered.prune,
+      hasRun: (runId) => reading(() => all.isOfResponse(runId)),
     },
     close: () => (closing ??= close()),
   };

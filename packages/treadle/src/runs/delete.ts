@@ -17,7 +17,10 @@ export const deleteCommand: Command = command({
   summary: 'Delete runs, with everything that is kept of them',
   arguments: ['ID…'],
   flags: { yes: { type: 'switch', short: 'y', help: 'Do not ask' }, ...PLACE_FLAGS },
-  notes: ['Runs that work for it are deleted with it, forks are not. A run that a process drives is not deleted.'],
+  notes: [
+    'Runs that work for it are deleted with it, and the response of the server that it is; forks are not. A run that a\n' +
+      'process drives is not deleted.',
+  ],
   run: ({ values, arguments: given }, io) =>
     withStore(values, io, async (store) => {
       const named: RunSummary[] = [];

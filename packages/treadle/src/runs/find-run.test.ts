@@ -61,6 +61,7 @@ test('none, with what may have been meant', async () => {
 test('short ids', () => {
   expect(shortId(`run_${HEX}`)).toBe('run_01234567');
   expect(shortId(`run_${HEX}.t1.tool.0`)).toBe('run_01234567.t1.tool.0');
+  expect(shortId(`resp_${HEX}`)).toBe('resp_01234567');
   expect(shortId('bill-7')).toBe('bill-7');
   expect(isChild({ runId: 'a.t1.tool.0', parent: 'a' })).toBe(true);
   expect(isChild({ runId: 'b', parent: 'a' })).toBe(false);

@@ -1,4 +1,5 @@
 import type { RunSummary } from '@treadle/core';
+import type { SqliteStore } from '@treadle/store';
 import { CommandError } from '../command-error.ts';
 import { command, type Command } from '../command.ts';
 import { EXIT } from '../exit-code.ts';
@@ -19,7 +20,10 @@ export const pruneCommand: Command = command({
     'dry-run': { type: 'switch', help: 'Only say what would be deleted' },
     ...PLACE_FLAGS,
   },
-  notes: ['Runs that are paused, interrupted or driven stay, however old they are.'],
+  notes: [
+    'Runs that are paused, interrupted or driven stay, however old they are, and so do those of responses of the server,\n' +
+      'which could not be continued without.',
+  ],
   async run({ values }, io) {
     const given = values['older-than'];
     const age = given === undefined ? undefined : parseAge(given);
@@ -36,15 +40,21 @@ export const pruneCommand: Command = command({
         io.stderr.write(`Deleted ${plural(await store.prune(now - age), 'run')}.\n`);
         return EXIT.completed;
       }
-      const old = (await store.list({ status: ENDED, limit: Infinity })).filter(
-        ({ updatedAt }) => updatedAt < now - age,
-      );
+      const old = await prunable(store, now - age);
       for (const run of old) io.stdout.write(`${rowOf(run, now)}\n`);
       io.stderr.write(`${plural(old.length, 'run')} would be deleted.\n`);
       return EXIT.completed;
     });
   },
 });
+
+async function prunable(store: SqliteStore, before: number): Promise<readonly RunSummary[]> {
+  const found: RunSummary[] = [];
+  for (const run of await store.list({ status: ENDED, limit: Infinity })) {
+    if (run.updatedAt < before && !(await store.responses.hasRun(run.runId))) found.push(run);
+  }
+  return found;
+}
 
 function rowOf({ runId, status, updatedAt, title }: RunSummary, now: number): string {
   return `${shortId(runId)}  ${status.padEnd(9)}  ${ageText(now - updatedAt).padEnd(6)}  ${oneLine(title, 60)}`;

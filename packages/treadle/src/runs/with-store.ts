@@ -1,4 +1,4 @@
-import type { RunStore } from '@treadle/core';
+import type { SqliteStore } from '@treadle/store';
 import type { Io } from '../io.ts';
 import { findPlace, type Place } from '../place.ts';
 import type { PlaceValues } from '../session-flags.ts';
@@ -8,7 +8,7 @@ import { openExistingStore } from '../store/open-store.ts';
 export async function withStore<T>(
   values: PlaceValues,
   io: Io,
-  doIt: (store: RunStore, place: Place) => Promise<T>,
+  doIt: (store: SqliteStore, place: Place) => Promise<T>,
 ): Promise<T> {
   const place = await findPlace(values, io);
   const store = await openExistingStore(place.store);

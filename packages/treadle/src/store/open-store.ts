@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { memoryJournal, TreadleError, type RunStore } from '@treadle/core';
+import type { SqliteStore } from '@treadle/store';
 import { CommandError } from '../command-error.ts';
 import type { StorePlace } from './store-url.ts';
 
@@ -12,8 +13,15 @@ export async function openStore(place: StorePlace): Promise<RunStore> {
   return open(place.file, 'Or go on without keeping the run: --store memory:');
 }
 
+/** For a server, which keeps responses beside runs. */
+export async function openServerStore(place: StorePlace): Promise<SqliteStore> {
+  if (place.type === 'memory') return open(':memory:');
+  await makeFolder(dirname(place.file));
+  return open(place.file, 'Or serve without keeping anything: --store memory:');
+}
+
 /** For a command that looks at runs. */
-export async function openExistingStore(place: StorePlace): Promise<RunStore> {
+export async function openExistingStore(place: StorePlace): Promise<SqliteStore> {
   if (place.type === 'memory') {
     throw new CommandError('memory: keeps no run beyond the command that made it. Name a store: --store sqlite:PATH.');
   }
@@ -25,7 +33,7 @@ export function noStore(file: string): string {
   return `There are no runs yet: ${file} is not there. "treadle run" makes it; --store, --cwd and --config look elsewhere.`;
 }
 
-async function open(file: string, otherwise?: string): Promise<RunStore> {
+async function open(file: string, otherwise?: string): Promise<SqliteStore> {
   const { sqliteStore } = await withoutWarning(() => import('@treadle/store'));
   try {
     return sqliteStore(file);
