@@ -1,3 +1,4 @@
+import { mapped } from '../mapped.ts';
 import type { ResultBlock, ToolCall } from '../messages.ts';
 import { finishOf } from './finish/finish.ts';
 import type { Claim } from './finish/strategy.ts';
@@ -19,7 +20,7 @@ export function plan(state: State, calls: readonly ToolCall[], checks: readonly 
   let unshared = 1;
   let repeating = true;
   const claimOf = finishOf(state.rules).claim?.(state, calls.slice(0, MOST_CALLS));
-  return calls.map((part, index): Slot => {
+  return mapped(calls, (part, index): Slot => {
     const facts = state.tools.find(({ name }) => name === part.name);
     const check = checks[index] ?? UNCHECKED;
     const call: Call = {

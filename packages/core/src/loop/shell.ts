@@ -1,4 +1,5 @@
 import { messageOf, TreadleError } from '../errors.ts';
+import { mapped } from '../mapped.ts';
 import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
 import { DETACHED } from './detach.ts';
 import { itemsBetween } from './items.ts';
@@ -95,7 +96,7 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
       while (taken.length > 0 && !closed) {
         const batch = taken;
         taken = [];
-        const appended = journal.append(runId, batch.map(entryIn), lease);
+        const appended = journal.append(runId, mapped(batch, entryIn), lease);
         if (appended || durable) wait(appended, batch);
         else settle(batch);
       }
