@@ -21,9 +21,8 @@ export interface Performer {
   readonly abort: (reason?: unknown) => void;
 }
 
-export function performer(given: Omit<Stage, 'signal'>): Performer {
-  const controller = new AbortController();
-  const stage: Stage = { ...given, signal: controller.signal };
+/** `controller`: of the stage's signal. */
+export function performer(stage: Stage, controller: AbortController): Performer {
   const pinned = pinnedOf(stage);
   const inputs = callInputs(stage);
   const running: RunningTools = new Set();

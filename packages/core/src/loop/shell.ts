@@ -53,9 +53,10 @@ export interface ShellOptions {
 /** Hears of each item, and between which states it came about; signals come between none. */
 export type Listener = (item: Item, before?: State, after?: State) => void;
 
-export function shell({ runId, journal, lease, performer, emit, ...from }: ShellOptions): Shell {
+export function shell(options: ShellOptions): Shell {
+  const { runId, journal, lease, performer, emit } = options;
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
-  let { state, seq } = from;
+  let { state, seq } = options;
   /** What is not in the journal yet. */
   let taken: Taken[] = [];
   /** Settled when all that was appended is durable; absent when it is already. */
