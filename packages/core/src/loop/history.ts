@@ -40,7 +40,8 @@ export function digestOf(history: History): number {
 /** Takes in every word of a message and which part it stands in; pictures and files by their JSON. */
 function rolled(rolling: Rolling, { role, content }: Message): Rolling {
   let hash = rollText(rolling, role);
-  for (const part of content) {
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
     switch (part.type) {
       case 'text':
         hash = rollText(rollText(hash, 't'), part.text);
@@ -53,7 +54,7 @@ function rolled(rolling: Rolling, { role, content }: Message): Rolling {
         break;
       case 'tool-result':
         hash = rollText(rollText(rollText(rollText(hash, 'a'), part.callId), part.name), part.isError ? 'e' : '');
-        for (const block of part.content) hash = rolledBlock(hash, block);
+        for (let j = 0; j < part.content.length; j++) hash = rolledBlock(hash, part.content[j]!);
         break;
       default:
         hash = rollText(rollText(hash, MARKS[part.type]), JSON.stringify(part));
@@ -74,29 +75,33 @@ const MARKS = { text: 't', error: 'e', image: 'i', file: 'f' } as const;
  * no text that is empty: they demand it, and models forget it.
  */
 export function acceptable(history: History, given: readonly AssistantPart[], turn: number): readonly AssistantPart[] {
-  const content: AssistantPart[] = [];
+  let content: AssistantPart[] | undefined;
   const inReply = new Set<string>();
-  let changed = false;
-  for (const part of given) {
-    if (part.type !== 'tool-call') {
-      if (part.type === 'text' && part.text === '') changed = true;
-      else content.push(part);
-      continue;
-    }
-    let { id } = part;
-    if (id === '' || inReply.has(id) || has(history, id)) {
-      id = `call_t${turn}_${inReply.size}`;
-      while (inReply.has(id) || has(history, id)) id += '_';
-    }
-    inReply.add(id);
-    const name = NAME.test(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
-    if (id === part.id && name === part.name) content.push(part);
-    else {
-      content.push({ ...part, id, name });
-      changed = true;
-    }
+  for (let index = 0; index < given.length; index++) {
+    const part = given[index]!;
+    const accepted = acceptablePart(history, part, inReply, turn);
+    if (accepted !== part) content ??= given.slice(0, index);
+    if (accepted) content?.push(accepted);
   }
-  return changed ? content : given;
+  return content ?? given;
+}
+
+/** `inReply`: the ids of the calls before it, to which its own is added. Absent for a text that is empty. */
+function acceptablePart(
+  history: History,
+  part: AssistantPart,
+  inReply: Set<string>,
+  turn: number,
+): AssistantPart | undefined {
+  if (part.type !== 'tool-call') return part.type === 'text' && part.text === '' ? undefined : part;
+  let { id } = part;
+  if (id === '' || inReply.has(id) || has(history, id)) {
+    id = `call_t${turn}_${inReply.size}`;
+    while (inReply.has(id) || has(history, id)) id += '_';
+  }
+  inReply.add(id);
+  const name = NAME.test(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+  return id === part.id && name === part.name ? part : { ...part, id, name };
 }
 
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
@@ -112,5 +117,8 @@ function copied(history: History): { items: readonly Message[]; ids: ReadonlyMap
 }
 
 function noteIds(ids: Map<string, number>, content: readonly AssistantPart[], position: number): void {
-  for (const part of content) if (part.type === 'tool-call' && !ids.has(part.id)) ids.set(part.id, position);
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
+    if (part.type === 'tool-call' && !ids.has(part.id)) ids.set(part.id, position);
+  }
 }

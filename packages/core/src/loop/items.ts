@@ -17,7 +17,8 @@ export function itemsBetween(before: State, after: State, effects: readonly Effe
     const result = recorded ? recorded[index] : resultIn(slots[index]!);
     if (result && was[index]?.type !== 'settled') items.push(callAnswered(after, index, result));
   }
-  for (const effect of effects) {
+  for (let i = 0; i < effects.length; i++) {
+    const effect = effects[i]!;
     if (effect.type === 'call-model') items.push(turnStarted(after));
     else if (effect.type === 'call-tool') items.push({ type: 'call-started', call: partOf(effect.call) });
     else if (effect.type === 'validate-output') items.push(...heldCalls(after));

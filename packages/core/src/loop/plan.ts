@@ -123,7 +123,12 @@ export function satisfiesChoice(state: State, calls: readonly ToolCall[]): boole
 
 /** Calls that now may run and count for the limits. */
 export function admitted(slots: readonly Slot[]): number {
-  return slots.filter(({ type, call }) => type === 'queued' && !call.claimed).length;
+  let count = 0;
+  for (let index = 0; index < slots.length; index++) {
+    const { type, call } = slots[index]!;
+    if (type === 'queued' && !call.claimed) count++;
+  }
+  return count;
 }
 
 export function settle(call: Call, content: readonly ResultBlock[], isError: boolean, how: Settling = 'ran'): Slot {

@@ -142,7 +142,7 @@ const GO_ON: Move = { type: 'go-on' };
 export function conclude(state: Draft, slots: readonly SettledSlot[], move: Move): Next {
   const { rules, closing } = state;
   let { streak } = state;
-  for (const slot of slots) streak = continued(streak, slot, state);
+  for (let i = 0; i < slots.length; i++) streak = continued(streak, slots[i]!, state);
   const errors = errorsAfter(state.errors, slots);
   const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
   const results = resultsOf(slots);
@@ -197,7 +197,8 @@ export function breakOff(state: State, outcome: Outcome, why: string): Next {
 /** A turn with nothing but errors adds one, a success resets. Our own caps say nothing about the model. */
 function errorsAfter(errors: number, slots: readonly SettledSlot[]): number {
   let counted = false;
-  for (const { how, result } of slots) {
+  for (let i = 0; i < slots.length; i++) {
+    const { how, result } = slots[i]!;
     if (how !== 'ran' && how !== 'repeated') continue;
     if (!result.isError) return 0;
     counted = true;

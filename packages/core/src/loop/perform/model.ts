@@ -97,7 +97,8 @@ function replied(stage: Stage, inputs: Inputs, effect: EffectOf<'call-model'>, r
   const cut = reply.finish === 'length';
   const checked: (Checked | Promise<Checked>)[] = [];
   let later = false;
-  for (const part of reply.content) {
+  for (let i = 0; i < reply.content.length; i++) {
+    const part = reply.content[i]!;
     if (part.type !== 'tool-call') continue;
     const tool = stage.tools.get(part.name);
     const check = tool ? checkCall(tool, part.arguments, cut) : ABSENT;
