@@ -35,10 +35,10 @@ export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   if (!isToolChoice(toolChoice)) {
     throw invalid(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
   }
-  const known = new Set(tools.map(({ name }) => name));
   const demanded = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
   for (const name of [...demanded, ...(allowedTools ?? [])]) {
-    if (!known.has(name)) throw invalid(`"${name}" is named in toolChoice or allowedTools, but there is no such tool`);
+    if (tools.some((tool) => tool.name === name)) continue;
+    throw invalid(`"${name}" is named in toolChoice or allowedTools, but there is no such tool`);
   }
   if (toolChoice === 'required' && (allowedTools ?? tools).length === 0) {
     throw invalid('toolChoice is "required", but there is no tool to call. Give tools, or leave it out');

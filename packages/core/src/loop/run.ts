@@ -73,7 +73,8 @@ export function start(
       'There is no model. Give one, such as openaiChat({ model }) of @treadle/models.',
     );
   }
-  const { signal, journal = memoryJournal(), clock = systemClock } = options;
+  const { signal, clock = systemClock } = options;
+  const journal = options.journal ?? memoryJournal();
   checkSignal(signal);
   const tools = toolsByName(options.tools ?? []);
   const runId = options.runId ?? newRunId();
@@ -104,7 +105,8 @@ export function start(
     let lease: Lease | undefined;
     try {
       if (left) return resultOf(runId, NEW);
-      lease = await journal.acquire?.(runId);
+      // Nobody else has the journal that was made here, so nobody else could drive the run.
+      lease = await options.journal?.acquire?.(runId);
       const opening = opened ?? (await reopen(options as ContinueOptions, clock, agent?.rules));
       const controller = new AbortController();
       const stage = stageOf(options, {
