@@ -1,7 +1,7 @@
 import { compact } from './perform/compact.ts';
 import { inputs as callInputs } from './perform/inputs.ts';
 import { judge } from './perform/judge.ts';
-import { callModel, pinnedOf } from './perform/model.ts';
+import { callModel } from './perform/model.ts';
 import { checkOutput } from './perform/output.ts';
 import { prepare } from './perform/prepare.ts';
 import type { Done, Stage } from './perform/stage.ts';
@@ -23,18 +23,17 @@ export interface Performer {
 
 /** `controller`: of the stage's signal. */
 export function performer(stage: Stage, controller: AbortController): Performer {
-  const pinned = pinnedOf(stage);
   const inputs = callInputs(stage);
   const running: RunningTools = new Set();
   return {
     perform(effect, done) {
       switch (effect.type) {
         case 'call-model':
-          return callModel(stage, pinned, inputs, effect, done);
+          return callModel(stage, inputs, effect, done);
         case 'prepare-turn':
           return prepare(stage, effect, done);
         case 'compact-history':
-          return compact(stage, pinned, effect, done);
+          return compact(stage, effect, done);
         case 'validate-output':
           return checkOutput(stage, effect, done);
         case 'judge-calls':

@@ -9,25 +9,7 @@ import { wordingOf } from '../wording.ts';
 import { ABSENT, type Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
-/** What is the same in every request of a run. */
-export type Pinned = Pick<ModelRequest, 'parallel' | 'settings' | 'allowedTools' | 'output'>;
-
-export function pinnedOf({ rules, settings }: Stage): Pinned {
-  return {
-    ...(rules.allowedTools && { allowedTools: rules.allowedTools }),
-    ...(rules.output && { output: rules.output }),
-    parallel: rules.parallel,
-    settings,
-  };
-}
-
-export function callModel(
-  stage: Stage,
-  pinned: Pinned,
-  inputs: Inputs,
-  effect: EffectOf<'call-model'>,
-  done: Done,
-): void {
+export function callModel(stage: Stage, inputs: Inputs, effect: EffectOf<'call-model'>, done: Done): void {
   const { emit } = stage;
   const model = effect.model === undefined ? stage.model : stage.models.get(effect.model);
   let over = false;
@@ -37,21 +19,21 @@ export function callModel(
     if (reply.type === 'reply') replied(stage, inputs, effect, reply, done);
     else failed(stage, effect, reply, done);
   };
-  if (model) ask(model, requestOf(stage, pinned, effect), tell ?? ignore, stage.signal, settle);
+  if (model) ask(model, requestOf(stage, effect), tell ?? ignore, stage.signal, settle);
   else settle(unavailable(effect.model!));
 }
 
-function requestOf(
-  { runId, rules, state, clock }: Stage,
-  pinned: Pinned,
-  effect: EffectOf<'call-model'>,
-): ModelRequest {
+function requestOf({ runId, rules, settings, state, clock }: Stage, effect: EffectOf<'call-model'>): ModelRequest {
   const { history, tools, toolChoice, id } = effect;
+  const { parallel, allowedTools, output } = rules;
   const { durationMs } = rules.limits;
   const now = durationMs === undefined ? 0 : clock.now();
-  const demand = rules.output && wordingOf(rules).outputDemand(JSON.stringify(rules.output));
+  const demand = output && wordingOf(rules).outputDemand(JSON.stringify(output));
   const instructions = demand === undefined ? effect.instructions : joined(effect.instructions, demand);
-  const request: Draft = { ...pinned, messages: history.items, tools, toolChoice, key: `${runId}/${id}` };
+  const key = `${runId}/${id}`;
+  const request: Draft = { messages: history.items, tools, toolChoice, parallel, settings, key };
+  if (allowedTools) request.allowedTools = allowedTools;
+  if (output) request.output = output;
   if (instructions !== undefined) request.instructions = instructions;
   if (durationMs !== undefined) request.deadline = now + durationMs - activeMsAt(state(), now);
   return request;
