@@ -93,7 +93,7 @@ const CHANGES: readonly Change[] = [
     what: 'in which order results stand',
     scenario: calls,
     file: 'turn.ts',
-    find: 'content: slots.map(({ result }) => result)',
+    find: 'content: mapped(slots, ({ result }) => result)',
     replace: 'content: slots.map(({ result }) => result).reverse()',
     seq: 10,
     event: 'client-result-given',

@@ -6,14 +6,14 @@ export const results: readonly Mutant[] = [
     property: 'I1',
     name: 'the result of a call over the cap is dropped',
     file: 'loop/turn.ts',
-    find: 'content: slots.map(({ result }) => result)',
+    find: 'content: mapped(slots, ({ result }) => result)',
     replace: "content: slots.filter(({ how }) => how !== 'capped').map(({ result }) => result)",
   },
   {
     property: 'I1',
     name: 'results stand in the wrong order',
     file: 'loop/turn.ts',
-    find: 'content: slots.map(({ result }) => result)',
+    find: 'content: mapped(slots, ({ result }) => result)',
     replace: 'content: slots.map(({ result }) => result).reverse()',
   },
   {

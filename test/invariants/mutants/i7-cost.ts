@@ -13,8 +13,8 @@ export const cost: readonly Mutant[] = [
     property: 'I7',
     name: 'each message hashes the whole history',
     file: 'loop/history.ts',
-    find: 'rolling: roll(history.rolling, textsOf(message))',
-    replace: 'rolling: roll(EMPTY_ROLLING, [...history.items].flatMap(textsOf))',
+    find: 'rolling: rolled(history.rolling, message)',
+    replace: 'rolling: items.reduce(rolled, EMPTY_ROLLING)',
   },
   {
     property: 'I7',

@@ -41,7 +41,7 @@ export function memoryJournal(): RunStore {
         runs.delete(runId);
         runs.set(runId, run);
       }
-      for (const entry of added) entries.push(entry);
+      for (let i = 0; i < added.length; i++) entries.push(added[i]!);
     },
 
     read: async (runId, from = 0) => runs.get(runId)?.entries.slice(from) ?? [],

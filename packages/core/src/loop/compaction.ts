@@ -1,4 +1,4 @@
-import { userText, type Message } from '../messages.ts';
+import { userText, type Message, type ResultBlock } from '../messages.ts';
 import { append, emptyHistory } from './history.ts';
 import type { State } from './state.ts';
 import { wordingOf } from './wording.ts';
@@ -39,14 +39,19 @@ export function compacted(state: State, to: number, summary: string): State {
 /** A rough count: four characters a token, and something for a picture or a file. */
 export function tokensIn({ content }: Message): number {
   let characters = 0;
-  for (const part of content) {
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
     if ('text' in part) characters += part.text.length;
     else if (part.type === 'tool-call') characters += part.name.length + part.arguments.length;
     else if (part.type === 'tool-result') {
-      for (const block of part.content) characters += 'text' in block ? block.text.length : PICTURE;
+      for (let j = 0; j < part.content.length; j++) characters += charactersIn(part.content[j]!);
     } else characters += PICTURE;
   }
   return Math.ceil(characters / 4);
+}
+
+function charactersIn(block: ResultBlock): number {
+  return 'text' in block ? block.text.length : PICTURE;
 }
 
 const PICTURE = 4_000;

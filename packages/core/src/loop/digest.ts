@@ -6,11 +6,15 @@ export const EMPTY_ROLLING: Rolling = 0x811c9dc5;
 /** Takes in texts one after the other; the same words divided otherwise are something else. */
 export function roll(rolling: Rolling, texts: readonly string[]): Rolling {
   let hash = rolling;
-  for (const text of texts) {
-    for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-    hash = Math.imul(hash ^ text.length ^ 0x5bd1e995, 0x01000193);
-  }
+  for (const text of texts) hash = rollText(hash, text);
   return hash >>> 0;
+}
+
+/** One of them, for who has no list. In between the hash may be negative: `>>> 0` makes it what it is in the end. */
+export function rollText(rolling: Rolling, text: string): Rolling {
+  let hash = rolling | 0;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return Math.imul(hash ^ text.length ^ 0x5bd1e995, 0x01000193);
 }
 
 /**

@@ -1,5 +1,5 @@
-import type { AssistantPart, Message } from '../messages.ts';
-import { EMPTY_ROLLING, roll, type Rolling } from './digest.ts';
+import type { AssistantPart, Message, ResultBlock } from '../messages.ts';
+import { EMPTY_ROLLING, rollText, type Rolling } from './digest.ts';
 
 /**
  * A conversation that only grows: a view of the first `length` messages of an array that later states share, so that a
@@ -26,7 +26,7 @@ export function append(history: History, message: Message): History {
   const { items, ids } = history.length === history.items.length ? history : copied(history);
   (items as Message[]).push(message);
   if (message.role === 'assistant') noteIds(ids as Map<string, number>, message.content, history.length);
-  return { items, length: history.length + 1, ids, rolling: roll(history.rolling, textsOf(message)) };
+  return { items, length: history.length + 1, ids, rolling: rolled(history.rolling, message) };
 }
 
 export function messagesOf(history: History): readonly Message[] {
@@ -37,75 +37,74 @@ export function digestOf(history: History): number {
   return history.rolling;
 }
 
-/** Short, since every character is hashed. */
-const MARKS = {
-  text: 't',
-  reasoning: 'r',
-  'tool-call': 'c',
-  'tool-result': 'a',
-  image: 'i',
-  file: 'f',
-  error: 'e',
-} as const;
-
-/** Every word of a message and which part it stands in; pictures and files by their JSON. */
-function textsOf({ role, content }: Message): readonly string[] {
-  const texts: string[] = [role];
-  for (const part of content) {
-    texts.push(MARKS[part.type]);
+/** Takes in every word of a message and which part it stands in; pictures and files by their JSON. */
+function rolled(rolling: Rolling, { role, content }: Message): Rolling {
+  let hash = rollText(rolling, role);
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
     switch (part.type) {
       case 'text':
-        texts.push(part.text);
+        hash = rollText(rollText(hash, 't'), part.text);
         break;
       case 'reasoning':
-        texts.push(part.text, part.signature ?? '');
+        hash = rollText(rollText(rollText(hash, 'r'), part.text), part.signature ?? '');
         break;
       case 'tool-call':
-        texts.push(part.id, part.name, part.arguments);
+        hash = rollText(rollText(rollText(rollText(hash, 'c'), part.id), part.name), part.arguments);
         break;
       case 'tool-result':
-        texts.push(part.callId, part.name, part.isError ? 'e' : '');
-        for (const block of part.content)
-          texts.push(MARKS[block.type], 'text' in block ? block.text : JSON.stringify(block));
+        hash = rollText(rollText(rollText(rollText(hash, 'a'), part.callId), part.name), part.isError ? 'e' : '');
+        for (let j = 0; j < part.content.length; j++) hash = rolledBlock(hash, part.content[j]!);
         break;
       default:
-        texts.push(JSON.stringify(part));
+        hash = rollText(rollText(hash, MARKS[part.type]), JSON.stringify(part));
     }
   }
-  return texts;
+  return hash >>> 0;
 }
+
+function rolledBlock(rolling: Rolling, block: ResultBlock): Rolling {
+  return rollText(rollText(rolling, MARKS[block.type]), 'text' in block ? block.text : JSON.stringify(block));
+}
+
+/** Short, since every character is hashed. */
+const MARKS = { text: 't', error: 'e', image: 'i', file: 'f' } as const;
 
 /**
  * The reply's parts with every call id present and new to the conversation, every name one that providers take back, and
  * no text that is empty: they demand it, and models forget it.
  */
 export function acceptable(history: History, given: readonly AssistantPart[], turn: number): readonly AssistantPart[] {
-  const content = given.some(isEmptyText) ? given.filter((part) => !isEmptyText(part)) : given;
+  let content: AssistantPart[] | undefined;
   const inReply = new Set<string>();
-  let index = -1;
-  let changed = false;
-  const parts = content.map((part) => {
-    if (part.type !== 'tool-call') return part;
-    index++;
-    let { id } = part;
-    if (id === '' || inReply.has(id) || has(history, id)) {
-      id = `call_t${turn}_${index}`;
-      while (inReply.has(id) || has(history, id)) id += '_';
-    }
-    inReply.add(id);
-    const name = NAME.test(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
-    if (id === part.id && name === part.name) return part;
-    changed = true;
-    return { ...part, id, name };
-  });
-  return changed ? parts : content;
+  for (let index = 0; index < given.length; index++) {
+    const part = given[index]!;
+    const accepted = acceptablePart(history, part, inReply, turn);
+    if (accepted !== part) content ??= given.slice(0, index);
+    if (accepted) content?.push(accepted);
+  }
+  return content ?? given;
+}
+
+/** `inReply`: the ids of the calls before it, to which its own is added. Absent for a text that is empty. */
+function acceptablePart(
+  history: History,
+  part: AssistantPart,
+  inReply: Set<string>,
+  turn: number,
+): AssistantPart | undefined {
+  if (part.type !== 'tool-call') return part.type === 'text' && part.text === '' ? undefined : part;
+  let { id } = part;
+  if (id === '' || inReply.has(id) || has(history, id)) {
+    id = `call_t${turn}_${inReply.size}`;
+    while (inReply.has(id) || has(history, id)) id += '_';
+  }
+  inReply.add(id);
+  const name = NAME.test(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+  return id === part.id && name === part.name ? part : { ...part, id, name };
 }
 
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
-
-function isEmptyText(part: AssistantPart): boolean {
-  return part.type === 'text' && part.text === '';
-}
 
 function has(history: History, id: string): boolean {
   return (history.ids.get(id) ?? history.length) < history.length;
@@ -118,5 +117,8 @@ function copied(history: History): { items: readonly Message[]; ids: ReadonlyMap
 }
 
 function noteIds(ids: Map<string, number>, content: readonly AssistantPart[], position: number): void {
-  for (const part of content) if (part.type === 'tool-call' && !ids.has(part.id)) ids.set(part.id, position);
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
+    if (part.type === 'tool-call' && !ids.has(part.id)) ids.set(part.id, position);
+  }
 }

@@ -9,11 +9,16 @@ import type { Call, Slot, State } from './state.ts';
  */
 export function itemsBetween(before: State, after: State, effects: readonly Effect[]): readonly Item[] {
   const items: Item[] = [];
-  for (const [index, result] of resultsOf(before, after).entries()) {
-    const wasThere = slotsOf(before)[index]?.type === 'settled';
-    if (result && !wasThere) items.push({ type: 'call-answered', call: callAt(after, index), result });
+  const was = slotsOf(before);
+  const slots = slotsOf(after);
+  const recorded = recordedBetween(before, after);
+  const count = recorded ? recorded.length : slots.length;
+  for (let index = 0; index < count; index++) {
+    const result = recorded ? recorded[index] : resultIn(slots[index]!);
+    if (result && was[index]?.type !== 'settled') items.push(callAnswered(after, index, result));
   }
-  for (const effect of effects) {
+  for (let i = 0; i < effects.length; i++) {
+    const effect = effects[i]!;
     if (effect.type === 'call-model') items.push(turnStarted(after));
     else if (effect.type === 'call-tool') items.push({ type: 'call-started', call: partOf(effect.call) });
     else if (effect.type === 'validate-output') items.push(...heldCalls(after));
@@ -36,20 +41,28 @@ export function partOf({ id, name, arguments: text }: Call): ToolCall {
   return { type: 'tool-call', id, name, arguments: text };
 }
 
-/** The results of the turn's calls so far: recorded in the history if that was its end, else in the slots. */
-function resultsOf(before: State, after: State): readonly (ToolResult | undefined)[] {
-  if (before.phase.type === 'new') return [];
+/** The results of the turn's calls, if that was its end; until then they are in the slots. */
+function recordedBetween(before: State, after: State): readonly ToolResult[] | undefined {
+  if (before.phase.type === 'new') return undefined;
   for (let index = before.history.length; index < after.history.length; index++) {
     const message = after.history.items[index]!;
     if (message.role === 'tool') return message.content;
   }
-  return slotsOf(after).map((slot) => (slot.type === 'settled' ? slot.result : undefined));
+  return undefined;
+}
+
+function resultIn(slot: Slot): ToolResult | undefined {
+  return slot.type === 'settled' ? slot.result : undefined;
 }
 
 const NO_SLOTS: readonly Slot[] = [];
 
 function slotsOf({ phase }: State): readonly Slot[] {
   return ('slots' in phase && phase.slots) || NO_SLOTS;
+}
+
+function callAnswered(state: State, index: number, result: ToolResult): Item {
+  return { type: 'call-answered', call: callAt(state, index), result };
 }
 
 function callAt({ history }: State, index: number): ToolCall {

@@ -55,10 +55,13 @@ export function open(options: LoopOptions, runId: string, clock: Clock, agent?: 
     seq: 0,
     pinned: { rules, settings, principal },
     events: [started],
-    nested: new Map(),
-    parked: new Set(),
+    nested: NOTHING_NESTED,
+    parked: NOTHING_PARKED,
   };
 }
+
+const NOTHING_NESTED: Opening['nested'] = new Map();
+const NOTHING_PARKED: Opening['parked'] = new Set();
 
 /**
  * Goes on with a run: it is replayed, then what was under way is lost, the answers are given, what goes on elsewhere is

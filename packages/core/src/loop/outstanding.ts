@@ -136,9 +136,14 @@ export function effectOf(slot: Slot): Effect | undefined {
 
 /** The slot of a tools phase that an effect id belongs to, if the effect is outstanding. */
 export function slotIndexOf(slots: readonly Slot[], effect: string): number {
-  const index = slots.length === 1 ? 0 : Number(effect.slice(effect.lastIndexOf('.') + 1));
+  const index = indexIn(slots, effect);
   const slot = slots[index];
   return slot && slotEffectId(slot) === effect ? index : -1;
+}
+
+/** The same for one that is known to be outstanding. */
+export function indexIn(slots: readonly Slot[], effect: string): number {
+  return slots.length === 1 ? 0 : Number(effect.slice(effect.lastIndexOf('.') + 1));
 }
 
 const SLOT_KINDS: Record<Slot['type'], string | undefined> = {

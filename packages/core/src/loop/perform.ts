@@ -1,7 +1,7 @@
 import { compact } from './perform/compact.ts';
 import { inputs as callInputs } from './perform/inputs.ts';
 import { judge } from './perform/judge.ts';
-import { callModel, pinnedOf } from './perform/model.ts';
+import { callModel } from './perform/model.ts';
 import { checkOutput } from './perform/output.ts';
 import { prepare } from './perform/prepare.ts';
 import type { Done, Stage } from './perform/stage.ts';
@@ -21,21 +21,19 @@ export interface Performer {
   readonly abort: (reason?: unknown) => void;
 }
 
-export function performer(given: Omit<Stage, 'signal'>): Performer {
-  const controller = new AbortController();
-  const stage: Stage = { ...given, signal: controller.signal };
-  const pinned = pinnedOf(stage);
+/** `controller`: of the stage's signal. */
+export function performer(stage: Stage, controller: AbortController): Performer {
   const inputs = callInputs(stage);
   const running: RunningTools = new Set();
   return {
     perform(effect, done) {
       switch (effect.type) {
         case 'call-model':
-          return callModel(stage, pinned, inputs, effect, done);
+          return callModel(stage, inputs, effect, done);
         case 'prepare-turn':
           return prepare(stage, effect, done);
         case 'compact-history':
-          return compact(stage, pinned, effect, done);
+          return compact(stage, effect, done);
         case 'validate-output':
           return checkOutput(stage, effect, done);
         case 'judge-calls':

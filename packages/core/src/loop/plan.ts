@@ -1,3 +1,4 @@
+import { mapped } from '../mapped.ts';
 import type { ResultBlock, ToolCall } from '../messages.ts';
 import { finishOf } from './finish/finish.ts';
 import type { Claim } from './finish/strategy.ts';
@@ -19,7 +20,7 @@ export function plan(state: State, calls: readonly ToolCall[], checks: readonly 
   let unshared = 1;
   let repeating = true;
   const claimOf = finishOf(state.rules).claim?.(state, calls.slice(0, MOST_CALLS));
-  return calls.map((part, index): Slot => {
+  return mapped(calls, (part, index): Slot => {
     const facts = state.tools.find(({ name }) => name === part.name);
     const check = checks[index] ?? UNCHECKED;
     const call: Call = {
@@ -122,7 +123,12 @@ export function satisfiesChoice(state: State, calls: readonly ToolCall[]): boole
 
 /** Calls that now may run and count for the limits. */
 export function admitted(slots: readonly Slot[]): number {
-  return slots.filter(({ type, call }) => type === 'queued' && !call.claimed).length;
+  let count = 0;
+  for (let index = 0; index < slots.length; index++) {
+    const { type, call } = slots[index]!;
+    if (type === 'queued' && !call.claimed) count++;
+  }
+  return count;
 }
 
 export function settle(call: Call, content: readonly ResultBlock[], isError: boolean, how: Settling = 'ran'): Slot {

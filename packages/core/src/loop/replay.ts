@@ -1,3 +1,4 @@
+import { mapped } from '../mapped.ts';
 import type { JournalEntry, RunStatus } from '../journal/port.ts';
 import { roll } from './digest.ts';
 import { isKnown } from './fits.ts';
@@ -92,7 +93,7 @@ function whyUnfit(state: State, event: Event): string {
 
 /** What the journal keeps of a step. */
 export function entryOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
-  const issued = effects.map(({ id }) => id);
+  const issued = mapped(effects, ({ id }) => id);
   if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: digestOf(state.history) };
   if (state.phase.type === 'ended') {
     const { outcome } = state.phase;

@@ -8,7 +8,7 @@ import type { AgentRules, CompactionRules, Rules } from './pinned.ts';
 
 /** What the options come to, with the defaults of today. Throws `invalid-options` for what can never work. */
 export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
-  const { limits = {}, toolChoice = 'auto', allowedTools, tools = [] } = options;
+  const { toolChoice = 'auto', allowedTools, tools = [] } = options;
   const rules: Rules = {
     wording: 1,
     finish: agent ? 'output' : (options.finish ?? 'plain'),
@@ -22,7 +22,7 @@ export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
     repeatLimit: atLeast(0, 'repeatLimit', options.repeatLimit ?? 3),
     maxResultChars: atLeast(1, 'maxResultChars', options.maxResultChars ?? 15_000),
     toolTimeoutMs: atLeast(1, 'toolTimeoutMs', options.toolTimeoutMs ?? 60_000),
-    limits: limitsOf(limits),
+    limits: limitsOf(options.limits),
     closingTurn: options.closingTurn ?? false,
     toolChoice,
     ...(allowedTools && { allowedTools: [...allowedTools] }),
@@ -35,10 +35,10 @@ export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   if (!isToolChoice(toolChoice)) {
     throw invalid(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
   }
-  const known = new Set(tools.map(({ name }) => name));
   const demanded = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
   for (const name of [...demanded, ...(allowedTools ?? [])]) {
-    if (!known.has(name)) throw invalid(`"${name}" is named in toolChoice or allowedTools, but there is no such tool`);
+    if (tools.some((tool) => tool.name === name)) continue;
+    throw invalid(`"${name}" is named in toolChoice or allowedTools, but there is no such tool`);
   }
   if (toolChoice === 'required' && (allowedTools ?? tools).length === 0) {
     throw invalid('toolChoice is "required", but there is no tool to call. Give tools, or leave it out');
@@ -92,7 +92,8 @@ function compactionOf(compaction: true | CompactionOptions): CompactionRules {
   };
 }
 
-function limitsOf(limits: Rules['limits']): Rules['limits'] {
+function limitsOf(limits: Rules['limits'] | undefined): Rules['limits'] {
+  if (limits === undefined) return {};
   const given = Object.entries(limits).filter(([, value]) => value !== undefined);
   for (const [name, value] of given) {
     if (!['calls', 'tokens', 'cost', 'durationMs'].includes(name)) {

@@ -78,7 +78,8 @@ export function start(
       'There is no model. Give one, such as openaiChat({ model }) of @treadle/models.',
     );
   }
-  const { signal, journal = memoryJournal(), clock = systemClock } = options;
+  const { signal, clock = systemClock } = options;
+  const journal = options.journal ?? memoryJournal();
   checkSignal(signal);
   const tools = toolsByName(options.tools ?? []);
   const runId = options.runId ?? newRunId();
@@ -109,18 +110,31 @@ export function start(
     let lease: Lease | undefined;
     try {
       if (left) return resultOf(runId, NEW);
-      lease = await journal.acquire?.(runId);
+      // Nobody else has the journal that was made here, so nobody else could drive the run.
+      lease = await options.journal?.acquire?.(runId);
       const opening = opened ?? (await reopen(options as ContinueOptions, clock, agent?.rules));
-      const late = { state: () => driven!.state(), fail: (error: unknown) => driven!.fail(error) };
-      const stage = stageOf(options, { runId, journal, clock, tools, agent, emit, opening, ...late });
-      const performing = performer(stage);
+      const controller = new AbortController();
+      const stage = stageOf(options, {
+        runId,
+        journal,
+        clock,
+        tools,
+        agent,
+        emit,
+        signal: controller.signal,
+        opening,
+        state: () => driven!.state(),
+        fail: (error) => driven!.fail(error),
+      });
+      const performing = performer(stage, controller);
       const { state, seq } = opening;
       driven = shell({ state, seq, runId, journal, lease, performer: performing, emit });
       if (left) driven.detach();
       else driven.begin([...opening.events, ...early]);
       callOff = watchDeadline(driven, opening.pinned.rules, clock);
       const last = await driven.done;
-      await performing.cancelChildren(driven.orphans());
+      const orphans = driven.orphans();
+      if (orphans.length > 0) await performing.cancelChildren(orphans);
       if (!opened && isCancelled(opening.state)) await cancelLeft(runId, { journal, clock, model: options.model });
       return resultOf(runId, last);
     } finally {
@@ -174,21 +188,36 @@ function cancelRequest(clock: Clock): Event {
   return { type: 'cancel-requested', at: clock.now() };
 }
 
-interface Around extends Pick<Stage, 'runId' | 'journal' | 'clock' | 'tools' | 'agent' | 'emit' | 'state' | 'fail'> {
+interface Around extends Pick<
+  Stage,
+  'runId' | 'journal' | 'clock' | 'tools' | 'agent' | 'emit' | 'signal' | 'state' | 'fail'
+> {
   readonly opening: Opening;
 }
 
-function stageOf(options: LoopOptions | ContinueOptions, { opening, tools, ...around }: Around): Omit<Stage, 'signal'> {
-  const { model, models = [], summariser = model, policy, prepareTurn, output, context } = options;
+const NO_MODELS: Stage['models'] = new Map();
+
+function stageOf(options: LoopOptions | ContinueOptions, around: Around): Stage {
+  const { model, models, summariser = model, policy, prepareTurn, output, context } = options;
+  const { runId, tools, opening } = around;
   const { pinned, nested, parked } = opening;
   // Only where somebody wanted a journal: in one that is gone with the run they would merely fill the memory.
   const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
-  const own = blobs ? readResultTool({ runId: around.runId, rules: pinned.rules, blobs }) : undefined;
+  const own = blobs ? readResultTool({ runId, rules: pinned.rules, blobs }) : undefined;
   return {
-    ...around,
-    ...pinned,
+    runId,
+    rules: pinned.rules,
+    settings: pinned.settings,
+    principal: pinned.principal,
+    journal: around.journal,
+    clock: around.clock,
+    agent: around.agent,
+    emit: around.emit,
+    signal: around.signal,
+    state: around.state,
+    fail: around.fail,
     model,
-    models: new Map(models.map((other) => [other.id, other])),
+    models: models ? new Map(models.map((other) => [other.id, other])) : NO_MODELS,
     summariser,
     tools: own && !tools.has(own.name) ? new Map([...tools, [own.name, own]]) : tools,
     policy,

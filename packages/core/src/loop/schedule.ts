@@ -21,7 +21,8 @@ export function schedule(slots: readonly Slot[], rules: Rules): Scheduled {
   let next: Slot[] | undefined;
   let running = 0;
   let closed = false;
-  for (const slot of slots) {
+  for (let index = 0; index < slots.length; index++) {
+    const slot = slots[index]!;
     if (!isRunning(slot)) continue;
     running++;
     closed ||= slot.call.exclusive;

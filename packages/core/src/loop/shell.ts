@@ -1,4 +1,5 @@
 import { messageOf, TreadleError } from '../errors.ts';
+import { mapped } from '../mapped.ts';
 import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
 import { DETACHED } from './detach.ts';
 import { itemsBetween } from './items.ts';
@@ -52,11 +53,12 @@ export interface ShellOptions {
 /** Hears of each item, and between which states it came about; signals come between none. */
 export type Listener = (item: Item, before?: State, after?: State) => void;
 
-export function shell({ runId, journal, lease, performer, emit, ...from }: ShellOptions): Shell {
+export function shell(options: ShellOptions): Shell {
+  const { runId, journal, lease, performer, emit } = options;
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
-  let { state, seq } = from;
+  let { state, seq } = options;
   /** What is not in the journal yet. */
-  let taken: Taken[] = [];
+  let taken = NONE;
   /** Settled when all that was appended is durable; absent when it is already. */
   let durable: Promise<void> | undefined;
   let snapshotAt = nextSnapshot(journal, seq);
@@ -80,10 +82,14 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     if (closed || detached) return false;
     const next = step(state, event);
     if (next.state === state) return false;
-    taken.push({ entry: entryOf(seq, event, next), before: state, next });
+    const before = state;
+    const one: Taken = { entry: entryOf(seq, event, next), before, next };
+    // Mostly it is alone, and a list that grows takes room for seventeen.
+    if (taken.length === 0) taken = [one];
+    else taken.push(one);
     state = next.state;
     seq++;
-    if (event.type === 'cancel-requested' || event.type === 'deadline-passed') abortIfEnded(taken.at(-1)!.before);
+    if (event.type === 'cancel-requested' || event.type === 'deadline-passed') abortIfEnded(before);
     return true;
   }
 
@@ -94,8 +100,8 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
     try {
       while (taken.length > 0 && !closed) {
         const batch = taken;
-        taken = [];
-        const appended = journal.append(runId, batch.map(entryIn), lease);
+        taken = NONE;
+        const appended = journal.append(runId, mapped(batch, entryIn), lease);
         if (appended || durable) wait(appended, batch);
         else settle(batch);
       }
@@ -120,8 +126,11 @@ export function shell({ runId, journal, lease, performer, emit, ...from }: Shell
   }
 
   function settle(batch: readonly Taken[]): void {
-    if (emit) for (const one of batch) tell(one, emit);
-    for (const { next } of batch) for (const effect of next.effects) commence(effect);
+    if (emit) for (let i = 0; i < batch.length; i++) tell(batch[i]!, emit);
+    for (let i = 0; i < batch.length; i++) {
+      const { effects } = batch[i]!.next;
+      for (let j = 0; j < effects.length; j++) commence(effects[j]!);
+    }
     const last = batch.at(-1)!;
     if (last.entry.seq + 1 >= snapshotAt) keepSnapshot(last);
   }
@@ -177,13 +186,16 @@ interface Taken {
   readonly next: Next;
 }
 
+const NONE: Taken[] = [];
+
 function entryIn({ entry }: Taken): JournalEntry {
   return entry;
 }
 
 function tell({ entry: { seq, event }, before, next }: Taken, emit: Listener): void {
   emit({ type: 'fact', seq, event }, before, next.state);
-  for (const item of itemsBetween(before, next.state, next.effects)) emit(item, before, next.state);
+  const items = itemsBetween(before, next.state, next.effects);
+  for (let i = 0; i < items.length; i++) emit(items[i]!, before, next.state);
 }
 
 /** Each costs as much as the run is long, so the next waits until that is half as long again. */

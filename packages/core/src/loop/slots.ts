@@ -1,6 +1,6 @@
 import type { Verdict } from '../policy/port.ts';
 import { sha256 } from './digest.ts';
-import { effectOf, slotIndexOf } from './outstanding.ts';
+import { effectOf, indexIn } from './outstanding.ts';
 import { admitted, refuse, settle } from './plan.ts';
 import { advance, enter, NO_EFFECTS, type Next } from './turn.ts';
 import type { Event } from './events.ts';
@@ -66,7 +66,7 @@ function charged(state: State, event: SlotEvent): State {
 function changeSlot(state: State, effect: string, change: (slot: Slot) => Slot): Next {
   if (state.phase.type !== 'tools') return { state, effects: NO_EFFECTS };
   const { slots } = state.phase;
-  const index = slotIndexOf(slots, effect);
+  const index = indexIn(slots, effect);
   const slot = slots[index]!;
   const next = change(slot);
   const approved = slot.type === 'asking' && next.type === 'queued' && !slot.call.claimed;

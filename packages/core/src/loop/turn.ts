@@ -1,3 +1,4 @@
+import { mapped } from '../mapped.ts';
 import { userText, type Message, type ToolMessage } from '../messages.ts';
 import { turnsUsed } from './attempt.ts';
 import { finishOf } from './finish/finish.ts';
@@ -140,7 +141,8 @@ const GO_ON: Move = { type: 'go-on' };
 /** Records the results of a turn, and goes where the strategy says unless a limit is met. */
 export function conclude(state: Draft, slots: readonly SettledSlot[], move: Move): Next {
   const { rules, closing } = state;
-  const streak = slots.reduce((last, slot) => continued(last, slot, state), state.streak);
+  let { streak } = state;
+  for (let i = 0; i < slots.length; i++) streak = continued(streak, slots[i]!, state);
   const errors = errorsAfter(state.errors, slots);
   const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
   const results = resultsOf(slots);
@@ -181,7 +183,7 @@ export function act(state: State, move: Move): Next {
 
 /** All results of the turn, in call order, as one message. */
 function resultsOf(slots: readonly SettledSlot[]): ToolMessage {
-  return { role: 'tool', content: slots.map(({ result }) => result) };
+  return { role: 'tool', content: mapped(slots, ({ result }) => result) };
 }
 
 /** Ends a run in the middle of a turn: what has no result yet gets one, so that the history stays valid. */
@@ -195,7 +197,8 @@ export function breakOff(state: State, outcome: Outcome, why: string): Next {
 /** A turn with nothing but errors adds one, a success resets. Our own caps say nothing about the model. */
 function errorsAfter(errors: number, slots: readonly SettledSlot[]): number {
   let counted = false;
-  for (const { how, result } of slots) {
+  for (let i = 0; i < slots.length; i++) {
+    const { how, result } = slots[i]!;
     if (how !== 'ran' && how !== 'repeated') continue;
     if (!result.isError) return 0;
     counted = true;

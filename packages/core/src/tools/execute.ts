@@ -37,30 +37,35 @@ export interface Running {
  * refuses and what takes too long are error results. The timeout is hard: it does not need the tool's cooperation.
  */
 export function execute(execution: Execution): Running {
-  const { tool } = execution;
-  const call = (context: ToolContext): unknown => tool.execute!(execution.input, context);
-  return perform(execution, { call, settle: (value) => checked(execution, value), failed: errorResult });
+  return perform(execution, EXECUTING);
 }
 
 /** Asks a tool whether a call of it took effect, under the same conditions. If that fails, nobody can tell. */
 export function verify(execution: Execution): Running {
-  const { tool, input } = execution;
-  return perform(execution, {
-    call: (context) => tool.verify!(input, context),
-    settle: (answer) => {
-      const { type } = answer as { type: unknown };
-      if (type === 'done') return resultOf(tool.name, (answer as { result: unknown }).result);
-      return { type: type === 'not-done' ? 'not-done' : 'unknown' };
-    },
-    failed: () => ({ type: 'unknown' }),
-  });
+  return perform(execution, VERIFYING);
 }
 
 interface Performance {
-  readonly call: (context: ToolContext) => unknown;
-  readonly settle: (value: unknown) => Settled | Promise<Settled>;
+  readonly call: (execution: Execution, context: ToolContext) => unknown;
+  readonly settle: (execution: Execution, value: unknown) => Settled | Promise<Settled>;
   readonly failed: (why: string) => SettledResult;
 }
+
+const EXECUTING: Performance = {
+  call: ({ tool, input }, context) => tool.execute!(input, context),
+  settle: checked,
+  failed: errorResult,
+};
+
+const VERIFYING: Performance = {
+  call: ({ tool, input }, context) => tool.verify!(input, context),
+  settle({ tool }, answer) {
+    const { type } = answer as { type: unknown };
+    if (type === 'done') return resultOf(tool.name, (answer as { result: unknown }).result);
+    return { type: type === 'not-done' ? 'not-done' : 'unknown' };
+  },
+  failed: () => ({ type: 'unknown' }),
+};
 
 function perform(execution: Execution, performance: Performance): Running {
   const { key, context, principal, run, memory } = execution;
@@ -70,9 +75,10 @@ function perform(execution: Execution, performance: Performance): Running {
     if (!over) execution.report(progress);
   };
   try {
-    const value = performance.call({ signal: controller.signal, key, report, context, principal, run, memory });
+    const { signal } = controller;
+    const value = performance.call(execution, { signal, key, report, context, principal, run, memory });
     if (isAsync(value)) return awaited(execution, performance, controller, value, () => (over = true));
-    const result = performance.settle(value);
+    const result = performance.settle(execution, value);
     if (result instanceof Promise) {
       return awaited(execution, { ...performance, settle: asIs }, controller, result, () => (over = true));
     }
@@ -121,13 +127,13 @@ function awaited(
     else report(progress);
   };
   void drained(value, take, controller.signal)
-    .then(performance.settle)
+    .then((drawn) => performance.settle(execution, drawn))
     .catch((thrown) => failure(execution, performance, thrown))
     .then(end);
   return { result: promise, abort: (reason) => stop('was stopped.', reason) };
 }
 
-const asIs: Performance['settle'] = (result) => result as Settled;
+const asIs: Performance['settle'] = (_, result) => result as Settled;
 
 function checked({ tool }: Execution, value: unknown): Settled | Promise<Settled> {
   if (value instanceof Parked || value instanceof Broken) return value;

@@ -17,7 +17,7 @@ export function plainCheck(schema: JsonSchema): PlainCheck | undefined {
     checks.push(check);
   }
   return (value) => {
-    for (const check of checks) if (!check(value)) return false;
+    for (let i = 0; i < checks.length; i++) if (!checks[i]!(value)) return false;
     return true;
   };
 }

@@ -107,7 +107,7 @@ export function registry(): Registry {
 export function toolsByName(tools: readonly Tool[]): ReadonlyMap<string, Tool> {
   if (!Array.isArray(tools))
     throw new TreadleError('invalid-options', 'The tools are no list. Give an array of tools.');
-  const byName = new Map<string, Sourced<Tool>>();
+  const byName = new Map<string, Tool>();
   for (const [index, value] of tools.entries()) {
     if (typeof value?.parameters !== 'object') {
       throw new TreadleError(
@@ -115,21 +115,28 @@ export function toolsByName(tools: readonly Tool[]): ReadonlyMap<string, Tool> {
         `tools[${index}] is no tool. Make it with tool({ name, description, … }).`,
       );
     }
-    add(byName, 'tools', { value, source: `tools[${index}]` });
+    const { name } = value;
+    if (byName.has(name)) {
+      const first = tools.findIndex((tool) => tool.name === name);
+      throw duplicate(name, 'tools', `tools[${first}]`, `tools[${index}]`);
+    }
+    byName.set(name, value);
   }
-  return new Map(Array.from(byName, ([name, { value }]) => [name, value]));
+  return byName;
 }
 
 function add<T extends { readonly name: string }>(to: Map<string, Sourced<T>>, what: string, added: Sourced<T>): void {
   const { name } = added.value;
   const there = to.get(name);
-  if (there) {
-    throw new TreadleError(
-      'duplicate-tool',
-      `There are two ${what} named "${name}": one from ${there.source}, one from ${added.source}. Rename or leave out one.`,
-    );
-  }
+  if (there) throw duplicate(name, what, there.source, added.source);
   to.set(name, added);
+}
+
+function duplicate(name: string, what: string, first: string, second: string): TreadleError {
+  return new TreadleError(
+    'duplicate-tool',
+    `There are two ${what} named "${name}": one from ${first}, one from ${second}. Rename or leave out one.`,
+  );
 }
 
 function merged(tool: Tool, entry: RegistryEntry | undefined): Tool {

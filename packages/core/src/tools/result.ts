@@ -74,7 +74,10 @@ export function isTooLong(result: SettledResult, most: number): boolean {
 
 function textLength(content: readonly ResultBlock[]): number {
   let total = 0;
-  for (const block of content) if ('text' in block) total += block.text.length;
+  for (let i = 0; i < content.length; i++) {
+    const block = content[i]!;
+    if ('text' in block) total += block.text.length;
+  }
   return total;
 }
 

@@ -2,20 +2,15 @@ import { textOf, userText, type Message } from '../../messages.ts';
 import type { ModelReply, ModelRequest } from '../../model.ts';
 import { tokensIn } from '../compaction.ts';
 import { wordingOf } from '../wording.ts';
-import { ask, ignore, type Pinned } from './model.ts';
+import { ask, ignore } from './model.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
 /** Has the oldest turns summarised by a model, as the loop's own request: nothing of it is shown or called. */
-export function compact(
-  stage: Stage,
-  pinned: Pinned,
-  { id, history, from, to }: EffectOf<'compact-history'>,
-  done: Done,
-): void {
+export function compact(stage: Stage, { id, history, from, to }: EffectOf<'compact-history'>, done: Done): void {
   const { runId, rules, summariser, clock, state, signal } = stage;
   const { instructions, tools } = state();
   const request: ModelRequest = {
-    parallel: pinned.parallel,
+    parallel: rules.parallel,
     settings: {},
     ...(instructions !== undefined && { instructions }),
     messages: [...history.items.slice(0, to), userText(wordingOf(rules).summarise)],

@@ -1,4 +1,5 @@
 import { messageOf } from '../../errors.ts';
+import { mapped } from '../../mapped.ts';
 import type { Model, ModelDelta, ModelReply, ModelRequest } from '../../model.ts';
 import { arePartsOf } from '../../parts.ts';
 import { checkCall, type Checked } from '../../tools/check.ts';
@@ -8,59 +9,37 @@ import { wordingOf } from '../wording.ts';
 import { ABSENT, type Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
-/** What is the same in every request of a run. */
-export type Pinned = Pick<ModelRequest, 'parallel' | 'settings' | 'allowedTools' | 'output'>;
-
-export function pinnedOf({ rules, settings }: Stage): Pinned {
-  return {
-    ...(rules.allowedTools && { allowedTools: rules.allowedTools }),
-    ...(rules.output && { output: rules.output }),
-    parallel: rules.parallel,
-    settings,
-  };
-}
-
-export function callModel(
-  stage: Stage,
-  pinned: Pinned,
-  inputs: Inputs,
-  effect: EffectOf<'call-model'>,
-  done: Done,
-): void {
-  const { emit, clock } = stage;
+export function callModel(stage: Stage, inputs: Inputs, effect: EffectOf<'call-model'>, done: Done): void {
+  const { emit } = stage;
   const model = effect.model === undefined ? stage.model : stage.models.get(effect.model);
   let over = false;
   const tell = emit && ((delta: ModelDelta): void => (over ? undefined : emit(delta)));
   const settle = (reply: ModelReply): void => {
     over = true;
-    if (reply.type === 'reply') return replied(stage, inputs, effect, reply, done);
-    const { error, attempts } = reply;
-    done({ type: 'model-failed', at: clock.now(), effect: effect.id, error, ...(attempts && { attempts }) });
+    if (reply.type === 'reply') replied(stage, inputs, effect, reply, done);
+    else failed(stage, effect, reply, done);
   };
-  if (model) ask(model, requestOf(stage, pinned, effect), tell ?? ignore, stage.signal, settle);
+  if (model) ask(model, requestOf(stage, effect), tell ?? ignore, stage.signal, settle);
   else settle(unavailable(effect.model!));
 }
 
-function requestOf(
-  { runId, rules, state, clock }: Stage,
-  pinned: Pinned,
-  effect: EffectOf<'call-model'>,
-): ModelRequest {
+function requestOf({ runId, rules, settings, state, clock }: Stage, effect: EffectOf<'call-model'>): ModelRequest {
   const { history, tools, toolChoice, id } = effect;
+  const { parallel, allowedTools, output } = rules;
   const { durationMs } = rules.limits;
   const now = durationMs === undefined ? 0 : clock.now();
-  const demand = rules.output && wordingOf(rules).outputDemand(JSON.stringify(rules.output));
+  const demand = output && wordingOf(rules).outputDemand(JSON.stringify(output));
   const instructions = demand === undefined ? effect.instructions : joined(effect.instructions, demand);
-  return {
-    ...pinned,
-    ...(instructions !== undefined && { instructions }),
-    messages: history.items,
-    tools,
-    toolChoice,
-    ...(durationMs !== undefined && { deadline: now + durationMs - activeMsAt(state(), now) }),
-    key: `${runId}/${id}`,
-  };
+  const key = `${runId}/${id}`;
+  const request: Draft = { messages: history.items, tools, toolChoice, parallel, settings, key };
+  if (allowedTools) request.allowedTools = allowedTools;
+  if (output) request.output = output;
+  if (instructions !== undefined) request.instructions = instructions;
+  if (durationMs !== undefined) request.deadline = now + durationMs - activeMsAt(state(), now);
+  return request;
 }
+
+type Draft = { -readonly [Field in keyof ModelRequest]: ModelRequest[Field] };
 
 function joined(instructions: string | undefined, demand: string): string {
   return instructions === undefined ? demand : `${instructions}\n\n${demand}`;
@@ -92,33 +71,36 @@ export function ask(
 type Reply = Extract<ModelReply, { type: 'reply' }>;
 type Failure = Extract<ModelReply, { type: 'failure' }>;
 
-function replied(
-  { tools, clock }: Stage,
-  inputs: Inputs,
-  { id: effect, turn }: EffectOf<'call-model'>,
-  reply: Reply,
-  done: Done,
-): void {
+function failed({ clock }: Stage, { id }: EffectOf<'call-model'>, { error, attempts }: Failure, done: Done): void {
+  done({ type: 'model-failed', at: clock.now(), effect: id, error, ...(attempts && { attempts }) });
+}
+
+function replied(stage: Stage, inputs: Inputs, effect: EffectOf<'call-model'>, reply: Reply, done: Done): void {
   const cut = reply.finish === 'length';
   const checked: (Checked | Promise<Checked>)[] = [];
   let later = false;
-  for (const part of reply.content) {
+  for (let i = 0; i < reply.content.length; i++) {
+    const part = reply.content[i]!;
     if (part.type !== 'tool-call') continue;
-    const tool = tools.get(part.name);
+    const tool = stage.tools.get(part.name);
     const check = tool ? checkCall(tool, part.arguments, cut) : ABSENT;
     later ||= check instanceof Promise;
     checked.push(check);
   }
-  const settle = (all: readonly Checked[]): void => {
-    inputs.keep(turn, all);
-    const checks = all.map(({ check }) => check);
-    const { content, finish, rawFinish, usage, model, attempts } = reply;
-    const event: Event = { type: 'model-replied', at: clock.now(), effect, content, finish, usage, model, checks };
-    if (rawFinish === undefined && !attempts) return done(event);
-    done({ ...event, ...(rawFinish !== undefined && { rawFinish }), ...(attempts && { attempts }) });
+  const record = (all: readonly Checked[]): void => {
+    inputs.keep(effect.turn, all);
+    done(repliedEvent(stage.clock.now(), effect.id, reply, all));
   };
-  if (later) void Promise.all(checked).then(settle);
-  else settle(checked as readonly Checked[]);
+  if (later) void Promise.all(checked).then(record);
+  else record(checked as readonly Checked[]);
+}
+
+function repliedEvent(at: number, effect: string, reply: Reply, all: readonly Checked[]): Event {
+  const checks = mapped(all, ({ check }) => check);
+  const { content, finish, rawFinish, usage, model, attempts } = reply;
+  const event: Event = { type: 'model-replied', at, effect, content, finish, usage, model, checks };
+  if (rawFinish === undefined && !attempts) return event;
+  return { ...event, ...(rawFinish !== undefined && { rawFinish }), ...(attempts && { attempts }) };
 }
 
 export function ignore(): void {}

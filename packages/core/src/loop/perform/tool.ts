@@ -9,6 +9,7 @@ import { toolEffectId } from '../outstanding.ts';
 import type { Call } from '../state.ts';
 import { keepWhole } from './blobs.ts';
 import type { Inputs } from './inputs.ts';
+import { ignore } from './model.ts';
 import { draftOf, remembering } from './memory.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 
@@ -42,7 +43,7 @@ function start(stage: Stage, running: RunningTools, effect: ToolEffect, tool: To
     key: `${runId}/${toolEffectId(call)}`,
     timeoutMs: tool.timeoutMs ?? rules.toolTimeoutMs,
     clock,
-    report: (progress) => emit?.({ type: 'tool-report', call: partOf(call), progress }),
+    report: emit ? (progress) => emit({ type: 'tool-report', call: partOf(call), progress }) : ignore,
     context,
     principal,
     run: tool.share === undefined ? undefined : callingRun(stage, effect),
