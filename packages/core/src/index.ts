@@ -125,6 +125,7 @@ export {
 } from './messages.ts';
 export type {
   Attempt,
+  Emit,
   Finish,
   JsonSchema,
   Model,

@@ -9,10 +9,16 @@ export interface Model {
   readonly asks?: readonly Model[];
   /**
    * Never rejects: a failure is the returned reply. Deltas go to `emit` as they arrive; a model that cannot stream
-   * emits nothing. `emit` never throws. After `signal` aborts the reply is ignored, so end soon.
+   * emits nothing. After `signal` aborts the reply is ignored, so end soon.
    */
-  reply(request: ModelRequest, emit: (delta: ModelDelta) => void, signal: AbortSignal): Promise<ModelReply>;
+  reply(request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply>;
 }
+
+/**
+ * Takes a piece of a reply. Never throws. A promise says that whoever listens is behind: a model that can reads no further
+ * until it resolves, so that nothing piles up. It never rejects.
+ */
+export type Emit = (delta: ModelDelta) => void | Promise<void>;
 
 export interface ModelRequest {
   readonly instructions?: string;

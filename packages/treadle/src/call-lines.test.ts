@@ -9,9 +9,10 @@ const call = (id: string, path: string): ToolCall => ({
   name: 'read',
   arguments: `{"path":"${path}"}`,
 });
-const started = (of: ToolCall): Item => ({ type: 'call-started', call: of });
+const started = (of: ToolCall): Item => ({ type: 'call-started', index: 0, call: of });
 const answered = (of: ToolCall, text: string, isError = false): Item => ({
   type: 'call-answered',
+  index: 0,
   call: of,
   result: {
     type: 'tool-result',

@@ -33,7 +33,7 @@ test('a run of which nothing was heard has only its end', () => {
 test('signals, which come between no states, tell nothing', () => {
   const told: unknown[] = [];
   const { follow, state } = follower(agent, { onToolCall: () => told.push('call') }, around(manualClock()));
-  follow({ type: 'call-started', call: { type: 'tool-call', id: 'c', name: 'look', arguments: '{}' } });
+  follow({ type: 'call-started', index: 0, call: { type: 'tool-call', id: 'c', name: 'look', arguments: '{}' } });
   expect(told).toEqual([]);
   expect(state()).toEqual({ attempt: 1, maxAttempts: 3, iteration: 0, maxIterations: 15 });
 });

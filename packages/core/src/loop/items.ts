@@ -20,17 +20,19 @@ export function itemsBetween(before: State, after: State, effects: readonly Effe
   for (let i = 0; i < effects.length; i++) {
     const effect = effects[i]!;
     if (effect.type === 'call-model') items.push(turnStarted(after));
-    else if (effect.type === 'call-tool') items.push({ type: 'call-started', call: partOf(effect.call) });
+    else if (effect.type === 'call-tool') items.push(callStarted(effect.call));
     else if (effect.type === 'validate-output') items.push(...heldCalls(after));
   }
   return items;
 }
 
+function callStarted(call: Call): Item {
+  return { type: 'call-started', index: call.index, call: partOf(call) };
+}
+
 /** The call that a validation answers begins with it. */
 function heldCalls(state: State): readonly Item[] {
-  return slotsOf(state).flatMap(({ type, call }) =>
-    type === 'held' ? { type: 'call-started', call: partOf(call) } : [],
-  );
+  return slotsOf(state).flatMap(({ type, call }) => (type === 'held' ? callStarted(call) : []));
 }
 
 function turnStarted({ turn, agent }: State): Item {
@@ -62,7 +64,7 @@ function slotsOf({ phase }: State): readonly Slot[] {
 }
 
 function callAnswered(state: State, index: number, result: ToolResult): Item {
-  return { type: 'call-answered', call: callAt(state, index), result };
+  return { type: 'call-answered', index, call: callAt(state, index), result };
 }
 
 function callAt({ history }: State, index: number): ToolCall {

@@ -90,8 +90,11 @@ interface Surroundings {
   /** Default: in memory, gone with the run. */
   readonly journal?: Journal;
   readonly signal?: AbortSignal;
-  /** Called for each item as it happens. What it throws is ignored. */
-  readonly onItem?: (item: Item) => void;
+  /**
+   * Called for each item as it happens. What it throws is ignored. A promise holds a model that streams over HTTP back
+   * until it is settled.
+   */
+  readonly onItem?: (item: Item) => void | Promise<void>;
   readonly clock?: Clock;
 }
 
@@ -155,12 +158,16 @@ export interface TurnStarted {
  */
 export interface CallStarted {
   readonly type: 'call-started';
+  /** Counts the calls of the reply from 0. */
+  readonly index: number;
   readonly call: ToolCall;
 }
 
 /** A call has its result, also one that never ran; once per call. */
 export interface CallAnswered {
   readonly type: 'call-answered';
+  /** Counts the calls of the reply from 0. */
+  readonly index: number;
   readonly call: ToolCall;
   readonly result: ToolResult;
 }

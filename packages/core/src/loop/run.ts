@@ -12,7 +12,7 @@ import { DETACHED } from './detach.ts';
 import { activeMsAt } from './fits.ts';
 import { messagesOf } from './history.ts';
 import { open, reopen, type Opening } from './opening.ts';
-import type { ContinueOptions, Item, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
+import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
 import { isPaused, waiting } from './outstanding.ts';
 import { readResultTool } from './perform/blobs.ts';
 import type { AgentCode, Stage } from './perform/stage.ts';
@@ -39,7 +39,7 @@ export function streamLoop(options: LoopOptions | ContinueOptions): LiveRun {
   const listener = options?.onItem && guarded(options.onItem);
   const live = start(options, (item) => {
     items.push(item);
-    listener?.(item);
+    return listener?.(item);
   });
   live.result.then(() => items.close(), items.close);
   return { ...live, [Symbol.asyncIterator]: () => items[Symbol.asyncIterator]() };
@@ -51,14 +51,17 @@ export function startLoop(options: LoopOptions | ContinueOptions): StartedRun {
 }
 
 /** What a listener throws is its own affair, and must not reach the loop. */
-export function guarded(listener: (item: Item) => void): (item: Item) => void {
+export function guarded(listener: NonNullable<LoopOptions['onItem']>): NonNullable<LoopOptions['onItem']> {
   return (item) => {
     try {
       const returned: unknown = listener(item);
-      if (returned instanceof Promise) returned.catch(() => {});
+      if (returned instanceof Promise) return returned.then(ignore, ignore);
     } catch {}
+    return undefined;
   };
 }
+
+function ignore(): void {}
 
 /** Throws for what a program took for a signal. */
 export function checkSignal(signal: AbortSignal | undefined): void {

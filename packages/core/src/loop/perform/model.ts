@@ -1,6 +1,6 @@
 import { messageOf } from '../../errors.ts';
 import { mapped } from '../../mapped.ts';
-import type { Model, ModelDelta, ModelReply, ModelRequest } from '../../model.ts';
+import type { Emit, Model, ModelDelta, ModelReply, ModelRequest } from '../../model.ts';
 import { arePartsOf } from '../../parts.ts';
 import { checkCall, type Checked } from '../../tools/check.ts';
 import type { Event } from '../events.ts';
@@ -13,7 +13,7 @@ export function callModel(stage: Stage, inputs: Inputs, effect: EffectOf<'call-m
   const { emit } = stage;
   const model = effect.model === undefined ? stage.model : stage.models.get(effect.model);
   let over = false;
-  const tell = emit && ((delta: ModelDelta): void => (over ? undefined : emit(delta)));
+  const tell = emit && ((delta: ModelDelta): void | Promise<void> => (over ? undefined : emit(delta)));
   const settle = (reply: ModelReply): void => {
     over = true;
     if (reply.type === 'reply') replied(stage, inputs, effect, reply, done);
@@ -49,7 +49,7 @@ function joined(instructions: string | undefined, demand: string): string {
 export function ask(
   model: Model,
   request: ModelRequest,
-  emit: (delta: ModelDelta) => void,
+  emit: Emit,
   signal: AbortSignal,
   settle: (reply: ModelReply) => void,
 ): void {
