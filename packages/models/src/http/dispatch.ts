@@ -1,11 +1,7 @@
 /// <reference path="../undici-parts.d.ts" />
-import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
 import { connections, type Connection, type Connections } from './connections.ts';
 import type { Answer, Post, Send } from './send.ts';
-
-/** Above this many bytes the pieces of a body are written one by one, below it one write is cheaper than several. */
-const JOIN_BYTES = 64 * 1024;
 
 let ready: Connections | undefined;
 let loading: Promise<Connections> | undefined;
@@ -90,12 +86,7 @@ class Request implements Dispatcher.DispatchHandler {
 }
 
 function requestOf({ to: { path, rawHeaders }, body }: Post): Dispatcher.DispatchOptions {
-  const size = body.reduce((sum, piece) => sum + piece.byteLength, 0);
-  const request = { method: 'POST', path, headersTimeout: 0, bodyTimeout: 0 } as const;
-  if (size <= JOIN_BYTES) return { ...request, headers: rawHeaders as string[], body: Buffer.concat(body, size) };
-  const headers = [...rawHeaders, 'content-length', String(size)];
-  // Documented to be any iterable, but not typed so.
-  return { ...request, headers, body: body as unknown as Readable };
+  return { method: 'POST', path, headersTimeout: 0, bodyTimeout: 0, headers: rawHeaders as string[], body };
 }
 
 /** Names and values in turn, names as they were sent. The first one counts. */

@@ -14,7 +14,7 @@ export function fetchSend(fetch: Fetch): Send {
       const response = await fetch(post.to.url, {
         method: 'POST',
         headers: post.to.headers,
-        body: Buffer.concat(post.body),
+        body: post.body as Uint8Array<ArrayBuffer>,
         redirect: 'manual',
         signal: hangUp.signal,
       });

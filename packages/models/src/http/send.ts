@@ -1,7 +1,7 @@
 /** One POST of a JSON body. */
 export interface Post {
   readonly to: Address;
-  readonly body: readonly Uint8Array[];
+  readonly body: Uint8Array;
 }
 
 /** Where requests go and what they bear: the same for all requests of a model, and taken apart once. */

@@ -69,7 +69,7 @@ function exchanged(speak: (answer: Answer) => void): Promise<ModelReply> {
     queueMicrotask(() => speak(answer));
     return () => {};
   };
-  const post = { to: addressOf(new URL('http://host.test/v1'), {}), body: [] };
+  const post = { to: addressOf(new URL('http://host.test/v1'), {}), body: new Uint8Array() };
   return exchange(
     { send, clock: systemClock, timeouts: { headers: 60_000, idle: 60_000 } },
     {
@@ -134,7 +134,7 @@ test.each(['before its answer', 'in the middle of it'])(
     const response = new Response(body, { headers: { 'content-type': 'text/event-stream' } });
     const heard: string[] = [];
     const hangUp = fetchSend(() => answered.promise)(
-      { to: addressOf(new URL('http://host.test'), {}), body: [] },
+      { to: addressOf(new URL('http://host.test'), {}), body: new Uint8Array() },
       {
         head: (status) => {
           heard.push(`${status}`);

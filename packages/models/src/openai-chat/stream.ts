@@ -141,7 +141,9 @@ function add(stream: ChatStream, type: 'text' | 'reasoning', text: string): void
 
 /** What proves the reasoning goes with its first part; without any in the open, it is a part of its own. */
 function contentOf(stream: ChatStream): readonly AssistantPart[] {
-  const content = stream.parts.map(closed);
+  const content: AssistantPart[] = [];
+  // Not by `map`: once that is compiled it makes arrays of another kind, and all code that reads a history is compiled anew.
+  for (const part of stream.parts) content.push(closed(part));
   const signature = signatureOf(stream.details);
   if (signature === undefined) return content;
   const at = content.findIndex(({ type }) => type === 'reasoning');
