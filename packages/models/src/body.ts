@@ -19,7 +19,13 @@ export interface Head<State> {
   readonly hangsOn?: (state: State) => unknown;
 }
 
-/** A request as it was last written for a history. */
+/** All of a request that a head may be made of. */
+type Asked = Omit<ModelRequest, 'messages' | 'deadline' | 'key'>;
+
+/**
+ * A request as it was last written for a history. It must not lead to the array: until all of the memory is searched,
+ * which is seldom, what is held for a key of a WeakMap holds the key.
+ */
 interface Written<State> {
   bytes: Buffer;
   /** Where the history begins, and where it ends. */
@@ -30,7 +36,7 @@ interface Written<State> {
   readonly state: State;
   /** Who wrote the head, for which request, and with what of the history. */
   head: unknown;
-  request: ModelRequest | undefined;
+  asked: Asked | undefined;
   hungOn: unknown;
 }
 
@@ -71,12 +77,12 @@ export function bodies<State>(
     const end = form.close(written.state);
     const hungOn = head.hangsOn?.(written.state);
     const isBegun = written.head === head && written.to > written.from;
-    if (isBegun && written.hungOn === hungOn && isSameHead(written.request!, request)) {
+    if (isBegun && written.hungOn === hungOn && isSameHead(written.asked!, request)) {
       append(written, added, end);
     } else {
       begin(written, head.write(request, written.state), added, end);
       written.head = head;
-      written.request = request;
+      written.asked = askedIn(request);
       written.hungOn = hungOn;
     }
     written.count = messages.length;
@@ -118,12 +124,15 @@ export function perKind<Store>(make: (kind: string) => Store): (kind: string) =>
 }
 
 function nothingYet<State>(state: State): Written<State> {
-  const nobody = { head: undefined, request: undefined, hungOn: undefined };
+  const nobody = { head: undefined, asked: undefined, hungOn: undefined };
   return { bytes: NOTHING, from: 0, to: 0, count: 0, last: undefined, state, ...nobody };
 }
 
-/** All that a head may be made of. */
-function isSameHead(before: ModelRequest, now: ModelRequest): boolean {
+function askedIn({ messages: _, deadline: _d, key: _k, ...asked }: ModelRequest): Asked {
+  return asked;
+}
+
+function isSameHead(before: Asked, now: ModelRequest): boolean {
   return (
     before.tools === now.tools &&
     before.instructions === now.instructions &&

@@ -31,9 +31,11 @@ export function fetchSend(fetch: Fetch): Send {
     send().catch((thrown: unknown) => {
       if (!hangUp.signal.aborted) answer.fail(thrown);
     });
-    return () => {
-      hangUp.abort();
-      cancel();
+    return {
+      hangUp() {
+        hangUp.abort();
+        cancel();
+      },
     };
   };
 }

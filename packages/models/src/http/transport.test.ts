@@ -67,18 +67,14 @@ describe('what an answer is shows in how it begins, whatever it calls itself', (
 function exchanged(speak: (answer: Answer) => void): Promise<ModelReply> {
   const send: Send = (_, answer) => {
     queueMicrotask(() => speak(answer));
-    return () => {};
+    return { hangUp() {} };
   };
   const post = { to: addressOf(new URL('http://host.test/v1'), {}), body: new Uint8Array() };
+  const timeouts = { headers: 60_000, idle: 60_000 };
+  const protocol = openaiChatProtocol({ model: 'm', stream: true });
   return exchange(
-    { send, clock: systemClock, timeouts: { headers: 60_000, idle: 60_000 } },
-    {
-      protocol: openaiChatProtocol({ model: 'm', stream: true }),
-      post,
-      stream: true,
-      emit: () => {},
-      signal: new AbortController().signal,
-    },
+    { protocol, stream: true, send, clock: systemClock, timeouts },
+    { post, emit: () => {}, signal: new AbortController().signal, finished: (reply) => reply },
   );
 }
 
@@ -133,19 +129,19 @@ test.each(['before its answer', 'in the middle of it'])(
     const body = new ReadableStream<Uint8Array>({ cancel: () => cancelled.resolve() });
     const response = new Response(body, { headers: { 'content-type': 'text/event-stream' } });
     const heard: string[] = [];
-    const hangUp = fetchSend(() => answered.promise)(
+    const sent = fetchSend(() => answered.promise)(
       { to: addressOf(new URL('http://host.test'), {}), body: new Uint8Array() },
       {
         head: (status) => {
           heard.push(`${status}`);
-          hangUp();
+          sent.hangUp();
         },
         data: () => heard.push('data'),
         end: () => heard.push('end'),
         fail: () => heard.push('fail'),
       },
     );
-    if (when === 'before its answer') hangUp();
+    if (when === 'before its answer') sent.hangUp();
     answered.resolve(response);
     await cancelled.promise;
     expect(heard).toEqual(when === 'before its answer' ? [] : ['200']);
