@@ -164,19 +164,26 @@ test('what a message adds, the end and the head may depend on those before, in t
   expect(text(of(asking(messages)))).toBe('user [ user|4');
 });
 
-test('after a message that could not be written a history starts anew', () => {
-  let broken = true;
+test('after a message or a head that could not be written a history starts anew', () => {
+  const broken = new Set(['message', 'head']);
   const form = histories({
     start: () => ({ count: 0 }),
     write({ role }, state) {
-      if (broken && role === 'assistant') throw new Error('no');
+      if (role === 'assistant' && broken.has('message')) throw new Error('no message');
       return `,"${role} ${state.count++}"`;
     },
     close: () => ']',
   });
-  const of = bodies(form, { write: () => '[' });
+  const of = bodies(form, {
+    write() {
+      if (broken.has('head')) throw new Error('no head');
+      return '[';
+    },
+  });
   const messages: Message[] = [userText('a'), { role: 'assistant', content: [] }];
-  expect(() => of(asking(messages))).toThrow('no');
-  broken = false;
+  for (const what of ['message', 'head']) {
+    expect(() => of(asking(messages))).toThrow(`no ${what}`);
+    broken.delete(what);
+  }
   expect(read(of(asking(messages)))).toEqual(['user 0', 'assistant 1']);
 });

@@ -66,29 +66,39 @@ export function bodies<State>(
       written = nothingYet(form.start());
       known.set(messages, written);
     }
-    let added = '';
     try {
-      for (let at = written.count; at < messages.length; at++) added += form.write(messages[at]!, written.state);
+      grow(written, form, head, request);
     } catch (thrown) {
-      // The state is of no use any more.
+      // The state may be ahead of what is written.
       known.delete(messages);
       throw thrown;
     }
-    const end = form.close(written.state);
-    const hungOn = head.hangsOn?.(written.state);
-    const isBegun = written.head === head && written.to > written.from;
-    if (isBegun && written.hungOn === hungOn && isSameHead(written.asked!, request)) {
-      append(written, added, end);
-    } else {
-      begin(written, head.write(request, written.state), added, end);
-      written.head = head;
-      written.asked = askedIn(request);
-      written.hungOn = hungOn;
-    }
-    written.count = messages.length;
-    written.last = messages.at(-1);
-    return written.bytes.subarray(0, written.to + written.bytes.write(end, written.to));
+    return written.bytes.subarray(0, written.to + written.bytes.write(form.close(written.state), written.to));
   };
+}
+
+/** By the messages that are new, with room for the end. */
+function grow<State>(
+  written: Written<State>,
+  form: HistoryForm<State>,
+  head: Head<State>,
+  request: ModelRequest,
+): void {
+  const { messages } = request;
+  const { state } = written;
+  let added = '';
+  for (let at = written.count; at < messages.length; at++) added += form.write(messages[at]!, state);
+  written.count = messages.length;
+  written.last = messages.at(-1);
+
+  const end = form.close(state);
+  const hungOn = head.hangsOn?.(state);
+  const isBegun = written.head === head && written.to > written.from;
+  if (isBegun && written.hungOn === hungOn && isSameHead(written.asked!, request)) return append(written, added, end);
+  begin(written, head.write(request, state), added, end);
+  written.head = head;
+  written.asked = askedIn(request);
+  written.hungOn = hungOn;
 }
 
 /** Histories in one form, by their arrays of messages. */

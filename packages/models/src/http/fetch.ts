@@ -14,7 +14,8 @@ export function fetchSend(fetch: Fetch): Send {
       const response = await fetch(post.to.url, {
         method: 'POST',
         headers: post.to.headers,
-        body: post.body as Uint8Array<ArrayBuffer>,
+        // A copy: a fetch that records may look at it when it has long been written over.
+        body: Buffer.from(post.body),
         redirect: 'manual',
         signal: hangUp.signal,
       });

@@ -2,10 +2,10 @@ import { createServer } from 'node:net';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { systemClock, type ModelReply } from '@treadle/core';
+import { systemClock, userText, type Message, type ModelReply } from '@treadle/core';
 import { answer, answering } from '../../test/fetches.ts';
 import { text } from '../../test/parts.ts';
-import { asked } from '../../test/request.ts';
+import { asked, readBody } from '../../test/request.ts';
 import { chunk, DONE } from '../../test/scripted-server.ts';
 import { ollama } from '../ollama/ollama.ts';
 import { openaiChat, openaiChatProtocol } from '../openai-chat/openai-chat.ts';
@@ -119,6 +119,24 @@ test.each([
   } finally {
     server.close();
   }
+});
+
+test('a fetch that keeps what it was given still has it when the next turn has been written', async () => {
+  const kept: Uint8Array[] = [];
+  const model = openaiChat({
+    model: 'm',
+    fetch: async (_, init) => {
+      kept.push(init!.body as Uint8Array);
+      return answer(WHOLE, 'application/json');
+    },
+  });
+  const messages: Message[] = [];
+  for (const words of ['one', 'two', 'three']) {
+    messages.push(userText(words));
+    await asked(model, { messages });
+  }
+  const counts = kept.map((body) => (readBody(body)['messages'] as unknown[]).length);
+  expect(counts).toEqual([1, 2, 3]);
 });
 
 test.each(['before its answer', 'in the middle of it'])(

@@ -102,12 +102,12 @@ function reasoningFields(content: AssistantMessage['content'], { reasoning, sign
 
 function toolMessages({ content }: ToolMessage, form: WireForm): string {
   let wire = '';
-  let media: unknown[] = [];
+  const media: unknown[] = [];
   for (const result of content) {
     const id = jsonOf(idFor(result.callId, form));
     const text = jsonOf(resultText(result, form));
     wire += `,{"role":"tool","tool_call_id":${id},"name":"${callNameFor(result.name)}","content":${text}}`;
-    if (result.content.some(isMedia)) media = [...media, ...mediaParts(result, form)];
+    if (result.content.some(isMedia)) media.push(...mediaParts(result, form));
   }
   if (media.length === 0) return wire;
   const bridge = form.userAfterResults ? '' : `,${BRIDGE}`;
