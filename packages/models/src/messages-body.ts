@@ -1,42 +1,36 @@
-import type { Message, ModelRequest, ToolSpec } from '@treadle/core';
+import type { ModelRequest, ToolSpec } from '@treadle/core';
+import { bodies, type Histories } from './body.ts';
 import { jsonOf } from './json.ts';
-import { keptHead, keptTools } from './kept-bytes.ts';
+import { keptFor } from './kept.ts';
 
 /** How the parts of a body are made that has `messages` and, beside them, `tools` wrapped as functions. */
-export interface MessagesBody {
+export interface MessagesBody<State> {
   readonly model: string;
-  readonly history: (messages: readonly Message[]) => Uint8Array;
+  readonly histories: Histories<State>;
   /** What the system message says; nothing: there is none. */
   readonly system: (request: ModelRequest) => string | undefined;
   readonly tools: (request: ModelRequest) => readonly ToolSpec[];
-  /** All other fields; at least one. What is undefined is not sent. */
+  /** All other fields. What is undefined is not sent. */
   readonly rest: (request: ModelRequest) => Readonly<Record<string, unknown>>;
 }
 
-const toolsOf = keptTools((tools) => {
+const toolsOf = keptFor((tools: readonly ToolSpec[]) => {
   const wire = tools.map(({ name, description, parameters }) => ({
     type: 'function',
     function: { name, description, parameters },
   }));
-  return tools.length === 0 ? '],' : `],"tools":${jsonOf(wire)},`;
+  return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
 });
 
-/**
- * `{"model":…,"messages":[` and the system message, the history, the tools, the rest: the form that OpenAI's Chat
- * Completions and Ollama's chat share. Only the rest is made each time.
- */
-export function messagesBody(parts: MessagesBody): (request: ModelRequest) => readonly Uint8Array[] {
-  const opening = `${jsonOf({ model: parts.model }).slice(0, -1)},"messages":[`;
-  const headOf = keptHead((system) => opening + (system ? jsonOf({ role: 'system', content: system }) : ''));
-
-  return (request) => {
-    const system = parts.system(request);
-    const messages = parts.history(request.messages);
-    return [
-      headOf(request.messages, system),
-      system ? messages : messages.subarray(1),
-      toolsOf(parts.tools(request)),
-      Buffer.from(jsonOf(parts.rest(request)).slice(1)),
-    ];
-  };
+/** The form that OpenAI's Chat Completions and Ollama's chat share. */
+export function messagesBody<State>(parts: MessagesBody<State>): (request: ModelRequest) => Uint8Array {
+  const { model, histories } = parts;
+  return bodies(histories, {
+    write(request) {
+      const said = parts.system(request);
+      const system = said ? jsonOf({ role: 'system', content: said }) : '';
+      const rest = jsonOf({ model, ...parts.rest(request) }).slice(0, -1);
+      return `${rest}${toolsOf(parts.tools(request))},"messages":[${system}`;
+    },
+  });
 }

@@ -12,8 +12,8 @@ export interface Protocol<State> {
   /** Where requests go, below the base URL. */
   readonly path: string;
   readonly framing: Framing;
-  /** The request as JSON, in pieces to be sent one after the other. What an earlier turn has serialised is reused. */
-  readonly body: (request: ModelRequest) => readonly Uint8Array[];
+  /** The request as JSON, good until the reply is there. What an earlier turn has serialised is reused. */
+  readonly body: (request: ModelRequest) => Uint8Array;
   readonly start: () => State;
   /** Takes the next event of a stream. `state` belongs to that one stream and is changed in place, for linear time. */
   readonly step: (state: State, event: WireEvent, emit: Emit) => StreamStatus;

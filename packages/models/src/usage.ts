@@ -11,22 +11,20 @@ export interface ToldUsage {
 }
 
 export function usageOf({ input, output, cached, cacheWrite, reasoning, cost }: ToldUsage): Usage {
-  return {
+  const usage: { -readonly [Count in keyof Usage]: Usage[Count] } = {
     inputTokens: countOf(input) ?? 0,
     outputTokens: countOf(output) ?? 0,
-    ...given('cachedTokens', countOf(cached)),
-    ...given('cacheWriteTokens', countOf(cacheWrite)),
-    ...given('reasoningTokens', countOf(reasoning)),
-    ...given('cost', typeof cost === 'number' && Number.isFinite(cost) && cost >= 0 ? cost : undefined),
   };
+  const [cachedTokens, cacheWriteTokens, reasoningTokens] = [countOf(cached), countOf(cacheWrite), countOf(reasoning)];
+  if (cachedTokens !== undefined) usage.cachedTokens = cachedTokens;
+  if (cacheWriteTokens !== undefined) usage.cacheWriteTokens = cacheWriteTokens;
+  if (reasoningTokens !== undefined) usage.reasoningTokens = reasoningTokens;
+  if (typeof cost === 'number' && Number.isFinite(cost) && cost >= 0) usage.cost = cost;
+  return usage;
 }
 
 /** A number of tokens. Some hosts send it as text; what cannot be one is as good as not told. */
 export function countOf(told: unknown): number | undefined {
   const count = typeof told === 'string' && told.trim() !== '' ? Number(told) : told;
   return Number.isSafeInteger(count) && (count as number) >= 0 ? (count as number) : undefined;
-}
-
-function given(name: keyof Usage, count: number | undefined): Partial<Usage> {
-  return count === undefined ? {} : { [name]: count };
 }

@@ -47,7 +47,7 @@ export async function asked(
   return { reply, deltas };
 }
 
-/** What a provider reads in the pieces of a body. */
-export function readBody(pieces: readonly Uint8Array[]): Record<string, unknown> {
-  return JSON.parse(Buffer.concat(pieces).toString('utf8')) as Record<string, unknown>;
+/** What a provider reads in a body. */
+export function readBody(body: Uint8Array): Record<string, unknown> {
+  return JSON.parse(Buffer.from(body).toString('utf8')) as Record<string, unknown>;
 }

@@ -314,7 +314,7 @@ test('turn n serialises only what is new, though neighbours share a message and 
   const output = touched.spied({ type: 'object', properties: {} });
   const messages: Message[] = [touched.spied(userText('hi'))];
   const given = { messages, tools, instructions: 'Be brief.', output };
-  const first = write(request(given));
+  write(request(given));
   expect(touched.count).toBeGreaterThan(0);
 
   for (let turn = 0; turn < 500; turn++) {
@@ -326,17 +326,13 @@ test('turn n serialises only what is new, though neighbours share a message and 
       content: [{ type: 'tool-result', callId: call.id, name: 'shell', content: [], isError: false }],
     });
     if (turn % 2 === 0) messages.push(userText(`Hurry ${turn}`));
-    const pieces = write(request(given));
+    write(request(given));
     expect(touched.count).toBe(0);
-    expect(pieces).toHaveLength(5);
-    expect(pieces[0]).toBe(first[0]);
-    expect(pieces[3]).toBe(first[3]);
-    expect(pieces[4]!.byteLength).toBe(first[4]!.byteLength);
   }
-  const whole = JSON.parse(Buffer.concat(write(request(given))).toString()) as { messages: unknown[] };
+  const whole = JSON.parse(Buffer.from(write(request(given))).toString()) as { messages: unknown[] };
   expect(whole.messages).toHaveLength(1_001);
   expect(whole.messages.at(-2)).toMatchObject({ role: 'assistant' });
-  expect(JSON.parse(Buffer.concat(write(request({ ...given, messages: [...messages] }))).toString())).toEqual(whole);
+  expect(JSON.parse(Buffer.from(write(request({ ...given, messages: [...messages] }))).toString())).toEqual(whole);
 });
 
 test('half a surrogate pair, which no JSON parser of a provider takes, is replaced everywhere', () => {
@@ -352,7 +348,7 @@ test('half a surrogate pair, which no JSON parser of a provider takes, is replac
     },
   ];
   const tools = [{ name: 't', description: half, parameters: { type: 'object', description: half } }];
-  const raw = Buffer.concat(protocol.body(request({ messages, tools, instructions: half }))).toString('utf8');
+  const raw = Buffer.from(protocol.body(request({ messages, tools, instructions: half }))).toString('utf8');
   expect(raw.replaceAll('\\\\', '')).not.toMatch(/\\ud/i);
   const { system, messages: wire } = JSON.parse(raw) as { system: unknown; messages: unknown[] };
   expect(system).toEqual([{ type: 'text', text: 'a\uFFFD \\ud83d \uFFFD' }]);

@@ -1,9 +1,9 @@
-import type { ModelRequest } from '@treadle/core';
+import type { ModelRequest, ToolSpec } from '@treadle/core';
 import { allowedOf } from '../allowed-tools.ts';
 import { instructionsWithForm } from '../answer-form.ts';
-import { growing, perKind } from '../fragments.ts';
+import { bodies, histories, perKind } from '../body.ts';
 import { jsonOf } from '../json.ts';
-import { keptFor, keptHead, keptTools } from '../kept-bytes.ts';
+import { keptFor } from '../kept.ts';
 import { closing, startConversation, wireMessage, type Conversation } from './messages.ts';
 import type { ModelTraits } from './models.ts';
 import { answerSchema } from './schema.ts';
@@ -23,54 +23,56 @@ export interface AnthropicBody extends ModelTraits {
 const MAX_TOKENS = 32_000;
 const MARK = { type: 'ephemeral' } as const;
 
-const histories = perKind((signer) => growing(() => startConversation(signer), wireMessage));
+const historiesOf = perKind((signer) =>
+  histories<Conversation>({
+    start: () => startConversation(signer),
+    write: wireMessage,
+    close: (conversation) => `${closing(conversation)}}`,
+  }),
+);
 const schemaOf = keptFor(answerSchema);
 
 /**
- * `{"model":…,"system":…,"messages":[`, the history, what closes it, the tools, the rest: only the small ones are made
- * each time. The marks on system and tools never move; the one that moves with the conversation stands in the rest, and
- * the API itself puts it on the last block.
+ * The marks on system and tools never move; the one that moves with the conversation stands beside them, and the API
+ * itself puts it on the last block.
  */
-export function anthropicBody(body: AnthropicBody): (request: ModelRequest) => readonly Uint8Array[] {
+export function anthropicBody(body: AnthropicBody): (request: ModelRequest) => Uint8Array {
   const { model, signer } = body;
   const mark = body.cache ? { cache_control: MARK } : undefined;
-  const history = histories(signer);
-  const headOf = keptHead((said = '') => {
-    const system = said.trim() === '' ? undefined : [{ type: 'text', text: said, ...mark }];
-    return `${jsonOf({ model, system }).slice(0, -1)},"messages":[`;
-  });
-  const toolsOf = keptTools((tools) => {
+  const toolsOf = keptFor((tools: readonly ToolSpec[]) => {
     const wire = tools.map(({ name, description, parameters }, index) => ({
       name,
       description,
       input_schema: { ...parameters, type: 'object' },
       ...(index === tools.length - 1 && mark),
     }));
-    return tools.length === 0 ? '' : `"tools":${jsonOf(wire)},`;
+    return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
   });
 
-  return (request) => {
-    const { bytes, state } = history(request.messages);
-    const { schema } = request.output ? schemaOf(request.output) : {};
-    // What the API cannot be told of the answer, the model is told.
-    const said = request.output && !schema ? instructionsWithForm(request) : request.instructions;
-    const format = schema && { type: 'json_schema', schema };
-    const rest = jsonOf({ ...restOf(body, request, state, format), ...mark }).slice(1);
-    return [
-      headOf(request.messages, said),
-      bytes.subarray(1),
-      Buffer.from(`${closing(state)},`),
-      toolsOf(request.tools),
-      Buffer.from(rest),
-    ];
-  };
+  return bodies(historiesOf(signer), {
+    hangsOn: isUnthought,
+    write(request, conversation) {
+      const { schema } = request.output ? schemaOf(request.output) : {};
+      // What the API cannot be told of the answer, the model is told.
+      const said = (request.output && !schema ? instructionsWithForm(request) : request.instructions) ?? '';
+      const system = said.trim() === '' ? undefined : [{ type: 'text', text: said, ...mark }];
+      const format = schema && { type: 'json_schema', schema };
+      const rest = restOf(body, request, isUnthought(conversation), format);
+      return `${jsonOf({ model, system, ...rest, ...mark }).slice(0, -1)}${toolsOf(request.tools)},"messages":[`;
+    },
+  });
+}
+
+/** The newest message of the assistant has a call that no thought led to. */
+function isUnthought({ called, thought }: Conversation): boolean {
+  return called && !thought;
 }
 
 /** What is absent is not sent. There is no seed. */
 function restOf(
   body: AnthropicBody,
   request: ModelRequest,
-  { called, thought }: Conversation,
+  unthought: boolean,
   format: object | undefined,
 ): Record<string, unknown> {
   const { settings } = request;
@@ -83,7 +85,7 @@ function restOf(
     reasoning,
     maxTokens,
     forced: choice?.type === 'any' || choice?.type === 'tool',
-    unthought: called && !thought,
+    unthought,
   });
   // Stops of white space are refused.
   const stops = settings.stop?.filter((stop) => stop.trim() !== '') ?? [];

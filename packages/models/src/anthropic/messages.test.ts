@@ -22,7 +22,7 @@ const protocol = anthropicProtocol({ ...BODY, thinking: 'budget', cache: true })
 
 function bodyOf(messages: readonly Message[]): { readonly messages: readonly MessageParam[] } {
   const pieces = protocol.body(request({ messages, settings: { reasoning: 'low' } }));
-  return JSON.parse(Buffer.concat(pieces).toString('utf8')) as { messages: MessageParam[] };
+  return JSON.parse(Buffer.from(pieces).toString('utf8')) as { messages: MessageParam[] };
 }
 
 const messagesOf = (...messages: Message[]): readonly MessageParam[] => bodyOf(messages).messages;
@@ -136,7 +136,7 @@ test('arguments go back as the model wrote them', () => {
   const json = '{ "id": 12345678901234567890, "id": 1.0 }';
   const messages = [userText('a'), said(call('c', json)), results(result('c'))];
   const pieces = protocol.body(request({ messages }));
-  expect(Buffer.concat(pieces).toString()).toContain(`"input":${json}}`);
+  expect(Buffer.from(pieces).toString()).toContain(`"input":${json}}`);
 });
 
 test('thoughts of this API go back exactly and in order; others, and those without a signature, do not', () => {

@@ -1,6 +1,8 @@
 import type { Framing } from './framing.ts';
 import { lines } from './lines.ts';
 
+const SPACE = 32;
+
 /**
  * Server-sent events, as far as model providers use them: `data` and `event` fields and comments. Unlike a browser, an
  * event that the end of the bytes leaves open is given out: some hosts forget the last blank line, and a protocol sees
@@ -18,15 +20,17 @@ export const sse: Framing = {
       data = undefined;
     };
 
+    const take = (field: string, value: string): void => {
+      if (field === 'data') data = data === undefined ? value : `${data}\n${value}`;
+      else if (field === 'event') name = value;
+    };
+
     const { feed, end } = lines((line) => {
       if (line === '') return dispatch();
+      if (line.startsWith('data:')) return take('data', valueAfter(line, 4));
       const colon = line.indexOf(':');
-      if (colon === 0) return;
-      const field = colon === -1 ? line : line.slice(0, colon);
-      if (field !== 'data' && field !== 'event') return;
-      const value = colon === -1 ? '' : line.slice(line.charCodeAt(colon + 1) === 32 ? colon + 2 : colon + 1);
-      if (field === 'event') name = value;
-      else data = data === undefined ? value : `${data}\n${value}`;
+      if (colon === -1) take(line, '');
+      else take(line.slice(0, colon), valueAfter(line, colon));
     });
 
     return {
@@ -38,3 +42,7 @@ export const sse: Framing = {
     };
   },
 };
+
+function valueAfter(line: string, colon: number): string {
+  return line.slice(line.charCodeAt(colon + 1) === SPACE ? colon + 2 : colon + 1);
+}

@@ -1,11 +1,7 @@
 /// <reference path="../undici-parts.d.ts" />
-import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
 import { connections, type Connection, type Connections } from './connections.ts';
-import type { Answer, Post, Send } from './send.ts';
-
-/** Above this many bytes the pieces of a body are written one by one, below it one write is cheaper than several. */
-const JOIN_BYTES = 64 * 1024;
+import type { Answer, Post, Send, Sent } from './send.ts';
 
 let ready: Connections | undefined;
 let loading: Promise<Connections> | undefined;
@@ -29,18 +25,18 @@ export const dispatch: Send = (post, answer) => {
       (thrown: unknown) => request.onError(thrown),
     );
   }
-  return () => request.hangUp();
+  return request;
 };
 
 /**
  * A request under way, as undici's handler in its older form: the newer one is a wrapper around it that makes an object
  * of all headers, of which hardly any is looked at.
  */
-class Request implements Dispatcher.DispatchHandler {
+class Request implements Dispatcher.DispatchHandler, Sent {
   readonly #post: Post;
-  readonly #answer: Answer;
+  /** Undefined: it is over. */
+  #answer: Answer | undefined;
   #connection: Connection | undefined;
-  #over = false;
 
   constructor(post: Post, answer: Answer) {
     this.#post = post;
@@ -48,7 +44,7 @@ class Request implements Dispatcher.DispatchHandler {
   }
 
   begin(connections: Connections): void {
-    if (this.#over) return;
+    if (!this.#answer) return;
     try {
       this.#connection = connections.take(this.#post.to.origin);
       this.#connection.client.dispatch(requestOf(this.#post), this);
@@ -58,44 +54,40 @@ class Request implements Dispatcher.DispatchHandler {
   }
 
   hangUp(): void {
-    if (this.#over) return;
-    this.#over = true;
+    if (!this.#answer) return;
+    this.#answer = undefined;
     this.#connection?.drop();
   }
 
   onConnect(): void {}
 
   onHeaders(status: number, headers: readonly Buffer[]): boolean {
-    if (!this.#over && status >= 200) this.#answer.head(status, (name) => headerIn(headers, name));
+    if (status >= 200) this.#answer?.head(status, (name) => headerIn(headers, name));
     return true;
   }
 
   onData(chunk: Buffer): boolean {
-    if (!this.#over) this.#answer.data(chunk);
+    this.#answer?.data(chunk);
     return true;
   }
 
   onComplete(): void {
-    if (this.#over) return;
-    this.#over = true;
+    const answer = this.#answer;
+    if (!answer) return;
+    this.#answer = undefined;
     this.#connection!.release();
-    this.#answer.end();
+    answer.end();
   }
 
   onError(thrown: unknown): void {
-    if (this.#over) return;
+    const answer = this.#answer;
     this.hangUp();
-    this.#answer.fail(thrown);
+    answer?.fail(thrown);
   }
 }
 
 function requestOf({ to: { path, rawHeaders }, body }: Post): Dispatcher.DispatchOptions {
-  const size = body.reduce((sum, piece) => sum + piece.byteLength, 0);
-  const request = { method: 'POST', path, headersTimeout: 0, bodyTimeout: 0 } as const;
-  if (size <= JOIN_BYTES) return { ...request, headers: rawHeaders as string[], body: Buffer.concat(body, size) };
-  const headers = [...rawHeaders, 'content-length', String(size)];
-  // Documented to be any iterable, but not typed so.
-  return { ...request, headers, body: body as unknown as Readable };
+  return { method: 'POST', path, headersTimeout: 0, bodyTimeout: 0, headers: rawHeaders as string[], body };
 }
 
 /** Names and values in turn, names as they were sent. The first one counts. */

@@ -14,7 +14,8 @@ export function fetchSend(fetch: Fetch): Send {
       const response = await fetch(post.to.url, {
         method: 'POST',
         headers: post.to.headers,
-        body: Buffer.concat(post.body),
+        // A copy: a fetch that records may look at it when it has long been written over.
+        body: Buffer.from(post.body),
         redirect: 'manual',
         signal: hangUp.signal,
       });
@@ -31,9 +32,11 @@ export function fetchSend(fetch: Fetch): Send {
     send().catch((thrown: unknown) => {
       if (!hangUp.signal.aborted) answer.fail(thrown);
     });
-    return () => {
-      hangUp.abort();
-      cancel();
+    return {
+      hangUp() {
+        hangUp.abort();
+        cancel();
+      },
     };
   };
 }

@@ -45,7 +45,9 @@ export function httpModel<State>(
 
   const to = addressOf(url, headers);
   const safe = redactor(apiKey, { ...headers, ...queryOf(url) });
-  const transport: Transport = {
+  const transport: Transport<State> = {
+    protocol,
+    stream,
     send: fetch === undefined ? dispatch : fetchSend(fetch),
     clock,
     timeouts: { headers: options.timeouts?.headers ?? PATIENCE_MS, idle: options.timeouts?.idle ?? PATIENCE_MS },
@@ -55,37 +57,36 @@ export function httpModel<State>(
     return { ...error, message: safe(error.message) + hint };
   };
 
-  const attempt = async (post: Post, { tools }: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> => {
-    const reply = await exchange(transport, { protocol, post, stream, emit, signal });
+  const finished = (reply: ModelReply, { tools }: ModelRequest): ModelReply => {
     if (reply.type === 'reply') return withCost(reply.model === '' ? { ...reply, model } : reply, price);
     const error = told(reply.error);
     return { type: 'failure', error: (tools.length > 0 && toolsRefused(model, error)) || error };
   };
-  const asked = (request: ModelRequest, ask: (post: Post) => Promise<ModelReply>): Promise<ModelReply> => {
-    let body: Post['body'];
+  const postOf = (request: ModelRequest): Post | ModelReply => {
     try {
-      body = protocol.body(request);
+      return { to, body: protocol.body(request) };
     } catch (thrown) {
       const error = misunderstood(`The request could not be made: ${messageOf(thrown)}`);
-      return Promise.resolve({ type: 'failure', error: { ...told(error), retryable: false } });
+      return { type: 'failure', error: { ...told(error), retryable: false } };
     }
-    return ask({ to, body });
   };
+  const attempt = (post: Post, request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> =>
+    exchange(transport, { post, emit, signal, finished: (reply) => finished(reply, request) });
 
   const made: Model = {
     id: model,
     priced: tellsCost || price !== undefined,
-    reply: (request, emit, signal) =>
-      asked(request, (post) =>
-        withRetries(
-          { maxRetries, model, clock, random, deadline: request.deadline },
-          (emit) => attempt(post, request, emit, signal),
-          emit,
-          signal,
-        ),
-      ),
+    reply(request, emit, signal) {
+      const post = postOf(request);
+      if ('type' in post) return Promise.resolve(post);
+      const retries = { maxRetries, model, clock, random, deadline: request.deadline };
+      return withRetries(retries, (emit) => attempt(post, request, emit, signal), emit, signal);
+    },
   };
-  retrying(made, (request, emit, signal) => asked(request, (post) => attempt(post, request, emit, signal)));
+  retrying(made, (request, emit, signal) => {
+    const post = postOf(request);
+    return 'type' in post ? Promise.resolve(post) : attempt(post, request, emit, signal);
+  });
   return toolSupport === 'error' ? made : withToolSupport(made, toolSupport, { clock });
 }
 

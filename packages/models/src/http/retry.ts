@@ -33,7 +33,7 @@ export async function withRetries(
   signal: AbortSignal,
 ): Promise<ModelReply> {
   const { maxRetries, model, clock, random, deadline = Infinity, worthwhile = upToAMinute } = retries;
-  const attempts: Attempt[] = [];
+  let attempts: readonly Attempt[] = [];
   for (let retry = 0; ; retry++) {
     let shown = false;
     const began = clock.now();
@@ -41,7 +41,8 @@ export async function withRetries(
       shown = true;
       emit(delta);
     });
-    attempts.push(...attemptsOf(reply, model, clock.now() - began));
+    const made = attemptsOf(reply, model, clock.now() - began);
+    attempts = retry === 0 ? made : [...attempts, ...made];
     if (reply.type === 'reply') return { ...reply, attempts };
 
     const { error } = reply;

@@ -1,7 +1,7 @@
 /** One POST of a JSON body. */
 export interface Post {
   readonly to: Address;
-  readonly body: readonly Uint8Array[];
+  readonly body: Uint8Array;
 }
 
 /** Where requests go and what they bear: the same for all requests of a model, and taken apart once. */
@@ -20,16 +20,22 @@ export function addressOf(url: URL, headers: Readonly<Record<string, string>>): 
   return { url, origin, host, path: pathname + search, headers, rawHeaders: Object.entries(headers).flat() };
 }
 
+/** What a header of an answer says, by its name in small letters. */
+export type Header = (name: string) => string | undefined;
+
 /** Who hears what comes back: `head` once, then `data`, then `end`; or at any point `fail`, and then nothing more. */
 export interface Answer {
-  head(status: number, header: (name: string) => string | undefined): void;
+  head(status: number, header: Header): void;
   data(chunk: Uint8Array): void;
   end(): void;
   fail(thrown: unknown): void;
 }
 
-/**
- * Sends and never throws. The returned function hangs up: the connection is gone and `answer` hears nothing more. After
- * `end` or `fail` it does nothing.
- */
-export type Send = (post: Post, answer: Answer) => () => void;
+/** A request under way. */
+export interface Sent {
+  /** The connection is gone and `answer` hears nothing more. After `end` or `fail` it does nothing. */
+  hangUp(): void;
+}
+
+/** Never throws. */
+export type Send = (post: Post, answer: Answer) => Sent;

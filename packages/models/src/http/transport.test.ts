@@ -2,10 +2,10 @@ import { createServer } from 'node:net';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { systemClock, type ModelReply } from '@treadle/core';
+import { systemClock, userText, type Message, type ModelReply } from '@treadle/core';
 import { answer, answering } from '../../test/fetches.ts';
 import { text } from '../../test/parts.ts';
-import { asked } from '../../test/request.ts';
+import { asked, readBody } from '../../test/request.ts';
 import { chunk, DONE } from '../../test/scripted-server.ts';
 import { ollama } from '../ollama/ollama.ts';
 import { openaiChat, openaiChatProtocol } from '../openai-chat/openai-chat.ts';
@@ -67,18 +67,14 @@ describe('what an answer is shows in how it begins, whatever it calls itself', (
 function exchanged(speak: (answer: Answer) => void): Promise<ModelReply> {
   const send: Send = (_, answer) => {
     queueMicrotask(() => speak(answer));
-    return () => {};
+    return { hangUp() {} };
   };
-  const post = { to: addressOf(new URL('http://host.test/v1'), {}), body: [] };
+  const post = { to: addressOf(new URL('http://host.test/v1'), {}), body: new Uint8Array() };
+  const timeouts = { headers: 60_000, idle: 60_000 };
+  const protocol = openaiChatProtocol({ model: 'm', stream: true });
   return exchange(
-    { send, clock: systemClock, timeouts: { headers: 60_000, idle: 60_000 } },
-    {
-      protocol: openaiChatProtocol({ model: 'm', stream: true }),
-      post,
-      stream: true,
-      emit: () => {},
-      signal: new AbortController().signal,
-    },
+    { protocol, stream: true, send, clock: systemClock, timeouts },
+    { post, emit: () => {}, signal: new AbortController().signal, finished: (reply) => reply },
   );
 }
 
@@ -125,6 +121,24 @@ test.each([
   }
 });
 
+test('a fetch that keeps what it was given still has it when the next turn has been written', async () => {
+  const kept: Uint8Array[] = [];
+  const model = openaiChat({
+    model: 'm',
+    fetch: async (_, init) => {
+      kept.push(init!.body as Uint8Array);
+      return answer(WHOLE, 'application/json');
+    },
+  });
+  const messages: Message[] = [];
+  for (const words of ['one', 'two', 'three']) {
+    messages.push(userText(words));
+    await asked(model, { messages });
+  }
+  const counts = kept.map((body) => (readBody(body)['messages'] as unknown[]).length);
+  expect(counts).toEqual([1, 2, 3]);
+});
+
 test.each(['before its answer', 'in the middle of it'])(
   'a fetch that takes no notice of its signal is left with nothing open: %s',
   async (when) => {
@@ -133,19 +147,19 @@ test.each(['before its answer', 'in the middle of it'])(
     const body = new ReadableStream<Uint8Array>({ cancel: () => cancelled.resolve() });
     const response = new Response(body, { headers: { 'content-type': 'text/event-stream' } });
     const heard: string[] = [];
-    const hangUp = fetchSend(() => answered.promise)(
-      { to: addressOf(new URL('http://host.test'), {}), body: [] },
+    const sent = fetchSend(() => answered.promise)(
+      { to: addressOf(new URL('http://host.test'), {}), body: new Uint8Array() },
       {
         head: (status) => {
           heard.push(`${status}`);
-          hangUp();
+          sent.hangUp();
         },
         data: () => heard.push('data'),
         end: () => heard.push('end'),
         fail: () => heard.push('fail'),
       },
     );
-    if (when === 'before its answer') hangUp();
+    if (when === 'before its answer') sent.hangUp();
     answered.resolve(response);
     await cancelled.promise;
     expect(heard).toEqual(when === 'before its answer' ? [] : ['200']);

@@ -268,7 +268,7 @@ test('half a surrogate pair, which no JSON parser of a provider takes, is replac
     { role: 'tool', content: [result([{ type: 'text', text: '\udc00' }])] },
   ];
   const protocol = ollamaProtocol({ model: 'm', stream: true });
-  const raw = Buffer.concat(protocol.body(request({ messages, instructions: '\udc00' }))).toString();
+  const raw = Buffer.from(protocol.body(request({ messages, instructions: '\udc00' }))).toString();
   expect(raw).not.toMatch(/\\ud/i);
   expect(messagesOf([userText('a\ud83d')])).toEqual([{ role: 'user', content: 'a\uFFFD' }]);
 });
@@ -278,7 +278,7 @@ test('turn n serialises only what is new: no earlier message, no tool, no instru
   const protocol = ollamaProtocol({ model: 'm', stream: true });
   const tools = [touched.spied(shell)];
   const messages: Message[] = [touched.spied(userText('hi'))];
-  const first = protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
+  protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
   expect(touched.count).toBeGreaterThan(0);
   for (let turn = 0; turn < 100; turn++) {
     touched.count = 0;
@@ -287,10 +287,8 @@ test('turn n serialises only what is new: no earlier message, no tool, no instru
       content: [{ type: 'tool-call', id: `c${turn}`, name: 'shell', arguments: '{}' }],
     });
     messages.push({ role: 'tool', content: [result([{ type: 'text', text: 'ok' }], { callId: `c${turn}` })] });
-    const pieces = protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
+    protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
     expect(touched.count).toBe(0);
-    expect(pieces[0]).toBe(first[0]);
-    expect(pieces[2]).toBe(first[2]);
   }
   expect(bodyOf({ messages: [...messages] })['messages']).toHaveLength(201);
 });

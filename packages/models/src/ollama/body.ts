@@ -1,7 +1,7 @@
 import type { ModelRequest, Settings, ToolSpec } from '@treadle/core';
 import { allowedOf } from '../allowed-tools.ts';
 import { instructionsWithForm } from '../answer-form.ts';
-import { fragments } from '../fragments.ts';
+import { listOfMessages } from '../body.ts';
 import { messagesBody } from '../messages-body.ts';
 import { wireMessage } from './messages.ts';
 
@@ -15,12 +15,12 @@ export interface OllamaBody {
 
 export type Think = boolean | 'low' | 'medium' | 'high';
 
-const history = fragments(wireMessage);
+const histories = listOfMessages(wireMessage);
 
-export function ollamaBody(body: OllamaBody): (request: ModelRequest) => readonly Uint8Array[] {
+export function ollamaBody(body: OllamaBody): (request: ModelRequest) => Uint8Array {
   return messagesBody({
     model: body.model,
-    history,
+    histories,
     system: instructionsWithForm,
     tools: offered,
     rest: (request) => restOf(body, request),

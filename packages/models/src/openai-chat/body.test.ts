@@ -52,7 +52,7 @@ test('settings', () => {
     reasoning_effort: 'low',
   });
   const other = openaiChatProtocol({ model: 'm', stream: false, maxTokensField: 'max_tokens' });
-  expect(JSON.parse(Buffer.concat(other.body(request({ settings: { maxOutputTokens: 9 } }))).toString())).toEqual({
+  expect(JSON.parse(Buffer.from(other.body(request({ settings: { maxOutputTokens: 9 } }))).toString())).toEqual({
     model: 'm',
     messages: [{ role: 'user', content: 'hi' }],
     stream: false,
@@ -289,7 +289,7 @@ test('names that no tool can have are rewritten, for a call and its result alike
 });
 
 test('half a surrogate pair, which no JSON parser of a provider takes, is replaced', () => {
-  const raw = Buffer.concat(
+  const raw = Buffer.from(
     protocol.body(request({ messages: [userText('a\ud83d')], instructions: '\udc00' })),
   ).toString();
   expect(raw).not.toMatch(/\\ud/i);
@@ -305,7 +305,7 @@ test('turn n serialises only what is new: no earlier message, no tool, no instru
   const touched = touches();
   const tools = [touched.spied(shell)];
   const messages: Message[] = [touched.spied(userText('hi'))];
-  const first = protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
+  protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
   expect(touched.count).toBeGreaterThan(0);
 
   for (let turn = 0; turn < 500; turn++) {
@@ -324,12 +324,8 @@ test('turn n serialises only what is new: no earlier message, no tool, no instru
         },
       ],
     });
-    const pieces = protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
+    protocol.body(request({ messages, tools, instructions: 'Be brief.' }));
     expect(touched.count).toBe(0);
-    expect(pieces).toHaveLength(4);
-    expect(pieces[0]).toBe(first[0]);
-    expect(pieces[2]).toBe(first[2]);
-    expect(pieces[3]!.byteLength).toBe(first[3]!.byteLength);
   }
   expect(bodyOf({ messages: [...messages] })['messages']).toHaveLength(1001);
 });

@@ -1,7 +1,7 @@
 import type { Message, ModelRequest, ToolSpec } from '@treadle/core';
 import { allowedOf } from '../allowed-tools.ts';
 import { instructionsWithForm } from '../answer-form.ts';
-import { growing, perKind } from '../fragments.ts';
+import { histories, perKind, type Histories } from '../body.ts';
 import { messagesBody } from '../messages-body.ts';
 import { BRIDGE, wireMessage, type WireForm } from './messages.ts';
 import type { Quirks } from './quirks.ts';
@@ -14,10 +14,10 @@ export interface ChatBody extends Quirks {
   readonly signer?: string;
 }
 
-export function chatBody(body: ChatBody): (request: ModelRequest) => readonly Uint8Array[] {
+export function chatBody(body: ChatBody): (request: ModelRequest) => Uint8Array {
   return messagesBody({
     model: body.model,
-    history: historyFor(body),
+    histories: historiesFor(body),
     system: (request) =>
       (body.output ?? 'schema') === 'schema' ? request.instructions : instructionsWithForm(request),
     tools: (request) => offered(body, request).tools,
@@ -26,24 +26,28 @@ export function chatBody(body: ChatBody): (request: ModelRequest) => readonly Ui
 }
 
 /** Models whose quirks write messages alike share what has been written. */
-function historyFor(body: ChatBody): (messages: readonly Message[]) => Uint8Array {
+function historiesFor(body: ChatBody): Histories<Before> {
   const { reasoning = 'none', callIds = 'any', userAfterResults = true, media = true, signer = OPENROUTER } = body;
   const form: WireForm = { reasoning, callIds, userAfterResults, media, signer };
-  return histories(JSON.stringify(form));
+  return historiesOf(JSON.stringify(form));
 }
 
-const histories = perKind((kind) => {
+/** Whose message is the newest. */
+interface Before {
+  role: Message['role'] | undefined;
+}
+
+const historiesOf = perKind((kind) => {
   const form = JSON.parse(kind) as WireForm;
-  const grown = growing(
-    (): { before: Message['role'] | undefined } => ({ before: undefined }),
-    (message, state) => {
-      const bridged = !form.userAfterResults && message.role === 'user' && state.before === 'tool';
-      const json = wireMessage(message, form);
-      state.before = message.role;
-      return `${bridged ? `,${BRIDGE}` : ''}${json === '' ? '' : `,${json}`}`;
+  return histories<Before>({
+    start: () => ({ role: undefined }),
+    write(message, before) {
+      const bridge = !form.userAfterResults && message.role === 'user' && before.role === 'tool' ? `,${BRIDGE}` : '';
+      before.role = message.role;
+      return bridge + wireMessage(message, form);
     },
-  );
-  return (messages: readonly Message[]): Uint8Array => grown(messages).bytes;
+    close: () => ']}',
+  });
 });
 
 /** What is absent is not sent: hosts refuse fields that they do not know. */

@@ -2,7 +2,6 @@ import {
   textOf,
   type AssistantMessage,
   type Message,
-  type ReasoningPart,
   type ResultBlock,
   type ToolMessage,
   type ToolResult,
@@ -25,15 +24,18 @@ export interface WireForm extends Required<Pick<Quirks, 'reasoning' | 'callIds' 
   readonly signer: string;
 }
 
-/** One message as the API wants it. A tool message becomes one per result; what cannot be in those follows from the user. */
+/**
+ * What a message adds to the list, commas first. A tool message becomes one per result; what cannot be in those follows
+ * from the user. The messages of a loop are written as text at once: to make objects of them first costs as much again.
+ */
 export function wireMessage(message: Message, form: WireForm): string {
   switch (message.role) {
     case 'user':
-      return jsonOf({ role: 'user', content: userContent(message.content, form) });
+      return `,${jsonOf({ role: 'user', content: userContent(message.content, form) })}`;
     case 'assistant':
-      return jsonOf(assistant(message, form));
+      return assistant(message, form);
     case 'tool':
-      return toolMessages(message, form).join(',');
+      return toolMessages(message, form);
     default:
       return message satisfies never;
   }
@@ -56,76 +58,77 @@ function userPart(block: UserBlock, form: WireForm): unknown {
 
 type MediaBlock = Extract<ResultBlock, { type: 'image' | 'file' }>;
 
+function isMedia(block: ResultBlock): block is MediaBlock {
+  return block.type === 'image' || block.type === 'file';
+}
+
 /** The API fetches images, but no files. */
 function isTaken({ type, source }: MediaBlock, { media }: WireForm): boolean {
   return media && (type === 'image' || source.type === 'data');
 }
 
-function assistant({ content }: AssistantMessage, form: WireForm): unknown {
-  const calls = content.filter((part) => part.type === 'tool-call');
+function assistant({ content }: AssistantMessage, form: WireForm): string {
   const text = textOf(content);
-  if (calls.length === 0) return { role: 'assistant', content: text };
-  return {
-    role: 'assistant',
-    content: text === '' ? null : text,
-    ...reasoningFields(
-      content.filter((part) => part.type === 'reasoning'),
-      form,
-    ),
-    tool_calls: calls.map(({ id, name, arguments: json }) => ({
-      id: idFor(id, form),
-      type: 'function',
-      function: { name: callNameFor(name), arguments: json === '' ? '{}' : json },
-    })),
-  };
+  let calls = '';
+  for (const part of content) {
+    if (part.type !== 'tool-call') continue;
+    const id = jsonOf(idFor(part.id, form));
+    const json = jsonOf(part.arguments === '' ? '{}' : part.arguments);
+    const called = `{"name":"${callNameFor(part.name)}","arguments":${json}}`;
+    calls += `${calls === '' ? '' : ','}{"id":${id},"type":"function","function":${called}}`;
+  }
+  if (calls === '') return `,{"role":"assistant","content":${jsonOf(text)}}`;
+  const said = text === '' ? 'null' : jsonOf(text);
+  return `,{"role":"assistant","content":${said},${reasoningFields(content, form)}"tool_calls":[${calls}]}`;
 }
 
 /** Only with calls: what led to an answer that is given is no longer needed, and some hosts refuse it. */
-function reasoningFields(parts: readonly ReasoningPart[], { reasoning, signer }: WireForm): object | undefined {
+function reasoningFields(content: AssistantMessage['content'], { reasoning, signer }: WireForm): string {
+  if (reasoning === 'none') return '';
+  const parts = content.filter((part) => part.type === 'reasoning');
   const text = parts.map((part) => part.text).join('');
   switch (reasoning) {
-    case 'none':
-      return undefined;
     case 'reasoning_content':
-      return { reasoning_content: text };
+      return `"reasoning_content":${jsonOf(text)},`;
     case 'openrouter': {
       const details = detailsOf(parts, signer);
-      if (details.length > 0) return { reasoning_details: details };
-      return text === '' ? undefined : { reasoning: text };
+      if (details.length > 0) return `"reasoning_details":${jsonOf(details)},`;
+      return text === '' ? '' : `"reasoning":${jsonOf(text)},`;
     }
     default:
       return reasoning satisfies never;
   }
 }
 
-function toolMessages({ content }: ToolMessage, form: WireForm): string[] {
-  const wire = content.map((result) =>
-    jsonOf({
-      role: 'tool',
-      tool_call_id: idFor(result.callId, form),
-      name: callNameFor(result.name),
-      content: resultText(result, form),
-    }),
-  );
-  const media = content.flatMap((result) => mediaParts(result, form));
+function toolMessages({ content }: ToolMessage, form: WireForm): string {
+  let wire = '';
+  const media: unknown[] = [];
+  for (const result of content) {
+    const id = jsonOf(idFor(result.callId, form));
+    const text = jsonOf(resultText(result, form));
+    wire += `,{"role":"tool","tool_call_id":${id},"name":"${callNameFor(result.name)}","content":${text}}`;
+    if (result.content.some(isMedia)) media.push(...mediaParts(result, form));
+  }
   if (media.length === 0) return wire;
-  if (!form.userAfterResults) wire.push(BRIDGE);
-  return [...wire, jsonOf({ role: 'user', content: media })];
+  const bridge = form.userAfterResults ? '' : `,${BRIDGE}`;
+  return `${wire}${bridge},${jsonOf({ role: 'user', content: media })}`;
 }
 
 /** The API has no place for "this is an error", so the words say it. */
 function resultText({ content, isError }: ToolResult, form: WireForm): string {
-  const media = content.filter((block) => block.type === 'image' || block.type === 'file');
-  const lines = [textOf(content), ...media.filter((block) => !isTaken(block, form)).map(notShown)];
-  const said = lines.filter((line) => line !== '').join('\n');
-  const words = said === '' && media.length > 0 ? 'The result is attached to the next message.' : said;
+  const words = content.some(isMedia) ? mediaText(content, form) : textOf(content);
   return isError && !/^error\b/i.test(words) ? `Error: ${words}` : words;
 }
 
+/** The text of a result with images or files, with words for those that are not taken. */
+function mediaText(content: readonly ResultBlock[], form: WireForm): string {
+  const missing = content.filter(isMedia).filter((block) => !isTaken(block, form));
+  const said = [textOf(content), ...missing.map(notShown)].filter((line) => line !== '').join('\n');
+  return said === '' ? 'The result is attached to the next message.' : said;
+}
+
 function mediaParts({ callId, name, content }: ToolResult, form: WireForm): unknown[] {
-  const media = content.filter(
-    (block): block is MediaBlock => (block.type === 'image' || block.type === 'file') && isTaken(block, form),
-  );
+  const media = content.filter(isMedia).filter((block) => isTaken(block, form));
   if (media.length === 0) return [];
   const title = `Result of ${callNameFor(name)} (${idFor(callId, form)}):`;
   return [{ type: 'text', text: title }, ...media.map((block) => userPart(block, form))];

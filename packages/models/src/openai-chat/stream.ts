@@ -3,7 +3,7 @@ import type { WireEvent } from '../framing/framing.ts';
 import { misunderstood } from '../http/failures.ts';
 import { failureOfFrame, isErrorFrame } from '../http/provider-failures.ts';
 import { isRecord, notJson, parsed } from '../json.ts';
-import { DONE, MORE, saysNothing, type Emit, type StreamStatus } from '../protocol.ts';
+import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
 import { closedCall, openCalls, takeCalls, type OpenCall, type OpenCalls } from './calls.ts';
 import { openDetails, signatureOf, takeDetails, type OpenDetails } from './reasoning-details.ts';
@@ -16,7 +16,7 @@ export interface ChatStream {
   readonly calls: OpenCalls;
   /** Calls that are among the parts. */
   placed: number;
-  readonly details: OpenDetails;
+  details: OpenDetails | undefined;
   finish: string | undefined;
   usage: WireUsage | undefined;
   model: string;
@@ -32,7 +32,7 @@ export function startChat(signer: string): ChatStream {
     parts: [],
     calls: openCalls(),
     placed: 0,
-    details: openDetails(),
+    details: undefined,
     finish: undefined,
     usage: undefined,
     model: '',
@@ -42,8 +42,8 @@ export function startChat(signer: string): ChatStream {
 const LAST = '[DONE]';
 
 export function stepChat(stream: ChatStream, event: WireEvent, emit: Emit): StreamStatus {
-  if (saysNothing(event)) return MORE;
   const text = event.data.trim();
+  if (text === '' || event.name === 'ping') return MORE;
   // With the reason for its end all of a reply is there, also where the last word was cut.
   if (text === LAST || (stream.finish !== undefined && LAST.startsWith(text))) return DONE;
   const chunk = parsed(text);
@@ -53,9 +53,11 @@ export function stepChat(stream: ChatStream, event: WireEvent, emit: Emit): Stre
 /** A whole answer is a stream of one chunk. */
 export function decodeChat(text: string, signer: string): ModelReply {
   const stream = startChat(signer);
-  const status = stepChat(stream, { name: '', data: text }, () => {});
+  const status = stepChat(stream, { name: '', data: text }, unheard);
   return status.type === 'failure' ? status : endChat(stream);
 }
+
+function unheard(): void {}
 
 export function endChat(stream: ChatStream): ModelReply {
   if (stream.finish === undefined) {
@@ -95,7 +97,9 @@ function takeChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): Str
 function takeMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
   const reasoning = message.reasoning_content || message.reasoning;
   if (typeof reasoning === 'string' && reasoning !== '') takeReasoning(stream, reasoning, emit);
-  if (Array.isArray(message.reasoning_details)) takeDetails(stream.details, message.reasoning_details);
+  if (Array.isArray(message.reasoning_details)) {
+    takeDetails((stream.details ??= openDetails()), message.reasoning_details);
+  }
   if (typeof message.content === 'string') takeText(stream, message.content, emit);
   else if (Array.isArray(message.content)) takeContent(stream, message.content, emit);
   if (typeof message.refusal === 'string') takeText(stream, message.refusal, emit);
@@ -141,8 +145,10 @@ function add(stream: ChatStream, type: 'text' | 'reasoning', text: string): void
 
 /** What proves the reasoning goes with its first part; without any in the open, it is a part of its own. */
 function contentOf(stream: ChatStream): readonly AssistantPart[] {
-  const content = stream.parts.map(closed);
-  const signature = signatureOf(stream.details);
+  const content: AssistantPart[] = [];
+  // Not by `map`: once that is compiled it makes arrays of another kind, and all code that reads a history is compiled anew.
+  for (const part of stream.parts) content.push(closed(part));
+  const signature = stream.details && signatureOf(stream.details);
   if (signature === undefined) return content;
   const at = content.findIndex(({ type }) => type === 'reasoning');
   const first = content[at];

@@ -48,7 +48,7 @@ test('instructions stand apart, also when they change or there is no message', (
   const messages = [userText('hi')];
   const { body } = protocol;
   const sent = (instructions: string): unknown =>
-    JSON.parse(Buffer.concat(body(request({ messages, instructions }))).toString());
+    JSON.parse(Buffer.from(body(request({ messages, instructions }))).toString());
   expect(sent('Be brief.')).toMatchObject({ instructions: 'Be brief.', input: [{ content: 'hi' }] });
   expect(sent('Be long.')).toMatchObject({ instructions: 'Be long.', input: [{ content: 'hi' }] });
   expect(sent('')).not.toHaveProperty('instructions');
@@ -356,7 +356,7 @@ test('a history that grows is serialised once', () => {
   const messages: Message[] = [];
   for (let n = 0; n < 50; n++) {
     messages.push(counted(`m${n}`));
-    const body = JSON.parse(Buffer.concat(protocol.body(request({ messages }))).toString()) as { input: unknown[] };
+    const body = JSON.parse(Buffer.from(protocol.body(request({ messages }))).toString()) as { input: unknown[] };
     expect(body.input).toHaveLength(n + 1);
     expect(body.input[n]).toMatchObject({ content: `m${n}` });
   }

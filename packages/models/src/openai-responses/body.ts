@@ -1,8 +1,8 @@
-import type { ModelRequest } from '@treadle/core';
+import type { ModelRequest, ToolSpec } from '@treadle/core';
 import { allowedOf } from '../allowed-tools.ts';
-import { fragments, perKind } from '../fragments.ts';
+import { bodies, listOfMessages, perKind } from '../body.ts';
 import { jsonOf } from '../json.ts';
-import { keptHead, keptTools } from '../kept-bytes.ts';
+import { keptFor } from '../kept.ts';
 import { inputItems } from './input.ts';
 import type { Sender } from './reasoning.ts';
 
@@ -17,17 +17,14 @@ export interface ResponsesBody {
   readonly signer: string;
 }
 
-const histories = perKind((kind) => {
+const historiesOf = perKind((kind) => {
   const sender = JSON.parse(kind) as Sender;
-  return fragments((message) => inputItems(message, sender));
+  return listOfMessages((message) => inputItems(message, sender));
 });
 
-/** `{"model":…,"instructions":…,"input":[`, the history, the tools, the rest: only the rest is made each time. */
-export function responsesBody(body: ResponsesBody): (request: ModelRequest) => readonly Uint8Array[] {
+export function responsesBody(body: ResponsesBody): (request: ModelRequest) => Uint8Array {
   const { model, strict, signer, store: stored } = body;
-  const history = histories(JSON.stringify({ signer, stored } satisfies Sender));
-  const headOf = keptHead((said) => `${jsonOf({ model, instructions: said || undefined }).slice(0, -1)},"input":[`);
-  const toolsOf = keptTools((tools) => {
+  const toolsOf = keptFor((tools: readonly ToolSpec[]) => {
     // Unless told otherwise, the API takes each schema for a strict one.
     const wire = tools.map(({ name, description, parameters }) => ({
       type: 'function',
@@ -36,15 +33,16 @@ export function responsesBody(body: ResponsesBody): (request: ModelRequest) => r
       parameters,
       strict,
     }));
-    return tools.length === 0 ? '],' : `],"tools":${jsonOf(wire)},`;
+    return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
   });
 
-  return (request) => [
-    headOf(request.messages, request.instructions),
-    history(request.messages).subarray(1),
-    toolsOf(request.tools),
-    Buffer.from(jsonOf(restOf(body, request)).slice(1)),
-  ];
+  return bodies(historiesOf(JSON.stringify({ signer, stored } satisfies Sender)), {
+    write(request) {
+      const { instructions, tools } = request;
+      const rest = jsonOf({ model, instructions: instructions || undefined, ...restOf(body, request) }).slice(0, -1);
+      return `${rest}${toolsOf(tools)},"input":[`;
+    },
+  });
 }
 
 /** What is absent is not sent. The API knows neither stop texts nor a seed. */
