@@ -15,10 +15,10 @@ export interface Model {
 }
 
 /**
- * Takes a piece of a reply. Never throws. A promise says that whoever listens is behind: a model that can reads no further
- * until it resolves, so that nothing piles up. It never rejects.
+ * Takes a piece of a reply. Never throws. If it gives a promise, whoever listens is behind: a model that can reads no
+ * further until that resolves, so that nothing piles up. It never rejects.
  */
-export type Emit = (delta: ModelDelta) => void | Promise<void>;
+export type Emit = (delta: ModelDelta) => unknown;
 
 export interface ModelRequest {
   readonly instructions?: string;

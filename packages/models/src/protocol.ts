@@ -1,4 +1,4 @@
-import type { ModelDelta, ModelError, ModelReply, ModelRequest } from '@treadle/core';
+import type { Emit, ModelError, ModelReply, ModelRequest } from '@treadle/core';
 import type { Framing, WireEvent } from './framing/framing.ts';
 
 /**
@@ -30,7 +30,7 @@ export function saysNothing({ name, data }: WireEvent): boolean {
   return name === 'ping' || data.trim() === '';
 }
 
-export type Emit = (delta: ModelDelta) => void;
+export type { Emit };
 
 /** `done`: nothing of interest follows, though the connection may still be open. `failure`: the stream itself says so. */
 export type StreamStatus =

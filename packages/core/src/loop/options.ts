@@ -94,7 +94,7 @@ interface Surroundings {
    * Called for each item as it happens. What it throws is ignored. A promise holds a model that streams over HTTP back
    * until it is settled.
    */
-  readonly onItem?: (item: Item) => void | Promise<void>;
+  readonly onItem?: (item: Item) => unknown;
   readonly clock?: Clock;
 }
 

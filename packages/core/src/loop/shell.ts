@@ -51,7 +51,7 @@ export interface ShellOptions {
 }
 
 /** Hears of each item, and between which states it came about; signals come between none. */
-export type Listener = (item: Item, before?: State, after?: State) => void | Promise<void>;
+export type Listener = (item: Item, before?: State, after?: State) => unknown;
 
 export function shell(options: ShellOptions): Shell {
   const { runId, journal, lease, performer, emit } = options;

@@ -37,6 +37,7 @@ class Request implements Dispatcher.DispatchHandler, Sent {
   /** Undefined: it is over. */
   #answer: Answer | undefined;
   #connection: Connection | undefined;
+  #resume: () => void = () => {};
 
   constructor(post: Post, answer: Answer) {
     this.#post = post;
@@ -61,14 +62,17 @@ class Request implements Dispatcher.DispatchHandler, Sent {
 
   onConnect(): void {}
 
-  onHeaders(status: number, headers: readonly Buffer[]): boolean {
+  onHeaders(status: number, headers: readonly Buffer[], resume: () => void): boolean {
+    this.#resume = resume;
     if (status >= 200) this.#answer?.head(status, (name) => headerIn(headers, name));
     return true;
   }
 
   onData(chunk: Buffer): boolean {
-    this.#answer?.data(chunk);
-    return true;
+    const wait = this.#answer?.data(chunk);
+    if (!wait) return true;
+    void wait.then(() => this.#answer && this.#resume());
+    return false;
   }
 
   onComplete(): void {

@@ -24,7 +24,8 @@ export function fetchSend(fetch: Fetch): Send {
       answer.head(response.status, (name) => response.headers.get(name) ?? undefined);
       for (let piece = await body?.read(); piece?.value !== undefined; piece = await body?.read()) {
         if (hangUp.signal.aborted) return;
-        answer.data(piece.value);
+        await answer.data(piece.value);
+        if (hangUp.signal.aborted) return;
       }
       if (!hangUp.signal.aborted) answer.end();
     };

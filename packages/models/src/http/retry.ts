@@ -39,7 +39,7 @@ export async function withRetries(
     const began = clock.now();
     const reply = await attempt((delta) => {
       shown = true;
-      emit(delta);
+      return emit(delta);
     });
     const made = attemptsOf(reply, model, clock.now() - began);
     attempts = retry === 0 ? made : [...attempts, ...made];

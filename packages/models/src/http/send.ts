@@ -26,7 +26,8 @@ export type Header = (name: string) => string | undefined;
 /** Who hears what comes back: `head` once, then `data`, then `end`; or at any point `fail`, and then nothing more. */
 export interface Answer {
   head(status: number, header: Header): void;
-  data(chunk: Uint8Array): void;
+  /** A promise: what follows is to be read when it resolves, and not before. */
+  data(chunk: Uint8Array): void | Promise<void>;
   end(): void;
   fail(thrown: unknown): void;
 }

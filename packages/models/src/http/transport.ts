@@ -59,6 +59,7 @@ class Exchange<State> implements Answer {
   #heardAt = 0;
   #size = 0;
   #reader: Reader | undefined;
+  #held: Promise<void> | undefined;
   #sent: Sent | undefined;
   #stopTimer: (() => void) | undefined;
 
@@ -94,7 +95,7 @@ class Exchange<State> implements Answer {
     }
   }
 
-  data(chunk: Uint8Array): void {
+  data(chunk: Uint8Array): void | Promise<void> {
     if (!this.#asked) return;
     this.#heardAt = this.#transport.clock.now();
     this.#size += chunk.byteLength;
@@ -107,6 +108,16 @@ class Exchange<State> implements Answer {
     } catch (thrown) {
       this.#misunderstood(thrown);
     }
+    return this.#held;
+  }
+
+  /** Whoever listens is behind: no more is read until it has caught up, and that is not the host's silence. */
+  #hold(wait: Promise<unknown>): void {
+    const held = wait.then(() => {
+      this.#heardAt = this.#transport.clock.now();
+      if (this.#held === held) this.#held = undefined;
+    });
+    this.#held = held;
   }
 
   end(): void {
@@ -179,7 +190,12 @@ class Exchange<State> implements Answer {
   }
 
   #streamed(protocol: Protocol<State>): Reader {
-    return streamed(protocol, this.#asked!.emit, (status) => {
+    const { emit } = this.#asked!;
+    const show: Emit = (delta) => {
+      const wait = emit(delta);
+      if (wait instanceof Promise) this.#hold(wait);
+    };
+    return streamed(protocol, show, (status) => {
       // Whoever was told of a delta may have cancelled by now.
       if (!this.#asked || this.#isDone) return false;
       if (status.type === 'more') return true;
@@ -208,6 +224,7 @@ class Exchange<State> implements Answer {
     const { headers, idle } = timeouts;
     const left = (this.#reader ? idle : headers) - (clock.now() - this.#heardAt);
     if (left > 0) this.#watch(left);
+    else if (this.#held) this.#watch(idle);
     else if (!this.#reader) this.#fail(timedOut(`${this.#host} gave no answer within ${seconds(headers)}.`));
     else this.#fail(timedOut(`${this.#host} fell silent in the middle of its answer, for ${seconds(idle)}.`));
   }

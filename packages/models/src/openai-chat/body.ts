@@ -101,7 +101,9 @@ function offered({ toolChoice: most = 'subset' }: Quirks, request: ModelRequest)
   if (allowed.length === 0) return { tools, choice: 'none' };
   const choice = toolChoice === 'required' ? must : undefined;
   if (allowed.length === tools.length) return { tools, choice };
-  if (!can('subset')) return { tools: allowed, choice };
+  // To leave the others out would throw away the host's prompt cache, and leave earlier calls without a tool: the loop
+  // refuses calls outside the subset.
+  if (!can('subset')) return { tools, choice };
   const names = allowed.map(({ name }) => ({ type: 'function', function: { name } }));
   return { tools, choice: { type: 'allowed_tools', allowed_tools: { mode: toolChoice, tools: names } } };
 }

@@ -61,9 +61,9 @@ const subset = (mode: string): unknown => ({ type: 'allowed_tools', allowed_tool
 
 test.each([
   ['subset', 'required', [named, 2], [subset('auto'), 2], [subset('required'), 2]],
-  ['named', 'required', [named, 2], [undefined, 1], ['required', 1]],
-  ['required', 'required', ['required', 1], [undefined, 1], ['required', 1]],
-  ['auto', undefined, [undefined, 1], [undefined, 1], [undefined, 1]],
+  ['named', 'required', [named, 2], [undefined, 2], ['required', 2]],
+  ['required', 'required', ['required', 1], [undefined, 2], ['required', 2]],
+  ['auto', undefined, [undefined, 1], [undefined, 2], [undefined, 2]],
 ] as const)('a host that takes %s at most in tool_choice', (toolChoice, required, one, some, someRequired) => {
   const offered = (given: Partial<ModelRequest>): unknown => {
     const { tool_choice, tools } = bodyOf({ toolChoice }, { tools: [shell, read], ...given });

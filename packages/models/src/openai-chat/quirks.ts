@@ -14,7 +14,8 @@ export interface Quirks {
   /**
    * The most that `tool_choice` may ask for; each includes those before it. Default `subset`, which is OpenAI's and
    * Azure's alone; others mostly take `named`; llama.cpp and LM Studio take words only, so `required`; DeepSeek, while it
-   * thinks, only `auto`. Beyond that the other tools are left out of the request, and the loop sees to the rest.
+   * thinks, only `auto`. Where a tool cannot be named, the others are left out of the request; of a subset the host is not told,
+   * and the loop refuses the rest.
    */
   readonly toolChoice?: 'auto' | 'required' | 'named' | 'subset';
   /**

@@ -144,11 +144,11 @@ function tell(item: OpenItem, piece: string, emit: Emit): void {
   item.pieces.push(piece);
   switch (item.type) {
     case 'message':
-      return emit({ type: 'text-delta', text: piece });
+      return void emit({ type: 'text-delta', text: piece });
     case 'reasoning':
-      return emit({ type: 'reasoning-delta', text: piece });
+      return void emit({ type: 'reasoning-delta', text: piece });
     case 'function_call':
-      return emit({ type: 'call-delta', call: item.call, name: textIn(item.wire.name), arguments: piece });
+      return void emit({ type: 'call-delta', call: item.call, name: textIn(item.wire.name), arguments: piece });
   }
 }
 

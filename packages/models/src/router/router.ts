@@ -39,7 +39,7 @@ export function router<const Name extends string>(options: RouterOptions<Name>):
         let shown = false;
         const show: typeof emit = (delta) => {
           shown = true;
-          emit(delta);
+          return emit(delta);
         };
         for (const [index, each] of chain.entries()) {
           // With others at hand nobody waits for long.

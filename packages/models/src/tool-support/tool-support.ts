@@ -5,6 +5,7 @@ import {
   type Clock,
   type Model,
   type ModelError,
+  type ModelDelta,
   type ModelReply,
   type ModelRequest,
 } from '@treadle/core';
@@ -86,9 +87,13 @@ async function askWithoutTools(
 }
 
 /** Passes deltas on, with calls instead of the text that stands for them. */
-function readingCalls({ tools }: ModelRequest, emit: Emit): { delta: Emit; end: () => void } {
+function readingCalls({ tools }: ModelRequest, pass: Emit): { delta: Emit; end: () => void } {
   const known = byName(tools);
   let calls = 0;
+  let wait: unknown;
+  const emit = (delta: ModelDelta): void => {
+    wait = pass(delta);
+  };
   const start = (): ReturnType<typeof textCalls> =>
     textCalls(known, {
       text: (text) => emit({ type: 'text-delta', text }),
@@ -97,10 +102,14 @@ function readingCalls({ tools }: ModelRequest, emit: Emit): { delta: Emit; end: 
   let text = start();
   return {
     delta(delta) {
-      if (delta.type === 'text-delta') return text.feed(delta.text);
-      text.end();
-      text = start();
-      emit(delta);
+      wait = undefined;
+      if (delta.type === 'text-delta') text.feed(delta.text);
+      else {
+        text.end();
+        text = start();
+        emit(delta);
+      }
+      return wait;
     },
     end: () => text.end(),
   };

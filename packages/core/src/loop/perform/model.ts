@@ -13,7 +13,7 @@ export function callModel(stage: Stage, inputs: Inputs, effect: EffectOf<'call-m
   const { emit } = stage;
   const model = effect.model === undefined ? stage.model : stage.models.get(effect.model);
   let over = false;
-  const tell = emit && ((delta: ModelDelta): void | Promise<void> => (over ? undefined : emit(delta)));
+  const tell = emit && ((delta: ModelDelta): unknown => (over ? undefined : emit(delta)));
   const settle = (reply: ModelReply): void => {
     over = true;
     if (reply.type === 'reply') replied(stage, inputs, effect, reply, done);

@@ -32,7 +32,7 @@ export interface Stage {
   readonly blobs: Blobs | undefined;
   readonly clock: Clock;
   /** Absent when nobody listens. */
-  readonly emit: ((item: Item) => void | Promise<void>) | undefined;
+  readonly emit: ((item: Item) => unknown) | undefined;
   /** Aborts when everything under way has to stop. */
   readonly signal: AbortSignal;
   /** Effects that were parked when the run was opened. */

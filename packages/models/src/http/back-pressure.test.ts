@@ -1,0 +1,95 @@
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import type { Model, ModelRequest } from '@treadle/core';
+import { expect, test } from 'vitest';
+import { openaiChat } from '../openai-chat/openai-chat.ts';
+
+const REQUEST: ModelRequest = {
+  messages: [{ role: 'user', content: [{ type: 'text', text: 'Hi' }] }],
+  tools: [],
+  toolChoice: 'auto',
+  parallel: true,
+  settings: {},
+  key: 'k',
+};
+const PIECE = 'x'.repeat(16 * 1024);
+const PIECES = 2_000;
+/** As much as fits on the way even if nobody reads. */
+const AHEAD = 20;
+
+/** Sends 32 MB as fast as they are taken. `ahead` resolves when the first of them are on their way. */
+async function fountain(): Promise<{ readonly url: string; readonly ahead: Promise<void> } & AsyncDisposable> {
+  const ahead = Promise.withResolvers<void>();
+  const frame = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: PIECE } }] })}\n\n`;
+  const pour = (response: ServerResponse): void => {
+    let sent = 0;
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    const go = (): void => {
+      while (sent < PIECES) {
+        if (++sent === AHEAD) ahead.resolve();
+        if (!response.write(frame)) return;
+      }
+      response.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n');
+    };
+    response.on('drain', go);
+    go();
+  };
+  const server = createServer((request, response) => {
+    request.resume().once('end', () => pour(response));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+    ahead: ahead.promise,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+/** Whatever is there to be read now is read in some of these. */
+async function turns(): Promise<void> {
+  for (let turn = 0; turn < 50; turn++) await setImmediate();
+}
+
+const MODELS: readonly (readonly [string, (baseURL: string) => Model])[] = [
+  ['undici', (baseURL) => openaiChat({ model: 'm', apiKey: 'k', baseURL, timeouts: { idle: 100 } })],
+  ['a fetch', (baseURL) => openaiChat({ model: 'm', apiKey: 'k', baseURL, fetch, timeouts: { idle: 100 } })],
+];
+
+test.each(MODELS)('a listener that is behind holds the host back, and nothing is lost: %s', async (_, modelAt) => {
+  await using host = await fountain();
+  const room = Promise.withResolvers<void>();
+  let heard = 0;
+  const replied = modelAt(host.url).reply(
+    REQUEST,
+    (delta) => {
+      if (delta.type === 'text-delta') heard += delta.text.length;
+      return room.promise;
+    },
+    new AbortController().signal,
+  );
+  await host.ahead;
+  await turns();
+  expect(heard).toBeGreaterThan(0);
+  expect(heard).toBeLessThan((AHEAD / 2) * PIECE.length);
+  room.resolve();
+  const reply = await replied;
+  expect(reply).toMatchObject({ type: 'reply', finish: 'stop' });
+  expect(heard).toBe(PIECES * PIECE.length);
+});
+
+test.each(MODELS)('one that is held back can be cancelled: %s', async (_, modelAt) => {
+  await using host = await fountain();
+  const cancel = new AbortController();
+  const replied = modelAt(host.url).reply(REQUEST, () => new Promise(() => {}), cancel.signal);
+  await host.ahead;
+  await turns();
+  cancel.abort();
+  expect(await replied).toMatchObject({ type: 'failure', error: { code: 'cancelled' } });
+});
