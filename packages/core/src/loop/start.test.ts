@@ -14,5 +14,5 @@ test('startLoop gives a run that can be talked to, and tells only the listener',
   expect(run.send('And?')).toBe(true);
   expect((await run.result).text).toBe('Two.');
   expect(heard.join('')).toBe('One.Two.');
-  expect(run).not.toHaveProperty([Symbol.asyncIterator]);
+  expect(Symbol.asyncIterator in run).toBe(false);
 });

@@ -154,7 +154,7 @@ test.each(['before its answer', 'in the middle of it'])(
           heard.push(`${status}`);
           sent.hangUp();
         },
-        data: () => heard.push('data'),
+        data: () => void heard.push('data'),
         end: () => heard.push('end'),
         fail: () => heard.push('fail'),
       },
