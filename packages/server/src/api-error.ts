@@ -1,0 +1,46 @@
+/** What a client is told instead of an answer. The message says what was wrong and what to do; never a secret. */
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
+  readonly status: number;
+  readonly type: ApiErrorType;
+  /** The field of the request that is wrong, such as `input[2].call_id`. */
+  readonly param: string | null;
+  readonly code: string | null;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(status: number, type: ApiErrorType, message: string, more: ApiErrorDetails = {}) {
+    super(message);
+    this.status = status;
+    this.type = type;
+    this.param = more.param ?? null;
+    this.code = more.code ?? null;
+    this.headers = more.headers ?? {};
+  }
+}
+
+export type ApiErrorType =
+  | 'invalid_request_error'
+  | 'authentication_error'
+  | 'permission_error'
+  | 'not_found_error'
+  | 'rate_limit_error'
+  | 'server_error';
+
+export interface ApiErrorDetails {
+  readonly param?: string;
+  readonly code?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** 400: the client has to change the request. */
+export function badRequest(message: string, param?: string, code?: string): ApiError {
+  return new ApiError(400, 'invalid_request_error', message, {
+    ...(param !== undefined && { param }),
+    ...(code !== undefined && { code }),
+  });
+}
+
+/** As it goes over the wire. */
+export function errorBody({ message, type, param, code }: ApiError): { readonly error: object } {
+  return { error: { message, type, param, code } };
+}

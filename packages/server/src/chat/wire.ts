@@ -1,0 +1,90 @@
+/** What `/v1/chat/completions` answers, as it goes over the wire. */
+
+export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter';
+
+/** A call that the client executes. */
+export interface ChatToolCall {
+  readonly id: string;
+  readonly type: 'function';
+  readonly function: { readonly name: string; readonly arguments: string };
+}
+
+export interface ChatUsage {
+  readonly prompt_tokens: number;
+  readonly completion_tokens: number;
+  readonly total_tokens: number;
+  readonly prompt_tokens_details: { readonly cached_tokens: number; readonly audio_tokens: 0 };
+  readonly completion_tokens_details: {
+    readonly reasoning_tokens: number;
+    readonly audio_tokens: 0;
+    readonly accepted_prediction_tokens: 0;
+    readonly rejected_prediction_tokens: 0;
+  };
+}
+
+/** What a completion and each of its chunks have in common. */
+export interface ChatHead {
+  readonly id: string;
+  /** In seconds since 1970. */
+  readonly created: number;
+  readonly model: string;
+  readonly service_tier: string;
+  readonly system_fingerprint: null;
+}
+
+export interface ChatMessage {
+  readonly role: 'assistant';
+  readonly content: string | null;
+  readonly refusal: null;
+  readonly annotations: readonly never[];
+  /** What the model thought, as other servers of this API show it. */
+  readonly reasoning_content?: string;
+  readonly tool_calls?: readonly ChatToolCall[];
+}
+
+/** Not of the official API: why it ended early, where `finish_reason` has no word of its own for that. */
+export interface Incomplete {
+  readonly incomplete_details?: { readonly reason: string };
+}
+
+export interface ChatCompletion extends ChatHead, Incomplete {
+  readonly object: 'chat.completion';
+  readonly choices: readonly [
+    {
+      readonly index: 0;
+      readonly message: ChatMessage;
+      readonly logprobs: null;
+      readonly finish_reason: FinishReason;
+    },
+  ];
+  readonly usage: ChatUsage;
+}
+
+export interface ChatDelta {
+  readonly role?: 'assistant';
+  readonly content?: string;
+  readonly refusal?: null;
+  readonly reasoning_content?: string;
+  readonly tool_calls?: readonly [ChatCallDelta];
+}
+
+/** `index` counts the calls that the client is shown. `id`, `type` and the name come once, with the first piece. */
+export interface ChatCallDelta {
+  readonly index: number;
+  readonly id?: string;
+  readonly type?: 'function';
+  readonly function: { readonly name?: string; readonly arguments: string };
+}
+
+export interface ChatChunk extends ChatHead, Incomplete {
+  readonly object: 'chat.completion.chunk';
+  /** Empty in the chunk that has the usage. */
+  readonly choices: readonly {
+    readonly index: 0;
+    readonly delta: ChatDelta;
+    readonly logprobs: null;
+    readonly finish_reason: FinishReason | null;
+  }[];
+  /** Only if the client asked for it; null but in the last one. */
+  readonly usage?: ChatUsage | null;
+}

@@ -1,0 +1,51 @@
+import type { Limit, LoopResult, Outcome } from '@treadle/core';
+import type { Ending } from '../responses/output.ts';
+
+const REASONS: Record<Limit, string> = {
+  turns: 'max_turns',
+  attempts: 'max_turns',
+  calls: 'max_tool_calls',
+  tokens: 'max_tokens',
+  cost: 'max_cost',
+  duration: 'max_duration',
+  errors: 'tool_errors',
+  repetition: 'repetition',
+};
+
+/** How a run that is over, or waits for its client, is told to clients. `spent`: it was stopped when its tokens were. */
+export function endingOf({ outcome, waiting, usage }: LoopResult, spent: boolean, at: number): Ending {
+  if (spent) return { at, usage, type: 'incomplete', reason: 'max_output_tokens' };
+  if (outcome) return { at, usage, ...told(outcome) };
+  const others = waiting.filter(({ type }) => type !== 'client');
+  if (others.length === 0) return { at, usage, type: 'pending', waiting };
+  const names = others.map(({ call }) => call.name).join(', ');
+  const message = `The tool ${names} waits for somebody whom this API cannot ask.`;
+  return { at, usage, type: 'failed', error: { code: 'server_error', message } };
+}
+
+type Told<E extends Ending = Ending> = E extends Ending ? Omit<E, 'at' | 'usage'> : never;
+
+function told(outcome: Outcome): Told {
+  switch (outcome.type) {
+    case 'completed':
+      return outcome.truncated ? { type: 'incomplete', reason: 'max_output_tokens' } : { type: 'completed' };
+    case 'exhausted':
+      return { type: 'incomplete', reason: REASONS[outcome.limit] };
+    case 'failed': {
+      const { code, message } = outcome.error;
+      if (code === 'content-filter') return { type: 'incomplete', reason: 'content_filter' };
+      return { type: 'failed', error: { code: ERROR_CODES.get(code) ?? 'server_error', message } };
+    }
+    case 'cancelled':
+      return { type: 'cancelled' };
+    default:
+      return outcome satisfies never;
+  }
+}
+
+/** To the words that the official client knows. */
+const ERROR_CODES: ReadonlyMap<string, string> = new Map([
+  ['rate-limit', 'rate_limit_exceeded'],
+  ['context-length', 'context_length_exceeded'],
+  ['invalid-request', 'invalid_prompt'],
+]);

@@ -1,0 +1,140 @@
+import { tool } from '@treadle/core';
+import { describe, expect, test } from 'vitest';
+import type { ApiError } from '../api-error.ts';
+import { registeredTools } from '../executors/registered.ts';
+import type { ToolExecutor } from '../executors/executor.ts';
+import type { FunctionTool } from '../responses/request.ts';
+import { toolsetOf, type Toolset } from './tools.ts';
+
+const read = tool({ name: 'read', description: 'Reads', execute: async () => 'text' });
+const grep = tool({ name: 'grep', description: 'Searches', execute: async () => 'lines' });
+const offer = { executors: [registeredTools([read, grep])], defaultTools: [] as string[] };
+const caller = { tenant: 't', key: 'k', scopes: ['agents:invoke', 'tools:execute'] };
+const ask: FunctionTool = { type: 'function', name: 'ask', description: null, parameters: null, strict: null };
+const OWN = { type: 'mcp', server_label: 'treadle' };
+const plain = { functions: [ask], otherTools: [], toolChoice: 'auto' } as const;
+
+type Asked = Parameters<typeof toolsetOf>[0];
+
+const names = ({ tools }: Toolset): string[] => tools.map(({ name }) => name);
+const problem = async (asked: Asked, who = caller, offered: typeof offer = offer): Promise<ApiError> =>
+  toolsetOf(asked, offered, who).then(
+    () => expect.unreachable('it was served'),
+    (error: ApiError) => error,
+  );
+
+describe('which tools a request has', () => {
+  test('functions are the client’s, and the server’s own are asked for by their label', async () => {
+    expect(names(await toolsetOf(plain, offer, caller))).toEqual(['ask']);
+    const both = await toolsetOf({ ...plain, otherTools: [OWN] }, offer, caller);
+    expect(names(both)).toEqual(['ask', 'read', 'grep']);
+    expect(both.tools.map(({ execute }) => execute !== undefined)).toEqual([false, true, true]);
+    const one = { ...OWN, allowed_tools: ['grep'] };
+    expect(names(await toolsetOf({ ...plain, otherTools: [one] }, offer, caller))).toEqual(['ask', 'grep']);
+    const spelled = { ...OWN, allowed_tools: { tool_names: ['read'] } };
+    expect(names(await toolsetOf({ ...plain, otherTools: [spelled, OWN] }, offer, caller))).toEqual([
+      'ask',
+      'read',
+      'grep',
+    ]);
+  });
+
+  test('default tools are offered to everybody who may use them, unless the client has one of that name', async () => {
+    const standing = { ...offer, defaultTools: ['read'] };
+    expect(names(await toolsetOf(plain, standing, caller))).toEqual(['ask', 'read']);
+    expect(names(await toolsetOf(plain, standing, { ...caller, scopes: ['agents:invoke'] }))).toEqual(['ask']);
+    const mine = { ...plain, functions: [{ ...ask, name: 'read' }] };
+    const { tools } = await toolsetOf(mine, standing, caller);
+    expect(tools.map(({ name, execute }) => [name, execute])).toEqual([['read', undefined]]);
+  });
+
+  test('the client’s functions are not looked at', async () => {
+    const strange = { ...ask, parameters: { properties: { a: { type: 'no such type' } } } };
+    const { tools } = await toolsetOf({ ...plain, functions: [strange] }, offer, caller);
+    expect(tools[0]).toMatchObject({ asWritten: true, parameters: { type: 'object' } });
+  });
+
+  test('others can bring executors', async () => {
+    const boxed: ToolExecutor = {
+      kind: 'sandbox',
+      canExecute: ({ image }) => image === 'small',
+      functions: async () => [{ name: 'sh', description: 'Runs', effect: 'pure' }],
+      execute: async ({ name, tool: asked }) => `${name} in ${String(asked['image'])}`,
+    };
+    const offered = { ...offer, executors: [...offer.executors, boxed] };
+    const asked = { ...plain, otherTools: [{ type: 'sandbox', image: 'small' }] };
+    const { tools, kinds } = await toolsetOf(asked, offered, caller);
+    expect(await tools[1]!.execute!({}, {} as never)).toBe('sh in small');
+    expect([kinds.kindOf('sh', 1, 0), kinds.labelOf('sh')]).toEqual(['server', 'treadle']);
+    const large = { ...plain, otherTools: [{ type: 'sandbox', image: 'large' }] };
+    expect(await problem(large, caller, offered)).toMatchObject({ status: 400, code: 'unsupported_tool' });
+  });
+});
+
+describe('what cannot be served is named', () => {
+  test.each([
+    [{ ...plain, otherTools: [{ ...OWN, server_label: 'else' }] }, 400, 'MCP server "else"'],
+    [{ ...plain, otherTools: [{ type: 'web_search' }] }, 400, 'type "web_search"'],
+    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: ['write'] }] }, 400, 'no tool "write". It has: read, grep'],
+    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: 'read' }] }, 400, 'list of names'],
+    [{ ...plain, otherTools: [{ ...OWN, require_approval: 'always' }] }, 400, 'Approvals'],
+    [
+      { ...plain, functions: [{ ...ask, name: 'read' }], otherTools: [OWN] },
+      400,
+      '"read" has the name of a server tool',
+    ],
+    [{ ...plain, toolChoice: { type: 'function', name: 'nope' } }, 400, '"nope"'],
+    [{ ...plain, toolChoice: { type: 'mcp', server_label: 'treadle' } }, 400, 'of which the request has no tools'],
+    [
+      { ...plain, otherTools: [OWN], toolChoice: { type: 'mcp', server_label: 'treadle', name: 'ask' } },
+      400,
+      'treadle ask',
+    ],
+  ] as const)('%j', async (asked, status, words) => {
+    const error = await problem(asked as Asked);
+    expect(error.status).toBe(status);
+    expect(error.message).toContain(words);
+  });
+
+  test('a key without the scope gets no server tools', async () => {
+    const error = await problem({ ...plain, otherTools: [OWN] }, { ...caller, scopes: ['agents:invoke'] });
+    expect(error).toMatchObject({ status: 403, code: 'insufficient_scope' });
+  });
+});
+
+describe('tool_choice', () => {
+  const all = { ...plain, otherTools: [OWN] };
+  test.each([
+    ['required', { toolChoice: 'required' }],
+    ['none', { toolChoice: 'none' }],
+    [{ type: 'function', name: 'ask' }, { toolChoice: { tool: 'ask' } }],
+    [{ type: 'mcp', server_label: 'treadle', name: 'read' }, { toolChoice: { tool: 'read' } }],
+    [
+      { type: 'mcp', server_label: 'treadle' },
+      { toolChoice: 'required', allowedTools: ['read', 'grep'] },
+    ],
+    [
+      { type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'ask' }, OWN] },
+      { toolChoice: 'auto', allowedTools: ['ask', 'read', 'grep'] },
+    ],
+  ] as const)('%j', async (toolChoice, expected) => {
+    const { toolChoice: choice, allowedTools } = await toolsetOf({ ...all, toolChoice } as Asked, offer, caller);
+    expect({ toolChoice: choice, ...(allowedTools && { allowedTools }) }).toEqual(expected);
+  });
+
+  test('what becomes of a call is known by its name, as far as it can be', async () => {
+    const kindOf = async (changes: Partial<Asked>, name: string, index = 0): Promise<string> =>
+      (await toolsetOf({ ...all, ...changes }, offer, caller)).kinds.kindOf(name, 1, index);
+    expect(await kindOf({}, 'ask')).toBe('client');
+    expect(await kindOf({}, 'read')).toBe('server');
+    expect(await kindOf({}, 'nope')).toBe('refused');
+    expect(await kindOf({}, 'ask', 128)).toBe('refused');
+    expect(await kindOf({ toolChoice: 'none' }, 'ask')).toBe('refused');
+    expect(await kindOf({ maxToolCalls: 1 }, 'ask')).toBe('client-later');
+    expect(await kindOf({ toolChoice: { type: 'mcp', server_label: 'treadle', name: 'read' } }, 'ask')).toBe(
+      'client-later',
+    );
+    const others = { type: 'allowed_tools', mode: 'auto', tools: [OWN] } as const;
+    expect(await kindOf({ toolChoice: others }, 'ask')).toBe('refused');
+  });
+});

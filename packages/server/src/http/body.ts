@@ -1,0 +1,148 @@
+import type { IncomingMessage } from 'node:http';
+import { systemClock, type Clock } from '@treadle/core';
+import type { Context } from 'hono';
+import { ApiError, badRequest } from '../api-error.ts';
+import type { Env } from './env.ts';
+import { jsonErrorAt, lineAndColumn } from './json-error.ts';
+
+export interface BodyOptions {
+  /** How long the whole body may take to arrive; 60 s. */
+  readonly timeoutMs?: number;
+  /** How deep arrays and objects may stand in one another; 128. */
+  readonly maxDepth?: number;
+  readonly clock?: Clock;
+}
+
+/**
+ * The body of a request, which must be JSON. Rejects with an `ApiError`: 415 for another type, 413 beyond `maxBytes` (as
+ * soon as that is known), 408 if it comes too slowly, 400 if it is not JSON. What the body says is in no message.
+ */
+export async function readJson(
+  { env: { incoming } }: Pick<Context<Env>, 'env'>,
+  maxBytes: number,
+  { timeoutMs = 60_000, maxDepth = 128, clock = systemClock }: BodyOptions = {},
+): Promise<unknown> {
+  checkType(incoming);
+  // Node has seen to it that it is a number if it is there.
+  if (Number(incoming.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
+  const bytes = await readBytes(incoming, maxBytes, timeoutMs, clock);
+  return parse(decode(bytes), maxDepth);
+}
+
+function checkType({ headers }: IncomingMessage): void {
+  const [type = '', ...parameters] = (headers['content-type'] ?? '').toLowerCase().split(';');
+  if (!/^application\/(?:json|[\w.!#$&^+-]+\+json)$/.test(type.trim()))
+    throw unsupported('Send the body as JSON, with the header "Content-Type: application/json".');
+  const charset = parameters.map((one) => /^\s*charset\s*=\s*"?([^"\s]*)"?\s*$/.exec(one)?.[1]).find(Boolean);
+  if (charset !== undefined && charset !== 'utf-8' && charset !== 'utf8')
+    throw unsupported('Send the body in UTF-8: JSON has no other encoding.');
+  const encoding = headers['content-encoding'];
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity')
+    throw unsupported('Send the body without compression: the server takes no Content-Encoding.');
+}
+
+function readBytes(incoming: IncomingMessage, maxBytes: number, timeoutMs: number, clock: Clock): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const callOff = clock.timer(timeoutMs, () => {
+      fail(
+        new ApiError(408, 'invalid_request_error', `The body did not arrive within ${timeoutMs} ms. Send it again.`, {
+          code: 'request_timeout',
+          headers: { Connection: 'close' },
+        }),
+      );
+    });
+    const onData = (chunk: Buffer): void => {
+      size += chunk.length;
+      if (size > maxBytes) fail(tooLarge(maxBytes));
+      else chunks.push(chunk);
+    };
+    const onEnd = (): void => {
+      stop();
+      resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks));
+    };
+    // Nobody reads this answer: the client is gone.
+    const onGone = (): void => fail(badRequest('The connection ended before the body did.'));
+    const fail = (error: ApiError): void => {
+      stop();
+      incoming.pause();
+      reject(error);
+    };
+    const stop = (): void => {
+      callOff();
+      incoming.off('data', onData).off('end', onEnd).off('close', onGone);
+    };
+    // The error listener stays: without one, a connection that breaks later would bring the process down.
+    incoming.on('error', onGone).on('data', onData).on('end', onEnd).on('close', onGone);
+    if (incoming.destroyed) onGone();
+  });
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+function decode(bytes: Buffer): string {
+  try {
+    return utf8.decode(bytes);
+  } catch {
+    throw badRequest('The body is not valid UTF-8.', undefined, 'invalid_json');
+  }
+}
+
+function parse(text: string, maxDepth: number): unknown {
+  if (text.trim() === '') throw badRequest('The body is empty: send a JSON object.', undefined, 'invalid_json');
+  const tooDeep = deeperThan(text, maxDepth);
+  if (tooDeep !== undefined)
+    throw badRequest(
+      `The body nests arrays and objects more than ${maxDepth} deep, at ${lineAndColumn(text, tooDeep)}.`,
+      undefined,
+      'invalid_json',
+    );
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    const at = jsonErrorAt(text) ?? text.length;
+    const what = at >= text.length ? 'it ends too early' : 'unexpected character';
+    throw badRequest(
+      `The body is not valid JSON: ${what} at ${lineAndColumn(text, at)} (position ${at}).`,
+      undefined,
+      'invalid_json',
+    );
+  }
+}
+
+/**
+ * Where the nesting goes beyond `most`. It is looked at before parsing, for a body of brackets alone takes a hundred
+ * times its size in memory. Strings are leapt over, as most of a body is in strings.
+ */
+function deeperThan(text: string, most: number): number | undefined {
+  let depth = 0;
+  for (let at = 0; at < text.length; at += 1) {
+    const code = text.charCodeAt(at);
+    if (code === 0x22) {
+      do at = text.indexOf('"', at + 1);
+      while (at !== -1 && isEscaped(text, at));
+      if (at === -1) return undefined;
+    } else if (code === 0x5b || code === 0x7b) {
+      depth += 1;
+      if (depth > most) return at;
+    } else if (code === 0x5d || code === 0x7d) depth -= 1;
+  }
+  return undefined;
+}
+
+function isEscaped(text: string, quote: number): boolean {
+  let before = quote - 1;
+  while (text.charCodeAt(before) === 0x5c) before -= 1;
+  return (quote - before) % 2 === 0;
+}
+
+function tooLarge(maxBytes: number): ApiError {
+  return new ApiError(413, 'invalid_request_error', `The body is larger than the ${maxBytes} bytes that are taken.`, {
+    code: 'request_too_large',
+  });
+}
+
+function unsupported(message: string): ApiError {
+  return new ApiError(415, 'invalid_request_error', message, { code: 'unsupported_media_type' });
+}

@@ -1,0 +1,91 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { hashKey, keyring, newKey, presentedKey, type ApiKey } from './keys.ts';
+
+const hash = hashKey('one');
+
+describe('a new key', () => {
+  test('is 256 random bits, and its hash is the SHA-256 of its text', () => {
+    const key = newKey();
+    expect(key).toMatch(/^tk_[\w-]{43}$/);
+    expect(newKey()).not.toBe(key);
+    expect(hashKey(key)).toBe(`sha256:${createHash('sha256').update(key, 'utf8').digest('hex')}`);
+  });
+});
+
+describe('a key that is presented', () => {
+  const find = keyring([
+    { name: 'a', hash: hashKey('key-a'), tenant: 'acme', scopes: ['tools:execute'], requestsPerMinute: 5 },
+    { name: 'b', hash: hashKey('key-b').replace(/[a-f]/g, (digit) => digit.toUpperCase()) },
+  ]);
+
+  test('is found with what was left out filled in', () => {
+    expect(find('key-a')).toEqual({ name: 'a', tenant: 'acme', scopes: ['tools:execute'], requestsPerMinute: 5 });
+    expect(find('key-b')).toEqual({ name: 'b', tenant: 'default', scopes: ['agents:invoke'] });
+  });
+
+  test.each(['', 'key-', 'key-a ', 'key-aa', 'KEY-A', hashKey('key-a'), hashKey('key-a').slice(7), 'key-é'])(
+    'is not found if it is %j',
+    (presented) => {
+      expect(find(presented)).toBeUndefined();
+    },
+  );
+
+  test('is read from the headers that clients use', () => {
+    expect(presentedKey({ authorization: 'Bearer k' })).toBe('k');
+    expect(presentedKey({ authorization: 'bearer   k  ' })).toBe('k');
+    expect(presentedKey({ 'x-api-key': 'k' })).toBe('k');
+    expect(presentedKey({ 'api-key': 'k' })).toBe('k');
+    expect(presentedKey({ authorization: 'Bearer k', 'x-api-key': 'other' })).toBe('k');
+    expect(presentedKey({ authorization: 'Basic dTpw', 'x-api-key': 'k' })).toBe('k');
+    for (const authorization of ['', 'Bearer', 'Bearer ', 'Bearer a b', 'Basic dTpw', 'k'])
+      expect(presentedKey({ authorization })).toBeUndefined();
+    expect(presentedKey({ 'x-api-key': '' })).toBeUndefined();
+  });
+});
+
+describe('a configuration of keys is refused', () => {
+  const secret = 'tk_this-is-a-secret-key';
+  const cases: readonly (readonly [string, readonly unknown[], string])[] = [
+    ['without a name', [{ hash }], 'Key 1 needs a name'],
+    ['with a name that logs could not show', [{ name: 'a b\n', hash }], 'Key 1 needs a name'],
+    [
+      'with a name twice',
+      [
+        { name: 'a', hash },
+        { name: 'a', hash: hashKey('two') },
+      ],
+      'Key "a" is there twice',
+    ],
+    [
+      'with one key under two names',
+      [
+        { name: 'a', hash },
+        { name: 'b', hash },
+      ],
+      'Keys "a" and "b" are the same key',
+    ],
+    ['with the key instead of its hash', [{ name: 'a', hash: secret }], 'Key "a" needs a hash, "sha256:" and 64 hex'],
+    ['with a hash that is too short', [{ name: 'a', hash: hash.slice(0, -1) }], 'Key "a" needs a hash'],
+    ['without a hash', [{ name: 'a' }], 'Key "a" needs a hash'],
+    [
+      'with an unknown scope',
+      [{ name: 'a', hash, scopes: ['agent:invoke'] }],
+      'unknown scope "agent:invoke": there are',
+    ],
+    ['with no scope', [{ name: 'a', hash, scopes: [] }], 'Key "a" has no scopes'],
+    ['with scopes in one string', [{ name: 'a', hash, scopes: 'agents:invoke' }], 'Key "a" has no scopes'],
+    ['with an odd tenant', [{ name: 'a', hash, tenant: '../b' }], 'Key "a" needs a tenant'],
+    [
+      'with a limit of nothing',
+      [{ name: 'a', hash, requestsPerMinute: 0 }],
+      'requestsPerMinute must be a whole number',
+    ],
+  ];
+  test.each(cases)('%s', (_what, keys, message) => {
+    const refused = (): unknown => keyring(keys as readonly ApiKey[]);
+    expect(refused).toThrow(expect.objectContaining({ name: 'TreadleError', code: 'invalid-options' }) as Error);
+    expect(refused).toThrow(message);
+    expect(refused).not.toThrow(secret);
+  });
+});

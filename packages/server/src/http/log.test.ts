@@ -1,0 +1,42 @@
+import { expect, test } from 'vitest';
+import { newLog } from './log.ts';
+
+function written(write: (log: ReturnType<typeof newLog>) => void): string {
+  const lines: string[] = [];
+  write(newLog({ to: { write: (line) => void lines.push(line) } }));
+  for (const line of lines) JSON.parse(line);
+  return lines.join('');
+}
+
+test('a line is JSON with a time and a level in words', () => {
+  expect(JSON.parse(written((log) => log.info({ status: 200 }, 'request')))).toEqual({
+    level: 'info',
+    time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+    status: 200,
+    msg: 'request',
+  });
+  expect(written((log) => log.debug('not asked for'))).toBe('');
+});
+
+test('keys, headers and bodies are in no line', () => {
+  const secret = 'c2VjcmV0LXZhbHVl';
+  const text = written((log) => {
+    log.info({ authorization: secret, request: { headers: { 'x-api-key': secret }, body: secret } }, 'fields');
+    log.info(`Incorrect API key provided: sk-proj-${secret}`);
+    log.info(`sent "Authorization: Bearer ${secret}" and basic ${secret}, tk_${secret}`);
+    log.info(`two lines:\nsk-${secret}\ttk_${secret}\nBearer ${secret}`);
+    const error = new Error(`401: bearer ${secret}`, { cause: new Error(`key tk_${secret}`) });
+    log
+      .child({ requestId: 'r' })
+      .error({ err: Object.assign(error, { headers: { a: secret }, rawPacket: secret }) }, 'failed');
+  });
+  expect(text).not.toContain(secret);
+  expect(text).toContain('Incorrect API key provided: [redacted]');
+  expect(text).toContain('401: bearer [redacted]');
+});
+
+test('words that only look a little like keys stay', () => {
+  expect(written((log) => log.info('task-oriented, risk-taking, bearer of news'))).toContain(
+    'task-oriented, risk-taking, bearer of news',
+  );
+});

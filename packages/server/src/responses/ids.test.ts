@@ -1,0 +1,38 @@
+import { expect, test } from 'vitest';
+import { callIdFor, itemId, readCallId } from './ids.ts';
+import { placeOf } from './item-ids.ts';
+
+const RESPONSE = 'resp_00112233445566778899aabbccddeeff';
+
+test('ids tell the response, the turn and the number', () => {
+  expect(itemId('message', RESPONSE, 2, 0)).toBe('msg_00112233445566778899aabbccddeeff_2_0');
+  expect(itemId('reasoning', RESPONSE, 1, 1)).toBe('rs_00112233445566778899aabbccddeeff_1_1');
+  expect(itemId('mcp_call', RESPONSE, 1, 12)).toBe('mcp_00112233445566778899aabbccddeeff_1_12');
+  expect(itemId('function_call', RESPONSE, 10, 3)).toBe('fc_00112233445566778899aabbccddeeff_10_3');
+  expect(callIdFor(RESPONSE, 3, 127)).toBe('call_00112233445566778899aabbccddeeff_3_127');
+});
+
+test('what was made can be read', () => {
+  const callId = callIdFor(RESPONSE, 3, 127);
+  expect(readCallId(callId)).toEqual({ response: RESPONSE, turn: 3, index: 127 });
+  const ids = [
+    callId,
+    ...(['message', 'reasoning', 'mcp_call', 'function_call'] as const).map((kind) => itemId(kind, RESPONSE, 3, 127)),
+  ];
+  for (const id of ids) expect(placeOf(id)).toMatchObject({ response: RESPONSE, n: 127 });
+  expect(new Set(ids.map((id) => placeOf(id)!.turn)).size).toBe(1);
+});
+
+test.each([
+  '',
+  'call_1',
+  'call_00112233445566778899aabbccddeeff',
+  'call_00112233445566778899aabbccddeeff_1',
+  'call_00112233445566778899aabbccddeeff_1_-2',
+  'call_00112233445566778899AABBCCDDEEFF_1_2',
+  'fc_00112233445566778899aabbccddeeff_1_2',
+  'call_00112233445566778899aabbccddeeff_1_2\n',
+  'call_00112233445566778899aabbccddeeff_1_2_3',
+])('%j is no call of ours', (id) => {
+  expect(readCallId(id)).toBeUndefined();
+});

@@ -1,0 +1,342 @@
+import fc from 'fast-check';
+import { ResponseStream } from 'openai/lib/responses/ResponseStream';
+import { describe, expect, test } from 'vitest';
+import {
+  memoryJournal,
+  runLoop,
+  tool,
+  type AssistantPart,
+  type Finish,
+  type Item,
+  type LoopResult,
+  type Model,
+  type ModelReply,
+  type Tool,
+  type ToolDefinition,
+} from '@treadle/core';
+import { inPieces, isPiece, picking, recut, withoutTails } from '../../test/pieces.ts';
+import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
+import { checkStream, type WireEvent, type WireResponse } from '../../test/stream-rules.ts';
+import { presented, type ResponseResource } from '../wire/response.ts';
+import { callIdFor } from './ids.ts';
+import { output, type CallKinds, type Ending, type OutputOptions } from './output.ts';
+
+/** One reply of the model, or how it breaks off. */
+interface Step {
+  readonly content: readonly AssistantPart[];
+  readonly finish: Finish;
+  /** Seed of the pieces that it comes in; absent: it comes whole. */
+  readonly pieces: number | undefined;
+  /** After how many pieces something else happens. */
+  readonly breaks?: { readonly after: number; readonly by: 'failure' | 'cancel' };
+}
+
+interface World {
+  readonly steps: readonly Step[];
+  readonly limits: { readonly calls?: number };
+  readonly choice: 'auto' | 'none' | 'required' | { readonly tool: string };
+  readonly allowed: readonly string[] | undefined;
+  readonly maxTurns: number;
+  readonly encrypted: boolean;
+  readonly requiresAction: boolean;
+}
+
+const CLIENT = ['ask_user', 'pay'];
+const SERVER = ['read', 'explode', 'look', 'stop'];
+
+function toolsFor(cancel: () => void): Tool[] {
+  const parameters = { type: 'object' } as const;
+  const made = (name: string, execute: ToolDefinition['execute']): Tool =>
+    tool({ name, description: '', parameters, ...(execute && { execute }) });
+  return [
+    ...CLIENT.map((name) => tool({ name, description: '', parameters, asWritten: true })),
+    made('read', () => 'all of it'),
+    made('explode', () => {
+      throw new Error('boom');
+    }),
+    made('look', () => ({
+      content: [
+        { type: 'text', text: 'here' },
+        { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AA==' } },
+      ],
+    })),
+    made('stop', (_input, { signal }) => {
+      cancel();
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(new Error('stopped'))));
+    }),
+  ];
+}
+
+function kindsOf({ choice, allowed, limits }: World): CallKinds {
+  return {
+    labelOf: (name) => `label of ${name}`,
+    kindOf(name, _turn, index) {
+      if (SERVER.includes(name)) return 'server';
+      if (!CLIENT.includes(name) || choice === 'none' || index >= 128) return 'refused';
+      if (allowed && !allowed.includes(name)) return 'refused';
+      const isForced = typeof choice === 'object' && choice.tool !== name;
+      return limits.calls !== undefined || isForced ? 'client-later' : 'client';
+    },
+  };
+}
+
+const part: fc.Arbitrary<AssistantPart> = fc.oneof(
+  { weight: 3, arbitrary: fc.record({ type: fc.constant('text' as const), text: fc.string({ maxLength: 12 }) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record(
+      {
+        type: fc.constant('reasoning' as const),
+        text: fc.string({ maxLength: 12, unit: 'grapheme' }),
+        signature: fc.string({ minLength: 1, maxLength: 4 }),
+        protocol: fc.constant('p'),
+      },
+      { requiredKeys: ['type', 'text'] },
+    ),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      type: fc.constant('tool-call' as const),
+      id: fc.constantFrom('', 'a', 'b', 'call_t1_0', 'call_t2_1'),
+      name: fc.oneof(
+        { weight: 6, arbitrary: fc.constantFrom(...CLIENT, 'read', 'look') },
+        fc.constantFrom('explode', 'ghost', 'stop', 'no such tool', ''),
+      ),
+      arguments: fc.constantFrom('{}', '{"a":1}', '{"path":"ä\\n/b"}'),
+    }),
+  },
+);
+
+const step: fc.Arbitrary<Step> = fc.record(
+  {
+    content: fc.array(part, { maxLength: 6 }),
+    finish: fc.oneof(
+      { weight: 12, arbitrary: fc.constant<Finish>('stop') },
+      fc.constantFrom<Finish>('length', 'content-filter'),
+    ),
+    pieces: fc.option(fc.nat(1000), { nil: undefined, freq: 4 }),
+    breaks: fc.record({ after: fc.nat(8), by: fc.constantFrom('failure' as const, 'cancel' as const) }),
+  },
+  { requiredKeys: ['content', 'finish', 'pieces'] },
+);
+
+const world: fc.Arbitrary<World> = fc.record({
+  steps: fc.array(
+    fc.oneof({ weight: 6, arbitrary: step.map(({ breaks: _, ...fine }) => fine) }, { weight: 1, arbitrary: step }),
+    { minLength: 1, maxLength: 4 },
+  ),
+  limits: fc.oneof(fc.constant({}), fc.record({ calls: fc.integer({ min: 1, max: 4 }) })),
+  choice: fc.constantFrom<World['choice']>(
+    'auto',
+    'auto',
+    'auto',
+    'none',
+    'required',
+    { tool: 'read' },
+    { tool: 'pay' },
+  ),
+  allowed: fc.option(
+    fc.subarray(['ask_user', 'explode']).map((names) => ['read', 'pay', ...names]),
+    { nil: undefined, freq: 2 },
+  ),
+  maxTurns: fc.integer({ min: 1, max: 4 }),
+  encrypted: fc.boolean(),
+  requiresAction: fc.boolean(),
+});
+
+interface Ran {
+  readonly items: readonly Item[];
+  readonly ending: Ending;
+}
+
+/** As the server drives it: a reply that met the limit of tokens is the last one, and nobody has to answer its calls. */
+async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise<Ran> {
+  const controller = new AbortController();
+  const items: Item[] = [];
+  let next = 0;
+  let wasCut = false;
+  const model: Model = {
+    id: 'm',
+    async reply(_request, emit) {
+      if (wasCut) controller.abort();
+      const { content, finish, pieces, breaks } = steps[next++ % steps.length]!;
+      const deltas = pieces === undefined || wasCut ? [] : inPieces(content, picking(pieces));
+      for (const delta of breaks ? deltas.slice(0, breaks.after) : deltas) emit(delta);
+      if (breaks?.by === 'cancel') controller.abort();
+      if (breaks?.by === 'failure') return FAILURE;
+      wasCut ||= finish === 'length';
+      return { type: 'reply', content, finish, usage: { inputTokens: 3, outputTokens: 2 }, model: 'm' };
+    },
+  };
+  const around = {
+    runId: RESPONSE_ID,
+    journal: memoryJournal(),
+    model,
+    tools: toolsFor(() => controller.abort()),
+    onItem: (item: Item) => void items.push(item),
+  };
+  const result = await runLoop({
+    ...around,
+    input: 'go',
+    toolChoice: choice,
+    ...(allowed && { allowedTools: allowed }),
+    limits,
+    maxTurns,
+    signal: controller.signal,
+  });
+  if (!wasCut) return { items, ending: endingOf(result) };
+  if (!result.outcome) await runLoop({ ...around, signal: AbortSignal.abort() });
+  const { usage } = result;
+  return { items, ending: { at: AT, usage, type: 'incomplete', reason: 'max_output_tokens' } };
+}
+
+const FAILURE: ModelReply = {
+  type: 'failure',
+  error: { code: 'overloaded', message: 'too busy', retryable: false },
+};
+
+const AT = 1_700_000_009_999;
+
+function endingOf({ outcome, waiting, usage }: LoopResult): Ending {
+  const at = AT;
+  if (!outcome) return { at, usage, type: 'pending', waiting };
+  switch (outcome.type) {
+    case 'completed':
+      return {
+        at,
+        usage,
+        ...(outcome.truncated ? { type: 'incomplete', reason: 'max_output_tokens' } : { type: 'completed' }),
+      };
+    case 'exhausted':
+      return { at, usage, type: 'incomplete', reason: `max_${outcome.limit}` };
+    case 'failed':
+      if (outcome.error.code === 'content-filter') return { at, usage, type: 'incomplete', reason: 'content_filter' };
+      return { at, usage, type: 'failed', error: { code: 'server_error', message: outcome.error.message } };
+    case 'cancelled':
+      return { at, usage, type: 'cancelled' };
+  }
+}
+
+interface Heard {
+  readonly response: ResponseResource;
+  readonly events: readonly WireEvent[];
+}
+
+function hear(items: readonly Item[], ending: Ending, options: Omit<OutputOptions, 'response' | 'emit'>): Heard {
+  const events: WireEvent[] = [];
+  const out = output({ response: createdResponse(), ...options, emit: (event) => void events.push(plain(event)) });
+  out.begin();
+  for (const item of items) void out.hear(item);
+  const response = out.close(ending);
+  out.finish();
+  return { response: plain(response), events };
+}
+
+function plain<T>(value: T): T {
+  return JSON.parse(JSON.stringify(value)) as T;
+}
+
+/** What the official client makes of a stream: its own sum of the events. Rejects where its user would see an error. */
+async function accumulated(events: readonly WireEvent[]): Promise<WireResponse> {
+  const lines = events.map((event) => `${JSON.stringify(event)}\n`);
+  const stream = ReadableStream.from(lines.map((line) => new TextEncoder().encode(line))) as ReadableStream;
+  const response = await ResponseStream.fromReadableStream(stream).finalResponse();
+  return withoutAdditions(response) as WireResponse;
+}
+
+/** Without what the client adds for its user's convenience. */
+function withoutAdditions(value: unknown): unknown {
+  const added = ['output_text', 'output_parsed', 'parsed', 'parsed_arguments'];
+  return JSON.parse(JSON.stringify(value, (key, field: unknown) => (added.includes(key) ? undefined : field)));
+}
+
+/** A model call was broken off: what it had said until then is told, but is no fact. */
+function wasBrokenOff({ steps }: World): boolean {
+  return steps.some(({ breaks }) => breaks);
+}
+
+describe('over random runs', () => {
+  const count = (runs: number): { numRuns: number } => ({ numRuns: Number(process.env['OUTPUT_RUNS'] ?? runs) });
+
+  test('a stream keeps the rules, and ends with the response', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, async (given) => {
+        const { items, ending } = await run(given);
+        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+        const { events, response } = hear(items, ending, options);
+        const checked = checkStream(events);
+        expect(checked.response).toEqual(presented(response, given.requiresAction));
+        checkCalls(given, items, response, ending);
+      }),
+      count(600),
+    );
+  });
+
+  test('the same reply makes the same response, however it was cut, and also without any pieces', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, fc.nat(1000), async (given, seed) => {
+        const { items, ending } = await run(given);
+        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+        const { response } = hear(items, ending, options);
+        const pick = picking(seed);
+        expect(hear(recut(items, pick), ending, options).response).toEqual(response);
+        if (wasBrokenOff(given)) return;
+        const others = [withoutTails(items, pick), items.filter((item) => !isPiece(item))];
+        for (const other of others) {
+          const heard = hear(other, ending, options);
+          expect(heard.response).toEqual(response);
+          checkStream(heard.events);
+        }
+      }),
+      count(300),
+    );
+  });
+
+  test('the official client sums it up to the same response', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, async (given) => {
+        const { items, ending } = await run(given);
+        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+        const { events } = hear(items, ending, options);
+        const last = events.at(-1)!['response'] as ResponseResource;
+        if (last.status === 'failed') {
+          await expect(accumulated(events)).rejects.toMatchObject({
+            message: last.error!.message,
+            code: 'server_error',
+          });
+        } else expect(await accumulated(events)).toEqual(last);
+        // The items alone, before the last word replaces them.
+        const before = events.slice(0, last.status === 'failed' ? -2 : -1);
+        expect((await accumulated(before)).output).toEqual(last.output);
+      }),
+      count(200),
+    );
+  });
+});
+
+/** Every call is there once, as its kind demands, and the pending ones are those that the run waits for. */
+function checkCalls(given: World, items: readonly Item[], response: ResponseResource, ending: Ending): void {
+  const waiting = ending.type === 'pending' ? ending.waiting : [];
+  const pending = waiting.map(({ call }) => callIdFor(RESPONSE_ID, call.turn, call.index));
+  expect(response.pending_call_ids ?? []).toEqual(pending);
+  if (wasBrokenOff(given)) return;
+  const replies = items.flatMap((item) =>
+    item.type === 'fact' && item.event.type === 'model-replied' ? item.event : [],
+  );
+  const { kindOf } = kindsOf(given);
+  const expected = replies.flatMap(({ content, finish }, turn) => {
+    const calls = content.filter(({ type }) => type === 'tool-call');
+    return calls.flatMap((call, index) => {
+      const kind = kindOf((call as { name: string }).name, turn + 1, index);
+      if (kind !== 'client-later') return kind === 'client' ? 'function_call' : 'mcp_call';
+      if (finish === 'content-filter') return [];
+      return pending.includes(callIdFor(RESPONSE_ID, turn + 1, index)) ? 'function_call' : 'mcp_call';
+    });
+  });
+  const shown = response.output.flatMap(({ type }) => (type.endsWith('_call') ? type : []));
+  expect(shown.sort()).toEqual(expected.sort());
+  const texts = replies.flatMap(({ content }) => content.flatMap((one) => (one.type === 'text' ? one.text : [])));
+  const said = response.output.flatMap((item) => (item.type === 'message' ? item.content.map(({ text }) => text) : []));
+  expect(said.join('')).toBe(texts.join(''));
+}

@@ -1,0 +1,601 @@
+import { describe, expect, test } from 'vitest';
+import {
+  runLoop,
+  tool,
+  type AssistantPart,
+  type Event,
+  type Finish,
+  type Item,
+  type ModelError,
+  type ResultBlock,
+  type Waiting,
+} from '@treadle/core';
+import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
+import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
+import { checkStream, type WireEvent } from '../../test/stream-rules.ts';
+import { reasoningFrom } from './encrypted-content.ts';
+import { output, type CallKinds, type Ending, type Output, type OutputOptions } from './output.ts';
+
+const HEX = RESPONSE_ID.slice('resp_'.length);
+const USAGE = { inputTokens: 7, outputTokens: 5, cachedTokens: 2, reasoningTokens: 1 };
+const END = { at: 1_700_000_001_999, usage: USAGE };
+
+const KINDS: CallKinds = {
+  labelOf: () => 'treadle',
+  kindOf(name) {
+    if (name === 'ask') return 'client';
+    if (name === 'maybe') return 'client-later';
+    return name === 'read' ? 'server' : 'refused';
+  },
+};
+
+interface Listening extends Output {
+  readonly events: WireEvent[];
+  /** Ends it, and gives the types of the events; each is prefixed by `response.` unless it is an error. */
+  end(ending?: Partial<Ending>): string[];
+}
+
+function listening(options: Partial<OutputOptions> = {}): Listening {
+  const events: WireEvent[] = [];
+  const out = output({
+    response: createdResponse(),
+    calls: KINDS,
+    requiresAction: false,
+    encrypted: false,
+    emit: (event) => void events.push(structuredClone(event)),
+    ...options,
+  });
+  return {
+    ...out,
+    events,
+    end(ending = { type: 'completed' }) {
+      out.close({ ...END, ...ending } as Ending);
+      out.finish();
+      return [...checkStream(events).types].map((type) => type.replace('response.', ''));
+    },
+  };
+}
+
+const turn = (number: number): Item => ({ type: 'turn-started', turn: number });
+const text = (piece: string): Item => ({ type: 'text-delta', text: piece });
+const thought = (piece: string): Item => ({ type: 'reasoning-delta', text: piece });
+const piece = (call: number, name: string, json: string): Item => ({ type: 'call-delta', call, name, arguments: json });
+const called = (name: string, json = '{}', id = name): AssistantPart & { type: 'tool-call' } => ({
+  type: 'tool-call',
+  id,
+  name,
+  arguments: json,
+});
+const said = (words: string): AssistantPart => ({ type: 'text', text: words });
+
+function fact(event: Event): Item {
+  return { type: 'fact', seq: 0, event };
+}
+
+function replied(content: readonly AssistantPart[], finish: Finish = 'stop'): Item {
+  const effect = 't1.model.0';
+  return fact({ type: 'model-replied', at: 0, effect, content, finish, usage: USAGE, model: 'm', checks: [] });
+}
+
+function failed(): Item {
+  const error: ModelError = { code: 'context-length', message: 'too long', retryable: false };
+  return fact({ type: 'model-failed', at: 0, effect: 't1.model.0', error });
+}
+
+function answered(name: string, content: readonly ResultBlock[], isError = false, index = 0): Item {
+  return {
+    type: 'call-answered',
+    index,
+    call: called(name),
+    result: { type: 'tool-result', callId: name, name, content, isError },
+  };
+}
+
+function waitingFor(name: string, index: number): Waiting {
+  const call = { turn: 1, index, id: name, name, arguments: '{}', resources: [], effect: 'once' } as const;
+  return {
+    type: 'client',
+    effect: `t1.client.${index}`,
+    call: { ...call, exclusive: false, client: true, verifiable: false },
+  };
+}
+
+const MESSAGE = ['output_item.added', 'content_part.added'];
+const MESSAGE_END = ['output_text.done', 'content_part.done', 'output_item.done'];
+
+describe('a message', () => {
+  test('comes in pieces, and is told as a whole with every field', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), text('two '), text('words'), replied([said('two words')])]) out.hear(item);
+    out.end();
+    const item_id = `msg_${HEX}_1_0`;
+    const place = { item_id, output_index: 0, content_index: 0 };
+    const part = { type: 'output_text', text: 'two words', annotations: [], logprobs: [] };
+    const item = { type: 'message', id: item_id, status: 'completed', role: 'assistant', phase: 'final_answer' };
+    const response = {
+      ...createdResponse(),
+      status: 'completed',
+      completed_at: 1_700_000_001,
+      output: [{ ...item, content: [part] }],
+      usage: {
+        input_tokens: 7,
+        input_tokens_details: { cached_tokens: 2 },
+        output_tokens: 5,
+        output_tokens_details: { reasoning_tokens: 1 },
+        total_tokens: 12,
+      },
+    };
+    expect(out.events).toEqual(
+      [
+        { type: 'response.created', response: createdResponse() },
+        { type: 'response.in_progress', response: createdResponse() },
+        {
+          type: 'response.output_item.added',
+          output_index: 0,
+          item: { type: 'message', id: item_id, status: 'in_progress', role: 'assistant', content: [] },
+        },
+        { type: 'response.content_part.added', ...place, part: { ...part, text: '' } },
+        { type: 'response.output_text.delta', ...place, delta: 'two ', logprobs: [] },
+        { type: 'response.output_text.delta', ...place, delta: 'words', logprobs: [] },
+        { type: 'response.output_text.done', ...place, text: 'two words', logprobs: [] },
+        { type: 'response.content_part.done', ...place, part },
+        { type: 'response.output_item.done', output_index: 0, item: { ...item, content: [part] } },
+        { type: 'response.completed', response },
+      ].map((event, sequence_number) => ({ ...event, sequence_number })),
+    );
+    expect(out.current()).toEqual(response);
+  });
+
+  test('comes as one piece if the model gave none, and its rest if it gave too few', () => {
+    for (const pieces of [[], [text('tw')]]) {
+      const out = listening();
+      out.begin();
+      for (const item of [turn(1), ...pieces, replied([said('two'), said(' words')])]) out.hear(item);
+      const types = out.end();
+      const deltas = pieces.length + 1;
+      const middle = [...MESSAGE, ...Array<string>(deltas).fill('output_text.delta'), ...MESSAGE_END];
+      expect(types).toEqual(['created', 'in_progress', ...middle, 'completed']);
+      expect(out.current().output).toMatchObject([{ content: [{ text: 'two words' }] }]);
+    }
+  });
+
+  test('is what the reply says, also where its pieces said something else', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), text('wrong'), replied([said('right')])]) out.hear(item);
+    out.close({ ...END, type: 'completed' });
+    const done = out.events.find(({ type }) => type === 'response.output_text.done');
+    expect(done).toMatchObject({ text: 'right' });
+    expect(out.current().output).toMatchObject([{ content: [{ text: 'right' }], status: 'completed' }]);
+  });
+
+  test('that pieces told of and the reply does not is incomplete', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), text('a'), piece(0, 'ask', '{'), replied([])]) out.hear(item);
+    expect(out.current().output).toMatchObject([{ status: 'completed' }, { status: 'incomplete' }]);
+    out.end({ type: 'incomplete', reason: 'max_turns' });
+    expect(out.current().output).toMatchObject([
+      { type: 'message', status: 'completed', phase: 'commentary' },
+      { type: 'function_call', status: 'incomplete', arguments: '{' },
+    ]);
+  });
+
+  test('is a comment beside calls, and before a thought what the whole reply makes it', () => {
+    const phases = (content: readonly AssistantPart[], items: readonly Item[]): unknown[] => {
+      const out = listening();
+      out.begin();
+      for (const item of [turn(1), ...items, replied(content)]) out.hear(item);
+      out.close({ ...END, type: 'cancelled' });
+      return out.current().output.flatMap((item) => (item.type === 'message' ? item.phase : []));
+    };
+    const mind: AssistantPart = { type: 'reasoning', text: 'hm' };
+    const live = [text('a'), thought('hm'), text('b')];
+    expect(phases([said('a'), mind, said('b')], live)).toEqual(['final_answer', 'final_answer']);
+    expect(phases([said('a'), mind, said('b'), called('ask')], live)).toEqual(['commentary', 'commentary']);
+    expect(phases([said('a'), called('maybe'), said('b')], [])).toEqual(['commentary', 'commentary']);
+  });
+
+  test('that ran into a limit or a filter is incomplete, and nothing before it', () => {
+    for (const finish of ['length', 'content-filter'] as const) {
+      const out = listening();
+      out.begin();
+      out.hear(turn(1));
+      out.hear(replied([{ type: 'reasoning', text: 'hm' }, said('and th')], finish));
+      out.end({ type: 'incomplete', reason: 'max_output_tokens' });
+      expect(out.current()).toMatchObject({
+        status: 'incomplete',
+        incomplete_details: { reason: 'max_output_tokens' },
+        completed_at: null,
+        output: [{ status: 'completed' }, { status: 'incomplete' }],
+      });
+    }
+  });
+});
+
+describe('reasoning', () => {
+  const signed = { type: 'reasoning', text: 'well', signature: 's', protocol: 'p' } as const;
+
+  test('is a summary that closes when the answer begins', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), thought('we'), thought('ll'), text('ok'), replied([signed, said('ok')])])
+      out.hear(item);
+    expect(out.end()).toEqual([
+      'created',
+      'in_progress',
+      'output_item.added',
+      'reasoning_summary_part.added',
+      'reasoning_summary_text.delta',
+      'reasoning_summary_text.delta',
+      'reasoning_summary_text.done',
+      'reasoning_summary_part.done',
+      'output_item.done',
+      ...MESSAGE,
+      'output_text.delta',
+      ...MESSAGE_END,
+      'completed',
+    ]);
+    expect(out.current().output[0]).toEqual({
+      type: 'reasoning',
+      id: `rs_${HEX}_1_0`,
+      status: 'completed',
+      summary: [{ type: 'summary_text', text: 'well' }],
+    });
+  });
+
+  test('waits for what the model has to get back, where the client wants that', () => {
+    const out = listening({ encrypted: true });
+    out.begin();
+    const hidden = { type: 'reasoning', text: '', signature: 'h', protocol: 'p' } as const;
+    const content = [signed, { ...signed, text: 'so', signature: 't' }, hidden, said('ok')];
+    for (const item of [turn(1), thought('wellso'), text('ok'), replied(content)]) out.hear(item);
+    out.end();
+    const { output: items } = out.current();
+    expect(items.map((item) => [item.type, item.id.at(-1), item.status])).toEqual([
+      ['reasoning', '0', 'completed'],
+      ['message', '1', 'completed'],
+      ['reasoning', '2', 'completed'],
+      ['reasoning', '3', 'completed'],
+    ]);
+    const given = items.flatMap((item) =>
+      item.type === 'reasoning' ? (reasoningFrom(item.encrypted_content!)?.part ?? []) : [],
+    );
+    expect(given).toEqual([signed, { ...signed, text: 'so', signature: 't' }, hidden]);
+    expect(items.flatMap((item) => (item.type === 'reasoning' ? [item.summary.map((part) => part.text)] : []))).toEqual(
+      [['wellso'], [], []],
+    );
+  });
+
+  test('that nobody may read is nothing to a client that does not ask for it', () => {
+    const out = listening();
+    out.begin();
+    out.hear(turn(1));
+    out.hear(replied([{ type: 'reasoning', text: '', signature: 'h' }, said('ok'), { type: 'reasoning', text: '' }]));
+    out.end();
+    expect(out.current().output.map(({ type }) => type)).toEqual(['message']);
+  });
+});
+
+describe('a call', () => {
+  test('of the client is a function_call, and the response waits for it', () => {
+    const out = listening();
+    out.begin();
+    const items = [turn(1), text('let me'), piece(0, 'ask', ''), piece(0, 'ask', '{"a'), piece(0, 'ask', '":1}')];
+    for (const item of [...items, replied([said('let me'), called('ask', '{"a":1}')])]) out.hear(item);
+    const call_id = `call_${HEX}_1_0`;
+    expect(out.end({ type: 'pending', waiting: [waitingFor('ask', 0)] })).toEqual([
+      'created',
+      'in_progress',
+      ...MESSAGE,
+      'output_text.delta',
+      ...MESSAGE_END,
+      'output_item.added',
+      'function_call_arguments.delta',
+      'function_call_arguments.delta',
+      'function_call_arguments.done',
+      'output_item.done',
+      'completed',
+    ]);
+    const call = { type: 'function_call', id: `fc_${HEX}_1_1`, call_id, name: 'ask', arguments: '{"a":1}' };
+    expect(out.current()).toMatchObject({
+      status: 'requires_action',
+      pending_call_ids: [call_id],
+      completed_at: 1_700_000_001,
+      output: [{ phase: 'commentary' }, { ...call, status: 'completed' }],
+    });
+    expect(out.events.at(-1)).toMatchObject({ response: { status: 'completed', pending_call_ids: [call_id] } });
+  });
+
+  test('in a reply that was filtered is not for anybody to execute', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), replied([called('ask'), called('read'), said('then')], 'content-filter')])
+      out.hear(item);
+    out.end({ type: 'incomplete', reason: 'content_filter' });
+    expect(out.current().output.map(({ status }) => status)).toEqual(['incomplete', 'incomplete', 'incomplete']);
+  });
+
+  test('shows the status by its name to a client that wants it', () => {
+    const out = listening({ requiresAction: true });
+    out.begin();
+    for (const item of [turn(1), replied([called('ask')])]) out.hear(item);
+    out.end({ type: 'pending', waiting: [waitingFor('ask', 0)] });
+    expect(out.events.at(-1)).toMatchObject({ type: 'response.completed', response: { status: 'requires_action' } });
+  });
+
+  test('of the server is an mcp_call with its output, in words', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), piece(0, 'read', '{}'), replied([called('read')])]) out.hear(item);
+    expect(out.current().output).toMatchObject([{ status: 'in_progress', output: null, error: null }]);
+    out.hear({ type: 'call-started', index: 0, call: called('read') });
+    out.hear({ type: 'call-started', index: 0, call: called('read') });
+    out.hear({ type: 'tool-report', call: called('read'), progress: 0.5 });
+    out.hear(
+      answered('read', [
+        { type: 'text', text: 'two' },
+        { type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'https://x.test/a.png' } },
+        { type: 'file', mediaType: 'text/csv', name: 'a.csv', source: { type: 'data', data: 'AA==' } },
+      ]),
+    );
+    expect(out.end()).toEqual([
+      'created',
+      'in_progress',
+      'output_item.added',
+      'mcp_call_arguments.delta',
+      'mcp_call_arguments.done',
+      'mcp_call.in_progress',
+      'mcp_call.completed',
+      'output_item.done',
+      'completed',
+    ]);
+    expect(out.current().output).toEqual([
+      {
+        type: 'mcp_call',
+        id: `mcp_${HEX}_1_0`,
+        server_label: 'treadle',
+        name: 'read',
+        arguments: '{}',
+        status: 'completed',
+        output:
+          'two\n(An image of type image/png, which the model was shown.)\n(A file "a.csv" of type text/csv, which the model was shown.)',
+        error: null,
+        approval_request_id: null,
+      },
+    ]);
+  });
+
+  test('that fails or is refused is a failed mcp_call with its error, and no error event', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), piece(0, 'read', '{'), piece(1, 'ghost', '{}')]) out.hear(item);
+    out.hear(replied([called('read'), called('ghost')]));
+    out.hear(answered('ghost', [{ type: 'error', text: 'There is no tool "ghost".' }], true, 1));
+    out.hear({ type: 'call-started', index: 0, call: called('read') });
+    out.hear(answered('read', [], true));
+    expect(out.end().filter((type) => type.includes('mcp_call.') || type === 'error')).toEqual([
+      'mcp_call.in_progress',
+      'mcp_call.failed',
+      'mcp_call.in_progress',
+      'mcp_call.failed',
+    ]);
+    expect(out.current().output).toMatchObject([
+      { name: 'read', status: 'failed', error: { message: 'The call was not executed.' }, output: null },
+      { name: 'ghost', status: 'failed', error: { message: 'There is no tool "ghost".' }, output: null },
+    ]);
+  });
+
+  test('of which it is not clear whether it is let through is shown when that is', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), text('a'), piece(0, 'maybe', '{}'), piece(1, 'maybe', '{"b":2}')]) out.hear(item);
+    out.hear(replied([said('a'), called('maybe', '{}', 'x'), called('maybe', '{"b":2}', 'y')]));
+    expect(out.current().output).toHaveLength(1);
+    out.hear(answered('maybe', [{ type: 'error', text: 'all calls are used up' }], true, 1));
+    out.end({ type: 'pending', waiting: [waitingFor('maybe', 0)] });
+    expect(out.current()).toMatchObject({
+      pending_call_ids: [`call_${HEX}_1_0`],
+      output: [
+        { type: 'message' },
+        { type: 'mcp_call', id: `mcp_${HEX}_1_1`, arguments: '{"b":2}', error: { message: 'all calls are used up' } },
+        { type: 'function_call', id: `fc_${HEX}_1_2`, call_id: `call_${HEX}_1_0`, arguments: '{}' },
+      ],
+    });
+  });
+
+  test('keeps its place though its pieces come before those of one before it, or before its name', () => {
+    const orders = [
+      [piece(1, 'ask', '{"n":'), piece(0, 'read', '{}'), piece(1, 'ask', '1}')],
+      [piece(0, '', '{'), piece(1, 'ask', '{"n":1}'), piece(0, 'read', '}')],
+      [piece(0, '', ''), text('b'), piece(0, 'read', '{}'), piece(1, 'ask', '')],
+    ];
+    for (const order of orders) {
+      const out = listening();
+      out.begin();
+      const content = [called('read'), ...(order.length > 3 ? [said('b')] : []), called('ask', '{"n":1}')];
+      for (const item of [turn(1), ...order, replied(content)]) out.hear(item);
+      out.hear(answered('read', [{ type: 'text', text: 'ok' }]));
+      out.end({ type: 'pending', waiting: [waitingFor('ask', 1)] });
+      const shown = out.current().output.map((item) => ('name' in item ? item.name + item.arguments : item.type));
+      expect(shown).toEqual(['read{}', ...(order.length > 3 ? ['message'] : []), 'ask{"n":1}']);
+    }
+  });
+
+  test('is found though the model repeats its ids or gives none', () => {
+    const out = listening();
+    out.begin();
+    out.hear(turn(3));
+    const repeated = ['a', 'a', '', 'z'];
+    out.hear(replied(repeated.map((id, index) => called('read', String(index), id))));
+    const places = repeated.map((_, index) => index);
+    for (const index of [...places.toReversed(), 9]) {
+      out.hear(answered('read', [{ type: 'text', text: `result ${index}` }], false, index));
+    }
+    out.end({ type: 'cancelled' });
+    expect(out.current().output).toMatchObject(
+      places.map((index) => ({ arguments: String(index), output: `result ${index}` })),
+    );
+  });
+
+  test('has the name that the loop keeps, and is decided on by the one that the model gave', () => {
+    const asked: string[] = [];
+    const calls: CallKinds = {
+      ...KINDS,
+      kindOf: (name, turn, index) => (asked.push(`${turn}.${index} ${name}`), 'refused'),
+    };
+    const out = listening({ calls });
+    out.begin();
+    out.hear(turn(2));
+    out.hear(piece(0, 'no such tool', ''));
+    out.hear(replied([called('no such tool'), called('')]));
+    out.end({ type: 'cancelled' });
+    expect(asked).toEqual(['2.0 no such tool', '2.1 ']);
+    expect(out.current().output).toMatchObject([{ name: 'no_such_tool' }, { name: 'unnamed' }]);
+  });
+});
+
+describe('an end in the middle', () => {
+  const half = [
+    turn(1),
+    thought('hm'),
+    text('I thi'),
+    piece(0, 'ask', '{"a'),
+    piece(1, 'read', '{'),
+    piece(2, 'maybe', ''),
+  ];
+
+  test('closes what is open as incomplete, tells of the error both ways, and fails', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [...half, failed()]) out.hear(item);
+    const error = { code: 'rate_limit_exceeded', message: 'slow down' };
+    expect(out.end({ type: 'failed', error }).slice(-2)).toEqual(['error', 'failed']);
+    expect(out.events.at(-2)).toMatchObject({
+      type: 'error',
+      ...error,
+      param: null,
+      error: { ...error, param: null, type: 'rate_limit_error' },
+    });
+    expect(out.current()).toMatchObject({
+      status: 'failed',
+      error,
+      output: [
+        { type: 'reasoning', status: 'completed' },
+        { type: 'message', status: 'completed', phase: 'commentary' },
+        { type: 'function_call', status: 'incomplete', arguments: '{"a' },
+        { type: 'mcp_call', status: 'incomplete', output: null, error: null },
+      ],
+    });
+  });
+
+  test('by the client is incomplete too, in the words that clients know', () => {
+    const out = listening({ encrypted: true });
+    out.begin();
+    for (const item of half.slice(0, 3)) out.hear(item);
+    expect(out.current()).toMatchObject({ status: 'in_progress', output: [{}, { content: [{ text: 'I thi' }] }] });
+    expect(out.end({ type: 'cancelled' }).at(-1)).toBe('incomplete');
+    expect(out.current()).toMatchObject({
+      status: 'cancelled',
+      incomplete_details: null,
+      output: [{ status: 'completed' }, { status: 'incomplete', content: [{ text: 'I thi' }] }],
+    });
+    expect(out.current().output[1]).not.toHaveProperty('phase');
+  });
+
+  test('is the end: nothing that comes later is heard', () => {
+    const out = listening();
+    out.begin();
+    out.hear(turn(1));
+    const before = out.close({ ...END, type: 'cancelled' });
+    for (const item of [text('late'), replied([said('late')])]) expect(out.hear(item)).toBeUndefined();
+    expect(out.close({ ...END, type: 'completed' })).toBe(before);
+    expect(out.events).toHaveLength(2);
+  });
+
+  test('of one attempt leaves the next one of the same turn its own ids', () => {
+    const out = listening();
+    out.begin();
+    for (const item of [turn(1), text('lost'), piece(0, 'ask', ''), failed(), turn(1)]) out.hear(item);
+    expect(out.current().output).toMatchObject([{ status: 'completed' }, { status: 'incomplete' }]);
+    for (const item of [text('again'), replied([said('again')])]) out.hear(item);
+    out.end({ type: 'incomplete', reason: 'max_turns' });
+    expect(out.current().output.map((item) => [item.id, item.status])).toEqual([
+      [`msg_${HEX}_1_0`, 'completed'],
+      [`fc_${HEX}_1_1`, 'incomplete'],
+      [`msg_${HEX}_1_2`, 'completed'],
+    ]);
+  });
+});
+
+test('what the listener waits for is what the run has to wait for', async () => {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const out = listening({ emit: ({ type }) => (type === 'response.output_item.added' ? promise : undefined) });
+  out.begin();
+  expect(out.hear(turn(1))).toBeUndefined();
+  expect(out.hear(text('a'))).toBe(promise);
+  expect(out.hear(text('b'))).toBeUndefined();
+  resolve();
+});
+
+describe('with the real loop', () => {
+  const read = tool({ name: 'read', description: '', input: { type: 'object' }, execute: () => 'the file' });
+  const ask = tool({ name: 'ask', description: '', input: { type: 'object' } });
+
+  async function listened(script: readonly ScriptStep[]): Promise<Listening> {
+    const out = listening();
+    out.begin();
+    const onItem = (item: Item): void => void out.hear(item);
+    const { waiting } = await runLoop({ model: scriptedModel(script), tools: [read, ask], input: 'go', onItem });
+    out.end(waiting.length > 0 ? { type: 'pending', waiting } : { type: 'completed' });
+    return out;
+  }
+
+  test('a turn of both kinds leaves the client its own calls, and indices go on over the turns', async () => {
+    const out = await listened([
+      { text: 'First I read.', calls: [{ name: 'read' }, { name: 'nothing' }] },
+      { text: 'Now I ask.', calls: [{ name: 'read' }, { name: 'ask', arguments: { q: 1 } }] },
+    ]);
+    const { output: items, pending_call_ids: pending } = out.current();
+    expect(items.map((item) => [item.type, item.id.slice(-3), item.status])).toEqual([
+      ['message', '1_0', 'completed'],
+      ['mcp_call', '1_1', 'completed'],
+      ['mcp_call', '1_2', 'failed'],
+      ['message', '2_0', 'completed'],
+      ['mcp_call', '2_1', 'completed'],
+      ['function_call', '2_2', 'completed'],
+    ]);
+    expect(pending).toEqual([`call_${HEX}_2_1`]);
+    expect(out.events.filter(({ type }) => type === 'response.created')).toHaveLength(1);
+  });
+});
+
+test('the rules see every event that is missing, doubled or out of place', () => {
+  const out = listening();
+  out.begin();
+  const content = [
+    { type: 'reasoning', text: 'hm' } as const,
+    said('a b'),
+    called('read'),
+    called('ghost'),
+    called('ask'),
+  ];
+  for (const item of [turn(1), thought('hm'), text('a '), text('b'), replied(content)]) out.hear(item);
+  out.hear(answered('read', [{ type: 'text', text: 'ok' }]));
+  out.hear(answered('ghost', [], true, 1));
+  out.end({ type: 'failed', error: { code: 'server_error', message: 'down' } });
+  const numbered = (events: readonly WireEvent[]): WireEvent[] =>
+    events.map((event, sequence_number) => ({ ...event, sequence_number }));
+  for (const [at, event] of out.events.entries()) {
+    const { events } = out;
+    expect(() => checkStream(numbered(events.toSpliced(at, 1))), `without ${event.type}`).toThrow(/event/);
+    // A piece twice is another text.
+    expect(() => checkStream(numbered(events.toSpliced(at, 0, event))), `${event.type} twice`).toThrow(/event/);
+    const field = Object.keys(event).find((key) => key !== 'type' && key !== 'sequence_number')!;
+    const { [field]: _, ...lacking } = event;
+    expect(() => checkStream(events.with(at, lacking as WireEvent)), `${event.type} without ${field}`).toThrow(/event/);
+    expect(() => checkStream(events.with(at, { ...event, more: 1 })), `${event.type} with more`).toThrow(/event/);
+    expect(() => checkStream(events.with(at, { ...event, sequence_number: 99 }))).toThrow('number');
+  }
+});

@@ -1,0 +1,73 @@
+import { z } from 'zod';
+import { badRequest } from '../api-error.ts';
+import { checked, notOneOf, wrongType } from './fields.ts';
+import { LONGEST, type RequestLimits } from './limits.ts';
+
+export interface ParsedText {
+  /** JSON Schema; absent: any text will do. */
+  readonly format?: Readonly<Record<string, unknown>>;
+  readonly echo: unknown;
+}
+
+const FORMATS = ['text', 'json_object', 'json_schema'] as const;
+
+const textSettings = z.object({
+  format: z.unknown().optional(),
+  verbosity: z.enum(['low', 'medium', 'high']).nullish(),
+});
+const jsonSchema = z.object({
+  name: z
+    .string()
+    .min(1)
+    .max(LONGEST.name)
+    .regex(/^[a-zA-Z0-9_-]+$/, "a format's name has letters, digits, '_' and '-' only"),
+  description: z.string().nullish(),
+  schema: z.custom<Readonly<Record<string, unknown>>>(
+    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+    'expected a JSON Schema, which is an object',
+  ),
+  strict: z.boolean().nullish(),
+});
+
+/** `text`: the form of the answer. */
+export function parseText(text: unknown, limits: RequestLimits): ParsedText {
+  const { format, verbosity } = checked(textSettings, text ?? {}, 'text');
+  const more = verbosity != null && { verbosity };
+  const at = 'text.format';
+  if (format == null) return { echo: { format: { type: 'text' }, ...more } };
+  if (typeof format !== 'object' || Array.isArray(format)) throw wrongType('object', format, at);
+  const { type } = format as { readonly type?: unknown };
+  switch (type) {
+    case 'text':
+      return { echo: { format: { type }, ...more } };
+    case 'json_object':
+      return { format: { type: 'object' }, echo: { format: { type }, ...more } };
+    case 'json_schema': {
+      if ('json_schema' in format && !('schema' in format)) throw chatForm(at);
+      const { name, description, schema, strict } = checked(jsonSchema, format, at);
+      checkSize(schema, `${at}.schema`, limits.toolChars);
+      const echo = { type, name, description: description ?? null, schema, strict: strict ?? false };
+      return { format: schema, echo: { format: echo, ...more } };
+    }
+    default:
+      throw notOneOf(type, FORMATS, `${at}.type`);
+  }
+}
+
+function chatForm(at: string): Error {
+  return badRequest(
+    `Missing required parameter: '${at}.schema'. Here 'name' and 'schema' stand in the format itself, not under 'json_schema'.`,
+    `${at}.schema`,
+    'missing_required_parameter',
+  );
+}
+
+function checkSize(schema: object, at: string, most: number): void {
+  const { length } = JSON.stringify(schema);
+  if (length <= most) return;
+  throw badRequest(
+    `'${at}' has ${length} characters as JSON, and this server takes at most ${most} for a schema. Shorten it.`,
+    at,
+    'schema_too_large',
+  );
+}

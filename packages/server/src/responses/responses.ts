@@ -1,0 +1,322 @@
+import { itemsBetween, NEW, step, TreadleError, type Item, type ModelError } from '@treadle/core';
+import type { ResponseRecord } from '@treadle/store';
+import { ApiError, badRequest } from '../api-error.ts';
+import { leftBy, stateOf } from '../engine/before.ts';
+import { drive, type Ended, type RunPlan } from '../engine/driven.ts';
+import type { Engine } from '../engine/engine.ts';
+import { planOf } from '../engine/plan.ts';
+import type { Live } from '../engine/under-way.ts';
+import type { Caller } from '../http/env.ts';
+import { randomHex } from '../random-hex.ts';
+import type { ResponseResource } from '../wire/response.ts';
+import { withServerCalls } from './left-out.ts';
+import { conversationFrom, type Before } from './messages.ts';
+import { output, type OutputOptions } from './output.ts';
+import { storable } from './parse.ts';
+import { recollection } from './recalled.ts';
+import { resolved, type OutputOf } from './references.ts';
+import type { ResponseRequest } from './request.ts';
+import { withThoughts } from './sealed-thoughts.ts';
+
+/** Runs responses, and finds those that were run. */
+export interface Responses {
+  /** Checks everything, and keeps the response if it is to be kept. Rejects with an `ApiError`. */
+  prepare(request: ResponseRequest, caller: Caller): Promise<PreparedResponse>;
+  /** As far as it has got. Rejects with an `ApiError` if the caller has none of that id. */
+  retrieve(id: string, caller: Caller): Promise<ResponseResource>;
+  /** The request that it answers. */
+  requestOf(id: string, caller: Caller): Promise<ResponseRequest>;
+  /** Stops it if it still runs or waits; gives it as it ended. */
+  cancel(id: string, caller: Caller): Promise<ResponseResource>;
+  delete(id: string, caller: Caller): Promise<void>;
+  /** Goes on with what another process left in the middle; how many responses that were. They end in the background. */
+  recover(): Promise<number>;
+}
+
+export interface PreparedResponse {
+  readonly id: string;
+  /** Rejects if the store fails. `signal`: the client is gone. */
+  run(listener: Listener, signal: AbortSignal): Promise<Finished>;
+}
+
+type Listener = Pick<OutputOptions, 'emit' | 'requiresAction'>;
+
+export interface Finished {
+  readonly response: ResponseResource;
+  /** The failure of the model that ended it. */
+  readonly failure?: ModelError;
+  /** The server stops: it was left in the middle, and goes on when the server is there again. */
+  readonly left?: true;
+}
+
+/** What is kept of a request. */
+interface Kept {
+  readonly request: ResponseRequest;
+  /** What system and developer messages have said so far, for those who go on from here. */
+  readonly system: readonly string[];
+  readonly key: string;
+  readonly scopes: readonly string[];
+}
+
+interface LiveResponse extends Live {
+  current(): ResponseResource;
+  readonly finished: Promise<Finished>;
+}
+
+const PREFIX = 'resp_';
+
+export function responses(engine: Engine): Responses {
+  const { store, limits, log } = engine;
+  const kept = store.responses;
+  const runs = engine.runs as Engine<LiveResponse>['runs'];
+
+  async function prepare(request: ResponseRequest, caller: Caller): Promise<PreparedResponse> {
+    const leave = runs.enter(caller.tenant);
+    try {
+      const { created, plan } = await opened(request, caller);
+      return {
+        id: plan.id,
+        run: (listener, signal) => follow(plan, { created, request, listener, signal }).finished.finally(leave),
+      };
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
+  const known = recollection({ runs: store, responses: kept });
+
+  const outputOf =
+    ({ tenant }: Caller): OutputOf =>
+    async (id) =>
+      (await known.recall(tenant, id))?.output;
+
+  /** The input with all that clients leave to us to remember. */
+  async function completed(input: ResponseRequest['input'], caller: Caller): Promise<ResponseRequest['input']> {
+    const whole = await withServerCalls(input, outputOf(caller));
+    return withThoughts(whole, async (id) => (await known.recall(caller.tenant, id))?.replies);
+  }
+
+  async function opened(
+    asked: ResponseRequest,
+    caller: Caller,
+  ): Promise<{ readonly created: ResponseResource; readonly plan: RunPlan }> {
+    const request = { ...asked, input: await resolved(asked.input, outputOf(caller)) };
+    const id = PREFIX + randomHex();
+    const before = request.previous === undefined ? undefined : await goingOn(request.previous, caller);
+    const { messages, system } = conversationFrom(await completed(request.input, caller), before);
+    const conversation = { messages, instructions: [request.instructions ?? '', ...system] };
+    const plan = await planOf(id, request, conversation, engine, caller, request.store ? store : undefined);
+    const now = Date.now();
+    const created = newResponse(id, request, engine.models.default, now);
+    if (request.store) {
+      const { tenant, key, scopes } = caller;
+      const remembered: Kept = { request: storable(request), system, key, scopes };
+      await kept.create({
+        id,
+        tenant,
+        runId: id,
+        status: created.status,
+        createdAt: now,
+        updatedAt: now,
+        ...(request.previous !== undefined && { previous: request.previous }),
+        request: remembered,
+        response: created,
+      });
+    }
+    return { created, plan };
+  }
+
+  /** What a response left that another one goes on from. */
+  async function goingOn(previous: string, caller: Caller): Promise<Before> {
+    const record = previous.startsWith(PREFIX) ? await kept.get(caller.tenant, previous) : undefined;
+    if (record?.status === 'in_progress') {
+      const message = `The response ${JSON.stringify(previous)} is not finished. Wait for it, or cancel it.`;
+      throw new ApiError(409, 'invalid_request_error', message, {
+        param: 'previous_response_id',
+        code: 'response_in_progress',
+      });
+    }
+    const state = record && (await stateOf(store, record.runId));
+    if (state) return leftBy(record.id, state, (record.request as Kept).system);
+    const message = `There is no response ${JSON.stringify(previous)} to go on from. It was deleted, not stored, or never there.`;
+    throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
+  }
+
+  interface Following {
+    readonly created: ResponseResource;
+    readonly request: ResponseRequest;
+    readonly listener: Listener;
+    readonly signal?: AbortSignal;
+    /** It goes on: what was heard before, and the tokens that the model has said already. */
+    readonly resume?: { readonly heard: readonly Item[]; readonly usedTokens: number };
+  }
+
+  /** Drives a run and makes a response of it. What is to be kept is kept before the client hears how it ended. */
+  function follow(plan: RunPlan, { created, request, listener, signal, resume }: Following): LiveResponse {
+    const encrypted = request.include.includes(ENCRYPTED);
+    const out = output({ response: created, calls: plan.toolset.kinds, encrypted, ...listener });
+    out.begin();
+    for (const item of resume?.heard ?? []) void out.hear(item);
+    const run = drive(plan, limits, out.hear, resume);
+    signal?.addEventListener('abort', run.cancel, { once: true });
+    if (signal?.aborted) run.cancel();
+
+    async function finish({ ending, failure }: Ended): Promise<Finished> {
+      signal?.removeEventListener('abort', run.cancel);
+      if (!ending) {
+        // The client is told. The response itself goes on later.
+        out.close({ type: 'failed', error: STOPPING, at: Date.now(), usage: NO_USAGE });
+        return { response: created, left: true };
+      }
+      const response = out.close(ending);
+      if (request.store) await kept.finish(plan.id, { status: response.status, response, at: ending.at });
+      out.finish();
+      return { response, ...(failure && { failure }) };
+    }
+
+    const live: LiveResponse = {
+      // In progress until it is kept: whoever hears that it ended may go on from it at once, in any process.
+      current: () => ({ ...created, output: out.current().output }),
+      cancel: run.cancel,
+      leave: () => (request.store ? void run.detach() : run.cancel()),
+      finished: run.ended.then(finish),
+    };
+    runs.add(plan.id, live);
+    return live;
+  }
+
+  async function find(id: string, { tenant }: Caller): Promise<ResponseRecord> {
+    const record = id.startsWith(PREFIX) ? await kept.get(tenant, id) : undefined;
+    if (record) return record;
+    const message = `There is no response ${JSON.stringify(id)}. It was deleted, not stored, or never there.`;
+    throw new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
+  }
+
+  async function cancel(id: string, caller: Caller): Promise<ResponseResource> {
+    const record = await find(id, caller);
+    const live = runs.get(id);
+    if (live) {
+      live.cancel();
+      return (await live.finished).response;
+    }
+    const isOpen = record.status === 'in_progress' || record.status === 'requires_action';
+    if (!isOpen) return record.response as ResponseResource;
+    try {
+      const taken = await takenUp(record, AbortSignal.abort());
+      return (await taken.finished).response;
+    } catch (error) {
+      throw elsewhere(id, error);
+    }
+  }
+
+  /** Takes up a response that nobody drives, where its journal ends. */
+  async function takenUp(record: ResponseRecord, signal?: AbortSignal): Promise<LiveResponse> {
+    const { request, key, scopes } = record.request as Kept;
+    const caller = { tenant: record.tenant, key, scopes };
+    const created = newResponse(record.id, request, engine.models.default, record.createdAt);
+    // What was said is in the journal.
+    const plan = await planOf(record.id, request, { messages: [], instructions: [] }, engine, caller, store);
+    const heard: Item[] = [];
+    let state = NEW;
+    for (const { seq, event } of await store.read(record.runId)) {
+      const next = step(state, event);
+      heard.push({ type: 'fact', seq, event }, ...itemsBetween(state, next.state, next.effects));
+      state = next.state;
+    }
+    if (state === NEW) throw new TreadleError('unknown-run', 'The server stopped before the run had begun.');
+    const resume = { heard, usedTokens: state.usage.outputTokens };
+    return follow(plan, { created, request, listener: { requiresAction: false }, resume, ...(signal && { signal }) });
+  }
+
+  async function recover(): Promise<number> {
+    let count = 0;
+    for (const record of await kept.unfinished()) {
+      if (runs.get(record.id) || (await store.isDriven(record.runId)) || (await isBeginning(record))) continue;
+      count++;
+      try {
+        const { finished } = await takenUp(record);
+        finished.catch((error: unknown) =>
+          log.error({ err: error, response: record.id }, 'a response could not go on'),
+        );
+      } catch (error) {
+        log.warn({ err: error, response: record.id }, 'a response cannot go on');
+        await abandon(record, error);
+      }
+    }
+    return count;
+  }
+
+  /** Another process may be just about to begin its run. */
+  async function isBeginning({ runId, createdAt }: ResponseRecord): Promise<boolean> {
+    return Date.now() - createdAt < BEGINNING_MS && (await store.read(runId)).length === 0;
+  }
+
+  /** It cannot go on: its run never began, or a model or a tool that it needs is no longer here. */
+  async function abandon(record: ResponseRecord, why: unknown): Promise<void> {
+    const isTold = why instanceof ApiError || why instanceof TreadleError;
+    const message = isTold ? why.message : 'The server stopped in the middle of it.';
+    const error = { code: 'server_error', message };
+    const response: ResponseResource = { ...(record.response as ResponseResource), status: 'failed', error };
+    await kept.finish(record.id, { status: response.status, response, at: Date.now() });
+  }
+
+  return {
+    prepare,
+    async retrieve(id, caller) {
+      const live = runs.get(id);
+      const record = await find(id, caller);
+      if (live && record.status === 'in_progress') return live.current();
+      return record.response as ResponseResource;
+    },
+    requestOf: async (id, caller) => ((await find(id, caller)).request as Kept).request,
+    cancel,
+    async delete(id, caller) {
+      await find(id, caller);
+      const live = runs.get(id);
+      live?.cancel();
+      await live?.finished;
+      await kept.delete(caller.tenant, id).catch((error: unknown) => {
+        throw elsewhere(id, error);
+      });
+      known.forget(caller.tenant, id);
+    },
+    recover,
+  };
+}
+
+/** Between keeping a response and beginning its run there is hardly any time. */
+const BEGINNING_MS = 10_000;
+
+const ENCRYPTED = 'reasoning.encrypted_content';
+
+/** What a client is told when another server on the same store runs the response: only that one can stop it. */
+function elsewhere(id: string, error: unknown): unknown {
+  if (!(error instanceof TreadleError && error.code === 'run-driven')) return error;
+  const message = `The response ${JSON.stringify(id)} is under way in another process of this server. Try again when it has ended.`;
+  return new ApiError(409, 'invalid_request_error', message, { param: 'response_id', code: 'response_in_progress' });
+}
+
+const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
+
+export const STOPPING = {
+  code: 'server_stopping',
+  message: 'The server stops. The response goes on when it is there again: fetch it by its id.',
+};
+
+/** A response at its very beginning. */
+function newResponse(id: string, request: ResponseRequest, standard: string, now: number): ResponseResource {
+  return {
+    id,
+    object: 'response',
+    created_at: Math.floor(now / 1000),
+    completed_at: null,
+    status: 'in_progress',
+    error: null,
+    incomplete_details: null,
+    output: [],
+    usage: null,
+    ...request.echo,
+    model: request.model ?? standard,
+  };
+}

@@ -1,0 +1,47 @@
+import type { ChatChunk } from '../src/chat/wire.ts';
+
+interface AddedCall {
+  readonly id: string;
+  readonly type: string;
+  readonly function: { readonly name: string; arguments: string };
+}
+
+/** The completion that a client has when it has added up all chunks. */
+export function addedChunks(frames: readonly object[]): object {
+  const calls: AddedCall[] = [];
+  let [content, reasoning] = ['', ''];
+  let last: ChatChunk | undefined;
+  let usage: ChatChunk['usage'];
+  for (const frame of frames as readonly ChatChunk[]) {
+    const [choice] = frame.choices;
+    if (frame.usage) ({ usage } = frame);
+    if (!choice) continue;
+    last = frame;
+    content += choice.delta.content ?? '';
+    reasoning += choice.delta.reasoning_content ?? '';
+    for (const { index, id, type, function: called } of choice.delta.tool_calls ?? []) {
+      if (id === undefined) calls[index]!.function.arguments += called.arguments;
+      else calls[index] = { id, type: type!, function: { name: called.name!, arguments: called.arguments } };
+    }
+  }
+  const { id, created, model, service_tier, system_fingerprint, choices, incomplete_details } = last!;
+  const message = {
+    role: 'assistant',
+    content: content === '' ? null : content,
+    refusal: null,
+    annotations: [],
+    ...(reasoning !== '' && { reasoning_content: reasoning }),
+    ...(calls.length > 0 && { tool_calls: calls }),
+  };
+  return {
+    id,
+    created,
+    model,
+    service_tier,
+    system_fingerprint,
+    object: 'chat.completion',
+    choices: [{ index: 0, message, logprobs: null, finish_reason: choices[0]!.finish_reason }],
+    usage,
+    ...(incomplete_details && { incomplete_details }),
+  };
+}

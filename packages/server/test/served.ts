@@ -1,0 +1,53 @@
+import { newLog } from '../src/http/log.ts';
+import { createServer, type Server, type ServerOptions } from '../src/server.ts';
+import { rawConnection, type RawConnection } from './raw-http.ts';
+
+/** A server on a free port of loopback, with its log at hand. */
+export interface Served extends AsyncDisposable {
+  readonly server: Server;
+  readonly url: string;
+  readonly port: number;
+  /** The lines of the log as they were written. */
+  readonly lines: readonly string[];
+  /** The lines of the log with this message. */
+  logged(message: string): Record<string, unknown>[];
+  /** Resolves when there are that many lines about requests. */
+  requests(count: number): Promise<Record<string, unknown>[]>;
+  connect(): Promise<RawConnection>;
+}
+
+export async function served(options: Partial<ServerOptions> = {}): Promise<Served> {
+  const lines: string[] = [];
+  let written = Promise.withResolvers<void>();
+  const to = {
+    write(line: string): void {
+      lines.push(line);
+      written.resolve();
+      written = Promise.withResolvers();
+    },
+  };
+  const server = createServer({
+    port: 0,
+    log: newLog({ level: 'debug', to }),
+    routes: () => undefined,
+    ready: async () => undefined,
+    drain: async () => undefined,
+    ...options,
+  });
+  const { url, port } = await server.listen();
+  const logged = (message: string): Record<string, unknown>[] =>
+    lines.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ msg }) => msg === message);
+  return {
+    server,
+    url,
+    port,
+    lines,
+    logged,
+    async requests(count) {
+      while (logged('request').length < count) await written.promise;
+      return logged('request');
+    },
+    connect: () => rawConnection(port, options.host?.includes(':') ? options.host : '127.0.0.1'),
+    [Symbol.asyncDispose]: () => server.close(0),
+  };
+}

@@ -1,0 +1,326 @@
+/**
+ * What every stream of a response keeps to, said without the code that makes it: for unit tests, and for streams that
+ * came over HTTP. Throws at the first event that breaks a rule.
+ *
+ * 1. Events are numbered from 0 without gaps, and are of a type that the official client knows, with every field.
+ * 2. `response.created`, `response.in_progress`, then items, then one terminal event, which is the last. Before
+ *    `response.failed` comes one `error`, and nowhere else.
+ * 3. Every item is opened once and closed once. Indices count up from 0; item ids and call ids are unique.
+ * 4. Events of an item come while it is open, in the order that its type demands, and under its own id.
+ * 5. A text grows only in a part that was opened, and only until something else opens; what it is in the end is what its
+ *    pieces come to, in all places that tell of it.
+ * 6. Nothing but a client's call is a `function_call`; a server's call ends completed with an output, failed with an
+ *    error, or incomplete with neither.
+ * 7. The response at the end has the items as they were closed. If it is completed, so are they, or failed.
+ */
+export function checkStream(events: readonly WireEvent[]): Checked {
+  const items: Item[] = [];
+  const ids = new Set<string>();
+  let isOver = false;
+  let errors = 0;
+
+  for (const [at, event] of events.entries()) {
+    const where = `event ${at} (${event.type})`;
+    const demand: Demand = (holds, what) => {
+      if (!holds) throw new Error(`${where}: ${what}\n${JSON.stringify(event)}`);
+    };
+    demand(!isOver, 'nothing may follow the terminal event');
+    demand(event.sequence_number === at, `its number has to be ${at}`);
+    checkFields(event, demand);
+    demand((at === 0) === (event.type === 'response.created'), 'response.created is the first, once');
+    demand((at === 1) === (event.type === 'response.in_progress'), 'response.in_progress is the second, once');
+    demand(errors === 0 || event.type === 'response.failed', 'only response.failed may follow an error');
+
+    if (at < 2) {
+      const { status, output } = responseIn(event);
+      demand(status === 'in_progress' && output.length === 0, 'a response begins in progress and without output');
+    } else if (TERMINAL.includes(event.type)) {
+      isOver = true;
+      checkEnd(event, events[0]!, items, demand);
+      demand(
+        (event.type === 'response.failed') === errors > 0,
+        'an error comes before response.failed, and only there',
+      );
+    } else if (event.type === 'error') {
+      errors++;
+      const nested = event['error'] as Record<string, unknown>;
+      for (const field of ['code', 'message', 'param']) {
+        demand(nested[field] === event[field], `"${field}" is the same flat and nested`);
+      }
+      demand(
+        items.every(({ done }) => done),
+        'items are closed before the error',
+      );
+    } else if (event.type === 'response.output_item.added') {
+      const item = opened(event, items.length, demand);
+      for (const id of item.callId === undefined ? [item.id] : [item.id, item.callId]) {
+        demand(!ids.has(id), `"${id}" is not unique`);
+        ids.add(id);
+      }
+      for (const other of items) other.isOvertaken = true;
+      items.push(item);
+    } else {
+      const item = items[event['output_index'] as number];
+      demand(item !== undefined, 'there is no item at its index');
+      demand(!item!.done, 'its item is closed');
+      if (event.type === 'response.output_item.done') closed(event, item!, demand);
+      else moved(event, item!, demand);
+    }
+  }
+  if (!isOver) throw new Error(`the stream of ${events.length} events has no terminal event`);
+  return { response: events.at(-1)!['response'] as WireResponse, types: events.map(({ type }) => type) };
+}
+
+export interface WireEvent {
+  readonly type: string;
+  readonly sequence_number: number;
+  readonly [field: string]: unknown;
+}
+
+export interface WireResponse {
+  readonly id: string;
+  readonly status: string;
+  readonly output: readonly WireItem[];
+  readonly [field: string]: unknown;
+}
+
+export interface WireItem {
+  readonly type: string;
+  readonly id: string;
+  readonly status: string;
+  readonly [field: string]: unknown;
+}
+
+export interface Checked {
+  /** Of the terminal event. */
+  readonly response: WireResponse;
+  readonly types: readonly string[];
+}
+
+type Demand = (holds: boolean, what: string) => void;
+
+const TERMINAL = ['response.completed', 'response.incomplete', 'response.failed'];
+
+interface Item {
+  readonly type: string;
+  readonly id: string;
+  readonly callId: string | undefined;
+  /** How far it is in the course of events that its type demands. */
+  stage: number;
+  /** What its pieces come to. */
+  said: string;
+  name: string;
+  /** Another item was opened after it. */
+  isOvertaken: boolean;
+  done: WireItem | undefined;
+}
+
+/** By type of event: its fields, beside `type` and `sequence_number`, as the official client and Open Responses have them. */
+const ITEM = ['item_id', 'output_index'];
+const FIELDS: Readonly<Record<string, readonly string[]>> = {
+  'response.created': ['response'],
+  'response.in_progress': ['response'],
+  'response.completed': ['response'],
+  'response.incomplete': ['response'],
+  'response.failed': ['response'],
+  error: ['code', 'message', 'param', 'error'],
+  'response.output_item.added': ['output_index', 'item'],
+  'response.output_item.done': ['output_index', 'item'],
+  'response.content_part.added': [...ITEM, 'content_index', 'part'],
+  'response.content_part.done': [...ITEM, 'content_index', 'part'],
+  'response.output_text.delta': [...ITEM, 'content_index', 'delta', 'logprobs'],
+  'response.output_text.done': [...ITEM, 'content_index', 'text', 'logprobs'],
+  'response.reasoning_summary_part.added': [...ITEM, 'summary_index', 'part'],
+  'response.reasoning_summary_part.done': [...ITEM, 'summary_index', 'part'],
+  'response.reasoning_summary_text.delta': [...ITEM, 'summary_index', 'delta'],
+  'response.reasoning_summary_text.done': [...ITEM, 'summary_index', 'text'],
+  'response.function_call_arguments.delta': [...ITEM, 'delta'],
+  'response.function_call_arguments.done': [...ITEM, 'name', 'arguments'],
+  'response.mcp_call_arguments.delta': [...ITEM, 'delta'],
+  'response.mcp_call_arguments.done': [...ITEM, 'name', 'arguments'],
+  'response.mcp_call.in_progress': ITEM,
+  'response.mcp_call.completed': ITEM,
+  'response.mcp_call.failed': ITEM,
+};
+
+const NESTED: Readonly<Record<string, readonly string[]>> = {
+  message: ['content', 'id', 'role', 'status', 'type'],
+  reasoning: ['id', 'status', 'summary', 'type'],
+  function_call: ['arguments', 'call_id', 'id', 'name', 'status', 'type'],
+  mcp_call: ['approval_request_id', 'arguments', 'error', 'id', 'name', 'output', 'server_label', 'status', 'type'],
+  output_text: ['annotations', 'logprobs', 'text', 'type'],
+  summary_text: ['text', 'type'],
+};
+const OPTIONAL = ['phase', 'encrypted_content'];
+
+function checkFields(event: WireEvent, demand: Demand): void {
+  const fields = FIELDS[event.type];
+  demand(fields !== undefined, 'official clients do not know it');
+  const names = new Set(Object.keys(event));
+  for (const field of ['type', 'sequence_number', ...fields!]) demand(names.delete(field), `"${field}" is missing`);
+  demand(names.size === 0, `nobody knows ${[...names].join(', ')}`);
+  for (const nested of [event['item'], event['part']] as (WireItem | undefined)[]) {
+    if (nested) checkShape(nested, demand);
+  }
+}
+
+function checkShape(value: WireItem, demand: Demand): void {
+  const keys = Object.keys(value).filter((key) => !OPTIONAL.includes(key));
+  demand(NESTED[value.type] !== undefined, `there is nothing of type ${value.type}`);
+  demand(same(keys.sort(), NESTED[value.type]), `a ${value.type} has ${NESTED[value.type]!.join(', ')}`);
+  for (const part of (value['content'] ?? value['summary'] ?? []) as WireItem[]) checkShape(part, demand);
+}
+
+function opened({ item: given, output_index: index }: WireEvent, count: number, demand: Demand): Item {
+  const item = given as WireItem;
+  demand(index === count, `the next index is ${count}`);
+  demand(item.status === 'in_progress', 'an item opens in progress');
+  demand(PREFIXES[item.type] !== undefined && item.id.startsWith(PREFIXES[item.type]!), 'its id tells its type');
+  demand(textOf(item) === '' && partsOf(item) === 0, 'an item opens empty');
+  return {
+    type: item.type,
+    id: item.id,
+    callId: item['call_id'] as string | undefined,
+    stage: 0,
+    said: '',
+    name: String(item['name']),
+    isOvertaken: false,
+    done: undefined,
+  };
+}
+
+const PREFIXES: Readonly<Record<string, string>> = {
+  message: 'msg_',
+  reasoning: 'rs_',
+  function_call: 'fc_',
+  mcp_call: 'mcp_',
+};
+
+/** By type of item: which event leads from which stage to which. The first stage is 0. */
+const COURSES: Readonly<Record<string, Readonly<Record<string, readonly [number, number]>>>> = {
+  message: {
+    'response.content_part.added': [0, 1],
+    'response.output_text.delta': [1, 1],
+    'response.output_text.done': [1, 2],
+    'response.content_part.done': [2, 3],
+  },
+  reasoning: {
+    'response.reasoning_summary_part.added': [0, 1],
+    'response.reasoning_summary_text.delta': [1, 1],
+    'response.reasoning_summary_text.done': [1, 2],
+    'response.reasoning_summary_part.done': [2, 3],
+  },
+  function_call: {
+    'response.function_call_arguments.delta': [0, 0],
+    'response.function_call_arguments.done': [0, 1],
+  },
+  mcp_call: {
+    'response.mcp_call_arguments.delta': [0, 0],
+    'response.mcp_call_arguments.done': [0, 1],
+    'response.mcp_call.in_progress': [1, 2],
+    'response.mcp_call.completed': [2, 3],
+    'response.mcp_call.failed': [2, 4],
+  },
+};
+
+function moved(event: WireEvent, item: Item, demand: Demand): void {
+  demand(event['item_id'] === item.id, `its item is ${item.id}`);
+  demand((event['content_index'] ?? event['summary_index'] ?? 0) === 0, 'there is one part');
+  const [from, to] = COURSES[item.type]![event.type] ?? [];
+  demand(from === item.stage, `it does not fit a ${item.type} at stage ${item.stage}`);
+  item.stage = to!;
+  if (typeof event['delta'] === 'string') {
+    demand(event['delta'] !== '', 'a piece is not empty');
+    const isText = item.type === 'message' || item.type === 'reasoning';
+    demand(!isText || !item.isOvertaken, 'a text does not grow when something else has opened');
+    item.said += event['delta'];
+  }
+  const whole = event['text'] ?? event['arguments'] ?? (to === 3 && (event['part'] as WireItem | undefined)?.['text']);
+  if (typeof whole === 'string') demand(whole === item.said, `its pieces come to ${JSON.stringify(item.said)}`);
+  if ('name' in event) demand(event['name'] === item.name, `its name is ${item.name}`);
+}
+
+function closed(event: WireEvent, item: Item, demand: Demand): void {
+  const given = event['item'] as WireItem;
+  demand(given.id === item.id && given.type === item.type, `its item is the ${item.type} ${item.id}`);
+  demand(given['call_id'] === item.callId, `its call is ${item.callId}`);
+  demand(item.callId === undefined || given['name'] === item.name, `its name is ${item.name}`);
+  demand(textOf(given) === item.said, `its pieces come to ${JSON.stringify(item.said)}`);
+  item.done = given;
+  const { stage } = item;
+  switch (item.type) {
+    case 'mcp_call': {
+      const status = { 1: 'incomplete', 2: 'incomplete', 3: 'completed', 4: 'failed' }[stage];
+      demand(given.status === status, `it is ${status} after what was told of it`);
+      demand((given['output'] === null) === (status !== 'completed'), 'an output stands where it was completed');
+      demand((given['error'] === null) === (status !== 'failed'), 'an error stands where it failed');
+      break;
+    }
+    case 'function_call':
+      demand(stage === 1, 'its arguments were not told as a whole');
+      demand(given.status === 'completed' || given.status === 'incomplete', 'it is completed or incomplete');
+      break;
+    default:
+      demand(stage === 3 || (stage === 0 && item.type === 'reasoning'), 'its part was not closed');
+      demand(partsOf(given) === (stage === 3 ? 1 : 0), 'it has the parts that were told');
+      demand(given.status === 'completed' || given.status === 'incomplete', 'it is completed or incomplete');
+  }
+}
+
+function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], demand: Demand): void {
+  const response = responseIn(event);
+  demand(response.id === responseIn(first).id, 'it is another response');
+  demand(
+    items.every(({ done }) => done),
+    'an item is still open',
+  );
+  demand(
+    same(
+      response.output,
+      items.map(({ done }) => done),
+    ),
+    'its output are the items as they were closed',
+  );
+  const status = event.type.slice('response.'.length);
+  const fine = {
+    completed: ['completed', 'requires_action'],
+    incomplete: ['incomplete', 'cancelled'],
+    failed: ['failed'],
+  };
+  demand(fine[status as keyof typeof fine].includes(response.status), `its status is not ${response.status}`);
+  demand((response['error'] !== null) === (status === 'failed'), 'an error stands where it failed');
+  const isCut = response.status === 'incomplete';
+  demand((response['incomplete_details'] !== null) === isCut, 'incomplete_details stand where it is incomplete');
+  demand((response['completed_at'] !== null) === (status === 'completed'), 'completed_at stands where it is completed');
+  demand(response['usage'] !== null, 'usage is missing');
+  const whole = response.output.every((item) => item.status === 'completed' || item.status === 'failed');
+  demand(whole || status !== 'completed', 'an item of a completed response is incomplete');
+  const pending = (response['pending_call_ids'] ?? []) as string[];
+  const asked = response.output.map((item) => item['call_id']).filter((id) => id !== undefined);
+  demand(
+    pending.every((id) => asked.includes(id)),
+    'a call is pending that nobody was asked to execute',
+  );
+  demand(
+    status !== 'completed' || asked.every((id) => pending.includes(id as string)),
+    'a call of the client is not pending',
+  );
+}
+
+function responseIn(event: WireEvent): WireResponse {
+  return event['response'] as WireResponse;
+}
+
+function partsOf({ content, summary }: WireItem): number {
+  return ((content ?? summary ?? []) as unknown[]).length;
+}
+
+function textOf(item: WireItem): string {
+  if (typeof item['arguments'] === 'string') return item['arguments'];
+  const parts = (item['content'] ?? item['summary']) as readonly { readonly text: string }[];
+  return parts.map(({ text }) => text).join('');
+}
+
+function same(a: unknown, b: unknown): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
+}
