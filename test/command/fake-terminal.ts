@@ -23,7 +23,17 @@ export function fakeTerminal(args: readonly string[], cwd: string, columns = 100
     for (const watcher of watchers) watcher();
   });
   const screen = (): string => stripVTControlCharacters(shown).replaceAll('\r', '');
-  const io: Io = { stdin, stdout: output, stderr: output, env: {}, cwd, onInterrupt: () => () => {}, quit: () => {} };
+  const io: Io = {
+    stdin,
+    stdout: output,
+    stderr: output,
+    env: {},
+    cwd,
+    onInterrupt: () => () => {},
+    onTerminate: () => () => {},
+    outliveReaders: () => {},
+    quit: () => {},
+  };
   return {
     exit: main(args, io),
     type: (keys) => void stdin.write(keys),

@@ -22,6 +22,8 @@ export async function command(args: readonly string[], cwd: string, stdin = ''):
     env: {},
     cwd,
     onInterrupt: () => () => {},
+    onTerminate: () => () => {},
+    outliveReaders: () => {},
     quit: () => {},
   };
   const code = await main(args, io);

@@ -13,6 +13,8 @@ export interface Ended {
 export interface TreadleProcess {
   readonly child: ChildProcessWithoutNullStreams;
   readonly ended: Promise<Ended>;
+  /** What it has written so far. */
+  readonly seen: { readonly stdout: string; readonly stderr: string };
   /** Resolves when standard output (or error) holds the text; rejects when the process ends without it. */
   shows(text: string, where?: 'stdout' | 'stderr'): Promise<void>;
 }
@@ -50,6 +52,7 @@ export function treadle(
   return {
     child,
     ended,
+    seen,
     shows: (text, where = 'stdout') =>
       new Promise((resolve, reject) => {
         const watcher = (): void => {

@@ -17,6 +17,7 @@ describe('help', () => {
     expect(stdout).toMatch(/^Usage: treadle <command>/);
     expect(stdout).toMatch(/^ {2}run {2,}\S/m);
     expect(stdout).toMatch(/^ {2}chat {2,}\S/m);
+    expect(stdout).toMatch(/^ {2}serve {2,}\S/m);
   });
 
   test.each([[['run', '--help']], [['help', 'run']]])('%j lists the flags and exit codes', async (args) => {
@@ -40,6 +41,17 @@ describe('help', () => {
     for (const exit of [0, 1, 2, 3, 4, 130]) expect(stdout).toMatch(new RegExp(`^ {2}${exit} +\\S`, 'm'));
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
   });
+});
+
+test.each([
+  ['serve', ['host', 'port', 'model', 'base-url', 'store', 'config', 'cwd', 'help']],
+  ['key new', ['name', 'tenant', 'scope', 'help']],
+])('help on %s', async (name, flags) => {
+  const { code, stdout, stderr } = await command([...name.split(' '), '--help'], tmpdir());
+  expect([code, stderr]).toEqual([0, '']);
+  expect(stdout).toMatch(new RegExp(`^Usage: treadle ${name} \\[flags\\]\n`));
+  for (const flag of flags) expect(stdout).toContain(` --${flag}`);
+  for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
 });
 
 describe('help on runs', () => {
@@ -76,7 +88,10 @@ test('--version is that of the package', async () => {
 describe('mistakes exit with 2, say what was meant and leave standard output alone', () => {
   test.each([
     [[], /^Usage: treadle/],
-    [['chta'], /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: run, chat, runs, models\./],
+    [
+      ['chta'],
+      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, runs, models, key\./,
+    ],
     [['--verison'], /^treadle: --verison stands where the command belongs\. Did you mean "--version"\?/],
     [['run', '--modle', 'x', 'task'], /^treadle: treadle run has no flag --modle\. Did you mean "--model"\?/],
     [['run', '--finish=maybe', 'task'], /It takes plain or confirm/],
@@ -87,6 +102,12 @@ describe('mistakes exit with 2, say what was meant and leave standard output alo
     [['run', '--model', 'gpt-x', 'task'], /There is no key for gpt-x: set the environment variable OPENAI_API_KEY/],
     [['run', '--model', 'm', '--base-url', 'http://u:p@localhost/v1', 'task'], /"baseURL" holds a password/],
     [['chat', 'words'], /takes no argument/],
+    [['serve', 'words'], /takes no argument/],
+    [['serve', '--port', '65536'], /--port cannot be "65536"\. It takes a whole number from 0 to 65535/],
+    [['serve', '--host', 'http://x'], /--host cannot be "http:\/\/x"\. It takes a host such as 127\.0\.0\.1/],
+    [['key'], /^Usage: treadle key <command>/],
+    [['key', 'new', '--scope', 'all'], /--scope cannot be "all"\. It takes agents:invoke or tools:execute/],
+    [['key', 'new', '--name', 'a b'], /--name cannot be "a b"\. It takes at most 64 letters/],
   ])('%j', async (args, message) => {
     const { code, stdout, stderr } = await run(...args);
     expect(stderr).toMatch(message);

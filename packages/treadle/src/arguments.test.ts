@@ -67,6 +67,15 @@ test('a flag that may be given more than once gives all of them', () => {
   expect(() => parseArguments(many, ['x', 'y', '--status', 'c'])).toThrow('--status cannot be "c". It takes a or b.');
 });
 
+test('a number may have a greatest', () => {
+  const port = command({ ...bare, flags: { port: { type: 'count', value: 'N', min: 0, max: 9, help: '' } } });
+  for (const given of [0, 9])
+    expect(parseArguments(port, [`--port=${given}`])).toMatchObject({ values: { port: given } });
+  expect(() => parseArguments(port, ['--port', '10'])).toThrow(
+    '--port cannot be "10". It takes a whole number from 0 to 9.',
+  );
+});
+
 test('how many arguments there may be', () => {
   expect(parseArguments(pair, ['x', 'y'])).toEqual({ values: {}, arguments: ['x', 'y'] });
   expect(() => parseArguments(pair, ['x'])).toThrow('treadle runs diff needs B. Usage: treadle runs diff A B [flags]');

@@ -93,7 +93,8 @@ function flagValue(
   }
   if (flag.type === 'count') {
     const number = /^\d+$/.test(value) ? Number(value) : NaN;
-    if (number >= flag.min && Number.isSafeInteger(number)) return number;
+    const { min, max = Number.MAX_SAFE_INTEGER } = flag;
+    if (number >= min && number <= max) return number;
   } else if (flag.type === 'text' || flag.choices.includes(value)) return value;
   throw new CommandError(`${rawName} cannot be ${JSON.stringify(value)}. It takes ${wanted}.`);
 }
@@ -103,7 +104,7 @@ function wantedValue(flag: Exclude<Flag, { type: 'switch' }>): string {
     case 'text':
       return flag.value;
     case 'count':
-      return `a whole number from ${flag.min}`;
+      return `a whole number from ${flag.min}${flag.max === undefined ? '' : ` to ${flag.max}`}`;
     case 'choice':
       return flag.choices.join(' or ');
   }

@@ -203,7 +203,7 @@ export function keyFor(entry: ModelEntry, env: Io['env'], baseUrl?: string): Key
   };
 }
 
-function lacksKey({ needed, value }: KeyFor): boolean {
+export function lacksKey({ needed, value }: KeyFor): boolean {
   return needed && value === undefined;
 }
 

@@ -10,9 +10,18 @@ import { modelsCommand } from './models/models.ts';
 import { didYouMean } from './nearest.ts';
 import { runCommand } from './run.ts';
 import { runsGroup } from './runs/runs.ts';
+import { keyGroup } from './serve/key-new.ts';
+import { serveCommand } from './serve/serve.ts';
 import { version } from './version.ts';
 
-const COMMANDS: readonly (Command | CommandGroup)[] = [runCommand, chatCommand, runsGroup, modelsCommand];
+const COMMANDS: readonly (Command | CommandGroup)[] = [
+  serveCommand,
+  runCommand,
+  chatCommand,
+  runsGroup,
+  modelsCommand,
+  keyGroup,
+];
 
 /** The whole command; gives its exit code and never rejects. */
 export async function main(argv: readonly string[], io: Io): Promise<number> {

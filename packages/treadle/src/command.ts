@@ -5,8 +5,8 @@ export type Flag = { readonly short?: string; readonly help: string } & (
   | { readonly type: 'switch' }
   /** `many`: it may be given more than once. */
   | { readonly type: 'text'; readonly value: string; readonly many?: true }
-  /** A whole number from `min`. */
-  | { readonly type: 'count'; readonly value: string; readonly min: number }
+  /** A whole number from `min`, up to `max` if there is one. */
+  | { readonly type: 'count'; readonly value: string; readonly min: number; readonly max?: number }
   /** `bare` is what the flag means without a value; without `bare` it needs one. `value`: a word for long choices. */
   | {
       readonly type: 'choice';

@@ -9,6 +9,10 @@ export interface Io {
   readonly cwd: string;
   /** Calls `listener` at each SIGINT, which then does nothing else; the returned function ends that. */
   onInterrupt(listener: () => void): () => void;
+  /** The same at each SIGTERM. */
+  onTerminate(listener: () => void): () => void;
+  /** From now on it is no reason to end that nobody reads what is written: there is other work to do. */
+  outliveReaders(): void;
   /** Ends the process at once. */
   quit(code: number): void;
 }

@@ -15,6 +15,8 @@ function shown(isTTY: boolean): string {
     env: {},
     cwd: '.',
     onInterrupt: () => () => {},
+    onTerminate: () => () => {},
+    outliveReaders: () => {},
     quit: () => {},
   };
   const dialogue = pipedDialogue(io);

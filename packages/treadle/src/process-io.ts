@@ -3,9 +3,11 @@ import { EXIT } from './exit-code.ts';
 import type { Io } from './io.ts';
 
 export function processIo(): Io {
+  let outlivesReaders = false;
   // Whoever read our output has seen enough (| head): there is nobody left to tell.
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
+      if (outlivesReaders) return;
       if (error.code === 'EPIPE') process.exit(EXIT.completed);
       if (stream === process.stdout) process.stderr.write(`treadle: The output cannot be written: ${error.message}\n`);
       process.exit(EXIT.failed);
@@ -17,12 +19,18 @@ export function processIo(): Io {
     stderr: process.stderr,
     env: process.env,
     cwd: process.cwd(),
-    onInterrupt(listener) {
-      process.on('SIGINT', listener);
-      return () => process.off('SIGINT', listener);
+    onInterrupt: (listener) => heed('SIGINT', listener),
+    onTerminate: (listener) => heed('SIGTERM', listener),
+    outliveReaders() {
+      outlivesReaders = true;
     },
     quit: (code) => process.exit(code),
   };
+}
+
+function heed(signal: NodeJS.Signals, listener: () => void): () => void {
+  process.on(signal, listener);
+  return () => process.off(signal, listener);
 }
 
 /** Ends the process with what was written delivered, even if a tool that ignores its signal still runs. */

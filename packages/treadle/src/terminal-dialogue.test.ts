@@ -26,6 +26,8 @@ beforeEach(() => {
     env: {},
     cwd: '/',
     onInterrupt: () => () => {},
+    onTerminate: () => () => {},
+    outliveReaders: () => {},
     quit: (code) => void quits.push(code),
   };
   dialogue = terminalDialogue(io);

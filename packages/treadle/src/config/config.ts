@@ -1,9 +1,11 @@
 import type { Shape } from './check.ts';
 import { PROVIDERS, type Provider } from './providers.ts';
+import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 
 /** The part of treadle.toml that this version uses; CONFIG_SHAPE says what it may hold. Keys are spelled as there. */
 export interface Config {
   readonly models?: { readonly default?: string } & { readonly [name: string]: ModelEntry | string | undefined };
+  readonly server?: ServerConfig;
   readonly store?: { readonly url?: string };
   readonly orchestrator?: {
     readonly tool_loop_enabled?: boolean;
@@ -82,7 +84,7 @@ export const CONFIG_SHAPE: Shape = {
         },
       },
     },
-    server: later,
+    server: SERVER_SHAPE,
     store: { type: 'table', fields: { url: text } },
     mcp: later,
     edge: later,

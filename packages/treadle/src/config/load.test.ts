@@ -12,8 +12,9 @@ host = "127.0.0.1"
 port = 3210
 [[server.keys]]
 name = "ci"
-hash = "sha256:0"
-scopes = ["agents:invoke"]
+hash = "sha256:${'0aF9'.repeat(16)}"
+scopes = ["agents:invoke", "tools:execute"]
+tenant = "acme"
 
 [store]
 url = "sqlite:.treadle/treadle.db"

@@ -6,6 +6,7 @@ import { CommandError } from '../command-error.ts';
 import { check } from './check.ts';
 import { CONFIG_SHAPE, type Config } from './config.ts';
 import { modelProblems } from './model-problems.ts';
+import { serverProblems } from './server-problems.ts';
 
 export interface LoadedConfig {
   readonly config: Config;
@@ -33,7 +34,7 @@ export function parseConfig(text: string, file: string): Config {
   const value = parseToml(text, file);
   const problems = check(value, CONFIG_SHAPE, '');
   const config = value as Config;
-  if (problems.length === 0) problems.push(...modelProblems(config));
+  if (problems.length === 0) problems.push(...modelProblems(config), ...serverProblems(config));
   if (problems.length > 0) throw new CommandError(problems.map((problem) => `${file}: ${problem}.`).join('\n'));
   return config;
 }

@@ -1,0 +1,113 @@
+import { isIP } from 'node:net';
+import type { Shape } from './check.ts';
+
+/** [server] of treadle.toml: how `treadle serve` serves. */
+export interface ServerConfig {
+  readonly host?: string;
+  readonly port?: number;
+  /** Who may use it; without any, only programs on this machine. */
+  readonly keys?: readonly KeyEntry[];
+  /** Web pages of these origins may use it. */
+  readonly cors_origins?: readonly string[];
+  /** For each key that has no limit of its own. */
+  readonly requests_per_minute?: number;
+  readonly max_concurrent_runs?: number;
+  /** Tools of the server that every request gets. */
+  readonly default_tools?: readonly string[];
+  /** Every client hears of the status `requires_action`, which official ones do not know. */
+  readonly requires_action_status?: boolean;
+  readonly max_body_bytes?: number;
+  readonly max_duration_ms?: number;
+  readonly heartbeat_ms?: number;
+  /** How long runs may take to end when the server is stopped. */
+  readonly shutdown_grace_ms?: number;
+  /** How long responses are kept after they ended or paused; 0 is for ever. */
+  readonly retention_days?: number;
+  readonly log_level?: LogLevel;
+}
+
+/** One of [[server.keys]]. */
+export interface KeyEntry {
+  /** Required, like `hash`: `serverProblems` says so. */
+  readonly name?: string;
+  readonly hash?: string;
+  readonly scopes?: readonly Scope[];
+  readonly tenant?: string;
+  readonly requests_per_minute?: number;
+}
+
+/** As in the server, which is not loaded for this: what a key can allow. */
+export const SCOPES = ['agents:invoke', 'tools:execute'] as const;
+export type Scope = (typeof SCOPES)[number];
+
+const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+export const HOST = {
+  matches: (host: string): boolean => isIP(host) !== 0 || /^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9-]+)*$/i.test(host),
+  means: 'a host such as 127.0.0.1, 0.0.0.0, ::1 or localhost, without "http://", port and brackets',
+};
+
+/** Of keys and of tenants. Logs show it. */
+export const LABEL = {
+  matches: (name: string): boolean => /^[A-Za-z0-9][\w.@-]{0,63}$/.test(name),
+  means: 'at most 64 letters, digits and . _ @ -, beginning with a letter or a digit',
+};
+
+const ORIGIN = {
+  matches: (origin: string): boolean => origin === '*' || (URL.canParse(origin) && new URL(origin).origin === origin),
+  means: 'origins of web pages such as "https://app.example.com", scheme and host without a path, or "*"',
+};
+
+const HASH = {
+  matches: (hash: string): boolean => /^sha256:[0-9a-f]{64}$/i.test(hash),
+  means: '"sha256:" and 64 hex digits, and not the key itself. "treadle key new" makes a key and prints its hash',
+};
+
+const count: Shape = { type: 'count', min: 1 };
+const plainKey: Shape = {
+  type: 'forbidden',
+  why: 'keys do not belong in a file, only their hashes. "treadle key new" makes a key and prints the lines for this file',
+};
+const plainKeys: Readonly<Record<string, Shape>> = {
+  key: plainKey,
+  api_key: plainKey,
+  apikey: plainKey,
+  apiKey: plainKey,
+  secret: plainKey,
+  token: plainKey,
+};
+
+export const SERVER_SHAPE: Shape = {
+  type: 'table',
+  fields: {
+    host: { type: 'text', form: HOST },
+    port: { type: 'count', min: 0, max: 65_535 },
+    keys: {
+      type: 'tables',
+      each: {
+        type: 'table',
+        fields: {
+          name: { type: 'text', form: LABEL },
+          hash: { type: 'text', form: HASH },
+          scopes: { type: 'texts', choices: SCOPES },
+          tenant: { type: 'text', form: LABEL },
+          requests_per_minute: count,
+          ...plainKeys,
+        },
+      },
+    },
+    cors_origins: { type: 'texts', form: ORIGIN },
+    requests_per_minute: count,
+    max_concurrent_runs: count,
+    default_tools: { type: 'texts' },
+    requires_action_status: { type: 'switch' },
+    max_body_bytes: count,
+    max_duration_ms: count,
+    heartbeat_ms: count,
+    shutdown_grace_ms: { type: 'count', min: 0 },
+    retention_days: { type: 'count', min: 0 },
+    log_level: { type: 'text', choices: LOG_LEVELS },
+    ...plainKeys,
+  },
+};

@@ -1,0 +1,90 @@
+import type { Tool } from '@treadle/core';
+import { describe, expect, test } from 'vitest';
+import { CommandError } from '../command-error.ts';
+import { parseConfig } from '../config/load.ts';
+import { fileTools } from '../tools/file-tools.ts';
+import { serveOptions, type ServeOptions, type ServeWish } from './serve-options.ts';
+
+const HASH = `sha256:${'ab'.repeat(32)}`;
+const TOOLS = fileTools('.');
+
+const options = (toml: string, wish: ServeWish = {}, tools: readonly Tool[] = TOOLS): ServeOptions =>
+  serveOptions(wish, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: false }, tools);
+
+test('what nobody says is left to the server', () => {
+  expect(options('')).toEqual({ tools: TOOLS });
+});
+
+test('everything that the configuration says', () => {
+  const toml = `
+[server]
+host = "::1"
+port = 1
+cors_origins = ["https://a.example"]
+requests_per_minute = 2
+max_concurrent_runs = 3
+default_tools = ["read", "grep"]
+requires_action_status = false
+max_body_bytes = 4
+max_duration_ms = 5
+heartbeat_ms = 6
+[[server.keys]]
+name = "a"
+hash = "${HASH}"
+scopes = ["tools:execute"]
+tenant = "t"
+requests_per_minute = 7
+[[server.keys]]
+name = "b"
+hash = "${HASH.replace('ab', 'cd')}"
+[orchestrator]
+max_tool_iterations = 8
+default_tool_timeout_ms = 9
+`;
+  expect(options(toml)).toEqual({
+    tools: TOOLS,
+    host: '::1',
+    port: 1,
+    keys: [
+      { name: 'a', hash: HASH, scopes: ['tools:execute'], tenant: 't', requestsPerMinute: 7 },
+      { name: 'b', hash: HASH.replace('ab', 'cd') },
+    ],
+    corsOrigins: ['https://a.example'],
+    requestsPerMinute: 2,
+    maxConcurrentRuns: 3,
+    defaultTools: ['read', 'grep'],
+    requiresAction: false,
+    maxBodyBytes: 4,
+    maxDurationMs: 5,
+    heartbeatMs: 6,
+    maxTurns: 8,
+    toolTimeoutMs: 9,
+  });
+});
+
+test('flags win', () => {
+  expect(options('[server]\nhost = "::1"\nport = 1', { host: 'localhost', port: 0 })).toMatchObject({
+    host: 'localhost',
+    port: 0,
+  });
+});
+
+describe('refused', () => {
+  test.each(['http://x', '127.0.0.1:80', '[::1]', 'a b'])('--host %s', (host) => {
+    expect(() => options('', { host })).toThrow(/^--host cannot be ".*"\. It takes a host such as 127\.0\.0\.1/);
+  });
+
+  test('default_tools that there are not', () => {
+    expect(() => options('[server]\ndefault_tools = ["read", "grpe"]')).toThrow(
+      new CommandError(
+        'treadle.toml: server.default_tools names "grpe", which is no tool of the server. Did you mean "grep"? ' +
+          'There are: read, glob, grep.',
+      ),
+    );
+    expect(() => options('[server]\ndefault_tools = ["read"]', {}, [])).toThrow(
+      new CommandError(
+        'treadle.toml: server.default_tools names "read", and [orchestrator] has switched all tools off.',
+      ),
+    );
+  });
+});

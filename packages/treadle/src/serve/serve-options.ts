@@ -1,0 +1,70 @@
+import type { Tool } from '@treadle/core';
+import type { ApiKey, TreadleServerOptions } from '@treadle/server';
+import { CommandError } from '../command-error.ts';
+import { HOST, type KeyEntry } from '../config/server.ts';
+import type { LoadedConfig } from '../config/load.ts';
+import { didYouMean } from '../nearest.ts';
+
+const DAY_MS = 24 * 60 * 60 * 1_000;
+
+/** What flags and configuration say; what they do not say is the server's to choose. */
+export type ServeOptions = Omit<TreadleServerOptions, 'models' | 'store' | 'log'>;
+
+export interface ServeWish {
+  readonly host?: string | undefined;
+  readonly port?: number | undefined;
+}
+
+export function serveOptions(wish: ServeWish, loaded: LoadedConfig, tools: readonly Tool[]): ServeOptions {
+  if (wish.host !== undefined && !HOST.matches(wish.host)) {
+    throw new CommandError(`--host cannot be ${JSON.stringify(wish.host)}. It takes ${HOST.means}.`);
+  }
+  const { server = {}, orchestrator = {} } = loaded.config;
+  checkDefaultTools(loaded, tools);
+  const given = {
+    host: wish.host ?? server.host,
+    port: wish.port ?? server.port,
+    keys: server.keys?.map(keyOf),
+    corsOrigins: server.cors_origins,
+    requestsPerMinute: server.requests_per_minute,
+    maxConcurrentRuns: server.max_concurrent_runs,
+    defaultTools: server.default_tools,
+    requiresAction: server.requires_action_status,
+    maxBodyBytes: server.max_body_bytes,
+    maxDurationMs: server.max_duration_ms,
+    heartbeatMs: server.heartbeat_ms,
+    maxTurns: orchestrator.max_tool_iterations,
+    toolTimeoutMs: orchestrator.default_tool_timeout_ms,
+    errorLimit: orchestrator.tool_error_limit,
+    retentionMs: server.retention_days === undefined ? undefined : server.retention_days * DAY_MS,
+  };
+  return { tools, ...present(given) };
+}
+
+type Present<T> = { readonly [K in keyof T]?: Exclude<T[K], undefined> };
+
+/** Without what is undefined. */
+function present<T extends object>(values: T): Present<T> {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Present<T>;
+}
+
+function keyOf({ name, hash, scopes, tenant, requests_per_minute }: KeyEntry): ApiKey {
+  return {
+    // Both are there: the configuration was checked.
+    name: name!,
+    hash: hash!,
+    ...present({ scopes, tenant, requestsPerMinute: requests_per_minute }),
+  };
+}
+
+function checkDefaultTools({ config, file }: LoadedConfig, tools: readonly Tool[]): void {
+  const names = tools.map(({ name }) => name);
+  const unknown = config.server?.default_tools?.find((name) => !names.includes(name));
+  if (unknown === undefined) return;
+  throw new CommandError(
+    names.length === 0
+      ? `${file}: server.default_tools names ${JSON.stringify(unknown)}, and [orchestrator] has switched all tools off.`
+      : `${file}: server.default_tools names ${JSON.stringify(unknown)}, which is no tool of the server.` +
+          `${didYouMean(unknown, names)} There are: ${names.join(', ')}.`,
+  );
+}

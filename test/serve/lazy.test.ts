@@ -1,0 +1,43 @@
+import { spawnSync } from 'node:child_process';
+import { tmpdir } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+
+const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
+/** Says at the end which modules were asked for by a name that is no path. */
+const SPY = `
+  import { registerHooks } from 'node:module';
+  const names = new Set();
+  registerHooks({
+    resolve(name, context, next) {
+      if (!/^[./]|:/.test(name)) names.add(name);
+      return next(name, context);
+    },
+  });
+  process.on('exit', () => console.error('loaded ' + JSON.stringify([...names])));
+`;
+
+function loadedBy(...args: readonly string[]): readonly string[] {
+  const spy = `data:text/javascript,${encodeURIComponent(SPY)}`;
+  const { stderr } = spawnSync(process.execPath, ['--conditions=treadle-source', '--import', spy, MAIN, ...args], {
+    cwd: tmpdir(),
+    env: {},
+    encoding: 'utf8',
+  });
+  return JSON.parse(/^loaded (.*)$/m.exec(stderr)![1]!) as string[];
+}
+
+const OF_SERVER = ['@treadle/server', 'hono', 'pino', 'zod', '@hono/node-server'];
+
+test.each([[['--version']], [['--help']], [['serve', '--help']], [['models', '--no-test']]])(
+  '%j does not load the server',
+  (args) => {
+    const loaded = loadedBy(...args);
+    expect(loaded).toContain('@treadle/core');
+    expect(loaded.filter((name) => OF_SERVER.includes(name))).toEqual([]);
+  },
+);
+
+test('"key new" does', () => {
+  expect(loadedBy('key', 'new')).toEqual(expect.arrayContaining(['@treadle/server']));
+});
