@@ -9,5 +9,6 @@ export default defineConfig({
     setupFiles: ['test/seed.ts'],
     // Against hanging only: a machine that is busy with something else makes no test fail.
     testTimeout: 60_000,
+    hookTimeout: 60_000,
   },
 });

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { pipeline, Readable } from 'node:stream';
 import type { Body, Form } from './forms/form.ts';
 import { makeReply } from './made.ts';
 import type { FaultName, ScriptedFault, ScriptedReply } from './script.ts';
@@ -10,6 +11,8 @@ export interface Answering {
   readonly response: ServerResponse;
   /** Tells replies apart. */
   readonly seed: string;
+  /** A text that is repeated was taken once more. */
+  readonly onSaid?: () => void;
 }
 
 const JSON_TYPE = 'application/json';
@@ -22,10 +25,31 @@ const MESSAGES: Readonly<Record<number, string>> = {
   529: 'Overloaded',
 };
 
-export function answer({ form, body, response, seed }: Answering, reply: ScriptedReply): void {
+export function answer(answering: Answering, reply: ScriptedReply): void {
+  const { form, body, response, seed } = answering;
   begin(response, 200, form.isStreamed(body) ? form.mediaType : JSON_TYPE);
+  if (reply.repeat !== undefined) {
+    const said = Readable.from(repeated(answering, reply, reply.repeat), { highWaterMark: 1 });
+    return void pipeline(said, response, () => {});
+  }
   for (const piece of piecesOf(form, body, reply, seed)) response.write(piece);
   response.end();
+}
+
+/** The frames of the text are those that an answer without text lacks. */
+function* repeated({ form, body, seed, onSaid }: Answering, reply: ScriptedReply, times: number): Generator<string> {
+  const made = makeReply(reply, seed, String(body['model']));
+  const frames = form.frames(made, body);
+  const others = form.frames({ ...made, text: '' }, body);
+  const from = frames.findIndex((frame, at) => frame !== others[at]);
+  const to = from + frames.length - others.length;
+  const text = frames.slice(from, to).join('');
+  yield frames.slice(0, from).join('');
+  for (let time = 0; time < times; time++) {
+    yield text;
+    onSaid?.();
+  }
+  yield frames.slice(to).join('');
 }
 
 export function refuse({ form, response }: Answering, status: number, message: string): void {
@@ -39,7 +63,9 @@ function piecesOf(form: Form, body: Body, reply: ScriptedReply, seed: string): r
   if (form.isStreamed(body)) return form.frames(made, body);
   const text = JSON.stringify(form.whole(made, body));
   const size = Math.ceil(text.length / 4);
-  return [0, 1, 2, 3].map((part) => text.slice(part * size, (part + 1) * size));
+  // Half of a character would be none.
+  const cuts = [0, 1, 2, 3, 4].map((part) => (/[\udc00-\udfff]/.test(text[part * size] ?? '') ? 1 : 0) + part * size);
+  return [0, 1, 2, 3].map((part) => text.slice(cuts[part], cuts[part + 1]));
 }
 
 function begin(response: ServerResponse, status: number, type: string, headers: Record<string, string> = {}): void {

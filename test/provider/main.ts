@@ -15,6 +15,8 @@ process.on('message', async (order: Order) => {
       return done(null);
     case 'seen':
       return done(server.seen(order.name));
+    case 'said':
+      return done(server.said(order.name));
     case 'quiet':
       await server.quiet(order.connections);
       return done(null);

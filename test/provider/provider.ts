@@ -8,10 +8,13 @@ const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
 
 /** A conversation with the provider. */
 export interface Script {
+  readonly name: string;
   /** Where a model of that form finds it. */
   readonly baseURL: (form: FormName) => string;
   /** The requests so far, in order. */
   readonly requests: () => Promise<readonly Seen[]>;
+  /** How often a text that is repeated was taken so far. */
+  readonly said: () => Promise<number>;
   /** More steps, after those that are left. */
   readonly add: (...steps: readonly Step[]) => Promise<void>;
 }
@@ -25,6 +28,8 @@ export interface Provider extends AsyncDisposable {
    */
   readonly quiet: (connections?: number) => Promise<void>;
   readonly pid: number;
+  /** Where it listens, without a slash at its end. */
+  readonly url: string;
 }
 
 /**
@@ -61,14 +66,17 @@ export async function startProvider(): Promise<Provider> {
   let scripts = 0;
   return {
     pid: child.pid!,
+    url: `http://127.0.0.1:${port}`,
     async script(steps, { strict = true } = {}) {
       const name = `s${scripts++}`;
       const add = async (more: readonly Step[]): Promise<void> =>
         void (await ask({ type: 'script', name, steps: more, isStrict: strict }));
       await add(steps);
       return {
+        name,
         baseURL: (form) => `http://127.0.0.1:${port}/${name}/${form}${form === 'ollama' ? '' : '/v1'}`,
         requests: async () => (await ask({ type: 'seen', name })) as readonly Seen[],
+        said: async () => (await ask({ type: 'said', name })) as number,
         add: (...more) => add(more),
       };
     },

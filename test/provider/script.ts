@@ -12,6 +12,11 @@ export interface ScriptedReply {
   /** Empty: it reasons, but nobody sees what (Anthropic's redacted thinking, Responses without a summary). */
   readonly reasoning?: string;
   readonly text?: string;
+  /**
+   * The text is said so many times, no faster than it is read, and is never in memory as a whole. Only where a stream
+   * does not say its text again at its end: `openai-chat`, `anthropic`, `ollama`.
+   */
+  readonly repeat?: number;
   readonly calls?: readonly ScriptedCall[];
   /** Default: `tool-calls` where there are calls, otherwise `stop`. */
   readonly finish?: Finish;

@@ -13,6 +13,8 @@ interface Conversation {
   readonly steps: Step[];
   readonly isStrict: boolean;
   readonly seen: Seen[];
+  /** How often a text that is repeated was taken. */
+  said: number;
 }
 
 /** What each form has given out, in whichever conversation, and demands back. */
@@ -23,6 +25,8 @@ export interface ProviderServer {
   /** Steps are added to those of the name that are left. */
   readonly script: (name: string, steps: readonly Step[], isStrict: boolean) => void;
   readonly seen: (name: string) => readonly Seen[];
+  /** How often a text that is repeated was taken so far. */
+  readonly said: (name: string) => number;
   /**
    * Resolves when every request has been answered to its end or is gone, and no more connections are open than these,
    * which a client may keep for its next request.
@@ -65,9 +69,10 @@ export function providerServer(): ProviderServer {
     script(name, steps, isStrict) {
       const before = conversations.get(name);
       if (before) before.steps.push(...steps);
-      else conversations.set(name, { name, steps: [...steps], isStrict, seen: [] });
+      else conversations.set(name, { name, steps: [...steps], isStrict, seen: [], said: 0 });
     },
     seen: (name) => conversations.get(name)?.seen ?? [],
+    said: (name) => conversations.get(name)?.said ?? 0,
     quiet: (connections) =>
       new Promise((resolve) => {
         const wake = (): void => {
@@ -106,7 +111,14 @@ async function respond(
   });
   conversation.seen.push({ path, headers: request.headers, body, ...(refusal && { refused: refusal.message }) });
   const seed = `${conversation.name} ${at}`;
-  const answering: Answering = { form, body: body as Body, request, response, seed };
+  const answering: Answering = {
+    form,
+    body: body as Body,
+    request,
+    response,
+    seed,
+    onSaid: () => void conversation.said++,
+  };
   if (refusal !== undefined) return refuse(answering, refusal.status, refusal.message);
   const step = conversation.steps.shift();
   if (step === undefined) return refuse(answering, 500, 'This request is beyond the script.');

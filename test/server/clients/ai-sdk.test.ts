@@ -1,0 +1,371 @@
+import { createOpenResponses } from '@ai-sdk/open-responses';
+import { createOpenAI } from '@ai-sdk/openai';
+import {
+  APICallError,
+  generateText,
+  isStepCount,
+  Output,
+  streamText,
+  tool,
+  type LanguageModel,
+  type ModelMessage,
+} from 'ai';
+import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { call, LOOK, PDF, PNG, stage } from './stage.ts';
+
+/** Only one of the providers knows of server tools, so the server offers them itself. */
+const on = stage({ defaultTools: ['add', 'fail'] });
+const openai = () => createOpenAI({ baseURL: on.baseURL, apiKey: 'any' });
+
+const PROVIDERS: readonly (readonly [string, (model: string) => LanguageModel])[] = [
+  ['openai.responses', (model) => openai().responses(model)],
+  ['openai.chat', (model) => openai().chat(model)],
+  ['open-responses', (model) => createOpenResponses({ name: 'treadle', url: `${on.baseURL}/responses` })(model)],
+];
+
+function weather(cities: string[] = []) {
+  return tool({
+    description: 'The weather in a city',
+    inputSchema: z.object({ city: z.string() }),
+    execute: ({ city }) => {
+      cities.push(city);
+      if (city === 'Nowhere') throw new Error('no such city');
+      return `fine in ${city}`;
+    },
+  });
+}
+
+describe.each(PROVIDERS)('%s', (provider, modelOf) => {
+  test('a text', async () => {
+    const script = await on.script({ text: 'Hello there.', usage: { input: 7, output: 3 } });
+    const { text, usage, finishReason } = await generateText({
+      model: modelOf(script.model),
+      system: 'Be brief.',
+      prompt: 'Hi',
+      temperature: 0.3,
+      maxRetries: 0,
+    });
+    expect([text, finishReason]).toEqual(['Hello there.', 'stop']);
+    expect(usage).toMatchObject({ inputTokens: 7, outputTokens: 3, totalTokens: 10 });
+    expect(await script.heard()).toEqual([['system: Be brief.', 'user: Hi']]);
+    expect((await script.bodies())[0]).toMatchObject({ temperature: 0.3 });
+  });
+
+  test('a stream', async () => {
+    const script = await on.script({ reasoning: 'I greet.', text: 'Hello there, and welcome.' });
+    const result = streamText({ model: modelOf(script.model), prompt: 'Hi', maxRetries: 0 });
+    const deltas: string[] = [];
+    for await (const delta of result.textStream) deltas.push(delta);
+    expect(deltas.join('')).toBe('Hello there, and welcome.');
+    expect(deltas.length).toBeGreaterThan(2);
+    expect(await result.finishReason).toBe('stop');
+    expect(await result.usage).toMatchObject({ inputTokens: 20, outputTokens: 10 });
+    if (provider !== 'openai.chat') expect(await result.reasoningText).toBe('I greet.');
+  });
+
+  test.each(['generated', 'streamed'])('steps with tools of the client, %s', async (how) => {
+    const script = await on.script(
+      { text: 'Look.', calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Nowhere' })] },
+      { calls: [call('weather', { city: 'Rome' })] },
+      { text: 'Done.' },
+    );
+    const cities: string[] = [];
+    const asked = {
+      model: modelOf(script.model),
+      prompt: 'Weather?',
+      tools: { weather: weather(cities) },
+      stopWhen: isStepCount(5),
+      maxRetries: 0,
+    };
+    const result = how === 'generated' ? await generateText(asked) : streamText(asked);
+    expect(await result.text).toBe('Done.');
+    expect((await result.steps).map((step) => step.finishReason)).toEqual(['tool-calls', 'tool-calls', 'stop']);
+    expect(cities).toEqual(['Oslo', 'Nowhere', 'Rome']);
+    expect((await script.heard())[2]).toEqual([
+      'user: Weather?',
+      'assistant: Look. [1] weather {"city":"Oslo"} [2] weather {"city":"Nowhere"}',
+      'tool: [1] fine in Oslo',
+      expect.stringMatching(/^tool: \[2\] .*no such city/),
+      'assistant: [3] weather {"city":"Rome"}',
+      'tool: [3] fine in Rome',
+    ]);
+  });
+
+  test.each(['generated', 'streamed'])('tools of the server, of which one fails, %s', async (how) => {
+    const script = await on.script(
+      { calls: [call('add', { a: 2, b: 3 }), call('fail', { why: 'no luck' })] },
+      { text: 'Five, and no luck.' },
+      { text: 'As I said.' },
+    );
+    const model = modelOf(script.model);
+    const asked = { model, prompt: 'Go', maxRetries: 0, stopWhen: isStepCount(5) };
+    const result = how === 'generated' ? await generateText(asked) : streamText(asked);
+    expect(await result.text).toBe('Five, and no luck.');
+    expect(await result.steps).toHaveLength(1);
+    expect(await result.finishReason).toBe('stop');
+    expect((await script.heard())[1]).toEqual([
+      'user: Go',
+      'assistant: [1] add {"a":2,"b":3} [2] fail {"why":"no luck"}',
+      'tool: [1] 5',
+      expect.stringMatching(/^tool: \[2\] Error.*no luck/),
+    ]);
+    const messages: ModelMessage[] = [
+      { role: 'user', content: 'Go' },
+      ...(await result.response).messages,
+      { role: 'user', content: 'Sure?' },
+    ];
+    expect((await generateText({ model, messages, maxRetries: 0 })).text).toBe('As I said.');
+    const last = (await script.heard())[2]!;
+    expect(last.slice(-2)).toEqual(['assistant: Five, and no luck.', 'user: Sure?']);
+    if (provider === 'openai.responses') expect(last.slice(0, 4)).toEqual((await script.heard())[1]);
+  });
+
+  test.each(['generated', 'streamed'])('a mixed turn, %s', async (how) => {
+    const script = await on.script(
+      { text: 'First.', calls: [call('add', { a: 1, b: 1 })] },
+      { text: 'Both.', calls: [call('fail', { why: 'broken' }), call('weather', { city: 'Oslo' })] },
+      { text: 'Done.' },
+    );
+    const asked = {
+      model: modelOf(script.model),
+      prompt: 'Go',
+      tools: { weather: weather() },
+      stopWhen: isStepCount(5),
+      maxRetries: 0,
+    };
+    const result = how === 'generated' ? await generateText(asked) : streamText(asked);
+    expect(await result.text).toBe('Done.');
+    expect((await script.heard())[2]).toEqual([
+      'user: Go',
+      'assistant: First. [1] add {"a":1,"b":1}',
+      'tool: [1] 2',
+      'assistant: Both. [2] fail {"why":"broken"} [3] weather {"city":"Oslo"}',
+      expect.stringMatching(/^tool: \[2\] Error.*broken/),
+      'tool: [3] fine in Oslo',
+    ]);
+  });
+
+  test.each(['generated', 'streamed'])('an answer of a demanded form, %s', async (how) => {
+    const script = await on.script({ calls: [call('add', { a: 30, b: 6 })] }, { text: '{"name":"Ada","age":36}' });
+    const asked = {
+      model: modelOf(script.model),
+      prompt: 'Who?',
+      output: Output.object({ schema: z.object({ name: z.string(), age: z.number() }) }),
+      maxRetries: 0,
+    };
+    const result = how === 'generated' ? await generateText(asked) : streamText(asked);
+    expect(await result.output).toEqual({ name: 'Ada', age: 36 });
+    expect((await script.bodies())[0]!['response_format']).toMatchObject({
+      type: 'json_schema',
+      json_schema: { schema: { required: ['name', 'age'] } },
+    });
+  });
+
+  test('pictures and files, also of tools', async () => {
+    const script = await on.script({ calls: [call('shot', {})] }, { text: 'Seen.' });
+    const picture = { type: 'file', mediaType: 'image/png', data: { type: 'data', data: PNG } } as const;
+    const shot = tool({
+      inputSchema: z.object({}),
+      execute: () => 'shot',
+      toModelOutput: () => ({ type: 'content', value: [{ type: 'text', text: 'A shot' }, picture] }),
+    });
+    const { text } = await generateText({
+      model: modelOf(script.model),
+      messages: [
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'Look' },
+            { type: 'file', mediaType: 'image/png', data: PNG },
+            { type: 'file', mediaType: 'application/pdf', data: PDF, filename: 'a.pdf' },
+          ],
+        },
+      ],
+      tools: { shot },
+      stopWhen: isStepCount(3),
+      maxRetries: 0,
+    });
+    expect(text).toBe('Seen.');
+    const [, { messages } = { messages: [] }] = await script.bodies();
+    expect(messages[0]).toEqual(LOOK);
+    // Over the chat API it sends such a result as JSON.
+    if (provider !== 'openai.chat') {
+      expect(messages[2]).toMatchObject({ role: 'tool', content: 'A shot' });
+      expect(messages[3]!.content).toContainEqual(LOOK.content[1]);
+    }
+  });
+
+  test('errors', async () => {
+    const script = await on.script({ fault: 'status', status: 429, retryAfter: 0 }, { text: 'Now.' });
+    const unknown = generateText({ model: modelOf('none'), prompt: 'Hi', maxRetries: 0 });
+    await expect(unknown.catch(APICallError.isInstance)).resolves.toBe(true);
+    await expect(unknown).rejects.toMatchObject({ statusCode: 404, message: expect.stringContaining('"none"') });
+    const { text } = await generateText({ model: modelOf(script.model), prompt: 'Hi', maxRetries: 1 });
+    expect(text).toBe('Now.');
+  });
+
+  test('an error in mid-stream', async () => {
+    const script = await on.script({ fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } });
+    const errors: unknown[] = [];
+    const result = streamText({
+      model: modelOf(script.model),
+      prompt: 'Hi',
+      maxRetries: 0,
+      onError: ({ error }) => void errors.push(error),
+    });
+    let text = '';
+    for await (const part of result.fullStream) if (part.type === 'text-delta') text += part.text;
+    expect(text).toMatch(/^A long/);
+    expect(errors.length).toBeGreaterThan(0);
+    expect(await result.finishReason).toBe('error');
+  });
+
+  test('a reader that goes away cancels the run', async () => {
+    const script = await on.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
+    const gone = new AbortController();
+    const result = streamText({
+      model: modelOf(script.model),
+      prompt: 'Tell',
+      maxRetries: 0,
+      abortSignal: gone.signal,
+    });
+    const seen: string[] = [];
+    for await (const part of result.fullStream) {
+      seen.push(part.type);
+      if (part.type === 'text-delta') gone.abort();
+    }
+    expect(seen.at(-1)).toBe('abort');
+    await on.provider.quiet();
+  });
+});
+
+test.each(PROVIDERS)('%s: a choice of tool', async (_, modelOf) => {
+  const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'No.' });
+  const asked = { model: modelOf(script.model), prompt: 'Go', tools: { weather: weather() }, maxRetries: 0 };
+  const forced = await generateText({ ...asked, toolChoice: { type: 'tool', toolName: 'weather' } });
+  expect(forced.toolCalls).toMatchObject([{ toolName: 'weather', input: { city: 'Oslo' } }]);
+  expect((await generateText({ ...asked, toolChoice: 'none' })).text).toBe('No.');
+  const [first, second] = await script.bodies();
+  expect(first!['tool_choice']).toEqual({ type: 'function', function: { name: 'weather' } });
+  expect(second!['tool_choice'] ?? 'none').toBe('none');
+});
+
+test.each(PROVIDERS.filter(([name]) => name !== 'openai.chat'))(
+  '%s: thoughts that the model needs back',
+  async (_, modelOf) => {
+    const script = await on.script(
+      { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
+      { reasoning: 'And Rome.', calls: [call('weather', { city: 'Rome' })] },
+      { text: 'Fine.' },
+    );
+    const { text } = await generateText({
+      model: modelOf(script.modelIn('anthropic')),
+      prompt: 'Weather?',
+      tools: { weather: weather() },
+      stopWhen: isStepCount(5),
+      maxRetries: 0,
+      providerOptions: {
+        openai: { forceReasoning: true, reasoningEffort: 'low' },
+        treadle: { reasoningEffort: 'low' },
+      },
+    });
+    expect(text).toBe('Fine.');
+    expect(await script.types()).toEqual([
+      'user: text',
+      'assistant: thinking text tool_use',
+      'user: tool_result',
+      'assistant: thinking tool_use',
+      'user: tool_result',
+    ]);
+  },
+);
+
+describe('openai.responses on its own', () => {
+  test('tools of the server by openai.tools.mcp', async () => {
+    const script = await on.script({ calls: [call('big', { length: 4 })] }, { text: 'Four.' });
+    // It wants some URL; whose tools they are, the label says.
+    const own = openai().tools.mcp({ serverLabel: 'treadle', serverUrl: on.baseURL, allowedTools: ['big'] });
+    const result = await generateText({
+      model: openai().responses(script.model),
+      prompt: 'Go',
+      tools: { own },
+      stopWhen: isStepCount(3),
+      maxRetries: 0,
+    });
+    expect(result.text).toBe('Four.');
+    expect(result.content).toMatchObject([
+      { type: 'tool-call', toolName: 'mcp.big', providerExecuted: true },
+      { type: 'tool-result', output: { serverLabel: 'treadle', name: 'big', output: 'xxxx' } },
+      { type: 'text', text: 'Four.' },
+    ]);
+  });
+
+  test('by previousResponseId', async () => {
+    const script = await on.script(
+      { text: 'Look.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 1 })] },
+      { text: 'Fine.' },
+      { text: 'Still.' },
+    );
+    const model = openai().responses(script.model);
+    const tools = { weather: tool({ inputSchema: z.object({ city: z.string() }), outputSchema: z.string() }) };
+    const first = await generateText({ model, prompt: 'Weather?', tools, maxRetries: 0 });
+    const made = first.toolCalls.find(({ toolName }) => toolName === 'weather');
+    const goOn = (previous: typeof first, messages: ModelMessage[]) =>
+      generateText({
+        model,
+        tools,
+        messages,
+        maxRetries: 0,
+        providerOptions: { openai: { previousResponseId: previous.response.id } },
+      });
+    const second = await goOn(first, [
+      {
+        role: 'tool',
+        content: [
+          {
+            type: 'tool-result',
+            toolCallId: made!.toolCallId,
+            toolName: 'weather',
+            output: { type: 'text', value: 'rain' },
+          },
+        ],
+      },
+    ]);
+    expect(second.text).toBe('Fine.');
+    const third = await goOn(second, [{ role: 'user', content: 'And now?' }]);
+    expect(third.text).toBe('Still.');
+    expect((await script.heard())[2]).toEqual([
+      'user: Weather?',
+      'assistant: Look. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":1}',
+      'tool: [1] rain',
+      'tool: [2] 2',
+      'assistant: Fine.',
+      'user: And now?',
+    ]);
+  });
+
+  test('without a store, with thoughts that the model needs back', async () => {
+    const script = await on.script(
+      { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
+      { text: 'Fine.' },
+    );
+    const { text } = await generateText({
+      model: openai().responses(script.modelIn('anthropic')),
+      prompt: 'Weather?',
+      tools: { weather: weather() },
+      stopWhen: isStepCount(3),
+      maxRetries: 0,
+      providerOptions: {
+        openai: {
+          store: false,
+          include: ['reasoning.encrypted_content'],
+          forceReasoning: true,
+          reasoningEffort: 'low',
+        },
+      },
+    });
+    expect(text).toBe('Fine.');
+    expect(await script.types()).toEqual(['user: text', 'assistant: thinking text tool_use', 'user: tool_result']);
+  });
+});

@@ -1,0 +1,348 @@
+import OpenAI, {
+  APIError,
+  APIUserAbortError,
+  BadRequestError,
+  ConflictError,
+  InternalServerError,
+  NotFoundError,
+  RateLimitError,
+} from 'openai';
+import { zodTextFormat } from 'openai/helpers/zod';
+import type { Response, ResponseInput, ResponseStreamEvent } from 'openai/resources/responses/responses';
+import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { call, stage } from './stage.ts';
+
+const on = stage();
+const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
+const client = (): OpenAI => new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 0 });
+
+describe('an answer', () => {
+  test('is a text with its usage, and repeats what was asked for', async () => {
+    const script = await on.script({ text: 'Hello there.', usage: { input: 7, output: 3, cached: 2 } });
+    const response = await client().responses.create({
+      model: script.model,
+      instructions: 'Be brief.',
+      input: 'Hi',
+      metadata: { who: 'me' },
+      temperature: 0.5,
+    });
+    expect(response).toMatchObject({
+      status: 'completed',
+      output_text: 'Hello there.',
+      model: script.model,
+      metadata: { who: 'me' },
+      instructions: 'Be brief.',
+      usage: { input_tokens: 7, output_tokens: 3, total_tokens: 10, input_tokens_details: { cached_tokens: 2 } },
+    });
+    expect(response._request_id).toEqual(expect.any(String));
+    expect(await script.heard()).toEqual([['system: Be brief.', 'user: Hi']]);
+    expect((await script.bodies())[0]).toMatchObject({ temperature: 0.5 });
+  });
+
+  test('is the same when it is streamed, fetched and not streamed', async () => {
+    const steps = [
+      { reasoning: 'Hm.', text: 'I add.', calls: [call('add', { a: 2, b: 3 })] },
+      { text: 'It is five, I think.' },
+    ];
+    const [one, other] = [await on.script(...steps), await on.script(...steps)];
+    const asked = { input: 'Add 2 and 3', tools: [SERVER_TOOLS] };
+    const whole = await client().responses.create({ ...asked, model: one.model });
+    const stream = client().responses.stream({ ...asked, model: other.model });
+    const deltas: string[] = [];
+    stream.on('response.output_text.delta', ({ delta }) => deltas.push(delta));
+    const streamed = await stream.finalResponse();
+    expect(deltas.join('')).toBe('I add.It is five, I think.');
+    expect(deltas.length).toBeGreaterThan(3);
+    const fetched = await client().responses.retrieve(streamed.id);
+    expect(withoutRequest(fetched)).toEqual(withoutRequest(streamed));
+    expect(comparable(whole)).toEqual(comparable(streamed));
+    expect(await one.heard()).toEqual(await other.heard());
+  });
+
+  test('has images, files and messages of all roles in its input', async () => {
+    const script = await on.script({ text: 'A cat.' });
+    const input: ResponseInput = [
+      { role: 'developer', content: 'Look closely.' },
+      { role: 'user', content: 'Hello' },
+      { role: 'assistant', content: 'Hello to you.' },
+      {
+        role: 'user',
+        content: [
+          { type: 'input_text', text: 'What is this?' },
+          { type: 'input_image', image_url: 'data:image/png;base64,AAAA', detail: 'auto' },
+          { type: 'input_file', filename: 'a.pdf', file_data: 'data:application/pdf;base64,AAAA' },
+        ],
+      },
+    ];
+    const response = await client().responses.create({ model: script.model, input });
+    expect(response.output_text).toBe('A cat.');
+    const [{ messages } = { messages: [] }] = await script.bodies();
+    expect(messages.map(({ role }) => role)).toEqual(['system', 'user', 'assistant', 'user']);
+    expect(messages[3]!.content).toMatchObject([
+      { type: 'text', text: 'What is this?' },
+      { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } },
+      { type: 'file', file: { filename: 'a.pdf', file_data: 'data:application/pdf;base64,AAAA' } },
+    ]);
+  });
+
+  test('is incomplete where the model was cut off', async () => {
+    const script = await on.script({ text: 'And so on and', finish: 'length' });
+    const response = await client().responses.create({ model: script.model, input: 'Tell', max_output_tokens: 16 });
+    expect(response).toMatchObject({
+      status: 'incomplete',
+      incomplete_details: { reason: 'max_output_tokens' },
+      output_text: 'And so on and',
+    });
+  });
+
+  test('is listed with its model', async () => {
+    const script = await on.script();
+    expect(await client().models.retrieve(script.model)).toMatchObject({ id: script.model, object: 'model' });
+    const models = await client().models.list();
+    expect(models.object).toBe('list');
+  });
+});
+
+describe('of a demanded form', () => {
+  const Person = z.object({ name: z.string(), age: z.number() });
+
+  test('is parsed', async () => {
+    const script = await on.script({ text: '{"name":"Ada","age":36}' });
+    const response = await client().responses.parse({
+      model: script.model,
+      input: 'Who?',
+      text: { format: zodTextFormat(Person, 'person') },
+    });
+    expect(response.output_parsed).toEqual({ name: 'Ada', age: 36 });
+    expect(response.text?.format).toMatchObject({ type: 'json_schema', name: 'person', strict: true });
+    expect((await script.bodies())[0]!['response_format']).toMatchObject({
+      type: 'json_schema',
+      json_schema: { schema: { type: 'object', required: ['name', 'age'] } },
+    });
+  });
+
+  test('is parsed after a turn with tools of the server, streamed too', async () => {
+    const script = await on.script(
+      { text: 'I have to add.', calls: [call('add', { a: 30, b: 6 })] },
+      { text: '{"name":"Ada","age":36}' },
+    );
+    const stream = client().responses.stream({
+      model: script.model,
+      input: 'Who?',
+      tools: [SERVER_TOOLS],
+      text: { format: zodTextFormat(z.object({ name: z.string(), age: z.number() }), 'person') },
+    });
+    const response = await stream.finalResponse();
+    expect(response.output.at(-1)).toMatchObject({ content: [{ parsed: { name: 'Ada', age: 36 } }] });
+    expect(await script.bodies()).toMatchObject([
+      { response_format: { type: 'json_schema' } },
+      { response_format: { type: 'json_schema' } },
+    ]);
+  });
+});
+
+describe('a response later', () => {
+  test('its input is paged through', async () => {
+    const script = await on.script({ text: 'Well.' });
+    const words = Array.from({ length: 7 }, (_, index) => `part ${index}`);
+    const { id } = await client().responses.create({
+      model: script.model,
+      input: words.map((content) => ({ role: 'user' as const, content })),
+    });
+    const seen: string[] = [];
+    for await (const item of client().responses.inputItems.list(id, { limit: 3, order: 'asc' })) {
+      if (item.type === 'message' && item.content[0]?.type === 'input_text') seen.push(item.content[0].text);
+    }
+    expect(seen).toEqual(words);
+    const page = await client().responses.inputItems.list(id, { limit: 3 });
+    expect(page.data).toHaveLength(3);
+    expect(page.hasNextPage()).toBe(true);
+    const last = await (await page.getNextPage()).getNextPage();
+    expect(last.data).toMatchObject([{ content: [{ text: 'part 0' }] }]);
+    expect(last.hasNextPage()).toBe(false);
+    // Models want the roles to alternate.
+    expect(await script.heard()).toEqual([[`user: ${words.join('\n\n')}`]]);
+  });
+
+  test('is not streamed a second time, and the client hears so', async () => {
+    const script = await on.script({ text: 'Well.' });
+    const { id } = await client().responses.create({ model: script.model, input: 'Hi' });
+    await expect(client().responses.retrieve(id, { stream: true })).rejects.toThrow(BadRequestError);
+    const again = client().responses.stream({ response_id: id }).finalResponse();
+    await expect(again).rejects.toMatchObject({ status: 400, param: 'stream' });
+  });
+
+  test('is deleted', async () => {
+    const script = await on.script({ text: 'Well.' });
+    const { id } = await client().responses.create({ model: script.model, input: 'Hi' });
+    await client().responses.delete(id);
+    await expect(client().responses.retrieve(id)).rejects.toThrow(NotFoundError);
+    await expect(client().responses.delete(id)).rejects.toThrow(NotFoundError);
+  });
+
+  test('is seen while it runs, and nothing can go on from it yet', async () => {
+    const script = await on.script({ text: 'Wait.', calls: [call('hold', { tag: 'seen' })] }, { text: 'Done.' });
+    const stream = client().responses.stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
+    const { id } = (await stream.emitted('response.created')).response;
+    await on.server.held('seen');
+    expect(await client().responses.retrieve(id)).toMatchObject({
+      id,
+      status: 'in_progress',
+      output: [
+        { type: 'message', content: [{ text: 'Wait.' }] },
+        { type: 'mcp_call', name: 'hold', status: 'in_progress' },
+      ],
+    });
+    const early = client().responses.create({ model: script.model, input: 'And?', previous_response_id: id });
+    await expect(early).rejects.toThrow(ConflictError);
+    on.server.release('seen');
+    expect((await stream.finalResponse()).output_text).toBe('Wait.Done.');
+    expect((await client().responses.retrieve(id)).status).toBe('completed');
+  });
+
+  test('that ran out of turns says so, and goes on when it is asked to', async () => {
+    const turns = Array.from({ length: 10 }, (_, a) => ({ calls: [call('add', { a, b: 1 })] }));
+    const script = await on.script(...turns, { text: 'At last.' });
+    const first = await client().responses.create({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
+    expect(first).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_turns' } });
+    expect(first.output).toHaveLength(10);
+    const second = await client().responses.create({
+      model: script.model,
+      input: 'Go on',
+      tools: [SERVER_TOOLS],
+      previous_response_id: first.id,
+    });
+    expect(second.output_text).toBe('At last.');
+    const heard = (await script.heard())[10]!;
+    expect(heard.slice(-3)).toEqual(['assistant: [10] add {"a":9,"b":1}', 'tool: [10] 10', 'user: Go on']);
+    expect(heard).toHaveLength(22);
+  });
+
+  test('is cancelled while it runs, by its id', async () => {
+    const script = await on.script({ calls: [call('hold', { tag: 'cancel' })] });
+    const stream = client().responses.stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
+    const created = await stream.emitted('response.created').then(({ response }) => response);
+    await on.server.held('cancel');
+    const cancelled = await client().responses.cancel(created.id);
+    expect(cancelled.status).toBe('cancelled');
+    const final = await stream.finalResponse();
+    expect([final.status, final.output[0]]).toMatchObject(['cancelled', { type: 'mcp_call', status: 'failed' }]);
+    expect((await client().responses.retrieve(created.id)).status).toBe('cancelled');
+  });
+
+  test('is cancelled by a client that goes away in mid-stream', async () => {
+    const script = await on.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
+    const stream = client().responses.stream({ model: script.model, input: 'Tell' });
+    const [{ response: created }] = await Promise.all([
+      stream.emitted('response.created'),
+      stream.emitted('response.output_text.delta'),
+    ]);
+    stream.abort();
+    await expect(stream.done()).rejects.toThrow(APIUserAbortError);
+    await on.provider.quiet();
+    const left = await client().responses.cancel(created.id);
+    expect(left.status).toBe('cancelled');
+  });
+});
+
+describe('errors are exceptions of their type', () => {
+  test('a bad request', async () => {
+    const failure = client().responses.create({ model: 'none', input: 5 as unknown as string });
+    await expect(failure).rejects.toThrow(BadRequestError);
+    await expect(failure).rejects.toMatchObject({ status: 400, param: 'input', type: 'invalid_request_error' });
+  });
+
+  test('a part of the API that is not here', async () => {
+    const failure = client().embeddings.create({ model: 'any', input: 'Hi' });
+    await expect(failure).rejects.toThrow(NotFoundError);
+    await expect(failure).rejects.toThrow('/v1/embeddings');
+  });
+
+  test('an unknown model', async () => {
+    const failure = client().responses.create({ model: 'none', input: 'Hi' });
+    await expect(failure).rejects.toThrow(NotFoundError);
+    await expect(failure).rejects.toMatchObject({ code: 'model_not_found', param: 'model' });
+  });
+
+  test.each([{ stream: true }, { stream: false }])('before a stream has begun, as without: %j', async ({ stream }) => {
+    const failure = client().responses.create({ model: 'none', input: 'Hi', stream });
+    await expect(failure).rejects.toThrow(NotFoundError);
+  });
+
+  test('an unknown previous response', async () => {
+    const script = await on.script({ text: 'Well.' });
+    const failure = client().responses.create({ model: script.model, input: 'Hi', previous_response_id: 'resp_no' });
+    await expect(failure).rejects.toMatchObject({ status: 400, code: 'previous_response_not_found' });
+  });
+
+  test('a limit of the provider is tried again, as it says', async () => {
+    const script = await on.script({ fault: 'status', status: 429, retryAfter: 0 }, { text: 'Now.' });
+    const patient = new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 1 });
+    expect((await patient.responses.create({ model: script.model, input: 'Hi' })).output_text).toBe('Now.');
+    await script.add({ fault: 'status', status: 429, retryAfter: 3 });
+    const failure = client().responses.create({ model: script.model, input: 'Hi' });
+    await expect(failure).rejects.toThrow(RateLimitError);
+    await expect(failure).rejects.toMatchObject({ status: 429, code: 'rate_limit_exceeded' });
+    const { headers } = (await failure.catch((error: unknown) => error)) as RateLimitError;
+    expect(headers.get('retry-after')).toBe('3');
+  });
+
+  test('a provider that fails', async () => {
+    const script = await on.script({ fault: 'status', status: 500 });
+    const failure = client().responses.create({ model: script.model, input: 'Hi' });
+    await expect(failure).rejects.toThrow(InternalServerError);
+  });
+
+  test('a stream that fails in the middle says so, and what came before is there', async () => {
+    const script = await on.script(
+      { calls: [call('add', { a: 1, b: 2 })] },
+      { fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } },
+    );
+    const events = await client().responses.create({
+      model: script.model,
+      input: 'Hi',
+      tools: [SERVER_TOOLS],
+      stream: true,
+    });
+    const heard: ResponseStreamEvent[] = [];
+    const reading = (async () => {
+      for await (const event of events) heard.push(event);
+    })();
+    await expect(reading).rejects.toThrow(APIError);
+    await expect(reading).rejects.toMatchObject({ code: 'server_error', message: expect.stringContaining('error') });
+    const created = heard.find((event) => event.type === 'response.created')!.response;
+    const kept = await client().responses.retrieve(created.id);
+    expect(kept).toMatchObject({
+      status: 'failed',
+      error: { code: 'server_error' },
+      output: [
+        { type: 'mcp_call', output: '3' },
+        { type: 'message', status: 'incomplete', content: [{ text: expect.stringMatching(/^A long/) }] },
+      ],
+    });
+    // It goes on from there.
+    await script.add({ text: 'The end.' });
+    const next = await client().responses.create({ model: script.model, previous_response_id: kept.id, input: 'And?' });
+    expect(next.output_text).toBe('The end.');
+    expect((await script.heard())[2]).toEqual([
+      'user: Hi',
+      'assistant: [1] add {"a":1,"b":2}',
+      'tool: [1] 3',
+      'user: And?',
+    ]);
+  });
+});
+
+/** Without what the client adds for its user's convenience. */
+function withoutRequest(response: object): unknown {
+  const added = ['_request_id', 'parsed', 'output_parsed'];
+  return JSON.parse(JSON.stringify(response, (key, field: unknown) => (added.includes(key) ? undefined : field)));
+}
+
+/** Without what differs between two runs of the same script. */
+function comparable(response: Response): unknown {
+  const own = response.id.slice('resp_'.length);
+  const text = JSON.stringify(withoutRequest({ ...response, model: '', created_at: 0, completed_at: 0 }));
+  return JSON.parse(text.replaceAll(own, 'id')) as unknown;
+}

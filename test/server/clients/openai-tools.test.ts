@@ -1,0 +1,478 @@
+import OpenAI, { BadRequestError, NotFoundError } from 'openai';
+import { ResponsesToolRunner } from 'openai/helpers/responses-tool-runner';
+import { zodResponsesFunction } from 'openai/helpers/zod';
+import type {
+  Response,
+  ResponseFunctionToolCall,
+  ResponseInput,
+  ResponseStreamEvent,
+} from 'openai/resources/responses/responses';
+import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { call, stage } from './stage.ts';
+
+const on = stage();
+const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
+const WEATHER = {
+  type: 'function',
+  name: 'weather',
+  description: 'The weather in a city',
+  parameters: {
+    type: 'object',
+    properties: { city: { type: 'string' } },
+    required: ['city'],
+    additionalProperties: false,
+  },
+  strict: true,
+} as const;
+const TIME = {
+  type: 'function',
+  name: 'time',
+  description: 'The time in a city',
+  parameters: WEATHER.parameters,
+  strict: true,
+} as const;
+
+const client = (): OpenAI => new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 0 });
+const functionCalls = ({ output }: Pick<Response, 'output'>): ResponseFunctionToolCall[] =>
+  output.filter((item) => item.type === 'function_call');
+const output = ({ call_id }: ResponseFunctionToolCall, text: string) =>
+  ({ type: 'function_call_output', call_id, output: text }) as const;
+
+async function heardFrom(events: AsyncIterable<ResponseStreamEvent>): Promise<ResponseStreamEvent[]> {
+  const heard: ResponseStreamEvent[] = [];
+  for await (const event of events) heard.push(event);
+  return heard;
+}
+
+describe('functions of the client', () => {
+  test('are called in parallel and answered, by previous_response_id', async () => {
+    const script = await on.script(
+      { text: 'Let me look.', calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Rome' })] },
+      { text: 'Rain and sun.' },
+      { text: 'You are welcome.' },
+    );
+    const asked = { model: script.model, tools: [WEATHER, TIME] };
+    const first = await client().responses.create({ ...asked, input: 'Weather?' });
+    expect(first.status).toBe('completed');
+    const [oslo, rome] = functionCalls(first);
+    expect(first.output.map(({ type }) => type)).toEqual(['message', 'function_call', 'function_call']);
+    expect([oslo!.arguments, rome!.arguments]).toEqual(['{"city":"Oslo"}', '{"city":"Rome"}']);
+    expect(oslo!.call_id).not.toBe(rome!.call_id);
+    expect(first).toMatchObject({ pending_call_ids: [oslo!.call_id, rome!.call_id] });
+
+    const second = await client().responses.create({
+      ...asked,
+      previous_response_id: first.id,
+      input: [output(rome!, 'sun'), output(oslo!, 'rain')],
+    });
+    expect(second.output_text).toBe('Rain and sun.');
+    expect(second.previous_response_id).toBe(first.id);
+    const third = await client().responses.create({ ...asked, previous_response_id: second.id, input: 'Thanks' });
+    expect(third.output_text).toBe('You are welcome.');
+    const all = [
+      'user: Weather?',
+      'assistant: Let me look. [1] weather {"city":"Oslo"} [2] weather {"city":"Rome"}',
+      'tool: [1] rain',
+      'tool: [2] sun',
+      'assistant: Rain and sun.',
+      'user: Thanks',
+    ];
+    expect(await script.heard()).toEqual([all.slice(0, 1), all.slice(0, 4), all]);
+    const [{ tools } = {}] = await script.bodies();
+    expect(tools).toMatchObject([
+      { type: 'function', function: { name: 'weather', parameters: WEATHER.parameters } },
+      { function: { name: 'time' } },
+    ]);
+  });
+
+  test('are answered by sending all items back, without a store', async () => {
+    const script = await on.script(
+      { reasoning: 'Oslo, then.', text: 'Let me look.', calls: [call('weather', { city: 'Oslo' })] },
+      { calls: [call('time', { city: 'Oslo' }), call('weather', { city: 'Rome' })] },
+      { text: 'Done.' },
+    );
+    const model = script.modelIn('anthropic');
+    const input: ResponseInput = [{ role: 'user', content: 'Weather?' }];
+    const ask = (): Promise<Response> =>
+      client().responses.create({
+        model,
+        input,
+        tools: [WEATHER, TIME],
+        store: false,
+        include: ['reasoning.encrypted_content'],
+        reasoning: { effort: 'low' },
+      });
+    let response = await ask();
+    expect(response).toMatchObject({ store: false });
+    expect(response.output[0]).toMatchObject({
+      type: 'reasoning',
+      summary: [{ text: 'Oslo, then.' }],
+      encrypted_content: expect.any(String),
+    });
+    for (let calls = functionCalls(response); calls.length > 0; calls = functionCalls(response)) {
+      input.push(...(response.output as ResponseInput), ...calls.map((made) => output(made, `${made.name} is fine`)));
+      response = await ask();
+    }
+    expect(response.output_text).toBe('Done.');
+    // The provider checks that the thoughts came back with their signatures.
+    expect(await script.types()).toEqual([
+      'user: text',
+      'assistant: thinking text tool_use',
+      'user: tool_result',
+      'assistant: tool_use tool_use',
+      'user: tool_result tool_result',
+    ]);
+    await expect(client().responses.retrieve(response.id)).rejects.toThrow(NotFoundError);
+  });
+
+  test('are answered by sending all items back, and the server knows the thoughts that the model needs', async () => {
+    const script = await on.script(
+      { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
+      // Thoughts that nobody sees.
+      { reasoning: '', calls: [call('weather', { city: 'Rome' })] },
+      { text: 'Fine.' },
+    );
+    const input: ResponseInput = [{ role: 'user', content: 'Weather?' }];
+    const ask = (): Promise<Response> =>
+      client().responses.create({
+        model: script.modelIn('anthropic'),
+        input,
+        tools: [WEATHER],
+        reasoning: { effort: 'low' },
+      });
+    let response = await ask();
+    for (let calls = functionCalls(response); calls.length > 0; calls = functionCalls(response)) {
+      input.push(...(response.output as ResponseInput), ...calls.map((made) => output(made, 'fine')));
+      response = await ask();
+    }
+    expect(response.output_text).toBe('Fine.');
+    expect(await script.types()).toEqual([
+      'user: text',
+      'assistant: thinking text tool_use',
+      'user: tool_result',
+      'assistant: redacted_thinking tool_use',
+      'user: tool_result',
+    ]);
+    // It is not shown to have been sent.
+    const { data } = await client().responses.inputItems.list(response.id, { order: 'asc' });
+    expect(data.map(({ type }) => type)).toEqual([
+      'message',
+      'reasoning',
+      'message',
+      'function_call',
+      'function_call_output',
+      'function_call',
+      'function_call_output',
+    ]);
+  });
+
+  test('are parsed by their zod schemas, streamed, and told of as they come', async () => {
+    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Rain.' });
+    const tools = [zodResponsesFunction({ name: 'weather', parameters: z.object({ city: z.string() }) })];
+    const stream = client().responses.stream({ model: script.model, input: 'Weather?', tools });
+    let snapshot = '';
+    stream.on('response.function_call_arguments.delta', (event) => (snapshot = event.snapshot));
+    const response = await stream.finalResponse();
+    expect(snapshot).toBe('{"city":"Oslo"}');
+    const made = response.output.find((item) => item.type === 'function_call');
+    expect(made).toMatchObject({ name: 'weather', parsed_arguments: { city: 'Oslo' }, status: 'completed' });
+    const next = client().responses.stream({
+      model: script.model,
+      tools,
+      previous_response_id: response.id,
+      input: [output(made!, 'rain')],
+    });
+    expect((await next.finalResponse()).output_text).toBe('Rain.');
+    expect((await script.heard())[1]).toEqual([
+      'user: Weather?',
+      'assistant: [1] weather {"city":"Oslo"}',
+      'tool: [1] rain',
+    ]);
+  });
+
+  test('that failed are told to the model as such', async () => {
+    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Oh.' });
+    const model = script.modelIn('anthropic');
+    const first = await client().responses.create({ model, tools: [WEATHER], input: 'Weather?' });
+    const [made] = functionCalls(first);
+    await client().responses.create({
+      model,
+      tools: [WEATHER],
+      previous_response_id: first.id,
+      input: [{ ...output(made!, 'no such city'), status: 'incomplete' }],
+    });
+    const { messages } = (await script.requests())[1]!.body as { messages: object[] };
+    expect(messages.at(-1)).toMatchObject({ content: [{ type: 'tool_result', is_error: true }] });
+  });
+
+  test('give back pictures', async () => {
+    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'I see.' });
+    const first = await client().responses.create({ model: script.model, tools: [WEATHER], input: 'Weather?' });
+    const [{ call_id: callId } = { call_id: '' }] = functionCalls(first);
+    const second = await client().responses.create({
+      model: script.model,
+      tools: [WEATHER],
+      previous_response_id: first.id,
+      input: [
+        {
+          type: 'function_call_output',
+          call_id: callId,
+          output: [
+            { type: 'input_text', text: 'look' },
+            { type: 'input_image', image_url: 'data:image/png;base64,AAAA' },
+          ],
+        },
+      ],
+    });
+    expect(second.output_text).toBe('I see.');
+    const [, body] = await script.bodies();
+    expect(body!.messages[2]).toMatchObject({ role: 'tool', content: 'look' });
+    expect(JSON.stringify(body!.messages[3])).toContain('data:image/png;base64,AAAA');
+  });
+
+  test('are asked for by their own status where the client wants that', async () => {
+    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Rain.' });
+    const knowing = client().withOptions({ defaultHeaders: { 'Treadle-Status': 'requires_action' } });
+    const asked = { model: script.model, tools: [WEATHER] };
+    const first = await knowing.responses.stream({ ...asked, input: 'Weather?' }).finalResponse();
+    expect(first.status).toBe('requires_action');
+    expect((await knowing.responses.retrieve(first.id)).status).toBe('requires_action');
+    expect((await client().responses.retrieve(first.id)).status).toBe('completed');
+    const made = first.output.find((item) => item.type === 'function_call');
+    const input = [output(made!, 'rain')];
+    const second = await knowing.responses.create({ ...asked, previous_response_id: first.id, input });
+    expect([second.status, second.output_text]).toEqual(['completed', 'Rain.']);
+  });
+
+  test('that nobody will execute: the response is cancelled, and the conversation goes on', async () => {
+    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Never mind.' });
+    const first = await client().responses.create({ model: script.model, tools: [WEATHER], input: 'Weather?' });
+    expect((await client().responses.cancel(first.id)).status).toBe('cancelled');
+    const second = await client().responses.create({
+      model: script.model,
+      tools: [WEATHER],
+      previous_response_id: first.id,
+      input: 'Forget it',
+    });
+    expect(second.output_text).toBe('Never mind.');
+    expect((await script.heard())[1]).toEqual([
+      'user: Weather?',
+      'assistant: [1] weather {"city":"Oslo"}',
+      expect.stringMatching(/^tool: \[1\] Error/),
+      'user: Forget it',
+    ]);
+  });
+
+  test.each([false, true])("run by the client's own loop; streamed: %s", async (stream) => {
+    const script = await on.script(
+      { text: 'Both.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 2 })] },
+      { calls: [call('add', { a: 2, b: 2 }), call('weather', { city: 'Rome' })] },
+      { text: 'Done.' },
+    );
+    const runner = new ResponsesToolRunner({
+      functions: [{ tool: WEATHER, execute: ({ city }) => `fine in ${String(city)}` }],
+    });
+    const tools = [{ ...SERVER_TOOLS, server_url: on.baseURL, require_approval: 'never' as const }];
+    const final = await runner.run(client(), { model: script.model, input: 'Go', tools }, { stream });
+    expect(final.output_text).toBe('Done.');
+    expect((await script.heard())[2]).toEqual([
+      'user: Go',
+      'assistant: Both. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":2}',
+      'tool: [1] fine in Oslo',
+      'tool: [2] 3',
+      'assistant: [3] add {"a":2,"b":2} [4] weather {"city":"Rome"}',
+      'tool: [3] 4',
+      'tool: [4] fine in Rome',
+    ]);
+  });
+
+  test.each([
+    ['too few', ['0'], /No tool output found for function call call_\w+_1/],
+    ['twice', ['0', '1', '1'], /call_\w+_1' has an output already/],
+    ['unknown', ['0', '1', 'call_x'], /call_id 'call_x'/],
+  ])('answered %s: a 400 names the call', async (_, answers, message) => {
+    const script = await on.script({ calls: [call('weather', { city: 'A' }), call('weather', { city: 'B' })] });
+    const first = await client().responses.create({ model: script.model, tools: [WEATHER], input: 'Weather?' });
+    const ids = functionCalls(first).map(({ call_id }) => call_id);
+    const failure = client().responses.create({
+      model: script.model,
+      tools: [WEATHER],
+      previous_response_id: first.id,
+      input: answers.map((one) => ({
+        type: 'function_call_output' as const,
+        call_id: ids[Number(one)] ?? one,
+        output: 'ok',
+      })),
+    });
+    await expect(failure).rejects.toThrow(BadRequestError);
+    await expect(failure).rejects.toThrow(message);
+  });
+});
+
+describe('tools of the server', () => {
+  test('run there, and a failing one does not end the response', async () => {
+    const script = await on.script(
+      { calls: [call('add', { a: 2, b: 3 }), call('fail', { why: 'no luck' })] },
+      { text: 'Five, and no luck.' },
+    );
+    const stream = client().responses.stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
+    const events = await heardFrom(stream);
+    expect(events.filter(({ type }) => type === 'error')).toEqual([]);
+    expect(events.filter(({ type }) => type === 'response.mcp_call.completed')).toHaveLength(1);
+    expect(events.filter(({ type }) => type === 'response.mcp_call.failed')).toHaveLength(1);
+    const response = await stream.finalResponse();
+    expect(response.output).toMatchObject([
+      { type: 'mcp_call', server_label: 'treadle', name: 'add', output: '5', error: null, status: 'completed' },
+      {
+        type: 'mcp_call',
+        name: 'fail',
+        output: null,
+        error: { content: [{ text: expect.stringContaining('no luck') }] },
+        status: 'failed',
+      },
+      { type: 'message', content: [{ text: 'Five, and no luck.' }] },
+    ]);
+    expect(response.usage).toMatchObject({ input_tokens: 40, output_tokens: 20 });
+    expect((await script.heard())[1]).toEqual([
+      'user: Go',
+      'assistant: [1] add {"a":2,"b":3} [2] fail {"why":"no luck"}',
+      'tool: [1] 5',
+      expect.stringMatching(/^tool: \[2\] Error.*no luck/),
+    ]);
+  });
+
+  test('beside functions of the client: what ran is kept, and the rest goes on exactly there', async () => {
+    const script = await on.script(
+      {
+        text: 'Both.',
+        calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 1 }), call('fail', { why: 'broken' })],
+      },
+      { text: 'All done.' },
+    );
+    const asked = { model: script.model, tools: [WEATHER, { ...SERVER_TOOLS, allowed_tools: ['add', 'fail'] }] };
+    const first = await client().responses.create({ ...asked, input: 'Go' });
+    expect(first.output.map(({ type }) => type)).toEqual(['message', 'function_call', 'mcp_call', 'mcp_call']);
+    const [made, ...others] = functionCalls(first);
+    expect(others).toEqual([]);
+    const second = await client().responses.create({
+      ...asked,
+      previous_response_id: first.id,
+      input: [output(made!, 'rain')],
+    });
+    expect(second.output_text).toBe('All done.');
+    expect((await script.heard())[1]).toEqual([
+      'user: Go',
+      'assistant: Both. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":1} [3] fail {"why":"broken"}',
+      'tool: [1] rain',
+      'tool: [2] 2',
+      expect.stringMatching(/^tool: \[3\] Error.*broken/),
+    ]);
+  });
+
+  test('beside functions of the client, all items sent back instead', async () => {
+    const script = await on.script(
+      { text: 'First.', calls: [call('add', { a: 1, b: 1 })] },
+      { text: 'Both.', calls: [call('weather', { city: 'Oslo' }), call('fail', { why: 'broken' })] },
+      { text: 'All done.' },
+    );
+    const asked = { model: script.model, tools: [WEATHER, SERVER_TOOLS], store: false };
+    const input: ResponseInput = [{ role: 'user', content: 'Go' }];
+    const first = await client().responses.create({ ...asked, input });
+    const [made] = functionCalls(first);
+    const second = await client().responses.create({
+      ...asked,
+      input: [...input, ...(first.output as ResponseInput), output(made!, 'rain')],
+    });
+    expect(second.output_text).toBe('All done.');
+    expect((await script.heard())[2]).toEqual([
+      'user: Go',
+      'assistant: First. [1] add {"a":1,"b":1}',
+      'tool: [1] 2',
+      'assistant: Both. [2] weather {"city":"Oslo"} [3] fail {"why":"broken"}',
+      'tool: [2] rain',
+      expect.stringMatching(/^tool: \[3\] Error.*broken/),
+    ]);
+  });
+});
+
+describe('tool_choice', () => {
+  const asked = { input: 'Go', tools: [WEATHER, TIME, { ...SERVER_TOOLS, allowed_tools: ['add'] }] };
+
+  test.each([
+    ['auto' as const, 'auto'],
+    ['required' as const, 'required'],
+    [{ type: 'function', name: 'weather' } as const, { type: 'function', function: { name: 'weather' } }],
+  ])('%j reaches the model', async (choice, sent) => {
+    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] });
+    const response = await client().responses.create({ ...asked, model: script.model, tool_choice: choice });
+    expect(functionCalls(response)).toHaveLength(1);
+    expect(response.tool_choice).toEqual(choice);
+    const [body] = await script.bodies();
+    expect(body!['tool_choice'] ?? 'auto').toEqual(sent);
+    expect(body!.tools).toHaveLength(3);
+  });
+
+  test('none: a call is answered with an error, not handed to the client', async () => {
+    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Never mind.' });
+    const response = await client().responses.create({ ...asked, model: script.model, tool_choice: 'none' });
+    expect(functionCalls(response)).toEqual([]);
+    expect(response.output_text).toBe('Never mind.');
+  });
+
+  test('a tool of the server is forced once', async () => {
+    const script = await on.script({ calls: [call('add', { a: 1, b: 2 })] }, { text: 'Three.' });
+    const response = await client().responses.create({
+      ...asked,
+      model: script.model,
+      tool_choice: { type: 'mcp', server_label: 'treadle', name: 'add' },
+    });
+    expect(response.output_text).toBe('Three.');
+    const choices = (await script.bodies()).map((body) => body['tool_choice'] ?? 'auto');
+    expect(choices).toEqual([{ type: 'function', function: { name: 'add' } }, 'auto']);
+  });
+
+  test('allowed_tools: another function is refused in its place, and the loop goes on', async () => {
+    const script = await on.script(
+      { calls: [call('time', { city: 'Oslo' }), call('add', { a: 1, b: 2 })] },
+      { calls: [call('weather', { city: 'Oslo' })] },
+    );
+    const response = await client().responses.create({
+      ...asked,
+      model: script.modelIn('openai-responses'),
+      tool_choice: {
+        type: 'allowed_tools',
+        mode: 'auto',
+        tools: [
+          { type: 'function', name: 'weather' },
+          { type: 'mcp', server_label: 'treadle' },
+        ],
+      },
+    });
+    expect(response.output).toMatchObject([
+      { type: 'mcp_call', name: 'time', status: 'failed' },
+      { type: 'mcp_call', name: 'add', output: '3' },
+      { type: 'function_call', name: 'weather' },
+    ]);
+    // All are sent, for context.
+    const [first, second] = (await script.bodies()) as unknown as { tools: object[]; input: object[] }[];
+    expect(first!.tools).toHaveLength(3);
+    expect(second!.input.slice(-2)).toMatchObject([
+      { type: 'function_call_output', output: expect.stringMatching(/^Error/) },
+      { type: 'function_call_output', output: '3' },
+    ]);
+  });
+
+  test('max_tool_calls and an undeclared function', async () => {
+    const script = await on.script(
+      { calls: [call('nothing', {}), call('weather', { city: 'A' }), call('weather', { city: 'B' })] },
+      { text: 'Enough.' },
+    );
+    const response = await client().responses.create({ ...asked, model: script.model, max_tool_calls: 2 });
+    expect(response.output.map((item) => [item.type, 'name' in item ? item.name : ''])).toContainEqual([
+      'mcp_call',
+      'nothing',
+    ]);
+    expect(functionCalls(response).every(({ name }) => name === 'weather')).toBe(true);
+  });
+});

@@ -1,0 +1,468 @@
+import { request } from 'node:http';
+import { describe, expect, test } from 'vitest';
+import type { FaultName } from '../provider/script.ts';
+import { stage } from './clients/stage.ts';
+import { asking, callsIn, outputFor, textIn, type WireError } from './open-responses/asking.ts';
+
+const on = stage();
+const { respond, stream, begin, refused, send } = asking(() => on.server.url);
+
+const call = (name: string, input: object): { name: string; arguments: string } => ({
+  name,
+  arguments: JSON.stringify(input),
+});
+const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
+const WEATHER = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } } as const;
+const said = (content: unknown, role = 'user'): object => ({ type: 'message', role, content });
+const called = (call_id: string, name = 'weather'): object => ({
+  type: 'function_call',
+  call_id,
+  name,
+  arguments: '{}',
+});
+
+test('an error has its four fields and no other, and the answer a request id', async () => {
+  const { body, headers, status } = await refused({ model: 'nobody', input: 'Hi' });
+  expect(status).toBe(404);
+  expect(body).toEqual({
+    error: {
+      message: expect.stringContaining('"nobody"'),
+      type: 'invalid_request_error',
+      param: 'model',
+      code: 'model_not_found',
+    },
+  });
+  expect(headers.get('content-type')).toMatch(/^application\/json/);
+  expect(headers.get('x-request-id')).toMatch(/^req_\w+$/);
+});
+
+describe('a body that is not JSON', () => {
+  test.each([
+    ['cut off', '{"input":', 'position 9'],
+    ['empty', '', 'empty'],
+    ['white space', ' \n', 'empty'],
+    ['not JSON', '{"input": Hi}', 'line 1'],
+    ['two of them', '{"input":"Hi"}{}', 'position 14'],
+  ])('%s', async (_, text, named) => {
+    const { body, status } = await refused(text);
+    expect(status).toBe(400);
+    expect(body.error).toMatchObject({ type: 'invalid_request_error', param: null, code: 'invalid_json' });
+    expect(body.error.message).toContain(named);
+  });
+
+  test('of a depth that no request has', async () => {
+    const { body, status } = await refused(`{"input":${'['.repeat(5_000)}${']'.repeat(5_000)}}`);
+    expect(status).toBe(400);
+    expect(body.error.message).toContain('deep');
+  });
+
+  test.each(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x'])(
+    'that calls itself %s is a 415',
+    async (type) => {
+      const { body, status } = await refused('{"input":"Hi"}', { 'content-type': type });
+      expect(status).toBe(415);
+      expect(body.error).toMatchObject({ type: 'invalid_request_error', code: 'unsupported_media_type' });
+    },
+  );
+});
+
+describe('a field that is wrong', () => {
+  const input = 'Hi';
+  test.each<[object | string | number | null, string | null, string]>([
+    [[], null, 'invalid_type'],
+    ['"Hi"', null, 'invalid_type'],
+    ['null', null, 'invalid_type'],
+    [{}, 'input', 'missing_required_parameter'],
+    [{ input: 5 }, 'input', 'invalid_type'],
+    [{ input: '' }, 'input', 'empty_input'],
+    [{ input: [] }, 'input', 'empty_input'],
+    [{ input: [5] }, 'input[0]', 'invalid_type'],
+    [{ input: [{ type: 'nonsense' }] }, 'input[0].type', 'invalid_value'],
+    [{ input: [said('Hi', 'boss')] }, 'input[0].role', 'invalid_value'],
+    [{ input: [said(5)] }, 'input[0].content', 'invalid_type'],
+    [{ input: [said([{ type: 'input_text' }])] }, 'input[0].content[0].text', 'missing_required_parameter'],
+    [
+      { input: [said([{ type: 'input_image', image_url: 'ftp://x' }])] },
+      'input[0].content[0].image_url',
+      'invalid_url',
+    ],
+    [{ input: [said([{ type: 'input_file', file_id: 'f' }])] }, 'input[0].content[0].file_id', 'unsupported_parameter'],
+    [{ input: [{ type: 'item_reference', id: 'msg_1' }] }, 'input[0].id', 'item_not_found'],
+    [{ input: [{ type: 'compaction', encrypted_content: 'x' }] }, 'input[0].type', 'unsupported_value'],
+    [{ input, model: 5 }, 'model', 'invalid_type'],
+    [{ input, stream: 'yes' }, 'stream', 'invalid_type'],
+    [{ input, store: 1 }, 'store', 'invalid_type'],
+    [{ input, instructions: 5 }, 'instructions', 'invalid_type'],
+    [{ input, temperature: 3 }, 'temperature', 'decimal_above_max_value'],
+    [{ input, top_p: 'all' }, 'top_p', 'invalid_type'],
+    [{ input, max_output_tokens: 1 }, 'max_output_tokens', 'decimal_below_min_value'],
+    [{ input, max_tool_calls: 0 }, 'max_tool_calls', 'decimal_below_min_value'],
+    [{ input, truncation: 'some' }, 'truncation', 'invalid_value'],
+    [{ input, service_tier: 'gold' }, 'service_tier', 'invalid_value'],
+    [{ input, reasoning: { effort: 'huge' } }, 'reasoning.effort', 'invalid_value'],
+    [{ input, metadata: { a: 1 } }, 'metadata.a', 'invalid_type'],
+    [{ input, text: { format: { type: 'xml' } } }, 'text.format.type', 'invalid_value'],
+    [
+      { input, text: { format: { type: 'json_schema', name: 'a' } } },
+      'text.format.schema',
+      'missing_required_parameter',
+    ],
+    [{ input, tools: {} }, 'tools', 'invalid_type'],
+    [{ input, tools: [{ type: 'function' }] }, 'tools[0].name', 'missing_required_parameter'],
+    [{ input, tools: [{ type: 'function', name: 'a b' }] }, 'tools[0].name', 'invalid_value'],
+    [{ input, tools: [WEATHER, WEATHER] }, 'tools[1].name', 'duplicate_tool'],
+    [{ input, tools: [{ type: 'web_search' }] }, 'tools', 'unsupported_tool'],
+    [{ input, tools: [{ type: 'mcp', server_label: 'other' }] }, 'tools', 'unsupported_tool'],
+    [{ input, tool_choice: 'maybe' }, 'tool_choice', 'invalid_value'],
+    [{ input, background: true }, 'background', 'unsupported_parameter'],
+    [{ input, conversation: 'conv_1' }, 'conversation', 'unsupported_parameter'],
+    [{ input, prompt: { id: 'p' } }, 'prompt', 'unsupported_parameter'],
+    [{ input, previous_response_id: 'resp_none' }, 'previous_response_id', 'previous_response_not_found'],
+    [{ input, previous_response_id: 'chatcmpl-1' }, 'previous_response_id', 'previous_response_not_found'],
+  ])('%j', async (asked, param, code) => {
+    for (const streamed of [false, true]) {
+      const body = typeof asked === 'object' && !Array.isArray(asked) && streamed ? { stream: true, ...asked } : asked;
+      const answer = await refused(body);
+      expect(answer.status).toBe(400);
+      expect(answer.body.error).toMatchObject({ type: 'invalid_request_error', param, code });
+      expect(answer.body.error.message).toMatch(/^.{10,500}$/);
+    }
+  });
+
+  test.each([
+    [{ type: 'function', name: 'time' }],
+    [{ type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'time' }] }],
+    [{ type: 'mcp', server_label: 'treadle' }],
+  ])('a choice of a tool that is not there: %j', async (tool_choice) => {
+    const script = await on.script({ text: 'Never.' });
+    const { body, status } = await refused({ model: script.model, input, tools: [WEATHER], tool_choice });
+    expect(status).toBe(400);
+    expect(body.error.param).toMatch(/^tool_choice/);
+    expect(await script.requests()).toEqual([]);
+  });
+
+  test('a field that nobody knows is no error', async () => {
+    const script = await on.script({ text: 'Hello.' });
+    expect(textIn(await respond({ model: script.model, input, unheard_of: { a: 1 } }))).toBe('Hello.');
+  });
+});
+
+describe('outputs that do not fit the calls', () => {
+  async function paused(): Promise<{ readonly model: string; readonly id: string; readonly ids: readonly string[] }> {
+    const { model } = await on.script(
+      { calls: [call('weather', { n: 1 }), call('weather', { n: 2 })] },
+      { text: 'Never.' },
+    );
+    const first = await respond({ model, input: 'Go', tools: [WEATHER] });
+    return { model, id: first.id, ids: callsIn(first).map(({ call_id: id }) => id) };
+  }
+
+  test('too few', async () => {
+    const { model, id, ids } = await paused();
+    for (const input of [[outputFor(ids[0]!, 'a')], [outputFor(ids[0]!, 'a'), said('Well?')]]) {
+      const { body, status } = await refused({ model, previous_response_id: id, input });
+      expect(status).toBe(400);
+      expect(body.error).toMatchObject({ type: 'invalid_request_error', param: 'input', code: 'missing_output' });
+      expect(body.error.message).toContain(ids[1]);
+      expect(body.error.message).not.toContain(ids[0]);
+    }
+  });
+
+  test('none at all', async () => {
+    const { model, id, ids } = await paused();
+    for (const more of [{ input: 'Never mind.' }, { input: [] }, {}]) {
+      const { body, status } = await refused({ model, previous_response_id: id, ...more });
+      expect(status).toBe(400);
+      expect(body.error.code).toBe('missing_output');
+      for (const one of ids) expect(body.error.message).toContain(one);
+    }
+  });
+
+  test('too many, and unknown ones', async () => {
+    const { model, id, ids } = await paused();
+    const input = [...ids.map((one) => outputFor(one, 'a')), outputFor('call_other', 'b')];
+    const { body, status } = await refused({ model, previous_response_id: id, input });
+    expect(status).toBe(400);
+    expect(body.error).toMatchObject({ param: 'input[2].call_id', code: 'unknown_call' });
+    expect(body.error.message).toContain('call_other');
+  });
+
+  test('twice', async () => {
+    const { model, id, ids } = await paused();
+    const input = [ids[0]!, ids[1]!, ids[0]!].map((one) => outputFor(one, 'a'));
+    const { body, status } = await refused({ model, previous_response_id: id, input });
+    expect(status).toBe(400);
+    expect(body.error).toMatchObject({ param: 'input[2].call_id', code: 'duplicate_output' });
+    expect(body.error.message).toContain(ids[0]);
+  });
+
+  test('those of another response', async () => {
+    const [one, other] = [await paused(), await paused()];
+    const input = other.ids.map((id) => outputFor(id, 'a'));
+    const { body } = await refused({ model: one.model, previous_response_id: one.id, input });
+    expect(body.error.code).toBe('unknown_call');
+    expect(body.error.message).toContain(other.ids[0]);
+    expect(body.error.message).toContain(one.ids[0]);
+  });
+
+  test('for a response that waits for none', async () => {
+    const { model } = await on.script({ text: 'Hello.' });
+    const { id } = await respond({ model, input: 'Hi' });
+    const { body, status } = await refused({ model, previous_response_id: id, input: [outputFor('call_x', 'a')] });
+    expect(status).toBe(400);
+    expect(body.error).toMatchObject({ param: 'input[0].call_id', code: 'unknown_call' });
+  });
+
+  test('a refusal changes nothing: the right outputs are taken afterwards, and more than once', async () => {
+    const { model, id, ids } = await paused();
+    await refused({ model, previous_response_id: id, input: [] });
+    const input = ids.map((one) => outputFor(one, 'a'));
+    expect(textIn(await respond({ model, previous_response_id: id, input }))).toBe('Never.');
+  });
+
+  test.each([
+    ['an output without its call', [said('Hi'), outputFor('c1', 'a')], 'input[1].call_id', 'c1'],
+    ['a call without its output', [said('Hi'), called('c1')], 'input', 'c1'],
+    [
+      'a call that is answered too late',
+      [said('Hi'), called('c1'), said('Well?'), outputFor('c1', 'a')],
+      'input',
+      'c1',
+    ],
+    ['two calls with one id', [said('Hi'), called('c1'), called('c1')], 'input[2].call_id', 'c1'],
+    ['an output before its call', [said('Hi'), outputFor('c1', 'a'), called('c1')], 'input[1].call_id', 'c1'],
+  ])('in the items themselves: %s', async (_, input, param, named) => {
+    const script = await on.script({ text: 'Never.' });
+    const { body, status } = await refused({ model: script.model, input, tools: [WEATHER] });
+    expect(status).toBe(400);
+    expect(body.error).toMatchObject({ type: 'invalid_request_error', param });
+    expect(body.error.message).toContain(named);
+    expect(await script.requests()).toEqual([]);
+  });
+});
+
+describe('what is not there', () => {
+  const ID = `resp_${'0'.repeat(32)}`;
+
+  test.each([
+    ['GET', `/v1/responses/${ID}`],
+    ['DELETE', `/v1/responses/${ID}`],
+    ['POST', `/v1/responses/${ID}/cancel`],
+    ['GET', `/v1/responses/${ID}/input_items`],
+    ['GET', '/v1/responses/chatcmpl-1'],
+    ['GET', `/v1/responses/${encodeURIComponent("'; DROP TABLE responses; --")}`],
+  ])('a response: %s %s', async (method, path) => {
+    const { status, body } = await send(method, path);
+    expect(status).toBe(404);
+    expect((body as WireError).error).toMatchObject({
+      type: 'invalid_request_error',
+      param: 'response_id',
+      code: 'response_not_found',
+    });
+  });
+
+  test('a model', async () => {
+    for (const answer of [
+      await refused({ model: 'gpt-99', input: 'Hi' }),
+      await refused({ model: 'gpt-99', input: 'Hi', stream: true }),
+      await send('POST', '/v1/chat/completions', { model: 'gpt-99', messages: [{ role: 'user', content: 'Hi' }] }),
+      await send('GET', '/v1/models/gpt-99'),
+    ]) {
+      expect(answer.status).toBe(404);
+      const { error } = answer.body as WireError;
+      expect(error).toMatchObject({ param: 'model', code: 'model_not_found' });
+      expect(error.message).toContain('gpt-99');
+    }
+  });
+
+  test.each([
+    ['GET', '/v1/nothing'],
+    ['POST', '/v1/responses/a/b/c'],
+    ['GET', '/'],
+  ])('a page: %s %s', async (method, path) => {
+    const { status, body } = await send(method, path);
+    expect(status).toBe(404);
+    expect((body as WireError).error).toMatchObject({ type: 'not_found_error', param: null, code: 'unknown_url' });
+  });
+
+  test.each([
+    ['GET', '/v1/responses', 'POST'],
+    ['PUT', '/v1/responses', 'POST'],
+    ['POST', '/v1/models', 'GET'],
+    ['GET', '/v1/chat/completions', 'POST'],
+    ['GET', `/v1/responses/${ID}/cancel`, 'POST'],
+    ['PATCH', `/v1/responses/${ID}`, 'GET'],
+  ])('a method: %s %s', async (method, path, allowed) => {
+    const { status, body, headers } = await send(method, path);
+    expect(status).toBe(405);
+    expect(headers.get('allow')).toContain(allowed);
+    expect((body as WireError).error).toMatchObject({ type: 'invalid_request_error', code: 'method_not_allowed' });
+  });
+});
+
+test('a response that is not finished cannot be gone on from: 409', async () => {
+  const script = await on.script(
+    { calls: [call('hold', { tag: 'conflict' })] },
+    { text: 'Done.' },
+    { text: 'And on.' },
+  );
+  const { id, ended } = await begin({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
+  await on.server.held('conflict');
+  const { status, body } = await refused({ model: script.model, input: 'And?', previous_response_id: id });
+  expect(status).toBe(409);
+  expect(body.error).toMatchObject({ type: 'invalid_request_error', param: 'previous_response_id' });
+  expect(body.error.message).toContain(id);
+  on.server.release('conflict');
+  expect((await ended).response.status).toBe('completed');
+  expect(textIn(await respond({ model: script.model, input: 'And?', previous_response_id: id }))).toBe('And on.');
+});
+
+describe('web pages, where there are no keys', () => {
+  const status = (headers: Record<string, string>): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const { hostname, port } = new URL(on.server.url);
+      const sent = request({ hostname, port, path: '/v1/models', headers }, (answer) => {
+        answer.resume();
+        resolve(answer.statusCode!);
+      });
+      sent.on('error', reject).end();
+    });
+
+  test('another name for this machine is a 403', async () => {
+    expect(await status({ host: 'evil.example' })).toBe(403);
+    expect(await status({ host: 'localhost' })).toBe(200);
+  });
+
+  test('a page of another origin is a 403', async () => {
+    const { status: got, body } = await send(
+      'POST',
+      '/v1/responses',
+      { input: 'Hi' },
+      { origin: 'https://evil.example' },
+    );
+    expect(got).toBe(403);
+    expect((body as WireError).error).toMatchObject({ type: 'permission_error', code: 'not_local' });
+  });
+});
+
+/** What a client is told of a model that fails, before anything was said and after. */
+describe('a model that fails', () => {
+  const faults: readonly [FaultName, number | undefined, number, string, string][] = [
+    ['status', 400, 502, 'model_refused', 'invalid_prompt'],
+    ['status', 401, 502, 'model_auth', 'server_error'],
+    ['status', 429, 429, 'rate_limit_exceeded', 'rate_limit_exceeded'],
+    ['status', 500, 503, 'model_overloaded', 'server_error'],
+    ['status', 503, 503, 'model_overloaded', 'server_error'],
+    ['reset-at-once', undefined, 502, 'model_unreachable', 'server_error'],
+    ['web-page', undefined, 502, 'model_protocol', 'server_error'],
+    ['error-in-200', 500, 503, 'model_overloaded', 'server_error'],
+  ];
+
+  test.each(faults)('%s %s before anything was said: %s %s', async (fault, status, expected, code, inStream) => {
+    const failing = { fault, ...(status !== undefined && { status }) };
+    const script = await on.script(failing, failing);
+    const { body, status: got } = await refused({ model: script.model, input: 'Hi' });
+    expect([got, body.error.code]).toEqual([expected, code]);
+    expect(body.error.type).toBe(expected === 429 ? 'rate_limit_error' : 'server_error');
+
+    const { events, response } = await stream({ model: script.model, input: 'Hi' });
+    expect(events.map(({ type }) => type)).toEqual([
+      'response.created',
+      'response.in_progress',
+      'error',
+      'response.failed',
+    ]);
+    expect(response).toMatchObject({ status: 'failed', output: [], error: { code: inStream } });
+  });
+
+  test('a 429 says when to try again', async () => {
+    const script = await on.script({ fault: 'status', status: 429, retryAfter: 7 });
+    const { headers, status } = await refused({ model: script.model, input: 'Hi' });
+    expect(status).toBe(429);
+    expect(headers.get('retry-after')).toBe('7');
+  });
+
+  test.each<[FaultName]>([['error-in-stream'], ['reset'], ['close'], ['garbage']])(
+    '%s in the middle of words: an error with its fields flat and nested, then response.failed',
+    async (fault) => {
+      const script = await on.script({ fault }, { fault });
+      const { events, response } = await stream({ model: script.model, input: 'Hi' });
+      const error = events.at(-2)!;
+      const { code, message } = response.error!;
+      expect(error).toEqual({
+        type: 'error',
+        sequence_number: events.length - 2,
+        code,
+        message,
+        param: null,
+        error: { type: 'server_error', code, message, param: null },
+      });
+      expect(events.at(-1)!.type).toBe('response.failed');
+      expect(response.output).toMatchObject([{ type: 'message', status: 'incomplete' }]);
+      expect(textIn(response)).not.toBe('');
+
+      const whole = await respond({ model: script.model, input: 'Hi' });
+      expect(whole).toMatchObject({ status: 'failed', error: { code } });
+      expect(textIn(whole)).toBe(textIn(response));
+    },
+  );
+
+  test('after a turn of tools, what was done is there', async () => {
+    const steps = [
+      { text: 'I add.', calls: [call('add', { a: 1, b: 1 })] },
+      { fault: 'status', status: 429 },
+    ] as const;
+    const script = await on.script(...steps, ...steps);
+    const asked = { model: script.model, input: 'Add', tools: [SERVER_TOOLS] };
+    const response = await respond(asked);
+    expect(response).toMatchObject({
+      status: 'failed',
+      error: { code: 'rate_limit_exceeded' },
+      output: [{ type: 'message' }, { type: 'mcp_call', output: '2' }],
+      usage: { input_tokens: 20, output_tokens: 10 },
+    });
+    const { events } = await stream(asked);
+    expect(events.at(-2)).toMatchObject({ type: 'error', error: { type: 'rate_limit_error' } });
+  });
+
+  test('a conversation goes on after it', async () => {
+    const script = await on.script(
+      { calls: [call('add', { a: 1, b: 1 })] },
+      { fault: 'status', status: 500 },
+      { text: 'Two.' },
+    );
+    const failed = await respond({ model: script.model, input: 'Add', tools: [SERVER_TOOLS] });
+    expect(failed.status).toBe('failed');
+    const next = await respond({ model: script.model, previous_response_id: failed.id, input: 'Once more' });
+    expect(textIn(next)).toBe('Two.');
+    expect((await script.heard()).at(-1)).toEqual([
+      'user: Add',
+      'assistant: [1] add {"a":1,"b":1}',
+      'tool: [1] 2',
+      'user: Once more',
+    ]);
+  });
+
+  test('a tool that fails is no error of the response', async () => {
+    const script = await on.script({ calls: [call('fail', {})] }, { text: 'It failed.' });
+    const { events, response } = await stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
+    expect(events.some(({ type }) => type === 'error')).toBe(false);
+    expect(response).toMatchObject({ status: 'completed', error: null });
+  });
+
+  test('chat completions have the same errors', async () => {
+    const script = await on.script({ fault: 'status', status: 429, retryAfter: 3 }, { fault: 'error-in-stream' });
+    const asked = { model: script.model, messages: [{ role: 'user', content: 'Hi' }] };
+    const { status, body, headers } = await send('POST', '/v1/chat/completions', asked);
+    expect(status).toBe(429);
+    expect(headers.get('retry-after')).toBe('3');
+    expect((body as WireError).error).toMatchObject({ type: 'rate_limit_error', code: 'rate_limit_exceeded' });
+    const streamed = await send('POST', '/v1/chat/completions', { ...asked, stream: true });
+    expect(streamed.status).toBe(200);
+    const frames = String(streamed.body).trim().split('\n\n');
+    expect(frames.pop()).toBe('data: [DONE]');
+    expect(JSON.parse(frames.at(-1)!.slice('data: '.length))).toMatchObject({
+      error: { message: expect.any(String), type: 'server_error', param: null, code: expect.any(String) },
+    });
+  });
+});

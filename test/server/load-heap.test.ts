@@ -1,0 +1,28 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { startProvider } from '../provider/provider.ts';
+import { startServer } from './process/start.ts';
+import { mixedLoad } from './streams/mixed-load.ts';
+
+const KB = 1024;
+
+/** The measure that counts is taken in test/long/server-heap.test.ts; this sees whoever keeps something of each request. */
+test('nothing is kept in memory of a request that is answered, whatever became of it', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'treadle-heap-'));
+  try {
+    await using provider = await startProvider();
+    await using server = await startServer(provider, { store: path.join(folder, 'store.db'), logLevel: 'silent' });
+    const load = await mixedLoad(server, provider, 8);
+    await load.send(400);
+    await provider.quiet();
+    const before = await server.heap();
+    await load.send(800);
+    await provider.quiet();
+    console.log("PER", ((await server.heap()) - before) / 800);
+    expect(((await server.heap()) - before) / 800).toBeLessThan(KB / 2);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});

@@ -1,0 +1,19 @@
+/** Cuts a text that comes in pieces into its frames: what stands before each empty line. A large one costs no more. */
+export function frameReader(onFrame: (frame: string) => void): (chunk: string) => void {
+  let parts: string[] = [];
+  // The last character waits: the end of a frame may be cut in two.
+  let last = '';
+  return (chunk) => {
+    const text = last + chunk;
+    let from = 0;
+    for (let at = text.indexOf('\n\n'); at !== -1; at = text.indexOf('\n\n', from)) {
+      parts.push(text.slice(from, at));
+      onFrame(parts.join(''));
+      parts = [];
+      from = at + 2;
+    }
+    const rest = text.slice(from);
+    last = rest.slice(-1);
+    if (rest.length > 1) parts.push(rest.slice(0, -1));
+  };
+}
