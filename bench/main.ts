@@ -120,7 +120,9 @@ async function once({ workload, entry }: Pair, baseURL: string, { quick, profile
   const times = quick ? { warmUpMs: 300, measureMs: 400 } : { warmUpMs: 800, measureMs: 1_000 };
   const name = `--cpu-prof-name=${workload.id}-${entry.id}.cpuprofile`;
   const flags = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${path.resolve(profile)}`, name];
-  return measure({ contender: entry.id, workload: workload.id, baseURL, ...times }, LIMIT_MS, flags);
+  const job = { contender: entry.id, workload: workload.id, baseURL, ...times };
+  if (workload.where === 'served') return measure({ ...job, serverFlags: flags }, LIMIT_MS);
+  return measure({ ...job, serverFlags: [] }, LIMIT_MS, flags);
 }
 
 /** On a terminal one line that changes, else nothing but every so often a line. */

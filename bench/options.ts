@@ -13,7 +13,7 @@ export interface Options {
 
 export const HELP = `npm run bench -- [options]
 
-  --only W1,W5                  only these workloads: ${[...new Set(WORKLOADS.map(({ id }) => id.split('-', 1)[0]))].join(', ')},
+  --only W1,S2                  only these workloads: ${[...new Set(WORKLOADS.map(({ id }) => id.split('-', 1)[0]))].join(', ')},
                                 or one of their rows: W1-stream, W6-import
   --contenders treadle,ai       only these: ${CONTENDERS.map(({ id }) => id).join(', ')}
   --repeats 5                   how often each is measured; the median counts
@@ -57,5 +57,5 @@ function chosen(name: string): Workload[] {
 
 /** W3 is W3a and W3c, W1 is W1-stream and W1-whole. */
 function startsWith(id: string, name: string): boolean {
-  return /^w\d$/i.test(name) && id.toLowerCase().startsWith(name.toLowerCase());
+  return /^[ws]\d$/i.test(name) && id.toLowerCase().startsWith(name.toLowerCase());
 }

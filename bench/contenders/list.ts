@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import type { Front } from '../serving/front.ts';
 import type { Contender } from './contender.ts';
 
 /** A contender as the benchmark knows it before it is loaded. */
@@ -7,7 +8,7 @@ export interface Entry {
   readonly name: string;
   readonly kind: 'ours' | 'floor' | 'peer';
   readonly file: string;
-  /** Streaming and not; `http: []` for what has only a model in the process. */
+  /** Streaming and not; `http: []` for what has only a model in the process, or is a server. */
   readonly http: readonly Mode[];
   readonly inProcess: readonly Mode[];
   /** What a user imports to have this loop and a provider. */
@@ -32,6 +33,10 @@ const IDS = [
   'openai-agents',
   'mastra',
   'langchain',
+  'direct',
+  'proxy',
+  'treadle-server',
+  'treadle-server-stored',
 ] as const;
 
 const BOTH: readonly Mode[] = ['whole', 'stream'];
@@ -42,6 +47,8 @@ const OURS = {
   imports: ['@treadle/core', '@treadle/models/openai-chat'],
 } as const;
 const FLOOR = { kind: 'floor', http: BOTH, inProcess: [] } as const;
+/** Between a client and the model; in the rows of servers only. */
+const SERVED = { http: [], inProcess: [], imports: [] } as const;
 const PEER = { kind: 'peer', http: BOTH, inProcess: BOTH } as const;
 
 export const CONTENDERS: readonly Entry[] = [
@@ -86,6 +93,16 @@ export const CONTENDERS: readonly Entry[] = [
     file: peer('langchain'),
     imports: ['langchain', '@langchain/openai'],
   },
+  { ...SERVED, id: 'direct', kind: 'floor', name: 'the model directly', file: ours('direct') },
+  { ...SERVED, id: 'proxy', kind: 'floor', name: 'bare proxy', file: ours('proxy') },
+  { ...SERVED, id: 'treadle-server', kind: 'ours', name: 'Treadle server', file: ours('treadle-server') },
+  {
+    ...SERVED,
+    id: 'treadle-server-stored',
+    kind: 'ours',
+    name: 'Treadle server, stored',
+    file: ours('treadle-server-stored'),
+  },
 ];
 
 function ours(name: string): string {
@@ -102,8 +119,16 @@ export function entryOf(id: string): Entry {
   return found;
 }
 
-export async function load({ file }: Pick<Entry, 'file'>): Promise<Contender> {
+export async function load(entry: Pick<Entry, 'file'>): Promise<Contender> {
+  return ((await loaded(entry)) as { contender: Contender }).contender;
+}
+
+export async function loadFront(entry: Pick<Entry, 'file'>): Promise<Front> {
+  return ((await loaded(entry)) as { front: Front }).front;
+}
+
+async function loaded({ file }: Pick<Entry, 'file'>): Promise<unknown> {
   const url = new URL(`../${file}`, import.meta.url);
   if (!existsSync(url)) throw new Error(`${file} is not there`);
-  return ((await import(url.href)) as { contender: Contender }).contender;
+  return import(url.href);
 }

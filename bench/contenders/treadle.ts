@@ -39,7 +39,11 @@ function runOf(
     input: PROMPT,
     maxTurns,
     maxParallel: 8,
-    ...(stream && { onItem: (item) => item.type === 'text-delta' && onDelta(item.text) }),
+    ...(stream && {
+      onItem: (item) => {
+        if (item.type === 'text-delta') onDelta(item.text);
+      },
+    }),
   };
   return async () => {
     const { outcome, text } = await runLoop(options);

@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { memoryJournal, replay, runLoop, type RunStore } from '@treadle/core';
+import { memoryJournal, replay, runLoop, type Journal, type RunStore } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { add, chainModel } from '../loop/workload.ts';
 
@@ -88,13 +88,13 @@ try {
     replays.push((await timed(async () => replay(entries))) / (entries.length / 1_000));
   console.log(`a run of ${entries.length.toLocaleString('en-US')} entries: milliseconds`);
   row('replay, per 1,000 entries', replays, 2);
-  const open = (journal: RunStore): Promise<number> =>
+  const open = (journal: Journal): Promise<number> =>
     timed(() => runLoop({ model: chainModel(5_000, 0), tools: [add], journal, runId: long! }));
   const { readSnapshot: _, ...withoutSnapshot } = store;
   const opened = { with: [] as number[], without: [] as number[] };
   for (let round = 0; round < ROUNDS; round++) {
     opened.with.push(await open(store));
-    opened.without.push(await open(withoutSnapshot as RunStore));
+    opened.without.push(await open(withoutSnapshot));
   }
   row('open, with its snapshot', opened.with);
   row('open, without', opened.without);

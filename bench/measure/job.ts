@@ -7,6 +7,8 @@ export interface Job {
   readonly baseURL: string;
   readonly warmUpMs: number;
   readonly measureMs: number;
+  /** For Node, where it starts a server to be measured. */
+  readonly serverFlags: readonly string[];
 }
 
 /** What it says, as JSON on its fourth file descriptor: contenders may write to the others. */

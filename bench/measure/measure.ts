@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { text } from 'node:stream/consumers';
 import type { Readable } from 'node:stream';
+import { workloadOf } from '../workloads/list.ts';
 import type { Job, Verdict } from './job.ts';
 import { node } from './pinned.ts';
 
@@ -14,9 +15,13 @@ const OFF = {
   NODE_ENV: 'production',
 };
 
-/** A measurement in a process of its own, which gets `limitMs` at most. */
+/**
+ * A measurement in a process of its own, which gets `limitMs` at most. It has the core of what is measured, unless it
+ * starts that itself.
+ */
 export async function measure(job: Job, limitMs: number, flags: readonly string[] = []): Promise<Verdict> {
-  const [command, args] = node(1, ['--expose-gc', ...flags, PROCESS, JSON.stringify(job)]);
+  const core = workloadOf(job.workload).where === 'served' ? 0 : 1;
+  const [command, args] = node(core, ['--expose-gc', ...flags, PROCESS, JSON.stringify(job)]);
   const child = spawn(command, args, { stdio: ['ignore', 'ignore', 'pipe', 'pipe'], env: { ...process.env, ...OFF } });
   const timer = setTimeout(() => child.kill('SIGKILL'), limitMs);
   const [said, complaint] = await Promise.all([text(child.stdio[3] as Readable), text(child.stderr!)]);

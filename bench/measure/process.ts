@@ -1,15 +1,19 @@
 /** One measurement: loads a contender, checks it, warms it up, measures it, says what it found and exits. */
 import { writeSync } from 'node:fs';
 import type { Contender } from '../contenders/contender.ts';
-import { entryOf, load } from '../contenders/list.ts';
+import { entryOf, load, loadFront } from '../contenders/list.ts';
+import { CHECK_SCRIPTS, wrongFront } from '../serving/check.ts';
+import type { Front } from '../serving/front.ts';
 import { workloadOf } from '../workloads/list.ts';
+import type { Served } from '../workloads/served.ts';
 import { wrong } from './check.ts';
 import type { Job, Verdict } from './job.ts';
 
 const job = JSON.parse(process.argv[2]!) as Job;
 
 async function verdict(): Promise<Verdict> {
-  const { mode, check, measure } = workloadOf(job.workload);
+  const { mode, check, measure, served } = workloadOf(job.workload);
+  if (served) return servedVerdict(served);
   let contender: Contender;
   try {
     contender = await load(entryOf(job.contender));
@@ -21,6 +25,24 @@ async function verdict(): Promise<Verdict> {
     if (what !== undefined) return { type: 'wrong', what: `${one}: ${what}` };
   }
   return { type: 'measured', values: await measure!({ ...job, contender, mode }) };
+}
+
+async function servedVerdict({ check, scripts, measure }: Served): Promise<Verdict> {
+  let front: Front;
+  try {
+    front = await loadFront(entryOf(job.contender));
+  } catch (thrown) {
+    return { type: 'absent', what: messageOf(thrown) };
+  }
+  const { baseURL: provider, serverFlags: flags } = job;
+  const open = await front.open({ provider, scripts: [...CHECK_SCRIPTS, ...scripts], flags });
+  for (const one of check) {
+    const what = await wrongFront(open, one);
+    if (what !== undefined) return { type: 'wrong', what: `${one}: ${what}` };
+  }
+  const values = await measure({ ...job, provider, front: open });
+  await open.close();
+  return { type: 'measured', values };
 }
 
 function messageOf(thrown: unknown): string {

@@ -1,5 +1,5 @@
 import type { Entry } from '../contenders/list.ts';
-import { floorOf, medianFor, numberOf, rowsOf, type Cell, type Results, type Row } from './results.ts';
+import { floorOf, numberOf, oursOf, rowsOf, type Cell, type Results, type Row } from './results.ts';
 import { judge } from './targets.ts';
 
 /** One table: a line for each row, a column for each contender; in brackets how many times the floor. */
@@ -13,7 +13,7 @@ export function markdownOf(results: Results): string {
     `Versions: ${Object.entries(results.versions)
       .map(([name, version]) => `${name} ${version}`)
       .join(', ')}.`,
-    'Each cell: the median, and how many times the floor (fast floor; in the process the minimal loop; W8: Treadle without).',
+    'Each cell: the median, and how many times the floor (fast floor; in the process the minimal loop; W8: Treadle without; of servers a bare proxy).',
     table([
       ['row', ...entries.map(({ name }) => name)],
       ...rows.map((row) => [titleOf(row), ...entries.map((entry) => cellText(row, entry))]),
@@ -37,13 +37,13 @@ function cellText(row: Row, { id }: Entry): string {
   const cell = row.cells.find(({ entry }) => entry.id === id);
   if (!cell) return '–';
   if (!cell.figure) return cell.note!.startsWith('wrong') ? 'wrong' : '–';
-  const base = floorOf(row) ?? medianFor(row, 'treadle');
+  const base = floorOf(row) ?? oursOf(row);
   const ratio = base === undefined ? '' : ` (${(cell.figure.median / base).toFixed(1)})`;
   return numberOf(cell.figure.median, row.metric) + ratio;
 }
 
 function detail(row: Row): string {
-  const [floor, ours] = [floorOf(row), medianFor(row, 'treadle')];
+  const [floor, ours] = [floorOf(row), oursOf(row)];
   const lines = row.cells.map(({ entry, figure, note }: Cell) => {
     if (!figure) return [entry.name, note!, '', '', ''];
     const spread = `${numberOf(figure.low, row.metric)}–${numberOf(figure.high, row.metric)}`;

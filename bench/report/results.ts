@@ -67,9 +67,15 @@ export function medianFor({ cells }: Row, id: string): number | undefined {
   return cells.find(({ entry }) => entry.id === id)?.figure?.median;
 }
 
-/** What others are compared with: the fast floor, in the process the minimal loop, and where there is none, ours. */
+const FLOORS = { http: 'fast-floor', start: 'fast-floor', 'in-process': 'minimal', served: 'proxy' } as const;
+
+/** What others are compared with: the fast floor, in the process the minimal loop, of servers the bare proxy. */
 export function floorOf(row: Row): number | undefined {
-  return medianFor(row, row.workload.where === 'in-process' ? 'minimal' : 'fast-floor');
+  return medianFor(row, FLOORS[row.workload.where]);
+}
+
+export function oursOf(row: Row): number | undefined {
+  return medianFor(row, row.workload.where === 'served' ? 'treadle-server' : 'treadle');
 }
 
 export function numberOf(value: number, { digits }: Pick<Metric, 'digits'>): string {

@@ -1,4 +1,4 @@
-import { floorOf, medianFor, numberOf, rowsOf, type Cell, type Results, type Row } from './results.ts';
+import { floorOf, numberOf, oursOf, rowsOf, type Cell, type Results, type Row } from './results.ts';
 import { judge } from './targets.ts';
 
 /** For the terminal: a block for each row, the quickest first. */
@@ -10,7 +10,7 @@ export function textOf(results: Results): string {
 function block(row: Row): string {
   const { workload, metric, cells } = row;
   const title = `${workload.id}  ${workload.title}: ${metric.title}${metric.unit && ` (${metric.unit})`}`;
-  const [floor, ours] = [floorOf(row), medianFor(row, 'treadle')];
+  const [floor, ours] = [floorOf(row), oursOf(row)];
   const columns = ['', 'median', 'spread', floor === undefined ? '' : 'x floor', 'x ours'];
   return [title, line(columns), ...cells.toSorted(byMedian).map((cell) => line(valuesOf(cell)))].join('\n');
 

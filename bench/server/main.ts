@@ -77,6 +77,7 @@ async function piecemeal(socket: Socket, pieces: readonly Buffer[], pause: () =>
   for (const piece of pieces) {
     socket.write(chunk(piece));
     await pause();
+    if (socket.destroyed) return;
   }
   socket.write(LAST_CHUNK);
 }

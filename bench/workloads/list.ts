@@ -1,4 +1,8 @@
 import type { Entry } from '../contenders/list.ts';
+import { S1 } from './s1-first-byte.ts';
+import { S2 } from './s2-responses.ts';
+import { S3 } from './s3-events.ts';
+import { S4 } from './s4-open-streams.ts';
 import { W1 } from './w1-loop.ts';
 import { W2 } from './w2-growth.ts';
 import { W3 } from './w3-deltas.ts';
@@ -9,7 +13,7 @@ import { W7 } from './w7-in-process.ts';
 import { W8 } from './w8-extras.ts';
 import type { Workload } from './workload.ts';
 
-export const WORKLOADS: readonly Workload[] = [...W1, W2, ...W3, W4, W5, ...W6, ...W7, ...W8];
+export const WORKLOADS: readonly Workload[] = [...W1, W2, ...W3, W4, W5, ...W6, ...W7, ...W8, ...S1, ...S2, ...S3, S4];
 
 /** Variants of ours that only show what something costs: in their own rows, or where a protocol can make a difference. */
 const VARIANTS: readonly string[] = ['treadle-sqlite', 'treadle-policy'];

@@ -1,6 +1,7 @@
 import type { Contender, Run, StepInput, Task } from '../contenders/contender.ts';
 import type { ContenderId, Mode } from '../contenders/list.ts';
 import type { Check } from '../measure/check.ts';
+import type { Served } from './served.ts';
 
 /** Something that contenders are measured at, in a process of its own each time. */
 export interface Workload {
@@ -9,12 +10,14 @@ export interface Workload {
   readonly title: string;
   readonly metrics: readonly Metric[];
   readonly mode: Mode;
-  readonly where: 'http' | 'in-process' | 'start';
+  readonly where: 'http' | 'in-process' | 'start' | 'served';
   /** Only these take part; default: all that can. */
   readonly only?: readonly ContenderId[];
   readonly check: readonly Check[];
   /** In the measured process, with a contender that passed the checks. Not of `start`, which the parent measures. */
   readonly measure?: (stage: Stage) => Promise<Values>;
+  /** Instead, of what is `served`. */
+  readonly served?: Served;
 }
 
 export interface Metric {

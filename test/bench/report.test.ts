@@ -46,6 +46,27 @@ test('targets are judged as ratios', () => {
   expect(judge(rowsOf(slower)).map(({ verdict }) => verdict)).toEqual(['close']);
 });
 
+test('servers are compared with the bare proxy, and ours is the one that keeps nothing', () => {
+  const series = [
+    { workload: 'S2-stream', contender: 'proxy', samples: cpu(100) },
+    { workload: 'S2-stream', contender: 'treadle-server', samples: cpu(300) },
+    { workload: 'S2-stream', contender: 'treadle-server-stored', samples: cpu(450) },
+    { workload: 'S2-tools', contender: 'treadle-server', samples: cpu(500) },
+    { workload: 'S2-tools', contender: 'treadle-server-stored', samples: cpu(750) },
+  ];
+  const results = { ...RESULTS, series };
+  const lines = textOf(results)
+    .split('\n')
+    .map((line) => line.trim().split(/\s{2,}/));
+  expect(lines.slice(2, 5)).toEqual([
+    ['bare proxy', '100', '100–100', '1.00', '0.33'],
+    ['Treadle server', '300', '300–300', '3.00', '1.00'],
+    ['Treadle server, stored', '450', '450–450', '4.50', '1.50'],
+  ]);
+  expect(markdownOf(results)).toContain('| 100 (1.0) | 300 (3.0) | 450 (4.5) |');
+  expect(markdownOf(results)).toContain('| – | 500 (1.0) | 750 (1.5) |');
+});
+
 test('the plot has a bar for whoever was measured', () => {
   const plot = plotOf(RESULTS);
   expect(plot.match(/<rect /g)).toHaveLength(1 + 3);
@@ -63,6 +84,8 @@ test('options choose rows and contenders, and refuse what is not there', () => {
   expect(workloads.map(({ id }) => id)).toEqual(['W3a', 'W3c', 'W1-stream']);
   expect(contenders.map(({ id }) => id)).toEqual(['treadle', 'ai']);
   expect(repeats).toBe(2);
+  const rows = optionsOf(['--only', 's1,S3-paced'])!;
+  expect(rows.workloads.map(({ id }) => id)).toEqual(['S1-stream', 'S1-whole', 'S3-paced']);
   expect(optionsOf(['--help'])).toBeUndefined();
   expect(() => optionsOf(['--only', 'W9'])).toThrow("no workload 'W9'");
   expect(() => optionsOf(['--contenders', 'nobody'])).toThrow("no contender 'nobody'");

@@ -1,0 +1,37 @@
+/** Our server before the scripted model, as an embedding program would have it. See `process.ts`. */
+import { mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
+import { devNull, tmpdir } from 'node:os';
+import path from 'node:path';
+import { tool } from '@treadle/core';
+import { openaiResponses } from '@treadle/models/openai-responses';
+import { newLog, treadleServer } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
+import { PARAMETERS, TOOL_DESCRIPTION, TOOL_NAME } from '../contenders/contender.ts';
+import { stepDone } from './check.ts';
+import { attach, jobOf } from './control.ts';
+
+const { provider: baseURL, scripts } = jobOf();
+const folder = mkdtempSync(path.join(tmpdir(), 'treadle-bench-'));
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+/** Written in full, line by line, and read by nobody. */
+const sink = openSync(devNull, 'w');
+
+const server = treadleServer({
+  models: {
+    default: scripts[0]!,
+    models: new Map(scripts.map((model) => [model, openaiResponses({ model, baseURL, apiKey: 'key' })])),
+  },
+  store: sqliteStore(path.join(folder, 'server.db')),
+  tools: [
+    tool({
+      name: TOOL_NAME,
+      description: TOOL_DESCRIPTION,
+      input: PARAMETERS,
+      execute: (input) => stepDone(input.index as number),
+    }),
+  ],
+  port: 0,
+  log: newLog({ to: { write: (line) => void writeSync(sink, line) } }),
+});
+const { url } = await server.listen();
+attach(`${url}/v1`);
