@@ -115,6 +115,7 @@ export {
   type Message,
   type ReasoningPart,
   type ResultBlock,
+  type SaidText,
   type Source,
   type TextBlock,
   type ToolCall,

@@ -23,6 +23,11 @@ export interface TextBlock {
   readonly text: string;
 }
 
+/** What a model says. Some tell what is said along the way from the answer, and want to have that back. */
+export interface SaidText extends TextBlock {
+  readonly phase?: 'commentary' | 'final_answer';
+}
+
 /** Where the bytes of an image or a file are. `data` is base64. */
 export type Source = { readonly type: 'data'; readonly data: string } | { readonly type: 'url'; readonly url: string };
 
@@ -65,7 +70,7 @@ export interface ToolCall {
 }
 
 export type UserBlock = TextBlock | ImageBlock | FileBlock;
-export type AssistantPart = TextBlock | ReasoningPart | ToolCall;
+export type AssistantPart = SaidText | ReasoningPart | ToolCall;
 export type ResultBlock = TextBlock | ImageBlock | FileBlock | ErrorBlock;
 
 export interface ToolResult {

@@ -3,6 +3,7 @@ import {
   type AssistantMessage,
   type Message,
   type ResultBlock,
+  type SaidText,
   type ToolCall,
   type ToolResult,
   type UserBlock,
@@ -48,11 +49,15 @@ function assistantItems({ content }: AssistantMessage, sender: Sender): readonly
       continue;
     }
     if (part.type === 'tool-call') items.push(functionCall(part));
-    else if (part.text !== '') items.push({ type: 'message', role: 'assistant', content: part.text });
+    else if (part.text !== '') items.push(said(part));
     else continue;
     end = items.length;
   }
   return items.slice(0, end);
+}
+
+function said({ text, phase }: SaidText): unknown {
+  return { type: 'message', role: 'assistant', content: text, ...(phase && { phase }) };
 }
 
 /** Without the item's own id: that one would have to be known to the provider. */

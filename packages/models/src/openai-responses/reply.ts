@@ -1,4 +1,4 @@
-import type { AssistantPart, Finish, ModelError, ModelReply, Usage } from '@treadle/core';
+import type { AssistantPart, Finish, ModelError, ModelReply, SaidText, Usage } from '@treadle/core';
 import { misunderstood } from '../http/failures.ts';
 import { failureOfFrame, isErrorFrame } from '../http/provider-failures.ts';
 import { fieldsOf, listOf, textIn } from '../json.ts';
@@ -40,7 +40,7 @@ export function partsOf(items: readonly unknown[], signer: string): AssistantPar
     const item = fieldsOf<WireItem>(value);
     if (item.type === 'message') {
       const text = messageText(item);
-      if (text !== '') parts.push({ type: 'text', text });
+      if (text !== '') parts.push({ type: 'text', text, ...phaseOf(item) });
     } else if (item.type === 'function_call') {
       const id = textIn(item.call_id) || textIn(item.id);
       parts.push({ type: 'tool-call', id, name: textIn(item.name), arguments: argumentsOf(item) });
@@ -50,6 +50,10 @@ export function partsOf(items: readonly unknown[], signer: string): AssistantPar
     }
   }
   return parts;
+}
+
+function phaseOf({ phase }: WireItem): Pick<SaidText, 'phase'> {
+  return phase === 'commentary' || phase === 'final_answer' ? { phase } : {};
 }
 
 function messageText({ content }: WireItem): string {

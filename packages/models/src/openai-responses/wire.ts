@@ -33,6 +33,8 @@ export interface WireItem {
   readonly id?: unknown;
   /** Of a message, and of reasoning that is not secret. */
   readonly content?: unknown;
+  /** Of a message. */
+  readonly phase?: unknown;
   readonly summary?: unknown;
   readonly encrypted_content?: unknown;
   readonly call_id?: unknown;

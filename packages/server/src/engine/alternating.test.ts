@@ -30,3 +30,13 @@ test('messages of one role are one, in paragraphs', () => {
     result,
   ]);
 });
+
+test('what is said along the way stays apart from the answer', () => {
+  const told = (text: string, phase: 'commentary' | 'final_answer') => ({ type: 'text', text, phase }) as const;
+  expect(alternating([assistant(told('a', 'commentary')), assistant(told('b', 'final_answer'))])).toEqual([
+    assistant(told('a\n\n', 'commentary'), told('b', 'final_answer')),
+  ]);
+  expect(alternating([assistant(told('a', 'commentary')), assistant(told('b', 'commentary'))])).toEqual([
+    assistant(told('a\n\nb', 'commentary')),
+  ]);
+});

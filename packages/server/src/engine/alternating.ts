@@ -1,4 +1,4 @@
-import type { AssistantMessage, Message, TextBlock, UserMessage } from '@treadle/core';
+import type { AssistantMessage, Message, SaidText, UserMessage } from '@treadle/core';
 
 /**
  * A conversation in which nobody speaks twice in a row. Clients may send several messages of one role, and go on after a
@@ -26,12 +26,17 @@ function bothAssistant(one: AssistantMessage, other: AssistantMessage): Assistan
 
 /** Texts of one message are read without anything between them. */
 function joined<Part extends { readonly type: string }>(
-  one: readonly (Part | TextBlock)[],
-  other: readonly (Part | TextBlock)[],
-): readonly (Part | TextBlock)[] {
+  one: readonly (Part | SaidText)[],
+  other: readonly (Part | SaidText)[],
+): readonly (Part | SaidText)[] {
   const last = one.at(-1);
   const [first] = other;
-  if (last?.type !== 'text' || first?.type !== 'text') return [...one, ...other];
-  const text = `${(last as TextBlock).text}\n\n${(first as TextBlock).text}`;
-  return [...one.slice(0, -1), { type: 'text', text }, ...other.slice(1)];
+  if (!isText(last) || !isText(first)) return [...one, ...other];
+  const { text, phase } = first;
+  if (last.phase !== phase) return [...one.slice(0, -1), { ...last, text: `${last.text}\n\n` }, ...other];
+  return [...one.slice(0, -1), { ...last, text: `${last.text}\n\n${text}` }, ...other.slice(1)];
+}
+
+function isText(part: { readonly type: string } | undefined): part is SaidText {
+  return part?.type === 'text';
 }

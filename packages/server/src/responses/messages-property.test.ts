@@ -1,4 +1,4 @@
-import type { AssistantPart, Message, ResultBlock, ToolResult, UserBlock } from '@treadle/core';
+import type { AssistantPart, Message, ResultBlock, SaidText, ToolResult, UserBlock } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { encryptedContent } from './encrypted-content.ts';
@@ -8,7 +8,7 @@ import { parseRequest } from './parse.ts';
 
 /** What the model says or does in a turn. `kind`: who executes a call. */
 type Said =
-  | { readonly type: 'text'; readonly text: string }
+  | SaidText
   | { readonly type: 'reasoning'; readonly text: string; readonly signature?: string; readonly protocol?: string }
   | {
       readonly type: 'call';
@@ -39,14 +39,22 @@ const call = fc.record({
   result: fc.record({ text: fc.string({ maxLength: 12 }), isError: fc.boolean(), image: fc.boolean() }),
 });
 const text = fc.record({ type: fc.constant('text' as const), text: words });
+const spoken = fc.record(
+  {
+    type: fc.constant('text' as const),
+    text: words,
+    phase: fc.constantFrom('commentary' as const, 'final_answer' as const),
+  },
+  { requiredKeys: ['type', 'text'] },
+);
 const reasoning = fc.record(
   { type: fc.constant('reasoning' as const), text: fc.string({ maxLength: 12 }), signature: words, protocol: words },
   { requiredKeys: ['type', 'text'] },
 );
 const turn: fc.Arbitrary<readonly Said[]> = fc
-  .array(fc.oneof(call, call, text, reasoning), { minLength: 1, maxLength: 6 })
+  .array(fc.oneof(call, call, spoken, reasoning), { minLength: 1, maxLength: 6 })
   .filter((said) => said.some(({ type }) => type === 'call'));
-const final: fc.Arbitrary<readonly Said[]> = fc.array(fc.oneof(text, reasoning), { minLength: 1, maxLength: 2 });
+const final: fc.Arbitrary<readonly Said[]> = fc.array(fc.oneof(spoken, reasoning), { minLength: 1, maxLength: 2 });
 const block: fc.Arbitrary<UserBlock> = fc.oneof(
   text,
   fc.constant({ type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } } as const),
@@ -123,7 +131,7 @@ function turnItems(turn: readonly Said[], { response, number, habit }: Wire): ob
         id: id('message'),
         role: 'assistant',
         status: 'completed',
-        phase: 'commentary',
+        ...(part.phase && { phase: part.phase }),
         content,
       });
     } else if (part.type === 'reasoning') {

@@ -1,4 +1,4 @@
-import type { AssistantPart, Message, ReasoningPart, TextBlock, ToolResult } from '@treadle/core';
+import type { AssistantPart, Message, ReasoningPart, SaidText, ToolResult } from '@treadle/core';
 import { badRequest } from '../api-error.ts';
 import type { McpCallItem } from '../wire/items.ts';
 import { reasoningFrom, type Thought } from './encrypted-content.ts';
@@ -42,7 +42,7 @@ interface Call {
 }
 
 /** `undefined` stands for a call: which one is known when all are there. */
-type Part = TextBlock | ReasoningPart | undefined;
+type Part = SaidText | ReasoningPart | undefined;
 
 /** Of what the model said and did in this request's input. */
 export function newTurn(): Turn {
@@ -232,10 +232,10 @@ function inCallOrder(calls: readonly Call[]): readonly Call[] {
   });
 }
 
-function textsOf({ content }: SaidByModel): readonly TextBlock[] {
+function textsOf({ content, phase }: SaidByModel): readonly SaidText[] {
   return content.flatMap((part) => {
     const text = part.type === 'refusal' ? part.refusal : part.text;
-    return text === '' ? [] : [{ type: 'text', text }];
+    return text === '' ? [] : [{ type: 'text', text, ...(phase && { phase }) }];
   });
 }
 
