@@ -3,5 +3,5 @@ import base from './vitest.config.ts';
 
 export default defineConfig({
   ...base,
-  test: { include: ['test/long/**/*.test.ts'], testTimeout: 600_000 },
+  test: { ...base.test, include: ['test/long/**/*.test.ts'], exclude: ['**/node_modules/**'], testTimeout: 600_000 },
 });

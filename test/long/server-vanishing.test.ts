@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { stage } from '../server/clients/stage.ts';
 import { vanishingCrowds } from '../server/streams/crowds.ts';
 
-const here = stage();
+const here = stage({ logLevel: 'silent' });
 
 /** The same as test/server/vanishing.test.ts, ten times as often. */
 test('clients that vanish at any moment leave nothing behind, however many they are', async ({ annotate }) => {

@@ -22,7 +22,7 @@ afterAll(async () => {
 
 test('clients that vanish at any moment cancel their runs, and leave nothing behind', async () => {
   const store = path.join(folder, 'store.db');
-  await using server = await startServer(provider, { store });
+  await using server = await startServer(provider, { store, logLevel: 'silent' });
   const place = { server, provider };
   await vanishingCrowds(place, 4);
   const before = await server.usage();
@@ -34,7 +34,7 @@ test('clients that vanish at any moment cancel their runs, and leave nothing beh
 
   // Whatever was cancelled is kept as such: a server that starts anew finds nothing to go on with.
   await server.close();
-  await using next = await startServer(provider, { store });
+  await using next = await startServer(provider, { store, logLevel: 'silent' });
   expect(next.recovered).toBe(0);
   await askShortly({ server: next, provider });
 });
