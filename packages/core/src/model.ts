@@ -36,6 +36,8 @@ export interface ModelRequest {
   readonly settings: Settings;
   /** The answer has to be JSON of this form. */
   readonly output?: JsonSchema;
+  /** What a provider that can make sure of that form is told of it. */
+  readonly outputForm?: { readonly name?: string; readonly strict?: boolean };
   /** When the run's time is up, in milliseconds since 1970: to wait for longer is in vain. */
   readonly deadline?: number;
   /** `runId/effectId`: the same for the same call, also after a crash. */
@@ -47,6 +49,8 @@ export interface ToolSpec {
   readonly name: string;
   readonly description: string;
   readonly parameters: JsonSchema;
+  /** The provider is to make sure that arguments keep to the schema, where it can. */
+  readonly strict?: boolean;
 }
 
 export type JsonSchema = { readonly [keyword: string]: unknown };

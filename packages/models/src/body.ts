@@ -150,7 +150,8 @@ function isSameHead(before: Asked, now: ModelRequest): boolean {
     before.toolChoice === now.toolChoice &&
     before.allowedTools === now.allowedTools &&
     before.parallel === now.parallel &&
-    before.output === now.output
+    before.output === now.output &&
+    before.outputForm === now.outputForm
   );
 }
 

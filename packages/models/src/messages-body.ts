@@ -15,9 +15,9 @@ export interface MessagesBody<State> {
 }
 
 const toolsOf = keptFor((tools: readonly ToolSpec[]) => {
-  const wire = tools.map(({ name, description, parameters }) => ({
+  const wire = tools.map(({ name, description, parameters, strict }) => ({
     type: 'function',
-    function: { name, description, parameters },
+    function: { name, description, parameters, ...(strict && { strict }) },
   }));
   return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
 });

@@ -111,7 +111,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     async listen() {
       const listening = await server.listen();
       if (retentionMs > 0) stopTidying = retain(store.responses, retentionMs, log);
-      const recovered = await answers.recover();
+      const recovered = await answers.recover().catch(async (error: unknown) => {
+        await server.close(0);
+        throw error;
+      });
       // Also what others on the same store leave behind when they die later.
       recovering = setInterval(() => void answers.recover().catch(noted), RECOVER_MS).unref();
       return { ...listening, recovered };

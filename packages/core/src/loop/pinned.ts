@@ -83,6 +83,7 @@ export interface ToolFacts {
   readonly name: string;
   readonly description: string;
   readonly parameters: JsonSchema;
+  readonly strict?: boolean;
   readonly effect: ToolEffect;
   readonly exclusive: boolean;
   readonly polling: boolean;

@@ -28,6 +28,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly exclusive?: boolean;
   /** May be asked the same again and again; exempt from `repeatLimit`. */
   readonly polling?: boolean;
+  /** Ask the provider to make sure that arguments keep to the schema, which must then be in its strict subset. */
+  readonly strict?: boolean;
   /** Of a tool that the client executes: it gets the arguments as the model wrote them, and reads and checks them itself. */
   readonly asWritten?: boolean;
   /** What a call needs for itself, such as the path that it edits: calls that share one run in call order. */
@@ -92,6 +94,7 @@ export interface Tool {
   readonly timeoutMs?: number;
   readonly exclusive: boolean;
   readonly polling: boolean;
+  readonly strict?: boolean;
   /** Executed by the client, which gets the arguments unread. */
   readonly asWritten?: boolean;
   /** Of a tool that is a run of its own: its share of what is left of the limits. */
@@ -172,6 +175,7 @@ export function factsOf(made: Tool): ToolFacts {
     polling: made.polling,
     client: made.execute === undefined,
     verifiable: made.verify !== undefined,
+    ...(made.strict !== undefined && { strict: made.strict }),
     ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
     ...(made.share !== undefined && { share: made.share }),
   };

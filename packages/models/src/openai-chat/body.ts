@@ -72,11 +72,16 @@ function restOf(body: ChatBody, request: ModelRequest): Record<string, unknown> 
   };
 }
 
-function responseFormat({ output: mode = 'schema' }: Quirks, { output }: ModelRequest, noCalls: boolean): unknown {
+function responseFormat(
+  { output: mode = 'schema' }: Quirks,
+  { output, outputForm = {} }: ModelRequest,
+  noCalls: boolean,
+): unknown {
   if (output === undefined || mode === 'none') return undefined;
   if (mode === 'object') return { type: 'json_object' };
   if (mode === 'schema-without-tools' && !noCalls) return undefined;
-  return { type: 'json_schema', json_schema: { name: 'answer', schema: output } };
+  const { name = 'answer', strict } = outputForm;
+  return { type: 'json_schema', json_schema: { name, schema: output, ...(strict && { strict }) } };
 }
 
 interface Offered {

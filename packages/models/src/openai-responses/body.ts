@@ -1,4 +1,4 @@
-import type { ModelRequest, ToolSpec } from '@treadle/core';
+import type { JsonSchema, ModelRequest, ToolSpec } from '@treadle/core';
 import { allowedOf } from '../allowed-tools.ts';
 import { bodies, listOfMessages, perKind } from '../body.ts';
 import { jsonOf } from '../json.ts';
@@ -26,12 +26,12 @@ export function responsesBody(body: ResponsesBody): (request: ModelRequest) => U
   const { model, strict, signer, store: stored } = body;
   const toolsOf = keptFor((tools: readonly ToolSpec[]) => {
     // Unless told otherwise, the API takes each schema for a strict one.
-    const wire = tools.map(({ name, description, parameters }) => ({
+    const wire = tools.map(({ name, description, parameters, strict: own = strict }) => ({
       type: 'function',
       name,
       description,
       parameters,
-      strict,
+      strict: own,
     }));
     return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
   });
@@ -47,7 +47,7 @@ export function responsesBody(body: ResponsesBody): (request: ModelRequest) => U
 
 /** What is absent is not sent. The API knows neither stop texts nor a seed. */
 function restOf(body: ResponsesBody, request: ModelRequest): Record<string, unknown> {
-  const { settings, tools, parallel, output } = request;
+  const { settings, tools, parallel, output, outputForm } = request;
   const reasoning = { effort: settings.reasoning, summary: body.reasoningSummary };
   return {
     stream: body.stream,
@@ -59,8 +59,12 @@ function restOf(body: ResponsesBody, request: ModelRequest): Record<string, unkn
     max_output_tokens: settings.maxOutputTokens,
     top_p: settings.topP,
     reasoning: reasoning.effort === undefined && reasoning.summary === undefined ? undefined : reasoning,
-    text: output && { format: { type: 'json_schema', name: 'answer', schema: output, strict: body.strict } },
+    text: output && { format: formatOf(output, { strict: body.strict, ...outputForm }) },
   };
+}
+
+function formatOf(schema: JsonSchema, { name = 'answer', strict }: NonNullable<ModelRequest['outputForm']>): unknown {
+  return { type: 'json_schema', name, schema, strict };
 }
 
 /** `auto` is what the API does when nothing is said. */

@@ -12,7 +12,12 @@ const said = (text: string, phase?: unknown): object => ({
 });
 
 test('what a model says along the way and what it answers go back to it as such', () => {
-  const output = [said('Looking.', 'commentary'), said('12 degrees.', 'final_answer'), said('Bye.', 'other'), said('.')];
+  const output = [
+    said('Looking.', 'commentary'),
+    said('12 degrees.', 'final_answer'),
+    said('Bye.', 'other'),
+    said('.'),
+  ];
   const reply = decodeResponses(JSON.stringify({ status: 'completed', output }), 'openai-responses@api.openai.com');
   const content = reply.type === 'reply' ? reply.content : [];
   expect(content).toEqual([

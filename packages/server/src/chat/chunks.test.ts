@@ -65,7 +65,7 @@ async function play(script: readonly ScriptStep[], playing: Playing = {}): Promi
     ...(maxCalls !== undefined && { limits: { calls: maxCalls } }),
     onItem: (item) => (heard?.(item) === false ? undefined : void out.hear(item)),
   });
-  const whole = out.close(endingOf(result, false, 0));
+  const whole = out.close(endingOf(result, { spent: false, failure: undefined, at: 0 }));
   out.finish();
   return { frames, whole };
 }
@@ -385,7 +385,7 @@ test('nobody who wants chunks: the same completion', async () => {
   const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: true, lastTextOnly: false });
   out.begin();
   const result = await runLoop({ model: scriptedModel(script), input: 'go', onItem: (item) => void out.hear(item) });
-  const whole = out.close(endingOf(result, false, 0));
+  const whole = out.close(endingOf(result, { spent: false, failure: undefined, at: 0 }));
   out.finish();
   expect(whole).toEqual((await play(script)).whole);
 });

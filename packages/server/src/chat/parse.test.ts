@@ -72,7 +72,7 @@ test('everything', () => {
     maxToolCalls: 3,
     maxOutputTokens: 5,
     settings: { temperature: 0.5, topP: 0.9, stop: ['a', 'b'], seed: 7, reasoning: 'low' },
-    format: { type: 'object', required: ['a'] },
+    format: { schema: { type: 'object', required: ['a'] }, name: 'answer' },
     truncation: 'disabled',
     includeUsage: true,
     serviceTier: 'priority',
@@ -127,9 +127,15 @@ describe('tool_choice', () => {
 describe('response_format', () => {
   test.each<[unknown, unknown]>([
     [{ type: 'text' }, undefined],
-    [{ type: 'json_object' }, { type: 'object' }],
-    [{ type: 'json_schema', json_schema: { name: 'a' } }, { type: 'object' }],
-    [{ type: 'json_schema', json_schema: { name: 'a', strict: true, schema: { type: 'array' } } }, { type: 'array' }],
+    [{ type: 'json_object' }, { schema: { type: 'object' } }],
+    [
+      { type: 'json_schema', json_schema: { name: 'a' } },
+      { schema: { type: 'object' }, name: 'a' },
+    ],
+    [
+      { type: 'json_schema', json_schema: { name: 'a', strict: true, schema: { type: 'array' } } },
+      { schema: { type: 'array' }, name: 'a', strict: true },
+    ],
   ])('%j', (response_format, meant) => {
     expect(parse({ response_format }).format).toEqual(meant);
   });

@@ -9,11 +9,16 @@ import {
   type Model,
   type ModelError,
   type Settings,
+  type StartedRun,
 } from '@treadle/core';
+import type { Logger } from 'pino';
 import type { Caller } from '../http/env.ts';
 import type { Ending } from '../responses/output.ts';
+import type { AnswerForm } from '../responses/request.ts';
 import { endingOf } from './ending.ts';
+import { toldFailure } from './failure.ts';
 import { shaped } from './shaped-model.ts';
+import { withoutBlobs } from './without-blobs.ts';
 import type { Toolset } from './tools.ts';
 
 /** All that a run for a client is made of. */
@@ -24,13 +29,14 @@ export interface RunPlan {
   readonly messages: readonly Message[];
   readonly toolset: Toolset;
   readonly settings: Settings;
-  readonly format?: Readonly<Record<string, unknown>>;
+  readonly format?: AnswerForm;
   readonly parallel: boolean;
   readonly maxOutputTokens?: number;
   readonly maxToolCalls?: number;
   /** Make a conversation that is too long for the model shorter. */
   readonly compaction: boolean;
   readonly caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>;
+  readonly log: Logger;
   /** Absent: it is kept in memory, and gone when it is over. */
   readonly journal?: Journal;
 }
@@ -41,6 +47,15 @@ export interface RunLimits {
   readonly toolTimeoutMs: number;
   /** Turns in a row with nothing but errors. */
   readonly errorLimit: number;
+}
+
+/** What cannot even begin ends like what breaks later: by a rejection. */
+function started(options: Parameters<typeof startLoop>[0]): Pick<StartedRun, 'cancel' | 'detach' | 'result'> {
+  try {
+    return startLoop(options);
+  } catch (error) {
+    return { cancel() {}, detach: async () => {}, result: Promise.reject(error) };
+  }
 }
 
 export interface DrivenRun {
@@ -67,12 +82,19 @@ export function drive(
   listen: (item: Item) => void | Promise<void>,
   goOn?: { readonly usedTokens: number },
 ): DrivenRun {
-  const { id: runId, toolset, parallel, journal = memoryJournal(), caller } = plan;
+  const { id: runId, toolset, parallel, caller } = plan;
+  const noted = (error: ModelError): ModelError => {
+    const { code, status, message } = error;
+    plan.log.warn({ run: runId, code, status, why: message }, 'the model failed');
+    return toldFailure(error);
+  };
+  const journal = withoutBlobs(plan.journal ?? memoryJournal());
   let failure: ModelError | undefined;
   let spent = false;
   let cutOff = false;
   const model = shaped(plan.model, {
     parallel,
+    truncates: plan.compaction,
     usedTokens: goOn?.usedTokens ?? 0,
     ...(plan.format && { format: plan.format }),
     ...(plan.maxOutputTokens !== undefined && { maxOutputTokens: plan.maxOutputTokens }),
@@ -89,13 +111,13 @@ export function drive(
     onItem(item: Item): void | Promise<void> {
       if (item.type === 'fact') {
         const { event } = item;
-        failure = event.type === 'model-failed' ? event.error : undefined;
+        failure = event.type === 'model-failed' ? noted(event.error) : undefined;
         if (event.type === 'model-replied') cutOff = event.finish === 'length';
       }
       return listen(item);
     },
   };
-  const run = startLoop(
+  const run = started(
     goOn
       ? { ...around, acceptChangedTools: true }
       : {
@@ -129,7 +151,7 @@ export function drive(
   async function watch(): Promise<Ended> {
     const result = await settled(await run.result);
     if (result.detached) return {};
-    const ending = endingOf(result, spent, Date.now());
+    const ending = endingOf(result, { spent, failure, at: Date.now() });
     return { ending, ...(failure && { failure }) };
   }
 

@@ -1,4 +1,4 @@
-import type { Limit, LoopResult, Outcome } from '@treadle/core';
+import type { Limit, LoopResult, ModelError, Outcome } from '@treadle/core';
 import type { Ending } from '../responses/output.ts';
 
 const REASONS: Record<Limit, string> = {
@@ -12,10 +12,18 @@ const REASONS: Record<Limit, string> = {
   repetition: 'repetition',
 };
 
-/** How a run that is over, or waits for its client, is told to clients. `spent`: it was stopped when its tokens were. */
-export function endingOf({ outcome, waiting, usage }: LoopResult, spent: boolean, at: number): Ending {
+interface Circumstances {
+  /** It was stopped when its tokens were. */
+  readonly spent: boolean;
+  /** Of the model, in words for clients. */
+  readonly failure: ModelError | undefined;
+  readonly at: number;
+}
+
+/** How a run that is over, or waits for its client, is told to clients. */
+export function endingOf({ outcome, waiting, usage }: LoopResult, { spent, failure, at }: Circumstances): Ending {
   if (spent) return { at, usage, type: 'incomplete', reason: 'max_output_tokens' };
-  if (outcome) return { at, usage, ...told(outcome) };
+  if (outcome) return { at, usage, ...told(outcome, failure) };
   const others = waiting.filter(({ type }) => type !== 'client');
   if (others.length === 0) return { at, usage, type: 'pending', waiting };
   const names = others.map(({ call }) => call.name).join(', ');
@@ -25,14 +33,14 @@ export function endingOf({ outcome, waiting, usage }: LoopResult, spent: boolean
 
 type Told<E extends Ending = Ending> = E extends Ending ? Omit<E, 'at' | 'usage'> : never;
 
-function told(outcome: Outcome): Told {
+function told(outcome: Outcome, failure: ModelError | undefined): Told {
   switch (outcome.type) {
     case 'completed':
       return outcome.truncated ? { type: 'incomplete', reason: 'max_output_tokens' } : { type: 'completed' };
     case 'exhausted':
       return { type: 'incomplete', reason: REASONS[outcome.limit] };
     case 'failed': {
-      const { code, message } = outcome.error;
+      const { code, message } = failure ?? outcome.error;
       if (code === 'content-filter') return { type: 'incomplete', reason: 'content_filter' };
       return { type: 'failed', error: { code: ERROR_CODES.get(code) ?? 'server_error', message } };
     }

@@ -1,6 +1,5 @@
 import type { RunStore } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
-import type { Logger } from 'pino';
 import type { RunLimit } from '../http/run-limit.ts';
 import type { RunLimits } from './driven.ts';
 import type { Served } from './plan.ts';
@@ -13,14 +12,12 @@ export interface Engine<L extends Live = Live> extends Served {
   readonly store: ServerStore;
   readonly limits: RunLimits;
   readonly runs: UnderWay<L>;
-  readonly log: Logger;
 }
 
 export interface EngineOptions extends Served {
   readonly store: ServerStore;
   readonly limits: RunLimits;
   readonly admission: RunLimit;
-  readonly log: Logger;
 }
 
 export function engine({ admission, ...options }: EngineOptions): Engine {

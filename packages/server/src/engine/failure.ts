@@ -20,6 +20,20 @@ const TOLD: Record<ModelErrorCode, Told> = {
   cancelled: { status: 499, type: 'server_error', code: 'cancelled' },
 };
 
+/** For whoever runs the server, and not for clients: where the model is, and what is wrong with the way there. */
+const UNTOLD: Partial<Record<ModelErrorCode, string>> = {
+  network: 'The model cannot be reached. Try again later.',
+  timeout: 'The model took too long. Try again later.',
+  protocol: 'The model gave an answer that cannot be understood. Try again.',
+  auth: 'The model does not accept this server. Whoever runs it finds more in its log.',
+};
+
+/** A failure in words that any client may hear. */
+export function toldFailure(error: ModelError): ModelError {
+  const message = UNTOLD[error.code];
+  return message === undefined ? error : { ...error, message };
+}
+
 /** What a client is told when the model behind the server fails. */
 export function failureOf({ code, message, retryAfterMs }: ModelError): ApiError {
   const { status, type, code: name } = TOLD[code];

@@ -1,7 +1,10 @@
 import type { Journal, Message } from '@treadle/core';
+import type { Logger } from 'pino';
 import type { Caller } from '../http/env.ts';
 import type { ResponseRequest } from '../responses/request.ts';
+import { DEFAULT_LIMITS } from '../responses/limits.ts';
 import { alternating } from './alternating.ts';
+import { checkSize } from './conversation-size.ts';
 import type { RunPlan } from './driven.ts';
 import { modelNamed, type ServedModels } from './models.ts';
 import { toolsetOf, type Offer } from './tools.ts';
@@ -30,6 +33,7 @@ export interface Conversation {
 export interface Served {
   readonly models: ServedModels;
   readonly offer: Offer;
+  readonly log: Logger;
 }
 
 /** Makes a run of a request. Rejects with an `ApiError` for what cannot be served. */
@@ -37,11 +41,12 @@ export async function planOf(
   id: string,
   asked: Asked,
   { messages, instructions }: Conversation,
-  { models, offer }: Served,
+  { models, offer, log }: Served,
   caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>,
   journal?: Journal,
 ): Promise<RunPlan> {
   const { settings, format, parallel, maxOutputTokens, maxToolCalls } = asked;
+  checkSize(messages, DEFAULT_LIMITS.inputChars);
   const said = instructions.filter((text) => text !== '').join('\n\n');
   return {
     id,
@@ -56,6 +61,7 @@ export async function planOf(
     ...(maxToolCalls !== undefined && { maxToolCalls }),
     compaction: asked.truncation === 'auto',
     caller,
+    log,
     ...(journal && { journal }),
   };
 }

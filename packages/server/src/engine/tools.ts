@@ -44,26 +44,39 @@ export async function toolsetOf(asked: Asked, offer: Offer, caller: Scoped): Pro
   }
   for (const { name } of asked.functions) {
     if (!origins.has(name)) continue;
-    throw badRequest(`The function ${JSON.stringify(name)} has the name of a server tool. Rename it.`, 'tools');
+    throw badRequest(
+      `The function ${JSON.stringify(name)} has the name of a server tool. Rename it.`,
+      'tools',
+      'duplicate_tool',
+    );
   }
   const choice = choiceOf(asked.toolChoice, origins);
   const clients = new Set(own.map(({ name }) => name));
   const known = new Set([...clients, ...origins.keys()]);
   for (const name of [...(choice.allowedTools ?? []), ...demanded(choice.toolChoice)]) {
     if (known.has(name)) continue;
-    throw badRequest(`tool_choice names ${JSON.stringify(name)}, which is none of the tools.`, 'tool_choice');
+    throw badRequest(
+      `tool_choice names ${JSON.stringify(name)}, which is none of the tools.`,
+      'tool_choice',
+      'unknown_tool',
+    );
+  }
+  if (choice.toolChoice === 'required' && (choice.allowedTools ?? [...known]).length === 0) {
+    const message = 'tool_choice is "required", and there is no tool to call. Give tools, or leave it out.';
+    throw badRequest(message, 'tool_choice', 'unknown_tool');
   }
   return { tools: [...own, ...hosted], ...choice, kinds: kindsOf(asked, choice, clients, origins) };
 }
 
 /** What the client executes gets no look from us: it is returned as single-shot inference would return it. */
-function clientTool({ name, description, parameters }: FunctionTool): Tool {
+function clientTool({ name, description, parameters, strict }: FunctionTool): Tool {
   try {
     return tool({
       name,
       description: description ?? '',
       parameters: { type: 'object', properties: {}, ...parameters },
       asWritten: true,
+      ...(strict !== null && { strict }),
     });
   } catch (error) {
     if (error instanceof TreadleError) throw badRequest(error.message, 'tools');
@@ -138,7 +151,11 @@ function namesOf(named: RequestTool, origins: Origins): readonly string[] {
   });
   if (names.length > 0) return names;
   const what = [type, label, name].filter((word) => word != null).join(' ');
-  throw badRequest(`tool_choice names ${JSON.stringify(what)}, of which the request has no tools.`, 'tool_choice');
+  throw badRequest(
+    `tool_choice names ${JSON.stringify(what)}, of which the request has no tools.`,
+    'tool_choice',
+    'unknown_tool',
+  );
 }
 
 function demanded(choice: ToolChoice): readonly string[] {

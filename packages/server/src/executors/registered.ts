@@ -21,7 +21,8 @@ export function registeredTools(tools: readonly Tool[]): ToolExecutor {
       }
       const wanted = namesIn(tool['allowed_tools']);
       for (const name of wanted ?? []) {
-        if (!byName.has(name)) throw badRequest(unknownTool(name, [...byName.keys()]), 'tools.allowed_tools');
+        if (!byName.has(name))
+          throw badRequest(unknownTool(name, [...byName.keys()]), 'tools.allowed_tools', 'unknown_tool');
       }
       return wanted === undefined ? tools : wanted.map((name) => byName.get(name)!);
     },

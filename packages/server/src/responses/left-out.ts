@@ -11,7 +11,13 @@ import type { OutputOf } from './references.ts';
 export async function withServerCalls(items: readonly InputItem[], outputOf: OutputOf): Promise<readonly InputItem[]> {
   const lacking = new Set<string>();
   for (const item of items) if (item.type === 'function_call') addTo(lacking, placeOf(item.call_id)?.response);
-  for (const item of items) if (item.type === 'mcp_call') lacking.delete(placeOf(item.id)?.response ?? '');
+  for (const item of items) {
+    if (item.type !== 'mcp_call') continue;
+    const place = placeOf(item.id);
+    // One whose id the client has not kept may be of any of them.
+    if (!place) return items;
+    lacking.delete(place.response);
+  }
   let whole = items;
   for (const response of lacking) whole = spliced(whole, (await outputOf(response)) ?? []);
   return whole;

@@ -112,7 +112,8 @@ export function output({ response, calls: kinds, requiresAction, encrypted, emit
     },
     current: () => ended ?? { ...response, output: items.map(shown) },
     close(ending) {
-      if (ended) return ended;
+      // What ended well may still fail to be kept.
+      if (ended && ending.type !== 'failed') return ended;
       if (ending.type === 'pending') {
         for (const { type, call } of ending.waiting) if (type === 'client') now.waits(call.index);
       }

@@ -2,10 +2,11 @@ import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import { checked, notOneOf, wrongType } from './fields.ts';
 import { LONGEST, type RequestLimits } from './limits.ts';
+import type { AnswerForm } from './request.ts';
 
 export interface ParsedText {
-  /** JSON Schema; absent: any text will do. */
-  readonly format?: Readonly<Record<string, unknown>>;
+  /** Absent: any text will do. */
+  readonly format?: AnswerForm;
   readonly echo: unknown;
 }
 
@@ -41,13 +42,13 @@ export function parseText(text: unknown, limits: RequestLimits): ParsedText {
     case 'text':
       return { echo: { format: { type }, ...more } };
     case 'json_object':
-      return { format: { type: 'object' }, echo: { format: { type }, ...more } };
+      return { format: { schema: { type: 'object' } }, echo: { format: { type }, ...more } };
     case 'json_schema': {
       if ('json_schema' in format && !('schema' in format)) throw chatForm(at);
       const { name, description, schema, strict } = checked(jsonSchema, format, at);
       checkSize(schema, `${at}.schema`, limits.toolChars);
       const echo = { type, name, description: description ?? null, schema, strict: strict ?? false };
-      return { format: schema, echo: { format: echo, ...more } };
+      return { format: { schema, name, ...(strict != null && { strict }) }, echo: { format: echo, ...more } };
     }
     default:
       throw notOneOf(type, FORMATS, `${at}.type`);

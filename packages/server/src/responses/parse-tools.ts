@@ -103,7 +103,8 @@ function once(seen: Set<string>, name: string, at: string): void {
   seen.add(name);
 }
 
-const SECRET = /authorization|headers?$|secret|password|token$|api[-_]?key|credential/i;
+const SECRET =
+  /auth|bearer|headers?$|cookie|secret|passw|(?<!max[-_])token|(^|[-_])(key|pat)$|api[-_]?key|credential|^env/i;
 
 /** A tool as it may be repeated and stored: what gives access to something is left out. */
 export function withoutSecrets(tool: Readonly<Record<string, unknown>>): RequestTool {

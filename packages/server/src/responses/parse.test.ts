@@ -139,7 +139,7 @@ test('what is asked for is understood and repeated', () => {
     maxToolCalls: 3,
     maxOutputTokens: 16,
     settings: { temperature: 0, topP: 0.5, reasoning: 'high' },
-    format: schema,
+    format: { schema, name: 'city', strict: true },
     truncation: 'auto',
     include: ['reasoning.encrypted_content'],
   });
@@ -189,15 +189,15 @@ test.each([
 test.each([
   [{ type: 'text' }, undefined, { type: 'text' }],
   [null, undefined, { type: 'text' }],
-  [{ type: 'json_object' }, { type: 'object' }, { type: 'json_object' }],
+  [{ type: 'json_object' }, { schema: { type: 'object' } }, { type: 'json_object' }],
   [
     { type: 'json_schema', name: 'a', schema: {} },
-    {},
+    { schema: {}, name: 'a' },
     { type: 'json_schema', name: 'a', description: null, schema: {}, strict: false },
   ],
-])('text.format %j', (format, schema, echo) => {
+])('text.format %j', (format, form, echo) => {
   const request = parseRequest({ input: 'Hi', text: { format } });
-  expect(request.format).toEqual(schema);
+  expect(request.format).toEqual(form);
   expect(request.echo.text).toEqual({ format: echo });
 });
 
@@ -227,7 +227,11 @@ test('secrets of tools are neither repeated nor stored, but the executor has the
     authorization: 'the-bearer',
     headers: { 'x-api-key': 'in-a-header' },
     allowed_tools: ['read'],
-    nested: [{ api_key: 'deep-down', max_tokens: 3 }],
+    nested: [
+      { api_key: 'deep-down', key: 'deep-down', pat: 'deep-down', access_token_value: 'deep-down', max_tokens: 3 },
+    ],
+    env: { PASSWD: 'deep-down' },
+    cookie: 'deep-down',
   };
   const request = parseRequest({ input: 'Hi', tools: [tool] });
   expect(request.otherTools).toEqual([tool]);

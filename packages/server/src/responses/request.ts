@@ -20,6 +20,13 @@ export type WireToolChoice =
   | { readonly type: 'mcp'; readonly server_label: string; readonly name?: string | null }
   | { readonly type: 'allowed_tools'; readonly mode: 'auto' | 'required'; readonly tools: readonly RequestTool[] };
 
+/** JSON Schema, and what a model that can make sure of it is told. */
+export interface AnswerForm {
+  readonly schema: Readonly<Record<string, unknown>>;
+  readonly name?: string;
+  readonly strict?: boolean;
+}
+
 /** A request for a response that has been checked; plain JSON. What is kept with the response is its `storable` form. */
 export interface ResponseRequest {
   /** Absent: the server's default. */
@@ -40,8 +47,8 @@ export interface ResponseRequest {
   readonly maxOutputTokens?: number;
   /** Without `maxOutputTokens`. */
   readonly settings: Settings;
-  /** The form of the answer: JSON Schema. */
-  readonly format?: Readonly<Record<string, unknown>>;
+  /** The form of the answer. */
+  readonly format?: AnswerForm;
   readonly truncation: 'auto' | 'disabled';
   readonly include: readonly string[];
   /** What the response repeats; `model` is filled in when it is known. */

@@ -1,4 +1,4 @@
-import { itemsBetween, NEW, step, TreadleError, type Item, type ModelError } from '@treadle/core';
+import { NEW, TreadleError, type Item, type ModelError } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import { leftBy, stateOf } from '../engine/before.ts';
@@ -9,6 +9,9 @@ import type { Live } from '../engine/under-way.ts';
 import type { Caller } from '../http/env.ts';
 import { randomHex } from '../random-hex.ts';
 import type { ResponseResource } from '../wire/response.ts';
+import { abandon } from './abandon.ts';
+import { heardOf } from './heard.ts';
+import { ENCRYPTED, newResponse, type Kept } from './kept.ts';
 import { withServerCalls } from './left-out.ts';
 import { conversationFrom, type Before } from './messages.ts';
 import { output, type OutputOptions } from './output.ts';
@@ -49,15 +52,6 @@ export interface Finished {
   readonly left?: true;
 }
 
-/** What is kept of a request. */
-interface Kept {
-  readonly request: ResponseRequest;
-  /** What system and developer messages have said so far, for those who go on from here. */
-  readonly system: readonly string[];
-  readonly key: string;
-  readonly scopes: readonly string[];
-}
-
 interface LiveResponse extends Live {
   current(): ResponseResource;
   readonly finished: Promise<Finished>;
@@ -76,7 +70,13 @@ export function responses(engine: Engine): Responses {
       const { created, plan } = await opened(request, caller);
       return {
         id: plan.id,
-        run: (listener, signal) => follow(plan, { created, request, listener, signal }).finished.finally(leave),
+        run: async (listener, signal) => {
+          try {
+            return await follow(plan, { created, request, listener, signal }).finished;
+          } finally {
+            leave();
+          }
+        },
       };
     } catch (error) {
       leave();
@@ -175,12 +175,27 @@ export function responses(engine: Engine): Responses {
       return { response, ...(failure && { failure }) };
     }
 
+    /** Something broke that is not the run's own affair. The client is told that much, and no more. */
+    async function broken(why: unknown): Promise<Finished> {
+      if (isElsewhere(why)) throw why;
+      log.error({ err: why, response: plan.id }, 'a response broke off');
+      const at = Date.now();
+      const response = out.close({ type: 'failed', error: BROKEN, at, usage: NO_USAGE });
+      try {
+        if (request.store) await kept.finish(plan.id, { status: response.status, response, at });
+      } catch (again) {
+        log.error({ err: again, response: plan.id }, 'nor could it be kept');
+      }
+      out.finish();
+      return { response };
+    }
+
     const live: LiveResponse = {
       // In progress until it is kept: whoever hears that it ended may go on from it at once, in any process.
       current: () => ({ ...created, output: out.current().output }),
       cancel: run.cancel,
       leave: () => (request.store ? void run.detach() : run.cancel()),
-      finished: run.ended.then(finish),
+      finished: run.ended.then(finish).catch(broken),
     };
     runs.add(plan.id, live);
     return live;
@@ -206,7 +221,8 @@ export function responses(engine: Engine): Responses {
       const taken = await takenUp(record, AbortSignal.abort());
       return (await taken.finished).response;
     } catch (error) {
-      throw elsewhere(id, error);
+      if (isElsewhere(error)) throw elsewhere(id);
+      return abandon(engine, record, error);
     }
   }
 
@@ -217,13 +233,7 @@ export function responses(engine: Engine): Responses {
     const created = newResponse(record.id, request, engine.models.default, record.createdAt);
     // What was said is in the journal.
     const plan = await planOf(record.id, request, { messages: [], instructions: [] }, engine, caller, store);
-    const heard: Item[] = [];
-    let state = NEW;
-    for (const { seq, event } of await store.read(record.runId)) {
-      const next = step(state, event);
-      heard.push({ type: 'fact', seq, event }, ...itemsBetween(state, next.state, next.effects));
-      state = next.state;
-    }
+    const { items: heard, state } = await heardOf(store, record.runId);
     if (state === NEW) throw new TreadleError('unknown-run', 'The server stopped before the run had begun.');
     const resume = { heard, usedTokens: state.usage.outputTokens };
     return follow(plan, { created, request, listener: { requiresAction: false }, resume, ...(signal && { signal }) });
@@ -241,7 +251,7 @@ export function responses(engine: Engine): Responses {
         );
       } catch (error) {
         log.warn({ err: error, response: record.id }, 'a response cannot go on');
-        await abandon(record, error);
+        await abandon(engine, record, error);
       }
     }
     return count;
@@ -250,15 +260,6 @@ export function responses(engine: Engine): Responses {
   /** Another process may be just about to begin its run. */
   async function isBeginning({ runId, createdAt }: ResponseRecord): Promise<boolean> {
     return Date.now() - createdAt < BEGINNING_MS && (await store.read(runId)).length === 0;
-  }
-
-  /** It cannot go on: its run never began, or a model or a tool that it needs is no longer here. */
-  async function abandon(record: ResponseRecord, why: unknown): Promise<void> {
-    const isTold = why instanceof ApiError || why instanceof TreadleError;
-    const message = isTold ? why.message : 'The server stopped in the middle of it.';
-    const error = { code: 'server_error', message };
-    const response: ResponseResource = { ...(record.response as ResponseResource), status: 'failed', error };
-    await kept.finish(record.id, { status: response.status, response, at: Date.now() });
   }
 
   return {
@@ -277,7 +278,7 @@ export function responses(engine: Engine): Responses {
       live?.cancel();
       await live?.finished;
       await kept.delete(caller.tenant, id).catch((error: unknown) => {
-        throw elsewhere(id, error);
+        throw isElsewhere(error) ? elsewhere(id) : error;
       });
       known.forget(caller.tenant, id);
     },
@@ -288,35 +289,22 @@ export function responses(engine: Engine): Responses {
 /** Between keeping a response and beginning its run there is hardly any time. */
 const BEGINNING_MS = 10_000;
 
-const ENCRYPTED = 'reasoning.encrypted_content';
+/** Another server on the same store runs it. */
+function isElsewhere(error: unknown): boolean {
+  return error instanceof TreadleError && (error.code === 'run-driven' || error.code === 'lease-lost');
+}
 
-/** What a client is told when another server on the same store runs the response: only that one can stop it. */
-function elsewhere(id: string, error: unknown): unknown {
-  if (!(error instanceof TreadleError && error.code === 'run-driven')) return error;
+/** What a client is told then: only that one can stop it. */
+function elsewhere(id: string): ApiError {
   const message = `The response ${JSON.stringify(id)} is under way in another process of this server. Try again when it has ended.`;
   return new ApiError(409, 'invalid_request_error', message, { param: 'response_id', code: 'response_in_progress' });
 }
 
 const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
 
+const BROKEN = { code: 'server_error', message: 'Something went wrong on the server. Its log says more.' };
+
 export const STOPPING = {
   code: 'server_stopping',
   message: 'The server stops. The response goes on when it is there again: fetch it by its id.',
 };
-
-/** A response at its very beginning. */
-function newResponse(id: string, request: ResponseRequest, standard: string, now: number): ResponseResource {
-  return {
-    id,
-    object: 'response',
-    created_at: Math.floor(now / 1000),
-    completed_at: null,
-    status: 'in_progress',
-    error: null,
-    incomplete_details: null,
-    output: [],
-    usage: null,
-    ...request.echo,
-    model: request.model ?? standard,
-  };
-}

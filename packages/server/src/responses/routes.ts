@@ -89,7 +89,11 @@ export function whenGone({ env }: Context<Env>): AbortSignal {
 function answerOf(finished: Finished): Finished {
   const { response, failure, left } = finished;
   if (left) throw new ApiError(503, 'server_error', STOPPING.message, { code: STOPPING.code });
-  if (response.status === 'failed' && response.output.length === 0 && failure) throw failureOf(failure);
+  if (response.status === 'failed' && response.output.length === 0) {
+    throw failure
+      ? failureOf(failure)
+      : new ApiError(500, 'server_error', response.error!.message, { code: 'internal_error' });
+  }
   return finished;
 }
 

@@ -198,8 +198,8 @@ export function turnItems(turn: number, { out, items, response, kinds, encrypted
       const seen = { message: 0, reasoning: 0 };
       for (const [position, part] of parts.entries()) {
         const isCut = wasCut && position === parts.length - 1;
-        // A reply that was filtered is not acted on.
-        if (part.type === 'call') takeCall(part.call, part.index, isCut || finish === 'content-filter');
+        // Nobody is asked for calls of a reply that was cut off or filtered.
+        if (part.type === 'call') takeCall(part.call, part.index, wasCut);
         else takeText(part, seen[part.type]++, { phase, isCut });
       }
       interrupt(out, items.slice(items.length - opened).filter(isUnsaid));
