@@ -20,7 +20,6 @@ test('nothing is kept in memory of a request that is answered, whatever became o
     const before = await server.heap();
     await load.send(800);
     await provider.quiet();
-    console.log("PER", ((await server.heap()) - before) / 800);
     expect(((await server.heap()) - before) / 800).toBeLessThan(KB / 2);
   } finally {
     await rm(folder, { recursive: true });
