@@ -4,7 +4,7 @@ import { badRequest } from '../api-error.ts';
 import type { Echo } from '../wire/response.ts';
 import { checked, fieldPath, missing, wrongType } from './fields.ts';
 import type { InputItem } from './input-items.ts';
-import { inputItemId } from './item-ids.ts';
+import { inputItemId } from './ids.ts';
 import { DEFAULT_LIMITS, LONGEST, type RequestLimits } from './limits.ts';
 import { parseText } from './parse-format.ts';
 import { parseInput, type InputContext } from './parse-input.ts';
