@@ -18,12 +18,9 @@ export type CallKind = 'client' | 'client-later' | 'server' | 'refused';
 /** Decides of a call by its name, when it opens. */
 export interface CallKinds {
   kindOf(name: string, turn: number, index: number): CallKind;
-  /** `server_label` of a call that is executed here. */
+  /** `server_label` of a call that the client does not execute; of one that is refused the server's own. */
   labelOf(name: string): string;
 }
-
-/** Of calls that nobody executes. */
-const OWN_LABEL = 'treadle';
 
 /**
  * The items of one turn, from the pieces of the reply, the reply itself and what becomes of its calls.
@@ -112,7 +109,7 @@ export function turnItems(turn: number, { out, items, response, kinds, encrypted
       id: newId(type),
       index: items.length,
       callId: callIdFor(response, turn, index),
-      label: call.kind === 'server' ? kinds.labelOf(call.name) : OWN_LABEL,
+      label: kinds.labelOf(call.name),
       name: acceptedName(call.name),
       arguments: '',
       isWhole: false,
