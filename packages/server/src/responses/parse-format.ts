@@ -1,11 +1,11 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import { checked, notOneOf, wrongType } from './fields.ts';
+import { checked, isObject, notOneOf, wrongType, type Body } from './fields.ts';
 import { LONGEST, type RequestLimits } from './limits.ts';
 
 export interface ParsedText {
   /** JSON Schema; absent: any text will do. */
-  readonly format?: Readonly<Record<string, unknown>>;
+  readonly format?: Body;
   readonly echo: unknown;
 }
 
@@ -22,10 +22,7 @@ const jsonSchema = z.object({
     .max(LONGEST.name)
     .regex(/^[a-zA-Z0-9_-]+$/, "a format's name has letters, digits, '_' and '-' only"),
   description: z.string().nullish(),
-  schema: z.custom<Readonly<Record<string, unknown>>>(
-    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
-    'expected a JSON Schema, which is an object',
-  ),
+  schema: z.custom<Body>(isObject, 'expected a JSON Schema, which is an object'),
   strict: z.boolean().nullish(),
 });
 
@@ -35,8 +32,8 @@ export function parseText(text: unknown, limits: RequestLimits): ParsedText {
   const more = verbosity != null && { verbosity };
   const at = 'text.format';
   if (format == null) return { echo: { format: { type: 'text' }, ...more } };
-  if (typeof format !== 'object' || Array.isArray(format)) throw wrongType('object', format, at);
-  const { type } = format as { readonly type?: unknown };
+  if (!isObject(format)) throw wrongType('object', format, at);
+  const { type } = format;
   switch (type) {
     case 'text':
       return { echo: { format: { type }, ...more } };
