@@ -11,7 +11,7 @@ import {
   type WireError,
 } from './open-responses/asking.ts';
 
-const SCOPES = ['agents:invoke', 'tools:execute'];
+const SCOPES = ['agents:invoke', 'tools:execute'] as const;
 const on = stage({
   defaultTools: ['add'],
   requiresAction: true,
