@@ -7,7 +7,7 @@ import { textIn } from './open-responses/asking.ts';
 import { modelOf, startServer, type ServerProcess } from './process/start.ts';
 import { streamClient, type StreamClient } from './streams/client.ts';
 import { ended } from './streams/crowds.ts';
-import { checkedStream } from './streams/grammar.ts';
+import { checkedStream } from './open-responses/stream-rules.ts';
 
 const TOOLS = [{ type: 'mcp', server_label: 'treadle' }];
 const COUNT = 30;

@@ -4,7 +4,7 @@ import type { Stage } from '../clients/stage.ts';
 import { textIn } from '../open-responses/asking.ts';
 import { modelOf } from '../process/start.ts';
 import { streamClient, type StreamClient } from './client.ts';
-import { checkedStream } from './grammar.ts';
+import { checkedStream } from '../open-responses/stream-rules.ts';
 
 const FORMS = ['openai-chat', 'openai-responses', 'anthropic'] as const;
 

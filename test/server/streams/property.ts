@@ -6,7 +6,7 @@ import type { Stage } from '../clients/stage.ts';
 import type { WireResponse } from '../open-responses/asking.ts';
 import { modelOf } from '../process/start.ts';
 import { streamClient } from './client.ts';
-import { checkedStream } from './grammar.ts';
+import { checkedStream } from '../open-responses/stream-rules.ts';
 import { checkContent, plain } from './told.ts';
 import { cutWorld, isStuck, world, type World } from './worlds.ts';
 
