@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { Step } from '../provider/script.ts';
-import { stage } from './clients/stage.ts';
+import { call, SERVER_TOOLS, stage } from './clients/stage.ts';
 import { asking, callsIn, outputFor, textIn, type WireResponse } from './open-responses/asking.ts';
 import { eventProblems, problems } from './open-responses/check.ts';
 
@@ -13,11 +13,6 @@ const said = (role: string, content: unknown, more: object = {}): object => ({
   content,
   ...more,
 });
-const call = (name: string, input: object): { name: string; arguments: string } => ({
-  name,
-  arguments: JSON.stringify(input),
-});
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
 const WEATHER = {
   type: 'function',
   name: 'get_weather',
