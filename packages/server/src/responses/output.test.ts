@@ -466,6 +466,18 @@ describe('an end in the middle', () => {
     piece(2, 'maybe', ''),
   ];
 
+  test.each([
+    ['rate_limit_exceeded', 'rate_limit_error'],
+    ['context_length_exceeded', 'invalid_request_error'],
+    ['invalid_prompt', 'invalid_request_error'],
+    ['server_error', 'server_error'],
+  ])('%s is told as a %s', (code, type) => {
+    const out = listening();
+    out.begin();
+    out.end({ type: 'failed', error: { code, message: 'no' } });
+    expect(out.events.at(-2)).toMatchObject({ type: 'error', code, error: { code, type } });
+  });
+
   test('closes what is open as incomplete, tells of the error both ways, and fails', () => {
     const out = listening();
     out.begin();

@@ -150,6 +150,7 @@ function errorFields({ error: { code, message } }: Extract<Ending, { type: 'fail
 
 const ERROR_TYPES: ReadonlyMap<string, string> = new Map([
   ['rate_limit_exceeded', 'rate_limit_error'],
+  ['context_length_exceeded', 'invalid_request_error'],
   ['invalid_prompt', 'invalid_request_error'],
 ]);
 
