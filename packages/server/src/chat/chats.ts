@@ -6,7 +6,7 @@ import type { Engine } from '../engine/engine.ts';
 import { planOf } from '../engine/plan.ts';
 import type { Caller } from '../http/env.ts';
 import { newResponseId } from '../responses/ids.ts';
-import type { Ending } from '../responses/output.ts';
+import type { Ending } from '../engine/ending.ts';
 import { chatOutput, type ChatOutputOptions } from './chunks.ts';
 import { completionId } from './ids.ts';
 import { keptOf, type Kept } from './kept.ts';

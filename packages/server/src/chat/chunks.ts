@@ -1,6 +1,7 @@
 import type { AssistantPart, Item, ModelError, Waiting } from '@treadle/core';
 import { errorBody, type ApiError } from '../api-error.ts';
-import type { CallKinds, Ending } from '../responses/output.ts';
+import type { CallKinds } from '../engine/call-kinds.ts';
+import type { Ending } from '../engine/ending.ts';
 import { completionOf, finishReasonOf, incompleteOf, usageOf, type Finished } from './completion.ts';
 import { errorOf } from './failure.ts';
 import { callIdOf } from './ids.ts';

@@ -11,8 +11,7 @@ import {
   type Settings,
 } from '@treadle/core';
 import type { Caller } from '../http/env.ts';
-import type { Ending } from '../responses/output.ts';
-import { endingOf } from './ending.ts';
+import { endingOf, type Ending } from './ending.ts';
 import { shaped } from './shaped-model.ts';
 import type { Toolset } from './tools.ts';
 

@@ -3,7 +3,7 @@ import { ApiError, badRequest } from '../api-error.ts';
 import type { RequestTool, ToolExecutor } from '../executors/executor.ts';
 import { OWN_LABEL } from '../executors/registered.ts';
 import type { Caller } from '../http/env.ts';
-import type { CallKinds } from '../responses/output.ts';
+import type { CallKinds } from './call-kinds.ts';
 import type { FunctionTool, ResponseRequest } from '../responses/request.ts';
 
 /** More calls in one reply are refused by the loop. */

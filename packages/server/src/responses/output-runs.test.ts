@@ -19,7 +19,9 @@ import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent, type WireResponse } from '../../test/stream-rules.ts';
 import { presented, type ResponseResource } from '../wire/response.ts';
 import { callIdFor } from './ids.ts';
-import { output, type CallKinds, type Ending, type OutputOptions } from './output.ts';
+import type { CallKinds } from '../engine/call-kinds.ts';
+import type { Ending } from '../engine/ending.ts';
+import { output, type OutputOptions } from './output.ts';
 
 /** One reply of the model, or how it breaks off. */
 interface Step {

@@ -14,7 +14,9 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent } from '../../test/stream-rules.ts';
 import { reasoningFrom } from './encrypted-content.ts';
-import { output, type CallKinds, type Ending, type Output, type OutputOptions } from './output.ts';
+import type { CallKinds } from '../engine/call-kinds.ts';
+import type { Ending } from '../engine/ending.ts';
+import { output, type Output, type OutputOptions } from './output.ts';
 
 const HEX = RESPONSE_ID.slice('resp_'.length);
 const USAGE = { inputTokens: 7, outputTokens: 5, cachedTokens: 2, reasoningTokens: 1 };

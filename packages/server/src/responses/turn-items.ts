@@ -1,4 +1,5 @@
 import type { AssistantPart, Finish, ToolCall, ToolResult } from '@treadle/core';
+import type { CallKind, CallKinds } from '../engine/call-kinds.ts';
 import { acceptedName } from './call-name.ts';
 import { encryptedContent } from './encrypted-content.ts';
 import type { EventsOut } from './events-out.ts';
@@ -6,21 +7,6 @@ import { callIdFor, itemId, type ItemKind } from './ids.ts';
 import { addArguments, answerCall, closeCall, endArguments, openCall, startCall, type OpenCall } from './open-call.ts';
 import { addText, closeText, endText, openText, type OpenText } from './open-text.ts';
 import { shownReply, type FurtherThought, type ShownPart } from './reply-parts.ts';
-
-/**
- * - `client`: the client executes it, and sees it as it comes.
- * - `client-later`: the client's too, but the loop may yet refuse it. Shown when that is known.
- * - `server`: executed here.
- * - `refused`: the loop will answer it with an error. The client never gets to execute it.
- */
-export type CallKind = 'client' | 'client-later' | 'server' | 'refused';
-
-/** Decides of a call by its name, when it opens. */
-export interface CallKinds {
-  kindOf(name: string, turn: number, index: number): CallKind;
-  /** `server_label` of a call that the client does not execute; of one that is refused the server's own. */
-  labelOf(name: string): string;
-}
 
 /**
  * The items of one turn, from the pieces of the reply, the reply itself and what becomes of its calls.
