@@ -98,7 +98,7 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
   }
 
   function opened(index: number, name: string, piece: string): OpenCall {
-    if (calls.kindOf(name, turn.number, index) !== 'client') return { shown: undefined, position: -1 };
+    if (calls.kindOf(name, index) !== 'client') return { shown: undefined, position: -1 };
     const added: ShownCall = { id: callIdOf(head.id, turn.number, index), name, arguments: piece };
     const position = shown.push(added) - 1;
     show(added, position);

@@ -6,9 +6,9 @@
  */
 export type CallKind = 'client' | 'client-later' | 'server' | 'refused';
 
-/** Decides of a call by its name, when it opens. */
+/** Decides of a call when it opens: by its name, and by its place among the calls of the reply. */
 export interface CallKinds {
-  kindOf(name: string, turn: number, index: number): CallKind;
+  kindOf(name: string, index: number): CallKind;
   /** `server_label` of a call that the client does not execute; of one that is refused the server's own. */
   labelOf(name: string): string;
 }

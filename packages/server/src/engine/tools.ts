@@ -155,7 +155,7 @@ function kindsOf(
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
     labelOf: (name) => labelOf(origins.get(name)),
-    kindOf(name, _turn, index) {
+    kindOf(name, index) {
       if (!clients.has(name)) return origins.has(name) ? 'server' : 'refused';
       if (toolChoice === 'none' || index >= MOST_CALLS || allowedTools?.includes(name) === false) return 'refused';
       return maxToolCalls !== undefined || (forced !== undefined && forced !== name) ? 'client-later' : 'client';

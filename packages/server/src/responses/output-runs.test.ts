@@ -72,7 +72,7 @@ function toolsFor(cancel: () => void): Tool[] {
 function kindsOf({ choice, allowed, limits }: World): CallKinds {
   return {
     labelOf: (name) => `label of ${name}`,
-    kindOf(name, _turn, index) {
+    kindOf(name, index) {
       if (SERVER.includes(name)) return 'server';
       if (!CLIENT.includes(name) || choice === 'none' || index >= 128) return 'refused';
       if (allowed && !allowed.includes(name)) return 'refused';
@@ -330,7 +330,7 @@ function checkCalls(given: World, items: readonly Item[], response: ResponseReso
   const expected = replies.flatMap(({ content, finish }, turn) => {
     const calls = content.filter(({ type }) => type === 'tool-call');
     return calls.flatMap((call, index) => {
-      const kind = kindOf((call as { name: string }).name, turn + 1, index);
+      const kind = kindOf((call as { name: string }).name, index);
       if (kind !== 'client-later') return kind === 'client' ? 'function_call' : 'mcp_call';
       if (finish === 'content-filter') return [];
       return pending.includes(callIdFor(RESPONSE_ID, turn + 1, index)) ? 'function_call' : 'mcp_call';

@@ -445,7 +445,7 @@ describe('a call', () => {
     const asked: string[] = [];
     const calls: CallKinds = {
       ...KINDS,
-      kindOf: (name, turn, index) => (asked.push(`${turn}.${index} ${name}`), 'refused'),
+      kindOf: (name, index) => (asked.push(`${index} ${name}`), 'refused'),
     };
     const out = listening({ calls });
     out.begin();
@@ -453,7 +453,7 @@ describe('a call', () => {
     out.hear(piece(0, 'no such tool', ''));
     out.hear(replied([called('no such tool'), called('')]));
     out.end({ type: 'cancelled' });
-    expect(asked).toEqual(['2.0 no such tool', '2.1 ']);
+    expect(asked).toEqual(['0 no such tool', '1 ']);
     expect(out.current().output).toMatchObject([{ name: 'no_such_tool' }, { name: 'unnamed' }]);
   });
 });

@@ -83,7 +83,7 @@ export function turnItems(turn: number, { out, items, response, kinds, encrypted
 
   function beginCall(call: ReplyCall, index: number): void {
     endGrowing('call');
-    call.kind = kinds.kindOf(call.name, turn, index);
+    call.kind = kinds.kindOf(call.name, index);
     begun = index + 1;
     if (call.kind === 'client-later') return;
     show(call, index, call.kind === 'client' ? 'function_call' : 'mcp_call');
