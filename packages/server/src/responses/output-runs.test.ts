@@ -8,7 +8,6 @@ import {
   type AssistantPart,
   type Finish,
   type Item,
-  type LoopResult,
   type Model,
   type ModelReply,
   type Tool,
@@ -20,7 +19,7 @@ import { checkStream, type WireEvent, type WireResponse } from '../../test/strea
 import { presented, type ResponseResource } from '../wire/response.ts';
 import { callIdFor } from './ids.ts';
 import type { CallKinds } from '../engine/call-kinds.ts';
-import type { Ending } from '../engine/ending.ts';
+import { endingOf, type Ending } from '../engine/ending.ts';
 import { output, type OutputOptions } from './output.ts';
 
 /** One reply of the model, or how it breaks off. */
@@ -187,7 +186,7 @@ async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise
     maxTurns,
     signal: controller.signal,
   });
-  if (!wasCut) return { items, ending: endingOf(result) };
+  if (!wasCut) return { items, ending: endingOf(result, false, AT) };
   if (!result.outcome) await runLoop({ ...around, signal: AbortSignal.abort() });
   const { usage } = result;
   return { items, ending: { at: AT, usage, type: 'incomplete', reason: 'max_output_tokens' } };
@@ -199,26 +198,6 @@ const FAILURE: ModelReply = {
 };
 
 const AT = 1_700_000_009_999;
-
-function endingOf({ outcome, waiting, usage }: LoopResult): Ending {
-  const at = AT;
-  if (!outcome) return { at, usage, type: 'pending', waiting };
-  switch (outcome.type) {
-    case 'completed':
-      return {
-        at,
-        usage,
-        ...(outcome.truncated ? { type: 'incomplete', reason: 'max_output_tokens' } : { type: 'completed' }),
-      };
-    case 'exhausted':
-      return { at, usage, type: 'incomplete', reason: `max_${outcome.limit}` };
-    case 'failed':
-      if (outcome.error.code === 'content-filter') return { at, usage, type: 'incomplete', reason: 'content_filter' };
-      return { at, usage, type: 'failed', error: { code: 'server_error', message: outcome.error.message } };
-    case 'cancelled':
-      return { at, usage, type: 'cancelled' };
-  }
-}
 
 interface Heard {
   readonly response: ResponseResource;
