@@ -84,6 +84,7 @@ describe('what cannot be served is named', () => {
       '"read" has the name of a server tool',
     ],
     [{ ...plain, toolChoice: { type: 'function', name: 'nope' } }, 400, '"nope"'],
+    [{ ...plain, functions: [], toolChoice: 'required' }, 400, 'no tool to call'],
     [{ ...plain, toolChoice: { type: 'mcp', server_label: 'treadle' } }, 400, 'of which the request has no tools'],
     [
       { ...plain, otherTools: [OWN], toolChoice: { type: 'mcp', server_label: 'treadle', name: 'ask' } },

@@ -53,6 +53,11 @@ export async function toolsetOf(asked: Asked, offer: Offer, caller: Scoped): Pro
     if (known.has(name)) continue;
     throw badRequest(`tool_choice names ${JSON.stringify(name)}, which is none of the tools.`, 'tool_choice');
   }
+  if (choice.toolChoice === 'required' && known.size === 0) {
+    const message =
+      "tool_choice is 'required', and there is no tool to call. Declare some in 'tools', or leave it out.";
+    throw badRequest(message, 'tool_choice', 'invalid_value');
+  }
   return { tools: [...own, ...hosted], ...choice, kinds: kindsOf(asked, choice, clients, origins) };
 }
 
