@@ -48,7 +48,13 @@ export function chats(engine: Engine): Chats {
       const plan = await planOf(id, request, conversation, engine, caller, journal);
       return {
         id: completionId(id),
-        run: (emit, signal) => follow({ plan, journal, request, emit, signal }).finally(giveBack),
+        async run(emit, signal) {
+          try {
+            return await follow({ plan, journal, request, emit, signal });
+          } finally {
+            giveBack();
+          }
+        },
       };
     } catch (error) {
       giveBack();

@@ -74,7 +74,13 @@ export function responses(engine: Engine): Responses {
       const { created, plan } = await opened(request, caller);
       return {
         id: plan.id,
-        run: (listener, signal) => follow(plan, { created, request, listener, signal }).finished.finally(giveBack),
+        async run(listener, signal) {
+          try {
+            return await follow(plan, { created, request, listener, signal }).finished;
+          } finally {
+            giveBack();
+          }
+        },
       };
     } catch (error) {
       giveBack();
