@@ -1,43 +1,25 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
-import { playground, type Playground } from '../command/playground.ts';
-import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
-import { stopLeftovers } from '../command/treadle-process.ts';
-import { logLines, serving, type Serving } from './serving.ts';
+import type { Step } from '../command/scripted-openai.ts';
+import { logLines } from './serving.ts';
+import { serveStage } from './stage.ts';
 
 const OWN_TOOLS = [{ type: 'mcp', server_label: 'treadle' }] as const;
 const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
 
-let play: Playground;
-let provider: ScriptedOpenAi | undefined;
-
-beforeEach(async () => {
-  play = await playground();
-});
-afterEach(async () => {
-  stopLeftovers();
-  await provider?.close();
-  provider = undefined;
-  await play.remove();
-});
-
-/** A server whose model `main` follows the script, with these lines in its configuration. */
-async function scripted(lines: string, ...steps: readonly Step[]): Promise<Serving> {
-  provider = await scriptedOpenAi(steps);
-  await play.write('treadle.toml', `[models.main]\nmodel = "m-1"\nbase_url = "${provider.baseURL}"\n${lines}\n`);
-  return serving({ cwd: play.folder });
-}
+const here = serveStage();
+const { scripted } = here;
 
 describe('models', () => {
   test('all entries under their names, and the default for requests that name none', async () => {
-    provider = await scriptedOpenAi([{ text: ['one'] }, { text: ['two'] }]);
+    const provider = await here.script({ text: ['one'] }, { text: ['two'] });
     const at = `base_url = "${provider.baseURL}"`;
-    await play.write(
+    await here.play.write(
       'treadle.toml',
       `[models]\ndefault = "b"\n[models.a]\nmodel = "m-a"\n${at}\n[models.b]\nmodel = "m-b"\n${at}\n` +
         '[models.c]\nprovider = "anthropic"\nmodel = "m-c"\n[models.play]\nprovider = "demo"\n',
     );
-    const server = await serving({ cwd: play.folder });
+    const server = await here.serving();
     const { body: listed } = await server.get('/v1/models');
     expect(listed.data.map(({ id }) => id).toSorted()).toEqual(['a', 'b', 'play']);
     expect((await server.respond({ input: 'hi' })).body).toMatchObject({ status: 'completed', model: 'b' });
@@ -56,9 +38,9 @@ describe('models', () => {
   });
 
   test('--model and --base-url serve one beside them', async () => {
-    provider = await scriptedOpenAi([{ text: ['one'] }]);
-    await play.write('treadle.toml', '[models.play]\nprovider = "demo"\n');
-    const server = await serving({ cwd: play.folder }, '--model', 'mine', '--base-url', provider.baseURL);
+    const provider = await here.script({ text: ['one'] });
+    await here.play.write('treadle.toml', '[models.play]\nprovider = "demo"\n');
+    const server = await here.serving('--model', 'mine', '--base-url', provider.baseURL);
     expect((await server.get('/v1/models')).body.data).toMatchObject([{ id: 'mine' }, { id: 'play' }]);
     expect((await server.respond({ input: 'hi' })).body).toMatchObject({ status: 'completed', model: 'mine' });
     expect((await server.stop()).code).toBe(0);
@@ -70,14 +52,14 @@ describe('tools', () => {
     const server = await scripted('[server]\ndefault_tools = ["read"]', READ, { text: ['ok'] });
     const { body } = await server.respond({ input: 'go' });
     expect(body.output).toMatchObject([{ type: 'mcp_call', name: 'read', status: 'completed' }, { type: 'message' }]);
-    expect(provider!.requests[0]!.tools!.map((tool) => tool.function.name)).toEqual(['read']);
+    expect(here.provider.requests[0]!.tools!.map((tool) => tool.function.name)).toEqual(['read']);
   });
 
   test('without them only to those that ask', async () => {
     const server = await scripted('', { text: ['ok'] }, { text: ['ok'] });
     await server.respond({ input: 'go' });
     await server.respond({ input: 'go', tools: OWN_TOOLS });
-    expect(provider!.requests.map(({ tools = [] }) => tools.map((tool) => tool.function.name))).toEqual([
+    expect(here.provider.requests.map(({ tools = [] }) => tools.map((tool) => tool.function.name))).toEqual([
       [],
       ['read', 'glob', 'grep'],
     ]);
@@ -103,8 +85,11 @@ describe('keys', () => {
   const KEY = /^tk_[\w-]{43}\n$/;
 
   test('what "treadle key new" prints, pasted into the file, lets its holder in and nobody else', async () => {
-    const made = await command(['key', 'new', '--name', 'ci', '--tenant', 'acme'], play.folder);
-    const other = await command(['key', 'new', '--scope', 'agents:invoke', '--scope', 'tools:execute'], play.folder);
+    const made = await command(['key', 'new', '--name', 'ci', '--tenant', 'acme'], here.play.folder);
+    const other = await command(
+      ['key', 'new', '--scope', 'agents:invoke', '--scope', 'tools:execute'],
+      here.play.folder,
+    );
     for (const { code, stdout } of [made, other]) expect([code, stdout]).toEqual([0, expect.stringMatching(KEY)]);
     const [lines, otherLines] = [made, other].map(({ stderr }) => stderr.slice(stderr.indexOf('[[server.keys]]')));
     expect(lines).toMatch(
@@ -129,16 +114,19 @@ describe('keys', () => {
   });
 
   test('with a key it listens beyond loopback', async () => {
-    const { stderr } = await command(['key', 'new'], play.folder);
-    await play.write('treadle.toml', `[server]\nhost = "0.0.0.0"\n${stderr.slice(stderr.indexOf('[[server.keys]]'))}`);
-    const server = await serving({ cwd: play.folder });
+    const { stderr } = await command(['key', 'new'], here.play.folder);
+    await here.play.write(
+      'treadle.toml',
+      `[server]\nhost = "0.0.0.0"\n${stderr.slice(stderr.indexOf('[[server.keys]]'))}`,
+    );
+    const server = await here.serving();
     expect((await server.get('/healthz')).status).toBe(200);
     expect((await server.respond({ input: 'go' })).status).toBe(401);
     expect((await server.stop()).code).toBe(0);
   });
 
   test('a key that cannot use the API comes with a note', async () => {
-    const { code, stderr } = await command(['key', 'new', '--scope', 'tools:execute'], play.folder);
+    const { code, stderr } = await command(['key', 'new', '--scope', 'tools:execute'], here.play.folder);
     expect([code, stderr]).toEqual([0, expect.stringContaining('Add --scope agents:invoke.')]);
   });
 });

@@ -1,29 +1,12 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { playground, type Playground } from '../command/playground.ts';
-import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
-import { stopLeftovers } from '../command/treadle-process.ts';
-import { serving, until, type Body, type Serving } from './serving.ts';
+import { describe, expect, test } from 'vitest';
+import type { Step } from '../command/scripted-openai.ts';
+import { until, type Body, type Serving } from './serving.ts';
+import { serveStage } from './stage.ts';
 
 const WEATHER = [{ type: 'function', name: 'get_weather' }] as const;
 
-let play: Playground;
-let provider: ScriptedOpenAi | undefined;
-
-beforeEach(async () => {
-  play = await playground();
-});
-afterEach(async () => {
-  stopLeftovers();
-  await provider?.close();
-  provider = undefined;
-  await play.remove();
-});
-
-async function scripted(lines: string, ...steps: readonly Step[]): Promise<Serving> {
-  provider = await scriptedOpenAi(steps);
-  await play.write('treadle.toml', `[models.main]\nmodel = "m"\nbase_url = "${provider.baseURL}"\n${lines}\n`);
-  return serving({ cwd: play.folder });
-}
+const here = serveStage();
+const { scripted } = here;
 
 /** A stream that has begun, up to its first words. */
 interface Begun {
@@ -62,7 +45,7 @@ describe.each(['SIGINT', 'SIGTERM'] as const)('%s', (signal) => {
     const stream = await begin(server);
     const ended = server.stop(signal);
     await server.process.shows('shutting down', 'stderr');
-    provider!.resume();
+    here.provider.resume();
     const text = await stream.rest;
     expect(text).toContain('event: response.completed\n');
     expect(text.trimEnd().endsWith('data: [DONE]')).toBe(true);
@@ -75,7 +58,7 @@ describe.each(['SIGINT', 'SIGTERM'] as const)('%s', (signal) => {
     expect(await server.stop(signal)).toMatchObject({ code: 0, signal: null });
     expect(await stream.rest).not.toContain('event: response.completed\n');
 
-    const next = await serving({ cwd: play.folder });
+    const next = await here.serving();
     const response = await stored(next, stream.id);
     expect(response).toMatchObject({ status: 'completed', output: [{ content: [{ text: 'Whole.' }] }] });
     expect((await next.stop()).code).toBe(0);
@@ -99,7 +82,7 @@ describe('killed', () => {
     const { id } = await begin(server);
     expect(await server.stop('SIGKILL')).toMatchObject({ signal: 'SIGKILL' });
 
-    const next = await serving({ cwd: play.folder });
+    const next = await here.serving();
     expect(await stored(next, id)).toMatchObject({
       id,
       status: 'completed',
@@ -115,7 +98,7 @@ describe('killed', () => {
     expect(first.pending_call_ids).toHaveLength(1);
     await server.stop('SIGKILL');
 
-    const next = await serving({ cwd: play.folder });
+    const next = await here.serving();
     expect((await next.get(`/v1/responses/${first.id}`)).body).toEqual(first);
     const { body: second } = await next.respond({
       previous_response_id: first.id,
@@ -123,18 +106,18 @@ describe('killed', () => {
       tools: WEATHER,
     });
     expect(second).toMatchObject({ status: 'completed', output: [{ content: [{ text: 'Rain.' }] }] });
-    expect(provider!.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool']);
+    expect(here.provider.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool']);
     expect((await next.stop()).code).toBe(0);
   });
 });
 
 test('two servers share a store: a conversation goes on at the other', async () => {
   const one = await scripted('', { text: ['One.'] }, { text: ['Two.'] });
-  const two = await serving({ cwd: play.folder });
+  const two = await here.serving();
   const { body: first } = await one.respond({ input: 'first' });
   const { body: second } = await two.respond({ input: 'second', previous_response_id: first.id });
   expect(second).toMatchObject({ status: 'completed', previous_response_id: first.id });
-  expect(provider!.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'user']);
+  expect(here.provider.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'user']);
   expect([(await one.stop()).code, (await two.stop()).code]).toEqual([0, 0]);
 });
 

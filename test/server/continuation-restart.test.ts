@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startProvider, type Provider, type Script } from '../provider/provider.ts';
+import { call, SERVER_TOOLS, WEATHER } from './clients/stage.ts';
 import {
   asking,
   callsIn,
@@ -13,13 +14,6 @@ import {
   type WireResponse,
 } from './open-responses/asking.ts';
 import { modelOf, startServer, type ServerProcess } from './process/start.ts';
-
-const call = (name: string, input: object): { name: string; arguments: string } => ({
-  name,
-  arguments: JSON.stringify(input),
-});
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
-const WEATHER = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } } as const;
 
 interface Started {
   readonly server: ServerProcess;

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { stage } from './clients/stage.ts';
+import { call, SERVER_TOOLS, stage, WEATHER } from './clients/stage.ts';
 import { asking, callsIn, outputFor, textIn } from './open-responses/asking.ts';
 
 const place = await mkdtemp(join(tmpdir(), 'treadle-server-'));
@@ -10,12 +10,6 @@ const on = stage({ store: join(place, 'runs.db') });
 afterAll(() => rm(place, { recursive: true }));
 const { respond, stream, begin, retrieve, cancel, refused, inputItems, send } = asking(() => on.server.url);
 
-const call = (name: string, input: object): { name: string; arguments: string } => ({
-  name,
-  arguments: JSON.stringify(input),
-});
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
-const WEATHER = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } } as const;
 const said = (content: string, role = 'user'): object => ({ role, content });
 
 /** All that the store has written, to look for what must not be in it. */

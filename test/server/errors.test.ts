@@ -1,18 +1,12 @@
 import { request } from 'node:http';
 import { describe, expect, test } from 'vitest';
 import type { FaultName } from '../provider/script.ts';
-import { stage } from './clients/stage.ts';
+import { call, SERVER_TOOLS, stage, WEATHER } from './clients/stage.ts';
 import { asking, callsIn, outputFor, textIn, type WireError } from './open-responses/asking.ts';
 
 const on = stage();
 const { respond, stream, begin, refused, send } = asking(() => on.server.url);
 
-const call = (name: string, input: object): { name: string; arguments: string } => ({
-  name,
-  arguments: JSON.stringify(input),
-});
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
-const WEATHER = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } } as const;
 const said = (content: unknown, role = 'user'): object => ({ type: 'message', role, content });
 const called = (call_id: string, name = 'weather'): object => ({
   type: 'function_call',

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { stage } from './clients/stage.ts';
+import { call, SERVER_TOOLS, stage } from './clients/stage.ts';
 import { asking, callsIn, outputFor, textIn } from './open-responses/asking.ts';
 
 /** What other servers of this kind have done wrong, each once. */
@@ -8,11 +8,6 @@ const on = stage();
 // Every stream is held against the rules of `open-responses/stream-rules.ts`, so what is said below is said twice.
 const { respond, stream, retrieve, refused } = asking(() => on.server.url);
 
-const call = (name: string, input: object): { name: string; arguments: string } => ({
-  name,
-  arguments: JSON.stringify(input),
-});
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
 const fn = (name: string): object => ({
   type: 'function',
   name,

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { stage } from './clients/stage.ts';
+import { call, SERVER_TOOLS, stage, WEATHER } from './clients/stage.ts';
 import { asking, callsIn, textIn, type WireError } from './open-responses/asking.ts';
 import { startServer, type ServerProcess } from './process/start.ts';
 
@@ -7,12 +7,6 @@ const MOST_BYTES = 500_000;
 const on = stage({ maxBodyBytes: MOST_BYTES, maxConcurrentRuns: 2 });
 const { respond, stream, begin, refused, retrieve, cancel, send } = asking(() => on.server.url);
 
-const call = (name: string, input: object): { name: string; arguments: string } => ({
-  name,
-  arguments: JSON.stringify(input),
-});
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
-const WEATHER = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } } as const;
 const add = (a: number): { calls: { name: string; arguments: string }[] } => ({ calls: [call('add', { a, b: 1 })] });
 
 describe('sizes', () => {

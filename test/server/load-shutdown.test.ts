@@ -4,10 +4,10 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startProvider, type Provider } from '../provider/provider.ts';
 import { textIn } from './open-responses/asking.ts';
+import { checkedStream } from './open-responses/stream-rules.ts';
 import { modelOf, startServer, type ServerProcess } from './process/start.ts';
 import { streamClient, type StreamClient } from './streams/client.ts';
-import { ended } from './streams/crowds.ts';
-import { checkedStream } from './streams/grammar.ts';
+import { asked, ended } from './streams/crowds.ts';
 
 const TOOLS = [{ type: 'mcp', server_label: 'treadle' }];
 const COUNT = 30;
@@ -52,7 +52,7 @@ async function inModel(server: ServerProcess, n: number): Promise<Begun> {
     { text: `At last ${n}.` },
   ]);
   const client = streamClient(server.url, { model: modelOf(script), input: 'go', tools: TOOLS });
-  while ((await script.requests()).length < 2);
+  await asked(script, 2);
   return { tag: '', client, text: `First ${n}. At last ${n}.` };
 }
 

@@ -3,8 +3,9 @@ import type { Script } from '../provider/provider.ts';
 import { stage } from './clients/stage.ts';
 import type { StreamEvent } from './open-responses/asking.ts';
 import { modelOf } from './process/start.ts';
-import { eventIn, streamClient } from './streams/client.ts';
+import { streamClient } from './streams/client.ts';
 import { askShortly } from './streams/crowds.ts';
+import { eventIn } from './streams/frames.ts';
 import { BLOCK, heardLong } from './streams/long-answer.ts';
 
 const here = stage();

@@ -1,6 +1,6 @@
 import { hashKey } from '@treadle/server';
 import { describe, expect, test } from 'vitest';
-import { stage } from './clients/stage.ts';
+import { call, SERVER_TOOLS, stage, WEATHER } from './clients/stage.ts';
 import {
   asking,
   callsIn,
@@ -11,7 +11,7 @@ import {
   type WireError,
 } from './open-responses/asking.ts';
 
-const SCOPES = ['agents:invoke', 'tools:execute'];
+const SCOPES = ['agents:invoke', 'tools:execute'] as const;
 const on = stage({
   defaultTools: ['add'],
   requiresAction: true,
@@ -27,13 +27,6 @@ const on = stage({
 const as = (key: string): Asking => asking(() => on.server.url, { authorization: `Bearer ${key}` });
 const [ann, abe, bob] = [as('tk_ann'), as('tk_abe'), as('tk_bob')];
 const errorOf = ({ body }: Answer): WireError['error'] => (body as WireError).error;
-
-const call = (name: string, input: object): { name: string; arguments: string } => ({
-  name,
-  arguments: JSON.stringify(input),
-});
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
-const WEATHER = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } } as const;
 
 describe('a response of another tenant', () => {
   test('is not there, as if it had never been, by any route', async () => {

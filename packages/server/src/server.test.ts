@@ -136,9 +136,15 @@ describe('what is no request', () => {
     expect(at.logged('unreadable request')).toMatchObject([{ status, requestId: answer.headers['x-request-id'] }]);
   });
 
+  /** On Node's own clock. What is sent in time has to arrive within it, also where the machine is busy. */
+  const SOON_MS = 500;
+
   test('headers that never end are cut off in time, while a stream that is older goes on', async () => {
     const { routes, stream } = held();
-    await using at = await served({ routes, timeouts: { headersMs: 40, requestMs: 40, keepAliveMs: 40 } });
+    await using at = await served({
+      routes,
+      timeouts: { headersMs: SOON_MS, requestMs: SOON_MS, keepAliveMs: SOON_MS },
+    });
     await using streaming = await at.connect();
     streaming.write(GET('/stream'));
     const outgoing = await stream;
@@ -158,7 +164,7 @@ describe('what is no request', () => {
     const { routes, arrived } = held();
     await using at = await served({
       routes: (app) => app.post('/unread', () => new Promise<Response>(() => undefined)) && routes(app),
-      timeouts: { headersMs: 40, requestMs: 40 },
+      timeouts: { headersMs: SOON_MS, requestMs: SOON_MS },
     });
     await using slow = await at.connect();
     slow.write('POST /unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1');
@@ -271,12 +277,12 @@ describe('closing', () => {
   test('has what still runs put aside when the time is up, which may say its last words', async () => {
     const clock = manualClock();
     const { routes, stream } = held();
-    const drains: number[] = [];
+    let drains = 0;
     await using at = await served({
       routes,
       clock,
-      drain: async (ms) => {
-        drains.push(ms);
+      drain: async () => {
+        drains += 1;
         (await stream).end('data: put aside\n\n');
       },
     });
@@ -286,9 +292,9 @@ describe('closing', () => {
     const closed = at.server.close(8_000);
     await begun(at);
     await clock.advance(7_999);
-    expect(drains).toEqual([]);
+    expect(drains).toBe(0);
     await clock.advance(1);
-    expect(drains).toEqual([5_000]);
+    expect(drains).toBe(1);
     expect(await connection.closed()).toContain('data: put aside\n\n\r\n0\r\n\r\n');
     await closed;
     expect(clock.pending).toBe(0);

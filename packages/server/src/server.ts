@@ -37,8 +37,8 @@ export interface ServerOptions {
   readonly routes: (app: Hono<Env>) => void;
   /** Resolves if the store answers. */
   readonly ready: () => Promise<void>;
-  /** The server stops: what still runs is to be left so that it can go on later, within `ms`. */
-  readonly drain: (ms: number) => Promise<void>;
+  /** The server stops: what still runs is to be left so that it can go on later. It is not waited for longer than 5 s. */
+  readonly drain: () => Promise<void>;
 }
 
 /** How long a client may take to send a request; an answer, such as a stream, may take as long as it needs. */
@@ -140,7 +140,7 @@ export function createServer(options: ServerOptions): Server {
 
   async function drained(): Promise<void> {
     try {
-      await options.drain(DRAIN_MS);
+      await options.drain();
     } catch (error) {
       log.error({ err: error }, 'runs could not be put aside');
     }

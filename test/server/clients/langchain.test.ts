@@ -10,10 +10,9 @@ import { tool } from '@langchain/core/tools';
 import { ChatOpenAI } from '@langchain/openai';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, LOOK, PDF, PNG, stage } from './stage.ts';
+import { call, LOOK, PDF, PNG, SERVER_TOOLS, stage } from './stage.ts';
 
 const on = stage({ defaultTools: ['add', 'fail'] });
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
 
 const weather = tool(({ city }: { city: string }) => `fine in ${city}`, {
   name: 'weather',

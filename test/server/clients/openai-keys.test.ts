@@ -1,7 +1,7 @@
 import { hashKey } from '@treadle/server';
 import OpenAI, { AuthenticationError, NotFoundError, PermissionDeniedError, RateLimitError } from 'openai';
 import { expect, test } from 'vitest';
-import { stage } from './stage.ts';
+import { SERVER_TOOLS, stage } from './stage.ts';
 
 const on = stage({
   keys: [
@@ -12,7 +12,6 @@ const on = stage({
   ],
 });
 const client = (apiKey: string): OpenAI => new OpenAI({ baseURL: on.baseURL, apiKey, maxRetries: 0 });
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
 
 test('a key is needed, and no other will do', async () => {
   const script = await on.script({ text: 'Hello.' });

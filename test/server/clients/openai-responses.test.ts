@@ -11,10 +11,9 @@ import { zodTextFormat } from 'openai/helpers/zod';
 import type { Response, ResponseInput, ResponseStreamEvent } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, stage } from './stage.ts';
+import { call, SERVER_TOOLS, stage } from './stage.ts';
 
 const on = stage();
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
 const client = (): OpenAI => new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 0 });
 
 describe('an answer', () => {

@@ -9,10 +9,9 @@ import type {
 } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, stage } from './stage.ts';
+import { call, SERVER_TOOLS, stage } from './stage.ts';
 
 const on = stage();
-const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
 const WEATHER = {
   type: 'function',
   name: 'weather',

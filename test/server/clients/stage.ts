@@ -9,6 +9,12 @@ export function call(name: string, input: object): ScriptedCall {
   return { name, arguments: JSON.stringify(input) };
 }
 
+/** Asks for all tools of the server. */
+export const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' } as const;
+
+/** A function that the client executes. */
+export const WEATHER = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } } as const;
+
 /** The smallest picture, and the beginning of a document. */
 export const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
 export const PDF = 'JVBERi0xLjQKJeLjz9MK';

@@ -1,5 +1,6 @@
-import { brokenRules } from './stream-rules.ts';
-import { eventProblems, problems } from './check.ts';
+import { eventIn } from '../streams/frames.ts';
+import { problems } from './check.ts';
+import { checkedStream } from './stream-rules.ts';
 
 /** A response as it came over the wire. What it has beyond this, `check.ts` knows. */
 export interface WireResponse {
@@ -170,23 +171,16 @@ async function whole(answer: Response, begun: (id: string) => void): Promise<Str
     if (id !== undefined) begun(id);
   }
   const events = eventsIn(text);
-  mustBe(events.flatMap(eventProblems), events);
-  mustBe([...brokenRules(events)], events);
-  return { events, response: events.at(-1)!.response!, headers: answer.headers };
+  return { events, response: checkedStream(events), headers: answer.headers };
 }
 
-/** Frames of one event each, LF only, named as they are typed, `[DONE]` at the end. */
+/** Frames of one event each, LF only, `[DONE]` at the end. */
 function eventsIn(text: string): readonly StreamEvent[] {
   if (text.includes('\r')) throw new Error('There is a CR in the stream.');
   const frames = text.split('\n\n').filter((frame) => !frame.startsWith(':'));
   if (frames.pop() !== '' || frames.pop() !== 'data: [DONE]')
     throw new Error(`It does not end well: ${text.slice(-500)}`);
-  return frames.map((frame) => {
-    const [, name, data] = /^event: (\S+)\ndata: ([^\n]+)$/.exec(frame) ?? [];
-    const event = JSON.parse(data ?? 'null') as StreamEvent | null;
-    if (!event || event.type !== name) throw new Error(`This is not one event: ${frame}`);
-    return event;
-  });
+  return frames.map(eventIn);
 }
 
 function mustBe(found: readonly string[], of: unknown): void {

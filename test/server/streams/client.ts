@@ -1,6 +1,6 @@
 import { request, type IncomingMessage } from 'node:http';
 import type { StreamEvent } from '../open-responses/asking.ts';
-import { frameReader } from './frames.ts';
+import { eventIn, frameReader } from './frames.ts';
 
 /** A client with a connection of its own, which reads a streamed response as fast or as slowly as it is told. */
 export interface StreamClient {
@@ -116,15 +116,4 @@ export function streamClient(
     resume: () => void answer?.resume(),
     vanish: () => void asked.destroy(),
   };
-}
-
-/** LF only, one line for the name and one for the data, and the name is the type. */
-export function eventIn(frame: string): StreamEvent {
-  const cut = frame.indexOf('\n');
-  const [name, data] = [frame.slice(0, cut), frame.slice(cut + 1)];
-  const isFramed = name.startsWith('event: ') && data.startsWith('data: ') && !/[\r\n]/.test(data);
-  if (!isFramed || name.endsWith('\r')) throw new Error(`This is not one event: ${frame.slice(0, 1_000)}`);
-  const event = JSON.parse(data.slice('data: '.length)) as StreamEvent;
-  if (`event: ${event.type}` !== name) throw new Error(`${name} has the type ${event.type}.`);
-  return event;
 }

@@ -98,7 +98,7 @@ async function vanish({ server, provider }: Place, its: Moment): Promise<string 
 }
 
 /** Resolves when the model was asked so often. */
-async function asked(script: Script, times: number): Promise<void> {
+export async function asked(script: Script, times: number): Promise<void> {
   while ((await script.requests()).length < times);
 }
 

@@ -1,3 +1,5 @@
+import type { StreamEvent } from '../open-responses/asking.ts';
+
 /** Cuts a text that comes in pieces into its frames: what stands before each empty line. A large one costs no more. */
 export function frameReader(onFrame: (frame: string) => void): (chunk: string) => void {
   let parts: string[] = [];
@@ -16,4 +18,15 @@ export function frameReader(onFrame: (frame: string) => void): (chunk: string) =
     last = rest.slice(-1);
     if (rest.length > 1) parts.push(rest.slice(0, -1));
   };
+}
+
+/** LF only, one line for the name and one for the data, and the name is the type. */
+export function eventIn(frame: string): StreamEvent {
+  const cut = frame.indexOf('\n');
+  const [name, data] = [frame.slice(0, cut), frame.slice(cut + 1)];
+  const isFramed = name.startsWith('event: ') && data.startsWith('data: ') && !/[\r\n]/.test(data);
+  if (!isFramed || name.endsWith('\r')) throw new Error(`This is not one event: ${frame.slice(0, 1_000)}`);
+  const event = JSON.parse(data.slice('data: '.length)) as StreamEvent;
+  if (`event: ${event.type}` !== name) throw new Error(`${name} has the type ${event.type}.`);
+  return event;
 }

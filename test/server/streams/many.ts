@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import type { Stage } from '../clients/stage.ts';
+import type { ScriptedCall } from '../../provider/script.ts';
+import { call, SERVER_TOOLS, type Stage } from '../clients/stage.ts';
 import { textIn } from '../open-responses/asking.ts';
+import { checkedStream } from '../open-responses/stream-rules.ts';
 import { modelOf } from '../process/start.ts';
 import { streamClient, type StreamClient } from './client.ts';
-import { checkedStream } from './grammar.ts';
 
 const FORMS = ['openai-chat', 'openai-responses', 'anthropic'] as const;
 
@@ -15,7 +16,6 @@ export interface Many {
 }
 
 export async function manyStreams({ server, provider }: Stage, count: number): Promise<Many> {
-  const tools = [{ type: 'mcp', server_label: 'treadle' }];
   const crowd = randomUUID();
   const tag = (n: number): string => `${crowd} ${n}`;
   const clients: StreamClient[] = await Promise.all(
@@ -29,7 +29,11 @@ export async function manyStreams({ server, provider }: Stage, count: number): P
         { text: `Then ${n}.`, calls: [call('hold', { tag: tag(n) }), add(n, 3)] },
         { text: `At last ${n}: `.padEnd(400, '日本 ') },
       ]);
-      const client = streamClient(server.url, { model: modelOf(script, FORMS[n % 3]), input: `Ask ${n}`, tools });
+      const client = streamClient(server.url, {
+        model: modelOf(script, FORMS[n % 3]),
+        input: `Ask ${n}`,
+        tools: [SERVER_TOOLS],
+      });
       await client.begun;
       return client;
     }),
@@ -60,10 +64,6 @@ export async function manyStreams({ server, provider }: Stage, count: number): P
   };
 }
 
-function call(name: string, input: object): { readonly name: string; readonly arguments: string } {
-  return { name, arguments: JSON.stringify(input) };
-}
-
-function add(a: number, b: number): { readonly name: string; readonly arguments: string } {
+function add(a: number, b: number): ScriptedCall {
   return call('add', { a, b });
 }

@@ -4,9 +4,10 @@ import { expect } from 'vitest';
 import type { Script } from '../../provider/provider.ts';
 import type { Stage } from '../clients/stage.ts';
 import type { WireResponse } from '../open-responses/asking.ts';
+import { checkedStream } from '../open-responses/stream-rules.ts';
 import { modelOf } from '../process/start.ts';
 import { streamClient } from './client.ts';
-import { checkedStream } from './grammar.ts';
+import { ended } from './crowds.ts';
 import { checkContent, plain } from './told.ts';
 import { cutWorld, isStuck, world, type World } from './worlds.ts';
 
@@ -72,10 +73,7 @@ async function leftAlone(stage: Stage, client: ReturnType<typeof streamClient>, 
   await client.over;
   for (const [at, event] of client.events.entries()) expect(event.sequence_number).toBe(at);
   await stage.provider.quiet();
-  for (;;) {
-    const response = await fetched(stage, id);
-    if (response.status !== 'in_progress') return response;
-  }
+  return ended(stage, id);
 }
 
 /** What is there of a run that was cut off is a beginning of what it would have said. */

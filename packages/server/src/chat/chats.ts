@@ -5,8 +5,8 @@ import { drive, type Ended, type RunPlan } from '../engine/driven.ts';
 import type { Engine } from '../engine/engine.ts';
 import { planOf } from '../engine/plan.ts';
 import type { Caller } from '../http/env.ts';
-import { randomHex } from '../random-hex.ts';
-import type { Ending } from '../responses/output.ts';
+import { newResponseId } from '../responses/ids.ts';
+import type { Ending } from '../engine/ending.ts';
 import { chatOutput, type ChatOutputOptions } from './chunks.ts';
 import { completionId } from './ids.ts';
 import { keptOf, type Kept } from './kept.ts';
@@ -41,14 +41,14 @@ export function chats(engine: Engine): Chats {
   async function prepare(request: ChatRequest, caller: Caller): Promise<PreparedChat> {
     const giveBack = runs.enter(caller.tenant);
     try {
-      const id = `resp_${randomHex()}`;
+      const id = newResponseId();
       const messages = await splice(request.messages, (completion) => recalled(completion, caller.tenant));
       const journal = memoryJournal();
       const conversation = { messages, instructions: request.system };
       const plan = await planOf(id, request, conversation, engine, caller, journal);
       return {
         id: completionId(id),
-        run: async (emit, signal) => {
+        async run(emit, signal) {
           try {
             return await follow({ plan, journal, request, emit, signal });
           } finally {

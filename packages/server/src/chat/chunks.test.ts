@@ -3,8 +3,8 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { addedChunks } from '../../test/added-chunks.ts';
 import { ApiError } from '../api-error.ts';
-import { endingOf } from '../engine/ending.ts';
-import type { CallKinds, Ending } from '../responses/output.ts';
+import { endingOf, type Ending } from '../engine/ending.ts';
+import type { CallKinds } from '../engine/call-kinds.ts';
 import { chatOutput, type ChatOutputOptions } from './chunks.ts';
 import type { ChatChunk, ChatCompletion, ChatHead } from './wire.ts';
 

@@ -1,6 +1,7 @@
 import type { AssistantPart, Item, ModelError, Waiting } from '@treadle/core';
 import { errorBody, type ApiError } from '../api-error.ts';
-import type { CallKinds, Ending } from '../responses/output.ts';
+import type { CallKinds } from '../engine/call-kinds.ts';
+import type { Ending } from '../engine/ending.ts';
 import { completionOf, finishReasonOf, incompleteOf, usageOf, type Finished } from './completion.ts';
 import { errorOf } from './failure.ts';
 import { callIdOf } from './ids.ts';
@@ -97,7 +98,7 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
   }
 
   function opened(index: number, name: string, piece: string): OpenCall {
-    if (calls.kindOf(name, turn.number, index) !== 'client') return { shown: undefined, position: -1 };
+    if (calls.kindOf(name, index) !== 'client') return { shown: undefined, position: -1 };
     const added: ShownCall = { id: callIdOf(head.id, turn.number, index), name, arguments: piece };
     const position = shown.push(added) - 1;
     show(added, position);

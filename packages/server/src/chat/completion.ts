@@ -1,5 +1,5 @@
 import type { Usage } from '@treadle/core';
-import type { Ending } from '../responses/output.ts';
+import type { Ending } from '../engine/ending.ts';
 import type { ChatCompletion, ChatHead, ChatToolCall, ChatUsage, FinishReason, Incomplete } from './wire.ts';
 
 /** How a completion may end; what failed or was cancelled is none. */

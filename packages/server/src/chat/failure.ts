@@ -1,7 +1,7 @@
 import type { ModelError } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
 import { failureOf } from '../engine/failure.ts';
-import type { Ending } from '../responses/output.ts';
+import type { Ending } from '../engine/ending.ts';
 
 export type Unfinished = Extract<Ending, { type: 'failed' | 'cancelled' }>;
 

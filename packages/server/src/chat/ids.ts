@@ -1,17 +1,15 @@
-import { callIdFor } from '../responses/ids.ts';
-import { placeOf } from '../responses/item-ids.ts';
+import { callIdFor, placeOf, RESPONSE_PREFIX } from '../responses/ids.ts';
 
 const COMPLETION = 'chatcmpl-';
-const RESPONSE = 'resp_';
 
 /** A completion is a run like any response; only its own name on the wire differs. */
 export function completionId(runId: string): string {
-  return COMPLETION + runId.slice(RESPONSE.length);
+  return COMPLETION + runId.slice(RESPONSE_PREFIX.length);
 }
 
 /** The id under which a client knows a call: it tells which completion it came from. */
 export function callIdOf(completion: string, turn: number, index: number): string {
-  return callIdFor(RESPONSE + completion.slice(COMPLETION.length), turn, index);
+  return callIdFor(RESPONSE_PREFIX + completion.slice(COMPLETION.length), turn, index);
 }
 
 /** Where a call comes from. Absent: it is none of ours. */

@@ -1,13 +1,11 @@
 import { z } from 'zod';
-import { ApiError, badRequest } from '../api-error.ts';
-import { checked, wrongType } from '../responses/fields.ts';
+import { checked, isObject, unsupported, wrongType, type Body } from '../responses/fields.ts';
+import { checkInputSize } from '../responses/input-size.ts';
 import { DEFAULT_LIMITS, LONGEST, type RequestLimits } from '../responses/limits.ts';
 import { parseRequest, type ParseOptions } from '../responses/parse.ts';
 import { messagesFrom } from './messages.ts';
 import type { ChatRequest } from './request.ts';
 import { asResponseBody, inChatWords } from './response-body.ts';
-
-type Body = Readonly<Record<string, unknown>>;
 
 const MOST_STOPS = 16;
 
@@ -26,10 +24,9 @@ const stops = z.array(z.string().min(1).max(LONGEST.id)).max(MOST_STOPS);
 /** Checks the body of `POST /v1/chat/completions`. Throws an `ApiError` that names the field and what to do. */
 export function parseChat(body: unknown, options: ParseOptions = {}): ChatRequest {
   const limits: RequestLimits = { ...DEFAULT_LIMITS, ...options };
-  if (typeof body !== 'object' || body === null || Array.isArray(body)) throw wrongType('object', body, '');
-  const fields = body as Body;
-  refuseUnsupported(fields);
-  const plain = checked(chatFields, fields, '');
+  if (!isObject(body)) throw wrongType('object', body, '');
+  refuseUnsupported(body);
+  const plain = checked(chatFields, body, '');
   if (plain.n != null && plain.n !== 1) throw unsupported('n', 'One request has one answer: send several requests.');
   if (plain.logprobs === true) throw unsupported('logprobs', 'Leave it out.');
   const {
@@ -38,10 +35,10 @@ export function parseChat(body: unknown, options: ParseOptions = {}): ChatReques
     include: ___,
     echo,
     ...asked
-  } = inChatWords(() => parseRequest(asResponseBody(fields), options));
-  const { messages, system } = messagesFrom(fields['messages'], limits);
-  checkSize(messages, limits.inputChars);
-  const stop = stopOf(fields['stop']);
+  } = inChatWords(() => parseRequest(asResponseBody(body), options));
+  const { messages, system } = messagesFrom(body['messages'], limits);
+  checkInputSize(messages, 'messages', limits.inputChars);
+  const stop = stopOf(body['stop']);
   const most = plain.max_completion_tokens ?? plain.max_tokens;
   return {
     ...asked,
@@ -68,24 +65,7 @@ function refuseUnsupported(fields: Body): void {
   }
 }
 
-function unsupported(param: string, remedy: string): ApiError {
-  return badRequest(`'${param}' is not supported by this server. ${remedy}`, param, 'unsupported_parameter');
-}
-
 function stopOf(given: unknown): readonly string[] {
   if (given == null || given === '') return [];
   return typeof given === 'string' ? [given] : checked(stops, given, 'stop');
-}
-
-function checkSize(messages: ChatRequest['messages'], most: number): void {
-  const total = charsIn(messages);
-  if (total <= most) return;
-  const message = `'messages' hold ${total} characters, and this server takes at most ${most}. Send less of the conversation, or smaller files.`;
-  throw new ApiError(413, 'invalid_request_error', message, { param: 'messages', code: 'input_too_large' });
-}
-
-function charsIn(value: unknown): number {
-  if (typeof value === 'string') return value.length;
-  if (typeof value !== 'object' || value === null) return 0;
-  return Object.values(value).reduce<number>((total, part) => total + charsIn(part), 0);
 }

@@ -1,6 +1,5 @@
 import { ApiError } from '../api-error.ts';
-
-type Body = Readonly<Record<string, unknown>>;
+import { isObject, type Body } from '../responses/fields.ts';
 
 /** What both APIs have, by the names that it has in a request for a response; without the conversation. */
 export function asResponseBody(fields: Body): Body {
@@ -45,10 +44,6 @@ function flatFormat(format: unknown): unknown {
   const form = format['json_schema'];
   // Unlike there, it may do without a schema.
   return isObject(form) ? { schema: { type: 'object' }, ...form, type: 'json_schema' } : { type: 'json_schema' };
-}
-
-function isObject(value: unknown): value is Body {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** Does what checks a request for a response, but speaks of its fields by the names that they have here. */

@@ -183,7 +183,7 @@ test('a completion that the client knows all about leaves nothing in the store',
 test("what is kept is its tenant's alone", async () => {
   const store = newStore();
   const [own, other] = [newKey(), newKey()];
-  const scopes = ['agents:invoke', 'tools:execute'];
+  const scopes = ['agents:invoke', 'tools:execute'] as const;
   const keys = [
     { name: 'own', hash: hashKey(own), scopes, tenant: 'a' },
     { name: 'other', hash: hashKey(other), scopes, tenant: 'b' },

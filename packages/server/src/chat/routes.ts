@@ -5,10 +5,10 @@ import type { Engine } from '../engine/engine.ts';
 import { readJson } from '../http/body.ts';
 import type { Env } from '../http/env.ts';
 import { toApiError } from '../http/errors.ts';
+import { whenGone } from '../http/gone.ts';
 import { sendJson } from '../http/send-json.ts';
+import { eventStream } from '../http/sse.ts';
 import type { RequestLimits } from '../responses/limits.ts';
-import { whenGone } from '../responses/routes.ts';
-import { eventStream } from '../responses/sse.ts';
 import { chats, type PreparedChat } from './chats.ts';
 import { parseChat } from './parse.ts';
 

@@ -13,9 +13,8 @@ import {
 } from '@treadle/core';
 import type { Logger } from 'pino';
 import type { Caller } from '../http/env.ts';
-import type { Ending } from '../responses/output.ts';
 import type { AnswerForm } from '../responses/request.ts';
-import { endingOf } from './ending.ts';
+import { endingOf, type Ending } from './ending.ts';
 import { toldFailure } from './failure.ts';
 import { shaped } from './shaped-model.ts';
 import { withoutBlobs } from './without-blobs.ts';

@@ -1,5 +1,13 @@
-import type { Limit, LoopResult, ModelError, Outcome } from '@treadle/core';
-import type { Ending } from '../responses/output.ts';
+import type { Limit, LoopResult, ModelError, Outcome, Usage, Waiting } from '@treadle/core';
+
+/** How a run ended, as clients are told. */
+export type Ending = { readonly at: number; readonly usage: Usage } & (
+  | { readonly type: 'completed' }
+  | { readonly type: 'pending'; readonly waiting: readonly Waiting[] }
+  | { readonly type: 'incomplete'; readonly reason: string }
+  | { readonly type: 'failed'; readonly error: { readonly code: string; readonly message: string } }
+  | { readonly type: 'cancelled' }
+);
 
 const REASONS: Record<Limit, string> = {
   turns: 'max_turns',

@@ -65,7 +65,7 @@ describe('which tools a request has', () => {
     const asked = { ...plain, otherTools: [{ type: 'sandbox', image: 'small' }] };
     const { tools, kinds } = await toolsetOf(asked, offered, caller);
     expect(await tools[1]!.execute!({}, {} as never)).toBe('sh in small');
-    expect([kinds.kindOf('sh', 1, 0), kinds.labelOf('sh')]).toEqual(['server', 'treadle']);
+    expect([kinds.kindOf('sh', 0), kinds.labelOf('sh')]).toEqual(['server', 'treadle']);
     const large = { ...plain, otherTools: [{ type: 'sandbox', image: 'large' }] };
     expect(await problem(large, caller, offered)).toMatchObject({ status: 400, code: 'unsupported_tool' });
   });
@@ -84,6 +84,7 @@ describe('what cannot be served is named', () => {
       '"read" has the name of a server tool',
     ],
     [{ ...plain, toolChoice: { type: 'function', name: 'nope' } }, 400, '"nope"'],
+    [{ ...plain, functions: [], toolChoice: 'required' }, 400, 'no tool to call'],
     [{ ...plain, toolChoice: { type: 'mcp', server_label: 'treadle' } }, 400, 'of which the request has no tools'],
     [
       { ...plain, otherTools: [OWN], toolChoice: { type: 'mcp', server_label: 'treadle', name: 'ask' } },
@@ -124,7 +125,7 @@ describe('tool_choice', () => {
 
   test('what becomes of a call is known by its name, as far as it can be', async () => {
     const kindOf = async (changes: Partial<Asked>, name: string, index = 0): Promise<string> =>
-      (await toolsetOf({ ...all, ...changes }, offer, caller)).kinds.kindOf(name, 1, index);
+      (await toolsetOf({ ...all, ...changes }, offer, caller)).kinds.kindOf(name, index);
     expect(await kindOf({}, 'ask')).toBe('client');
     expect(await kindOf({}, 'read')).toBe('server');
     expect(await kindOf({}, 'nope')).toBe('refused');

@@ -3,7 +3,7 @@ import { ApiError, badRequest } from '../api-error.ts';
 import type { RequestTool, ToolExecutor } from '../executors/executor.ts';
 import { OWN_LABEL } from '../executors/registered.ts';
 import type { Caller } from '../http/env.ts';
-import type { CallKinds } from '../responses/output.ts';
+import type { CallKinds } from './call-kinds.ts';
 import type { FunctionTool, ResponseRequest } from '../responses/request.ts';
 
 /** More calls in one reply are refused by the loop. */
@@ -64,6 +64,11 @@ export async function toolsetOf(asked: Asked, offer: Offer, caller: Scoped): Pro
   if (choice.toolChoice === 'required' && (choice.allowedTools ?? [...known]).length === 0) {
     const message = 'tool_choice is "required", and there is no tool to call. Give tools, or leave it out.';
     throw badRequest(message, 'tool_choice', 'unknown_tool');
+  }
+  if (choice.toolChoice === 'required' && known.size === 0) {
+    const message =
+      "tool_choice is 'required', and there is no tool to call. Declare some in 'tools', or leave it out.";
+    throw badRequest(message, 'tool_choice', 'invalid_value');
   }
   return { tools: [...own, ...hosted], ...choice, kinds: kindsOf(asked, choice, clients, origins) };
 }
@@ -172,7 +177,7 @@ function kindsOf(
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
     labelOf: (name) => labelOf(origins.get(name)),
-    kindOf(name, _turn, index) {
+    kindOf(name, index) {
       if (!clients.has(name)) return origins.has(name) ? 'server' : 'refused';
       if (toolChoice === 'none' || index >= MOST_CALLS || allowedTools?.includes(name) === false) return 'refused';
       return maxToolCalls !== undefined || (forced !== undefined && forced !== name) ? 'client-later' : 'client';

@@ -20,8 +20,8 @@ export interface ExecutorCall {
 }
 
 /**
- * Runs tools of one kind on the server. Tools that no executor takes are the client's: calls of functions are returned
- * to it, as single-shot inference would.
+ * Runs tools of one kind on the server. A request with a tool that no executor takes is refused. Functions are the
+ * client's: their calls are returned to it, as single-shot inference would.
  */
 export interface ToolExecutor {
   /** The `type` of the tools in requests that it may take: `mcp`, `sandbox`, … Never `function`: those are the client's. */

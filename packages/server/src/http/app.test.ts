@@ -6,7 +6,7 @@ import { served, type Served } from '../../test/served.ts';
 import { ApiError } from '../api-error.ts';
 import type { ServerOptions } from '../server.ts';
 import { readJson } from './body.ts';
-import { hashKey, newKey } from './keys.ts';
+import { hashKey, newKey, type ApiKey } from './keys.ts';
 
 type Routes = ServerOptions['routes'];
 
@@ -86,7 +86,7 @@ describe('a request', () => {
 
 describe('keys', () => {
   const [one, two, toolsOnly] = [newKey(), newKey(), newKey()];
-  const keys = [
+  const keys: readonly ApiKey[] = [
     { name: 'one', hash: hashKey(one), tenant: 'acme', scopes: ['agents:invoke', 'tools:execute'] },
     { name: 'two', hash: hashKey(two), tenant: 'other' },
     { name: 'tools', hash: hashKey(toolsOnly), scopes: ['tools:execute'] },
@@ -247,7 +247,7 @@ describe('without keys', () => {
 
 describe('rate limits', () => {
   const [one, two] = [newKey(), newKey()];
-  const keys = [
+  const keys: readonly ApiKey[] = [
     { name: 'one', hash: hashKey(one) },
     { name: 'two', hash: hashKey(two), requestsPerMinute: 120 },
   ];

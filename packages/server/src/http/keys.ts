@@ -14,7 +14,7 @@ export interface ApiKey {
   /** `sha256:` and 64 hex digits: what `hashKey` makes of the key. */
   readonly hash: string;
   /** Only `agents:invoke` if not given. */
-  readonly scopes?: readonly string[];
+  readonly scopes?: readonly Scope[];
   /** `default` if not given. Keys of one tenant see the same responses. */
   readonly tenant?: string;
   /** Instead of the server's own limit. */
@@ -25,7 +25,7 @@ export interface ApiKey {
 export interface KnownKey {
   readonly name: string;
   readonly tenant: string;
-  readonly scopes: readonly string[];
+  readonly scopes: readonly Scope[];
   readonly requestsPerMinute?: number;
 }
 

@@ -1,12 +1,13 @@
 import { NEW, runLoop, TreadleError, type Model } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
+import type { CallKinds } from '../engine/call-kinds.ts';
 import type { Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../executors/registered.ts';
 import type { ResponseResource } from '../wire/response.ts';
 import { heardOf } from './heard.ts';
 import { ENCRYPTED, newResponse, type Kept } from './kept.ts';
-import { output, type CallKinds } from './output.ts';
+import { output } from './output.ts';
 import type { ResponseRequest } from './request.ts';
 
 /**

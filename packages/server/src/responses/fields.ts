@@ -1,6 +1,13 @@
 import type { z } from 'zod';
 import { badRequest, type ApiError } from '../api-error.ts';
 
+/** A JSON object of which nothing is known. */
+export type Body = Readonly<Record<string, unknown>>;
+
+export function isObject(value: unknown): value is Body {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
 type Path = readonly PropertyKey[];
 type Issue = z.core.$ZodIssue;
 
@@ -30,6 +37,11 @@ export function fieldPath(at: string, path: Path): string {
   let text = at;
   for (const key of path) text += typeof key === 'number' ? `[${key}]` : `${text === '' ? '' : '.'}${String(key)}`;
   return text;
+}
+
+/** A field that would change what the request means, if it were ignored. */
+export function unsupported(at: string, remedy: string): ApiError {
+  return badRequest(`'${at}' is not supported by this server. ${remedy}`, at, 'unsupported_parameter');
 }
 
 /** A value that is none of those that may stand there. */

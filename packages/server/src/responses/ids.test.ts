@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { callIdFor, itemId, readCallId } from './ids.ts';
-import { placeOf } from './item-ids.ts';
+import { callIdFor, itemId, newResponseId, placeOf } from './ids.ts';
 
 const RESPONSE = 'resp_00112233445566778899aabbccddeeff';
 
@@ -14,13 +13,14 @@ test('ids tell the response, the turn and the number', () => {
 
 test('what was made can be read', () => {
   const callId = callIdFor(RESPONSE, 3, 127);
-  expect(readCallId(callId)).toEqual({ response: RESPONSE, turn: 3, index: 127 });
   const ids = [
     callId,
     ...(['message', 'reasoning', 'mcp_call', 'function_call'] as const).map((kind) => itemId(kind, RESPONSE, 3, 127)),
   ];
-  for (const id of ids) expect(placeOf(id)).toMatchObject({ response: RESPONSE, n: 127 });
+  for (const id of ids) expect(placeOf(id)).toMatchObject({ response: RESPONSE, turnNumber: 3, n: 127 });
   expect(new Set(ids.map((id) => placeOf(id)!.turn)).size).toBe(1);
+  const response = newResponseId();
+  expect(placeOf(callIdFor(response, 1, 0))?.response).toBe(response);
 });
 
 test.each([
@@ -30,9 +30,10 @@ test.each([
   'call_00112233445566778899aabbccddeeff_1',
   'call_00112233445566778899aabbccddeeff_1_-2',
   'call_00112233445566778899AABBCCDDEEFF_1_2',
-  'fc_00112233445566778899aabbccddeeff_1_2',
   'call_00112233445566778899aabbccddeeff_1_2\n',
   'call_00112233445566778899aabbccddeeff_1_2_3',
-])('%j is no call of ours', (id) => {
-  expect(readCallId(id)).toBeUndefined();
+  'fco_00112233445566778899aabbccddeeff_1_2',
+  'resp_00112233445566778899aabbccddeeff',
+])('%j is of somebody else', (id) => {
+  expect(placeOf(id)).toBeUndefined();
 });

@@ -1,8 +1,17 @@
+import { randomHex } from '../random-hex.ts';
+
 /**
- * Ids on the wire are derived and kept nowhere: `<prefix>_<response>_<turn>_<number>`. Models repeat the ids of calls,
- * and an item is told of before the provider's own id for it is known. So the turn that an item came from can be read
- * from what a client sends back (`item-ids.ts`).
+ * Ids of items on the wire are derived and kept nowhere: `<prefix>_<response>_<turn>_<number>`. Models repeat the ids of
+ * calls, and an item is told of before the provider's own id for it is known. So the turn that an item came from can be
+ * read from what a client sends back.
  */
+
+/** Of what clients name a response by. */
+export const RESPONSE_PREFIX = 'resp_';
+
+export function newResponseId(): string {
+  return RESPONSE_PREFIX + randomHex();
+}
 
 /** Of an item: `number` counts the items of its turn in the order in which they opened. */
 export function itemId(kind: ItemKind, response: string, turn: number, number: number): string {
@@ -23,23 +32,32 @@ export function callIdFor(response: string, turn: number, index: number): string
   return made('call', response, turn, index);
 }
 
-export interface CallPlace {
-  /** The response's id. */
+/** For an item that came without one. It names no turn. */
+export function inputItemId(prefix: string): string {
+  return `${prefix}_${randomHex()}`;
+}
+
+/** What an id of ours says. */
+export interface ItemPlace {
+  /** The id of the response whose output it is in. */
   readonly response: string;
-  readonly turn: number;
-  readonly index: number;
+  /** The same for all items of one turn, and for no others. */
+  readonly turn: string;
+  /** Which turn of the response that is. */
+  readonly turnNumber: number;
+  /** Of an item: counts the turn's items. Of a call id: the place of the call among the turn's. */
+  readonly n: number;
 }
 
-/** Undefined if the call is none of ours. */
-export function readCallId(callId: string): CallPlace | undefined {
-  const [, response, turn, index] = CALL_ID.exec(callId) ?? [];
-  return response === undefined
-    ? undefined
-    : { response: `resp_${response}`, turn: Number(turn), index: Number(index) };
-}
+const OURS = /^(?:msg|rs|mcp|fc|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
 
-const CALL_ID = /^call_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
+/** Absent: the id is of somebody else. */
+export function placeOf(id: string): ItemPlace | undefined {
+  const [, hex, turn, n] = OURS.exec(id) ?? [];
+  if (hex === undefined) return undefined;
+  return { response: RESPONSE_PREFIX + hex, turn: `${hex}_${turn}`, turnNumber: Number(turn), n: Number(n) };
+}
 
 function made(prefix: string, response: string, turn: number, number: number): string {
-  return `${prefix}_${response.slice('resp_'.length)}_${turn}_${number}`;
+  return `${prefix}_${response.slice(RESPONSE_PREFIX.length)}_${turn}_${number}`;
 }

@@ -1,6 +1,6 @@
 import type { OutputItem } from '../wire/items.ts';
 import type { InputItem } from './input-items.ts';
-import { placeOf } from './item-ids.ts';
+import { placeOf } from './ids.ts';
 import type { OutputOf } from './references.ts';
 
 /**

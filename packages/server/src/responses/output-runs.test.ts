@@ -8,7 +8,6 @@ import {
   type AssistantPart,
   type Finish,
   type Item,
-  type LoopResult,
   type Model,
   type ModelReply,
   type Tool,
@@ -19,7 +18,9 @@ import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent, type WireResponse } from '../../test/stream-rules.ts';
 import { presented, type ResponseResource } from '../wire/response.ts';
 import { callIdFor } from './ids.ts';
-import { output, type CallKinds, type Ending, type OutputOptions } from './output.ts';
+import type { CallKinds } from '../engine/call-kinds.ts';
+import { endingOf, type Ending } from '../engine/ending.ts';
+import { output, type OutputOptions } from './output.ts';
 
 /** One reply of the model, or how it breaks off. */
 interface Step {
@@ -70,7 +71,7 @@ function toolsFor(cancel: () => void): Tool[] {
 function kindsOf({ choice, allowed, limits }: World): CallKinds {
   return {
     labelOf: (name) => `label of ${name}`,
-    kindOf(name, _turn, index) {
+    kindOf(name, index) {
       if (SERVER.includes(name)) return 'server';
       if (!CLIENT.includes(name) || choice === 'none' || index >= 128) return 'refused';
       if (allowed && !allowed.includes(name)) return 'refused';
@@ -185,7 +186,7 @@ async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise
     maxTurns,
     signal: controller.signal,
   });
-  if (!wasCut) return { items, ending: endingOf(result) };
+  if (!wasCut) return { items, ending: endingOf(result, { spent: false, failure: undefined, at: AT }) };
   if (!result.outcome) await runLoop({ ...around, signal: AbortSignal.abort() });
   const { usage } = result;
   return { items, ending: { at: AT, usage, type: 'incomplete', reason: 'max_output_tokens' } };
@@ -197,26 +198,6 @@ const FAILURE: ModelReply = {
 };
 
 const AT = 1_700_000_009_999;
-
-function endingOf({ outcome, waiting, usage }: LoopResult): Ending {
-  const at = AT;
-  if (!outcome) return { at, usage, type: 'pending', waiting };
-  switch (outcome.type) {
-    case 'completed':
-      return {
-        at,
-        usage,
-        ...(outcome.truncated ? { type: 'incomplete', reason: 'max_output_tokens' } : { type: 'completed' }),
-      };
-    case 'exhausted':
-      return { at, usage, type: 'incomplete', reason: `max_${outcome.limit}` };
-    case 'failed':
-      if (outcome.error.code === 'content-filter') return { at, usage, type: 'incomplete', reason: 'content_filter' };
-      return { at, usage, type: 'failed', error: { code: 'server_error', message: outcome.error.message } };
-    case 'cancelled':
-      return { at, usage, type: 'cancelled' };
-  }
-}
 
 interface Heard {
   readonly response: ResponseResource;
@@ -328,7 +309,7 @@ function checkCalls(given: World, items: readonly Item[], response: ResponseReso
   const expected = replies.flatMap(({ content, finish }, turn) => {
     const calls = content.filter(({ type }) => type === 'tool-call');
     return calls.flatMap((call, index) => {
-      const kind = kindOf((call as { name: string }).name, turn + 1, index);
+      const kind = kindOf((call as { name: string }).name, index);
       if (kind !== 'client-later') return kind === 'client' ? 'function_call' : 'mcp_call';
       if (finish === 'content-filter') return [];
       return pending.includes(callIdFor(RESPONSE_ID, turn + 1, index)) ? 'function_call' : 'mcp_call';

@@ -14,7 +14,9 @@ import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent } from '../../test/stream-rules.ts';
 import { reasoningFrom } from './encrypted-content.ts';
-import { output, type CallKinds, type Ending, type Output, type OutputOptions } from './output.ts';
+import type { CallKinds } from '../engine/call-kinds.ts';
+import type { Ending } from '../engine/ending.ts';
+import { output, type Output, type OutputOptions } from './output.ts';
 
 const HEX = RESPONSE_ID.slice('resp_'.length);
 const USAGE = { inputTokens: 7, outputTokens: 5, cachedTokens: 2, reasoningTokens: 1 };
@@ -443,7 +445,7 @@ describe('a call', () => {
     const asked: string[] = [];
     const calls: CallKinds = {
       ...KINDS,
-      kindOf: (name, turn, index) => (asked.push(`${turn}.${index} ${name}`), 'refused'),
+      kindOf: (name, index) => (asked.push(`${index} ${name}`), 'refused'),
     };
     const out = listening({ calls });
     out.begin();
@@ -451,7 +453,7 @@ describe('a call', () => {
     out.hear(piece(0, 'no such tool', ''));
     out.hear(replied([called('no such tool'), called('')]));
     out.end({ type: 'cancelled' });
-    expect(asked).toEqual(['2.0 no such tool', '2.1 ']);
+    expect(asked).toEqual(['0 no such tool', '1 ']);
     expect(out.current().output).toMatchObject([{ name: 'no_such_tool' }, { name: 'unnamed' }]);
   });
 });
@@ -465,6 +467,18 @@ describe('an end in the middle', () => {
     piece(1, 'read', '{'),
     piece(2, 'maybe', ''),
   ];
+
+  test.each([
+    ['rate_limit_exceeded', 'rate_limit_error'],
+    ['context_length_exceeded', 'invalid_request_error'],
+    ['invalid_prompt', 'invalid_request_error'],
+    ['server_error', 'server_error'],
+  ])('%s is told as a %s', (code, type) => {
+    const out = listening();
+    out.begin();
+    out.end({ type: 'failed', error: { code, message: 'no' } });
+    expect(out.events.at(-2)).toMatchObject({ type: 'error', code, error: { code, type } });
+  });
 
   test('closes what is open as incomplete, tells of the error both ways, and fails', () => {
     const out = listening();

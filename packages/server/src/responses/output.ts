@@ -1,14 +1,14 @@
-import type { Event, Item, Usage, Waiting } from '@treadle/core';
+import type { Event, Item } from '@treadle/core';
+import type { CallKinds } from '../engine/call-kinds.ts';
+import type { Ending } from '../engine/ending.ts';
 import type { OutputItem } from '../wire/items.ts';
 import { presented, type ResponseResource } from '../wire/response.ts';
 import { eventsOut, type Emit } from './events-out.ts';
 import { callIdFor } from './ids.ts';
 import { shownCall, type OpenCall } from './open-call.ts';
 import { shownText, type OpenText } from './open-text.ts';
-import { interrupt, turnItems, type CallKinds, type TurnItems } from './turn-items.ts';
+import { interrupt, turnItems, type TurnItems } from './turn-items.ts';
 import { wireUsage } from './usage.ts';
-
-export type { CallKinds } from './turn-items.ts';
 
 export interface OutputOptions {
   /** As it was created: in progress, without output. */
@@ -21,15 +21,6 @@ export interface OutputOptions {
   /** Absent: nobody listens, and only the response counts. */
   readonly emit?: Emit;
 }
-
-/** How a response ended. */
-export type Ending = { readonly at: number; readonly usage: Usage } & (
-  | { readonly type: 'completed' }
-  | { readonly type: 'pending'; readonly waiting: readonly Waiting[] }
-  | { readonly type: 'incomplete'; readonly reason: string }
-  | { readonly type: 'failed'; readonly error: { readonly code: string; readonly message: string } }
-  | { readonly type: 'cancelled' }
-);
 
 /**
  * Makes a response, and the events that tell of it, out of what a run tells.
@@ -151,6 +142,7 @@ function errorFields({ error: { code, message } }: Extract<Ending, { type: 'fail
 
 const ERROR_TYPES: ReadonlyMap<string, string> = new Map([
   ['rate_limit_exceeded', 'rate_limit_error'],
+  ['context_length_exceeded', 'invalid_request_error'],
   ['invalid_prompt', 'invalid_request_error'],
 ]);
 

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import { checked, notOneOf, wrongType } from './fields.ts';
+import { checked, isObject, notOneOf, wrongType, type Body } from './fields.ts';
 import { LONGEST, type RequestLimits } from './limits.ts';
 import type { AnswerForm } from './request.ts';
 
@@ -23,10 +23,7 @@ const jsonSchema = z.object({
     .max(LONGEST.name)
     .regex(/^[a-zA-Z0-9_-]+$/, "a format's name has letters, digits, '_' and '-' only"),
   description: z.string().nullish(),
-  schema: z.custom<Readonly<Record<string, unknown>>>(
-    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
-    'expected a JSON Schema, which is an object',
-  ),
+  schema: z.custom<Body>(isObject, 'expected a JSON Schema, which is an object'),
   strict: z.boolean().nullish(),
 });
 
@@ -36,8 +33,8 @@ export function parseText(text: unknown, limits: RequestLimits): ParsedText {
   const more = verbosity != null && { verbosity };
   const at = 'text.format';
   if (format == null) return { echo: { format: { type: 'text' }, ...more } };
-  if (typeof format !== 'object' || Array.isArray(format)) throw wrongType('object', format, at);
-  const { type } = format as { readonly type?: unknown };
+  if (!isObject(format)) throw wrongType('object', format, at);
+  const { type } = format;
   switch (type) {
     case 'text':
       return { echo: { format: { type }, ...more } };

@@ -1,9 +1,10 @@
 import { z } from 'zod';
-import { ApiError, badRequest } from '../api-error.ts';
+import { badRequest } from '../api-error.ts';
 import { mcpError, mcpErrorText } from '../wire/mcp-error.ts';
 import type { ItemStatus } from '../wire/items.ts';
-import { checked, checkedList, notOneOf, wrongType } from './fields.ts';
+import { checked, checkedList, isObject, notOneOf, wrongType, type Body } from './fields.ts';
 import type { InputItem, SaidByModel, SaidToModel } from './input-items.ts';
+import { checkInputSize } from './input-size.ts';
 import { LONGEST, type RequestLimits } from './limits.ts';
 import { inputContent, outputContent, SYSTEM_PARTS, USER_PARTS } from './parse-content.ts';
 
@@ -76,7 +77,7 @@ interface ItemContext extends InputContext {
 }
 
 function itemOf(item: unknown, at: string, context: ItemContext): InputItem {
-  if (typeof item !== 'object' || item === null || Array.isArray(item)) throw wrongType('object', item, at);
+  if (!isObject(item)) throw wrongType('object', item, at);
   const { newId, limits } = context;
   const type = typeOf(item);
   switch (type) {
@@ -145,8 +146,8 @@ function itemOf(item: unknown, at: string, context: ItemContext): InputItem {
 }
 
 /** The short forms leave the type out: `{ role, content }` is a message, and a mere `{ id }` a reference. */
-function typeOf(item: object): unknown {
-  const { type, role, id } = item as { readonly type?: unknown; readonly role?: unknown; readonly id?: unknown };
+function typeOf(item: Body): unknown {
+  const { type, role, id } = item;
   if (type != null) return type;
   if (role !== undefined || 'content' in item) return 'message';
   return id === undefined ? undefined : 'item_reference';
@@ -167,24 +168,7 @@ function statusOf(status: string | null | undefined): ItemStatus {
   return status === 'in_progress' || status === 'incomplete' ? status : 'completed';
 }
 
-/** Either words, or an object that holds them somewhere. */
-
 function within(limits: RequestLimits, at: string, items: readonly InputItem[]): readonly InputItem[] {
-  let total = 0;
-  for (const item of items) total += charsOf(item);
-  if (total <= limits.inputChars) return items;
-  throw new ApiError(
-    413,
-    'invalid_request_error',
-    `'${at}' holds ${total} characters, and this server takes at most ${limits.inputChars}. Send less of the conversation, or smaller files.`,
-    { param: at, code: 'input_too_large' },
-  );
-}
-
-function charsOf(value: unknown): number {
-  if (typeof value === 'string') return value.length;
-  if (typeof value !== 'object' || value === null) return 0;
-  let total = 0;
-  for (const part of Object.values(value)) total += charsOf(part);
-  return total;
+  checkInputSize(items, at, limits.inputChars);
+  return items;
 }

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import type { RequestTool } from '../executors/executor.ts';
-import { checked, checkedList, missing, notOneOf, wrongType } from './fields.ts';
+import { checked, checkedList, isObject, missing, notOneOf, wrongType, type Body } from './fields.ts';
 import type { ParsedTools } from './parse-tools.ts';
 import type { WireToolChoice } from './request.ts';
 
@@ -17,38 +17,34 @@ export interface Declared extends Pick<ParsedTools, 'functions' | 'others'> {
   readonly labels: readonly string[];
 }
 
-const WORDS = ['auto', 'required', 'none'] as const;
 const MODES = ['auto', 'required', 'none'] as const;
 /** As many as the specification lets one name. */
 const MOST_ALLOWED = 128;
 
-type Loose = Readonly<Record<string, unknown>>;
-
 export function parseToolChoice(given: unknown, declared: Declared): ParsedChoice {
   if (given == null) return { choice: 'auto', echo: 'auto' };
   if (typeof given === 'string') {
-    const word = WORDS.find((word) => word === given);
-    if (word === undefined) throw notOneOf(given, WORDS, 'tool_choice');
-    return { choice: word, echo: word };
+    const mode = MODES.find((word) => word === given);
+    if (mode === undefined) throw notOneOf(given, MODES, 'tool_choice');
+    return { choice: mode, echo: mode };
   }
-  if (typeof given !== 'object' || Array.isArray(given)) throw wrongType('a string or an object', given, 'tool_choice');
-  const choice = given as Loose;
-  if (choice['type'] === 'allowed_tools' || (choice['type'] === undefined && 'allowed_tools' in choice)) {
-    return allowed(choice, declared);
+  if (!isObject(given)) throw wrongType('a string or an object', given, 'tool_choice');
+  if (given['type'] === 'allowed_tools' || (given['type'] === undefined && 'allowed_tools' in given)) {
+    return allowed(given, declared);
   }
-  const named = toolNamed(choice, 'tool_choice', declared);
+  const named = toolNamed(given, 'tool_choice', declared);
   if (named.type === 'function' || named.type === 'mcp') return { choice: named as WireToolChoice, echo: named };
   // A kind of tool is forced by allowing nothing else.
   return { choice: { type: 'allowed_tools', mode: 'required', tools: [named] }, echo: named };
 }
 
 /** Flat, as the Responses API has it, or nested, as the chat API does. */
-function allowed(choice: Loose, declared: Declared): ParsedChoice {
+function allowed(choice: Body, declared: Declared): ParsedChoice {
   const nested = choice['allowed_tools'];
   const at = nested == null ? 'tool_choice' : 'tool_choice.allowed_tools';
   const from = nested ?? choice;
   if (typeof from !== 'object' || from === null) throw wrongType('object', from, at);
-  const { mode, tools } = from as Loose;
+  const { mode, tools } = from as Body;
   const meant = MODES.find((word) => word === (mode ?? 'auto'));
   if (meant === undefined) throw notOneOf(mode, MODES, `${at}.mode`);
   const list = checkedList(tools, `${at}.tools`, { kind: 'a list of tools', most: MOST_ALLOWED });
@@ -61,8 +57,8 @@ function allowed(choice: Loose, declared: Declared): ParsedChoice {
   }
   const names = list.map((tool, index) => {
     const place = `${at}.tools[${index}]`;
-    if (typeof tool !== 'object' || tool === null || Array.isArray(tool)) throw wrongType('object', tool, place);
-    return toolNamed(tool as Loose, place, declared);
+    if (!isObject(tool)) throw wrongType('object', tool, place);
+    return toolNamed(tool, place, declared);
   });
   const echo = { type: 'allowed_tools', mode: meant, tools: names } as const;
   return { choice: meant === 'none' ? 'none' : { ...echo, mode: meant }, echo };
@@ -72,7 +68,7 @@ const functionName = z.object({ name: z.string().min(1) });
 const mcpName = z.object({ server_label: z.string().min(1), name: z.string().min(1).nullish() });
 
 /** A tool that the request has, by what names it. */
-function toolNamed(tool: Loose, at: string, declared: Declared): RequestTool {
+function toolNamed(tool: Body, at: string, declared: Declared): RequestTool {
   const { type } = tool;
   if (type === undefined) throw missing(`${at}.type`);
   if (type === 'function') {

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import type { RequestTool } from '../executors/executor.ts';
-import { checked, checkedList, missing, wrongType } from './fields.ts';
+import { checked, checkedList, isObject, missing, wrongType, type Body } from './fields.ts';
 import { LONGEST, type RequestLimits } from './limits.ts';
 import type { FunctionTool } from './request.ts';
 
@@ -18,7 +18,7 @@ const NAME = /^[a-zA-Z0-9_-]+$/;
 const functionTool = z.object({
   name: z.string().min(1).max(LONGEST.name).regex(NAME, "a function's name has letters, digits, '_' and '-' only"),
   description: z.string().nullish(),
-  parameters: z.custom<Readonly<Record<string, unknown>>>().nullish(),
+  parameters: z.custom<Body>().nullish(),
   strict: z.boolean().nullish(),
 });
 const mcpTool = z.object({
@@ -56,7 +56,7 @@ export function parseTools(tools: unknown, limits: RequestLimits): ParsedTools {
   return { functions, others, echo };
 }
 
-function functionOf(tool: Readonly<Record<string, unknown>>, at: string): FunctionTool {
+function functionOf(tool: Body, at: string): FunctionTool {
   if (tool['name'] === undefined && isObject(tool['function'])) {
     throw badRequest(
       `Missing required parameter: '${at}.name'. Here a function's fields stand in the tool itself, not under 'function'.`,
@@ -107,7 +107,7 @@ const SECRET =
   /auth|bearer|headers?$|cookie|secret|passw|(?<!max[-_])token|(^|[-_])(key|pat)$|api[-_]?key|credential|^env/i;
 
 /** A tool as it may be repeated and stored: what gives access to something is left out. */
-export function withoutSecrets(tool: Readonly<Record<string, unknown>>): RequestTool {
+export function withoutSecrets(tool: Body): RequestTool {
   const kept = stripped(tool) as RequestTool;
   const url = tool['server_url'];
   return typeof url === 'string' ? { ...kept, server_url: hostOf(url) } : kept;
@@ -126,8 +126,4 @@ function hostOf(url: string): string {
   if (!URL.canParse(url)) return '<redacted>';
   const { protocol, host, pathname, search } = new URL(url);
   return `${protocol}//${host}/${pathname === '/' && search === '' ? '' : '<redacted>'}`;
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -2,9 +2,9 @@ import type { Settings } from '@treadle/core';
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import type { Echo } from '../wire/response.ts';
-import { checked, fieldPath, missing, wrongType } from './fields.ts';
+import { checked, fieldPath, isObject, missing, unsupported, wrongType, type Body } from './fields.ts';
 import type { InputItem } from './input-items.ts';
-import { inputItemId } from './item-ids.ts';
+import { inputItemId } from './ids.ts';
 import { DEFAULT_LIMITS, LONGEST, type RequestLimits } from './limits.ts';
 import { parseText } from './parse-format.ts';
 import { parseInput, type InputContext } from './parse-input.ts';
@@ -57,25 +57,23 @@ const plainFields = z.object({
 });
 
 type PlainFields = z.infer<typeof plainFields>;
-type Body = Readonly<Record<string, unknown>>;
 
 /** Checks the body of `POST /v1/responses`. Throws an `ApiError` that names the field and what to do. */
 export function parseRequest(body: unknown, options: ParseOptions = {}): ResponseRequest {
   const { labels = [], newId = inputItemId, ...given } = options;
   const limits: RequestLimits = { ...DEFAULT_LIMITS, ...given };
-  if (typeof body !== 'object' || body === null || Array.isArray(body)) throw wrongType('object', body, '');
+  if (!isObject(body)) throw wrongType('object', body, '');
   checkPlain(body, limits.depth);
-  const fields = body as Body;
   const plain = checked(plainFields, body, '');
-  refuseUnsupported(fields, plain);
+  refuseUnsupported(body, plain);
 
   const context: InputContext = { limits, newId };
-  const instructions = instructionsOf(fields['instructions'], context);
-  const tools = parseTools(fields['tools'], limits);
-  const { choice, echo: choiceEcho } = parseToolChoice(fields['tool_choice'], { ...tools, labels });
-  const text = parseText(fields['text'], limits);
-  const metadata = metadataOf(fields['metadata']);
-  const input = inputOf(fields['input'], plain, context);
+  const instructions = instructionsOf(body['instructions'], context);
+  const tools = parseTools(body['tools'], limits);
+  const { choice, echo: choiceEcho } = parseToolChoice(body['tool_choice'], { ...tools, labels });
+  const text = parseText(body['text'], limits);
+  const metadata = metadataOf(body['metadata']);
+  const input = inputOf(body['input'], plain, context);
 
   return {
     ...(plain.model != null && { model: plain.model }),
@@ -117,10 +115,6 @@ function refuseUnsupported(fields: Body, { background }: PlainFields): void {
   if (fields['prompt'] != null) throw unsupported('prompt', "Send the text itself as 'instructions' or 'input'.");
 }
 
-function unsupported(param: string, remedy: string): Error {
-  return badRequest(`'${param}' is not supported by this server. ${remedy}`, param, 'unsupported_parameter');
-}
-
 /** A text, or items whose texts stand for it. */
 function instructionsOf(given: unknown, context: InputContext): string | null {
   if (given == null) return null;
@@ -160,7 +154,7 @@ function inputOf(
 
 function metadataOf(given: unknown): Readonly<Record<string, string>> {
   if (given == null) return {};
-  if (typeof given !== 'object' || Array.isArray(given)) throw wrongType('object', given, 'metadata');
+  if (!isObject(given)) throw wrongType('object', given, 'metadata');
   const pairs = Object.entries(given);
   const { pairs: most, key: longestKey, value: longestValue } = METADATA;
   if (pairs.length > most) {

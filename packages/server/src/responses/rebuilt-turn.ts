@@ -3,7 +3,7 @@ import { badRequest } from '../api-error.ts';
 import type { McpCallItem } from '../wire/items.ts';
 import { reasoningFrom, type Thought } from './encrypted-content.ts';
 import type { InputItem, ReasoningInput, SaidByModel } from './input-items.ts';
-import { placeOf } from './item-ids.ts';
+import { placeOf } from './ids.ts';
 
 /** A call of a turn that the previous response paused on. */
 export interface PausedCall {

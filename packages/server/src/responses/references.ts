@@ -1,6 +1,6 @@
 import type { OutputItem } from '../wire/items.ts';
 import type { InputItem } from './input-items.ts';
-import { placeOf } from './item-ids.ts';
+import { placeOf } from './ids.ts';
 import { unknownItem } from './messages.ts';
 
 /** The output of a stored response; undefined if the caller has none of that id. */

@@ -7,10 +7,10 @@ import type { Engine } from '../engine/engine.ts';
 import { planOf } from '../engine/plan.ts';
 import type { Live } from '../engine/under-way.ts';
 import type { Caller } from '../http/env.ts';
-import { randomHex } from '../random-hex.ts';
 import type { ResponseResource } from '../wire/response.ts';
 import { abandon } from './abandon.ts';
 import { heardOf } from './heard.ts';
+import { newResponseId, RESPONSE_PREFIX } from './ids.ts';
 import { ENCRYPTED, newResponse, type Kept } from './kept.ts';
 import { withServerCalls } from './left-out.ts';
 import { conversationFrom, type Before } from './messages.ts';
@@ -57,29 +57,27 @@ interface LiveResponse extends Live {
   readonly finished: Promise<Finished>;
 }
 
-const PREFIX = 'resp_';
-
 export function responses(engine: Engine): Responses {
   const { store, limits, log } = engine;
   const kept = store.responses;
   const runs = engine.runs as Engine<LiveResponse>['runs'];
 
   async function prepare(request: ResponseRequest, caller: Caller): Promise<PreparedResponse> {
-    const leave = runs.enter(caller.tenant);
+    const giveBack = runs.enter(caller.tenant);
     try {
       const { created, plan } = await opened(request, caller);
       return {
         id: plan.id,
-        run: async (listener, signal) => {
+        async run(listener, signal) {
           try {
             return await follow(plan, { created, request, listener, signal }).finished;
           } finally {
-            leave();
+            giveBack();
           }
         },
       };
     } catch (error) {
-      leave();
+      giveBack();
       throw error;
     }
   }
@@ -102,7 +100,7 @@ export function responses(engine: Engine): Responses {
     caller: Caller,
   ): Promise<{ readonly created: ResponseResource; readonly plan: RunPlan }> {
     const request = { ...asked, input: await resolved(asked.input, outputOf(caller)) };
-    const id = PREFIX + randomHex();
+    const id = newResponseId();
     const before = request.previous === undefined ? undefined : await goingOn(request.previous, caller);
     const { messages, system } = conversationFrom(await completed(request.input, caller), before);
     const conversation = { messages, instructions: [request.instructions ?? '', ...system] };
@@ -129,7 +127,7 @@ export function responses(engine: Engine): Responses {
 
   /** What a response left that another one goes on from. */
   async function goingOn(previous: string, caller: Caller): Promise<Before> {
-    const record = previous.startsWith(PREFIX) ? await kept.get(caller.tenant, previous) : undefined;
+    const record = previous.startsWith(RESPONSE_PREFIX) ? await kept.get(caller.tenant, previous) : undefined;
     if (record?.status === 'in_progress') {
       const message = `The response ${JSON.stringify(previous)} is not finished. Wait for it, or cancel it.`;
       throw new ApiError(409, 'invalid_request_error', message, {
@@ -202,7 +200,7 @@ export function responses(engine: Engine): Responses {
   }
 
   async function find(id: string, { tenant }: Caller): Promise<ResponseRecord> {
-    const record = id.startsWith(PREFIX) ? await kept.get(tenant, id) : undefined;
+    const record = id.startsWith(RESPONSE_PREFIX) ? await kept.get(tenant, id) : undefined;
     if (record) return record;
     const message = `There is no response ${JSON.stringify(id)}. It was deleted, not stored, or never there.`;
     throw new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });

@@ -4,12 +4,12 @@ import { ApiError, badRequest } from '../api-error.ts';
 import { failureOf } from '../engine/failure.ts';
 import { readJson } from '../http/body.ts';
 import type { Env } from '../http/env.ts';
+import { whenGone } from '../http/gone.ts';
 import { sendJson } from '../http/send-json.ts';
+import { eventStream } from '../http/sse.ts';
 import { presented } from '../wire/response.ts';
-
 import { parseRequest, type ParseOptions } from './parse.ts';
 import { STOPPING, type Finished, type PreparedResponse, type Responses } from './responses.ts';
-import { eventStream } from './sse.ts';
 
 export interface ResponsesOptions {
   readonly responses: Responses;
@@ -73,17 +73,6 @@ export function responsesRoutes({
 }
 
 const STREAMED_ONCE = "A response is streamed only while it is created. Fetch it as it is: leave 'stream' out.";
-
-/** Aborts when the client goes away before it has its answer. */
-export function whenGone({ env }: Context<Env>): AbortSignal {
-  const gone = new AbortController();
-  const { outgoing } = env;
-  if (outgoing.destroyed) gone.abort();
-  outgoing.once('close', () => {
-    if (!outgoing.writableEnded) gone.abort();
-  });
-  return gone.signal;
-}
 
 /** A model that failed before it had said or done anything is an error of the request; later it is part of the answer. */
 function answerOf(finished: Finished): Finished {

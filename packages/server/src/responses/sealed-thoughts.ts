@@ -1,7 +1,7 @@
 import type { AssistantPart } from '@treadle/core';
 import { encryptedContent } from './encrypted-content.ts';
 import type { InputItem } from './input-items.ts';
-import { inputItemId, placeOf } from './item-ids.ts';
+import { inputItemId, placeOf } from './ids.ts';
 import { shownReply } from './reply-parts.ts';
 
 /** What the model said in the turns of a stored response, by their numbers; undefined: the caller has none of that id. */
@@ -62,8 +62,7 @@ function turnsIn(items: readonly InputItem[]): readonly SentTurn[] {
     const index = from + offset;
     const place = placeOf(item.type === 'function_call' ? item.call_id : item.id);
     if (!place || item.type === 'function_call_output') continue;
-    const { response, turn: key } = place;
-    const number = Number(key.slice(key.lastIndexOf('_') + 1));
+    const { response, turn: key, turnNumber: number } = place;
     const turn = turns.get(key) ?? { response, number, thoughts: [], last: index, hasCalls: false, isSealed: false };
     turns.set(key, turn);
     turn.last = index;

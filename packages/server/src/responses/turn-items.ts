@@ -1,4 +1,5 @@
 import type { AssistantPart, Finish, ToolCall, ToolResult } from '@treadle/core';
+import type { CallKind, CallKinds } from '../engine/call-kinds.ts';
 import { acceptedName } from './call-name.ts';
 import { encryptedContent } from './encrypted-content.ts';
 import type { EventsOut } from './events-out.ts';
@@ -6,24 +7,6 @@ import { callIdFor, itemId, type ItemKind } from './ids.ts';
 import { addArguments, answerCall, closeCall, endArguments, openCall, startCall, type OpenCall } from './open-call.ts';
 import { addText, closeText, endText, openText, type OpenText } from './open-text.ts';
 import { shownReply, type FurtherThought, type ShownPart } from './reply-parts.ts';
-
-/**
- * - `client`: the client executes it, and sees it as it comes.
- * - `client-later`: the client's too, but the loop may yet refuse it. Shown when that is known.
- * - `server`: executed here.
- * - `refused`: the loop will answer it with an error. The client never gets to execute it.
- */
-export type CallKind = 'client' | 'client-later' | 'server' | 'refused';
-
-/** Decides of a call by its name, when it opens. */
-export interface CallKinds {
-  kindOf(name: string, turn: number, index: number): CallKind;
-  /** `server_label` of a call that is executed here. */
-  labelOf(name: string): string;
-}
-
-/** Of calls that nobody executes. */
-const OWN_LABEL = 'treadle';
 
 /**
  * The items of one turn, from the pieces of the reply, the reply itself and what becomes of its calls.
@@ -100,7 +83,7 @@ export function turnItems(turn: number, { out, items, response, kinds, encrypted
 
   function beginCall(call: ReplyCall, index: number): void {
     endGrowing('call');
-    call.kind = kinds.kindOf(call.name, turn, index);
+    call.kind = kinds.kindOf(call.name, index);
     begun = index + 1;
     if (call.kind === 'client-later') return;
     show(call, index, call.kind === 'client' ? 'function_call' : 'mcp_call');
@@ -112,7 +95,7 @@ export function turnItems(turn: number, { out, items, response, kinds, encrypted
       id: newId(type),
       index: items.length,
       callId: callIdFor(response, turn, index),
-      label: call.kind === 'server' ? kinds.labelOf(call.name) : OWN_LABEL,
+      label: kinds.labelOf(call.name),
       name: acceptedName(call.name),
       arguments: '',
       isWhole: false,

@@ -16,7 +16,7 @@ export function mcpErrorText(error: unknown): string | null {
   const { message, content } = error as { readonly message?: unknown; readonly content?: unknown };
   if (typeof message === 'string') return message;
   const texts = Array.isArray(content)
-    ? content.flatMap(({ text }: { readonly text?: unknown } = {}) => text ?? [])
+    ? content.flatMap((part: { readonly text?: unknown } | null) => part?.text ?? [])
     : [];
   return texts.length > 0 ? texts.join('\n') : JSON.stringify(error);
 }

@@ -1,4 +1,5 @@
 import { isIP } from 'node:net';
+import type { Scope } from '@treadle/server';
 import type { Shape } from './check.ts';
 
 /** [server] of treadle.toml: how `treadle serve` serves. */
@@ -37,8 +38,7 @@ export interface KeyEntry {
 }
 
 /** As in the server, which is not loaded for this: what a key can allow. */
-export const SCOPES = ['agents:invoke', 'tools:execute'] as const;
-export type Scope = (typeof SCOPES)[number];
+export const SCOPES: readonly Scope[] = ['agents:invoke', 'tools:execute'];
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];

@@ -2,8 +2,6 @@ import type { ServerResponse } from 'node:http';
 import { systemClock, type Clock } from '@treadle/core';
 
 export interface EventStreamOptions {
-  /** Beside those of every stream. */
-  readonly headers?: Readonly<Record<string, string>>;
   /** A comment is sent when nothing else was for so long, or at most twice as long: proxies cut what is silent. */
   readonly heartbeatMs: number;
   /** The client went away before the end. Once. */
@@ -30,7 +28,7 @@ const HEADERS = {
 };
 
 export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
-  const { headers, heartbeatMs, onGone, clock = systemClock } = options;
+  const { heartbeatMs, onGone, clock = systemClock } = options;
   let isOver = false;
   let wasSilent = true;
   let room: PromiseWithResolvers<void> | undefined;
@@ -76,7 +74,7 @@ export function eventStream(outgoing: ServerResponse, options: EventStreamOption
     // Not before the caller has the stream.
     queueMicrotask(onGone);
   } else {
-    outgoing.writeHead(200, { ...HEADERS, ...headers });
+    outgoing.writeHead(200, HEADERS);
     outgoing.flushHeaders();
   }
 
