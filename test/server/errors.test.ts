@@ -342,7 +342,7 @@ describe('web pages, where there are no keys', () => {
 /** What a client is told of a model that fails, before anything was said and after. */
 describe('a model that fails', () => {
   const faults: readonly [FaultName, number | undefined, number, string, string][] = [
-    ['status', 400, 502, 'model_refused', 'invalid_prompt'],
+    ['status', 400, 400, 'invalid_prompt', 'invalid_prompt'],
     ['status', 401, 502, 'model_auth', 'server_error'],
     ['status', 429, 429, 'rate_limit_exceeded', 'rate_limit_exceeded'],
     ['status', 500, 503, 'model_overloaded', 'server_error'],
@@ -357,7 +357,8 @@ describe('a model that fails', () => {
     const script = await on.script(failing, failing);
     const { body, status: got } = await refused({ model: script.model, input: 'Hi' });
     expect([got, body.error.code]).toEqual([expected, code]);
-    expect(body.error.type).toBe(expected === 429 ? 'rate_limit_error' : 'server_error');
+    const types: Partial<Record<number, string>> = { 400: 'invalid_request_error', 429: 'rate_limit_error' };
+    expect(body.error.type).toBe(types[expected] ?? 'server_error');
 
     const { events, response } = await stream({ model: script.model, input: 'Hi' });
     expect(events.map(({ type }) => type)).toEqual([

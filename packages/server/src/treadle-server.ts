@@ -1,6 +1,7 @@
-import { TreadleError, type Tool } from '@treadle/core';
+import type { Tool } from '@treadle/core';
 import type { Logger } from 'pino';
 import { chatRoutes } from './chat/routes.ts';
+import { checkOptions } from './check-options.ts';
 import { engine, type ServerStore } from './engine/engine.ts';
 import type { ServedModels } from './engine/models.ts';
 import { retain } from './engine/retention.ts';
@@ -35,6 +36,8 @@ export interface TreadleServerOptions {
   readonly requestsPerMinute?: number;
   /** Default 1,000. */
   readonly maxConcurrentRuns?: number;
+  /** Of those, for one tenant; default: all of them. */
+  readonly maxConcurrentRunsPerTenant?: number;
   /** All clients see the status `requires_action`; default: those who ask for it. */
   readonly requiresAction?: boolean;
   /** Model calls of one response; default 10. */
@@ -68,8 +71,8 @@ const RECOVER_MS = 30_000;
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
   const { heartbeatMs = 15_000, maxBodyBytes = 32 * 1024 * 1024, requiresAction = false } = options;
-  const { retentionMs = 30 * 24 * 3_600_000 } = options;
-  checkTools(tools, defaultTools);
+  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRunsPerTenant: perTenant } = options;
+  checkOptions(options);
   const base = engine({
     models,
     store,
@@ -80,7 +83,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       toolTimeoutMs: options.toolTimeoutMs ?? 60_000,
       errorLimit: options.errorLimit ?? 3,
     },
-    admission: runLimit({ runs: options.maxConcurrentRuns ?? 1_000 }),
+    admission: runLimit({
+      runs: options.maxConcurrentRuns ?? 1_000,
+      ...(perTenant !== undefined && { runsPerTenant: perTenant }),
+    }),
     log,
   });
   const answers = responses(base);
@@ -104,41 +110,40 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ready: async () => void (await store.list({ limit: 1 })),
     drain: () => base.runs.leaveAll(),
   });
-  let stopTidying = (): void => {};
-  let recovering: NodeJS.Timeout | undefined;
-  const noted = (error: unknown): void => log.error({ err: error }, 'could not look for responses that were left');
-  return {
-    async listen() {
-      const listening = await server.listen();
-      if (retentionMs > 0) stopTidying = retain(store.responses, retentionMs, log);
-      const recovered = await answers.recover().catch(async (error: unknown) => {
-        await server.close(0);
-        throw error;
-      });
-      // Also what others on the same store leave behind when they die later.
-      recovering = setInterval(() => void answers.recover().catch(noted), RECOVER_MS).unref();
-      return { ...listening, recovered };
-    },
-    close(graceMs) {
-      stopTidying();
+
+  function beginChores(): () => void {
+    const noted = (error: unknown): void => log.error({ err: error }, 'could not look for responses that were left');
+    const stopTidying = retentionMs > 0 ? retain(store.responses, retentionMs, log) : undefined;
+    // What others on the same store leave behind when they die.
+    const recovering = setInterval(() => void answers.recover().catch(noted), RECOVER_MS).unref();
+    return () => {
+      stopTidying?.();
       clearInterval(recovering);
+    };
+  }
+
+  let listening: ReturnType<TreadleServer['listen']> | undefined;
+  let isClosed = false;
+  let endChores = (): void => {};
+
+  async function open(): ReturnType<TreadleServer['listen']> {
+    const place = await server.listen();
+    try {
+      const recovered = await answers.recover();
+      if (!isClosed) endChores = beginChores();
+      return { ...place, recovered };
+    } catch (error) {
+      await server.close(0);
+      throw error;
+    }
+  }
+
+  return {
+    listen: () => (listening ??= open()),
+    close(graceMs) {
+      isClosed = true;
+      endChores();
       return server.close(graceMs);
     },
   };
-}
-
-function checkTools(tools: readonly Tool[], defaultTools: readonly string[]): void {
-  const names = new Set(tools.map(({ name }) => name));
-  for (const { name, execute } of tools) {
-    if (execute) continue;
-    throw new TreadleError('invalid-tool', `Tool "${name}" has no execute, and the server would have to run it.`);
-  }
-  if (names.size < tools.length) {
-    throw new TreadleError('duplicate-tool', 'Two of the tools have the same name. Rename one.');
-  }
-  for (const name of defaultTools) {
-    if (names.has(name)) continue;
-    const known = [...names].join(', ') || 'none';
-    throw new TreadleError('invalid-options', `defaultTools names "${name}", which is none of the tools: ${known}.`);
-  }
 }

@@ -11,7 +11,7 @@ import { serverTools } from './tools.ts';
 const FORMS = { 'openai-chat': openaiChat, 'openai-responses': openaiResponses, anthropic } as const;
 
 const { provider, settings } = JSON.parse(process.env['TREADLE_TEST_SERVER']!) as Start;
-const { store: file = ':memory:', logLevel = 'warn', ...options } = settings;
+const { store: file = ':memory:', logLevel = 'error', ...options } = settings;
 
 /** The model `s3/openai-chat` is script s3 of the provider, spoken to in that form; with `/whole` it does not stream. */
 class Scripts extends Map<string, Model> {

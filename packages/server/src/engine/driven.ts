@@ -19,6 +19,7 @@ import { toldFailure } from './failure.ts';
 import { shaped } from './shaped-model.ts';
 import { withoutBlobs } from './without-blobs.ts';
 import type { Toolset } from './tools.ts';
+import { principalOf } from './principal.ts';
 
 /** All that a run for a client is made of. */
 export interface RunPlan {
@@ -136,7 +137,7 @@ export function drive(
             durationMs: limits.maxDurationMs,
             ...(plan.maxToolCalls !== undefined && { calls: plan.maxToolCalls }),
           },
-          principal: { subject: caller.key, tenant: caller.tenant, scopes: caller.scopes },
+          principal: principalOf(caller),
         },
   );
 

@@ -1,4 +1,5 @@
 import type { Limit, LoopResult, ModelError, Outcome, Usage, Waiting } from '@treadle/core';
+import { codeInResponse } from './failure.ts';
 
 /** How a run ended, as clients are told. */
 export type Ending = { readonly at: number; readonly usage: Usage } & (
@@ -50,7 +51,7 @@ function told(outcome: Outcome, failure: ModelError | undefined): Told {
     case 'failed': {
       const { code, message } = failure ?? outcome.error;
       if (code === 'content-filter') return { type: 'incomplete', reason: 'content_filter' };
-      return { type: 'failed', error: { code: ERROR_CODES.get(code) ?? 'server_error', message } };
+      return { type: 'failed', error: { code: codeInResponse(code), message } };
     }
     case 'cancelled':
       return { type: 'cancelled' };
@@ -58,10 +59,3 @@ function told(outcome: Outcome, failure: ModelError | undefined): Told {
       return outcome satisfies never;
   }
 }
-
-/** To the words that the official client knows. */
-const ERROR_CODES: ReadonlyMap<string, string> = new Map([
-  ['rate-limit', 'rate_limit_exceeded'],
-  ['context-length', 'context_length_exceeded'],
-  ['invalid-request', 'invalid_prompt'],
-]);

@@ -5,18 +5,36 @@ interface Told {
   readonly status: number;
   readonly type: ApiErrorType;
   readonly code: string;
+  /** `error.code` of a response, if the official clients have a word for it; else `server_error`. */
+  readonly inResponse?: string;
 }
 
 const TOLD: Record<ModelErrorCode, Told> = {
-  'rate-limit': { status: 429, type: 'rate_limit_error', code: 'rate_limit_exceeded' },
-  'context-length': { status: 400, type: 'invalid_request_error', code: 'context_length_exceeded' },
+  'rate-limit': {
+    status: 429,
+    type: 'rate_limit_error',
+    code: 'rate_limit_exceeded',
+    inResponse: 'rate_limit_exceeded',
+  },
+  'context-length': {
+    status: 400,
+    type: 'invalid_request_error',
+    code: 'context_length_exceeded',
+    inResponse: 'context_length_exceeded',
+  },
   'content-filter': { status: 400, type: 'invalid_request_error', code: 'content_filter' },
   overloaded: { status: 503, type: 'server_error', code: 'model_overloaded' },
   timeout: { status: 504, type: 'server_error', code: 'model_timeout' },
   auth: { status: 502, type: 'server_error', code: 'model_auth' },
   network: { status: 502, type: 'server_error', code: 'model_unreachable' },
   protocol: { status: 502, type: 'server_error', code: 'model_protocol' },
-  'invalid-request': { status: 502, type: 'server_error', code: 'model_refused' },
+  // Its own words say what it did not like; the same again would not help.
+  'invalid-request': {
+    status: 400,
+    type: 'invalid_request_error',
+    code: 'invalid_prompt',
+    inResponse: 'invalid_prompt',
+  },
   cancelled: { status: 499, type: 'server_error', code: 'cancelled' },
 };
 
@@ -32,6 +50,16 @@ const UNTOLD: Partial<Record<ModelErrorCode, string>> = {
 export function toldFailure(error: ModelError): ModelError {
   const message = UNTOLD[error.code];
   return message === undefined ? error : { ...error, message };
+}
+
+/** `error.code` of a response that ended with this failure. */
+export function codeInResponse(code: string): string {
+  return (Object.hasOwn(TOLD, code) && TOLD[code as ModelErrorCode].inResponse) || 'server_error';
+}
+
+/** The type of the error, by its code in a response. */
+export function typeInResponse(code: string): ApiErrorType {
+  return Object.values(TOLD).find(({ inResponse }) => inResponse === code)?.type ?? 'server_error';
 }
 
 /** What a client is told when the model behind the server fails. */

@@ -40,7 +40,10 @@ test.each<[string, (on: Engine) => Promise<unknown>]>([
     admission,
     log,
   });
-  await expect(ask(on)).rejects.toThrow('maxTurns');
+  await ask(on).then(
+    (finished) => expect(finished).toMatchObject({ response: { status: 'failed', error: { code: 'server_error' } } }),
+    (error: Error) => expect(error.message).toContain('maxTurns'),
+  );
   expect(admission.running).toBe(0);
   await store.close();
 });

@@ -5,6 +5,7 @@ import { OWN_LABEL } from '../executors/registered.ts';
 import type { Caller } from '../http/env.ts';
 import type { CallKinds } from './call-kinds.ts';
 import type { FunctionTool, ResponseRequest } from '../responses/request.ts';
+import { principalOf } from './principal.ts';
 
 /** More calls in one reply are refused by the loop. */
 const MOST_CALLS = 128;
@@ -26,7 +27,7 @@ export interface Toolset {
 /** Of the tools that are executed here: which tool of the request each came with. */
 type Origins = Map<string, RequestTool>;
 
-type Scoped = Pick<Caller, 'scopes'>;
+type Scoped = Pick<Caller, 'scopes' | 'tenant' | 'key'>;
 
 type Asked = Pick<ResponseRequest, 'functions' | 'otherTools' | 'toolChoice' | 'maxToolCalls'>;
 
@@ -103,7 +104,7 @@ async function hostedTools(requested: RequestTool, { executors }: Offer, caller:
     const message = 'This key may not use tools of the server: it lacks the scope "tools:execute".';
     throw new ApiError(403, 'permission_error', message, { param: 'tools', code: 'insufficient_scope' });
   }
-  const functions = await executor.functions(requested);
+  const functions = await executor.functions(requested, principalOf(caller));
   return functions.map((offered) =>
     tool({
       ...offered,

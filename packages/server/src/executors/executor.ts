@@ -1,4 +1,4 @@
-import type { Schema, ToolContext, ToolDefinition, ToolOutput } from '@treadle/core';
+import type { Principal, Schema, ToolContext, ToolDefinition } from '@treadle/core';
 
 /** A tool of a request that is not a function: `{ type: 'mcp', server_label: 'treadle', … }`. */
 export interface RequestTool {
@@ -28,8 +28,8 @@ export interface ToolExecutor {
   readonly kind: string;
   /** Whether it runs this tool. The first executor that says so gets it. */
   canExecute(tool: RequestTool): boolean;
-  /** The functions that the tool stands for. Rejects with an `ApiError` if the request cannot be served. */
-  functions(tool: RequestTool): readonly OfferedFunction[] | Promise<readonly OfferedFunction[]>;
-  /** Runs a call. What it throws is an error result for the model, and the loop goes on. */
-  execute(call: ExecutorCall, context: ToolContext): Promise<ToolOutput | string>;
+  /** The functions that the tool stands for, for whoever asks. Rejects with an `ApiError` if the request cannot be served. */
+  functions(tool: RequestTool, asker: Principal): readonly OfferedFunction[] | Promise<readonly OfferedFunction[]>;
+  /** Runs a call, and gives what a tool may give: a text, `{ content, isError }`, anything with a JSON form, or a promise. What it throws is an error result for the model, and the loop goes on. */
+  execute(call: ExecutorCall, context: ToolContext): unknown;
 }

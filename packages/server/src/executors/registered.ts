@@ -26,8 +26,7 @@ export function registeredTools(tools: readonly Tool[]): ToolExecutor {
       }
       return wanted === undefined ? tools : wanted.map((name) => byName.get(name)!);
     },
-    // `tool` and the loop have checked everything by now; what the tool returns is for the loop to read.
-    execute: async ({ name, input }, context) => byName.get(name)!.execute!(input, context) as Promise<string>,
+    execute: ({ name, input }, context) => byName.get(name)!.execute!(input, context),
   };
 }
 

@@ -90,10 +90,6 @@ function failed(thrown: unknown, { outgoing, exchange }: FrameEnv['Bindings']): 
   const { requestId, caller } = exchange;
   const log = caller?.log ?? exchange.log.child({ requestId });
   if (!(thrown instanceof ApiError)) log.error({ err: thrown }, 'a request failed unexpectedly');
-  // To whom it cannot be told any more it is nothing that went wrong.
-  else if (thrown.status >= 500 && !outgoing.destroyed) {
-    log.warn({ status: thrown.status, code: thrown.code, why: thrown.message }, 'a request failed');
-  }
   if (!outgoing.headersSent) return errorResponse(toApiError(thrown, requestId));
   // The answer has begun: that it is cut off is all that can still be told.
   outgoing.destroy();

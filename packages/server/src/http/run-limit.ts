@@ -22,7 +22,7 @@ export function runLimit({ runs, runsPerTenant = runs }: RunLimitOptions): RunLi
   return {
     enter(tenant) {
       const own = byTenant.get(tenant) ?? 0;
-      if (own >= runsPerTenant)
+      if (own >= runsPerTenant && runsPerTenant < runs)
         throw full(
           `You have ${own} runs under way, which is as many as you may have at once. Try again when one ended.`,
         );

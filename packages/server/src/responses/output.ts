@@ -1,4 +1,5 @@
 import type { Event, Item } from '@treadle/core';
+import { typeInResponse } from '../engine/failure.ts';
 import type { CallKinds } from '../engine/call-kinds.ts';
 import type { Ending } from '../engine/ending.ts';
 import type { OutputItem } from '../wire/items.ts';
@@ -136,15 +137,9 @@ function shown(item: OpenText | OpenCall): OutputItem {
 
 /** Both as the official clients type them and as Open Responses does. */
 function errorFields({ error: { code, message } }: Extract<Ending, { type: 'failed' }>): object {
-  const type = ERROR_TYPES.get(code) ?? 'server_error';
+  const type = typeInResponse(code);
   return { code, message, param: null, error: { type, code, message, param: null } };
 }
-
-const ERROR_TYPES: ReadonlyMap<string, string> = new Map([
-  ['rate_limit_exceeded', 'rate_limit_error'],
-  ['context_length_exceeded', 'invalid_request_error'],
-  ['invalid_prompt', 'invalid_request_error'],
-]);
 
 function endedResponse(response: ResponseResource, items: readonly OutputItem[], ending: Ending): ResponseResource {
   const isDone = ending.type === 'completed' || ending.type === 'pending';

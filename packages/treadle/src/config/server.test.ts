@@ -70,7 +70,7 @@ describe('says where it is wrong and what is allowed', () => {
     [
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
-        'max_concurrent_runs, default_tools, requires_action_status, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
+        'max_concurrent_runs, max_concurrent_runs_per_tenant, default_tools, requires_action_status, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
         'shutdown_grace_ms, retention_days, log_level.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],

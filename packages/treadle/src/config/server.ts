@@ -13,6 +13,7 @@ export interface ServerConfig {
   /** For each key that has no limit of its own. */
   readonly requests_per_minute?: number;
   readonly max_concurrent_runs?: number;
+  readonly max_concurrent_runs_per_tenant?: number;
   /** Tools of the server that every request gets. */
   readonly default_tools?: readonly string[];
   /** Every client hears of the status `requires_action`, which official ones do not know. */
@@ -100,6 +101,7 @@ export const SERVER_SHAPE: Shape = {
     cors_origins: { type: 'texts', form: ORIGIN },
     requests_per_minute: count,
     max_concurrent_runs: count,
+    max_concurrent_runs_per_tenant: count,
     default_tools: { type: 'texts' },
     requires_action_status: { type: 'switch' },
     max_body_bytes: count,

@@ -28,6 +28,7 @@ export function serveOptions(wish: ServeWish, loaded: LoadedConfig, tools: reado
     corsOrigins: server.cors_origins,
     requestsPerMinute: server.requests_per_minute,
     maxConcurrentRuns: server.max_concurrent_runs,
+    maxConcurrentRunsPerTenant: server.max_concurrent_runs_per_tenant,
     defaultTools: server.default_tools,
     requiresAction: server.requires_action_status,
     maxBodyBytes: server.max_body_bytes,
