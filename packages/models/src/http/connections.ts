@@ -4,7 +4,10 @@ import type { buildConnector, Client } from 'undici';
 /** One HTTP connection that serves one request at a time. */
 export interface Connection {
   readonly client: Client;
-  /** The answer came to its end: the next request to this origin may use it. */
+  /**
+   * The answer came to its end: the next request to this origin may use it. One whose request is not out yet is closed:
+   * the host may never read the rest, and the next request would wait behind it.
+   */
   release(): void;
   /** It is closed at once, also while it is still being made. */
   drop(): void;
@@ -46,6 +49,7 @@ export function connections({ Client, buildConnector }: Undici): Connections {
     const connection: Connection = {
       client,
       release() {
+        if (socket!.writableLength > 0) return connection.drop();
         const others = idle.get(origin);
         if (others === undefined) idle.set(origin, [connection]);
         else if (others.length < MAX_IDLE) others.push(connection);

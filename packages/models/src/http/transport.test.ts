@@ -1,6 +1,6 @@
 import { createServer } from 'node:net';
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { describe, expect, test } from 'vitest';
 import { systemClock, userText, type Message, type ModelReply } from '@treadle/core';
 import { answer, answering } from '../../test/fetches.ts';
@@ -118,6 +118,39 @@ test.each([
     }
   } finally {
     server.close();
+  }
+});
+
+/** Answers every request before it has read it, and reads no more of the connection. */
+async function hastyHost(status: string, body: string): Promise<{ readonly url: string } & AsyncDisposable> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket.on('error', () => {}));
+    socket.once('data', () => {
+      socket.pause();
+      const head = `content-type: application/json\r\ncontent-length: ${body.length}`;
+      socket.write(`HTTP/1.1 ${status}\r\n${head}\r\n\r\n${body}`);
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+test('no request waits behind one that was answered before it was read', async () => {
+  await using host = await hastyHost('200 OK', WHOLE);
+  const model = openaiChat({ model: 'm', baseURL: host.url, maxRetries: 0, timeouts: { headers: 5_000 } });
+  const messages: Message[] = [userText('x'.repeat(16_000_000))];
+  for (let turn = 0; turn < 3; turn++) {
+    expect((await asked(model, { messages })).reply).toMatchObject(said);
+    messages.push(userText('more'));
   }
 });
 
