@@ -11,7 +11,7 @@ import { ollama } from '../ollama/ollama.ts';
 import { openaiChat, openaiChatProtocol } from '../openai-chat/openai-chat.ts';
 import { fetchSend } from './fetch.ts';
 import { addressOf, type Answer, type Send } from './send.ts';
-import { exchange } from './transport.ts';
+import { exchange, type Asked } from './transport.ts';
 
 const STREAM = chunk({ content: 'Hel' }) + chunk({ content: 'lo' }, 'stop') + DONE;
 const WHOLE = JSON.stringify({ choices: [{ index: 0, message: { content: 'Hello' }, finish_reason: 'stop' }] });
@@ -64,7 +64,7 @@ describe('what an answer is shows in how it begins, whatever it calls itself', (
 });
 
 /** One exchange in which `speak` says what comes. */
-function exchanged(speak: (answer: Answer) => void): Promise<ModelReply> {
+function exchanged(speak: (answer: Answer) => void, own: Partial<Asked> = {}): Promise<ModelReply> {
   const send: Send = (_, answer) => {
     queueMicrotask(() => speak(answer));
     return { hangUp() {} };
@@ -74,9 +74,41 @@ function exchanged(speak: (answer: Answer) => void): Promise<ModelReply> {
   const protocol = openaiChatProtocol({ model: 'm', stream: true });
   return exchange(
     { protocol, stream: true, send, clock: systemClock, timeouts },
-    { post, emit: () => {}, signal: new AbortController().signal, finished: (reply) => reply },
+    { post, emit: () => {}, signal: new AbortController().signal, finished: (reply) => reply, ...own },
   );
 }
+
+function speakStream(answer: Answer): void {
+  answer.head(200, () => 'text/event-stream');
+  answer.data(Buffer.from(STREAM));
+  answer.end();
+}
+
+test('an exchange that cannot be finished fails instead of waiting for ever', async () => {
+  const finished = (reply: ModelReply): ModelReply => {
+    if (reply.type === 'reply') throw new Error('no price');
+    return reply;
+  };
+  expect(await exchanged(speakStream, { finished })).toMatchObject({
+    type: 'failure',
+    error: { code: 'protocol', message: expect.stringContaining('no price') },
+  });
+});
+
+test('a listener whose promise rejects is waited for no longer', async () => {
+  let waits: unknown;
+  const emit = (): Promise<void> => Promise.reject(new Error('gone'));
+  const reply = await exchanged(
+    async (answer) => {
+      answer.head(200, () => 'text/event-stream');
+      await (waits = answer.data(Buffer.from(STREAM)));
+      answer.end();
+    },
+    { emit },
+  );
+  expect(waits).toBeInstanceOf(Promise);
+  expect(reply).toMatchObject(said);
+});
 
 test.each(['application/json', 'text/event-stream'])(
   'an answer that is too much for memory fails: %s',

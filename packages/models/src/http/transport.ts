@@ -113,10 +113,11 @@ class Exchange<State> implements Answer {
 
   /** Whoever listens is behind: no more is read until it has caught up, and that is not the host's silence. */
   #hold(wait: Promise<unknown>): void {
-    const held = wait.then(() => {
+    const goOn = (): void => {
       this.#heardAt = this.#transport.clock.now();
       if (this.#held === held) this.#held = undefined;
-    });
+    };
+    const held = wait.then(goOn, goOn);
     this.#held = held;
   }
 
@@ -134,15 +135,17 @@ class Exchange<State> implements Answer {
     else this.#fail(failureOfConnection(thrown, this.#host));
   }
 
-  #settle(reply: ModelReply): void {
+  #settle(given: ModelReply): void {
     const asked = this.#asked;
     if (!asked) return;
+    // First, so that what it throws is told as a failure: nobody else would settle the promise.
+    const reply = asked.finished(given);
     this.#asked = undefined;
     this.#stopTimer?.();
     asked.signal.removeEventListener('abort', this.#cancel);
     this.#sent?.hangUp();
     this.#reader = this.#sent = this.#stopTimer = undefined;
-    this.#resolve(asked.finished(reply));
+    this.#resolve(reply);
   }
 
   #fail(error: ModelError): void {
