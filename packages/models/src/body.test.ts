@@ -121,6 +121,7 @@ test.each<Partial<ModelRequest>>([
   { parallel: false },
   { settings: { seed: 1 } },
   { output: {} },
+  { outputForm: {} },
 ])('a head is written anew for %j', (given) => {
   const { of, heads } = counted();
   const messages = [userText('a')];

@@ -1,3 +1,4 @@
+import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { lines } from './lines.ts';
 import { sse } from './sse.ts';
@@ -55,6 +56,25 @@ test.each([
   for (let at = 0; at <= whole.length; at++) {
     expect(eventsOf([whole.subarray(0, at), whole.subarray(at)])).toEqual(EVENTS);
   }
+});
+
+/** Ends of lines, whole and broken characters, BOMs, fields. */
+const PIECES = [
+  ...['\r', '\n', '\r\n', 'data:', 'data: ', 'event: ', ':', ' ', 'x', 'ø', '🌨️', '\uFEFF', '\u2028'].map(bytes),
+  ...['ef', 'efbb', 'eda080', 'f09f8c', '80', 'c080', 'ff', 'f4908080'].map((hex) => Buffer.from(hex, 'hex')),
+];
+
+test('any bytes give the same events and lines however they are cut', () => {
+  const whole = fc.array(fc.constantFrom(...PIECES), { maxLength: 30 }).map((pieces) => Buffer.concat(pieces));
+  fc.assert(
+    fc.property(whole, fc.array(fc.nat(60), { maxLength: 12 }), (all, cuts) => {
+      const ends = [...cuts.toSorted((a, b) => a - b), all.length];
+      const chunks = ends.map((end, index) => all.subarray(ends[index - 1] ?? 0, end));
+      expect(linesOf(chunks)).toEqual(linesOf([all]));
+      expect(eventsOf(chunks)).toEqual(eventsOf([all]));
+    }),
+    { numRuns: 2_000 },
+  );
 });
 
 test('line endings may be mixed', () => {
