@@ -1,4 +1,5 @@
-import { tool, type Model, type Tool } from '@treadle/core';
+import { setImmediate } from 'node:timers/promises';
+import { tool, TreadleError, type Model, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { newLog, treadleServer, type ServerStore, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
@@ -146,4 +147,64 @@ test('where the model is, and what its key is, is for the log alone', async () =
   expect(whole.status).toBe(502);
   for (const { text } of [whole, streamed]) expect(text).not.toContain('10.1.2.3');
   expect(lines.join('')).toContain('10.1.2.3:8000');
+});
+
+test('what a model needs back of its thoughts counts for the size too', async () => {
+  const model: Model = {
+    id: 'm',
+    async reply() {
+      const usage = { inputTokens: 1, outputTokens: 1 };
+      const thought = { type: 'reasoning', text: 'Hm.', signature: 's'.repeat(200_000), protocol: 'p' } as const;
+      return { type: 'reply', content: [thought, { type: 'text', text: 'a' }], finish: 'stop', usage, model: 'm' };
+    },
+  };
+  await using server = await served(model);
+  const asked = { input: 'x', include: ['reasoning.encrypted_content'] };
+  const { output } = JSON.parse((await server.post(asked)).text) as { output: { id: string }[] };
+  const references = output.map(({ id }) => ({ type: 'item_reference', id }));
+  const { status } = await server.post({ input: Array.from({ length: 400 }, () => references).flat() });
+  expect(status).toBe(413);
+});
+
+test('a response that another process has taken over ends its stream, and is a conflict as JSON', async () => {
+  const store = sqliteStore(':memory:');
+  const acquire = async (): Promise<never> => {
+    throw new TreadleError('run-driven', 'It is driven by process 7.');
+  };
+  await using server = await served(scriptedModel(['a', 'b']), { store: { ...store, acquire } });
+  const { text } = await server.post({ input: 'x', stream: true });
+  expect(typesIn(text).slice(-2)).toEqual(['error', 'response.failed']);
+  const { status, text: body } = await server.post({ input: 'x' });
+  expect([status, JSON.parse(body)]).toMatchObject([409, { error: { code: 'response_in_progress' } }]);
+  await store.close();
+});
+
+test('responses that are taken up after a restart take places like any other', async () => {
+  const store = sqliteStore(':memory:');
+  const gate = Promise.withResolvers<void>();
+  let asked = 0;
+  const never: Model = { id: 'm', reply: () => new Promise(() => void asked++) };
+  const first = await served(never, { store });
+  const begun = Array.from({ length: 5 }, () => first.post({ input: 'x', stream: true }));
+  while (asked < 5) await setImmediate();
+  await first[Symbol.asyncDispose]();
+  await Promise.all(begun);
+
+  let now = 0;
+  const slow: Model = {
+    id: 'm',
+    async reply() {
+      now++;
+      await gate.promise;
+      const usage = { inputTokens: 1, outputTokens: 1 };
+      return { type: 'reply', content: [{ type: 'text', text: 'a' }], finish: 'stop', usage, model: 'm' };
+    },
+  };
+  const second = await served(slow, { store, maxConcurrentRuns: 2 });
+  while (now < 2) await setImmediate();
+  expect((await second.post({ input: 'x' })).status).toBe(429);
+  expect(now).toBe(2);
+  gate.resolve();
+  await second[Symbol.asyncDispose]();
+  await store.close();
 });

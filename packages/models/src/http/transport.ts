@@ -236,7 +236,7 @@ class Exchange<State> implements Answer {
 function redirected(status: number, where: string, target: string | undefined): ModelError {
   const to = target === undefined ? 'elsewhere' : `to ${target.split('?', 1)[0]}`;
   const message = `${where} redirects ${to}, which is not followed, lest a key go astray. Set the base URL to the right place.`;
-  return { code: 'invalid-request', message, retryable: false, status };
+  return { code: 'protocol', message, retryable: false, status };
 }
 
 function seconds(ms: number): string {

@@ -346,7 +346,7 @@ test('a redirect is not followed', async () => {
     server.status(308, '', { location: 'https://elsewhere.example/v1?token=abc' }),
   );
   expect(errorOf(await ask({ baseURL: host.url }))).toMatchObject({
-    code: 'invalid-request',
+    code: 'protocol',
     message: expect.stringMatching(/redirects to https:\/\/elsewhere\.example\/v1,/),
   });
 });

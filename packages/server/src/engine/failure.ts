@@ -48,8 +48,10 @@ const UNTOLD: Partial<Record<ModelErrorCode, string>> = {
 
 /** A failure in words that any client may hear. */
 export function toldFailure(error: ModelError): ModelError {
-  const message = UNTOLD[error.code];
-  return message === undefined ? error : { ...error, message };
+  // There is no such model, or nobody at that address: nothing that a client could mend.
+  const code = error.code === 'invalid-request' && error.status === 404 ? 'auth' : error.code;
+  const message = UNTOLD[code];
+  return message === undefined ? error : { ...error, code, message };
 }
 
 /** `error.code` of a response that ended with this failure. */

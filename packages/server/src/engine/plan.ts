@@ -40,13 +40,14 @@ export interface Served {
 export async function planOf(
   id: string,
   asked: Asked,
-  { messages, instructions }: Conversation,
+  conversation: Conversation,
   { models, offer, log }: Served,
   caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>,
   journal?: Journal,
 ): Promise<RunPlan> {
   const { settings, format, parallel, maxOutputTokens, maxToolCalls } = asked;
-  checkSize(messages, DEFAULT_LIMITS.inputChars);
+  checkSize(conversation, DEFAULT_LIMITS.inputChars);
+  const { messages, instructions } = conversation;
   const said = instructions.filter((text) => text !== '').join('\n\n');
   return {
     id,

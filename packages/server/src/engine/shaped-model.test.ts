@@ -97,7 +97,7 @@ describe('a conversation that is too long', () => {
     const { model, seen } = narrow(3);
     const one = shaped(model, { ...PLAIN, truncates: true });
     expect(await asking(one)).toMatchObject({ type: 'reply' });
-    expect(seen.map(({ length }) => length)).toEqual([5, 1]);
+    expect(seen.map(({ length }) => length)).toEqual([5, 3]);
     await asking(one, [...TALK, said('assistant', 'f')]);
     expect(seen.at(-1)).toEqual([...TALK, said('assistant', 'f')].slice(4));
   });

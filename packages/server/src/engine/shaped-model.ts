@@ -62,8 +62,8 @@ function shown(messages: readonly Message[], dropped: number): readonly Message[
   return left.some(({ role }, index) => role !== 'tool' && role === left[index - 1]?.role) ? alternating(left) : left;
 }
 
-/** Where the later half of the user's words after `dropped` begins; undefined if there are no two of them. */
+/** Where the later half of the user's words after `dropped` begins; undefined if there are none. */
 function cutAfter(messages: readonly Message[], dropped: number): number | undefined {
   const starts = messages.flatMap(({ role }, index) => (role === 'user' && index > dropped ? index : []));
-  return starts[Math.floor(starts.length / 2)];
+  return starts[Math.floor((starts.length - 1) / 2)];
 }

@@ -66,11 +66,6 @@ export async function toolsetOf(asked: Asked, offer: Offer, caller: Scoped): Pro
     const message = 'tool_choice is "required", and there is no tool to call. Give tools, or leave it out.';
     throw badRequest(message, 'tool_choice', 'unknown_tool');
   }
-  if (choice.toolChoice === 'required' && known.size === 0) {
-    const message =
-      "tool_choice is 'required', and there is no tool to call. Declare some in 'tools', or leave it out.";
-    throw badRequest(message, 'tool_choice', 'invalid_value');
-  }
   return { tools: [...own, ...hosted], ...choice, kinds: kindsOf(asked, choice, clients, origins) };
 }
 

@@ -71,6 +71,8 @@ export function responses(engine: Engine): Responses {
         async run(listener, signal) {
           try {
             return await follow(plan, { created, request, listener, signal }).finished;
+          } catch (error) {
+            throw isElsewhere(error) ? elsewhere(plan.id) : error;
           } finally {
             giveBack();
           }
@@ -165,6 +167,7 @@ export function responses(engine: Engine): Responses {
       if (!ending) {
         // The client is told. The response itself goes on later.
         out.close({ type: 'failed', error: STOPPING, at: Date.now(), usage: NO_USAGE });
+        out.finish();
         return { response: created, left: true };
       }
       const response = out.close(ending);
@@ -175,7 +178,12 @@ export function responses(engine: Engine): Responses {
 
     /** Something broke that is not the run's own affair. The client is told that much, and no more. */
     async function broken(why: unknown): Promise<Finished> {
-      if (isElsewhere(why)) throw why;
+      if (isElsewhere(why)) {
+        // Only told: the response itself is another process's now.
+        out.close({ type: 'failed', error: TAKEN, at: Date.now(), usage: NO_USAGE });
+        out.finish();
+        throw why;
+      }
       log.error({ err: why, response: plan.id }, 'a response broke off');
       const at = Date.now();
       const response = out.close({ type: 'failed', error: BROKEN, at, usage: NO_USAGE });
@@ -241,18 +249,33 @@ export function responses(engine: Engine): Responses {
     let count = 0;
     for (const record of await kept.unfinished()) {
       if (runs.get(record.id) || (await store.isDriven(record.runId)) || (await isBeginning(record))) continue;
+      // The list may be old by now.
+      if ((await kept.get(record.tenant, record.id))?.status !== 'in_progress') continue;
+      const giveBack = placeFor(record);
+      if (!giveBack) break;
       count++;
       try {
         const { finished } = await takenUp(record);
+        finished.then(giveBack, giveBack);
         finished.catch((error: unknown) =>
           log.error({ err: error, response: record.id }, 'a response could not go on'),
         );
       } catch (error) {
         log.warn({ err: error, response: record.id }, 'a response cannot go on');
+        giveBack();
         await abandon(engine, record, error);
       }
     }
     return count;
+  }
+
+  /** Undefined: there is none, and the rest has to wait. */
+  function placeFor({ tenant }: ResponseRecord): (() => void) | undefined {
+    try {
+      return runs.enter(tenant);
+    } catch {
+      return undefined;
+    }
   }
 
   /** Another process may be just about to begin its run. */
@@ -301,6 +324,11 @@ function elsewhere(id: string): ApiError {
 const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
 
 const BROKEN = { code: 'server_error', message: 'Something went wrong on the server. Its log says more.' };
+
+const TAKEN = {
+  code: 'server_error',
+  message: 'Another process of this server has taken the response over. Fetch it by its id.',
+};
 
 export const STOPPING = {
   code: 'server_stopping',
