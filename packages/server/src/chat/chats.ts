@@ -101,7 +101,7 @@ export function chats(engine: Engine): Chats {
     }
 
     const finished = run.ended.then(finish);
-    runs.add(id, { cancel: run.cancel, leave: run.cancel, finished });
+    runs.add({ leave: run.cancel, finished });
     return finished;
   }
 

@@ -16,10 +16,10 @@ import type { Caller } from '../http/env.ts';
 import type { AnswerForm } from '../responses/request.ts';
 import { endingOf, type Ending } from './ending.ts';
 import { toldFailure } from './failure.ts';
-import { shaped } from './shaped-model.ts';
-import { withoutBlobs } from './without-blobs.ts';
-import type { Toolset } from './tools.ts';
 import { principalOf } from './principal.ts';
+import { shaped } from './shaped-model.ts';
+import type { Toolset } from './tools.ts';
+import { withoutBlobs } from './without-blobs.ts';
 
 /** All that a run for a client is made of. */
 export interface RunPlan {
@@ -49,19 +49,10 @@ export interface RunLimits {
   readonly errorLimit: number;
 }
 
-/** What cannot even begin ends like what breaks later: by a rejection. */
-function started(options: Parameters<typeof startLoop>[0]): Pick<StartedRun, 'cancel' | 'detach' | 'result'> {
-  try {
-    return startLoop(options);
-  } catch (error) {
-    return { cancel() {}, detach: async () => {}, result: Promise.reject(error) };
-  }
-}
-
 export interface DrivenRun {
   cancel(): void;
   detach(): Promise<void>;
-  /** Rejects only if the journal fails. */
+  /** Rejects if the run cannot begin, or the journal fails. */
   readonly ended: Promise<Ended>;
 }
 
@@ -73,8 +64,8 @@ export interface Ended {
 }
 
 /**
- * Begins to drive a run, or goes on with one: `used` are then the tokens that the model has said already. The same for
- * every face of the server.
+ * Begins to drive a run, or goes on with one, of which the model has said so many tokens already. The same for every face
+ * of the server.
  */
 export function drive(
   plan: RunPlan,
@@ -156,4 +147,13 @@ export function drive(
   }
 
   return { cancel: run.cancel, detach: run.detach, ended: watch() };
+}
+
+/** What cannot even begin ends like what breaks later: by a rejection. */
+function started(options: Parameters<typeof startLoop>[0]): Pick<StartedRun, 'cancel' | 'detach' | 'result'> {
+  try {
+    return startLoop(options);
+  } catch (error) {
+    return { cancel() {}, detach: async () => {}, result: Promise.reject(error) };
+  }
 }

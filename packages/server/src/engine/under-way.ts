@@ -2,35 +2,32 @@ import type { RunLimit } from '../http/run-limit.ts';
 
 /** A run that is being driven here. */
 export interface Live {
-  cancel(): void;
   /** Stops driving it where it is; one that is not kept is cancelled. */
   leave(): void;
   readonly finished: Promise<unknown>;
 }
 
 /** The runs of all faces that are under way in this process, and how many more there may be. */
-export interface UnderWay<L extends Live = Live> {
+export interface UnderWay {
   /** Takes a place for a run. Throws a 429 if there is none. What it gives gives the place back. */
   readonly enter: RunLimit['enter'];
   /** It is under way until it has finished. */
-  add(id: string, live: L): void;
-  get(id: string): L | undefined;
+  add(live: Live): void;
   /** Leaves everything; resolves when nothing is driven any more. */
   leaveAll(): Promise<void>;
 }
 
-export function underWay<L extends Live>({ enter }: RunLimit): UnderWay<L> {
-  const lives = new Map<string, L>();
+export function underWay({ enter }: RunLimit): UnderWay {
+  const lives = new Set<Live>();
   return {
     enter,
-    add(id, live) {
-      lives.set(id, live);
-      const over = (): void => void lives.delete(id);
+    add(live) {
+      lives.add(live);
+      const over = (): void => void lives.delete(live);
       live.finished.then(over, over);
     },
-    get: (id) => lives.get(id),
     async leaveAll() {
-      const all = [...lives.values()];
+      const all = [...lives];
       for (const live of all) live.leave();
       await Promise.allSettled(all.map(({ finished }) => finished));
     },

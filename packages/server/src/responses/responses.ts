@@ -53,14 +53,15 @@ export interface Finished {
 }
 
 interface LiveResponse extends Live {
+  cancel(): void;
   current(): ResponseResource;
   readonly finished: Promise<Finished>;
 }
 
 export function responses(engine: Engine): Responses {
-  const { store, limits, log } = engine;
+  const { store, limits, log, runs } = engine;
   const kept = store.responses;
-  const runs = engine.runs as Engine<LiveResponse>['runs'];
+  const lives = new Map<string, LiveResponse>();
 
   async function prepare(request: ResponseRequest, caller: Caller): Promise<PreparedResponse> {
     const giveBack = runs.enter(caller.tenant);
@@ -203,7 +204,10 @@ export function responses(engine: Engine): Responses {
       leave: () => (request.store ? void run.detach() : run.cancel()),
       finished: run.ended.then(finish).catch(broken),
     };
-    runs.add(plan.id, live);
+    lives.set(plan.id, live);
+    const over = (): void => void lives.delete(plan.id);
+    live.finished.then(over, over);
+    runs.add(live);
     return live;
   }
 
@@ -216,7 +220,7 @@ export function responses(engine: Engine): Responses {
 
   async function cancel(id: string, caller: Caller): Promise<ResponseResource> {
     const record = await find(id, caller);
-    const live = runs.get(id);
+    const live = lives.get(id);
     if (live) {
       live.cancel();
       return (await live.finished).response;
@@ -248,7 +252,7 @@ export function responses(engine: Engine): Responses {
   async function recover(): Promise<number> {
     let count = 0;
     for (const record of await kept.unfinished()) {
-      if (runs.get(record.id) || (await store.isDriven(record.runId)) || (await isBeginning(record))) continue;
+      if (lives.get(record.id) || (await store.isDriven(record.runId)) || (await isBeginning(record))) continue;
       // The list may be old by now.
       if ((await kept.get(record.tenant, record.id))?.status !== 'in_progress') continue;
       const giveBack = placeFor(record);
@@ -286,7 +290,7 @@ export function responses(engine: Engine): Responses {
   return {
     prepare,
     async retrieve(id, caller) {
-      const live = runs.get(id);
+      const live = lives.get(id);
       const record = await find(id, caller);
       if (live && record.status === 'in_progress') return live.current();
       return record.response as ResponseResource;
@@ -295,7 +299,7 @@ export function responses(engine: Engine): Responses {
     cancel,
     async delete(id, caller) {
       await find(id, caller);
-      const live = runs.get(id);
+      const live = lives.get(id);
       live?.cancel();
       await live?.finished;
       await kept.delete(caller.tenant, id).catch((error: unknown) => {
