@@ -679,8 +679,8 @@ describe('Documentation Requirements', () => {
   });
 
   test('Inline comments explain iteration loop logic', () => {
-    expect(read('packages/core/src/loop/step.ts')).toContain('One turn, in order.');
-    expect(read('packages/core/src/loop/finish/output.ts')).toMatch(/^\/\*\n[\s\S]* \* 1\. [\s\S]* \* 3\. /m);
+    expect(read('packages/core/src/machine/step.ts')).toContain('One turn, in order.');
+    expect(read('packages/core/src/machine/finish/output.ts')).toMatch(/^\/\*\n[\s\S]* \* 1\. [\s\S]* \* 3\. /m);
   });
 
   test('Error messages provide clear guidance (e.g., "Add reflectionHandler or remove submit tool")', () => {

@@ -1,9 +1,9 @@
 import { TreadleError } from '../errors.ts';
-import type { LoopOptions, LoopResult } from '../loop/options.ts';
-import { askedBy, demandPrices } from '../loop/rules.ts';
-import { runLoop } from '../loop/run.ts';
-import type { SettledResult } from '../loop/events.ts';
-import type { Limits } from '../loop/pinned.ts';
+import type { LoopOptions, LoopResult } from '../driver/options.ts';
+import { askedBy, requirePrices } from '../driver/open.ts';
+import { runLoop } from '../driver/run.ts';
+import type { SettledResult } from '../machine/events.ts';
+import type { Limits } from '../machine/rules.ts';
 import type { Message } from '../messages.ts';
 import { Broken, Finished, Parked } from '../tools/child.ts';
 import { errorResult } from '../tools/result.ts';
@@ -40,7 +40,7 @@ const TASK = {
  */
 export function agentTool<const S extends Schema = typeof TASK>(definition: AgentToolDefinition<S>): Tool {
   const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, ...options } = definition;
-  demandPrices(limits ?? {}, options);
+  requirePrices(limits ?? {}, options);
   const made = tool({
     name,
     description,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { manualClock } from '../testing/index.ts';
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../platform.ts';
 import { follower, type ExecuteCallbacks, type FollowerOptions } from './callbacks.ts';
 import { defineAgent } from './define.ts';
 import { agentError } from './result.ts';

@@ -1,9 +1,9 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../platform.ts';
 import { messageOf } from '../errors.ts';
-import { turnsUsed } from '../loop/attempt.ts';
-import type { Item } from '../loop/options.ts';
-import type { Listener } from '../loop/shell.ts';
-import type { State } from '../loop/state.ts';
+import { turnsUsed } from '../machine/step.ts';
+import type { Item } from '../journal/items.ts';
+import type { Listener } from '../driver/shell.ts';
+import type { State } from '../machine/state.ts';
 import { textOf, type ToolCall } from '../messages.ts';
 import type { ValidationFailure } from './define.ts';
 import type { AgentError, At, CallbackError } from './result.ts';

@@ -1,5 +1,5 @@
 import { TreadleError } from '../errors.ts';
-import type { Leniency, Limits, ToolEffect } from '../loop/pinned.ts';
+import type { Leniency, Limits, ToolEffect } from '../machine/rules.ts';
 import type { UserBlock } from '../messages.ts';
 import type { JsonSchema, Model, Settings } from '../model.ts';
 import type { Schema, StandardSchema } from '../tools/schema.ts';

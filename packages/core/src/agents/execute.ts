@@ -1,14 +1,13 @@
-import { systemClock, type Clock } from '../clock.ts';
 import { messageOf, TreadleError } from '../errors.ts';
-import { newRunId } from '../ids.ts';
+import { newRunId, systemClock, type Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
-import type { Answer, ContinueOptions, Item, LoopOptions, LoopResult } from '../loop/options.ts';
-import type { AgentRules, Limits, Rules } from '../loop/pinned.ts';
-import { checkSignal, guarded, start } from '../loop/run.ts';
-import { stream, type Stream } from '../loop/stream.ts';
-import { NO_USAGE } from '../loop/usage.ts';
+import type { Answer, ContinueOptions, LoopOptions, LoopResult } from '../driver/options.ts';
+import type { Item } from '../journal/items.ts';
+import type { AgentRules, Limits, Rules } from '../machine/rules.ts';
+import { checkSignal, driveRun, guardListener } from '../driver/run.ts';
+import { itemStream, type ItemStream } from '../driver/stream.ts';
 import type { Message } from '../messages.ts';
-import type { Model, Settings } from '../model.ts';
+import { NO_USAGE, type Model, type Settings } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import { follower, type ExecuteCallbacks } from './callbacks.ts';
 import { defined } from './defined.ts';
@@ -67,7 +66,11 @@ export async function executeAgent<Input, Output, Run, Attempt, Final>(
 ): Promise<ExecuteResult<Output, Final>> {
   checkExecution(agent, options);
   const { onItem, signal } = options;
-  return execute(agent, options, { signal, runId: options.runId ?? newRunId(), listener: onItem && guarded(onItem) });
+  return execute(agent, options, {
+    signal,
+    runId: options.runId ?? newRunId(),
+    listener: onItem && guardListener(onItem),
+  });
 }
 
 /** The same, with the items of the run as they happen: text as it streams, calls, results, facts. */
@@ -78,8 +81,8 @@ export function streamAgent<Input, Output, Run, Attempt, Final>(
   checkExecution(agent, options);
   const controller = new AbortController();
   const cancel = (): void => controller.abort();
-  const items: Stream = stream(cancel);
-  const heard = options.onItem && guarded(options.onItem);
+  const items: ItemStream = itemStream(cancel);
+  const heard = options.onItem && guardListener(options.onItem);
   const listener = (item: Item): void => {
     items.push(item);
     heard?.(item);
@@ -149,7 +152,7 @@ async function execute<Input, Output, Run, Attempt, Final>(
     if (built.type === 'failure') return finish(nothingDone(runId), built);
     prompts = built;
   }
-  const run = start(
+  const run = driveRun(
     loopOptions(agent, options, around, { input, attempt: () => follow.state().attempt, prompts }),
     (item, before, after) => {
       follow.follow(item, before, after);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { LoopResult } from '../loop/options.ts';
+import type { LoopResult } from '../driver/options.ts';
 import type { Message } from '../messages.ts';
 import { defineAgent, type Observability } from './define.ts';
 import { metadataOf } from './metadata.ts';

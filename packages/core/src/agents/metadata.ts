@@ -1,6 +1,6 @@
 import { defined } from './defined.ts';
-import type { LoopResult } from '../loop/options.ts';
-import type { AgentState } from '../loop/state.ts';
+import type { LoopResult } from '../driver/options.ts';
+import type { AgentState } from '../machine/state.ts';
 import type { Message } from '../messages.ts';
 import type { CallbackError, ExecuteMetadata, ToolCount } from './result.ts';
 import { submitName, type AnyAgent } from './tools.ts';

@@ -1,6 +1,6 @@
 import { messageOf } from '../errors.ts';
 import type { UserBlock } from '../messages.ts';
-import { arePartsOf } from '../parts.ts';
+import { arePartsOf } from '../messages.ts';
 import type { AgentPrompts } from './define.ts';
 import { agentError, type AgentError } from './result.ts';
 

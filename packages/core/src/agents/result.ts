@@ -1,5 +1,5 @@
-import type { LoopResult } from '../loop/options.ts';
-import type { Limit, Outcome, Rejection, Waiting } from '../loop/state.ts';
+import type { LoopResult } from '../driver/options.ts';
+import type { Limit, Outcome, Rejection, Waiting } from '../machine/state.ts';
 import { textOf, type Message } from '../messages.ts';
 import type { ValidationFailure } from './define.ts';
 import { failureText } from './validation.ts';

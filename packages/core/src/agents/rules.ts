@@ -1,6 +1,6 @@
 import { messageOf, TreadleError } from '../errors.ts';
-import { sha256 } from '../loop/digest.ts';
-import type { AgentRules, Memory } from '../loop/pinned.ts';
+import { sha256 } from '../machine/sha256.ts';
+import type { AgentRules, Memory } from '../machine/rules.ts';
 import { canonicalJson, isPlain } from '../plain.ts';
 import { submitName, type AnyAgent } from './tools.ts';
 

@@ -1,4 +1,4 @@
-import type { AgentRules } from '../loop/pinned.ts';
+import type { AgentRules } from '../machine/rules.ts';
 import { describe, expect, test } from 'vitest';
 import type { AgentDefinition } from './define.ts';
 import { defineAgent } from './define.ts';

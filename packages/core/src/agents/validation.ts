@@ -1,7 +1,7 @@
 import { messageOf } from '../errors.ts';
-import type { CheckedOutput } from '../loop/finish/strategy.ts';
+import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { parseArguments } from '../tools/arguments.ts';
-import type { Proposed } from '../loop/perform/stage.ts';
+import type { ProposedOutput } from '../driver/perform.ts';
 import type { RejectedAttempt, ValidationContext, ValidationFailure } from './define.ts';
 import { validateOutput } from './output-form.ts';
 import type { AnyAgent } from './tools.ts';
@@ -20,7 +20,7 @@ interface Validation {
 
 /** Holds an output against the schema, then against each custom validator, and words the failure for the model. */
 export function outputCheck({ agent, input, context, accept }: Validation) {
-  return async ({ text, attempt, rules, signal }: Proposed): Promise<CheckedOutput> => {
+  return async ({ text, attempt, rules, signal }: ProposedOutput): Promise<CheckedOutput> => {
     const refused = (failure: Omit<ValidationFailure, 'message'>): Promise<CheckedOutput> =>
       rejection(agent, failure, { input, attempt, maxAttempts: rules.maxAttempts });
     const read = readOutput(text);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { runLoop } from '../loop/run.ts';
+import { runLoop } from '../driver/run.ts';
 import { userText } from '../messages.ts';
 import type { ModelDelta, ModelReply, ModelRequest } from '../model.ts';
 import { tool } from '../tools/tool.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { runLoop } from '../loop/run.ts';
+import { runLoop } from '../driver/run.ts';
 import { scriptedModel } from '../testing/index.ts';
 import { tool } from './tool.ts';
 

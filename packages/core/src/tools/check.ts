@@ -1,5 +1,5 @@
 import { messageOf } from '../errors.ts';
-import type { CallCheck } from '../loop/events.ts';
+import type { CallCheck } from '../machine/events.ts';
 import { parseArguments } from './arguments.ts';
 import type { Tool } from './tool.ts';
 import { validate, type Validated } from './validate.ts';

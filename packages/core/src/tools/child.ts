@@ -1,5 +1,5 @@
-import type { SettledResult } from '../loop/events.ts';
-import type { Waiting } from '../loop/state.ts';
+import type { SettledResult } from '../machine/events.ts';
+import type { Waiting } from '../machine/state.ts';
 
 /** Returned by a tool whose call goes on elsewhere: the run may pause on it, and the call runs again to take it up. */
 export class Parked {

@@ -1,7 +1,7 @@
 /* oxlint-disable unicorn/no-thenable -- what only resembles a promise is the subject here */
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import type { SettledResult } from '../loop/events.ts';
+import type { SettledResult } from '../machine/events.ts';
 import { manualClock, type ManualClock } from '../testing/manual-clock.ts';
 import { execute, verify, type Execution, type Running, type Settled } from './execute.ts';
 import { tool, type ToolContext, type ToolDefinition } from './tool.ts';
@@ -321,7 +321,7 @@ describe('an async iterable', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('one that cannot be told to end is not taken from any more either', async () => {
+  test('one that has no text form to end is not taken from any more either', async () => {
     const clock = manualClock();
     let taken = 0;
     const next = async (): Promise<IteratorResult<number>> => {

@@ -1,7 +1,7 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../platform.ts';
 import { messageOf } from '../errors.ts';
-import type { SettledResult } from '../loop/events.ts';
-import type { Memory } from '../loop/pinned.ts';
+import type { SettledResult } from '../machine/events.ts';
+import type { Memory } from '../machine/rules.ts';
 import type { Principal } from '../policy/port.ts';
 import { Broken, Finished, Parked } from './child.ts';
 import { errorResult, resultOf } from './result.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { runLoop } from '../loop/run.ts';
+import { runLoop } from '../driver/run.ts';
 import { manualClock } from '../testing/manual-clock.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { registry, toolsByName, type Registry } from './registry.ts';

@@ -1,6 +1,6 @@
-import { systemClock, type Clock } from '../clock.ts';
+import { systemClock, type Clock } from '../platform.ts';
 import { messageOf, TreadleError } from '../errors.ts';
-import type { SettledResult } from '../loop/events.ts';
+import type { SettledResult } from '../machine/events.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
 import { Broken, Parked } from './child.ts';

@@ -1,5 +1,5 @@
 import { messageOf } from '../errors.ts';
-import type { SettledResult } from '../loop/events.ts';
+import type { SettledResult } from '../machine/events.ts';
 import type { ResultBlock, Source } from '../messages.ts';
 
 /** What a tool gave, as a result for the model: a text, its blocks, or its JSON form. Anything else is an error. */

@@ -1,8 +1,8 @@
 import { TreadleError } from '../errors.ts';
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
-import type { Answer } from '../loop/options.ts';
-import type { Limits, Memory, ToolEffect, ToolFacts } from '../loop/pinned.ts';
+import type { Answer } from '../driver/options.ts';
+import type { Limits, Memory, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
 import type { Principal } from '../policy/port.ts';

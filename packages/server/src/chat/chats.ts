@@ -107,7 +107,7 @@ export function chats(engine: Engine): Chats {
 
   async function keep({ id: runId, caller }: RunPlan, journal: Journal, createdAt: number): Promise<void> {
     const state = await stateOf(journal, runId);
-    const kept = state && keptOf(leftBy(runId, state, []), state.given);
+    const kept = state && keptOf(leftBy(runId, state, []), state.inputLength);
     if (!kept) return;
     const id = completionId(runId);
     await store.responses.create({
