@@ -245,7 +245,7 @@ test('unknown tool: the error lists the tools that there are', async () => {
       content: [
         {
           type: 'error',
-          text: 'There is no tool "quikc". Available tools: quick, ask. Use one of them, or answer without.',
+          text: 'There is no tool "quikc". Available tools: quick, ask. Use one of them, or answer without a tool.',
         },
       ],
       isError: true,
@@ -257,7 +257,7 @@ test('unknown tool: the error lists the tools that there are', async () => {
 test('unknown tool: where there are none, it says so', async () => {
   using model = scriptedModel([{ calls: [{ name: 'quick' }] }, 'Sorry.']);
   expect(wordsOf(await runLoop({ model, input: 'Go.' }))).toEqual([
-    'There is no tool "quick". Available tools: none. Use one of them, or answer without.',
+    'There is no tool "quick". Available tools: none. Use one of them, or answer without a tool.',
   ]);
 });
 
@@ -281,7 +281,7 @@ test('denied, not allowed, over a limit: error results with the reason, in order
     policy: { judge },
   });
   expect(wordsOf(result)).toEqual([
-    'The tool "ask" is not allowed here. Allowed tools: quick. Use one of them, or answer without.',
+    'The tool "ask" is not allowed here. Allowed tools: quick. Use one of them, or answer without a tool.',
     'a done',
     'The call of "quick" was denied: b is out of bounds.',
     'c done',

@@ -295,7 +295,7 @@ test('time: limits.durationMs stops a tool that hangs, and answers its call', as
   const result = await run;
   expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'duration' }, durationMs: 1_000 });
   expect(told!.aborted).toBe(true);
-  expect(wordsOf(result)).toEqual(['Not finished: the run met its limit of time.']);
+  expect(wordsOf(result)).toEqual(['Not finished: the run reached its limit of time.']);
   expect(clock.pending).toBe(0);
 });
 

@@ -279,7 +279,7 @@ test('consecutive errors: 0 is off', async () => {
 // ── repetition ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const REFUSED =
-  'Not executed: "count" was called 3 times in a row with the same arguments and gave the same result. ' +
+  'Not executed: "count" was called 3 times in a row with the same arguments and returned the same result. ' +
   'Do something else, or answer with what you have.';
 const same = counting(7);
 

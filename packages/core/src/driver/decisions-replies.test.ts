@@ -60,7 +60,7 @@ test('reply with other calls though one was required: they are answered, and the
   expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'tool-choice-unmet' } });
   expect(ran).toEqual([]);
   const other = (name: string): string =>
-    `The tool "${name}" was not called, because this turn demands "find". Call that.`;
+    `The tool "${name}" was not called, because this turn requires a call of "find". Call that tool.`;
   expect(wordsOf(result)).toEqual([other('look'), other('look'), other('save')]);
 });
 
@@ -109,7 +109,7 @@ test('tool_choice of a named tool: calls of others beside it are not executed', 
   const { result, ran } = await run({ model, toolChoice: { tool: 'find' } });
   expect(ran).toEqual(['find']);
   expect(wordsOf(result)).toEqual([
-    'The tool "look" was not called, because this turn demands "find". Call that.',
+    'The tool "look" was not called, because this turn requires a call of "find". Call that tool.',
     'find ran',
   ]);
 });
@@ -120,7 +120,7 @@ test('tool_choice of an allowed set: others are answered with an error, though a
   const { result, ran } = await run({ model, allowedTools });
   expect(ran).toEqual(['look']);
   expect(wordsOf(result)).toEqual([
-    'The tool "save" is not allowed here. Allowed tools: look, find. Use one of them, or answer without.',
+    'The tool "save" is not allowed here. Allowed tools: look, find. Use one of them, or answer without a tool.',
     'look ran',
   ]);
   expect(model.requests[0]!.tools.map(({ name }) => name)).toEqual(['look', 'find', 'save']);
@@ -197,7 +197,7 @@ test.each(nothing)('an empty reply (%s): asked once, and the run goes on', async
   using model = scriptedModel([replying(content), 'Here.']);
   const { result } = await run({ model });
   expect(lastWords(model.requests[1]!.messages)).toBe(
-    'user: Your reply was empty. Go on with the task, or give your answer.',
+    'user: Your reply was empty. Continue with the task, or give your answer.',
   );
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Here.', turns: 2 });
   expect(result.messages.filter(({ role }) => role === 'assistant')).toHaveLength(1);
@@ -313,7 +313,7 @@ test('final answer plain: the first reply without calls', async () => {
 test('final answer confirm: asked once; calls in answer go on; the restated answer is the result', async () => {
   using model = scriptedModel(['A plan.', calling('look'), 'The answer.']);
   const { result, ran } = await run({ model, finish: 'confirm' });
-  expect(lastWords(model.requests[1]!.messages)).toMatch(/^user: Before this counts as your answer, check it: /);
+  expect(lastWords(model.requests[1]!.messages)).toMatch(/^user: Before this is accepted as your answer, check it: /);
   expect(ran).toEqual(['look']);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 3 });
   expect(result.messages.filter((message) => lastWords([message]).includes('check it'))).toHaveLength(1);

@@ -7,6 +7,7 @@ import type { Event } from '../machine/events.ts';
 import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
+import { CURRENT_WORDING } from '../machine/wording.ts';
 import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
 import type { Clock } from '../platform.ts';
@@ -188,7 +189,7 @@ const COMPARED = ['parameters', 'effect', 'client'] as const;
 export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   const { toolChoice = 'auto', allowedTools, tools = [] } = options;
   const rules: Rules = {
-    wording: 1,
+    wording: CURRENT_WORDING,
     finish: agent ? 'output' : (options.finish ?? 'plain'),
     maxTurns: atLeast(1, 'maxTurns', options.maxTurns ?? 20),
     maxParallel: atLeast(1, 'maxParallel', options.maxParallel ?? 5),

@@ -349,7 +349,7 @@ describe('seed 003: what the model is told to recover', () => {
 
   test('seed 003 tool not found: names the tool and what is available', async () => {
     expect(await toldAfter({ name: 'git_status' })).toBe(
-      'There is no tool "git_status". Available tools: read, shell. Use one of them, or answer without.',
+      'There is no tool "git_status". Available tools: read, shell. Use one of them, or answer without a tool.',
     );
   });
 

@@ -183,8 +183,8 @@ describe('stops at the first entry that comes out otherwise', () => {
   test('rules that this code does not know', () => {
     const why = 'the event "run-started" no longer applies: this version does not support its rules';
     for (const [rules, words] of [
-      [{ wording: 2 }, '(wording 2, finish "plain")'],
-      [{ finish: 'later' }, '(wording 1, finish "later")'],
+      [{ wording: 3 }, '(wording 3, finish "plain")'],
+      [{ finish: 'later' }, '(wording 2, finish "later")'],
     ] as const) {
       diverges(0, `${why} ${words}`, (entry) => {
         const { event } = entry;

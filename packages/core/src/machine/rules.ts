@@ -6,7 +6,7 @@ import type { JsonSchema, ToolChoice } from '../model.ts';
  */
 export interface Rules {
   /** The edition of the sentences that the loop writes into the history. */
-  readonly wording: 1;
+  readonly wording: 1 | 2;
   readonly finish: 'plain' | 'confirm' | 'output';
   /** Per attempt for a typed agent. */
   readonly maxTurns: number;

@@ -104,9 +104,41 @@ const LIMIT_WORDS: Record<Limit, string> = {
   repetition: 'repeated calls',
 };
 
-/** For a typed agent, whose answer is a call: no sentence may ask for a text answer. */
-const agentEdition1: Wording = {
+const edition2: Wording = {
   ...edition1,
+  unknownTool: (name, available) =>
+    `There is no tool "${name}". Available tools: ${available.join(', ') || 'none'}. Use one of them, or answer without a tool.`,
+  notAllowed: (name, allowed) =>
+    `The tool "${name}" is not allowed here. Allowed tools: ${allowed.join(', ') || 'none'}. Use one of them, or answer without a tool.`,
+  choiceOther: (name, required) =>
+    `The tool "${name}" was not called, because this turn requires a call of "${required}". Call that tool.`,
+  noVerdict: 'the policy returned no verdict for it.',
+  repeated: (name, times) =>
+    `Not executed: "${name}" was called ${times} times in a row with the same arguments and returned the same result. ` +
+    'Do something else, or answer with what you have.',
+  stopped: (limit) => `Not finished: the run reached its limit of ${LIMIT_WORDS[limit]}.`,
+  emptyReply: 'Your reply was empty. Continue with the task, or give your answer.',
+  confirm:
+    'Before this is accepted as your answer, check it: are all parts of the task done, and have you verified the ' +
+    'results? If something is left, continue with it now. If everything is done, state your final answer once more, in full.',
+  outputInvalid: (problems) =>
+    `Your answer does not match the required schema: ${problems.join('; ')}. ` +
+    'Answer again with nothing but JSON that matches the schema.',
+  superseded: 'Not used: a later call in the same reply replaces it.',
+  tryAgain: (attempt, maxAttempts) =>
+    `Your output was not accepted. Correct it and submit it again. This is attempt ${attempt} of ${maxAttempts}.`,
+  summary: (summary) => `Summary of the conversation so far; the original messages are left out:\n\n${summary}`,
+  summarise:
+    'This conversation is too long. Summarise it for yourself, so that you can continue the task from the summary alone: ' +
+    'what was asked, what was done and found out (with exact names, numbers and paths), what was decided, and what is ' +
+    'left to do. Do not call tools, and answer with nothing but the summary.',
+  closing: (limit) =>
+    `This run has reached its limit of ${LIMIT_WORDS[limit]}, so no more tools can be called. ` +
+    'Give your final answer now with what you have, and say what is left undone.',
+};
+
+/** For a typed agent, whose answer is a call: no sentence may ask for a text answer. */
+const agentWording: Partial<Wording> = {
   unknownTool: (name, available) =>
     `There is no tool "${name}". Available tools: ${available.join(', ') || 'none'}. Use one of them.`,
   notAllowed: (name, allowed) =>
@@ -116,8 +148,12 @@ const agentEdition1: Wording = {
 };
 
 const EDITIONS: Record<Rules['wording'], { readonly plain: Wording; readonly agent: Wording }> = {
-  1: { plain: edition1, agent: agentEdition1 },
+  1: { plain: edition1, agent: { ...edition1, ...agentWording } },
+  2: { plain: edition2, agent: { ...edition2, ...agentWording } },
 };
+
+/** The edition of new runs. */
+export const CURRENT_WORDING: Rules['wording'] = 2;
 
 export function wordingOf({ wording, agent }: Rules): Wording {
   return EDITIONS[wording][agent ? 'agent' : 'plain'];

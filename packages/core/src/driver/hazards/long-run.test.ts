@@ -278,7 +278,7 @@ test('a step touches no more of the history in its last turn than in its twentie
     at: 0,
     runId: 'r',
     rules: {
-      wording: 1,
+      wording: 2,
       finish: 'plain',
       maxTurns: TURNS,
       maxParallel: 5,

@@ -28,7 +28,7 @@ async function callOnce(name: string, text: string, definition: Partial<ToolDefi
 describe('names that every object knows', () => {
   test.each(MEMBERS)('called as a tool, %s is not one', async (name) => {
     expect(firstResult(await callOnce(name, '{}'))).toEqual({
-      text: `There is no tool "${name}". Available tools: real. Use one of them, or answer without.`,
+      text: `There is no tool "${name}". Available tools: real. Use one of them, or answer without a tool.`,
       isError: true,
     });
   });
