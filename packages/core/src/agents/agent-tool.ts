@@ -5,8 +5,7 @@ import { runLoop } from '../loop/run.ts';
 import type { SettledResult } from '../loop/events.ts';
 import type { Limits } from '../loop/pinned.ts';
 import type { Message } from '../messages.ts';
-import { Broken, Finished, Parked } from '../tools/child.ts';
-import { errorResult } from '../tools/result.ts';
+import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { tool, type CallingRun, type Tool } from '../tools/tool.ts';
 

@@ -1,6 +1,5 @@
 import type { JsonSchema } from '../model.ts';
-import { describe, type StandardSchema } from '../tools/schema.ts';
-import { validate, type Validated } from '../tools/validate.ts';
+import { describe, validate, type StandardSchema, type Validated } from '../tools/schema.ts';
 import type { AnyAgent } from './tools.ts';
 
 /** What an output that is no object is called in the arguments of the output tool, which models give as an object. */

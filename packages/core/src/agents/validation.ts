@@ -1,6 +1,6 @@
 import { messageOf } from '../errors.ts';
 import type { CheckedOutput } from '../loop/finish/strategy.ts';
-import { parseArguments } from '../tools/arguments.ts';
+import { parseArguments } from '../tools/execute.ts';
 import type { Proposed } from '../loop/perform/stage.ts';
 import type { RejectedAttempt, ValidationContext, ValidationFailure } from './define.ts';
 import { validateOutput } from './output-form.ts';

@@ -99,7 +99,7 @@ test('names that no provider would take back are made ones that they do', async 
 });
 
 test('arguments of nothing but white space cost what their length is', async () => {
-  const { parseArguments } = await import('../tools/arguments.ts');
+  const { parseArguments } = await import('../tools/execute.ts');
   const parsed = parseArguments(`{"a":${'\n'.repeat(1_000_000)}x}`, false);
   expect(parsed.type).toBe('problem');
   expect(parseArguments('```json\n{"a":1}\n```', false)).toMatchObject({ type: 'parsed', value: { a: 1 } });

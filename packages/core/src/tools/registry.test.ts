@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { runLoop } from '../loop/run.ts';
 import { manualClock } from '../testing/manual-clock.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
-import { registry, toolsByName, type Registry } from './registry.ts';
+import { registry, type Registry } from './registry.ts';
 import { tool, type ToolContext } from './tool.ts';
 
 const add = tool({
@@ -67,10 +67,6 @@ describe('register, unregister, get, list', () => {
       expect(await tools.execute(name, {})).toMatchObject({ content: [{ text: 'ran' }] });
     },
   );
-
-  test('two of one name in a run', () => {
-    expect(() => toolsByName([add, ask, add])).toThrow(/"add": one from tools\[0\], one from tools\[2\]/);
-  });
 });
 
 describe('what a file says goes before what the tool says', () => {

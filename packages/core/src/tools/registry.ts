@@ -1,13 +1,12 @@
 import { systemClock, type Clock } from '../clock.ts';
-import { messageOf, TreadleError } from '../errors.ts';
+import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../loop/events.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
-import { Broken, Parked } from './child.ts';
 import { execute } from './execute.ts';
-import { errorResult } from './result.ts';
-import type { Tool } from './tool.ts';
-import { validate } from './validate.ts';
+import { Broken, errorResult, Parked } from './result.ts';
+import { validate } from './schema.ts';
+import { duplicateTool, type Tool } from './tool.ts';
 
 /** Tools by name, from wherever they come, with what was loaded about them from files. */
 export interface Registry {
@@ -103,40 +102,11 @@ export function registry(): Registry {
   };
 }
 
-/** The tools of one run. Throws `duplicate-tool` if two have one name. */
-export function toolsByName(tools: readonly Tool[]): ReadonlyMap<string, Tool> {
-  if (!Array.isArray(tools))
-    throw new TreadleError('invalid-options', 'The tools are no list. Give an array of tools.');
-  const byName = new Map<string, Tool>();
-  for (const [index, value] of tools.entries()) {
-    if (typeof value?.parameters !== 'object') {
-      throw new TreadleError(
-        'invalid-options',
-        `tools[${index}] is no tool. Make it with tool({ name, description, … }).`,
-      );
-    }
-    const { name } = value;
-    if (byName.has(name)) {
-      const first = tools.findIndex((tool) => tool.name === name);
-      throw duplicate(name, 'tools', `tools[${first}]`, `tools[${index}]`);
-    }
-    byName.set(name, value);
-  }
-  return byName;
-}
-
 function add<T extends { readonly name: string }>(to: Map<string, Sourced<T>>, what: string, added: Sourced<T>): void {
   const { name } = added.value;
   const there = to.get(name);
-  if (there) throw duplicate(name, what, there.source, added.source);
+  if (there) throw duplicateTool(name, what, there.source, added.source);
   to.set(name, added);
-}
-
-function duplicate(name: string, what: string, first: string, second: string): TreadleError {
-  return new TreadleError(
-    'duplicate-tool',
-    `There are two ${what} named "${name}": one from ${first}, one from ${second}. Rename or leave out one.`,
-  );
 }
 
 function merged(tool: Tool, entry: RegistryEntry | undefined): Tool {

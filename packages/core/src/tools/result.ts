@@ -1,5 +1,6 @@
 import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../loop/events.ts';
+import type { Waiting } from '../loop/state.ts';
 import type { ResultBlock, Source } from '../messages.ts';
 
 /** What a tool gave, as a result for the model: a text, its blocks, or its JSON form. Anything else is an error. */
@@ -114,4 +115,34 @@ function cut(whole: string, most: number): string {
   // A slice keeps the whole text alive; going through JSON makes a copy that does not. It also takes care of a
   // surrogate pair that was cut in two.
   return JSON.parse(JSON.stringify(kept.toWellFormed()));
+}
+
+/** Returned by a tool whose call goes on elsewhere: the run may pause on it, and the call runs again to take it up. */
+export class Parked {
+  readonly on: string;
+  readonly waiting: readonly Waiting[];
+
+  /** `on`: what it is waited for, such as the id of a run; `waiting`: what that waits for itself. */
+  constructor(on: string, waiting: readonly Waiting[] = []) {
+    this.on = on;
+    this.waiting = waiting;
+  }
+}
+
+/** Returned by a tool that was a whole run: its result, and what it has used. */
+export class Finished {
+  readonly result: SettledResult;
+
+  constructor(result: SettledResult) {
+    this.result = result;
+  }
+}
+
+/** Returned by a tool whose own run cannot be driven: the calling run stops as if its own journal had failed. */
+export class Broken {
+  readonly error: unknown;
+
+  constructor(error: unknown) {
+    this.error = error;
+  }
 }

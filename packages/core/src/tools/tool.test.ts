@@ -5,7 +5,7 @@ import { describe, expect, expectTypeOf, test } from 'vitest';
 import { z } from 'zod';
 import { TreadleError } from '../errors.ts';
 import type { StandardSchema } from './schema.ts';
-import { factsOf, tool, type Tool, type ToolContext } from './tool.ts';
+import { factsOf, tool, toolsByName, type Tool, type ToolContext } from './tool.ts';
 
 const about = { description: 'Does something' };
 const PARAMETERS = {
@@ -219,4 +219,9 @@ test.each([[5], ['text'], [null], [true]])('an input of %j is no schema', (input
   expect(() => tool({ name: 'a', description: 'b', input: input as never })).toThrow(
     `Tool "a" has ${JSON.stringify(input)} as input. Give a schema, or leave it out.`,
   );
+});
+
+test('two tools with the same name in a run are refused', () => {
+  const [add, ask] = [tool({ ...about, name: 'add' }), tool({ ...about, name: 'ask' })];
+  expect(() => toolsByName([add, ask, add])).toThrow(/"add": one from tools\[0\], one from tools\[2\]/);
 });

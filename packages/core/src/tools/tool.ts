@@ -180,3 +180,32 @@ export function factsOf(made: Tool): ToolFacts {
     ...(made.share !== undefined && { share: made.share }),
   };
 }
+
+/** The tools of one run. Throws `duplicate-tool` if two have one name. */
+export function toolsByName(tools: readonly Tool[]): ReadonlyMap<string, Tool> {
+  if (!Array.isArray(tools))
+    throw new TreadleError('invalid-options', 'The tools are no list. Give an array of tools.');
+  const byName = new Map<string, Tool>();
+  for (const [index, value] of tools.entries()) {
+    if (typeof value?.parameters !== 'object') {
+      throw new TreadleError(
+        'invalid-options',
+        `tools[${index}] is no tool. Make it with tool({ name, description, … }).`,
+      );
+    }
+    const { name } = value;
+    if (byName.has(name)) {
+      const first = tools.findIndex((tool) => tool.name === name);
+      throw duplicateTool(name, 'tools', `tools[${first}]`, `tools[${index}]`);
+    }
+    byName.set(name, value);
+  }
+  return byName;
+}
+
+export function duplicateTool(name: string, what: string, first: string, second: string): TreadleError {
+  return new TreadleError(
+    'duplicate-tool',
+    `There are two ${what} named "${name}": one from ${first}, one from ${second}. Rename or leave out one.`,
+  );
+}

@@ -1,4 +1,4 @@
-import { checkCall, type Checked } from '../../tools/check.ts';
+import { checkCall, type Checked } from '../../tools/execute.ts';
 import type { Call } from '../state.ts';
 import type { Stage } from './stage.ts';
 

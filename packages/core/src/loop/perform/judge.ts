@@ -1,6 +1,6 @@
 import { messageOf } from '../../errors.ts';
 import type { JudgedCall, Verdict } from '../../policy/port.ts';
-import type { Checked } from '../../tools/check.ts';
+import type { Checked } from '../../tools/execute.ts';
 import type { Call } from '../state.ts';
 import type { Inputs } from './inputs.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';

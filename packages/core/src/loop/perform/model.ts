@@ -2,7 +2,7 @@ import { messageOf } from '../../errors.ts';
 import { mapped } from '../../mapped.ts';
 import type { Emit, Model, ModelDelta, ModelReply, ModelRequest } from '../../model.ts';
 import { arePartsOf } from '../../parts.ts';
-import { checkCall, type Checked } from '../../tools/check.ts';
+import { checkCall, type Checked } from '../../tools/execute.ts';
 import type { Event } from '../events.ts';
 import { activeMsAt } from '../fits.ts';
 import { wordingOf } from '../wording.ts';

@@ -1,6 +1,6 @@
 import { textOf } from '../../messages.ts';
 import { fittedContent } from '../../tools/result.ts';
-import { validate, type Validated } from '../../tools/validate.ts';
+import { validate, type Validated } from '../../tools/schema.ts';
 import type { CheckedOutput } from '../finish/strategy.ts';
 import type { Done, EffectOf, Stage } from './stage.ts';
 

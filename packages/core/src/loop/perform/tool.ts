@@ -1,7 +1,5 @@
-import type { Checked } from '../../tools/check.ts';
-import { Broken, Parked } from '../../tools/child.ts';
-import { execute, verify, type Execution, type Settled } from '../../tools/execute.ts';
-import { errorResult, fitted, isTooLong } from '../../tools/result.ts';
+import { execute, verify, type Checked, type Execution, type Settled } from '../../tools/execute.ts';
+import { Broken, errorResult, fitted, isTooLong, Parked } from '../../tools/result.ts';
 import type { CallingRun, Tool } from '../../tools/tool.ts';
 import { partOf } from '../items.ts';
 import type { Answer } from '../options.ts';

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { checkCall } from './check.ts';
+import { runLoop } from '../loop/run.ts';
+import { scriptedModel } from '../testing/index.ts';
+import { checkCall } from './execute.ts';
 import { tool, type ToolDefinition } from './tool.ts';
 
 const input = z.object({ path: z.string(), depth: z.number().optional() });
@@ -89,4 +91,34 @@ describe('a call that may not run has a problem and no input', () => {
       check: { problem: expect.stringContaining('path: Invalid input') },
     });
   });
+});
+
+// ── asWritten ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const called = (text: string, finish: 'tool-calls' | 'length' = 'tool-calls') =>
+  scriptedModel([{ calls: [{ name: 'ask', arguments: text }], finish }, { text: 'done' }]);
+
+const ask = tool({
+  name: 'ask',
+  description: 'Asks the client',
+  parameters: { type: 'object', properties: { q: { type: 'string' } }, required: ['q'] },
+  asWritten: true,
+});
+
+test.each(['{"q":1}', '{"q":', '', 'not JSON at all', '[1]'])(
+  'a client that reads its arguments itself gets them as the model wrote them: %j',
+  async (text) => {
+    const { waiting } = await runLoop({ model: called(text), tools: [ask], input: 'go' });
+    expect(waiting).toMatchObject([{ type: 'client', call: { arguments: text } }]);
+  },
+);
+
+test('a call that was cut off is still not handed on', async () => {
+  const { waiting, outcome } = await runLoop({ model: called('{"q":', 'length'), tools: [ask], input: 'go' });
+  expect(waiting).toEqual([]);
+  expect(outcome).toEqual({ type: 'completed' });
+});
+
+test('only of a tool that the client executes', () => {
+  expect(() => tool({ ...ask, execute: () => '' })).toThrow('Leave out asWritten');
 });

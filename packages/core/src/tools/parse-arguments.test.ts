@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { parseArguments } from './arguments.ts';
+import { parseArguments } from './execute.ts';
 
 describe('what is JSON is taken as it is', () => {
   test.each([
