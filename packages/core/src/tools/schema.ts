@@ -3,16 +3,16 @@ import { messageOf, TreadleError, type TreadleErrorCode } from '../errors.ts';
 import type { JsonSchema } from '../model.ts';
 
 /**
- * A schema: anything that speaks Standard Schema (zod 4, valibot, arktype, …), or plain JSON Schema. A Standard Schema
- * that cannot describe itself as JSON Schema (plain valibot) needs `parameters` beside it.
+ * A Standard Schema (zod 4, valibot, arktype, …) or plain JSON Schema. A Standard Schema that cannot convert itself to
+ * JSON Schema (plain valibot) needs `parameters` as well.
  */
 export type Schema = StandardSchema | JsonSchema;
 
-/** What a schema gives after validation. JSON Schema says nothing to the type checker. */
+/** The type of a validated value. JSON Schema carries no TypeScript type. */
 export type OutputOf<S> =
   S extends StandardSchema<infer Output> ? Output : S extends JsonSchema ? Record<string, unknown> : never;
 
-/** The part of https://standardschema.dev that is used here; the specification asks to copy it. */
+/** The part of https://standardschema.dev that is used here. The specification recommends copying it. */
 export interface StandardSchema<Output = unknown> {
   readonly '~standard': {
     readonly version: 1;
@@ -34,11 +34,11 @@ interface StandardIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
-export function isStandardSchema(schema: Schema): schema is StandardSchema {
+function isStandardSchema(schema: Schema): schema is StandardSchema {
   return '~standard' in schema;
 }
 
-/** A schema as JSON Schema. Throws `code` if it cannot be described as such; `what` is whose schema it is. */
+/** Converts a schema to JSON Schema. Throws `code` if that is not possible; `what` names the schema in the message. */
 export function describe(what: string, schema: Schema, code: TreadleErrorCode): JsonSchema {
   if (!isStandardSchema(schema)) return schema;
   const { jsonSchema, vendor } = schema['~standard'];
@@ -55,88 +55,98 @@ export function describe(what: string, schema: Schema, code: TreadleErrorCode): 
   }
 }
 
+// ── Validation ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
 export type Validated =
   | { readonly type: 'valid'; readonly value: unknown }
-  /** Each with the path of what is wrong. */
+  /** Each problem starts with the path of the value it is about. */
   | { readonly type: 'invalid'; readonly problems: readonly string[] };
 
-/** Checks a value against a schema. What the schema's code throws is a problem too. */
+/** Validates a value. Never throws: an error thrown by the schema makes the value invalid. */
 export function validate(schema: Schema, value: unknown): Validated | Promise<Validated> {
   try {
-    return isStandardSchema(schema) ? byStandard(schema, value) : byJsonSchema(schema, value);
+    return isStandardSchema(schema) ? validateStandard(schema, value) : validateJson(schema, value);
   } catch (error) {
-    return crashed(error);
+    return validationFailed(error);
   }
 }
 
 type StandardVerdict = Awaited<ReturnType<StandardSchema['~standard']['validate']>>;
 
-function byStandard(schema: StandardSchema, value: unknown): Validated | Promise<Validated> {
+function validateStandard(schema: StandardSchema, value: unknown): Validated | Promise<Validated> {
   const verdict = schema['~standard'].validate(value);
-  // Any thenable: one that is taken for a verdict has no issues, so everything would be valid.
-  if (typeof (verdict as Partial<PromiseLike<unknown>>)?.then !== 'function') return read(verdict as StandardVerdict);
-  return Promise.resolve(verdict).then(read).catch(crashed);
+  // Any thenable is awaited: read as a verdict, it would have no issues, and every value would be valid.
+  if (typeof (verdict as Partial<PromiseLike<unknown>>)?.then !== 'function')
+    return readVerdict(verdict as StandardVerdict);
+  return Promise.resolve(verdict).then(readVerdict).catch(validationFailed);
 }
 
-function read(verdict: StandardVerdict): Validated {
+function readVerdict(verdict: StandardVerdict): Validated {
   if (!verdict.issues) return { type: 'valid', value: verdict.value };
-  return { type: 'invalid', problems: verdict.issues.map(({ path, message }) => at(path ?? [], message)) };
+  return { type: 'invalid', problems: verdict.issues.map(({ path, message }) => problemAt(path ?? [], message)) };
 }
 
-function at(path: readonly (PropertyKey | { readonly key: PropertyKey })[], message: string): string {
+function problemAt(path: readonly (PropertyKey | { readonly key: PropertyKey })[], message: string): string {
   const keys = path.map((part) => String(typeof part === 'object' ? part.key : part));
   return keys.length === 0 ? message : `${keys.join('.')}: ${message}`;
 }
 
-function crashed(error: unknown): Validated {
+function validationFailed(error: unknown): Validated {
   return { type: 'invalid', problems: [`the check itself failed: ${messageOf(error)}`] };
 }
 
-interface Read {
+interface JsonValidators {
   readonly plain: PlainCheck | undefined;
   readonly full: Validator;
 }
 
-/** Reading a schema costs more than using it, so each is read once. */
-const known = new WeakMap<JsonSchema, Read>();
+/** Compiling a schema costs more than using it, so each schema is compiled once. */
+const compiled = new WeakMap<JsonSchema, JsonValidators>();
 
-function readSchema(schema: JsonSchema): Read {
-  let read = known.get(schema);
-  if (!read) known.set(schema, (read = { plain: plainCheck(schema), full: new Validator(schema, '2020-12', false) }));
-  return read;
+function validatorsOf(schema: JsonSchema): JsonValidators {
+  let validators = compiled.get(schema);
+  if (!validators) {
+    validators = { plain: plainCheck(schema), full: new Validator(schema, '2020-12', false) };
+    compiled.set(schema, validators);
+  }
+  return validators;
 }
 
-function byJsonSchema(schema: JsonSchema, value: unknown): Validated {
-  const { plain, full } = readSchema(schema);
+function validateJson(schema: JsonSchema, value: unknown): Validated {
+  const { plain, full } = validatorsOf(schema);
   if (plain?.(value)) return { type: 'valid', value };
   const { valid, errors } = full.validate(value);
   if (valid) return { type: 'valid', value };
-  // The validator reports a problem at every level above it too; the deepest ones say it best.
-  const leaves = errors.filter(({ keyword }) => !CONTAINERS.has(keyword));
-  const told = leaves.length > 0 ? leaves : errors;
+  // The validator reports each problem again for every object and list around it; only the innermost one is useful.
+  const innermost = errors.filter(({ keyword }) => !CONTAINERS.has(keyword));
   return {
     type: 'invalid',
-    problems: told.map(({ instanceLocation, keyword, error }) =>
-      at(instanceLocation.split('/').slice(1), keyword === 'false' ? 'is not expected here' : error.replace(/\.$/, '')),
+    problems: (innermost.length > 0 ? innermost : errors).map(({ instanceLocation, keyword, error }) =>
+      problemAt(
+        instanceLocation.split('/').slice(1),
+        keyword === 'false' ? 'is not expected here' : error.replace(/\.$/, ''),
+      ),
     ),
   };
 }
 
 const CONTAINERS = new Set(['properties', 'items', 'prefixItems', 'additionalProperties', '$ref', 'allOf', 'if']);
 
-/** True: the value is valid. False: nothing is known yet. */
-export type PlainCheck = (value: unknown) => boolean;
+// ── Quick check ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** True: the value is valid. False: the full validator has to decide. */
+type PlainCheck = (value: unknown) => boolean;
 
 /**
- * A quick check for schemas of the plain kind that most tools have: types, properties, required ones, lists, enums. Most
- * arguments are valid, and for those the full validator costs ten times as much; it still decides about all others and
- * finds the words. Absent if the schema says anything that is not understood here.
+ * Compiles a quick check for the simple schemas that most tools have: types, properties, required, items, enum. Most
+ * arguments are valid, and for those the full validator takes ten times as long. The full validator decides about all
+ * other values and writes the messages. Returns undefined if the schema uses any other keyword.
  */
 export function plainCheck(schema: JsonSchema): PlainCheck | undefined {
   const checks: PlainCheck[] = [];
   for (const [keyword, value] of Object.entries(schema)) {
-    if (SILENT.has(keyword)) continue;
-    const check = checkOf(keyword, value, schema);
+    if (ANNOTATIONS.has(keyword)) continue;
+    const check = keywordCheck(keyword, value, schema);
     if (!check) return undefined;
     checks.push(check);
   }
@@ -146,45 +156,45 @@ export function plainCheck(schema: JsonSchema): PlainCheck | undefined {
   };
 }
 
-/** Keywords that demand nothing. */
-const SILENT: ReadonlySet<string> = new Set(['$schema', 'title', 'description', 'default', 'examples']);
+/** Keywords that require nothing of a value. */
+const ANNOTATIONS: ReadonlySet<string> = new Set(['$schema', 'title', 'description', 'default', 'examples']);
 
-function checkOf(keyword: string, value: unknown, schema: JsonSchema): PlainCheck | undefined {
+function keywordCheck(keyword: string, operand: unknown, schema: JsonSchema): PlainCheck | undefined {
   switch (keyword) {
     case 'type':
-      return typeof value === 'string' ? TYPES[value] : undefined;
+      return typeof operand === 'string' ? TYPES[operand] : undefined;
     case 'enum':
-      return Array.isArray(value) ? (given) => typeof given !== 'object' && value.includes(given) : undefined;
+      return Array.isArray(operand) ? (value) => typeof value !== 'object' && operand.includes(value) : undefined;
     case 'required':
-      return Array.isArray(value)
-        ? (given) => isRecord(given) && value.every((key) => Object.hasOwn(given, key))
+      return Array.isArray(operand)
+        ? (value) => isRecord(value) && operand.every((key) => Object.hasOwn(value, key))
         : undefined;
     case 'properties':
-      return isRecord(value) ? propertiesCheck(value, schema['additionalProperties']) : undefined;
+      return isRecord(operand) ? propertiesCheck(operand, schema['additionalProperties']) : undefined;
     case 'additionalProperties':
-      return 'properties' in schema ? always : propertiesCheck({}, value);
+      return 'properties' in schema ? alwaysValid : propertiesCheck({}, operand);
     case 'items': {
-      const item = isRecord(value) ? plainCheck(value) : undefined;
-      return item && ((given) => Array.isArray(given) && given.every(item));
+      const item = isRecord(operand) ? plainCheck(operand) : undefined;
+      return item && ((value) => Array.isArray(value) && value.every(item));
     }
     default:
       return undefined;
   }
 }
 
-function propertiesCheck(properties: JsonSchema, others: unknown): PlainCheck | undefined {
-  if (others !== undefined && typeof others !== 'boolean') return undefined;
+function propertiesCheck(properties: JsonSchema, additional: unknown): PlainCheck | undefined {
+  if (additional !== undefined && typeof additional !== 'boolean') return undefined;
   const checks = new Map<string, PlainCheck>();
   for (const [key, schema] of Object.entries(properties)) {
     const check = isRecord(schema) ? plainCheck(schema) : undefined;
     if (!check) return undefined;
     checks.set(key, check);
   }
-  return (given) => {
-    if (!isRecord(given)) return false;
-    for (const key in given) {
+  return (value) => {
+    if (!isRecord(value)) return false;
+    for (const key in value) {
       const check = checks.get(key);
-      if (check ? !check(given[key]) : others === false) return false;
+      if (check ? !check(value[key]) : additional === false) return false;
     }
     return true;
   };
@@ -200,7 +210,7 @@ const TYPES: Readonly<Record<string, PlainCheck>> = {
   array: (value) => Array.isArray(value),
 };
 
-function always(): boolean {
+function alwaysValid(): boolean {
   return true;
 }
 
