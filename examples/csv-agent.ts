@@ -100,7 +100,7 @@ const result = await executeAgent(analyst, {
 // prints: 1.1 read_rows
 // prints: 1.2 report
 // prints: 1.3 submit
-// prints: "adds-up" refused the output: the regions sum up to 950, but the file to 1000
+// prints: "adds-up" rejected the output: the regions sum up to 950, but the file to 1000
 // prints: attempt 1 was rejected
 // prints: 2.1 read_rows
 // prints: 2.2 report

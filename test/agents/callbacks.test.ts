@@ -5,7 +5,7 @@ import { broken, even, look, reflecting, summing, total, type Total } from './ag
 import { calling, callingAll, checkHistories, fail, recorder, run, succeed, type Told } from './run.ts';
 
 const input = '1, 2';
-const odd = { validator: 'even', problems: ['3 is odd'], message: '"even" refused the output: 3 is odd' };
+const odd = { validator: 'even', problems: ['3 is odd'], message: '"even" rejected the output: 3 is odd' };
 
 const thrown = (message: string): never => {
   throw new Error(message);
@@ -201,7 +201,7 @@ describe('order and arguments on every path', () => {
     );
     expect(error).toEqual({
       code: 'LIMIT_EXCEEDED',
-      message: 'The run met its limit of duration.',
+      message: 'The run reached its limit of duration.',
       context: { attempt: 1, iteration: 1, limit: 'duration' },
     });
     expect(told.slice(-2)).toEqual([
@@ -234,16 +234,16 @@ describe('order and arguments on every path', () => {
       },
       'prompts.system failed: no words',
     ],
-    ['system', 'gives no text', { user: 'Go', system: () => 1 as never }, 'prompts.system gave no text.'],
+    ['system', 'gives no text', { user: 'Go', system: () => 1 as never }, 'prompts.system returned no text.'],
     ['user', 'rejects', { user: async () => thrown('no words') }, 'prompts.user failed: no words'],
     [
       'user',
       'gives nothing',
       { user: () => undefined as never },
-      'prompts.user gave neither a text nor content blocks.',
+      'prompts.user returned neither a text nor content blocks.',
     ],
-    ['user', 'gives no blocks', { user: () => [] }, 'prompts.user gave neither a text nor content blocks.'],
-    ['user', 'gives an empty text', { user: () => '' }, 'prompts.user gave neither a text nor content blocks.'],
+    ['user', 'gives no blocks', { user: () => [] }, 'prompts.user returned neither a text nor content blocks.'],
+    ['user', 'gives an empty text', { user: () => '' }, 'prompts.user returned neither a text nor content blocks.'],
   ];
   test.for(prompting)('PROMPT_FAILED: %s %s', async ([prompt, , prompts, message]) => {
     const { told, error } = await fail(summing({ prompts }), [], { input });
@@ -254,7 +254,7 @@ describe('order and arguments on every path', () => {
   const writing: readonly (readonly [string, () => string | Promise<string>, string])[] = [
     ['throws', () => thrown('no words'), 'prompts.error failed: no words'],
     ['rejects', async () => thrown('no words'), 'prompts.error failed: no words'],
-    ['gives nothing', () => ' ', 'prompts.error gave no text.'],
+    ['gives nothing', () => ' ', 'prompts.error returned no text.'],
   ];
   test.for(writing)('PROMPT_FAILED: error %s', async ([, write, message]) => {
     const { told, error } = await fail(
@@ -360,7 +360,9 @@ describe('callbacks that misbehave', () => {
       expect(told.map(([one]) => one)).toContain(name);
       await clock.advance(1);
       const result = await executing;
-      expect(result.metadata.callbackErrors).toEqual([{ callback: name, message: 'It had not ended after 5000 ms.' }]);
+      expect(result.metadata.callbackErrors).toEqual([
+        { callback: name, message: 'Its promise was not settled after 5000 ms.' },
+      ]);
       expect(result.metadata.latencyMs).toBe(0);
       expect(clock.pending).toBe(0);
     },

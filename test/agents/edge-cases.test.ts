@@ -299,10 +299,10 @@ describe('Tool Execution Scenarios', () => {
       );
       expect(error).toEqual({
         code: 'MAX_ATTEMPTS_EXCEEDED',
-        message: 'No output was accepted in 6 attempts. "even" refused the output: 1 is odd',
+        message: 'No output was accepted in 6 attempts. "even" rejected the output: 1 is odd',
         context: {
           attempts: 6,
-          lastError: { validator: 'even', problems: ['1 is odd'], message: '"even" refused the output: 1 is odd' },
+          lastError: { validator: 'even', problems: ['1 is odd'], message: '"even" rejected the output: 1 is odd' },
         },
       });
       expect(result.metadata).toMatchObject({ attempts: 6, iterations: 6, tools: { answer: { calls: 6, errors: 0 } } });
@@ -435,7 +435,7 @@ describe('Conversation History Management', () => {
           },
         ],
       },
-      { role: 'user', content: [{ type: 'text', text: 'Again: "even" refused the output: 3 is odd' }] },
+      { role: 'user', content: [{ type: 'text', text: 'Again: "even" rejected the output: 3 is odd' }] },
     ]);
     expect(result.messages.slice(0, 4)).toEqual(second!.messages);
     expect(rolesIn(result.messages)).toEqual(['user', 'assistant', 'tool', 'user', 'assistant', 'tool']);

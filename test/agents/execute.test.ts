@@ -130,22 +130,25 @@ describe('misuse rejects', () => {
     await expect(executeAgent(agent, { ...again, input: 'other' })).rejects.toThrow(
       new TreadleError(
         'run-exists',
-        'There is a run "r" already, which was started with another input. Give another runId.',
+        'There is already a run "r" that was started with another input. Give another runId.',
       ),
     );
     await expect(executeAgent(reflecting(), again)).rejects.toThrow(
-      new TreadleError('run-exists', 'There is a run "r" already, of the agent "summing". Give another runId.'),
+      new TreadleError('run-exists', 'There is already a run "r" of the agent "summing". Give another runId.'),
     );
     await runLoop({ model: scriptedModel(['Done']), input: 'Go', journal, runId: 'plain' });
     await expect(executeAgent(agent, { ...again, runId: 'plain' })).rejects.toThrow(
-      new TreadleError('run-exists', 'There is a run "plain" already, which is none of an agent. Give another runId.'),
+      new TreadleError(
+        'run-exists',
+        'There is already a run "plain" that is not a run of an agent. Give another runId.',
+      ),
     );
   });
 
   test('an output that the schema does not take any more', async () => {
     const changed = summing({ helpers: [look], validation: { outputSchema: { type: 'object', required: ['sum'] } } });
     await expect(executeAgent(changed, { input, journal, runId: 'r', model: scriptedModel([]) })).rejects.toThrow(
-      'Run "r" ended with an output that the agent\'s schema does not take any more. Give the agent that it was executed with.',
+      'Run "r" ended with an output that the schema of the agent now rejects. Give the agent that it was executed with.',
     );
   });
 
@@ -176,8 +179,8 @@ test('an input that has no JSON form can be executed, but is not told from anoth
 });
 
 test.each([
-  ['no agent', [undefined, { input: '1' }], 'There is no agent. Give one of defineAgent.'],
-  ['no options', [summing()], 'There are no options. Give { input }.'],
+  ['no agent', [undefined, { input: '1' }], 'The agent is missing. Give one that defineAgent returned.'],
+  ['no options', [summing()], 'The options are missing. Give { input }.'],
   ['a signal that is none', [summing(), { input: '1', signal: {} }], 'The signal is no AbortSignal.'],
 ])('misuse: %s', async (_, given, words) => {
   await expect(executeAgent(...(given as Parameters<typeof executeAgent>))).rejects.toThrow(words);

@@ -341,7 +341,7 @@ describe('state', () => {
   test('one that is no JSON to begin with is misuse', async () => {
     const agent = summing<unknown>({ state: { run: { n: 1n } } });
     await expect(fail(agent, [], { input })).rejects.toThrow(
-      'The state of agent "summing" cannot be made, or is not plain JSON',
+      'The state of agent "summing" cannot be created, or is not plain JSON',
     );
   });
 
@@ -469,7 +469,7 @@ test('a state that cannot be made is misuse, and nothing begins', async () => {
   };
   const agent = { ...summing(), state: { run: broken } };
   await expect(executeAgent(agent, { input })).rejects.toThrow(
-    'The state of agent "summing" cannot be made, or is not plain JSON: no such file',
+    'The state of agent "summing" cannot be created, or is not plain JSON: no such file',
   );
 });
 
@@ -479,7 +479,7 @@ test.each([
   ['a number without a value', { n: Number.NaN }],
 ])('%s is no state: it would come out of the journal as something else', async (_, run) => {
   await expect(executeAgent({ ...summing(), state: { run } }, { input })).rejects.toThrow(
-    'it holds more than JSON can say, such as a Date, a Set or a class',
+    'it contains a value that JSON cannot represent, such as a Date or a Set',
   );
   const writer: HelperTool<{ kept: unknown }> = {
     definition: look.definition,

@@ -260,7 +260,7 @@ describe('Callback Requirements', () => {
         {
           validator: 'even',
           problems: ['1 is odd'],
-          message: '"even" refused the output: 1 is odd',
+          message: '"even" rejected the output: 1 is odd',
           output: { total: 1 },
         },
       ],
@@ -448,7 +448,7 @@ describe('Type Safety Requirements', () => {
   test('Reflection mode type-checks: handler present implies submit tool', () => {
     const reflectionHandler = (): string => '';
     expect(tools({ output: { ...output, reflectionHandler, submit: false } })).toThrow(
-      'Agent "untyped": with a reflectionHandler there is always a submit tool. Give its name and description, or leave it out.',
+      'Agent "untyped": its submit is not an object. Give { name, description }, or leave it out for the default.',
     );
   });
 
@@ -600,7 +600,7 @@ describe('Testing Requirements', () => {
     ]);
     expect(result.messages[5]).toEqual({
       role: 'user',
-      content: [{ type: 'text', text: 'Attempt 1: "adds up" refused the output: 7 is not the sum' }],
+      content: [{ type: 'text', text: 'Attempt 1: "adds up" rejected the output: 7 is not the sum' }],
     });
     expect(told.map(([name, at]) => `${name} ${at}`)).toEqual([
       'onAttemptStart 1/2 1/15',

@@ -32,7 +32,7 @@ describe('after the model failed', () => {
       'Run "r" is one of the agent "summing". Go on with it by executeAgent and that agent.',
     );
     await expect(executeAgent(reflecting(), { input, journal, runId: 'r', model })).rejects.toThrow(
-      'There is a run "r" already, of the agent "summing". Give another runId.',
+      'There is already a run "r" of the agent "summing". Give another runId.',
     );
     expect(model.requests).toHaveLength(0);
   });
@@ -127,6 +127,6 @@ test('inputs are the same whatever the order of their keys, and those that are n
     executeAgent(agent, { input: given, journal, runId: 'r', model: scriptedModel([answer]) } as never);
   await run({ a: 1, b: { c: 2, d: 3 } });
   expect(await run({ b: { d: 3, c: 2 }, a: 1 })).toMatchObject({ type: 'success' });
-  await expect(run({ a: 1, b: { c: 2, d: 4 } })).rejects.toThrow('which was started with another input');
-  await expect(run(new Map([[1, 2]]))).rejects.toThrow('which was started with another input');
+  await expect(run({ a: 1, b: { c: 2, d: 4 } })).rejects.toThrow('that was started with another input');
+  await expect(run(new Map([[1, 2]]))).rejects.toThrow('that was started with another input');
 });

@@ -84,7 +84,7 @@ describe('submit and reflection go together', () => {
         tools: { output: { ...output, reflectionHandler, submit: false } },
         validation,
       });
-    expect(without).toThrow('there is always a submit tool');
+    expect(without).toThrow('its submit is not an object');
   });
 });
 
