@@ -167,21 +167,19 @@ export function callbackDispatcher(
       invoke('onFailure', state(), error);
     },
     async errors() {
-      if (pending.size > 0) await settledOrLate(pending, clock);
+      if (pending.size > 0) {
+        const { promise: late, resolve } = Promise.withResolvers<void>();
+        const cancelTimer = clock.timer(PATIENCE_MS, resolve);
+        await Promise.race([late, Promise.allSettled(pending.keys())]);
+        // The handlers that remove the promises were registered first, but run one microtask later.
+        await Promise.resolve();
+        cancelTimer();
+      }
       for (const name of pending.values())
         errors.push({ callback: name, message: `Its promise was not settled after ${PATIENCE_MS} ms.` });
       return [...errors];
     },
   };
-}
-
-async function settledOrLate(pending: ReadonlyMap<Promise<unknown>, string>, clock: Clock): Promise<void> {
-  const { promise: late, resolve } = Promise.withResolvers<void>();
-  const cancelTimer = clock.timer(PATIENCE_MS, resolve);
-  await Promise.race([late, Promise.allSettled(pending.keys())]);
-  // The handlers that remove the promises were registered first, but run one microtask later.
-  await Promise.resolve();
-  cancelTimer();
 }
 
 function positionOf(state: State): Position {

@@ -32,16 +32,11 @@ export function checkAgent(definition: AgentDefinition<never, never>): void {
   for (const [index, helper] of helpers.entries()) checkHelper(helper as HelperTool, index, reject);
 
   const submitTool = submitName(definition as unknown as AnyAgent);
-  const own = [output.name, ...(submitTool === undefined ? [] : [submitTool])];
-  const seen = new Set<string>();
-  for (const toolName of [...own, ...helpers.map(helperName)]) {
-    if (seen.has(toolName)) {
-      const role = own.includes(toolName)
-        ? `, the name of its ${toolName === output.name ? 'output' : 'submit'} tool`
-        : '';
-      reject(`two of its tools are named "${toolName}"${role}. Rename one`);
-    }
-    seen.add(toolName);
+  const names = [output.name, ...(submitTool === undefined ? [] : [submitTool]), ...helpers.map(helperName)];
+  const twice = names.find((toolName, index) => names.indexOf(toolName) !== index);
+  if (twice !== undefined) {
+    const role = twice === output.name ? 'output' : twice === submitTool ? 'submit' : undefined;
+    reject(`two of its tools are named "${twice}"${role ? `, the name of its ${role} tool` : ''}. Rename one`);
   }
   // Creating the tools throws for an invalid tool or schema.
   agentTools(definition as unknown as AnyAgent, { input: undefined, attempt: () => 1 });

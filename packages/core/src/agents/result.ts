@@ -1,7 +1,6 @@
 import type { LoopResult } from '../loop/options.ts';
 import type { AgentState, Limit, Outcome, Waiting } from '../loop/state.ts';
 import { textOf, type Message } from '../messages.ts';
-import type { Usage } from '../model.ts';
 import type { AnyAgent, ValidationFailure } from './define.ts';
 import { failureText } from './output.ts';
 import { submitName } from './tools.ts';
@@ -197,27 +196,22 @@ export function metadataOf(
   callbackErrors: readonly CallbackError[],
 ): ExecuteMetadata {
   const { trackTokens = true, trackLatency = true } = agent.observability ?? {};
+  const { inputTokens: input, outputTokens: output, cost } = usage;
+  const parts = { cacheRead: usage.cachedTokens, cacheWrite: usage.cacheWriteTokens, reasoning: usage.reasoningTokens };
   return {
     runId,
     attempts: attemptsStarted(turns, progress),
     iterations: turns,
-    ...(trackTokens && { tokens: tokensOf(usage), ...(usage.cost !== undefined && { cost: usage.cost }) }),
+    ...(trackTokens && { tokens: { input, output, ...withoutUndefined(parts) }, ...withoutUndefined({ cost }) }),
     ...(trackLatency && { latencyMs: durationMs }),
     tools: toolCounts(messages, submitName(agent) ?? agent.tools.output.name),
     callbackErrors,
   };
 }
 
-function tokensOf(usage: Usage): Tokens {
-  const { inputTokens: input, outputTokens: output, cachedTokens: cacheRead } = usage;
-  const { cacheWriteTokens: cacheWrite, reasoningTokens: reasoning } = usage;
-  return {
-    input,
-    output,
-    ...(cacheRead !== undefined && { cacheRead }),
-    ...(cacheWrite !== undefined && { cacheWrite }),
-    ...(reasoning !== undefined && { reasoning }),
-  };
+/** Drops the properties that are undefined: `exactOptionalPropertyTypes` distinguishes them from absent ones. */
+export function withoutUndefined<T extends object>(value: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {
+  return Object.fromEntries(Object.entries(value).filter(([, one]) => one !== undefined)) as never;
 }
 
 /** An attempt without a model call, because a limit was reached before, does not count. */

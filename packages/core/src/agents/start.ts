@@ -8,7 +8,7 @@ import { arePartsOf } from '../parts.ts';
 import { canonicalJson, isPlain } from '../plain.ts';
 import type { AgentPrompts, AnyAgent } from './define.ts';
 import type { ExecuteAgentOptions } from './execute.ts';
-import { agentError, type AgentError } from './result.ts';
+import { agentError, withoutUndefined, type AgentError } from './result.ts';
 import { submitName } from './tools.ts';
 
 /* What a run of an agent is started or resumed with: its rules, its prompts, the options of the loop. */
@@ -171,9 +171,4 @@ export function loopOptions(
     settings: { ...agent.settings, ...options.settings },
     ...withoutUndefined({ parallel, maxParallel, maxResultChars, toolTimeoutMs, principal }),
   };
-}
-
-/** Drops the options that are undefined: `exactOptionalPropertyTypes` distinguishes them from absent ones. */
-function withoutUndefined<T extends object>(options: T): { [Key in keyof T]?: Exclude<T[Key], undefined> } {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never;
 }

@@ -22,8 +22,7 @@ export interface ReplayModel extends Model, Disposable {
 
 /** Wraps a model and records all its requests and replies in a file, which is rewritten after each reply. */
 export function recordModel(model: Model, path: string): Model {
-  const exchanges: Exchange[] = [];
-  const inOrder: (Exchange | undefined)[] = [];
+  const exchanges: (Exchange | undefined)[] = [];
   return {
     id: model.id,
     ...(model.priced !== undefined && { priced: model.priced }),
@@ -31,11 +30,11 @@ export function recordModel(model: Model, path: string): Model {
       const deltas: ModelDelta[] = [];
       const recorded = comparable(request);
       // Keeps the order of the requests, even if a later one is answered first.
-      const index = inOrder.push(undefined) - 1;
+      const index = exchanges.push(undefined) - 1;
       const reply = await model.reply(request, (delta) => (deltas.push(delta), emit(delta)), signal);
-      inOrder[index] = { request: recorded, deltas, reply };
-      exchanges.splice(0, exchanges.length, ...inOrder.filter((exchange) => exchange !== undefined));
-      const cassette: Cassette = { v: 1, model: model.id, exchanges };
+      exchanges[index] = { request: recorded, deltas, reply };
+      const answered = exchanges.filter((exchange) => exchange !== undefined);
+      const cassette: Cassette = { v: 1, model: model.id, exchanges: answered };
       mkdirSync(dirname(path), { recursive: true });
       writeFileSync(path, `${JSON.stringify(cassette, undefined, 2)}\n`);
       return reply;

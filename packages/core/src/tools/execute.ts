@@ -1,18 +1,11 @@
 import type { Clock } from '../clock.ts';
 import { messageOf } from '../errors.ts';
 import type { CallCheck, SettledResult } from '../loop/events.ts';
-import type { Memory } from '../loop/pinned.ts';
-import type { Principal } from '../policy/port.ts';
 import { Broken, errorResult, Finished, Parked, resultOf } from './result.ts';
 import { validate, type Validated } from './schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
 
-/*
- * From a call to its result: parse the arguments, check the call, then execute the tool or verify a call whose result
- * was lost.
- */
-
-// ── Parsing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+/* From a call to its result: parse the arguments, check the call, execute the tool or verify an interrupted call. */
 
 /** `repaired` is the corrected JSON text, if the text of the call was not valid JSON. */
 export type ParsedArguments =
@@ -157,18 +150,12 @@ function argumentsProblem({ parameters }: Tool, problems: readonly string[]): st
 
 // ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface Execution {
+export interface Execution extends Omit<ToolContext, 'signal'> {
   readonly tool: Tool;
   /** Validated. */
   readonly input: unknown;
-  readonly key: string;
   readonly timeoutMs: number;
   readonly clock: Clock;
-  readonly report: (progress: unknown) => void;
-  readonly context: unknown;
-  readonly principal: Principal | undefined;
-  readonly run?: ToolContext['run'] | undefined;
-  readonly memory?: Memory | undefined;
 }
 
 /** The end of a call: a result, `Parked` if it continues elsewhere, `Broken` if its own run cannot be driven. */
