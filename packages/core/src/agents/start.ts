@@ -6,6 +6,7 @@ import type { AgentRules, Memory, Rules } from '../loop/pinned.ts';
 import type { UserBlock } from '../messages.ts';
 import { arePartsOf } from '../parts.ts';
 import { canonicalJson, isPlain } from '../plain.ts';
+import type { Tool } from '../tools/tool.ts';
 import type { AgentPrompts, AnyAgent } from './define.ts';
 import type { ExecuteAgentOptions } from './execute.ts';
 import { agentError, withoutUndefined, type AgentError } from './result.ts';
@@ -137,24 +138,24 @@ export function maxIterationsOf({ validation }: AnyAgent): number {
   return validation.maxIterationsPerAttempt ?? MAX_ITERATIONS;
 }
 
-/** Starts a run with `prompts`, or resumes it without. */
+interface RunParts {
+  readonly runId: string;
+  readonly signal: AbortSignal | undefined;
+  readonly tools: readonly Tool[];
+  /** Absent: the run is resumed. */
+  readonly prompts: Prompts | undefined;
+}
+
 export function loopOptions(
   agent: AnyAgent,
   options: ExecuteAgentOptions<unknown, never>,
-  {
-    prompts,
-    signal,
-    ...always
-  }: Pick<LoopOptions, 'tools'> & {
-    readonly runId: string;
-    readonly signal: AbortSignal | undefined;
-    readonly prompts: Prompts | undefined;
-  },
+  { runId, signal, tools, prompts }: RunParts,
 ): LoopOptions | ContinueOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
   const { journal, policy, principal, context, clock, answers, acceptChangedTools } = options;
   const shared = {
-    ...always,
+    runId,
+    tools,
     model: options.model ?? agent.model,
     ...withoutUndefined({ journal, policy, context, clock, signal }),
   };
