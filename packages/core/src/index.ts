@@ -140,7 +140,7 @@ export type {
   Usage,
 } from './model.ts';
 export type { JudgeContext, JudgedCall, Policy, Principal, Verdict } from './policy/port.ts';
-export { Parked } from './tools/child.ts';
+export { Parked } from './tools/result.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
 export {
   registry,

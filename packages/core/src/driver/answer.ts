@@ -4,7 +4,7 @@ import type { Event } from '../machine/events.ts';
 import type { State, Waiting } from '../machine/state.ts';
 import { fits } from '../machine/step.ts';
 import { arePartsOf } from '../messages.ts';
-import { fittedContent } from '../tools/result.ts';
+import { truncateContent } from '../tools/result.ts';
 import type { Answer } from './options.ts';
 
 /** The events for the answers to a paused run, and the answers to pass on to its child runs. */
@@ -43,7 +43,7 @@ export function answerEvent(state: State, answer: Answer, at: number): Event {
   const event = eventForAnswer(answer, at);
   if (!fits(state, event)) throw new TreadleError('answer-unfit', whyRejected(state, answer));
   if (event.type !== 'client-result-given') return event;
-  return { ...event, content: fittedContent(event.content, state.rules.maxResultChars) };
+  return { ...event, content: truncateContent(event.content, state.rules.maxResultChars) };
 }
 
 function eventForAnswer(answer: Answer, at: number): Event {

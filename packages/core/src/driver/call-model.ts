@@ -6,7 +6,7 @@ import { wordingOf } from '../machine/wording.ts';
 import { mapped } from '../mapped.ts';
 import { arePartsOf, textOf, userText, type Message } from '../messages.ts';
 import type { Emit, Model, ModelDelta, ModelReply, ModelRequest } from '../model.ts';
-import { checkCall, type Checked } from '../tools/check.ts';
+import { checkCall, type Checked } from '../tools/execute.ts';
 import type { EffectOf, RunContext, Settle } from './perform.ts';
 
 type Reply = Extract<ModelReply, { type: 'reply' }>;

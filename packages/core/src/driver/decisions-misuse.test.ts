@@ -163,7 +163,7 @@ test.each([
     { name: 'get weather', description: '' },
     /Use 1 to 64 letters, digits, "_" or "-"\.$/,
   ],
-  ['no description', { name: 'x' }, /Say in a sentence what it does\.$/],
+  ['no description', { name: 'x' }, /Describe in a sentence what it does\.$/],
   ['no time to run', { name: 'x', description: '', timeoutMs: 0 }, /Give a number above 0\.$/],
 ])('misuse: a tool with %s is invalid-tool', (_, definition, message) => {
   expect(() => tool(definition as never)).toThrow(

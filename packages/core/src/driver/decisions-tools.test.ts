@@ -202,7 +202,7 @@ test('tool returns an error of its own: it is one', async () => {
   expect(await resultOf(() => ({ content, isError: true }))).toMatchObject({ content, isError: true });
 });
 
-test('tool returns something else than it promises: an error result that says what', async () => {
+test('tool returns a value that does not match its output schema: an error result that says what', async () => {
   const lying = tool({
     name: 'x',
     description: 'x',
@@ -211,7 +211,7 @@ test('tool returns something else than it promises: an error result that says wh
   });
   const { isError, content } = await resultOf(() => {}, { tools: [lying] });
   expect(isError).toBe(true);
-  expect(textOf(content)).toMatch(/^The tool "x" returned something else than it promises: temp: /);
+  expect(textOf(content)).toMatch(/^The tool "x" returned a value that does not match its output schema: temp: /);
 });
 
 const TIMED_OUT = 'timed out after 60000 ms. Ask for less, or try something else.';

@@ -11,7 +11,7 @@ describe('options that can never work are refused at once, with a code and what 
   test.each([
     ['nothing at all', undefined, 'There is no model'],
     ['tools that are no list', { ...good, tools: {} }, 'Give an array'],
-    ['a tool that is missing', { ...good, tools: [undefined] }, 'tools[0] is no tool'],
+    ['a tool that is missing', { ...good, tools: [undefined] }, 'tools[0] is not a tool'],
     ['a tool not made by tool()', { ...good, tools: [{ name: 'raw', description: 'x' }] }, 'Make it with tool('],
     ['a signal that is none', { ...good, signal: {} }, 'AbortController'],
     ['a choice that is none', { ...good, toolChoice: 'sometimes' }, 'Use auto, required, none'],
@@ -26,9 +26,9 @@ describe('options that can never work are refused at once, with a code and what 
   });
 
   test.each([
-    ['null', null, 'is not one that providers take'],
+    ['null', null, 'is not accepted by providers'],
     ['an execute that is no function', { execute: 'ls' }, 'Give a function'],
-    ['an input that is no object', { input: { type: 'string' } }, 'name its parts'],
+    ['an input that is no object', { input: { type: 'string' } }, 'define its properties'],
     ['a timeout without end', { timeoutMs: Infinity }, 'Give a number above 0'],
     ['an effect that is none', { effect: 'twice' }, 'Use pure, idempotent, once'],
   ])('tool(): %s', (_, definition, remedy) => {
@@ -99,7 +99,7 @@ test('names that no provider would take back are made ones that they do', async 
 });
 
 test('arguments of nothing but white space cost what their length is', async () => {
-  const { parseArguments } = await import('../tools/arguments.ts');
+  const { parseArguments } = await import('../tools/execute.ts');
   const parsed = parseArguments(`{"a":${'\n'.repeat(1_000_000)}x}`, false);
   expect(parsed.type).toBe('problem');
   expect(parseArguments('```json\n{"a":1}\n```', false)).toMatchObject({ type: 'parsed', value: { a: 1 } });

@@ -12,7 +12,7 @@ import { arePartsOf, userText, type Message, type UserMessage } from '../message
 import type { Model } from '../model.ts';
 import type { Clock } from '../platform.ts';
 import { isReadResult } from '../tools/read-result.ts';
-import { describe } from '../tools/schema.ts';
+import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
 import type { Answer, CompactionOptions, ContinueOptions, LoopOptions } from './options.ts';
@@ -207,7 +207,7 @@ export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
     ...(allowedTools && { allowedTools: [...allowedTools] }),
     judged: options.policy !== undefined,
     ...(options.prepareTurn && { prepared: true }),
-    ...(options.output && { output: describe('The output', options.output, 'invalid-options') }),
+    ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
     ...(agent && { agent }),
   };

@@ -10,13 +10,11 @@ import { textOf } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import type { JudgedCall, Verdict } from '../policy/port.ts';
-import { Broken, Parked } from '../tools/child.ts';
-import { checkCall, type Checked } from '../tools/check.ts';
-import { execute, verify, type Execution, type Settled } from '../tools/execute.ts';
+import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
+import { checkCall, executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
 import { partialResultNote, READ_RESULT, readResultTool } from '../tools/read-result.ts';
-import { errorResult, fitted, fittedContent, isTooLong } from '../tools/result.ts';
 import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
-import { validate, type Validated } from '../tools/validate.ts';
+import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
 import { isToolChoice, type Opening } from './open.ts';
 import type { Answer, ContinueOptions, LoopOptions, TurnChanges } from './options.ts';
@@ -148,7 +146,7 @@ function runCheckedTool(
     run: tool.share === undefined ? undefined : callingRun(context, effect),
     memory: memory && copyMemory(memory),
   };
-  const { result, abort } = effect.type === 'verify-tool' ? verify(execution) : execute(execution);
+  const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {
     return settleTool(context, effect, withChangedMemory(memory, execution, result), settle);
   }
@@ -170,7 +168,7 @@ function settleTool(context: RunContext, { id }: ToolEffect, result: Settled, se
     return settle({ type: 'tool-parked', at, effect: id, on, waiting });
   }
   if (blobs && isTooLong(result, maxResultChars)) return void storeLongResult(context, id, result, settle);
-  settle({ type: 'tool-settled', at, effect: id, result: fitted(result, maxResultChars) });
+  settle({ type: 'tool-settled', at, effect: id, result: truncateResult(result, maxResultChars) });
 }
 
 /** A call that cannot be made is an error; a verification that cannot be made leaves the effect unknown. */
@@ -198,7 +196,7 @@ async function storeLongResult(
   } catch (error) {
     note = `The whole result could not be stored: ${messageOf(error)}`;
   }
-  const cut = fitted(result, opening.rules.maxResultChars) as Extract<SettledResult, { type: 'result' }>;
+  const cut = truncateResult(result, opening.rules.maxResultChars) as Extract<SettledResult, { type: 'result' }>;
   const content = [...cut.content, { type: 'text', text: note } as const];
   settle({ type: 'tool-settled', at: clock.now(), effect, result: { ...cut, content } });
 }
@@ -252,7 +250,7 @@ function copyMemory(memory: Memory): Memory {
 function withChangedMemory(before: Memory | undefined, { memory }: Execution, result: Settled): Settled {
   if (!memory || !('type' in result) || result.type !== 'result' || result.isError) return result;
   try {
-    if (!isPlain(memory)) throw new Error('it contains values that JSON cannot represent, such as a Date or a Set');
+    if (!isPlain(memory)) throw new Error('it contains a value that JSON cannot represent, such as a Date or a Set');
     const changed = (['run', 'attempt'] as const).flatMap((part): [string, unknown][] => {
       const now = JSON.stringify(memory[part]);
       return now === undefined || now === JSON.stringify(before?.[part]) ? [] : [[part, JSON.parse(now)]];
@@ -380,7 +378,7 @@ function validateOutput(context: RunContext, { id, text, attempt }: EffectOf<'va
 /** Problems are sent to the model as a result, so they are cut to the size of one. */
 function fittedProblems(result: CheckedOutput, maxChars: number): CheckedOutput {
   if (result.type === 'valid') return result;
-  const fit = (problem: string): string => textOf(fittedContent([{ type: 'text', text: problem }], maxChars));
+  const fit = (problem: string): string => textOf(truncateContent([{ type: 'text', text: problem }], maxChars));
   return { ...result, problems: result.problems.map(fit) };
 }
 

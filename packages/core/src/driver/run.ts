@@ -11,7 +11,7 @@ import { activeMsAt, NEW } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultTool } from '../tools/read-result.ts';
-import { toolsByName } from '../tools/registry.ts';
+import { toolsByName } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
 import { inputMessages, openRun, reopenRun, type Opening } from './open.ts';

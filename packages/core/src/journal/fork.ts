@@ -6,7 +6,7 @@ import { fits, NEW, step } from '../machine/step.ts';
 import type { ResultBlock } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { isPagedResult, isReadResult } from '../tools/read-result.ts';
-import { fittedContent } from '../tools/result.ts';
+import { truncateContent } from '../tools/result.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import type { Blobs, Journal, JournalEntry, RunStore } from './port.ts';
 import { entryOf, replay } from './replay.ts';
@@ -121,7 +121,7 @@ function forkedEvent(event: Event, newId: string, { runId, at, changes }: ForkOp
   if (event.type === 'run-started') return { ...event, runId: newId, parent: { runId, seq: at } };
   const replacement = isResult(event) ? changes?.results?.[event.effect] : undefined;
   if (replacement === undefined || !isResult(event)) return event;
-  const content = fittedContent(
+  const content = truncateContent(
     typeof replacement === 'string' ? [{ type: 'text', text: replacement }] : replacement,
     maxChars,
   );

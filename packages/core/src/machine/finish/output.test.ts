@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import type { ToolCall } from '../../messages.ts';
 import type { AgentRules, Rules } from '../rules.ts';
-import { refusedSlot, settledSlot } from '../step.ts';
+import { refusedSlot, settledSlot, NEW } from '../step.ts';
 import type { AgentState, Call, Slot, State } from '../state.ts';
-import { NEW } from '../step.ts';
 import { output } from './output.ts';
 
 const plainly: AgentRules = { name: 'a', output: 'answer', maxAttempts: 2, textOnly: 'fail', earlySubmit: 'fail' };

@@ -1,9 +1,7 @@
-import type { AgentRules } from '../machine/rules.ts';
 import { describe, expect, test } from 'vitest';
-import type { AgentDefinition } from './define.ts';
-import { defineAgent } from './define.ts';
-import { acceptedAgain, failureText, outputCheck, type Accepted } from './validation.ts';
-import type { AnyAgent } from './tools.ts';
+import type { AgentRules } from '../machine/rules.ts';
+import { defineAgent, type AgentDefinition, type AnyAgent } from './define.ts';
+import { acceptedOutput, failureText, outputChecker, type Accepted } from './output.ts';
 
 const { signal } = new AbortController();
 
@@ -13,7 +11,7 @@ function agentOf(validation: Partial<Definition['validation']> = {}, error?: Def
   return defineAgent<unknown, { n: number }>({
     name: 'a',
     description: 'An agent',
-    model: { id: 'm', reply: () => Promise.reject(new Error('not asked')) },
+    model: { id: 'm', reply: () => Promise.reject(new Error('unexpected model call')) },
     prompts: { user: 'Go', ...(error && { error }) },
     tools: { output: { name: 'answer', description: 'Answers' } },
     validation: {
@@ -30,45 +28,50 @@ async function check(
   attempt = 1,
 ): Promise<{ checked: unknown; accepted: readonly Accepted[] }> {
   const accepted: Accepted[] = [];
-  const run = outputCheck({ agent, input: 'in', context: 'around', accept: (one) => void accepted.push(one) });
-  return { checked: await run({ text, attempt, signal, rules: { maxAttempts: 2 } as AgentRules }), accepted };
+  const checkOutput = outputChecker({
+    agent,
+    input: 'in',
+    context: 'around',
+    onAccepted: (output) => void accepted.push(output),
+  });
+  return { checked: await checkOutput({ text, attempt, signal, rules: { maxAttempts: 2 } as AgentRules }), accepted };
 }
 
-describe('layers', () => {
-  test('what is no JSON comes first', async () => {
+describe('order of checks', () => {
+  test('rejects invalid JSON before the schema and the validators', async () => {
     expect(
-      await check(agentOf({ customValidators: [{ name: 'v', validate: () => expect.fail('asked') }] }), '{"n":'),
+      await check(agentOf({ customValidators: [{ name: 'v', validate: () => expect.fail('called') }] }), '{"n":'),
     ).toEqual({
       checked: { type: 'invalid', problems: [expect.stringContaining('JSON')] },
       accepted: [],
     });
   });
 
-  test('then the schema', async () => {
-    const agent = agentOf({ customValidators: [{ name: 'v', validate: () => expect.fail('asked') }] });
+  test('rejects what the schema rejects before the validators', async () => {
+    const agent = agentOf({ customValidators: [{ name: 'v', validate: () => expect.fail('called') }] });
     expect(await check(agent, '{"n":"x"}')).toEqual({
       checked: { type: 'invalid', problems: [expect.stringContaining('n')] },
       accepted: [],
     });
   });
 
-  test('then the validators in order, until the first that refuses', async () => {
-    const asked: unknown[] = [];
+  test('calls the validators in order until one rejects', async () => {
+    const calls: unknown[] = [];
     const agent = agentOf({
       customValidators: [
-        { name: 'first', validate: (...given) => void asked.push(given) },
+        { name: 'first', validate: (...args) => void calls.push(args) },
         { name: 'second', validate: async () => 'no' },
-        { name: 'third', validate: () => expect.fail('asked') },
+        { name: 'third', validate: () => expect.fail('called') },
       ],
     });
     expect(await check(agent, '{"n":1}')).toEqual({
       checked: { type: 'invalid', validator: 'second', problems: ['no'] },
       accepted: [],
     });
-    expect(asked).toEqual([[{ n: 1 }, { input: 'in', attempt: 1, signal, context: 'around' }]]);
+    expect(calls).toEqual([[{ n: 1 }, { input: 'in', attempt: 1, signal, context: 'around' }]]);
   });
 
-  test('an output that all of them take is accepted', async () => {
+  test('accepts an output that all of them accept', async () => {
     expect(await check(agentOf({ customValidators: [{ name: 'v', validate: () => true }] }), '{"n":1}')).toEqual({
       checked: { type: 'valid', value: { n: 1 } },
       accepted: [{ output: { n: 1 } }],
@@ -85,7 +88,7 @@ const VERDICTS: readonly (readonly [string, () => unknown, readonly string[] | u
   ['a text', () => 'no', ['no']],
   ['texts', () => ['no', 'never'], ['no', 'never']],
   ['an error', () => new Error('no'), ['no']],
-  ['something else', () => ({ why: 'no' }), ['{"why":"no"}']],
+  ['an object', () => ({ why: 'no' }), ['{"why":"no"}']],
   ['a rejection', () => Promise.reject(new Error('no')), ['no']],
   [
     'a throw',
@@ -96,7 +99,7 @@ const VERDICTS: readonly (readonly [string, () => unknown, readonly string[] | u
   ],
 ];
 
-test.for(VERDICTS)('a validator that gives %s', async ([, validate, problems]) => {
+test.for(VERDICTS)('a validator that returns or throws %s', async ([, validate, problems]) => {
   const { checked } = await check(
     agentOf({ customValidators: [{ name: 'v', validate: validate as never }] }),
     '{"n":1}',
@@ -107,37 +110,37 @@ test.for(VERDICTS)('a validator that gives %s', async ([, validate, problems]) =
 });
 
 describe('the error prompt', () => {
-  test('gets the failure, the input and the attempt', async () => {
-    const told: unknown[] = [];
-    const agent = agentOf({ customValidators: [{ name: 'v', validate: () => 'no' }] }, (...given) => {
-      told.push(given);
+  test('is called with the failure, the input and the attempt', async () => {
+    const calls: unknown[] = [];
+    const agent = agentOf({ customValidators: [{ name: 'v', validate: () => 'no' }] }, (...args) => {
+      calls.push(args);
       return 'Again';
     });
     const { checked } = await check(agent, '{"n":1}');
     expect(checked).toEqual({ type: 'invalid', validator: 'v', problems: ['no'], prompt: 'Again' });
-    expect(told).toEqual([
+    expect(calls).toEqual([
       [
-        { validator: 'v', problems: ['no'], message: '"v" refused the output: no', output: { n: 1 } },
+        { validator: 'v', problems: ['no'], message: '"v" rejected the output: no', output: { n: 1 } },
         { input: 'in', attempt: 1, maxAttempts: 2 },
       ],
     ]);
   });
 
-  test('is not asked for after the last attempt', async () => {
+  test('is not called after the last attempt', async () => {
     const { checked } = await check(
-      agentOf({}, () => expect.fail('asked')),
+      agentOf({}, () => expect.fail('called')),
       '{}',
       2,
     );
     expect(checked).toEqual({ type: 'invalid', problems: [expect.any(String)] });
   });
 
-  test('that fails is told as such', async () => {
+  test('that throws or returns no text is reported as promptProblem', async () => {
     const { checked } = await check(
-      agentOf({}, () => Promise.reject(new Error('no words'))),
+      agentOf({}, () => Promise.reject(new Error('no text'))),
       '{}',
     );
-    expect(checked).toMatchObject({ type: 'invalid', promptProblem: 'prompts.error failed: no words' });
+    expect(checked).toMatchObject({ type: 'invalid', promptProblem: 'prompts.error failed: no text' });
     expect(
       (
         await check(
@@ -145,7 +148,7 @@ describe('the error prompt', () => {
           '{}',
         )
       ).checked,
-    ).toMatchObject({ promptProblem: 'prompts.error gave no text.' });
+    ).toMatchObject({ promptProblem: 'prompts.error returned no text.' });
     expect(
       (
         await check(
@@ -153,17 +156,17 @@ describe('the error prompt', () => {
           '{}',
         )
       ).checked,
-    ).toMatchObject({ promptProblem: 'prompts.error gave no text.' });
+    ).toMatchObject({ promptProblem: 'prompts.error returned no text.' });
   });
 });
 
-test('an output of a run that was accepted elsewhere is made anew, without the validators', async () => {
-  const agent = agentOf({ customValidators: [{ name: 'v', validate: () => expect.fail('asked') }] });
-  expect(await acceptedAgain(agent, { n: 1 })).toEqual({ output: { n: 1 } });
-  expect(await acceptedAgain(agent, { n: 'x' })).toBeUndefined();
+test('acceptedOutput restores an output without calling the validators', async () => {
+  const agent = agentOf({ customValidators: [{ name: 'v', validate: () => expect.fail('called') }] });
+  expect(await acceptedOutput(agent, { n: 1 })).toEqual({ output: { n: 1 } });
+  expect(await acceptedOutput(agent, { n: 'x' })).toBeUndefined();
 });
 
-test('a failure in one sentence', () => {
+test('failureText names the validator and the problems', () => {
   expect(failureText({ problems: ['a', 'b'] })).toBe('The output does not match its schema: a; b');
-  expect(failureText({ validator: 'v', problems: ['a'] })).toBe('"v" refused the output: a');
+  expect(failureText({ validator: 'v', problems: ['a'] })).toBe('"v" rejected the output: a');
 });

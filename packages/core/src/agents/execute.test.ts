@@ -4,7 +4,7 @@ import { scriptedModel } from '../testing/index.ts';
 import { defineAgent } from './define.ts';
 import { executeAgent } from './execute.ts';
 
-test('a helper that only reads, and ends after one that wrote beside it, does not undo what that wrote', async () => {
+test('a pure helper does not overwrite the state that a concurrent helper wrote', async () => {
   const { promise: written, resolve: write } = Promise.withResolvers<void>();
   const agent = defineAgent({
     name: 'counting',

@@ -1,22 +1,22 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { parseArguments } from './arguments.ts';
+import { parseArguments } from './execute.ts';
 
-describe('what is JSON is taken as it is', () => {
+describe('accepts valid JSON unchanged', () => {
   test.each([
     ['an object', '{"a":1}', { a: 1 }],
     ['white space around it', ' \n{"a":1}\t', { a: 1 }],
     ['escapes', String.raw`{"a":"\u0041\n\"\\"}`, { a: 'A\n"\\' }],
     ['a lone surrogate', String.raw`{"a":"\ud800"}`, { a: '\ud800' }],
     ['an empty object', '{}', {}],
-    ['what looks like a mistake inside a string', '{"a":",}","b":"```","c":",]"}', { a: ',}', b: '```', c: ',]' }],
+    ['strings that contain the characters to repair', '{"a":",}","b":"```","c":",]"}', { a: ',}', b: '```', c: ',]' }],
   ])('%s', (_, text, value) => {
     expect(parseArguments(text, false)).toEqual({ type: 'parsed', value });
     expect(parseArguments(text, true)).toEqual({ type: 'parsed', value });
   });
 });
 
-describe('repairs that guess nothing', () => {
+describe('repairs only what is unambiguous', () => {
   test.each([
     ['no text at all', '', {}, '{}'],
     ['only white space', ' \n', {}, '{}'],
@@ -35,17 +35,17 @@ describe('repairs that guess nothing', () => {
       String.raw`{"a":"\t\u0000\u001f"}`,
     ],
     [
-      'a control character beside what is right',
+      'a control character next to valid escapes',
       '{"a":",}\n","b":"\\"\n"}',
       { a: ',}\n', b: '"\n' },
       '{"a":",}\\n","b":"\\"\\n"}',
     ],
-    ['all of it at once', '\uFEFF```json\n{"a":"x\ny",}\n```', { a: 'x\ny' }, String.raw`{"a":"x\ny"}`],
+    ['all of them together', '\uFEFF```json\n{"a":"x\ny",}\n```', { a: 'x\ny' }, String.raw`{"a":"x\ny"}`],
   ])('%s', (_, text, value, repaired) => {
     expect(parseArguments(text, false)).toEqual({ type: 'parsed', value, repaired });
   });
 
-  test('there is none after the reply was cut off', () => {
+  test('repairs nothing if the reply was cut off', () => {
     for (const text of ['', ' ', '{"a":1,}', '{"a":"x\ny"}', '```\n{"a":1}\n```', '\uFEFF{"a":1}']) {
       expect(parseArguments(text, true), text).toEqual({
         type: 'problem',
@@ -55,7 +55,7 @@ describe('repairs that guess nothing', () => {
   });
 });
 
-describe('refusals', () => {
+describe('rejects', () => {
   test.each([
     ['an open string', '{"a":"x'],
     ['an open object', '{"a":1'],
@@ -67,14 +67,14 @@ describe('refusals', () => {
     ['bare keys', '{a:1}'],
     ['comments', '{"a":1 /* one */}'],
     ['two objects', '{"a":1}{"b":2}'],
-    ['words around it', 'Here you are: {"a":1}'],
+    ['prose around the object', 'Here you are: {"a":1}'],
     ['a lone comma', '{,}'],
     ['two commas', '{"a":1,,}'],
     ['NaN', '{"a":NaN}'],
     ['undefined', '{"a":undefined}'],
-    ['an escape that does not exist', String.raw`{"a":"\x"}`],
-    ['a fence with nothing in it', '```json\n```'],
-    ['a brace too many', '{"a":1}}'],
+    ['an unknown escape', String.raw`{"a":"\x"}`],
+    ['an empty code fence', '```json\n```'],
+    ['a superfluous brace', '{"a":1}}'],
   ])('%s', (_, text) => {
     expect(parseArguments(text, false)).toEqual({
       type: 'problem',
@@ -88,22 +88,22 @@ describe('refusals', () => {
     ['an array', '[1]', 'an array'],
     ['a text', '"{}"', 'a string'],
     ['a number', '7', 'a number'],
-    ['a truth', 'true', 'a boolean'],
+    ['a boolean', 'true', 'a boolean'],
     ['an array with a trailing comma', '[1,]', 'an array'],
-  ])('%s is no object', (_, text, kind) => {
+  ])('%s, because it is not an object', (_, text, kind) => {
     expect(parseArguments(text, false)).toEqual({
       type: 'problem',
       problem: `Its arguments are ${kind}, and must be a JSON object.`,
     });
   });
 
-  test('the problem does not repeat a large text', () => {
+  test('does not quote a large text in the problem', () => {
     const parsed = parseArguments(`{"a": ${'x'.repeat(1_000_000)}`, false);
     expect(JSON.stringify(parsed).length).toBeLessThan(500);
   });
 });
 
-test('keys that mean something to JavaScript are keys like any other', () => {
+test('treats __proto__ and constructor as ordinary keys', () => {
   const parsed = parseArguments('{"__proto__":{"admin":true},"constructor":1,}', false);
   if (parsed.type !== 'parsed') throw new Error(parsed.problem);
   expect(Object.keys(parsed.value as object)).toEqual(['__proto__', 'constructor']);
@@ -113,7 +113,7 @@ test('keys that mean something to JavaScript are keys like any other', () => {
 
 // ── Properties ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** V8 13.6 takes a key that ends in an escape for one that ends in a backslash, once it has read that: so none does. */
+/** Works around a bug of V8 13.6, which confuses a key ending in an escape with one ending in a backslash. */
 const keys = fc
   .oneof(fc.string({ unit: 'binary' }), fc.constantFrom('__proto__', ',}', '```', '"', '\n'))
   .filter((key) => !key.endsWith('\\'));
@@ -129,16 +129,16 @@ const { object: objects } = fc.letrec<{ value: unknown; object: Record<string, u
   object: fc.dictionary(keys, tie('value'), { maxKeys: 4 }),
 }));
 
-/** As models write it when they are careless: commas too many, line breaks as they are. */
-function carelessly(value: unknown): string {
+/** JSON with errors that models make: trailing commas and unescaped line breaks. */
+function sloppyJson(value: unknown): string {
   if (typeof value === 'string')
     return JSON.stringify(value)
       .replaceAll(String.raw`\n`, '\n')
       .replaceAll('\\\n', String.raw`\\n`);
-  if (Array.isArray(value)) return `[${value.map((one) => `${carelessly(one)}, `).join('')}]`;
+  if (Array.isArray(value)) return `[${value.map((one) => `${sloppyJson(one)}, `).join('')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   return `{\n${Object.entries(value)
-    .map(([key, one]) => `${carelessly(key)}: ${carelessly(one)},\n`)
+    .map(([key, one]) => `${sloppyJson(key)}: ${sloppyJson(one)},\n`)
     .join('')}}`;
 }
 
@@ -153,13 +153,13 @@ const texts = fc
     write: fc.constantFrom(
       (value: unknown) => JSON.stringify(value),
       (value: unknown) => JSON.stringify(value, null, 2),
-      carelessly,
+      sloppyJson,
     ),
     wrap: fc.constantFrom(...wrappings),
   })
   .map(({ value, write, wrap }) => ({ json: JSON.stringify(value), text: wrap(write(value)) }));
 
-test('whatever repair does, it reads what was meant, and gives it as JSON', () => {
+test('a repaired text is valid JSON with the intended value', () => {
   fc.assert(
     fc.property(texts, ({ json, text }) => {
       const parsed = parseArguments(text, false);
@@ -171,13 +171,13 @@ test('whatever repair does, it reads what was meant, and gives it as JSON', () =
   );
 });
 
-test('the beginning of a text is never taken for the whole of it', () => {
+test('never accepts a prefix of a text as the whole', () => {
   let refused = 0;
   fc.assert(
     fc.property(texts, fc.boolean(), ({ json, text }, cut) => {
       for (let length = 0; length < text.length; length++) {
         const prefix = text.slice(0, length);
-        // Models leave arguments out when there are none; that is not the beginning of something.
+        // An empty text means no arguments, so it is accepted.
         if (prefix.trim() === '' && !cut) continue;
         const parsed = parseArguments(prefix, cut);
         if (parsed.type === 'problem') refused++;

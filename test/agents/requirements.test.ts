@@ -4,18 +4,18 @@ import { defineAgent, executeAgent, type AgentError, type ExecuteMetadata } from
 import { manualClock, scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { broken, even, look, nobody, reflecting, resultsIn, rolesIn, summing, total } from './agents.ts';
+import { broken, even, look, reflecting, resultsIn, rolesIn, summing, total, unusedModel } from './agents.ts';
 import { calling, callingAll, fail, run, succeed } from './run.ts';
 
-// Every check box of the document's success criteria, by its own words.
+// The acceptance criteria of typed agents, one test each.
 
 const root = path.resolve(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(path.join(root, file), 'utf8');
 
 const TOKENS = { input: 10, output: 5 };
 
-describe('Functional Requirements', () => {
-  test('Helper tools execute and results feed back to model for further iterations', async () => {
+describe('execution', () => {
+  test('sends the results of helpers to the model for further iterations', async () => {
     const agent = summing({ helpers: [look] });
     const { result, requests } = await succeed(
       agent,
@@ -30,7 +30,7 @@ describe('Functional Requirements', () => {
     ]);
   });
 
-  test('Reflection mode allows output tool to be called multiple times before submit', async () => {
+  test('with reflection, the output tool can be called several times before submit', async () => {
     const { result } = await succeed(
       reflecting(),
       [
@@ -50,7 +50,7 @@ describe('Functional Requirements', () => {
     ]);
   });
 
-  test('Submit tool properly terminates iteration loop in reflection mode', async () => {
+  test('with reflection, submit ends the attempt', async () => {
     const { result, requests } = await succeed(reflecting(), [calling('answer', { total: 3 }), calling('submit')], {
       input: '1, 2',
     });
@@ -63,7 +63,7 @@ describe('Functional Requirements', () => {
     expect(result.output).toEqual({ total: 3 });
   });
 
-  test('Output tool immediately terminates loop in non-reflection mode', async () => {
+  test('without reflection, the output tool ends the attempt', async () => {
     const { result, requests } = await succeed(summing(), [calling('answer', { total: 3 })], { input: '1, 2' });
     expect(requests).toHaveLength(1);
     expect(requests[0]!.tools.map(({ name }) => name)).toEqual(['answer']);
@@ -71,7 +71,7 @@ describe('Functional Requirements', () => {
     expect(result.output).toEqual({ total: 3 });
   });
 
-  test('Iteration limit (`maxIterationsPerAttempt`) prevents runaway loops', async () => {
+  test('maxIterationsPerAttempt limits the model calls of an attempt', async () => {
     const again = calling('look', { at: 'a' });
     const { error, requests } = await fail(
       summing({ helpers: [look], validation: { maxIterationsPerAttempt: 3 } }),
@@ -88,14 +88,14 @@ describe('Functional Requirements', () => {
     expect(byDefault.error.context).toEqual({ attempt: 1, iterationCount: 15, maxIterations: 15 });
   });
 
-  test('Unknown tools return error results (not crash)', async () => {
+  test('a call of an unknown tool gets an error result', async () => {
     const { result } = await succeed(summing(), [calling('nothing'), calling('answer', { total: 1 })], { input: '1' });
     expect(resultsIn(result.messages)[0]).toEqual([
       'nothing!: There is no tool "nothing". Available tools: answer. Use one of them.',
     ]);
   });
 
-  test('Tool handler exceptions return error results (not crash)', async () => {
+  test('a handler that throws gets an error result', async () => {
     const { result } = await succeed(
       summing({ helpers: [broken] }),
       [calling('broken'), calling('answer', { total: 1 })],
@@ -104,7 +104,7 @@ describe('Functional Requirements', () => {
     expect(resultsIn(result.messages)[0]).toEqual(['broken!: The tool "broken" failed: it is broken']);
   });
 
-  test('Conversation history structure matches Anthropic API format', async () => {
+  test('the history has the structure that Anthropic requires', async () => {
     const { result } = await succeed(
       summing({ helpers: [look], validation: { customValidators: [even] } }),
       [
@@ -114,7 +114,7 @@ describe('Functional Requirements', () => {
       ],
       { input: '1, 1' },
     );
-    // `run` holds every history against the rules of the providers; a user message after results goes with them.
+    // `run` checks every history against the rules of the providers.
     expect(rolesIn(result.messages)).toEqual([
       'user',
       'assistant',
@@ -144,7 +144,7 @@ describe('Functional Requirements', () => {
     });
   });
 
-  test('Tokens accumulate correctly across all iterations and attempts', async () => {
+  test('sums tokens and cost over all iterations and attempts', async () => {
     const { result } = await succeed(
       summing({ helpers: [look], validation: { customValidators: [even] } }),
       [
@@ -162,7 +162,7 @@ describe('Functional Requirements', () => {
     });
   });
 
-  test('Abort signal cancels execution mid-iteration with correct phase context', async () => {
+  test('an abort during an iteration reports its phase', async () => {
     const controller = new AbortController();
     const stop = { definition: look.definition, handler: () => controller.abort() };
     const { error } = await fail(summing({ helpers: [stop] }), [calling('look', { at: 'a' })], {
@@ -177,13 +177,13 @@ describe('Functional Requirements', () => {
   });
 });
 
-describe('Callback Requirements', () => {
-  test('`onToolCall` fires before each tool execution (helpers + reflection)', async () => {
+describe('callbacks', () => {
+  test('onToolCall is called before each helper and reflection', async () => {
     const order: string[] = [];
     const agent = defineAgent({
       name: 'ordered',
-      description: 'Tells when what happens',
-      model: nobody,
+      description: 'Records the order of events',
+      model: unusedModel,
       prompts: { user: 'Go' },
       tools: {
         helpers: [{ definition: look.definition, handler: () => void order.push('look runs') }],
@@ -211,13 +211,13 @@ describe('Callback Requirements', () => {
     ]);
   });
 
-  test('`onToolResult` fires after each tool execution with result or error', async () => {
-    const { told } = await succeed(
+  test('onToolResult is called after each tool with its result or error', async () => {
+    const { log } = await succeed(
       reflecting({ helpers: [look, broken] }),
       [calling('look', { at: 'a' }), calling('broken'), calling('answer', { total: 1 }), calling('submit')],
       { input: '1' },
     );
-    expect(told.filter(([name]) => name === 'onToolResult')).toEqual([
+    expect(log.filter(([name]) => name === 'onToolResult')).toEqual([
       ['onToolResult', '1/2 1/15', 'look', 'seen a'],
       ['onToolResult', '1/2 2/15', 'broken', 'The tool "broken" failed: it is broken'],
       ['onToolResult', '1/2 3/15', 'answer', 'The total would be 1.'],
@@ -225,7 +225,7 @@ describe('Callback Requirements', () => {
     ]);
   });
 
-  test('Callback errors caught and collected in metadata (do not break execution)', async () => {
+  test('errors of callbacks are collected in metadata and do not end the execution', async () => {
     const { result } = await succeed(
       summing({ helpers: [look] }),
       [calling('look', { at: 'a' }), calling('answer', { total: 1 })],
@@ -246,13 +246,13 @@ describe('Callback Requirements', () => {
     ]);
   });
 
-  test('Existing callbacks (`onAttemptStart`, `onValidationFailure`, etc.) continue to work', async () => {
-    const { told } = await succeed(
+  test('attempts and validation failures are reported in order', async () => {
+    const { log } = await succeed(
       summing({ validation: { customValidators: [even] } }),
       [calling('answer', { total: 1 }), calling('answer', { total: 2 })],
       { input: '1, 1' },
     );
-    expect(told).toEqual([
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/15'],
       [
         'onValidationFailure',
@@ -260,7 +260,7 @@ describe('Callback Requirements', () => {
         {
           validator: 'even',
           problems: ['1 is odd'],
-          message: '"even" refused the output: 1 is odd',
+          message: '"even" rejected the output: 1 is odd',
           output: { total: 1 },
         },
       ],
@@ -272,8 +272,8 @@ describe('Callback Requirements', () => {
   });
 });
 
-describe('Error Handling Requirements', () => {
-  test('`MAX_ITERATIONS` error returned when iteration limit exceeded', async () => {
+describe('errors', () => {
+  test('MAX_ITERATIONS when the iteration limit is reached', async () => {
     const { error } = await fail(
       summing({ helpers: [look], validation: { maxIterationsPerAttempt: 2 } }),
       [calling('look', { at: 'a' }), calling('look', { at: 'b' })],
@@ -286,18 +286,18 @@ describe('Error Handling Requirements', () => {
     });
   });
 
-  test('`SUBMIT_BEFORE_OUTPUT` error returned if submit called before output tool (reflection mode)', async () => {
+  test('SUBMIT_BEFORE_OUTPUT when submit is called before the output tool', async () => {
     const { error } = await fail(reflecting({ helpers: [look] }), [calling('look', { at: 'a' }), calling('submit')], {
       input: '1',
     });
     expect(error).toEqual({
       code: 'SUBMIT_BEFORE_OUTPUT',
-      message: 'The model called "submit" before it had called "answer", so there was nothing to submit.',
+      message: 'The model called "submit" before it called "answer", so there was nothing to submit.',
       context: { attempt: 1, iteration: 2 },
     });
   });
 
-  test('`INVALID_RESPONSE` error returned if no tools called', async () => {
+  test('INVALID_RESPONSE when the model calls no tool', async () => {
     const { error } = await fail(summing({ helpers: [look] }), [calling('look', { at: 'a' }), 'It is 3.'], {
       input: '1',
     });
@@ -308,7 +308,7 @@ describe('Error Handling Requirements', () => {
     });
   });
 
-  test('Tool execution errors do not crash, return `is_error: true` results', async () => {
+  test('errors of tools are results with isError', async () => {
     const { result } = await succeed(
       reflecting({
         helpers: [
@@ -339,9 +339,9 @@ describe('Error Handling Requirements', () => {
     expect(result.output).toEqual({ total: 1 });
   });
 
-  describe('All error paths include metadata (tokens, latency, callback errors)', () => {
+  describe('every failure has metadata: tokens, latency, callback errors', () => {
     const onFailure = (): void => {
-      throw new Error('not told');
+      throw new Error('callback failed');
     };
     const expected = (iterations: number, tools: ExecuteMetadata['tools'] = {}): Omit<ExecuteMetadata, 'runId'> => ({
       attempts: iterations === 0 ? 0 : 1,
@@ -350,7 +350,7 @@ describe('Error Handling Requirements', () => {
       cost: 0,
       latencyMs: 0,
       tools,
-      callbackErrors: [{ callback: 'onFailure', message: 'not told' }],
+      callbackErrors: [{ callback: 'onFailure', message: 'callback failed' }],
     });
     const once = { maxAttempts: 1, maxIterationsPerAttempt: 1 };
     const seen = { look: { calls: 1, errors: 0 } };
@@ -394,9 +394,9 @@ describe('Error Handling Requirements', () => {
     test.for(cases)('%s', async ([code, [agent, script, options], metadata]) => {
       const { result } = await fail(agent, script, { ...options, clock: manualClock(), callbacks: { onFailure } });
       expect(result.error.code).toBe(code);
-      const { runId, ...told } = result.metadata;
+      const { runId, ...rest } = result.metadata;
       expect(runId).toMatch(/./);
-      expect(told).toEqual(metadata);
+      expect(rest).toEqual(metadata);
     });
 
     test('API_ERROR', async () => {
@@ -421,22 +421,22 @@ describe('Error Handling Requirements', () => {
   });
 });
 
-describe('Type Safety Requirements', () => {
-  // What the compiler says is in types.test.ts, under the same names; here is what a definition in JavaScript meets.
+describe('definitions from JavaScript', () => {
+  // types.test.ts has the compile-time checks of the same rules.
   const tools =
-    (given: object): (() => unknown) =>
+    (definition: object): (() => unknown) =>
     () =>
       defineAgent({
         name: 'untyped',
         description: 'Comes from JavaScript',
-        model: nobody,
+        model: unusedModel,
         prompts: { user: 'Go' },
-        tools: given as never,
+        tools: definition as never,
         validation: { outputSchema: total, maxAttempts: 1 },
       });
   const output = { name: 'answer', description: 'Answers' };
 
-  test('`ToolsConfig` enforces helper tool structure (definition + handler)', () => {
+  test('a helper needs a definition and a handler', () => {
     expect(tools({ helpers: [{ definition: look.definition }], output })).toThrow(
       'Agent "untyped": its helper "look" has no handler. Give { definition, handler }.',
     );
@@ -445,25 +445,25 @@ describe('Type Safety Requirements', () => {
     );
   });
 
-  test('Reflection mode type-checks: handler present implies submit tool', () => {
+  test('submit cannot be disabled with a reflectionHandler', () => {
     const reflectionHandler = (): string => '';
     expect(tools({ output: { ...output, reflectionHandler, submit: false } })).toThrow(
-      'Agent "untyped": with a reflectionHandler there is always a submit tool. Give its name and description, or leave it out.',
+      'Agent "untyped": its submit is not an object. Give { name, description }, or leave it out for the default.',
     );
   });
 
-  test('Invalid states unrepresentable (cannot have submit without handler)', () => {
+  test('submit needs a reflectionHandler', () => {
     expect(tools({ output: { ...output, submit: {} } })).toThrow(
       'Agent "untyped": it has a submit tool but no reflectionHandler. Add a reflectionHandler or remove submit.',
     );
   });
 
-  test('Generic `Output` type flows through tool configuration', async () => {
+  test('handlers, validators and callbacks get the typed output', async () => {
     const seen: unknown[] = [];
     const agent = defineAgent({
       name: 'dated',
       description: 'Gives a day',
-      model: nobody,
+      model: unusedModel,
       prompts: { user: 'Which day?' },
       tools: { output: { name: 'day', description: 'The day', reflectionHandler: ({ on }) => `${on.getFullYear()}` } },
       validation: {
@@ -483,59 +483,67 @@ describe('Type Safety Requirements', () => {
     expect(result.output.on).toEqual(new Date('2020-05-06'));
   });
 
-  test('Callback signatures properly typed', () => {
+  test('types.test.ts checks the signatures of callbacks', () => {
     expect(read('test/agents/types.test.ts')).toContain("Parameters<On<'onToolCall'>>");
   });
 });
 
-describe('Testing Requirements', () => {
-  // Each box is kept by the tests of these names; what is held here is that they are there.
+describe('tests', () => {
+  // Checks that the tests that cover these requirements exist.
   const tests = (file: string): readonly string[] =>
     [...read(`test/agents/${file}`).matchAll(/(?:test|describe)(?:\.for\([^\n]*\))?\(\s*(['"`])(.+?)\1/g)].map(
       ([, , name]) => name!,
     );
 
-  test('Unit tests cover all tool execution scenarios (helpers, reflection, non-reflection)', () => {
-    for (const number of [1, 2, 3, 4, 5, 6, 7]) {
-      expect(tests('edge-cases.test.ts')).toContainEqual(expect.stringMatching(new RegExp(String.raw`^${number}\. `)));
-    }
+  test('cover helpers, reflection and no reflection', () => {
+    expect(tests('edge-cases.test.ts')).toEqual(
+      expect.arrayContaining([
+        'the output tool is called in the first reply',
+        'several calls of the output tool with reflection',
+        'different tools in one reply',
+        'unknown tool',
+        'a handler that throws',
+        'iteration limit',
+        'abort during an iteration',
+      ]),
+    );
     expect(tests('helpers.test.ts').length).toBeGreaterThan(10);
   });
 
-  test('Unit tests cover all error cases (unknown tools, handler errors, iteration limit)', () => {
+  test('cover unknown tools, errors of handlers and the iteration limit', () => {
+    expect(tests('edge-cases.test.ts')).toEqual(
+      expect.arrayContaining(['unknown tool', 'a handler that throws', 'iteration limit']),
+    );
+  });
+
+  test('cover the structure and the growth of the history', () => {
     expect(tests('edge-cases.test.ts')).toEqual(
       expect.arrayContaining([
-        '4. Unknown Tool Called',
-        '5. Tool Handler Throws Exception',
-        '6. Iteration Limit Exceeded',
+        'alternates assistant messages with tool results',
+        'grows without changes, and the next attempt continues it',
+        'groups all results of a reply in one message, in call order',
       ]),
     );
   });
 
-  test('Unit tests verify conversation history structure and accumulation', () => {
-    expect(tests('edge-cases.test.ts')).toEqual(
-      expect.arrayContaining(['1. Structure Requirements', '2. Accumulation Pattern', '3. Tool Result Grouping']),
-    );
-  });
-
-  test('Unit tests verify token accumulation across iterations', () => {
+  test('cover the sum of tokens', () => {
     expect(tests('usage.test.ts').length).toBeGreaterThan(3);
   });
 
-  test('Unit tests verify abort signal behaviour during iteration', () => {
+  test('cover aborts', () => {
     expect(tests('abort.test.ts').length).toBeGreaterThan(6);
   });
 
-  test('Unit tests verify callback invocations (timing, arguments, error handling)', () => {
+  test('cover the order, arguments and errors of callbacks', () => {
     expect(tests('callbacks.test.ts').length).toBeGreaterThan(10);
   });
 
-  test('Integration tests verify end-to-end workflows with actual agent definitions', async () => {
+  test('cover a whole execution with helpers, reflection, validation and state', async () => {
     const rows = ['Oslo,3', 'Rome,4', 'Oslo,5'].map((line) => line.split(','));
     const report = defineAgent<string, { city: string; sum: number }, { read: number }>({
       name: 'report',
       description: 'Finds the city with the largest sum',
-      model: nobody,
+      model: unusedModel,
       prompts: {
         system: 'You read tables.',
         user: (file) => `Which city has the largest sum in ${file}?`,
@@ -571,7 +579,7 @@ describe('Testing Requirements', () => {
       state: { run: { read: 0 } },
       projectFinalState: ({ run }) => run.read,
     });
-    const { result, requests, told } = await succeed(
+    const { result, requests, log } = await succeed(
       report,
       [
         callingAll(['rows', { city: 'Oslo' }], ['rows', { city: 'Rome' }]),
@@ -600,9 +608,9 @@ describe('Testing Requirements', () => {
     ]);
     expect(result.messages[5]).toEqual({
       role: 'user',
-      content: [{ type: 'text', text: 'Attempt 1: "adds up" refused the output: 7 is not the sum' }],
+      content: [{ type: 'text', text: 'Attempt 1: "adds up" rejected the output: 7 is not the sum' }],
     });
-    expect(told.map(([name, at]) => `${name} ${at}`)).toEqual([
+    expect(log.map(([name, state]) => `${name} ${state}`)).toEqual([
       'onAttemptStart 1/2 1/15',
       'onToolCall 1/2 1/15',
       'onToolResult 1/2 1/15',
@@ -627,16 +635,16 @@ describe('Testing Requirements', () => {
   });
 });
 
-describe('Migration Requirements', () => {
+describe('migration', () => {
   const page = 'docs/typed-agents.md';
 
-  test('All existing agents using `tools.additional` migrated to new structure', () => {
+  test('no agent uses tools.additional', () => {
     const sources = globSync(['packages/*/src/**/*.ts', 'examples/**/*.ts'], { cwd: root });
-    const left = sources.filter((file) => /\badditional\s*:\s*\[/.test(read(file)));
-    expect(left).toEqual([]);
+    const unmigrated = sources.filter((file) => /\badditional\s*:\s*\[/.test(read(file)));
+    expect(unmigrated).toEqual([]);
   });
 
-  test('Migration guide documents transformation from old to new API', () => {
+  test('the guide documents the migration from tools.additional', () => {
     const guide = existsSync(path.join(root, page)) ? read(page) : '';
     const section = guide.split(/^## /m).find((part) => /^[^\n]*(migrat|additional)/i.test(part)) ?? '';
     expect(section).toContain('additional');
@@ -644,7 +652,7 @@ describe('Migration Requirements', () => {
     expect(section).toContain('handler');
   });
 
-  test('No breaking changes to agents not using helper tools (output-only agents work unchanged)', async () => {
+  test('agents with only an output tool work unchanged', async () => {
     const agent = defineAgent({
       name: 'output-only',
       description: 'Answers at once',
@@ -658,11 +666,11 @@ describe('Migration Requirements', () => {
   });
 });
 
-describe('Documentation Requirements', () => {
+describe('documentation', () => {
   const define = read('packages/core/src/agents/define.ts');
   const callbacks = read('packages/core/src/agents/callbacks.ts');
 
-  test('JSDoc comments updated for `ToolsConfig` interface', () => {
+  test('the types of agents have doc comments', () => {
     const tools = bodyOf(define, 'AgentTools');
     expect(tools).toContain('/** ');
     for (const name of ['AgentDefinition', 'HelperTool', 'HelperContext', 'OutputTool', 'SubmitTool']) {
@@ -670,7 +678,7 @@ describe('Documentation Requirements', () => {
     }
   });
 
-  test('JSDoc comments added for new callback types', () => {
+  test('the callbacks have doc comments', () => {
     expect(callbacks).toMatch(/\*\/\nexport interface ExecuteCallbacks\b/);
     const body = bodyOf(callbacks, 'ExecuteCallbacks');
     for (const name of ['onToolCall', 'onToolResult', 'onAttemptComplete']) {
@@ -678,18 +686,18 @@ describe('Documentation Requirements', () => {
     }
   });
 
-  test('Inline comments explain iteration loop logic', () => {
+  test('comments explain the loop', () => {
     expect(read('packages/core/src/machine/step.ts')).toContain('One turn, in order.');
     expect(read('packages/core/src/machine/finish/output.ts')).toMatch(/^\/\*\n[\s\S]* \* 1\. [\s\S]* \* 3\. /m);
   });
 
-  test('Error messages provide clear guidance (e.g., "Add reflectionHandler or remove submit tool")', () => {
+  test('error messages state a remedy', () => {
     const submit = { name: 'done' };
     const define = (): unknown =>
       defineAgent({
-        name: 'lost',
-        description: 'Submits nothing',
-        model: nobody,
+        name: 'invalid',
+        description: 'Has submit without reflection',
+        model: unusedModel,
         prompts: { user: 'Go' },
         tools: { output: { name: 'answer', description: 'Answers', submit } as never },
         validation: { outputSchema: total, maxAttempts: 1 },
@@ -702,7 +710,7 @@ describe('Documentation Requirements', () => {
   }
 });
 
-test('an execution without callbacks goes the same way', async () => {
+test('an execution without callbacks has the same result', async () => {
   const model = scriptedModel([calling('answer', { total: 3 })]);
   const { messages, type } = await executeAgent(summing(), { input: '1, 2', model });
   const { result } = await run(summing(), [calling('answer', { total: 3 })], { input: '1, 2' });

@@ -1,16 +1,15 @@
 import { expect, test } from 'vitest';
 import type { LoopResult } from '../driver/options.ts';
 import type { Message } from '../messages.ts';
-import { defineAgent, type Observability } from './define.ts';
-import { metadataOf } from './metadata.ts';
-import type { AnyAgent } from './tools.ts';
+import { defineAgent, type AnyAgent, type Observability } from './define.ts';
+import { metadataOf } from './result.ts';
 
 function agentOf(reflection: boolean, observability?: Observability): AnyAgent {
   const output = { name: 'answer', description: 'Answers' };
   return defineAgent<unknown, unknown>({
     name: 'a',
     description: 'An agent',
-    model: { id: 'm', reply: () => Promise.reject(new Error('not asked')) },
+    model: { id: 'm', reply: () => Promise.reject(new Error('unexpected model call')) },
     prompts: { user: 'Go' },
     tools: { output: reflection ? { ...output, reflectionHandler: () => '' } : output },
     validation: { outputSchema: { type: 'object' }, maxAttempts: 3 },
@@ -41,7 +40,7 @@ const result: LoopResult = {
   agent: { attempt: 2, from: 3, proposal: undefined, memory: undefined, rejection: undefined },
 };
 
-test('all of it', () => {
+test('metadataOf returns attempts, iterations, tokens, cost, latency, tools and callback errors', () => {
   const callbackErrors = [{ callback: 'onSuccess', message: 'no' }];
   expect(metadataOf(agentOf(false), result, callbackErrors)).toEqual({
     runId: 'r',
@@ -60,7 +59,7 @@ test('all of it', () => {
   });
 });
 
-test('with reflection a rejection is told by submit, which is no error of it', () => {
+test('with reflection, a rejection is not counted as an error of submit', () => {
   expect(metadataOf(agentOf(true), result, []).tools).toMatchObject({
     answer: { calls: 1, errors: 1 },
     submit: { calls: 1, errors: 0 },
@@ -72,17 +71,17 @@ test.for([
   [{ attempt: 1, from: 0 }, 1, 1],
   [{ attempt: 3, from: 4 }, 4, 2],
   [{ attempt: 3, from: 4 }, 5, 3],
-] as const)('attempts begun: %j after %i turns', ([agent, turns, attempts]) => {
-  const told = metadataOf(agentOf(false), { ...result, turns, agent: { ...result.agent!, ...agent } }, []);
-  expect(told.attempts).toBe(attempts);
+] as const)('counts started attempts: %j after %i turns', ([agent, turns, attempts]) => {
+  const metadata = metadataOf(agentOf(false), { ...result, turns, agent: { ...result.agent!, ...agent } }, []);
+  expect(metadata.attempts).toBe(attempts);
 });
 
-test('a run that never began', () => {
+test('a run that was not started has no attempts', () => {
   const { agent: _, ...never } = { ...result, turns: 0 };
   expect(metadataOf(agentOf(false), never, [])).toMatchObject({ attempts: 0, iterations: 0 });
 });
 
-test('switched off', () => {
-  const told = metadataOf(agentOf(false, { trackTokens: false, trackLatency: false }), result, []);
-  expect(Object.keys(told)).toEqual(['runId', 'attempts', 'iterations', 'tools', 'callbackErrors']);
+test('omits tokens, cost and latency when tracking is off', () => {
+  const metadata = metadataOf(agentOf(false, { trackTokens: false, trackLatency: false }), result, []);
+  expect(Object.keys(metadata)).toEqual(['runId', 'attempts', 'iterations', 'tools', 'callbackErrors']);
 });
