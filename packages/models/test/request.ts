@@ -7,7 +7,7 @@ import {
   type ToolSpec,
 } from '@treadle/core';
 
-/** Says "hi" and wants nothing else, but for what is given. */
+/** A request with the user message "hi"; `given` replaces fields of it. */
 export function request(given: Partial<ModelRequest> = {}): ModelRequest {
   return {
     messages: [userText('hi')],
@@ -36,7 +36,7 @@ export interface Asked {
   readonly deltas: readonly ModelDelta[];
 }
 
-/** Makes that request and keeps all that was told meanwhile. */
+/** Sends that request and collects the deltas. */
 export async function asked(
   model: Model,
   given: Partial<ModelRequest> = {},
@@ -47,7 +47,7 @@ export async function asked(
   return { reply, deltas };
 }
 
-/** What a provider reads in a body. */
+/** The body as the provider reads it. */
 export function readBody(body: Uint8Array): Record<string, unknown> {
   return JSON.parse(Buffer.from(body).toString('utf8')) as Record<string, unknown>;
 }
