@@ -1,6 +1,6 @@
-import { TreadleError, type Model } from '@treadle/core';
+import type { Model } from '@treadle/core';
 import { sse } from '../framing.ts';
-import { checkEndpoint, type EndpointOptions } from '../http/endpoint.ts';
+import { checkEndpoint, rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
 import { anthropicBody, type AnthropicBody } from './body.ts';
@@ -52,14 +52,12 @@ export function anthropic(options: AnthropicOptions): Model {
   const known = traitsOf(model);
   const { thinking = known.thinking, forcedTools = known.forcedTools, sampling = known.sampling } = options;
   const { thinkingDisplay } = options;
-  if (!Array.isArray(betas)) {
-    throw new TreadleError('invalid-options', 'anthropic: "betas" must be a list of names.');
-  }
+  if (!Array.isArray(betas)) rejectOptions('anthropic', '"betas" must be a list of names.');
   if (thinking !== 'adaptive' && thinking !== 'budget') {
-    throw new TreadleError('invalid-options', 'anthropic: "thinking" must be "adaptive" or "budget".');
+    rejectOptions('anthropic', '"thinking" must be "adaptive" or "budget".');
   }
   if (thinkingDisplay !== undefined && thinkingDisplay !== 'summarized' && thinkingDisplay !== 'omitted') {
-    throw new TreadleError('invalid-options', 'anthropic: "thinkingDisplay" must be "summarized" or "omitted".');
+    rejectOptions('anthropic', '"thinkingDisplay" must be "summarized" or "omitted".');
   }
   const headers = {
     'anthropic-version': version,

@@ -29,11 +29,13 @@ export interface EndpointOptions {
   readonly random?: () => number;
 }
 
+export function rejectOptions(factory: string, problem: string): never {
+  throw new TreadleError('invalid-options', `${factory}: ${problem}`);
+}
+
 /** Throws if the options are invalid; `factory` is the function that was called with them. */
 export function checkEndpoint(factory: string, options: EndpointOptions): void {
-  const wrong = (what: string): never => {
-    throw new TreadleError('invalid-options', `${factory}: ${what}`);
-  };
+  const wrong = (problem: string): never => rejectOptions(factory, problem);
   if (typeof options !== 'object' || options === null) wrong("pass an object, such as { model: '…', apiKey: '…' }.");
   const { model, apiKey, timeouts, fetch } = options;
   if (typeof model !== 'string' || model.trim() === '') wrong('"model" is missing: pass the name of the model to use.');
@@ -57,9 +59,7 @@ export function checkAsking(
   factory: string,
   options: Pick<EndpointOptions, 'headers' | 'stream' | 'maxRetries' | 'price' | 'toolSupport'>,
 ): void {
-  const wrong = (what: string): never => {
-    throw new TreadleError('invalid-options', `${factory}: ${what}`);
-  };
+  const wrong = (problem: string): never => rejectOptions(factory, problem);
   const { headers = {}, stream, maxRetries } = options;
   if (typeof headers !== 'object' || headers === null) wrong('"headers" must be an object of strings.');
   for (const [name, value] of Object.entries(headers)) {
@@ -80,13 +80,10 @@ export function endpointURL(factory: string, baseURL: unknown, path: string): UR
   const url = typeof baseURL === 'string' ? URL.parse(baseURL) : null;
   const example = `pass one such as "https://api.openai.com/v1" or "http://127.0.0.1:8080/v1".`;
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    throw new TreadleError('invalid-options', `${factory}: "baseURL" is not an http(s) URL: ${example}`);
+    return rejectOptions(factory, `"baseURL" is not an http(s) URL: ${example}`);
   }
   if (url.username !== '' || url.password !== '') {
-    throw new TreadleError(
-      'invalid-options',
-      `${factory}: "baseURL" holds a password: pass it as "apiKey" or in "headers".`,
-    );
+    return rejectOptions(factory, '"baseURL" holds a password: pass it as "apiKey" or in "headers".');
   }
   url.pathname = `${url.pathname.replace(/\/+$/, '')}${path}`;
   url.hash = '';

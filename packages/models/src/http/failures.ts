@@ -32,8 +32,9 @@ function meaningOfStatus(status: number): [ModelErrorCode, retryable: boolean] {
 
 /** The failure of a request that got no answer, or only a part of one. */
 export function failureOfConnection(thrown: unknown, where: string): ModelError {
-  const code = codeOf(thrown);
-  const details = `${messageOf(reasonOf(thrown))}${code === undefined ? '' : ` (${code})`}`;
+  const reason = reasonOf(thrown);
+  const code = reason instanceof Error && 'code' in reason && typeof reason.code === 'string' ? reason.code : undefined;
+  const details = `${messageOf(reason)}${code === undefined ? '' : ` (${code})`}`;
   if (code === 'UND_ERR_CONNECT_TIMEOUT') {
     return { code: 'timeout', message: `No connection to ${where}: ${details}`, retryable: true };
   }
@@ -41,7 +42,7 @@ export function failureOfConnection(thrown: unknown, where: string): ModelError 
     return { code: 'invalid-request', message: `The request cannot be sent: ${details}`, retryable: false };
   }
   // From undici, ours and the one inside Node. It has no code.
-  if (nameOf(thrown) === 'HTTPParserError') {
+  if (reason instanceof Error && reason.name === 'HTTPParserError') {
     return { code: 'protocol', message: `${where} does not answer in HTTP: ${details}`, retryable: true };
   }
   const certificate = code !== undefined && /CERT|SELF_SIGNED|UNABLE_TO_|ERR_TLS|ERR_SSL/.test(code);
@@ -69,16 +70,6 @@ export const CANCELLED: ModelError = { code: 'cancelled', message: 'The request 
 function reasonOf(thrown: unknown): unknown {
   if (thrown instanceof AggregateError && thrown.errors.length > 0) return reasonOf(thrown.errors[0]);
   return thrown instanceof Error && thrown.cause instanceof Error ? reasonOf(thrown.cause) : thrown;
-}
-
-function codeOf(thrown: unknown): string | undefined {
-  const reason = reasonOf(thrown);
-  return reason instanceof Error && 'code' in reason && typeof reason.code === 'string' ? reason.code : undefined;
-}
-
-function nameOf(thrown: unknown): string | undefined {
-  const reason = reasonOf(thrown);
-  return reason instanceof Error ? reason.name : undefined;
 }
 
 /** An error as OpenAI and compatible hosts report it, in one of several shapes. */

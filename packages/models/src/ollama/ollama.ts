@@ -1,6 +1,6 @@
-import { TreadleError, type Model } from '@treadle/core';
+import type { Model } from '@treadle/core';
 import { ndjson } from '../framing.ts';
-import type { EndpointOptions } from '../http/endpoint.ts';
+import { rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
 import type { Protocol } from '../protocol.ts';
 import { ollamaBody, type OllamaBody, type Think } from './body.ts';
@@ -49,21 +49,14 @@ export function ollamaProtocol(body: OllamaBody): Protocol<OllamaStream> {
   };
 }
 
-function checkOllamaOptions({
-  contextTokens,
-  keepAlive,
-  think,
-}: Pick<OllamaBody, 'contextTokens' | 'keepAlive' | 'think'>): void {
-  const wrong = (what: string): never => {
-    throw new TreadleError('invalid-options', `ollama: ${what}`);
-  };
+function checkOllamaOptions({ contextTokens, keepAlive, think }: Partial<OllamaBody>): void {
   if (contextTokens !== undefined && !(Number.isInteger(contextTokens) && contextTokens > 0)) {
-    wrong('"contextTokens" must be a whole number above 0.');
+    rejectOptions('ollama', '"contextTokens" must be a whole number above 0.');
   }
   if (keepAlive !== undefined && typeof keepAlive !== 'number' && typeof keepAlive !== 'string') {
-    wrong('"keepAlive" must be a string such as "10m", or a number of seconds.');
+    rejectOptions('ollama', '"keepAlive" must be a string such as "10m", or a number of seconds.');
   }
   if (think !== undefined && ![true, false, 'low', 'medium', 'high'].includes(think)) {
-    wrong('"think" must be true, false, "low", "medium" or "high".');
+    rejectOptions('ollama', '"think" must be true, false, "low", "medium" or "high".');
   }
 }

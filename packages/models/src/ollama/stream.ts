@@ -81,14 +81,8 @@ export function endOllama({ parts, calls, last, model }: OllamaStream): ModelRep
 }
 
 function readMessage(stream: OllamaStream, { thinking, content, tool_calls: calls }: WireMessage, emit: Emit): void {
-  if (typeof thinking === 'string' && thinking !== '') {
-    addPiece(stream, 'reasoning', thinking);
-    emit({ type: 'reasoning-delta', text: thinking });
-  }
-  if (typeof content === 'string' && content !== '') {
-    addPiece(stream, 'text', content);
-    emit({ type: 'text-delta', text: content });
-  }
+  addPiece(stream, 'reasoning', textIn(thinking), emit);
+  addPiece(stream, 'text', textIn(content), emit);
   if (!Array.isArray(calls)) return;
   for (const wire of calls as readonly (WireCall | null)[]) {
     if (!isRecord(wire)) continue;
@@ -109,10 +103,12 @@ function callOf({ id, function: called }: WireCall): ToolCall {
   };
 }
 
-function addPiece({ parts }: OllamaStream, type: 'text' | 'reasoning', text: string): void {
+function addPiece({ parts }: OllamaStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
+  if (text === '') return;
   const part = parts.at(-1);
   if (part?.type === type) part.pieces.push(text);
   else parts.push({ type, pieces: [text] });
+  emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
 }
 
 function partOf(part: OpenPart): AssistantPart {

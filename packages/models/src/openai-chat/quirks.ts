@@ -1,4 +1,4 @@
-import { TreadleError } from '@treadle/core';
+import { rejectOptions } from '../http/endpoint.ts';
 
 /**
  * How a host of the Chat Completions API differs from OpenAI. Omitted fields mean the behaviour of OpenAI, except for
@@ -62,11 +62,11 @@ export function checkQuirks(factory: string, quirks: Quirks): void {
       : undefined;
     if (values === undefined) {
       const names = Object.keys(VALUES).join(', ');
-      throw new TreadleError('invalid-options', `${factory}: there is no quirk "${name}", only ${names}.`);
+      rejectOptions(factory, `there is no quirk "${name}", only ${names}.`);
     }
     if (value !== undefined && !values.includes(value)) {
       const choice = values.map((one) => JSON.stringify(one)).join(', ');
-      throw new TreadleError('invalid-options', `${factory}: the quirk "${name}" must be one of ${choice}.`);
+      rejectOptions(factory, `the quirk "${name}" must be one of ${choice}.`);
     }
   }
 }

@@ -151,13 +151,13 @@ function readChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): Str
 
 function readMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
   const reasoning = message.reasoning_content || message.reasoning;
-  if (typeof reasoning === 'string' && reasoning !== '') addReasoning(stream, reasoning, emit);
+  if (typeof reasoning === 'string') addPiece(stream, 'reasoning', reasoning, emit);
   if (Array.isArray(message.reasoning_details)) {
     readDetails((stream.details ??= startDetails()), message.reasoning_details);
   }
-  if (typeof message.content === 'string') addText(stream, message.content, emit);
+  if (typeof message.content === 'string') addPiece(stream, 'text', message.content, emit);
   else if (Array.isArray(message.content)) addContent(stream, message.content, emit);
-  if (typeof message.refusal === 'string') addText(stream, message.refusal, emit);
+  if (typeof message.refusal === 'string') addPiece(stream, 'text', message.refusal, emit);
   const calls = message.tool_calls ?? (message.function_call ? [{ index: 0, function: message.function_call }] : []);
   if (Array.isArray(calls) && calls.length > 0) {
     readCallPieces(stream.calls, calls, (call, piece) => {
@@ -170,32 +170,22 @@ function readMessage(stream: ChatStream, message: WireMessage, emit: Emit): void
   }
 }
 
-function addText(stream: ChatStream, text: string, emit: Emit): void {
-  if (text === '') return;
-  addPiece(stream, 'text', text);
-  emit({ type: 'text-delta', text });
-}
-
-function addReasoning(stream: ChatStream, text: string, emit: Emit): void {
-  if (text === '') return;
-  addPiece(stream, 'reasoning', text);
-  emit({ type: 'reasoning-delta', text });
-}
-
 function addContent(stream: ChatStream, content: readonly (WireContent | null)[], emit: Emit): void {
   for (const part of content) {
-    if (typeof part?.text === 'string') addText(stream, part.text, emit);
+    if (typeof part?.text === 'string') addPiece(stream, 'text', part.text, emit);
     if (!Array.isArray(part?.thinking)) continue;
     for (const thought of part.thinking as readonly (WireContent | null)[]) {
-      if (typeof thought?.text === 'string') addReasoning(stream, thought.text, emit);
+      if (typeof thought?.text === 'string') addPiece(stream, 'reasoning', thought.text, emit);
     }
   }
 }
 
-function addPiece(stream: ChatStream, type: 'text' | 'reasoning', text: string): void {
-  const part = stream.parts.at(-1);
+function addPiece({ parts }: ChatStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
+  if (text === '') return;
+  const part = parts.at(-1);
   if (part?.type === type) part.pieces.push(text);
-  else stream.parts.push({ type, pieces: [text] });
+  else parts.push({ type, pieces: [text] });
+  emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
 }
 
 /** The signature goes with the first part of the reasoning. If the reasoning has no text, it becomes a part of its own. */
