@@ -21,7 +21,7 @@ export interface AnthropicBody extends ModelTraits {
 const MAX_TOKENS = 32_000;
 const CACHE_MARK = { type: 'ephemeral' } as const;
 
-const historiesOf = perKind((signer) =>
+const anthropicHistories = perKind((signer) =>
   histories<Conversation>({
     start: () => startConversation(signer),
     write: anthropicMessage,
@@ -47,7 +47,7 @@ export function anthropicBody(body: AnthropicBody): (request: ModelRequest) => U
     return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
   });
 
-  return bodyWriter(historiesOf(signer), {
+  return bodyWriter(anthropicHistories(signer), {
     dependsOn: calledWithoutThought,
     write(request, conversation) {
       const { schema } = request.output ? schemaOf(request.output) : {};
@@ -75,7 +75,7 @@ function anthropicFields(
 ): Record<string, unknown> {
   const { settings } = request;
   const { reasoning, maxOutputTokens: maxTokens = MAX_TOKENS } = settings;
-  const choice = toolChoiceOf(request, body);
+  const choice = anthropicToolChoice(request, body);
   const { thinking, effort } = thinkingOf({
     form: body.thinking,
     byDefault: body.thinksByDefault,
@@ -119,7 +119,7 @@ interface WireChoice {
  * calls outside the subset. Some models cannot be forced to call a tool: the loop then asks again if no call came.
  * Undefined means `auto`, the default of the API.
  */
-function toolChoiceOf(request: ModelRequest, { forcedTools }: AnthropicBody): WireChoice | undefined {
+function anthropicToolChoice(request: ModelRequest, { forcedTools }: AnthropicBody): WireChoice | undefined {
   const { toolChoice: choice, tools, parallel } = request;
   if (tools.length === 0) return undefined;
   const allowed = allowedOf(request);

@@ -13,7 +13,7 @@ import { expect, test } from 'vitest';
 import { text } from '../../test/parts.ts';
 import { request } from '../../test/request.ts';
 import { anthropicProtocol } from './anthropic.ts';
-import { wireCallId } from './messages.ts';
+import { anthropicCallId } from './messages.ts';
 import { traitsOf } from './models.ts';
 
 const BODY = { model: 'm', stream: true, signer: 'anthropic', ...traitsOf('m') };
@@ -260,7 +260,17 @@ test('sends images inside results, and a text with every error', () => {
 });
 
 test('replaces invalid ids by unique valid ones, the same for a call and its result', () => {
-  const ids = ['call|fc_1', 'call_fc_1', 'call fc_1', '', 'ø', '\ud83d', '\ud83e', 'x'.repeat(65), wireCallId('ø')];
+  const ids = [
+    'call|fc_1',
+    'call_fc_1',
+    'call fc_1',
+    '',
+    'ø',
+    '\ud83d',
+    '\ud83e',
+    'x'.repeat(65),
+    anthropicCallId('ø'),
+  ];
   const [, calls, answers] = messagesOf(
     userText('a'),
     said(...ids.map((id) => call(id))),

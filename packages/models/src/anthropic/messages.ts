@@ -114,8 +114,8 @@ function assistantBlock(part: AssistantPart, last: boolean, conversation: Conver
 }
 
 function callBlock({ id, name, arguments: json }: ToolCall, { openCalls, ids }: Conversation): string {
-  let wireId = wireCallId(id);
-  while (ids.has(wireId)) wireId = wireCallId(`${id}\n${ids.size}\n${wireId}`);
+  let wireId = anthropicCallId(id);
+  while (ids.has(wireId)) wireId = anthropicCallId(`${id}\n${ids.size}\n${wireId}`);
   ids.add(wireId);
   openCalls.push({ id, wireId });
   return `{"type":"tool_use","id":"${wireId}","name":"${callNameFor(name)}","input":${argumentsObject(json)}}`;
@@ -125,7 +125,7 @@ function resultBlocks({ content }: ToolMessage, conversation: Conversation): str
   const blocks = content.map((result) => {
     const at = conversation.openCalls.findIndex(({ id }) => id === result.callId);
     const [call] = at === -1 ? [] : conversation.openCalls.splice(at, 1);
-    return resultBlock(result, call?.wireId ?? wireCallId(result.callId));
+    return resultBlock(result, call?.wireId ?? anthropicCallId(result.callId));
   });
   conversation.openCalls = [];
   return blocks;
@@ -166,7 +166,7 @@ function isBlank(block: { readonly type: string; readonly text?: string }): bool
 const CALL_IDS: CallIds = { accepted: /^[\w-]{1,64}$/, length: 43 };
 
 /** Ids of other protocols may contain anything. Those that the API rejects are replaced by a hash. */
-export function wireCallId(id: string): string {
+export function anthropicCallId(id: string): string {
   return callIdFor(id, CALL_IDS);
 }
 

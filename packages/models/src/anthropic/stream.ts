@@ -1,6 +1,6 @@
 import type { AssistantPart, Finish, ModelError, ModelReply, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
-import { failureOfBody, failureOfFrame, isErrorFrame, misunderstood, notJson } from '../http/failures.ts';
+import { cutOff, failureOfBody, failureOfFrame, isErrorFrame, notJson } from '../http/failures.ts';
 import { fieldsOf, isRecord, listOf, parsed, textIn } from '../json.ts';
 import { DONE, isKeepAlive, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { countOf, usageOf } from '../usage.ts';
@@ -89,7 +89,7 @@ export function stepMessage(stream: MessageStream, wire: WireEvent, emit: Emit):
   if (isErrorFrame(event) || event.type === 'error') return { type: 'failure', error: failureOfAnthropicFrame(event) };
   switch (event.type) {
     case 'message_start':
-      if (isRecord(event.message)) readMessage(stream, event.message, emit);
+      if (isRecord(event.message)) readAnthropicMessage(stream, event.message, emit);
       return MORE;
     case 'content_block_start':
       if (isRecord(event.content_block)) startBlock(stream, event.index, event.content_block, emit);
@@ -115,22 +115,20 @@ export function decodeMessage(text: string, signer: string): ModelReply {
   const message = fieldsOf<WireMessage>(answer);
   if (isErrorFrame(message)) return { type: 'failure', error: failureOfAnthropicFrame(message) };
   const stream = startMessage(signer);
-  readMessage(stream, message, () => {});
+  readAnthropicMessage(stream, message, () => {});
   return endMessage(stream);
 }
 
 /** A reply with a stop reason is complete; `message_stop` adds nothing. */
 export function endMessage(stream: MessageStream): ModelReply {
   const { finish: rawFinish, model, signer } = stream;
-  if (rawFinish === undefined) {
-    return { type: 'failure', error: misunderstood('The reply was cut off: it ended without a stop reason.') };
-  }
-  const finish = finishOf(rawFinish, stream.calls > 0);
+  if (rawFinish === undefined) return cutOff('it ended without a stop reason');
+  const finish = anthropicFinish(rawFinish, stream.calls > 0);
   const content = stream.blocks.flatMap((block) => blockParts(block, { isTruncated: finish === 'length', signer }));
-  return { type: 'reply', content, finish, rawFinish, usage: usageIn(stream.usage), model };
+  return { type: 'reply', content, finish, rawFinish, usage: anthropicUsage(stream.usage), model };
 }
 
-function readMessage(stream: MessageStream, message: WireMessage, emit: Emit): void {
+function readAnthropicMessage(stream: MessageStream, message: WireMessage, emit: Emit): void {
   if (typeof message.model === 'string') stream.model = message.model;
   readUsage(stream, message.usage);
   readFinish(stream, message.stop_reason);
@@ -170,7 +168,7 @@ function readUsage(stream: MessageStream, usage: WireUsage | null | undefined): 
   stream.usage = { ...stream.usage, ...(Object.fromEntries(reported) as WireUsage) };
 }
 
-function finishOf(raw: string, hasCalls: boolean): Finish {
+function anthropicFinish(raw: string, hasCalls: boolean): Finish {
   switch (raw) {
     case 'max_tokens':
     case 'model_context_window_exceeded':
@@ -182,7 +180,7 @@ function finishOf(raw: string, hasCalls: boolean): Finish {
   }
 }
 
-function usageIn(usage: WireUsage): Usage {
+function anthropicUsage(usage: WireUsage): Usage {
   const { cache_read_input_tokens: cached, cache_creation_input_tokens: cacheWrite } = usage;
   return usageOf({
     input: (countOf(usage.input_tokens) ?? 0) + (countOf(cached) ?? 0) + (countOf(cacheWrite) ?? 0),
@@ -298,19 +296,19 @@ function inputText(input: unknown): string {
 
 /** Errors have the shape of OpenAI's, `{error: {type, message}}`, and the same types except for a few. */
 export function failureOfAnthropicBody(status: number, text: string): ModelError {
-  return specificFailure(failureOfBody(status, text));
+  return specificAnthropicFailure(failureOfBody(status, text));
 }
 
 /** The failure in an event of an answer that started without an error. */
 export function failureOfAnthropicFrame(frame: { readonly error?: unknown }): ModelError {
-  const error = specificFailure(failureOfFrame(frame));
+  const error = specificAnthropicFailure(failureOfFrame(frame));
   const { type } = (frame.error ?? {}) as { readonly type?: unknown };
   // An internal failure of the provider. As an answer of its own it would have status 500.
   return type === 'api_error' ? { ...error, code: 'overloaded', retryable: true } : error;
 }
 
 /** Failures that the API reports as an invalid request though the request was valid. */
-function specificFailure(error: ModelError): ModelError {
+function specificAnthropicFailure(error: ModelError): ModelError {
   if (error.code !== 'invalid-request') return error;
   if (/credit balance is too low/i.test(error.message)) return { ...error, code: 'rate-limit' };
   if (/blocked by content filtering/i.test(error.message)) return { ...error, code: 'content-filter' };

@@ -59,9 +59,19 @@ export function misunderstood(message: string): ModelError {
   return { code: 'protocol', message, retryable: true };
 }
 
+interface FailedReply {
+  readonly type: 'failure';
+  readonly error: ModelError;
+}
+
 /** Contains all of the text: it may be shortened only after secrets have been removed from it. */
-export function notJson(text: string): { readonly type: 'failure'; readonly error: ModelError } {
+export function notJson(text: string): FailedReply {
   return { type: 'failure', error: misunderstood(`The answer contains data that is not JSON: ${text}`) };
+}
+
+/** The stream ended before the reply was complete. */
+export function cutOff(how: string): FailedReply {
+  return { type: 'failure', error: misunderstood(`The reply was cut off: ${how}.`) };
 }
 
 export const CANCELLED: ModelError = { code: 'cancelled', message: 'The request was cancelled.', retryable: false };

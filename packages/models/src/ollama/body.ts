@@ -32,7 +32,7 @@ export function ollamaBody(body: OllamaBody): (request: ModelRequest) => Uint8Ar
     model: body.model,
     histories,
     system: instructionsWithForm,
-    tools: offeredTools,
+    tools: offeredOllamaTools,
     rest: (request) => ollamaFields(body, request),
   });
 }
@@ -41,7 +41,7 @@ export function ollamaBody(body: OllamaBody): (request: ModelRequest) => Uint8Ar
  * The API has no tool choice, so tools that may not be called are not sent: with `none` all of them, with a named tool all
  * others. A call cannot be required: the loop asks again if none came. Parallel calls cannot be prevented.
  */
-function offeredTools(request: ModelRequest): readonly ToolSpec[] {
+function offeredOllamaTools(request: ModelRequest): readonly ToolSpec[] {
   const { tools, toolChoice } = request;
   if (toolChoice === 'none') return [];
   if (typeof toolChoice === 'object') return tools.filter(({ name }) => name === toolChoice.tool);
@@ -63,7 +63,7 @@ function ollamaFields(
     shift: false,
     think: thinkFor(model, settings) ?? think,
     // The server enforces the schema on every token, which prevents calls.
-    format: offeredTools(request).length === 0 ? output : undefined,
+    format: offeredOllamaTools(request).length === 0 ? output : undefined,
     keep_alive: keepAlive,
     options: {
       temperature: settings.temperature,
@@ -86,11 +86,11 @@ function thinkFor(model: string, { reasoning }: Settings): Think | undefined {
 function ollamaMessages(message: Message): string {
   switch (message.role) {
     case 'user':
-      return jsonOf({ role: 'user', ...contentOf(message.content) });
+      return jsonOf({ role: 'user', ...ollamaContent(message.content) });
     case 'assistant':
-      return assistantMessage(message);
+      return ollamaAssistantMessage(message);
     case 'tool':
-      return toolMessages(message)
+      return ollamaToolMessages(message)
         .map((wire) => jsonOf(wire))
         .join(',');
     default:
@@ -99,7 +99,10 @@ function ollamaMessages(message: Message): string {
 }
 
 /** Content is one text, with images beside it as base64. The API supports neither files nor URLs. */
-function contentOf(blocks: readonly UserBlock[]): { readonly content: string; readonly images?: readonly string[] } {
+function ollamaContent(blocks: readonly UserBlock[]): {
+  readonly content: string;
+  readonly images?: readonly string[];
+} {
   const images = imagesOf(blocks);
   return { content: textWithNotes(blocks), ...(images.length > 0 && { images }) };
 }
@@ -124,7 +127,7 @@ function textWithNotes(blocks: readonly ResultBlock[]): string {
 }
 
 /** Writes calls as text, because their arguments are JSON already. The API requires an object. */
-function assistantMessage({ content }: AssistantMessage): string {
+function ollamaAssistantMessage({ content }: AssistantMessage): string {
   const thinking = content.map((part) => (part.type === 'reasoning' ? part.text : '')).join('');
   const calls = content.flatMap((part) => {
     if (part.type !== 'tool-call') return [];
@@ -135,18 +138,18 @@ function assistantMessage({ content }: AssistantMessage): string {
   return calls.length === 0 ? message : `${message.slice(0, -1)},"tool_calls":[${calls.join(',')}]}`;
 }
 
-function toolMessages({ content }: ToolMessage): unknown[] {
+function ollamaToolMessages({ content }: ToolMessage): unknown[] {
   const results = content.map((result) => ({
     role: 'tool',
     tool_name: callNameFor(result.name),
     tool_call_id: result.callId,
-    content: resultText(result),
+    content: ollamaResultText(result),
   }));
   return [...results, ...content.flatMap(imageMessages)];
 }
 
 /** The API has no field that marks an error, so the text does. */
-function resultText({ content, isError }: ToolResult): string {
+function ollamaResultText({ content, isError }: ToolResult): string {
   let text = textWithNotes(content);
   if (text === '' && imagesOf(content).length > 0) text = 'The result is attached to a later message.';
   return isError && !/^error\b/i.test(text) ? `Error: ${text}` : text;

@@ -1,6 +1,6 @@
 import type { AssistantPart, Finish, ModelError, ModelReply, ToolCall, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
-import { failureOfBody, failureOfFrame, misunderstood, notJson } from '../http/failures.ts';
+import { cutOff, failureOfBody, failureOfFrame, notJson } from '../http/failures.ts';
 import { isRecord, parsed, textIn } from '../json.ts';
 import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
@@ -52,7 +52,7 @@ export function stepOllama(stream: OllamaStream, { data }: WireEvent, emit: Emit
   if (!isRecord(chunk)) return MORE;
   if (chunk.error) return { type: 'failure', error: failureOfLine(chunk.error) };
   if (typeof chunk.model === 'string' && chunk.model !== '') stream.model = chunk.model;
-  if (isRecord(chunk.message)) readMessage(stream, chunk.message, emit);
+  if (isRecord(chunk.message)) readOllamaMessage(stream, chunk.message, emit);
   if (chunk.done !== true) return MORE;
   stream.last = chunk;
   return DONE;
@@ -66,34 +66,36 @@ export function decodeOllama(text: string): ModelReply {
 }
 
 export function endOllama({ parts, calls, last, model }: OllamaStream): ModelReply {
-  if (last === undefined) {
-    return { type: 'failure', error: misunderstood('The reply was cut off: the stream ended before "done".') };
-  }
+  if (last === undefined) return cutOff('it ended before "done"');
   const reason = textIn(last.done_reason);
   return {
     type: 'reply',
-    content: parts.map(partOf),
-    finish: finishOf(reason, calls > 0),
+    content: parts.map(ollamaPart),
+    finish: ollamaFinish(reason, calls > 0),
     ...(reason !== '' && { rawFinish: reason }),
-    usage: usageIn(last),
+    usage: ollamaUsage(last),
     model,
   };
 }
 
-function readMessage(stream: OllamaStream, { thinking, content, tool_calls: calls }: WireMessage, emit: Emit): void {
-  addPiece(stream, 'reasoning', textIn(thinking), emit);
-  addPiece(stream, 'text', textIn(content), emit);
+function readOllamaMessage(
+  stream: OllamaStream,
+  { thinking, content, tool_calls: calls }: WireMessage,
+  emit: Emit,
+): void {
+  addOllamaPiece(stream, 'reasoning', textIn(thinking), emit);
+  addOllamaPiece(stream, 'text', textIn(content), emit);
   if (!Array.isArray(calls)) return;
   for (const wire of calls as readonly (WireCall | null)[]) {
     if (!isRecord(wire)) continue;
-    const call = callOf(wire);
+    const call = ollamaCall(wire);
     stream.parts.push(call);
     emit({ type: 'call-delta', call: stream.calls++, name: call.name, arguments: call.arguments });
   }
 }
 
 /** Most servers send no ids. The loop adds them. */
-function callOf({ id, function: called }: WireCall): ToolCall {
+function ollamaCall({ id, function: called }: WireCall): ToolCall {
   const json = called?.arguments;
   return {
     type: 'tool-call',
@@ -103,7 +105,7 @@ function callOf({ id, function: called }: WireCall): ToolCall {
   };
 }
 
-function addPiece({ parts }: OllamaStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
+function addOllamaPiece({ parts }: OllamaStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
   if (text === '') return;
   const part = parts.at(-1);
   if (part?.type === type) part.pieces.push(text);
@@ -111,18 +113,18 @@ function addPiece({ parts }: OllamaStream, type: 'text' | 'reasoning', text: str
   emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
 }
 
-function partOf(part: OpenPart): AssistantPart {
+function ollamaPart(part: OpenPart): AssistantPart {
   return part.type === 'tool-call' ? part : { type: part.type, text: part.pieces.join('') };
 }
 
 /** The reasons are `stop`, also with calls, and `length`; `load` and `unload` if the request had no messages. */
-function finishOf(reason: string, hasCalls: boolean): Finish {
+function ollamaFinish(reason: string, hasCalls: boolean): Finish {
   if (reason === 'length') return 'length';
   return hasCalls ? 'tool-calls' : 'stop';
 }
 
 /** The server omits a count of 0. */
-function usageIn(last: WireChunk): Usage {
+function ollamaUsage(last: WireChunk): Usage {
   return usageOf({
     input: last.prompt_eval_count,
     output: last.eval_count,

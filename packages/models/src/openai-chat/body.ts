@@ -29,7 +29,7 @@ export function chatBody(body: ChatBody): (request: ModelRequest) => Uint8Array 
     histories: historiesFor(body),
     system: (request) =>
       (body.output ?? 'schema') === 'schema' ? request.instructions : instructionsWithForm(request),
-    tools: (request) => offeredTools(body, request).tools,
+    tools: (request) => offeredChatTools(body, request).tools,
     rest: (request) => chatFields(body, request),
   });
 }
@@ -38,14 +38,14 @@ export function chatBody(body: ChatBody): (request: ModelRequest) => Uint8Array 
 function historiesFor(body: ChatBody): Histories<PreviousMessage> {
   const { reasoning = 'none', callIds = 'any', userAfterResults = true, media = true, signer = OPENROUTER } = body;
   const form: MessageForm = { reasoning, callIds, userAfterResults, media, signer };
-  return historiesOf(JSON.stringify(form));
+  return chatHistories(JSON.stringify(form));
 }
 
 interface PreviousMessage {
   role: Message['role'] | undefined;
 }
 
-const historiesOf = perKind((kind) => {
+const chatHistories = perKind((kind) => {
   const form = JSON.parse(kind) as MessageForm;
   return histories<PreviousMessage>({
     start: () => ({ role: undefined }),
@@ -61,7 +61,7 @@ const historiesOf = perKind((kind) => {
 /** Undefined fields are not sent: hosts reject fields that they do not support. */
 function chatFields(body: ChatBody, request: ModelRequest): Record<string, unknown> {
   const { settings, parallel } = request;
-  const { tools, choice } = offeredTools(body, request);
+  const { tools, choice } = offeredChatTools(body, request);
   const hasNoTools = tools.length === 0;
   const isOpenRouter = body.reasoning === 'openrouter';
   return {
@@ -101,7 +101,7 @@ interface OfferedTools {
 const LEVELS = ['auto', 'required', 'named', 'subset'] as const;
 
 /** The tools and the tool choice to send, as far as the host supports it. */
-function offeredTools({ toolChoice: supported = 'subset' }: Quirks, request: ModelRequest): OfferedTools {
+function offeredChatTools({ toolChoice: supported = 'subset' }: Quirks, request: ModelRequest): OfferedTools {
   const { toolChoice, tools } = request;
   const can = (level: (typeof LEVELS)[number]): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(supported);
   const required = can('required') ? 'required' : undefined;
@@ -138,23 +138,23 @@ interface MessageForm extends Required<Pick<Quirks, 'reasoning' | 'callIds' | 'u
 function chatMessages(message: Message, form: MessageForm): string {
   switch (message.role) {
     case 'user':
-      return `,${jsonOf({ role: 'user', content: userContent(message.content, form) })}`;
+      return `,${jsonOf({ role: 'user', content: chatUserContent(message.content, form) })}`;
     case 'assistant':
-      return assistantMessage(message, form);
+      return chatAssistantMessage(message, form);
     case 'tool':
-      return toolMessages(message, form);
+      return chatToolMessages(message, form);
     default:
       return message satisfies never;
   }
 }
 
-function userContent(blocks: readonly UserBlock[], form: MessageForm): unknown {
+function chatUserContent(blocks: readonly UserBlock[], form: MessageForm): unknown {
   if (blocks.every((block) => block.type === 'text')) return textOf(blocks);
-  if (form.media) return blocks.map((block) => userPart(block, form));
+  if (form.media) return blocks.map((block) => chatUserPart(block, form));
   return blocks.map((block) => (block.type === 'text' ? block.text : notShown(block))).join('\n');
 }
 
-function userPart(block: UserBlock, form: MessageForm): unknown {
+function chatUserPart(block: UserBlock, form: MessageForm): unknown {
   if (block.type === 'text') return { type: 'text', text: block.text };
   if (!isAccepted(block, form)) return { type: 'text', text: notShown(block) };
   const url = mediaURL(block);
@@ -174,12 +174,12 @@ function isAccepted({ type, source }: MediaBlock, { media }: MessageForm): boole
   return media && (type === 'image' || source.type === 'data');
 }
 
-function assistantMessage({ content }: AssistantMessage, form: MessageForm): string {
+function chatAssistantMessage({ content }: AssistantMessage, form: MessageForm): string {
   const text = textOf(content);
   let calls = '';
   for (const part of content) {
     if (part.type !== 'tool-call') continue;
-    const id = jsonOf(wireCallId(part.id, form));
+    const id = jsonOf(chatCallId(part.id, form));
     const json = jsonOf(part.arguments === '' ? '{}' : part.arguments);
     const called = `{"name":"${callNameFor(part.name)}","arguments":${json}}`;
     calls += `${calls === '' ? '' : ','}{"id":${id},"type":"function","function":${called}}`;
@@ -207,12 +207,12 @@ function reasoningFields(content: AssistantMessage['content'], { reasoning, sign
   }
 }
 
-function toolMessages({ content }: ToolMessage, form: MessageForm): string {
+function chatToolMessages({ content }: ToolMessage, form: MessageForm): string {
   let wire = '';
   const media: unknown[] = [];
   for (const result of content) {
-    const id = jsonOf(wireCallId(result.callId, form));
-    const text = jsonOf(resultText(result, form));
+    const id = jsonOf(chatCallId(result.callId, form));
+    const text = jsonOf(chatResultText(result, form));
     wire += `,{"role":"tool","tool_call_id":${id},"name":"${callNameFor(result.name)}","content":${text}}`;
     if (result.content.some(isMedia)) media.push(...mediaParts(result, form));
   }
@@ -222,7 +222,7 @@ function toolMessages({ content }: ToolMessage, form: MessageForm): string {
 }
 
 /** The API has no field that marks an error, so the text does. */
-function resultText({ content, isError }: ToolResult, form: MessageForm): string {
+function chatResultText({ content, isError }: ToolResult, form: MessageForm): string {
   const text = content.some(isMedia) ? mediaText(content, form) : textOf(content);
   return isError && !/^error\b/i.test(text) ? `Error: ${text}` : text;
 }
@@ -237,8 +237,8 @@ function mediaText(content: readonly ResultBlock[], form: MessageForm): string {
 function mediaParts({ callId, name, content }: ToolResult, form: MessageForm): unknown[] {
   const media = content.filter(isMedia).filter((block) => isAccepted(block, form));
   if (media.length === 0) return [];
-  const title = `Result of ${callNameFor(name)} (${wireCallId(callId, form)}):`;
-  return [{ type: 'text', text: title }, ...media.map((block) => userPart(block, form))];
+  const title = `Result of ${callNameFor(name)} (${chatCallId(callId, form)}):`;
+  return [{ type: 'text', text: title }, ...media.map((block) => chatUserPart(block, form))];
 }
 
 const CALL_IDS: Record<MessageForm['callIds'], CallIds> = {
@@ -246,6 +246,6 @@ const CALL_IDS: Record<MessageForm['callIds'], CallIds> = {
   nine: { accepted: /^[a-zA-Z0-9]{9}$/, length: 9 },
 };
 
-function wireCallId(id: string, { callIds }: MessageForm): string {
+function chatCallId(id: string, { callIds }: MessageForm): string {
   return callIdFor(id, CALL_IDS[callIds]);
 }

@@ -1,6 +1,6 @@
 import type { AssistantPart, Finish, ModelReply, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
-import { failureOfFrame, isErrorFrame, misunderstood, notJson } from '../http/failures.ts';
+import { cutOff, failureOfFrame, isErrorFrame, notJson } from '../http/failures.ts';
 import { isRecord, parsed } from '../json.ts';
 import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
@@ -104,7 +104,7 @@ export function stepChat(stream: ChatStream, event: WireEvent, emit: Emit): Stre
   // After the finish reason the reply is complete, even if the last event was truncated.
   if (text === LAST_EVENT || (stream.finish !== undefined && LAST_EVENT.startsWith(text))) return DONE;
   const chunk = parsed(text);
-  return chunk === undefined ? notJson(text) : readChunk(stream, chunk as WireChunk | null, emit);
+  return chunk === undefined ? notJson(text) : readChatChunk(stream, chunk as WireChunk | null, emit);
 }
 
 /** A whole answer is a stream of one chunk. */
@@ -115,20 +115,18 @@ export function decodeChat(text: string, signer: string): ModelReply {
 }
 
 export function endChat(stream: ChatStream): ModelReply {
-  if (stream.finish === undefined) {
-    return { type: 'failure', error: misunderstood('The reply was cut off: it ended without a finish reason.') };
-  }
+  if (stream.finish === undefined) return cutOff('it ended without a finish reason');
   return {
     type: 'reply',
-    content: contentOf(stream),
-    finish: finishOf(stream.finish, stream.calls.all.length > 0),
+    content: chatContent(stream),
+    finish: chatFinish(stream.finish, stream.calls.all.length > 0),
     rawFinish: stream.finish,
-    usage: usageIn(stream.usage),
+    usage: chatUsage(stream.usage),
     model: stream.model,
   };
 }
 
-function readChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): StreamStatus {
+function readChatChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): StreamStatus {
   if (!isRecord(chunk)) return MORE;
   if (isErrorFrame(chunk)) return { type: 'failure', error: failureOfFrame(chunk) };
   if (typeof chunk.model === 'string' && chunk.model !== '') stream.model = chunk.model;
@@ -139,7 +137,7 @@ function readChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): Str
   if (!choice || choice.index) return MORE;
   const { delta, message = null, finish_reason: reason } = choice;
   const content = delta ?? message;
-  if (isRecord(content)) readMessage(stream, content, emit);
+  if (isRecord(content)) readChatMessage(stream, content, emit);
   if (typeof reason !== 'string' || reason === '') return MORE;
   const breakdown = BREAKDOWNS.get(reason);
   if (breakdown !== undefined) {
@@ -149,15 +147,15 @@ function readChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): Str
   return MORE;
 }
 
-function readMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
+function readChatMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
   const reasoning = message.reasoning_content || message.reasoning;
-  if (typeof reasoning === 'string') addPiece(stream, 'reasoning', reasoning, emit);
+  if (typeof reasoning === 'string') addChatPiece(stream, 'reasoning', reasoning, emit);
   if (Array.isArray(message.reasoning_details)) {
     readDetails((stream.details ??= startDetails()), message.reasoning_details);
   }
-  if (typeof message.content === 'string') addPiece(stream, 'text', message.content, emit);
-  else if (Array.isArray(message.content)) addContent(stream, message.content, emit);
-  if (typeof message.refusal === 'string') addPiece(stream, 'text', message.refusal, emit);
+  if (typeof message.content === 'string') addChatPiece(stream, 'text', message.content, emit);
+  else if (Array.isArray(message.content)) addChatContent(stream, message.content, emit);
+  if (typeof message.refusal === 'string') addChatPiece(stream, 'text', message.refusal, emit);
   const calls = message.tool_calls ?? (message.function_call ? [{ index: 0, function: message.function_call }] : []);
   if (Array.isArray(calls) && calls.length > 0) {
     readCallPieces(stream.calls, calls, (call, piece) => {
@@ -170,17 +168,17 @@ function readMessage(stream: ChatStream, message: WireMessage, emit: Emit): void
   }
 }
 
-function addContent(stream: ChatStream, content: readonly (WireContent | null)[], emit: Emit): void {
+function addChatContent(stream: ChatStream, content: readonly (WireContent | null)[], emit: Emit): void {
   for (const part of content) {
-    if (typeof part?.text === 'string') addPiece(stream, 'text', part.text, emit);
+    if (typeof part?.text === 'string') addChatPiece(stream, 'text', part.text, emit);
     if (!Array.isArray(part?.thinking)) continue;
     for (const thought of part.thinking as readonly (WireContent | null)[]) {
-      if (typeof thought?.text === 'string') addPiece(stream, 'reasoning', thought.text, emit);
+      if (typeof thought?.text === 'string') addChatPiece(stream, 'reasoning', thought.text, emit);
     }
   }
 }
 
-function addPiece({ parts }: ChatStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
+function addChatPiece({ parts }: ChatStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
   if (text === '') return;
   const part = parts.at(-1);
   if (part?.type === type) part.pieces.push(text);
@@ -189,10 +187,10 @@ function addPiece({ parts }: ChatStream, type: 'text' | 'reasoning', text: strin
 }
 
 /** The signature goes with the first part of the reasoning. If the reasoning has no text, it becomes a part of its own. */
-function contentOf(stream: ChatStream): readonly AssistantPart[] {
+function chatContent(stream: ChatStream): readonly AssistantPart[] {
   const content: AssistantPart[] = [];
   // Not `map`: once compiled, it creates arrays of another kind, and all code that reads a history is compiled again.
-  for (const part of stream.parts) content.push(partOf(part));
+  for (const part of stream.parts) content.push(chatPart(part));
   const signature = stream.details && signatureOf(stream.details);
   if (signature === undefined) return content;
   const at = content.findIndex(({ type }) => type === 'reasoning');
@@ -202,7 +200,7 @@ function contentOf(stream: ChatStream): readonly AssistantPart[] {
   return at === -1 ? [signed, ...content] : content.with(at, signed);
 }
 
-function partOf(part: OpenPart): AssistantPart {
+function chatPart(part: OpenPart): AssistantPart {
   return part.type === 'call' ? toolCallOf(part.call) : { type: part.type, text: part.pieces.join('') };
 }
 
@@ -212,7 +210,7 @@ const BREAKDOWNS: ReadonlyMap<string, string> = new Map([
   ['insufficient_system_resource', 'The provider broke off the reply: it has too little capacity at the moment.'],
 ]);
 
-function finishOf(raw: string, hasCalls: boolean): Finish {
+function chatFinish(raw: string, hasCalls: boolean): Finish {
   switch (raw) {
     case 'length':
     case 'max_tokens':
@@ -224,7 +222,7 @@ function finishOf(raw: string, hasCalls: boolean): Finish {
   }
 }
 
-function usageIn(usage: WireUsage | undefined): Usage {
+function chatUsage(usage: WireUsage | undefined): Usage {
   return usageOf({
     input: usage?.prompt_tokens,
     output: usage?.completion_tokens,

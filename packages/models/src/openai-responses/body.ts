@@ -28,7 +28,7 @@ export interface ResponsesBody {
   readonly signer: string;
 }
 
-const historiesOf = perKind((kind) => {
+const responsesHistories = perKind((kind) => {
   const sender = JSON.parse(kind) as Sender;
   return listOfMessages((message) => inputItems(message, sender));
 });
@@ -47,7 +47,7 @@ export function responsesBody(body: ResponsesBody): (request: ModelRequest) => U
     return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
   });
 
-  return bodyWriter(historiesOf(JSON.stringify({ signer, stored } satisfies Sender)), {
+  return bodyWriter(responsesHistories(JSON.stringify({ signer, stored } satisfies Sender)), {
     write(request) {
       const { instructions, tools } = request;
       const rest = jsonOf({ model, instructions: instructions || undefined, ...responsesFields(body, request) }).slice(
@@ -67,7 +67,7 @@ function responsesFields(body: ResponsesBody, request: ModelRequest): Record<str
     stream: body.stream,
     store: body.store,
     include: body.encryptedReasoning ? ['reasoning.encrypted_content'] : undefined,
-    tool_choice: tools.length === 0 ? undefined : toolChoiceOf(request),
+    tool_choice: tools.length === 0 ? undefined : responsesToolChoice(request),
     parallel_tool_calls: tools.length === 0 || parallel ? undefined : false,
     temperature: settings.temperature,
     max_output_tokens: settings.maxOutputTokens,
@@ -82,7 +82,7 @@ function formatOf(schema: JsonSchema, { name = 'answer', strict }: NonNullable<M
 }
 
 /** Undefined means `auto`, the default of the API. */
-function toolChoiceOf(request: ModelRequest): unknown {
+function responsesToolChoice(request: ModelRequest): unknown {
   const { toolChoice, tools } = request;
   if (toolChoice === 'none') return 'none';
   if (typeof toolChoice === 'object') return { type: 'function', name: toolChoice.tool };
@@ -106,13 +106,13 @@ export function inputItems(message: Message, sender: Sender): string {
 function itemsOf(message: Message, sender: Sender): readonly unknown[] {
   switch (message.role) {
     case 'user':
-      return [{ type: 'message', role: 'user', content: userContent(message.content) }];
+      return [{ type: 'message', role: 'user', content: responsesUserContent(message.content) }];
     case 'assistant':
       return assistantItems(message, sender);
     case 'tool':
       return message.content.map((result) => ({
         type: 'function_call_output',
-        call_id: wireCallId(result.callId),
+        call_id: responsesCallId(result.callId),
         output: resultOutput(result),
       }));
     default:
@@ -146,20 +146,20 @@ function assistantText({ text, phase }: SaidText): unknown {
 function functionCall({ id, name, arguments: json }: ToolCall): unknown {
   return {
     type: 'function_call',
-    call_id: wireCallId(id),
+    call_id: responsesCallId(id),
     name: callNameFor(name),
     arguments: json === '' ? '{}' : json,
   };
 }
 
 /** Ids of other providers may be longer than the API accepts. */
-function wireCallId(id: string): string {
+function responsesCallId(id: string): string {
   return callIdFor(id, CALL_IDS);
 }
 
 const CALL_IDS: CallIds = { accepted: /^[^]{1,64}$/, length: 43 };
 
-function userContent(blocks: readonly UserBlock[]): unknown {
+function responsesUserContent(blocks: readonly UserBlock[]): unknown {
   return blocks.every((block) => block.type === 'text') ? textOf(blocks) : blocks.map(inputPart);
 }
 

@@ -1,6 +1,6 @@
-import type { AssistantPart, Finish, ModelError, ModelReply, Usage } from '@treadle/core';
+import type { Finish, ModelError, ModelReply, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
-import { failureOfFrame, isErrorFrame, misunderstood, notJson } from '../http/failures.ts';
+import { cutOff, failureOfFrame, isErrorFrame, misunderstood, notJson } from '../http/failures.ts';
 import { fieldsOf, listOf, parsed, textIn } from '../json.ts';
 import { DONE, isKeepAlive, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
@@ -84,14 +84,14 @@ export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Em
       return MORE;
     case 'response.output_text.delta':
     case 'response.refusal.delta':
-      addPiece(itemFor(stream, event, 'message', emit), textIn(event.delta), emit);
+      addItemPiece(itemFor(stream, event, 'message', emit), textIn(event.delta), emit);
       return MORE;
     case 'response.reasoning_summary_text.delta':
     case 'response.reasoning_text.delta':
       addThought(stream, event, type, emit);
       return MORE;
     case 'response.function_call_arguments.delta':
-      addPiece(itemFor(stream, event, 'function_call', emit), textIn(event.delta), emit);
+      addItemPiece(itemFor(stream, event, 'function_call', emit), textIn(event.delta), emit);
       return MORE;
     case 'response.completed':
     case 'response.incomplete':
@@ -109,14 +109,9 @@ export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Em
 }
 
 export function endResponses({ response, items, signer }: ResponsesStream): ModelReply {
-  if (response === undefined) {
-    return {
-      type: 'failure',
-      error: misunderstood('The reply was cut off: the stream ended before the response did.'),
-    };
-  }
+  if (response === undefined) return cutOff('it ended before the last event of the response');
   const output = listOf(response.output);
-  return replyOf(response, output.length === items.length ? output : items.map(itemOf), signer);
+  return replyOfResponse(response, output.length === items.length ? output : items.map(itemOf), signer);
 }
 
 /** The reply of an answer that was not streamed. */
@@ -124,7 +119,7 @@ export function decodeResponses(text: string, signer: string): ModelReply {
   const answer = parsed(text);
   if (answer === undefined) return notJson(text);
   const response = fieldsOf<WireResponse>(answer);
-  return replyOf(response, listOf(response.output), signer);
+  return replyOfResponse(response, listOf(response.output), signer);
 }
 
 /** Stores the response and reads items that were not streamed: some hosts send them only at the end. */
@@ -161,7 +156,7 @@ function completeItem(stream: ResponsesStream, event: StreamEvent, emit: Emit): 
   item.isComplete = true;
   const part = partsOf([wire], stream.signer)[0];
   if (item.pieces.length > 0 || part === undefined) return;
-  addPiece(item, part.type === 'tool-call' ? part.arguments : part.text, emit);
+  addItemPiece(item, part.type === 'tool-call' ? part.arguments : part.text, emit);
 }
 
 function addThought(stream: ResponsesStream, event: StreamEvent, type: string, emit: Emit): void {
@@ -170,12 +165,12 @@ function addThought(stream: ResponsesStream, event: StreamEvent, type: string, e
   const item = itemFor(stream, event, 'reasoning', emit);
   const index = event.summary_index ?? event.content_index;
   const thought = typeof index === 'number' ? `${type} ${index}` : type;
-  if (item.pieces.length > 0 && item.thought !== thought) addPiece(item, THOUGHT_BREAK, emit);
+  if (item.pieces.length > 0 && item.thought !== thought) addItemPiece(item, THOUGHT_BREAK, emit);
   item.thought = thought;
-  addPiece(item, piece, emit);
+  addItemPiece(item, piece, emit);
 }
 
-function addPiece(item: OpenItem, piece: string, emit: Emit): void {
+function addItemPiece(item: OpenItem, piece: string, emit: Emit): void {
   if (piece === '') return;
   item.pieces.push(piece);
   switch (item.type) {
@@ -205,21 +200,20 @@ function itemOf({ wire, isComplete, type, pieces }: OpenItem): Partial<WireItem>
 }
 
 /** The reply of a response that has ended, with these items as its output. */
-function replyOf(response: WireResponse, items: readonly unknown[], signer: string): ModelReply {
-  const content = partsOf(items, signer);
+function replyOfResponse(response: WireResponse, items: readonly unknown[], signer: string): ModelReply {
   const status = textIn(response.status);
-  switch (status) {
-    case 'completed': {
-      const finish = content.some((part) => part.type === 'tool-call') ? 'tool-calls' : 'stop';
-      return successfulReply(response, content, finish, status);
-    }
-    case 'incomplete': {
-      const reason = textIn(fieldsOf<{ reason: unknown }>(response.incomplete_details).reason) || status;
-      return successfulReply(response, content, reason === 'content_filter' ? 'content-filter' : 'length', reason);
-    }
-    default:
-      return { type: 'failure', error: failureOfResponse(response) };
+  if (status !== 'completed' && status !== 'incomplete') {
+    return { type: 'failure', error: failureOfResponse(response) };
   }
+  const content = partsOf(items, signer);
+  let finish: Finish = content.some((part) => part.type === 'tool-call') ? 'tool-calls' : 'stop';
+  let rawFinish: string = status;
+  if (status === 'incomplete') {
+    rawFinish = textIn(fieldsOf<{ reason: unknown }>(response.incomplete_details).reason) || status;
+    finish = rawFinish === 'content_filter' ? 'content-filter' : 'length';
+  }
+  const model = textIn(response.model);
+  return { type: 'reply', content, finish, rawFinish, usage: responsesUsage(response.usage), model };
 }
 
 /** The failure of a response that failed, or of an answer that is not a response. */
@@ -231,16 +225,7 @@ function failureOfResponse(response: WireResponse): ModelError {
   return misunderstood(`The response failed without a reason: its status is "${status}".`);
 }
 
-function successfulReply(
-  response: WireResponse,
-  content: AssistantPart[],
-  finish: Finish,
-  rawFinish: string,
-): ModelReply {
-  return { type: 'reply', content, finish, rawFinish, usage: usageIn(response.usage), model: textIn(response.model) };
-}
-
-function usageIn(value: unknown): Usage {
+function responsesUsage(value: unknown): Usage {
   const usage = fieldsOf<WireUsage>(value);
   const input = fieldsOf<{ cached_tokens: unknown; cache_write_tokens: unknown }>(usage.input_tokens_details);
   const output = fieldsOf<{ reasoning_tokens: unknown }>(usage.output_tokens_details);
