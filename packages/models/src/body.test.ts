@@ -6,10 +6,10 @@ import { bodyWriter, histories, listOfMessages } from './body.ts';
 const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');
 /** Requests that differ only in the fields passed. */
 const SAME = request();
-const asking = (messages: readonly Message[], given: Partial<ModelRequest> = {}): ModelRequest => ({
+const asking = (messages: readonly Message[], overrides: Partial<ModelRequest> = {}): ModelRequest => ({
   ...SAME,
   messages,
-  ...given,
+  ...overrides,
 });
 
 interface Counted {
@@ -122,11 +122,11 @@ test.each<Partial<ModelRequest>>([
   { settings: { seed: 1 } },
   { output: {} },
   { outputForm: {} },
-])('rewrites the head for %j', (given) => {
+])('rewrites the head for %j', (overrides) => {
   const { of, heads } = counted();
   const messages = [userText('a')];
   of(asking(messages));
-  of(asking(messages, given));
+  of(asking(messages, overrides));
   expect(heads).toHaveLength(2);
 });
 

@@ -50,8 +50,8 @@ test('openaiChat in the loop: runs the calls and sends one valid message per res
   });
 });
 
-const demoRun = (input: string, given: Partial<LoopOptions> = {}): ReturnType<typeof runLoop> =>
-  runLoop({ model: demo(), tools: [read], input, ...given });
+const demoRun = (input: string, overrides: Partial<LoopOptions> = {}): ReturnType<typeof runLoop> =>
+  runLoop({ model: demo(), tools: [read], input, ...overrides });
 
 test('demo in the loop: runs the calls and reports their results', async () => {
   const result = await demoRun('read a.txt and b.txt, then read missing.txt');

@@ -7,8 +7,8 @@ import {
   type ToolSpec,
 } from '@treadle/core';
 
-/** A request with the user message "hi"; `given` replaces fields of it. */
-export function request(given: Partial<ModelRequest> = {}): ModelRequest {
+/** A request with the user message "hi"; `overrides` replaces fields of it. */
+export function request(overrides: Partial<ModelRequest> = {}): ModelRequest {
   return {
     messages: [userText('hi')],
     tools: [],
@@ -16,7 +16,7 @@ export function request(given: Partial<ModelRequest> = {}): ModelRequest {
     parallel: true,
     settings: {},
     key: 'r/t1',
-    ...given,
+    ...overrides,
   };
 }
 
@@ -39,11 +39,11 @@ export interface Asked {
 /** Sends that request and collects the deltas. */
 export async function asked(
   model: Model,
-  given: Partial<ModelRequest> = {},
+  overrides: Partial<ModelRequest> = {},
   signal: AbortSignal = new AbortController().signal,
 ): Promise<Asked> {
   const deltas: ModelDelta[] = [];
-  const reply = await model.reply(request(given), (delta) => deltas.push(delta), signal);
+  const reply = await model.reply(request(overrides), (delta) => deltas.push(delta), signal);
   return { reply, deltas };
 }
 

@@ -6,12 +6,12 @@ import { signerOf, type Protocol } from '../protocol.ts';
 import { anthropicBody, type AnthropicBody } from './body.ts';
 import { traitsOf, type ThinkingForm } from './models.ts';
 import {
-  decodeMessage,
-  endMessage,
+  decodeAnthropic,
+  endAnthropic,
   failureOfAnthropicBody,
-  startMessage,
-  stepMessage,
-  type MessageStream,
+  startAnthropic,
+  stepAnthropic,
+  type AnthropicStream,
 } from './stream.ts';
 import type { ThinkingDisplay } from './thinking.ts';
 
@@ -85,15 +85,15 @@ export function anthropic(options: AnthropicOptions): Model {
   );
 }
 
-export function anthropicProtocol(body: AnthropicBody): Protocol<MessageStream> {
+export function anthropicProtocol(body: AnthropicBody): Protocol<AnthropicStream> {
   return {
     path: '/messages',
     framing: sse,
     body: anthropicBody(body),
-    start: () => startMessage(body.signer),
-    step: stepMessage,
-    end: endMessage,
-    decode: (text) => decodeMessage(text, body.signer),
+    start: () => startAnthropic(body.signer),
+    step: stepAnthropic,
+    end: endAnthropic,
+    decode: (text) => decodeAnthropic(text, body.signer),
     failure: failureOfAnthropicBody,
   };
 }

@@ -11,9 +11,9 @@ const BODY = { model: 'm', stream: true, signer: 'anthropic', ...traitsOf('m') }
 
 const protocol = anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: false });
 
-function bodyOf(given: Partial<ModelRequest> = {}, body?: Partial<AnthropicBody>): Record<string, unknown> {
+function bodyOf(overrides: Partial<ModelRequest> = {}, body?: Partial<AnthropicBody>): Record<string, unknown> {
   const { body: write } = body ? anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: false, ...body }) : protocol;
-  return readBody(write(request(given)));
+  return readBody(write(request(overrides)));
 }
 
 test('writes the minimal request', () => {
@@ -144,7 +144,8 @@ test('sends only name, description and parameters of a tool, with parameters of 
 });
 
 test('sends the tool choice', () => {
-  const choice = (given: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...given })['tool_choice'];
+  const choice = (overrides: Partial<ModelRequest>): unknown =>
+    bodyOf({ tools: [shell, read], ...overrides })['tool_choice'];
   expect(choice({ toolChoice: 'auto' })).toBeUndefined();
   expect(choice({ toolChoice: 'required' })).toEqual({ type: 'any' });
   expect(choice({ toolChoice: 'none' })).toEqual({ type: 'none' });
@@ -163,19 +164,19 @@ test('sends the tool choice', () => {
 });
 
 test('sends all tools though only a subset is allowed, and restricts the choice where possible', () => {
-  const given = (more: Partial<ModelRequest>): [names: unknown[], choice: unknown] => {
+  const toolsAndChoice = (more: Partial<ModelRequest>): [names: unknown[], choice: unknown] => {
     const { tools, tool_choice } = bodyOf({ tools: [shell, read], ...more });
     return [(tools as { name: string }[]).map(({ name }) => name), tool_choice];
   };
   const all = ['shell', 'read'];
-  expect(given({ allowedTools: ['read'] })).toEqual([all, undefined]);
-  expect(given({ allowedTools: ['read', 'unknown'], toolChoice: 'required' })).toEqual([
+  expect(toolsAndChoice({ allowedTools: ['read'] })).toEqual([all, undefined]);
+  expect(toolsAndChoice({ allowedTools: ['read', 'unknown'], toolChoice: 'required' })).toEqual([
     all,
     { type: 'tool', name: 'read' },
   ]);
-  expect(given({ allowedTools: all, toolChoice: 'required' })).toEqual([all, { type: 'any' }]);
-  expect(given({ allowedTools: [] })).toEqual([all, { type: 'none' }]);
-  expect(given({ allowedTools: [], toolChoice: 'required' })).toEqual([all, { type: 'none' }]);
+  expect(toolsAndChoice({ allowedTools: all, toolChoice: 'required' })).toEqual([all, { type: 'any' }]);
+  expect(toolsAndChoice({ allowedTools: [] })).toEqual([all, { type: 'none' }]);
+  expect(toolsAndChoice({ allowedTools: [], toolChoice: 'required' })).toEqual([all, { type: 'none' }]);
 });
 
 // ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -313,8 +314,8 @@ test('serialises only new messages in a turn, though neighbours share a message 
   const tools = [touched.spied(shell)];
   const output = touched.spied({ type: 'object', properties: {} });
   const messages: Message[] = [touched.spied(userText('hi'))];
-  const given = { messages, tools, instructions: 'Be brief.', output };
-  write(request(given));
+  const overrides = { messages, tools, instructions: 'Be brief.', output };
+  write(request(overrides));
   expect(touched.count).toBeGreaterThan(0);
 
   for (let turn = 0; turn < 500; turn++) {
@@ -326,13 +327,13 @@ test('serialises only new messages in a turn, though neighbours share a message 
       content: [{ type: 'tool-result', callId: call.id, name: 'shell', content: [], isError: false }],
     });
     if (turn % 2 === 0) messages.push(userText(`Hurry ${turn}`));
-    write(request(given));
+    write(request(overrides));
     expect(touched.count).toBe(0);
   }
-  const whole = JSON.parse(Buffer.from(write(request(given))).toString()) as { messages: unknown[] };
+  const whole = JSON.parse(Buffer.from(write(request(overrides))).toString()) as { messages: unknown[] };
   expect(whole.messages).toHaveLength(1_001);
   expect(whole.messages.at(-2)).toMatchObject({ role: 'assistant' });
-  expect(JSON.parse(Buffer.from(write(request({ ...given, messages: [...messages] }))).toString())).toEqual(whole);
+  expect(JSON.parse(Buffer.from(write(request({ ...overrides, messages: [...messages] }))).toString())).toEqual(whole);
 });
 
 test('replaces lone surrogates, which the JSON parsers of providers reject, everywhere', () => {

@@ -5,7 +5,7 @@
  */
 
 /**
- * How thinking is requested. `adaptive`: the model decides how much to think, given an effort. `budget`: by a number of
+ * How thinking is requested. `adaptive`: the model decides how much to think, guided by an effort. `budget`: by a number of
  * tokens, the only form that models before Claude 4.6 support, and that newer ones reject.
  */
 export type ThinkingForm = 'adaptive' | 'budget';

@@ -63,7 +63,7 @@ interface WireUsage {
 }
 
 /** A reply while it arrives. */
-export interface MessageStream {
+export interface AnthropicStream {
   readonly signer: string;
   readonly blocks: OpenBlock[];
   /** The newest block at each index of the wire. */
@@ -74,11 +74,30 @@ export interface MessageStream {
   model: string;
 }
 
-export function startMessage(signer: string): MessageStream {
+/** A content block while its pieces arrive, which are joined once. */
+type OpenBlock =
+  | { readonly type: 'text'; readonly pieces: string[] }
+  | { readonly type: 'thinking'; readonly pieces: string[]; signature: string }
+  | { readonly type: 'redacted'; readonly data: string }
+  | OpenCall
+  /** Tools of the provider, and unknown types. */
+  | { readonly type: 'other' };
+
+interface OpenCall {
+  readonly type: 'call';
+  /** The position among the calls of the reply, from 0. */
+  readonly number: number;
+  readonly id: string;
+  readonly name: string;
+  /** Pieces of the arguments. */
+  readonly pieces: string[];
+}
+
+export function startAnthropic(signer: string): AnthropicStream {
   return { signer, blocks: [], byIndex: new Map(), calls: 0, finish: undefined, usage: {}, model: '' };
 }
 
-export function stepMessage(stream: MessageStream, wire: WireEvent, emit: Emit): StreamStatus {
+export function stepAnthropic(stream: AnthropicStream, wire: WireEvent, emit: Emit): StreamStatus {
   if (isKeepAlive(wire)) return MORE;
   const { name, data } = wire;
   const event = parsed(data) as WireStreamEvent | null | undefined;
@@ -109,18 +128,18 @@ export function stepMessage(stream: MessageStream, wire: WireEvent, emit: Emit):
 }
 
 /** A whole answer is the first event of a stream, with everything in it. */
-export function decodeMessage(text: string, signer: string): ModelReply {
+export function decodeAnthropic(text: string, signer: string): ModelReply {
   const answer = parsed(text);
   if (answer === undefined) return notJson(text);
   const message = fieldsOf<WireMessage>(answer);
   if (isErrorFrame(message)) return { type: 'failure', error: failureOfAnthropicFrame(message) };
-  const stream = startMessage(signer);
+  const stream = startAnthropic(signer);
   readAnthropicMessage(stream, message, () => {});
-  return endMessage(stream);
+  return endAnthropic(stream);
 }
 
 /** A reply with a stop reason is complete; `message_stop` adds nothing. */
-export function endMessage(stream: MessageStream): ModelReply {
+export function endAnthropic(stream: AnthropicStream): ModelReply {
   const { finish: rawFinish, model, signer } = stream;
   if (rawFinish === undefined) return cutOff('it ended without a stop reason');
   const finish = anthropicFinish(rawFinish, stream.calls > 0);
@@ -128,7 +147,7 @@ export function endMessage(stream: MessageStream): ModelReply {
   return { type: 'reply', content, finish, rawFinish, usage: anthropicUsage(stream.usage), model };
 }
 
-function readAnthropicMessage(stream: MessageStream, message: WireMessage, emit: Emit): void {
+function readAnthropicMessage(stream: AnthropicStream, message: WireMessage, emit: Emit): void {
   if (typeof message.model === 'string') stream.model = message.model;
   readUsage(stream, message.usage);
   readFinish(stream, message.stop_reason);
@@ -137,7 +156,7 @@ function readAnthropicMessage(stream: MessageStream, message: WireMessage, emit:
   }
 }
 
-function startBlock(stream: MessageStream, index: unknown, wire: WireBlock, emit: Emit): OpenBlock {
+function startBlock(stream: AnthropicStream, index: unknown, wire: WireBlock, emit: Emit): OpenBlock {
   const block = openBlock(wire, stream.calls, emit);
   if (block.type === 'call') stream.calls++;
   stream.blocks.push(block);
@@ -145,7 +164,7 @@ function startBlock(stream: MessageStream, index: unknown, wire: WireBlock, emit
   return block;
 }
 
-function readBlockDelta(stream: MessageStream, index: unknown, delta: WireDelta, emit: Emit): void {
+function readBlockDelta(stream: AnthropicStream, index: unknown, delta: WireDelta, emit: Emit): void {
   const block = stream.byIndex.get(index);
   if (block !== undefined) return addDelta(block, delta, emit);
   // Some hosts do not open blocks. A call without a name cannot be used, but text and thoughts can.
@@ -158,11 +177,11 @@ const UNOPENED: ReadonlyMap<unknown, string> = new Map([
   ['thinking_delta', 'thinking'],
 ]);
 
-function readFinish(stream: MessageStream, reason: unknown): void {
+function readFinish(stream: AnthropicStream, reason: unknown): void {
   if (typeof reason === 'string' && reason !== '') stream.finish = reason;
 }
 
-function readUsage(stream: MessageStream, usage: WireUsage | null | undefined): void {
+function readUsage(stream: AnthropicStream, usage: WireUsage | null | undefined): void {
   if (!isRecord(usage)) return;
   const reported = Object.entries(usage).filter(([, value]) => value != null);
   stream.usage = { ...stream.usage, ...(Object.fromEntries(reported) as WireUsage) };
@@ -189,25 +208,6 @@ function anthropicUsage(usage: WireUsage): Usage {
     cacheWrite,
     reasoning: usage.output_tokens_details?.thinking_tokens,
   });
-}
-
-/** A content block while its pieces arrive, which are joined once. */
-type OpenBlock =
-  | { readonly type: 'text'; readonly pieces: string[] }
-  | { readonly type: 'thinking'; readonly pieces: string[]; signature: string }
-  | { readonly type: 'redacted'; readonly data: string }
-  | OpenCall
-  /** Tools of the provider, and unknown types. */
-  | { readonly type: 'other' };
-
-interface OpenCall {
-  readonly type: 'call';
-  /** The position among the calls of the reply, from 0. */
-  readonly number: number;
-  readonly id: string;
-  readonly name: string;
-  /** Pieces of the arguments. */
-  readonly pieces: string[];
 }
 
 /** `number` is used if the block is a call. */

@@ -59,9 +59,9 @@ async function slowHost(): Promise<
 test('concurrent requests of several models with one history arrive complete', async () => {
   await using host = await slowHost();
   const [one, two] = ['one', 'two'].map((model) => openaiChat({ model, baseURL: host.url, maxRetries: 0 }));
-  const given = request({ messages: [userText(LONG), userText('b')] });
-  const all = [one!, two!, one!, two!].map((model) => asked(model, given));
-  all.push(asked(one!, { ...given, instructions: 'Be brief.' }));
+  const sameRequest = request({ messages: [userText(LONG), userText('b')] });
+  const all = [one!, two!, one!, two!].map((model) => asked(model, sameRequest));
+  all.push(asked(one!, { ...sameRequest, instructions: 'Be brief.' }));
   await host.asked(all.length);
   host.read();
   for (const { reply } of await Promise.all(all)) expect(reply.type).toBe('reply');
@@ -73,16 +73,16 @@ test('nothing more of a cancelled request arrives, though the next turn overwrit
   await using host = await slowHost();
   const model = openaiChat({ model: 'm', baseURL: host.url, maxRetries: 0 });
   const messages: Message[] = [userText(LONG)];
-  const given = request({ messages });
+  const sameRequest = request({ messages });
   for (let turn = 1; turn <= 3; turn++) {
     const cancel = new AbortController();
-    const cancelled = asked(model, given, cancel.signal);
+    const cancelled = asked(model, sameRequest, cancel.signal);
     await host.asked(turn);
     cancel.abort();
     expect((await cancelled).reply).toMatchObject({ type: 'failure', error: { code: 'cancelled' } });
     messages.push(userText('more'));
   }
-  const replied = asked(model, given);
+  const replied = asked(model, sameRequest);
   await host.asked(4);
   host.read();
   expect((await replied).reply.type).toBe('reply');

@@ -111,16 +111,6 @@ class Exchange<State> implements AnswerHandler {
     return this.#backPressure;
   }
 
-  /** The listener is behind: reading pauses until `wait` settles. That time does not count towards the idle timeout. */
-  #pauseReading(wait: Promise<unknown>): void {
-    const resumeReading = (): void => {
-      this.#lastDataAt = this.#transport.clock.now();
-      if (this.#backPressure === backPressure) this.#backPressure = undefined;
-    };
-    const backPressure = wait.then(resumeReading, resumeReading);
-    this.#backPressure = backPressure;
-  }
-
   onEnd(): void {
     if (!this.#options) return;
     try {
@@ -133,6 +123,16 @@ class Exchange<State> implements AnswerHandler {
   onFailure(thrown: unknown): void {
     if (this.#isDone) this.onEnd();
     else this.#failExchange(failureOfConnection(thrown, this.#host));
+  }
+
+  /** The listener is behind: reading pauses until `wait` settles. That time does not count towards the idle timeout. */
+  #pauseReading(wait: Promise<unknown>): void {
+    const resumeReading = (): void => {
+      this.#lastDataAt = this.#transport.clock.now();
+      if (this.#backPressure === backPressure) this.#backPressure = undefined;
+    };
+    const backPressure = wait.then(resumeReading, resumeReading);
+    this.#backPressure = backPressure;
   }
 
   #settleExchange(read: ModelReply): void {

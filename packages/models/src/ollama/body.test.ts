@@ -25,19 +25,19 @@ const wireOf = ({ name, description, parameters }: ToolSpec): unknown => ({
   function: { name, description, parameters },
 });
 
-function bodyOf(given: Partial<ModelRequest> = {}, options: Partial<OllamaBody> = {}): Record<string, unknown> {
+function bodyOf(overrides: Partial<ModelRequest> = {}, options: Partial<OllamaBody> = {}): Record<string, unknown> {
   const protocol = ollamaProtocol({ model: 'qwen3', stream: true, ...options });
-  return readBody(protocol.body(request(given)));
+  return readBody(protocol.body(request(overrides)));
 }
 
 const messagesOf = (messages: readonly Message[]): unknown => bodyOf({ messages })['messages'];
-const result = (content: ToolResult['content'], given: Partial<ToolResult> = {}): ToolResult => ({
+const result = (content: ToolResult['content'], overrides: Partial<ToolResult> = {}): ToolResult => ({
   type: 'tool-result',
   callId: 'a',
   name: 'plot',
   content,
   isError: false,
-  ...given,
+  ...overrides,
 });
 const picture = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } } as const;
 const distant = {
@@ -88,13 +88,13 @@ test('writes a conversation with calls and all settings, in the types of the off
     },
     { role: 'assistant', content: [{ type: 'text', text: 'Done.' }] },
   ];
-  const given: Partial<ModelRequest> = {
+  const overrides: Partial<ModelRequest> = {
     messages,
     instructions: 'Be brief.',
     tools: [shell],
     settings: { temperature: 0, maxOutputTokens: 9, topP: 0.5, stop: ['\n'], seed: 7, reasoning: 'low' },
   };
-  expect(bodyOf(given, { contextTokens: 32_768, keepAlive: '10m' })).toEqual({
+  expect(bodyOf(overrides, { contextTokens: 32_768, keepAlive: '10m' })).toEqual({
     model: 'qwen3',
     messages: [
       { role: 'system', content: 'Be brief.' },
@@ -151,7 +151,7 @@ test('sends levels of thinking to gpt-oss only, and the option if the settings h
 });
 
 test('omits tools that the tool choice excludes', () => {
-  const tools = (given: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...given })['tools'];
+  const tools = (overrides: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...overrides })['tools'];
   const both = [wireOf(shell), wireOf(read)];
   expect(tools({ toolChoice: 'auto' })).toEqual(both);
   expect(tools({ toolChoice: 'required' })).toEqual(both);

@@ -13,8 +13,8 @@ type Answer = { readonly status?: number; readonly type?: string; readonly body:
 const server = (...answers: Answer[]): ReturnType<typeof answering> =>
   answering(...answers.map(({ body, type = 'application/x-ndjson', status }) => answer(body, type, status)));
 
-const ask = (options: Partial<OllamaOptions>, given: Partial<ModelRequest> = {}): Promise<Asked> =>
-  asked(ollama({ model: 'gemma3', maxRetries: 0, ...options }), given);
+const ask = (options: Partial<OllamaOptions>, overrides: Partial<ModelRequest> = {}): Promise<Asked> =>
+  asked(ollama({ model: 'gemma3', maxRetries: 0, ...options }), overrides);
 
 test('sends the request and reads a streamed reply', async () => {
   const { fetch, seen } = server({ body: fixture('length.ndjson') });
@@ -157,8 +157,8 @@ test.each([
   [{ think: 'much' }, 'think'],
   [{ model: '' }, 'model'],
   [{ baseURL: 'localhost:11434' }, 'baseURL'],
-])('rejects the options %j', (given, name) => {
-  const make = (): unknown => ollama({ model: 'm', ...given } as OllamaOptions);
+])('rejects the options %j', (overrides, name) => {
+  const make = (): unknown => ollama({ model: 'm', ...overrides } as OllamaOptions);
   expect(make).toThrow(TreadleError);
   expect(make).toThrow(name);
 });

@@ -13,8 +13,8 @@ import { openaiChatProtocol } from './openai-chat.ts';
 
 const protocol = openaiChatProtocol({ model: 'm', stream: true, maxTokensField: 'max_completion_tokens' });
 
-function bodyOf(given: Partial<ModelRequest> = {}): Record<string, unknown> {
-  return readBody(protocol.body(request(given)));
+function bodyOf(overrides: Partial<ModelRequest> = {}): Record<string, unknown> {
+  return readBody(protocol.body(request(overrides)));
 }
 
 const messagesOf = (messages: readonly Message[]): unknown => bodyOf({ messages })['messages'];
@@ -172,7 +172,8 @@ test('sends only name, description and parameters of a tool', () => {
 });
 
 test('sends the tool choice', () => {
-  const choice = (given: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...given })['tool_choice'];
+  const choice = (overrides: Partial<ModelRequest>): unknown =>
+    bodyOf({ tools: [shell, read], ...overrides })['tool_choice'];
   const subset = (mode: string): unknown => ({
     type: 'allowed_tools',
     allowed_tools: { mode, tools: [{ type: 'function', function: { name: 'read' } }] },

@@ -16,9 +16,9 @@ const KEY = 'sk-test-51Nb2xQ9vT7mZ';
 
 async function ask(
   options: Partial<OpenAiChatOptions> & { baseURL: string },
-  given: Partial<ModelRequest> = {},
+  overrides: Partial<ModelRequest> = {},
 ): Promise<Asked> {
-  const answer = await asked(openaiChat({ model: 'm', apiKey: KEY, ...options }), given);
+  const answer = await asked(openaiChat({ model: 'm', apiKey: KEY, ...options }), overrides);
   expect(JSON.stringify(answer.reply)).not.toContain(KEY);
   return answer;
 }

@@ -14,8 +14,8 @@ const spec = (name: string): ToolSpec => ({
 const shell = spec('shell');
 const read = spec('read');
 
-function bodyOf(quirks: Quirks, given: Partial<ModelRequest> = {}): Record<string, unknown> {
-  return readBody(chatBody({ model: 'm', stream: true, ...quirks })(request(given)));
+function bodyOf(quirks: Quirks, overrides: Partial<ModelRequest> = {}): Record<string, unknown> {
+  return readBody(chatBody({ model: 'm', stream: true, ...quirks })(request(overrides)));
 }
 
 const called = (reasoning: readonly object[], id = 'call_1'): Message => ({
@@ -51,9 +51,9 @@ test('streamUsage: false omits stream_options', () => {
 });
 
 test('parallelSwitch: false omits parallel_tool_calls', () => {
-  const given = { tools: [shell], parallel: false };
-  expect(bodyOf({}, given)).toMatchObject({ parallel_tool_calls: false });
-  expect(bodyOf({ parallelSwitch: false }, given)).not.toHaveProperty('parallel_tool_calls');
+  const overrides = { tools: [shell], parallel: false };
+  expect(bodyOf({}, overrides)).toMatchObject({ parallel_tool_calls: false });
+  expect(bodyOf({ parallelSwitch: false }, overrides)).not.toHaveProperty('parallel_tool_calls');
 });
 
 const named = { type: 'function', function: { name: 'read' } };
@@ -65,8 +65,8 @@ test.each([
   ['required', 'required', ['required', 1], [undefined, 2], ['required', 2]],
   ['auto', undefined, [undefined, 1], [undefined, 2], [undefined, 2]],
 ] as const)('toolChoice: sends no more than %s', (toolChoice, required, one, some, someRequired) => {
-  const offered = (given: Partial<ModelRequest>): unknown => {
-    const { tool_choice, tools } = bodyOf({ toolChoice }, { tools: [shell, read], ...given });
+  const offered = (overrides: Partial<ModelRequest>): unknown => {
+    const { tool_choice, tools } = bodyOf({ toolChoice }, { tools: [shell, read], ...overrides });
     const names = (tools as { function: ToolSpec }[]).map((tool) => tool.function.name);
     if (names.length === 1) expect(names).toEqual(['read']);
     return [tool_choice, names.length];
@@ -90,8 +90,12 @@ test('output: requests a schema, a schema without tools, a JSON object, or only 
   const output = { type: 'object', properties: { total: { type: 'number' } } };
   const schema = { type: 'json_schema', json_schema: { name: 'answer', schema: output } };
   const description = `Give the final answer as JSON alone, without other words, that fits this JSON Schema:\n${JSON.stringify(output)}`;
-  const asked = (quirk: Quirks['output'], given: Partial<ModelRequest> = {}): unknown => {
-    const body = bodyOf(quirk === undefined ? {} : { output: quirk }, { output, instructions: 'Be brief.', ...given });
+  const asked = (quirk: Quirks['output'], overrides: Partial<ModelRequest> = {}): unknown => {
+    const body = bodyOf(quirk === undefined ? {} : { output: quirk }, {
+      output,
+      instructions: 'Be brief.',
+      ...overrides,
+    });
     const [system] = body['messages'] as { content: string }[];
     return [body['response_format'], system!.content];
   };
@@ -211,12 +215,12 @@ test('writes one history separately for models with different quirks', () => {
 });
 
 test('a body with many quirks still has the type of the official package', () => {
-  const given = { messages: [userText('a'), called([]), answered(ok)], tools: [read], instructions: 'Be brief.' };
+  const overrides = { messages: [userText('a'), called([]), answered(ok)], tools: [read], instructions: 'Be brief.' };
   const quirks: Quirks = { streamUsage: false, toolChoice: 'required', callIds: 'nine', userAfterResults: false };
   const id = nineOf('call_1');
   // The type of the package has no `name` here. Mistral requires it and OpenAI accepts it.
   const result = { role: 'tool', tool_call_id: id, name: 'read', content: 'ok' } as const;
-  expect(bodyOf(quirks, { ...given, toolChoice: { tool: 'read' } })).toEqual({
+  expect(bodyOf(quirks, { ...overrides, toolChoice: { tool: 'read' } })).toEqual({
     model: 'm',
     messages: [
       { role: 'system', content: 'Be brief.' },

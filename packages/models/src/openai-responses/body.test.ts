@@ -16,9 +16,9 @@ const OPTIONS: ResponsesBody = {
 
 const protocol = openaiResponsesProtocol(OPTIONS);
 
-function bodyOf(given: Partial<ModelRequest> = {}, options: Partial<ResponsesBody> = {}): Record<string, unknown> {
+function bodyOf(overrides: Partial<ModelRequest> = {}, options: Partial<ResponsesBody> = {}): Record<string, unknown> {
   const { body } = openaiResponsesProtocol({ ...OPTIONS, ...options });
-  return readBody(body(request(given)));
+  return readBody(body(request(overrides)));
 }
 
 const inputOf = (messages: readonly Message[], options: Partial<ResponsesBody> = {}): unknown =>
@@ -120,8 +120,8 @@ test.each<[string, Partial<ModelRequest>, ResponseCreateParams['tool_choice']]>(
   ],
   ['all tools allowed', { allowedTools: ['read', 'shell'] }, undefined],
   ['no tool allowed', { toolChoice: 'required', allowedTools: [] }, 'none'],
-])('sends the tool choice: %s', (_what, given, expected) => {
-  expect(bodyOf({ tools: [shell, read], ...given })['tool_choice']).toEqual(expected);
+])('sends the tool choice: %s', (_what, overrides, expected) => {
+  expect(bodyOf({ tools: [shell, read], ...overrides })['tool_choice']).toEqual(expected);
 });
 
 test('disables parallel calls only if there are tools', () => {
