@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { retryAfterMs } from './retry-after.ts';
+import { retryAfterMs } from './retry.ts';
 
 const NOW = Date.parse('Sat, 15 Nov 2025 12:00:00 GMT');
 
@@ -12,6 +12,6 @@ test.each([
   [{ 'retry-after': 'soon' }, undefined],
   [{ 'retry-after': '-1' }, undefined],
   [{ 'retry-after': '9', 'retry-after-ms': '1500' }, 1_500],
-])('%j is %s', (headers: Record<string, string>, ms) => {
+])('reads the wait in %j as %s ms', (headers: Record<string, string>, ms) => {
   expect(retryAfterMs((name) => headers[name], NOW)).toBe(ms);
 });

@@ -1,6 +1,6 @@
 import type { AssistantMessage } from '@treadle/core';
 import { expect, test } from 'vitest';
-import { inputItems } from './input.ts';
+import { inputItems } from './body.ts';
 import { decodeResponses } from './stream.ts';
 
 const sender = { signer: 'openai-responses@api.openai.com' } as Parameters<typeof inputItems>[1];
@@ -11,7 +11,7 @@ const said = (text: string, phase?: unknown): object => ({
   ...(phase !== undefined && { phase }),
 });
 
-test('what a model says along the way and what it answers go back to it as such', () => {
+test('sends the phases of commentary and final answer back unchanged', () => {
   const output = [
     said('Looking.', 'commentary'),
     said('12 degrees.', 'final_answer'),

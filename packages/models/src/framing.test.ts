@@ -1,8 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { lines } from './lines.ts';
-import { sse } from './sse.ts';
-import type { WireEvent } from './framing.ts';
+import { lines, ndjson, sse, type WireEvent } from './framing.ts';
 
 const bytes = (text: string): Buffer => Buffer.from(text, 'utf8');
 
@@ -16,9 +14,9 @@ function eventsOf(chunks: readonly Uint8Array[]): WireEvent[] {
 
 function linesOf(chunks: readonly Uint8Array[]): string[] {
   const all: string[] = [];
-  const cut = lines((line) => all.push(line));
-  for (const chunk of chunks) cut.feed(chunk);
-  cut.end();
+  const splitter = lines((line) => all.push(line));
+  for (const chunk of chunks) splitter.feed(chunk);
+  splitter.end();
   return all;
 }
 
@@ -29,7 +27,7 @@ const STREAM = [
   'data:no space\n\n',
   'data:  two spaces\n\n',
   'data: first\ndata: second\ndata\ndata: fourth\n\n',
-  'event: nothing to say\n\n',
+  'event: no data\n\n',
   'id: 1\nretry: 10\nunknown: field\ndata: Grüße 🌨️ −4 °C\n\n',
   ':\n\n\n\n',
   'data: [DONE]\n\n',
@@ -49,7 +47,7 @@ test.each([
   ['LF', STREAM],
   ['CRLF', STREAM.replaceAll('\n', '\r\n')],
   ['CR', STREAM.replaceAll('\n', '\r')],
-])('with %s the events are the same whole, byte by byte and cut at every point', (_ending, stream) => {
+])('sse: emits the same events with %s line ends, whole, byte by byte and split at every point', (_ending, stream) => {
   const whole = bytes(stream);
   expect(eventsOf([whole])).toEqual(EVENTS);
   expect(eventsOf([...whole].map((byte) => Uint8Array.of(byte)))).toEqual(EVENTS);
@@ -58,13 +56,13 @@ test.each([
   }
 });
 
-/** Ends of lines, whole and broken characters, BOMs, fields. */
+/** Line ends, whole and broken characters, BOMs, fields. */
 const PIECES = [
   ...['\r', '\n', '\r\n', 'data:', 'data: ', 'event: ', ':', ' ', 'x', 'ø', '🌨️', '\uFEFF', '\u2028'].map(bytes),
   ...['ef', 'efbb', 'eda080', 'f09f8c', '80', 'c080', 'ff', 'f4908080'].map((hex) => Buffer.from(hex, 'hex')),
 ];
 
-test('any bytes give the same events and lines however they are cut', () => {
+test('emits the same events and lines for any bytes, wherever they are split', () => {
   const whole = fc.array(fc.constantFrom(...PIECES), { maxLength: 30 }).map((pieces) => Buffer.concat(pieces));
   fc.assert(
     fc.property(whole, fc.array(fc.nat(60), { maxLength: 12 }), (all, cuts) => {
@@ -77,11 +75,11 @@ test('any bytes give the same events and lines however they are cut', () => {
   );
 });
 
-test('line endings may be mixed', () => {
+test('lines: accepts mixed line ends', () => {
   expect(linesOf([bytes('a\r\nb\nc\rd\n\re\r\r\nf')])).toEqual(['a', 'b', 'c', 'd', '', 'e', '', 'f']);
 });
 
-test('an event that the end leaves open is given out', () => {
+test('sse: emits the last event without its blank line', () => {
   expect(eventsOf([bytes('data: a\n\ndata: b')])).toEqual([
     { name: '', data: 'a' },
     { name: '', data: 'b' },
@@ -90,15 +88,15 @@ test('an event that the end leaves open is given out', () => {
   expect(eventsOf([])).toEqual([]);
 });
 
-test('a UTF-8 sequence that is cut for good becomes a replacement character', () => {
+test('lines: replaces a truncated UTF-8 sequence by a replacement character', () => {
   expect(linesOf([bytes('ø').subarray(0, 1)])).toEqual(['\uFFFD']);
 });
 
-test('a BOM counts only at the start', () => {
+test('lines: drops a BOM at the start only', () => {
   expect(linesOf([bytes('\uFEFFa\n\uFEFFb')])).toEqual(['a', '\uFEFFb']);
 });
 
-test('8 MB of one line in chunks of 16 bytes are joined once', () => {
+test('sse: joins a line of 8 MB in chunks of 16 bytes once', () => {
   const chunk = bytes('0123456789abcdef');
   const count = (8 * 1024 * 1024) / chunk.length;
   let length = 0;
@@ -109,4 +107,36 @@ test('8 MB of one line in chunks of 16 bytes are joined once', () => {
   for (let n = 0; n < count; n++) frames.feed(chunk);
   frames.feed(bytes('\n\n'));
   expect(length).toBe(8 * 1024 * 1024);
+});
+
+function jsonLinesOf(chunks: readonly Uint8Array[]): string[] {
+  const all: string[] = [];
+  const frames = ndjson.open(({ name, data }) => all.push(`${name}${data}`));
+  for (const chunk of chunks) frames.feed(chunk);
+  frames.end();
+  return all;
+}
+
+const JSON_STREAM = '\uFEFF{"a":1}\n\n  \n\t\n{"b":"Grüße 🌨️"}\n[]\n7';
+const JSON_LINES = ['{"a":1}', '{"b":"Grüße 🌨️"}', '[]', '7'];
+
+test.each([
+  ['LF', JSON_STREAM],
+  ['CRLF', JSON_STREAM.replaceAll('\n', '\r\n')],
+])(
+  'ndjson: emits the same lines with %s line ends, whole, byte by byte and split at every point',
+  (_ending, stream) => {
+    const whole = bytes(stream);
+    expect(jsonLinesOf([whole])).toEqual(JSON_LINES);
+    expect(jsonLinesOf([...whole].map((byte) => Uint8Array.of(byte)))).toEqual(JSON_LINES);
+    for (let at = 0; at <= whole.length; at++) {
+      expect(jsonLinesOf([whole.subarray(0, at), whole.subarray(at)])).toEqual(JSON_LINES);
+    }
+  },
+);
+
+test('ndjson: emits the last line without its line end, whole or truncated, and only once with it', () => {
+  expect(jsonLinesOf([bytes('{"a":1}\n{"b"')])).toEqual(['{"a":1}', '{"b"']);
+  expect(jsonLinesOf([bytes('{"a":1}\n')])).toEqual(['{"a":1}']);
+  expect(jsonLinesOf([])).toEqual([]);
 });

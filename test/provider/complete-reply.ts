@@ -2,24 +2,24 @@ import { createHash } from 'node:crypto';
 import type { Finish } from '@treadle/core';
 import type { ScriptedReply, ScriptedUsage } from './script.ts';
 
-/** A reply that has all that a provider adds: ids, signatures, a time. */
-export interface MadeReply {
-  /** Of letters and digits, different for each reply; each form puts its own prefix before it. */
+/** A scripted reply with all that a provider adds: ids, a signature, a time. */
+export interface CompleteReply {
+  /** Hexadecimal digits, different for each reply. Each form adds its own prefix. */
   readonly id: string;
   readonly model: string;
   /** In seconds since 1970. */
   readonly createdAt: number;
   readonly reasoning: string | undefined;
-  /** Proof of the reasoning. */
+  /** The signature of the reasoning. */
   readonly signature: string;
   readonly text: string | undefined;
-  readonly calls: readonly MadeCall[];
+  readonly calls: readonly CompleteCall[];
   readonly finish: Finish;
   readonly usage: Required<ScriptedUsage>;
 }
 
-export interface MadeCall {
-  /** As for the reply. */
+export interface CompleteCall {
+  /** Like the id of the reply. */
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
@@ -27,23 +27,23 @@ export interface MadeCall {
 
 const CREATED_AT = 1_763_200_000;
 
-/** `seed` tells replies apart: the same seed makes the same reply. */
-export function makeReply(reply: ScriptedReply, seed: string, model: string): MadeReply {
+/** The same seed gives the same ids and signature. */
+export function completeReply(reply: ScriptedReply, seed: string, model: string): CompleteReply {
   const { reasoning, text, calls = [], finish = calls.length > 0 ? 'tool-calls' : 'stop' } = reply;
   return {
-    id: digits(seed),
+    id: hexOf(seed),
     model,
     createdAt: CREATED_AT,
     reasoning,
     signature: hash(`${seed} ${reasoning}`).toString('base64'),
     text,
-    calls: calls.map((call, index) => ({ id: digits(`${seed} ${index}`), ...call })),
+    calls: calls.map((call, index) => ({ id: hexOf(`${seed} ${index}`), ...call })),
     finish,
     usage: { cached: 0, reasoning: 0, input: 20, output: 10, ...reply.usage },
   };
 }
 
-/** Cut as models stream: in small pieces, also inside words. A huge text is not cut that small: it would be all frames. */
+/** Splits a text as models stream it: into small pieces, also inside words. Huge texts get at most 1,000 pieces. */
 export function pieces(text: string): string[] {
   const size = Math.max(7, Math.ceil(text.length / 1_000));
   const found: string[] = [];
@@ -56,7 +56,7 @@ export function pieces(text: string): string[] {
   return found;
 }
 
-function digits(seed: string): string {
+function hexOf(seed: string): string {
   return hash(seed).toString('hex').slice(0, 24);
 }
 

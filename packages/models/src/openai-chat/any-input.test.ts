@@ -7,8 +7,8 @@ import { openaiChatProtocol } from './openai-chat.ts';
 const protocol = openaiChatProtocol({ model: 'm', stream: true });
 const { replay } = replayer(protocol);
 
-/** What a well-formed reply has, whatever the wire had in its places. */
-function isSound(reply: ModelReply): boolean {
+/** Whether all fields have their types, whatever the host sent. */
+function isWellFormed(reply: ModelReply): boolean {
   if (reply.type === 'failure') return typeof reply.error.message === 'string';
   const texts = reply.content.flatMap((part) =>
     part.type === 'tool-call' ? [part.id, part.name, part.arguments] : [part.text],
@@ -41,13 +41,13 @@ const chunk = maybe({
   error: fc.option(odd, { nil: undefined }),
 }).map((value) => Buffer.from(`data: ${JSON.stringify(value)}\n\n`));
 
-test('whatever arrives, there is a sound reply or a failure and never an exception', () => {
+test('returns a well-formed reply or a failure for any input, and never throws', () => {
   fc.assert(
     fc.property(fc.array(fc.oneof({ weight: 5, arbitrary: chunk }, fc.uint8Array()), { maxLength: 5 }), (chunks) => {
       const { reply } = replay(chunks);
-      expect(isSound(reply), JSON.stringify(reply)).toBe(true);
+      expect(isWellFormed(reply), JSON.stringify(reply)).toBe(true);
       const whole = Buffer.concat(chunks).toString('utf8');
-      expect(isSound(protocol.decode(whole.replace(/^data: /, '')))).toBe(true);
+      expect(isWellFormed(protocol.decode(whole.replace(/^data: /, '')))).toBe(true);
       expect(protocol.failure(500, whole)).toMatchObject({ message: expect.any(String), status: 500 });
     }),
     { numRuns: 1_000 },

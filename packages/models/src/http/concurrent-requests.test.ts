@@ -7,7 +7,7 @@ import { asked, readBody, request } from '../../test/request.ts';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
 
 const WHOLE = JSON.stringify({ choices: [{ index: 0, message: { content: 'Hi' }, finish_reason: 'stop' }] });
-/** More than fits on the way if nobody reads. */
+/** More than fits into the buffers on the way if the host does not read. */
 const LONG = 'ø'.repeat(8_000_000);
 
 interface Arrived {
@@ -15,7 +15,7 @@ interface Arrived {
   readonly count: number;
 }
 
-/** Reads no request before `read` is called, and then all that come; tells what arrived whole. */
+/** Reads no request before `read` is called, and then all of them. `arrived` lists the complete ones. */
 async function slowHost(): Promise<
   {
     readonly url: string;
@@ -56,33 +56,33 @@ async function slowHost(): Promise<
   };
 }
 
-test('requests of several models over one history at once arrive whole', async () => {
+test('concurrent requests of several models with one history arrive complete', async () => {
   await using host = await slowHost();
   const [one, two] = ['one', 'two'].map((model) => openaiChat({ model, baseURL: host.url, maxRetries: 0 }));
-  const given = request({ messages: [userText(LONG), userText('b')] });
-  const all = [one!, two!, one!, two!].map((model) => asked(model, given));
-  all.push(asked(one!, { ...given, instructions: 'Be brief.' }));
+  const sameRequest = request({ messages: [userText(LONG), userText('b')] });
+  const all = [one!, two!, one!, two!].map((model) => asked(model, sameRequest));
+  all.push(asked(one!, { ...sameRequest, instructions: 'Be brief.' }));
   await host.asked(all.length);
   host.read();
   for (const { reply } of await Promise.all(all)) expect(reply.type).toBe('reply');
-  const told = host.arrived.map(({ model, count }) => `${String(model)} ${count}`);
-  expect(told.toSorted()).toEqual(['one 2', 'one 2', 'one 3', 'two 2', 'two 2']);
+  const lines = host.arrived.map(({ model, count }) => `${String(model)} ${count}`);
+  expect(lines.toSorted()).toEqual(['one 2', 'one 2', 'one 3', 'two 2', 'two 2']);
 });
 
-test('of a request that was called off nothing more arrives, though the next turn is written over it', async () => {
+test('nothing more of a cancelled request arrives, though the next turn overwrites its bytes', async () => {
   await using host = await slowHost();
   const model = openaiChat({ model: 'm', baseURL: host.url, maxRetries: 0 });
   const messages: Message[] = [userText(LONG)];
-  const given = request({ messages });
+  const sameRequest = request({ messages });
   for (let turn = 1; turn <= 3; turn++) {
     const cancel = new AbortController();
-    const off = asked(model, given, cancel.signal);
+    const cancelled = asked(model, sameRequest, cancel.signal);
     await host.asked(turn);
     cancel.abort();
-    expect((await off).reply).toMatchObject({ type: 'failure', error: { code: 'cancelled' } });
+    expect((await cancelled).reply).toMatchObject({ type: 'failure', error: { code: 'cancelled' } });
     messages.push(userText('more'));
   }
-  const replied = asked(model, given);
+  const replied = asked(model, sameRequest);
   await host.asked(4);
   host.read();
   expect((await replied).reply.type).toBe('reply');

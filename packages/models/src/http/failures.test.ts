@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { failureOfBody, failureOfFrame } from './provider-failures.ts';
+import { failureOfBody, failureOfFrame } from './failures.ts';
 
 const error = (message: string, type?: string, code?: string | number): string =>
   JSON.stringify({ error: { message, type, param: null, code } });
@@ -53,22 +53,22 @@ test.each([
   expect(failureOfBody(status, body)).toMatchObject({ code, retryable, status });
 });
 
-test('the provider keeps its words, whatever their shape', () => {
-  const words = (body: string): string => failureOfBody(400, body).message;
-  expect(words(error('Bad temperature'))).toBe('The provider answered 400: Bad temperature');
-  expect(words('{"error":"model is loading"}')).toBe('The provider answered 400: model is loading');
-  expect(words('[{"error":{"code":400,"message":"API key not valid","status":"INVALID_ARGUMENT"}}]')).toBe(
+test('reports the message of the provider in every shape of error', () => {
+  const messageOf = (body: string): string => failureOfBody(400, body).message;
+  expect(messageOf(error('Bad temperature'))).toBe('The provider answered 400: Bad temperature');
+  expect(messageOf('{"error":"model is loading"}')).toBe('The provider answered 400: model is loading');
+  expect(messageOf('[{"error":{"code":400,"message":"API key not valid","status":"INVALID_ARGUMENT"}}]')).toBe(
     'The provider answered 400: API key not valid',
   );
-  expect(words('{"detail":"Not Found"}')).toBe('The provider answered 400: Not Found');
-  expect(words('{"message":"no such deployment"}')).toBe('The provider answered 400: no such deployment');
-  expect(words('<html><title>Bad Gateway</title>')).toBe('The provider answered 400: Bad Gateway');
-  expect(words('plain words')).toBe('The provider answered 400: plain words');
-  expect(words('')).toBe('The provider answered 400: no reason given');
-  expect(words('null')).toBe('The provider answered 400: null');
+  expect(messageOf('{"detail":"Not Found"}')).toBe('The provider answered 400: Not Found');
+  expect(messageOf('{"message":"no such deployment"}')).toBe('The provider answered 400: no such deployment');
+  expect(messageOf('<html><title>Bad Gateway</title>')).toBe('The provider answered 400: Bad Gateway');
+  expect(messageOf('plain words')).toBe('The provider answered 400: plain words');
+  expect(messageOf('')).toBe('The provider answered 400: no reason given');
+  expect(messageOf('null')).toBe('The provider answered 400: null');
 });
 
-test('an error inside a stream', () => {
+test('classifies an error inside a stream', () => {
   expect(failureOfFrame({ error: { message: 'Busy', type: 'server_error' } })).toMatchObject({
     code: 'overloaded',
     retryable: true,

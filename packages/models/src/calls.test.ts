@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { argumentsObject } from './call-arguments.ts';
+import { argumentsObject } from './calls.ts';
 
 test.each([
   ['{"a": 1}', '{"a": 1}'],
@@ -12,6 +12,6 @@ test.each([
   ['{"a":"\\ud83d"}', '{"a":"\\ufffd"}'],
   ['{"a":"\\\\ud83d"}', '{"a":"\\\\ud83d"}'],
   ['\ud83d', '{"invalid_json":"\\ufffd"}'],
-])('%j', (json, object) => {
+])('the arguments %j are sent as %s', (json, object) => {
   expect(argumentsObject(json)).toBe(object);
 });

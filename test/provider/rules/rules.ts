@@ -1,8 +1,7 @@
 /**
- * What a provider remembers of its own earlier replies, since it demands some of it back. Absent where nothing is known:
- * then only the form is checked.
+ * What a provider has issued in earlier replies and requires back. If a field is absent, only the form is validated.
  */
-export interface Given {
+export interface Issued {
   /** Anthropic: each signature with the thinking that it signs; for redacted thinking the data with an empty text. */
   readonly signatures?: Readonly<Record<string, string>>;
   /** Responses: the id of an item with the id of the reasoning item that led to it. */
@@ -12,27 +11,27 @@ export interface Given {
 }
 
 export interface RuleOptions {
-  readonly given?: Given;
-  /** Also what is ours to avoid though the provider takes it: two user messages in a row, an empty reply. Default true. */
+  readonly issued?: Issued;
+  /** Whether to reject what only Treadle avoids: two user messages in a row, an empty reply. Default true. */
   readonly strict?: boolean;
 }
 
-/** A body's problem in the provider's words, or nothing. */
+/** The problem of a body, with the message of the provider; undefined if there is none. */
 export type Rules = (body: unknown, options?: RuleOptions) => string | undefined;
 
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The first problem among many things. */
-export function first<T>(
+/** The problem of the first item that has one. */
+export function firstProblem<T>(
   items: Iterable<T>,
-  problem: (item: T, index: number) => string | undefined,
+  problemOf: (item: T, index: number) => string | undefined,
 ): string | undefined {
   let index = 0;
   for (const item of items) {
-    const found = problem(item, index++);
-    if (found !== undefined) return found;
+    const problem = problemOf(item, index++);
+    if (problem !== undefined) return problem;
   }
   return undefined;
 }

@@ -1,14 +1,13 @@
 import { expect, test } from 'vitest';
-import { closedCall, openCalls, takeCalls, type OpenCalls } from './calls.ts';
-import type { WireCall } from './wire.ts';
+import { readCallPieces, startCalls, toolCallOf, type OpenCalls, type WireCall } from './call-pieces.ts';
 
 function assembled(...chunks: WireCall[][]): unknown[] {
-  const calls: OpenCalls = openCalls();
-  for (const chunk of chunks) takeCalls(calls, chunk, () => {});
-  return calls.all.map((call) => closedCall(call)).map(({ id, name, arguments: json }) => [id, name, json]);
+  const calls: OpenCalls = startCalls();
+  for (const chunk of chunks) readCallPieces(calls, chunk, () => {});
+  return calls.all.map((call) => toolCallOf(call)).map(({ id, name, arguments: json }) => [id, name, json]);
 }
 
-test('pieces of parallel calls may alternate', () => {
+test('assembles parallel calls whose pieces alternate', () => {
   expect(
     assembled(
       [{ index: 0, id: 'a', function: { name: 'f', arguments: '{"x"' } }],
@@ -24,7 +23,7 @@ test('pieces of parallel calls may alternate', () => {
   ]);
 });
 
-test('index 0 on every call: a new id is a new call, and its pieces go on', () => {
+test('separates calls by id if every call has index 0', () => {
   expect(
     assembled(
       [{ index: 0, id: 'a', function: { name: 'f', arguments: '{"x":' } }],
@@ -38,7 +37,7 @@ test('index 0 on every call: a new id is a new call, and its pieces go on', () =
   ]);
 });
 
-test('without index the id tells, without id the name and the braces', () => {
+test('separates calls by id without an index, and by name and braces without an id', () => {
   expect(
     assembled(
       [{ id: 'a', function: { name: 'f', arguments: '{"x"' } }],
@@ -63,19 +62,19 @@ test('without index the id tells, without id the name and the braces', () => {
   ]);
 });
 
-test('an id or a name may come late, and a call may have no arguments', () => {
+test('accepts a late id, a late name and a call without arguments', () => {
   expect(
     assembled([{ index: 0, function: { arguments: '' } }], [{ index: 0, id: 'a', function: { name: 'f' } }]),
   ).toEqual([['a', 'f', '']]);
 });
 
-test('10 MB of arguments in pieces of one character are joined once', () => {
-  const calls = openCalls();
+test('joins 10 MB of arguments in pieces of one character once', () => {
+  const calls = startCalls();
   const chunk: WireCall[] = [{ index: 0, function: { arguments: 'x' } }];
   const size = 10 * 1024 * 1024;
-  let told = 0;
-  for (let n = 0; n < size; n++) takeCalls(calls, chunk, () => told++);
-  expect(told).toBe(size);
+  let count = 0;
+  for (let n = 0; n < size; n++) readCallPieces(calls, chunk, () => count++);
+  expect(count).toBe(size);
   expect(calls.all).toHaveLength(1);
-  expect(closedCall(calls.all[0]!).arguments).toHaveLength(size);
+  expect(toolCallOf(calls.all[0]!).arguments).toHaveLength(size);
 });
