@@ -2,7 +2,7 @@ import { afterEach, beforeEach } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
 import { stopLeftovers } from '../command/treadle-process.ts';
-import { serving, type Serving } from './serving.ts';
+import { serving, type Serving } from './serve-command.ts';
 
 /** A folder to serve from, and a model that follows a script; new for each test. */
 export interface ServeStage {

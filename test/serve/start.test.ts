@@ -4,7 +4,7 @@ import OpenAI from 'openai';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
 import { stopLeftovers, treadle } from '../command/treadle-process.ts';
-import { logLines, serving } from './serving.ts';
+import { logLines, serving } from './serve-command.ts';
 
 const OWN_TOOLS = [{ type: 'mcp', server_label: 'treadle' }] as const;
 
