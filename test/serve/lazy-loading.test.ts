@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 
 const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
-/** Says at the end which modules were asked for by a name that is no path. */
+/** Prints at exit which packages were imported. */
 const SPY = `
   import { registerHooks } from 'node:module';
   const names = new Set();
@@ -27,17 +27,17 @@ function loadedBy(...args: readonly string[]): readonly string[] {
   return JSON.parse(/^loaded (.*)$/m.exec(stderr)![1]!) as string[];
 }
 
-const OF_SERVER = ['@treadle/server', 'hono', 'pino', 'zod', '@hono/node-server'];
+const SERVER_PACKAGES = ['@treadle/server', 'hono', 'pino', 'zod', '@hono/node-server'];
 
 test.each([[['--version']], [['--help']], [['serve', '--help']], [['models', '--no-test']]])(
-  '%j does not load the server',
+  '%j does not load the server package',
   (args) => {
     const loaded = loadedBy(...args);
     expect(loaded).toContain('@treadle/core');
-    expect(loaded.filter((name) => OF_SERVER.includes(name))).toEqual([]);
+    expect(loaded.filter((name) => SERVER_PACKAGES.includes(name))).toEqual([]);
   },
 );
 
-test('"key new" does', () => {
+test('"key new" loads the server package', () => {
   expect(loadedBy('key', 'new')).toEqual(expect.arrayContaining(['@treadle/server']));
 });

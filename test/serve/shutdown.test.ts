@@ -1,89 +1,93 @@
 import { describe, expect, test } from 'vitest';
 import type { Step } from '../command/scripted-openai.ts';
-import { until, type Body, type Serving } from './serve-command.ts';
-import { serveStage } from './stage.ts';
+import { useServeFixture, type ResponseBody, type ServeCommand } from './serve-command.ts';
 
 const WEATHER = [{ type: 'function', name: 'get_weather' }] as const;
 
-const here = serveStage();
-const { scripted } = here;
+const fixture = useServeFixture();
 
-/** A stream that has begun, up to its first words. */
-interface Begun {
+interface StartedStream {
   readonly id: string;
-  /** All of it, once it has ended; what came until it was cut off. */
-  readonly rest: Promise<string>;
+  /** The text of the whole stream, or of the part that was received before the connection closed. */
+  readonly text: Promise<string>;
 }
 
-async function begin(server: Serving): Promise<Begun> {
+/** Starts a streamed response; resolves at its first text delta. */
+async function startStream(server: ServeCommand): Promise<StartedStream> {
   const answer = await fetch(`${server.url}/v1/responses`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ input: 'go', stream: true }),
   });
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
-  let text = '';
-  while (!text.includes('response.output_text.delta')) text += (await reader.read()).value ?? '';
-  const rest = (async () => {
+  let received = '';
+  while (!received.includes('response.output_text.delta')) received += (await reader.read()).value ?? '';
+  const text = (async () => {
     try {
-      for (let next = await reader.read(); !next.done; next = await reader.read()) text += next.value;
+      for (let next = await reader.read(); !next.done; next = await reader.read()) received += next.value;
     } catch {}
-    return text;
+    return received;
   })();
-  return { id: /"id":"(resp_[0-9a-f]{32})"/.exec(text)![1]!, rest };
+  return { id: /"id":"(resp_[0-9a-f]{32})"/.exec(received)![1]!, text };
 }
 
-const stored = (server: Serving, id: string): Promise<Body> =>
-  until(
-    async () => (await server.get(`/v1/responses/${id}`)).body,
-    ({ status }) => status !== 'in_progress',
-  );
+/** Fetches the response until it is no longer in progress. */
+async function retrieveEnded(server: ServeCommand, id: string): Promise<ResponseBody> {
+  for (;;) {
+    const { body } = await server.get(`/v1/responses/${id}`);
+    if (body.status !== 'in_progress') return body;
+  }
+}
 
 describe.each(['SIGINT', 'SIGTERM'] as const)('%s', (signal) => {
-  test('lets a stream come to its end', async () => {
-    const server = await scripted('', { hang: 'Half' });
-    const stream = await begin(server);
+  test('lets a stream complete, then exits with 0', async () => {
+    await fixture.configure('', { hang: 'Half' });
+    const server = await fixture.serveProcess();
+    const stream = await startStream(server);
     const ended = server.stop(signal);
     await server.process.shows('shutting down', 'stderr');
-    here.provider.resume();
-    const text = await stream.rest;
+    fixture.provider.resume();
+    const text = await stream.text;
     expect(text).toContain('event: response.completed\n');
     expect(text.trimEnd().endsWith('data: [DONE]')).toBe(true);
     expect(await ended).toMatchObject({ code: 0, signal: null });
   });
 
-  test('puts aside what does not end in time, and the next server goes on with it', async () => {
-    const server = await scripted('[server]\nshutdown_grace_ms = 0', { hang: 'Half' }, { text: ['Whole.'] });
-    const stream = await begin(server);
+  test('detaches a response that exceeds the grace period, and the next server resumes it', async () => {
+    await fixture.configure('[server]\nshutdown_grace_ms = 0', { hang: 'Half' }, { text: ['Whole.'] });
+    const server = await fixture.serveProcess();
+    const stream = await startStream(server);
     expect(await server.stop(signal)).toMatchObject({ code: 0, signal: null });
-    expect(await stream.rest).not.toContain('event: response.completed\n');
+    expect(await stream.text).not.toContain('event: response.completed\n');
 
-    const next = await here.serving();
-    const response = await stored(next, stream.id);
+    const next = await fixture.serve();
+    const response = await retrieveEnded(next, stream.id);
     expect(response).toMatchObject({ status: 'completed', output: [{ content: [{ text: 'Whole.' }] }] });
     expect((await next.stop()).code).toBe(0);
   });
 
-  test('a second one ends it at once', async () => {
-    const server = await scripted('[server]\nshutdown_grace_ms = 600000', { hang: 'Half' });
-    await begin(server);
+  test('sent twice ends the server at once, with exit code 1', async () => {
+    await fixture.configure('[server]\nshutdown_grace_ms = 600000', { hang: 'Half' });
+    const server = await fixture.serveProcess();
+    await startStream(server);
     server.process.child.kill(signal);
     await server.process.shows('shutting down', 'stderr');
-    // What comes at the same moment is no second one, so it is sent until it is.
-    const again = setInterval(() => server.process.child.kill(signal), 50);
+    // Signals within 300 ms count as one, so the signal is repeated until the process ends.
+    const repeat = setInterval(() => server.process.child.kill(signal), 50);
     expect(await server.process.ended).toMatchObject({ code: 1, signal: null });
-    clearInterval(again);
+    clearInterval(repeat);
   });
 });
 
-describe('killed', () => {
-  test('in the middle of a response: the next server goes on with it', async () => {
-    const server = await scripted('', { hang: 'Half' }, { text: ['Whole.'] });
-    const { id } = await begin(server);
+describe('after SIGKILL the next server', () => {
+  test('resumes a running response', async () => {
+    await fixture.configure('', { hang: 'Half' }, { text: ['Whole.'] });
+    const server = await fixture.serveProcess();
+    const { id } = await startStream(server);
     expect(await server.stop('SIGKILL')).toMatchObject({ signal: 'SIGKILL' });
 
-    const next = await here.serving();
-    expect(await stored(next, id)).toMatchObject({
+    const next = await fixture.serve();
+    expect(await retrieveEnded(next, id)).toMatchObject({
       id,
       status: 'completed',
       output: [{ content: [{ text: 'Whole.' }] }],
@@ -91,14 +95,15 @@ describe('killed', () => {
     expect((await next.stop()).code).toBe(0);
   });
 
-  test('with calls that wait for the client: the conversation goes on at the next server', async () => {
+  test('continues a response that waits for the client', async () => {
     const call: Step = { calls: [{ name: 'get_weather', arguments: '{"city":"Oslo"}' }] };
-    const server = await scripted('', call, { text: ['Rain.'] });
+    await fixture.configure('', call, { text: ['Rain.'] });
+    const server = await fixture.serveProcess();
     const { body: first } = await server.respond({ input: 'Weather?', tools: WEATHER });
     expect(first.pending_call_ids).toHaveLength(1);
     await server.stop('SIGKILL');
 
-    const next = await here.serving();
+    const next = await fixture.serve();
     expect((await next.get(`/v1/responses/${first.id}`)).body).toEqual(first);
     const { body: second } = await next.respond({
       previous_response_id: first.id,
@@ -106,23 +111,25 @@ describe('killed', () => {
       tools: WEATHER,
     });
     expect(second).toMatchObject({ status: 'completed', output: [{ content: [{ text: 'Rain.' }] }] });
-    expect(here.provider.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool']);
+    expect(fixture.provider.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool']);
     expect((await next.stop()).code).toBe(0);
   });
 });
 
-test('two servers share a store: a conversation goes on at the other', async () => {
-  const one = await scripted('', { text: ['One.'] }, { text: ['Two.'] });
-  const two = await here.serving();
+test('two servers on one store can continue the same conversation', async () => {
+  await fixture.configure('', { text: ['One.'] }, { text: ['Two.'] });
+  const one = await fixture.serve();
+  const two = await fixture.serve();
   const { body: first } = await one.respond({ input: 'first' });
   const { body: second } = await two.respond({ input: 'second', previous_response_id: first.id });
   expect(second).toMatchObject({ status: 'completed', previous_response_id: first.id });
-  expect(here.provider.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'user']);
+  expect(fixture.provider.requests[1]!.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'user']);
   expect([(await one.stop()).code, (await two.stop()).code]).toEqual([0, 0]);
 });
 
-test('it is no reason to end that nobody reads its log', async () => {
-  const server = await scripted('', { text: ['One.'] }, { text: ['Two.'] });
+test('keeps running when its output is closed', async () => {
+  await fixture.configure('', { text: ['One.'] }, { text: ['Two.'] });
+  const server = await fixture.serveProcess();
   server.process.child.stderr.destroy();
   server.process.child.stdout.destroy();
   for (const text of ['One.', 'Two.']) {

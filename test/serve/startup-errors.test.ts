@@ -3,38 +3,36 @@ import { existsSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { playground, type Playground } from '../command/playground.ts';
-import { stopLeftovers, treadle, type Ended } from '../command/treadle-process.ts';
-import { serving } from './serve-command.ts';
+import { describe, expect, test } from 'vitest';
+import { command, type Printed } from '../command/in-process.ts';
+import { treadle } from '../command/treadle-process.ts';
+import { useServeFixture } from './serve-command.ts';
 
 const KEY = `[[server.keys]]\nname = "a"\nhash = "sha256:${'0'.repeat(64)}"\n`;
 
-let play: Playground;
+const fixture = useServeFixture();
 
-beforeEach(async () => {
-  play = await playground();
-});
-afterEach(async () => {
-  stopLeftovers();
-  await play.remove();
-});
+const serve = (...args: readonly string[]): Promise<Printed> => command(['serve', ...args], fixture.play.folder);
+/** The same in its own process, for the real exit code. */
+const serveProcess = (...args: readonly string[]) =>
+  treadle(['serve', ...args], { cwd: fixture.play.folder, stdin: '' }).ended;
 
-const serve = (...args: readonly string[]): Promise<Ended> =>
-  treadle(['serve', ...args], { cwd: play.folder, stdin: '' }).ended;
-
-function expectRefused({ code, stdout, stderr }: Ended, expected: number, message: RegExp): void {
+function expectStartupError(
+  { code, stdout, stderr }: Pick<Printed, 'stdout' | 'stderr'> & { readonly code: number | null },
+  expected: number,
+  message: RegExp,
+): void {
   expect(stderr).toMatch(message);
   expect(stderr).not.toContain('This should not have happened');
   expect([code, stdout]).toEqual([expected, '']);
 }
 
-describe('what this machine does not allow: exit code 1', () => {
-  test('a port that is in use', async () => {
+describe('an address that is not available: exit code 1', () => {
+  test('a port in use by another program', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const { port } = other.address() as AddressInfo;
-    expectRefused(
+    expectStartupError(
       await serve('--port', String(port)),
       1,
       new RegExp(`^treadle: Port ${port} of 127\\.0\\.0\\.1 is in use: .*\\n--host and --port say where`),
@@ -42,16 +40,16 @@ describe('what this machine does not allow: exit code 1', () => {
     other.close();
   });
 
-  test('two servers on one port: the first goes on', async () => {
-    const first = await serving({ cwd: play.folder });
-    expectRefused(await serve('--port', new URL(first.url).port), 1, /is in use/);
+  test('a port in use by another server, which keeps running', async () => {
+    const first = await fixture.serve();
+    expectStartupError(await serveProcess('--port', new URL(first.url).port), 1, /is in use/);
     expect((await first.get('/readyz')).status).toBe(200);
     expect((await first.stop()).code).toBe(0);
   });
 
   test('an address of another machine', async () => {
-    await play.write('treadle.toml', KEY);
-    expectRefused(
+    await fixture.play.write('treadle.toml', KEY);
+    expectStartupError(
       await serve('--port', '0', '--host', '192.0.2.1'),
       1,
       /^treadle: 192\.0\.2\.1 is not an address of this machine/,
@@ -59,7 +57,7 @@ describe('what this machine does not allow: exit code 1', () => {
   });
 });
 
-describe('what has to be written otherwise: exit code 2, and nothing is made', () => {
+describe('an invalid configuration: exit code 2, and no files are created', () => {
   test.each([
     ['[server]\nprot = 1', /server\.prot is not known, did you mean port\?/],
     ['[server]\nkey = "tk_secret"', /server\.key must not be here: .*treadle key new/],
@@ -68,21 +66,21 @@ describe('what has to be written otherwise: exit code 2, and nothing is made', (
     ['[models.a]\nmodel = "m"', /There is no key for m: set the environment variable OPENAI_API_KEY/],
     ['[store]\nurl = "postgres://u:tk_secret@h/d"', /names PostgreSQL, which comes in a later version/],
   ])('%s', async (toml, message) => {
-    await play.write('treadle.toml', toml);
+    await fixture.play.write('treadle.toml', toml);
     const ended = await serve();
-    expectRefused(ended, 2, message);
+    expectStartupError(ended, 2, message);
     expect(ended.stderr).not.toContain('tk_secret');
-    expect(existsSync(join(play.folder, '.treadle'))).toBe(false);
+    expect(existsSync(join(fixture.play.folder, '.treadle'))).toBe(false);
   });
 
-  test('a model that cannot be asked', async () => {
+  test('a base URL with a password, which is not printed', async () => {
     const ended = await serve('--model', 'm', '--base-url', 'http://u:tk_secret@localhost/v1');
-    expectRefused(ended, 2, /^treadle: openaiChat: "baseURL" holds a password/);
+    expectStartupError(ended, 2, /^treadle: openaiChat: "baseURL" holds a password/);
     expect(ended.stderr).not.toContain('tk_secret');
   });
 
   test('beyond loopback without keys', async () => {
-    expectRefused(
+    expectStartupError(
       await serve('--port', '0', '--host', '0.0.0.0'),
       2,
       /^treadle: Without keys the server listens on loopback only, and 0\.0\.0\.0 is reachable from the network/m,
@@ -90,13 +88,12 @@ describe('what has to be written otherwise: exit code 2, and nothing is made', (
   });
 });
 
-test('a store that another program has locked', async () => {
-  const first = await serving({ cwd: play.folder });
-  await first.stop();
-  const other = new DatabaseSync(join(play.folder, '.treadle/treadle.db'));
+test('a store that is locked by another program: exit code 2', async () => {
+  await (await fixture.serve()).stop();
+  const other = new DatabaseSync(join(fixture.play.folder, '.treadle/treadle.db'));
   other.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
-  expectRefused(
-    await serve('--port', '0'),
+  expectStartupError(
+    await serveProcess('--port', '0'),
     2,
     /^treadle: The store .*treadle\.db .*\nOr serve without keeping anything: --store memory:/s,
   );
