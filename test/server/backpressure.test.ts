@@ -9,9 +9,9 @@ const fixture = useServerFixture();
 
 const MB = 1024 * 1024;
 /** The length of the model's reply in megabytes. */
-const LENGTH = 48;
+const LENGTH = 32;
 /** Upper limit for what the socket buffers and the server hold of the reply. */
-const BOUND = 24 * MB;
+const BOUND = 20 * MB;
 
 /** One megabyte of distinct lines. The provider sends it `LENGTH` times. */
 const BLOCK = Array.from({ length: 32_768 }, (_, n) => `line ${n} `.padEnd(31, '.') + '\n').join('');

@@ -15,12 +15,12 @@ test('frees the memory of every answered request, whatever its outcome', async (
     await using provider = await startProvider();
     await using server = await startServer(provider, { store: path.join(folder, 'store.db'), logLevel: 'silent' });
     const load = await mixedLoad(server, provider, 8);
-    await load.send(400);
+    await load.send(300);
     await provider.quiet();
     const before = await server.heap();
-    await load.send(800);
+    await load.send(400);
     await provider.quiet();
-    expect(((await server.heap()) - before) / 800).toBeLessThan(KB / 2);
+    expect(((await server.heap()) - before) / 400).toBeLessThan(KB / 2);
   } finally {
     await rm(folder, { recursive: true });
   }
