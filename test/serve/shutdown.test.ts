@@ -119,7 +119,7 @@ describe('after SIGKILL the next server', () => {
 test('two servers on one store can continue the same conversation', async () => {
   await fixture.configure('', { text: ['One.'] }, { text: ['Two.'] });
   const one = await fixture.serve();
-  const two = await fixture.serve();
+  const two = await fixture.serveProcess();
   const { body: first } = await one.respond({ input: 'first' });
   const { body: second } = await two.respond({ input: 'second', previous_response_id: first.id });
   expect(second).toMatchObject({ status: 'completed', previous_response_id: first.id });

@@ -65,16 +65,16 @@ describe('an invalid configuration: exit code 2, and no files are created', () =
     ['[server]\ndefault_tools = ["raed"]', /names "raed", which is no tool of the server\. Did you mean "read"\?/],
     ['[models.a]\nmodel = "m"', /There is no key for m: set the environment variable OPENAI_API_KEY/],
     ['[store]\nurl = "postgres://u:tk_secret@h/d"', /names PostgreSQL, which comes in a later version/],
-  ])('%s', async (toml, message) => {
+  ])('%j', async (toml, message) => {
     await fixture.play.write('treadle.toml', toml);
-    const ended = await serve();
+    const ended = await serve('--port', '0');
     expectStartupError(ended, 2, message);
     expect(ended.stderr).not.toContain('tk_secret');
     expect(existsSync(join(fixture.play.folder, '.treadle'))).toBe(false);
   });
 
   test('a base URL with a password, which is not printed', async () => {
-    const ended = await serve('--model', 'm', '--base-url', 'http://u:tk_secret@localhost/v1');
+    const ended = await serve('--port', '0', '--model', 'm', '--base-url', 'http://u:tk_secret@localhost/v1');
     expectStartupError(ended, 2, /^treadle: openaiChat: "baseURL" holds a password/);
     expect(ended.stderr).not.toContain('tk_secret');
   });

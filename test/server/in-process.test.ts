@@ -59,11 +59,12 @@ describe('a failing store', () => {
   const failDisk = async (): Promise<never> => {
     throw new Error('disk /secret/place');
   };
-  const stores: [string, () => ServerStore][] = [
-    ['append', () => storeWith({ append: failDisk })],
-    ['acquire', () => storeWith({ acquire: failDisk })],
+  const stores: [string, number, () => ServerStore][] = [
+    ['append', 500, () => storeWith({ append: failDisk })],
+    ['acquire', 500, () => storeWith({ acquire: failDisk })],
     [
       'finish',
+      200,
       () => {
         const store = sqliteStore(':memory:');
         return { ...store, responses: { ...store.responses, finish: failDisk } };
@@ -71,18 +72,21 @@ describe('a failing store', () => {
     ],
   ];
 
-  test.each(stores)('in %s ends the stream with an error, or returns 500, without details', async (method, storeOf) => {
-    const store = storeOf();
-    await using server = await startInProcess(scriptedModel(['Hello.', 'Hello.']), { store, maxConcurrentRuns: 1 });
-    const { text } = await server.post({ input: 'x', stream: true });
-    expect(eventTypesIn(text).slice(0, 2)).toEqual(['response.created', 'response.in_progress']);
-    expect(eventTypesIn(text).slice(-2)).toEqual(['error', 'response.failed']);
-    expect(text).not.toContain('secret');
-    expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
-    const { status, text: body } = await server.post({ input: 'x' });
-    expect([status, body.includes('secret')]).toEqual([method === 'finish' ? 200 : 500, false]);
-    await store.close();
-  });
+  test.each(stores)(
+    'in %s: a stream ends with an error, a JSON request gets %s, and neither shows details',
+    async (_, expected, storeOf) => {
+      const store = storeOf();
+      await using server = await startInProcess(scriptedModel(['Hello.', 'Hello.']), { store, maxConcurrentRuns: 1 });
+      const { text } = await server.post({ input: 'x', stream: true });
+      expect(eventTypesIn(text).slice(0, 2)).toEqual(['response.created', 'response.in_progress']);
+      expect(eventTypesIn(text).slice(-2)).toEqual(['error', 'response.failed']);
+      expect(text).not.toContain('secret');
+      expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
+      const { status, text: body } = await server.post({ input: 'x' });
+      expect([status, body.includes('secret')]).toEqual([expected, false]);
+      await store.close();
+    },
+  );
 });
 
 test('counts referenced items in the size of the input', async () => {

@@ -253,8 +253,8 @@ test.each([false, true])('parses structured output, with stream: %s', async (str
   expect((await script.bodies())[0]!['response_format']).toMatchObject({ type: 'json_schema' });
 });
 
-describe('errors', () => {
-  test('are exceptions of the matching class', async () => {
+describe('errors and aborts', () => {
+  test('errors are exceptions of the matching class', async () => {
     const script = await fixture.script(
       { fault: 'status', status: 429, retryAfter: 4 },
       { fault: 'status', status: 429, retryAfter: 0 },
@@ -269,13 +269,13 @@ describe('errors', () => {
     expect((await ask(script.model, hello, 1)).choices[0]!.message.content).toBe('Now.');
   });
 
-  test('in the middle of a stream are exceptions', async () => {
+  test('errors in the middle of a stream are exceptions', async () => {
     const script = await fixture.script({ fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } });
     const stream = client().chat.completions.stream({ model: script.model, messages: hello });
     await expect(stream.finalChatCompletion()).rejects.toThrow(APIError);
   });
 
-  test('of an aborted client cancel the run', async () => {
+  test('a client that aborts cancels the run', async () => {
     const script = await fixture.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
     const stream = client().chat.completions.stream({ model: script.model, messages: hello });
     await stream.emitted('content');
