@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { PROCESS_ENV } from './serve-command.ts';
 
 const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
 /** Prints at exit which packages were imported. */
@@ -21,7 +22,7 @@ function loadedBy(...args: readonly string[]): readonly string[] {
   const spy = `data:text/javascript,${encodeURIComponent(SPY)}`;
   const { stderr } = spawnSync(process.execPath, ['--conditions=treadle-source', '--import', spy, MAIN, ...args], {
     cwd: tmpdir(),
-    env: {},
+    env: PROCESS_ENV,
     encoding: 'utf8',
   });
   return JSON.parse(/^loaded (.*)$/m.exec(stderr)![1]!) as string[];
