@@ -289,5 +289,5 @@ test('a held lease does not keep the process alive', async () => {
   const timers = process.getActiveResourcesInfo().filter((name) => name === 'Timeout');
   const before = timers.length;
   await temp.open().acquire('b');
-  expect(process.getActiveResourcesInfo().filter((name) => name === 'Timeout')).toHaveLength(before);
+  expect(process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length).toBeLessThanOrEqual(before);
 });
