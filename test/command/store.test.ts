@@ -115,7 +115,9 @@ describe('a store that cannot be used ends it before anything is asked', () => {
     const db = new DatabaseSync(file);
     db.exec('PRAGMA user_version = 99');
     db.close();
-    await refused(/has version 99, but this Treadle supports versions up to \d+\. Update Treadle.*\n.*--store memory:/s);
+    await refused(
+      /has version 99, but this Treadle supports versions up to \d+\. Update Treadle.*\n.*--store memory:/s,
+    );
     const listed = await stage.treadle('runs', 'list');
     expect([listed.code, listed.stderr]).toEqual([2, expect.stringContaining('has version 99')]);
   });
