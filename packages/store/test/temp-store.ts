@@ -4,21 +4,21 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { sqliteStore, type SqliteOptions, type SqliteStore } from '../src/index.ts';
 
-/** A folder of its own for one test, and what is open in it. */
-export interface Place extends AsyncDisposable {
+/** A temporary folder for one test and the stores open in it. Disposing it closes the stores and deletes the folder. */
+export interface TempStore extends AsyncDisposable {
   readonly folder: string;
-  /** Where `open` opens a store. */
+  /** The file that `open` opens. */
   readonly file: string;
   readonly open: (options?: SqliteOptions) => SqliteStore;
-  /** The same file, past the store. */
+  /** Opens the same file directly, without a store. */
   readonly raw: () => DatabaseSync;
 }
 
-export function place(): Place {
+export function tempStore(): TempStore {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-store-'));
   const file = path.join(folder, 'runs.db');
   const opened: SqliteStore[] = [];
-  const raws: DatabaseSync[] = [];
+  const databases: DatabaseSync[] = [];
   return {
     folder,
     file,
@@ -30,11 +30,11 @@ export function place(): Place {
     raw() {
       const db = new DatabaseSync(file);
       db.exec('PRAGMA busy_timeout = 5000');
-      raws.push(db);
+      databases.push(db);
       return db;
     },
     async [Symbol.asyncDispose]() {
-      for (const db of raws) if (db.isOpen) db.close();
+      for (const db of databases) if (db.isOpen) db.close();
       for (const store of opened) await store.close();
       rmSync(folder, { recursive: true });
     },

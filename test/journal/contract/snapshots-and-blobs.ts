@@ -1,14 +1,14 @@
 import { createHash } from 'node:crypto';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { said, started } from '../entries.ts';
+import { messageEntry, startEntry } from '../entries.ts';
 import { code, type Subject } from './subject.ts';
 
-/** What is kept for a run beside its entries. */
-export function keptContract(subject: Subject): void {
+/** Data that is stored for a run besides its entries. */
+export function snapshotsAndBlobsContract(subject: Subject): void {
   describe('snapshots', () => {
-    beforeEach(() => subject.append('a', [started('a'), said(1), said(2)]));
+    beforeEach(() => subject.append('a', [startEntry('a'), messageEntry(1), messageEntry(2)]));
 
-    test('come back, and a later one replaces an earlier', async () => {
+    test('are read unchanged, and a later one replaces an earlier one', async () => {
       expect(await subject.store.readSnapshot('a')).toBeUndefined();
       await subject.store.writeSnapshot('a', { seq: 1, state: { turn: 1, text: 'é💡\ud800' } });
       expect(await subject.store.readSnapshot('a')).toEqual({ seq: 1, state: { turn: 1, text: 'é💡\ud800' } });
@@ -19,7 +19,7 @@ export function keptContract(subject: Subject): void {
       expect(await subject.store.readSnapshot('a')).toEqual({ seq: 3, state: null });
     });
 
-    test('are for runs that are there', async () => {
+    test('need an existing run', async () => {
       await expect(subject.store.writeSnapshot('b', { seq: 1, state: {} })).rejects.toEqual(code('unknown-run'));
       expect(await subject.store.readSnapshot('b')).toBeUndefined();
     });
@@ -27,14 +27,14 @@ export function keptContract(subject: Subject): void {
 
   describe('blobs', () => {
     beforeEach(async () => {
-      await subject.append('a', [started('a')]);
-      await subject.append('b', [started('b')]);
+      await subject.append('a', [startEntry('a')]);
+      await subject.append('b', [startEntry('b')]);
     });
 
     const read = async (id: string, from: number, to: number): Promise<string | undefined> =>
       (await subject.store.blobs.read('a', id, from, to))?.text;
 
-    test('have an id by what they hold', async () => {
+    test('have an id derived from their content', async () => {
       const text = 'Grüße, 💡!';
       const id = await subject.store.blobs.put('a', text);
       expect(id).toBe(createHash('sha256').update(Buffer.from(text, 'utf16le')).digest('hex'));
@@ -43,7 +43,7 @@ export function keptContract(subject: Subject): void {
       expect(await subject.store.blobs.put('a', `${text} `)).not.toBe(id);
     });
 
-    test('are listed for the run that they are kept for', async () => {
+    test('are listed for the run that they were stored for', async () => {
       expect(await subject.store.blobs.list('a')).toEqual([]);
       const ids = [await subject.store.blobs.put('a', 'one'), await subject.store.blobs.put('a', 'two')];
       await subject.store.blobs.put('a', 'one');
@@ -52,7 +52,7 @@ export function keptContract(subject: Subject): void {
       expect(await subject.store.blobs.list('nobody')).toEqual([]);
     });
 
-    test('are read by pages', async () => {
+    test('are read in pages', async () => {
       const id = await subject.store.blobs.put('a', '0123456789');
       expect(await subject.store.blobs.read('a', id, 2, 5)).toEqual({ text: '234', length: 10 });
       expect(await read(id, 0, 10)).toBe('0123456789');
@@ -64,7 +64,7 @@ export function keptContract(subject: Subject): void {
       expect(await read(id, 4, Infinity)).toBe('456789');
     });
 
-    test('keep every text as it is', async () => {
+    test('store any string unchanged', async () => {
       for (const text of ['', '\0', 'a\0b', '\ud83d', '\udca1\ud83d', '\ufffd', '\ufeffx', '💡'.repeat(3)]) {
         const id = await subject.store.blobs.put('a', text);
         expect(await subject.store.blobs.read('a', id, 0, text.length)).toEqual({ text, length: text.length });
@@ -72,8 +72,8 @@ export function keptContract(subject: Subject): void {
       expect(await subject.store.blobs.put('a', '\ud83d')).not.toBe(await subject.store.blobs.put('a', '\ufffd'));
     });
 
-    test('are long', async () => {
-      // Of odd length, so that characters lie across every round position.
+    test('can be long', async () => {
+      // The odd length places characters across every part boundary.
       const text = `${'x💡é'.repeat(60_000)}!`;
       const id = await subject.store.blobs.put('a', text);
       for (const [from, to] of [
@@ -91,7 +91,7 @@ export function keptContract(subject: Subject): void {
       }
     });
 
-    test('belong to the runs that they were kept for, and go with the last of them', async () => {
+    test('belong to the runs that they were stored for, and are deleted with the last of them', async () => {
       const id = await subject.store.blobs.put('a', 'shared');
       expect(await subject.store.blobs.read('b', id, 0, 9)).toBeUndefined();
       await subject.store.blobs.put('b', 'shared');
@@ -99,19 +99,19 @@ export function keptContract(subject: Subject): void {
       expect(await subject.store.blobs.read('b', id, 0, 9)).toBeUndefined();
       expect(await read(id, 0, 9)).toBe('shared');
       await subject.store.delete('a');
-      await subject.append('a', [started('a')]);
+      await subject.append('a', [startEntry('a')]);
       expect(await read(id, 0, 9)).toBeUndefined();
     });
 
-    test('are for runs that are there', async () => {
+    test('need an existing run', async () => {
       await expect(subject.store.blobs.put('c', 'text')).rejects.toEqual(code('unknown-run'));
       const lease = await subject.store.acquire('c');
       await expect(subject.store.blobs.put('c', 'text')).rejects.toEqual(code('unknown-run'));
       await lease.release();
     });
 
-    test('that are not there are absent', async () => {
-      expect(await subject.store.blobs.read('a', 'unheard of', 0, 1)).toBeUndefined();
+    test('that do not exist are read as undefined', async () => {
+      expect(await subject.store.blobs.read('a', 'unknown', 0, 1)).toBeUndefined();
       expect(await subject.store.blobs.read('nobody', await subject.store.blobs.put('a', 'x'), 0, 1)).toBeUndefined();
     });
   });
