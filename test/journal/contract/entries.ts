@@ -78,7 +78,7 @@ export function entriesContract(subject: Subject): void {
     test('the error reports the number of entries and the rejected position', async () => {
       await subject.append('a', [startEntry('a'), messageEntry(1)]);
       await expect(subject.append('a', [messageEntry(7)])).rejects.toThrow(
-        'Run "a" has 2 entries, so entry 7 cannot be added.',
+        'Run "a" has 2 entries, so entry 7 cannot be appended.',
       );
     });
   });

@@ -182,6 +182,6 @@ function entryDamaged(runId: string, seq: number): TreadleError {
 function entryOutOfOrder(runId: string, count: number, seq: number): TreadleError {
   return new TreadleError(
     'run-exists',
-    `Run "${runId}" has ${count} entries, so entry ${seq} cannot be added. Resume the run from its last entry, or start another run.`,
+    `Run "${runId}" has ${count} entries, so entry ${seq} cannot be appended. Resume the run from its last entry, or start another run.`,
   );
 }
