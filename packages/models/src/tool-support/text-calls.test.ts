@@ -167,6 +167,7 @@ const CALLS: [string, string, Piece[]][] = [
     `Write <function=name> or so.\n<tool_call>${json}</tool_call>`,
     ['Write <function=name> or so.', oslo],
   ],
+  ['after a marker without a call', `[TOOL_CALLS] <tool_call>${json}</tool_call>`, ['[TOOL_CALLS]', oslo]],
   ['after a single back quote', `It\`s this: <tool_call>${json}</tool_call>`, ['It`s this:', oslo]],
   [
     'after a single back quote, with back quotes in the arguments',

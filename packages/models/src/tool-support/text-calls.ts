@@ -33,7 +33,7 @@ interface Start {
   readonly opening: string;
   /** Empty for JSON, which ends with its last bracket. */
   readonly closing: string;
-  /** Looks at what follows the opening, after each character until it decides. So little is held in vain. */
+  /** Called with the text after the opening, one more character each time, until it decides. */
   readonly judge: (head: string) => Verdict;
 }
 
@@ -63,7 +63,7 @@ function judgeName(head: string): Verdict {
 function judgeKey(head: string): Verdict {
   if (MISTRAL.startsWith(head.slice(0, MISTRAL.length))) {
     if (/^TOOL_CALLS\]\s*(?:\[|(?:[\w.-]+\[ARGS\]\s*)?\{)$/.test(head)) return 'call';
-    return head.length > 100 ? 'text' : 'maybe';
+    return head.length > 100 || !/^[\w\s.[\]-]*$/.test(head) ? 'text' : 'maybe';
   }
   const [all, key, end] = /^[\s[{]*(?:"(\w*)(")?)?/.exec(head)!;
   if (all.length < head.length || head.length > 60) return 'text';
@@ -80,7 +80,7 @@ function judgeCode(head: string): Verdict {
 /** Yields when it needs the next chunk of the text. */
 type Parsing<T> = Generator<void, T, string | undefined>;
 
-/** With `inCode`, for the content of a code block: it has no quotes, and JSON is a call whatever tool it names. */
+/** `inCode` is for the content of a code block: back quotes are text, and JSON is a call whatever tool it names. */
 export function textCallReader(tools: Tools, listener: PartListener, inCode = false): TextCallReader {
   // ── Output: white space before and after a call is dropped ──
   let out = '';
@@ -119,6 +119,7 @@ export function textCallReader(tools: Tools, listener: PartListener, inCode = fa
   let position = 0;
   let ended = false;
 
+  // Readers use `next() ?? (yield* more())`: a generator for each character would be slow.
   const next = (): string | undefined => {
     const char = input[inputAt];
     if (char === undefined) return undefined;
@@ -143,7 +144,10 @@ export function textCallReader(tools: Tools, listener: PartListener, inCode = fa
     }
   };
 
-  /** Up to here, a tag ends at its first closing tag or where it opens again, and JSON without a tag is text. */
+  /**
+   * The end of a block that was not a call. Up to here the text is read again, strictly: a tag ends at its first closing
+   * tag or where it opens again, and JSON without a tag is text. So nothing is read more than a few times.
+   */
   let strictUntil = 0;
   /** Up to here, back quotes are text. */
   let unquotedUntil = 0;
@@ -180,7 +184,7 @@ export function textCallReader(tools: Tools, listener: PartListener, inCode = fa
     putBack(body);
   }
 
-  /** Three back quotes at the start of a line open a code block, others a quote in a line. */
+  /** Three or more back quotes at the start of a line open a code block, others inline code. */
   function* readBackQuotes(): Parsing<void> {
     let ticks = '`';
     let char = next() ?? (yield* more());
@@ -243,7 +247,7 @@ export function textCallReader(tools: Tools, listener: PartListener, inCode = fa
     }
   }
 
-  /** Reads on until it is clear whether the text starts like one of these. */
+  /** Reads until the text is one of the openings or cannot become one. */
   function* readOpening(
     first: string,
     starts: readonly Start[],
@@ -269,7 +273,7 @@ export function textCallReader(tools: Tools, listener: PartListener, inCode = fa
     }
   }
 
-  /** Reads on to the end of the block, which is in the body, or to the end of the text. */
+  /** Reads to the end of the block, which the body includes, or to the end of the text. */
   function* readBody(
     { opening, closing }: Pick<Start, 'opening' | 'closing'>,
     head: string,
