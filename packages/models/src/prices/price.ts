@@ -47,8 +47,7 @@ export function checkPrice(factory: string, price: Price | undefined): void {
   if (typeof price !== 'object' || price === null) rejectPrice('is not a price');
   const { long, ...rates } = price;
   for (const [name, rate] of [...pairs(rates, ''), ...(long ? pairs(long, 'long.') : [])]) {
-    if (rate !== undefined && !(Number.isFinite(rate) && (rate as number) >= 0))
-      rejectPrice(`has an invalid "${name}"`);
+    if (rate !== undefined && !(Number.isFinite(rate) && (rate as number) >= 0)) rejectPrice(`has a wrong "${name}"`);
   }
   if (!KEYS.every((key) => key in price && (!long || key in long))) rejectPrice('lacks "input" or "output"');
 }

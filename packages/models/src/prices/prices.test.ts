@@ -53,11 +53,11 @@ test.each([
   [null, 'is not a price'],
   [{}, 'lacks "input" or "output"'],
   [{ input: 1 }, 'lacks "input" or "output"'],
-  [{ input: -1, output: 1 }, 'has an invalid "input"'],
-  [{ input: 1, output: '1' }, 'has an invalid "output"'],
-  [{ input: 1, output: Number.NaN }, 'has an invalid "output"'],
+  [{ input: -1, output: 1 }, 'has a wrong "input"'],
+  [{ input: 1, output: '1' }, 'has a wrong "output"'],
+  [{ input: 1, output: Number.NaN }, 'has a wrong "output"'],
   [{ input: 1, output: 1, long: { over: 5, input: 1 } }, 'lacks "input" or "output"'],
-  [{ input: 1, output: 1, long: { over: Infinity, input: 1, output: 1 } }, 'has an invalid "long.over"'],
+  [{ input: 1, output: 1, long: { over: Infinity, input: 1, output: 1 } }, 'has a wrong "long.over"'],
 ])('rejects the price %j', (price, problem) => {
   expect(() => checkPrice('openaiChat', price as Price)).toThrow(
     `openaiChat: "price" ${problem}. Pass one such as { input: 2.5, output: 10 }, in US dollars per million tokens.`,
