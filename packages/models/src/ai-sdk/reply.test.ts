@@ -506,15 +506,15 @@ test('emits no delta after the signal aborts', async () => {
 });
 
 test('converts each message once', async () => {
-  const theirs = handMade([finish]);
-  const ours = fromAiSdk(theirs);
+  const aiSdkModel = handMade([finish]);
+  const model = fromAiSdk(aiSdkModel);
   const messages = [userText('hi')];
   for (const more of [[], [userText('ho')]]) {
     messages.push(...more);
-    await ours.reply(request({ messages }), () => {}, new AbortController().signal);
+    await model.reply(request({ messages }), () => {}, new AbortController().signal);
   }
-  expect(theirs.seen[1]!.prompt).toHaveLength(2);
-  expect(theirs.seen[1]!.prompt[0]).toBe(theirs.seen[0]!.prompt[0]);
+  expect(aiSdkModel.seen[1]!.prompt).toHaveLength(2);
+  expect(aiSdkModel.seen[1]!.prompt[0]).toBe(aiSdkModel.seen[0]!.prompt[0]);
 });
 
 test('does not wait for a model that ignores the signal, and cancels its stream', async () => {

@@ -174,7 +174,7 @@ function assistantParts({ content }: AssistantMessage, { protocol }: PromptOptio
   return parts;
 }
 
-/** Providers accept only an object. The result of an invalid call says what was wrong with it. */
+/** Providers accept only an object. The result of an invalid call names the problem. */
 function inputOf(json: string): unknown {
   try {
     const input: unknown = JSON.parse(json);

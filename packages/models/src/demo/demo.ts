@@ -40,13 +40,8 @@ export function demo(): Model {
 }
 
 /** The calls that come next, or the answer to everything since the last reply without calls. */
-function nextOf({
-  messages,
-  tools,
-  allowedTools,
-  toolChoice,
-  parallel,
-}: ModelRequest): readonly PlannedCall[] | string {
+function nextOf(request: ModelRequest): readonly PlannedCall[] | string {
+  const { messages, tools, allowedTools, toolChoice, parallel } = request;
   const allowed = tools.filter(({ name }) => allowedTools?.includes(name) ?? true);
   const start = messages.findLastIndex(({ role, content }) => role === 'assistant' && !content.some(isCall)) + 1;
   const open = messages.slice(start);

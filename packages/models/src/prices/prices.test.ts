@@ -15,7 +15,7 @@ test.each([
   ['gpt-5-mini-2025-08-07-2025-08-07', false],
   ['toString', false],
   ['', false],
-])('knows a price for "%s": %s', (model, isKnown) => {
+])('priceOf knows "%s": %s', (model, isKnown) => {
   expect(priceOf(model) !== undefined).toBe(isKnown);
 });
 

@@ -364,22 +364,22 @@ test.each([
 test('ignores deltas of a cancelled model, which occupies its slot until it settles', async () => {
   const clock = manualClock();
   const deltas: ModelDelta[] = [];
-  let speak = (): void => {};
+  let emitLate = (): void => {};
   let end = (): void => {};
-  const deaf: Model = {
+  const ignoring: Model = {
     id: 'd',
     reply: (_request, emit) => {
-      speak = () => emit({ type: 'text-delta', text: 'late' });
+      emitLate = () => emit({ type: 'text-delta', text: 'late' });
       return new Promise((resolve) => (end = () => resolve(ok('d'))));
     },
   };
-  const route = router({ models: { deaf }, default: 'deaf', limits: { deaf: { concurrency: 1 } }, clock });
+  const route = router({ models: { ignoring }, default: 'ignoring', limits: { ignoring: { concurrency: 1 } }, clock });
   const controller = new AbortController();
   const first = route.reply(request(), (delta) => deltas.push(delta), controller.signal);
   await clock.advance(0);
   controller.abort();
   expect(await first).toMatchObject({ error: { code: 'cancelled' } });
-  speak();
+  emitLate();
   const letEnd = end;
   const next = ask(route, clock, {}, 0);
   expect((await next).reply).toBeUndefined();

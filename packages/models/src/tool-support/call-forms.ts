@@ -43,7 +43,7 @@ const BROKEN = /^\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters
 
 /**
  * The calls between `<tool_call>` and its end: JSON, or elements. If only the arguments are invalid JSON, it is a call
- * too: the loop rejects the arguments and tells the model why.
+ * too: the loop rejects the arguments, and the result names the problem.
  */
 export function callsInTag(text: string, tools: Tools): readonly WrittenCall[] | undefined {
   const body = text.trim();
