@@ -244,8 +244,8 @@ function jsonOf(value: unknown): string {
 
 function blockOf(part: OutputPart): ResultBlock {
   if (part.type === 'text') return { type: 'text', text: String(part.text) };
-  const inline = inlineText(part.data);
-  if (inline !== undefined) return { type: 'text', text: inline };
+  const { data } = part;
+  if (typeof data === 'object' && data !== null && 'text' in data) return { type: 'text', text: String(data.text) };
   const source = sourceOf(part);
   if (source === undefined) return { type: 'text', text: `(A part of type ${String(part.type)} is not stored.)` };
   const isImage = String(part.type).startsWith('image') || String(part.mediaType).startsWith('image');
@@ -253,11 +253,6 @@ function blockOf(part: OutputPart): ResultBlock {
     typeof part.mediaType === 'string' ? part.mediaType : isImage ? 'image/*' : 'application/octet-stream';
   if (isImage) return { type: 'image', mediaType, source };
   return { type: 'file', mediaType, ...(typeof part.filename === 'string' && { name: part.filename }), source };
-}
-
-function inlineText(data: unknown): string | undefined {
-  if (typeof data !== 'object' || data === null || !('text' in data)) return undefined;
-  return String(data.text);
 }
 
 /** `{ data: 'base64' }` or `{ url }` of V3, `{ data: { type, data } }` or `{ data: { type, url } }` of V4. */

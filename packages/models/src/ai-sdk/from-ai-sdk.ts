@@ -1,12 +1,4 @@
-import {
-  systemClock,
-  TreadleError,
-  type Clock,
-  type Model,
-  type ModelError,
-  type ModelReply,
-  type ModelRequest,
-} from '@treadle/core';
+import { systemClock, TreadleError, type Clock, type Model, type ModelError, type ModelReply } from '@treadle/core';
 import { checkAsking } from '../http/endpoint.ts';
 import { CANCELLED } from '../http/failures.ts';
 import { redactor } from '../http/redact.ts';
@@ -20,7 +12,7 @@ import { withToolSupport } from '../tool-support/tool-support.ts';
 import { failureOfThrown } from './failures.ts';
 import type { AiSdkModel, CallOptions, ProviderOptions, ReplyPart, WholeAnswer } from './language-model.ts';
 import { addPart, addWholeAnswer, finishReply, newOpenReply } from './reply.ts';
-import { callOptions, promptOf } from './request.ts';
+import { requestConverter } from './request.ts';
 import { protocolOf } from './signature.ts';
 
 export interface FromAiSdkOptions {
@@ -53,14 +45,8 @@ export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Mo
   const { stream = true, providerOptions, headers, maxRetries = 2, toolSupport = 'error' } = options;
   const { price = priceOf(modelId), clock = systemClock, random = Math.random } = options;
   const protocol = protocolOf(provider);
-  const prompt = promptOf({ version, protocol });
+  const convert = requestConverter({ version, provider, protocol, providerOptions, headers });
   const redact = redactor(undefined, headers ?? {});
-
-  const callOptionsFor = (request: ModelRequest, abortSignal: AbortSignal): CallOptions => ({
-    prompt: prompt(request.instructions, request.messages),
-    ...callOptions(request, { version, provider, providerOptions, headers }),
-    abortSignal,
-  });
 
   const callModel = async (options: CallOptions, emit: Emit): Promise<ModelReply> => {
     const reply = newOpenReply(modelId);
@@ -78,7 +64,7 @@ export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Mo
       return { type: 'failure', error: (request.tools.length > 0 && toolsRefused(modelId, error)) || error };
     };
     try {
-      const reply = await unlessAborted(signal, () => callModel(callOptionsFor(request, signal), emit));
+      const reply = await unlessAborted(signal, () => callModel(convert(request, signal), emit));
       return reply.type === 'failure' ? failModelCall(reply.error) : reply;
     } catch (thrown) {
       return failModelCall(signal.aborted ? CANCELLED : failureOfThrown(thrown, clock.now()));

@@ -1,6 +1,6 @@
 import type { AssistantPart, Finish, ModelError, ModelReply, Usage } from '@treadle/core';
 import { misunderstood } from '../http/failures.ts';
-import { isRecord } from '../json.ts';
+import { isRecord, textIn } from '../json.ts';
 import type { Emit } from '../protocol.ts';
 import { countOf, usageOf } from '../usage.ts';
 import { failureOfPart } from './failures.ts';
@@ -243,8 +243,4 @@ function totalOf(count: unknown, parts: readonly unknown[]): number {
 
 function recordOf(value: unknown): Record<string, unknown> {
   return isRecord(value) ? value : {};
-}
-
-function textIn(value: unknown): string {
-  return typeof value === 'string' ? value : '';
 }

@@ -12,19 +12,35 @@ import {
 import type { AiSdkVersion, CallOptions, ProviderOptions } from './language-model.ts';
 import { signedOf } from './signature.ts';
 
-export interface CallDefaults {
+export interface RequestOptions {
   readonly version: AiSdkVersion;
   /** The `provider` of the model, such as `openai.responses`. */
   readonly provider: string;
+  /** Only signatures of this protocol are sent back. */
+  readonly protocol: string;
   readonly providerOptions: ProviderOptions | undefined;
   readonly headers: Readonly<Record<string, string>> | undefined;
 }
 
+/** Returns a function that converts requests. It converts each message once, since turns share messages. */
+export function requestConverter(
+  options: RequestOptions,
+): (request: ModelRequest, abortSignal: AbortSignal) => CallOptions {
+  const cache = new WeakMap<Message, object | null>();
+  return (request, abortSignal) => {
+    const { instructions, messages } = request;
+    const prompt: object[] = instructions ? [{ role: 'system', content: instructions.toWellFormed() }] : [];
+    for (const message of messages) {
+      let converted = cache.get(message);
+      if (converted === undefined) cache.set(message, (converted = promptMessage(message, options)));
+      if (converted !== null) prompt.push(converted);
+    }
+    return { prompt, ...callOptions(request, options), abortSignal };
+  };
+}
+
 /** Everything in a request except its messages. */
-export function callOptions(
-  request: ModelRequest,
-  defaults: CallDefaults,
-): Omit<CallOptions, 'prompt' | 'abortSignal'> {
+function callOptions(request: ModelRequest, defaults: RequestOptions): Omit<CallOptions, 'prompt' | 'abortSignal'> {
   const { temperature, maxOutputTokens, topP, stop, seed, reasoning } = request.settings;
   const { version, headers } = defaults;
   const providerOptions = providerOptionsOf(request, defaults);
@@ -70,7 +86,7 @@ const HAS_EFFORT = new Set(['openai', 'groq', 'xai']);
 
 function providerOptionsOf(
   { parallel, settings, tools }: ModelRequest,
-  { version, provider, providerOptions = {} }: CallDefaults,
+  { version, provider, providerOptions = {} }: RequestOptions,
 ): ProviderOptions {
   const name = provider.split('.', 1)[0]!;
   const own = {
@@ -81,33 +97,8 @@ function providerOptionsOf(
   return Object.keys(own).length === 0 ? providerOptions : { ...providerOptions, [name]: own };
 }
 
-// ── The prompt ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-export interface PromptOptions {
-  readonly version: AiSdkVersion;
-  /** Only signatures of this protocol are sent back. */
-  readonly protocol: string;
-}
-
-/** Returns a function that converts histories to prompts. It converts each message once, since turns share messages. */
-export function promptOf(
-  options: PromptOptions,
-): (instructions: string | undefined, history: readonly Message[]) => readonly unknown[] {
-  const cache = new WeakMap<Message, object | null>();
-
-  return (instructions, history) => {
-    const prompt: object[] = instructions ? [{ role: 'system', content: instructions.toWellFormed() }] : [];
-    for (const message of history) {
-      let converted = cache.get(message);
-      if (converted === undefined) cache.set(message, (converted = promptMessage(message, options)));
-      if (converted !== null) prompt.push(converted);
-    }
-    return prompt;
-  };
-}
-
 /** Null for a reply that consists of nothing but reasoning of another provider. */
-function promptMessage(message: Message, options: PromptOptions): object | null {
+function promptMessage(message: Message, options: RequestOptions): object | null {
   switch (message.role) {
     case 'user':
       return { role: 'user', content: message.content.map((block) => userPart(block, options.version)) };
@@ -145,7 +136,7 @@ function fileName(block: ImageBlock | FileBlock): string | undefined {
   return block.type === 'file' ? block.name : undefined;
 }
 
-function assistantParts({ content }: AssistantMessage, { protocol }: PromptOptions): object[] {
+function assistantParts({ content }: AssistantMessage, { protocol }: RequestOptions): object[] {
   const parts: object[] = [];
   let next: ProviderOptions | undefined;
   const add = (part: object, providerOptions = next): void => {
