@@ -12,8 +12,8 @@ afterEach(async () => {
   await play.remove();
 });
 
-describe('without a key and a configuration', () => {
-  test('run: the demo model really reads the file, and says what it is', async () => {
+describe('without a key and without a configuration', () => {
+  test('treadle run: the demo model reads the file and says what it is', async () => {
     const { code, stdout, stderr } = await treadle(['run', 'Read notes.txt'], { cwd: play.folder, stdin: '' }).ended;
     expect(code).toBe(0);
     expect(stdout).toContain(play.nonce);
@@ -22,7 +22,7 @@ describe('without a key and a configuration', () => {
     expect(stderr).toContain('#1 read ');
   });
 
-  test('chat: the same over a pipe', async () => {
+  test('treadle chat: the demo model reads the file and says what it is, over a pipe', async () => {
     const { code, stdout, stderr } = await treadle(['chat'], { cwd: play.folder, stdin: 'Read notes.txt\n' }).ended;
     expect(code).toBe(0);
     expect(stdout).toMatch(/^Treadle .* demo/);
@@ -31,7 +31,7 @@ describe('without a key and a configuration', () => {
   });
 });
 
-test('an empty chat greets and exits with 0', async () => {
+test('treadle chat with empty input prints its greeting and exits with 0', async () => {
   const { code, stdout } = await treadle(['chat'], { cwd: play.folder, stdin: '' }).ended;
   expect([code, stdout.split('\n').length]).toEqual([0, 2]);
 });

@@ -3,7 +3,7 @@ import { runLoop, tool, type Message, type Model } from '@treadle/core';
 import { anthropic, ollama, openaiChat, openaiResponses, type OpenAiChatOptions } from '@treadle/models';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
-/** A server that others have written after the providers, for a view that is not ours. */
+/** Each protocol against a mock of the providers that is not part of this project. */
 
 let mock: LLMock;
 beforeAll(async () => {
@@ -31,9 +31,9 @@ const hosts: Readonly<Record<string, [make: (options: OpenAiChatOptions) => Mode
   anthropic: [anthropic, '/v1'],
   ollama: [ollama, ''],
 };
-const ways = Object.keys(hosts).flatMap((form) => [true, false].map((stream) => ({ form, stream })));
+const variants = Object.keys(hosts).flatMap((form) => [true, false].map((stream) => ({ form, stream })));
 
-test.each(ways)('$form, streamed: $stream', async ({ form, stream }) => {
+test.each(variants)('$form completes a run with a call, streamed: $stream', async ({ form, stream }) => {
   const [make, path] = hosts[form]!;
   mock.clearRequests();
   mock.resetMatchCounts();
@@ -52,7 +52,7 @@ test.each(ways)('$form, streamed: $stream', async ({ form, stream }) => {
   expect(mock.getRequests()).toHaveLength(2);
 });
 
-/** It sends an empty piece of reasoning with each answer of Responses. */
+/** The mock sends empty reasoning with each answer of Responses. */
 function withoutReasoning({ content }: Message): readonly object[] {
   return content.filter((part) => part.type !== 'reasoning');
 }

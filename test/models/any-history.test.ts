@@ -13,7 +13,7 @@ import { forms } from '../provider/forms/forms.ts';
 import { historyProblem } from '../provider/rules/messages.ts';
 import { makeModel, WAYS, type Way } from './protocols.ts';
 
-/** Whatever a conversation that is sound by our own rules holds, the provider takes it. */
+/** Every history that is valid by the rules of the loop becomes a request that is valid by the rules of the provider. */
 
 const PNG = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
 const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: PNG } } as const;
@@ -23,7 +23,7 @@ const words = fc.oneof(
   fc.string({ unit: 'grapheme', minLength: 1, maxLength: 5 }),
   fc.constantFrom(' ', '\n\n', '\u{1f328}\u{fe0f}', '\ud83c', 'a\u0000b', '"', '</tool>'),
 );
-const text = words.map((said) => ({ type: 'text', text: said }) as const);
+const text = words.map((value) => ({ type: 'text', text: value }) as const);
 
 const toolArguments = fc.oneof(
   fc.json({ maxDepth: 2 }),
@@ -31,7 +31,7 @@ const toolArguments = fc.oneof(
   fc.constantFrom('', '{', '{"a":', '[1]', '"text"', 'null', '{"a":1}}', '\ud83c'),
 );
 
-/** Ids are given once the whole history is there, since each may be used once. */
+/** The prefix of an id. The history adds a number, because each id must be unique. */
 const call = fc.record({
   type: fc.constant('tool-call' as const),
   id: fc.constantFrom('call_', 'toolu_01', 'functions.add:', 'x'.repeat(30), 'ü/'),
@@ -39,7 +39,7 @@ const call = fc.record({
   arguments: toolArguments,
 });
 
-/** Some of the host that is asked. */
+/** One of the signers is the host that receives the request. */
 const HOST = '127.0.0.1:9';
 const SIGNERS = [`anthropic@${HOST}`, 'anthropic@elsewhere', 'openai-chat', 'ollama', 'another'];
 
@@ -55,17 +55,17 @@ const reasoning = fc.oneof(
 
 const answer = fc
   .array(reasoning, { maxLength: 1 })
-  .chain((thoughts) =>
+  .chain((before) =>
     fc
       .array(fc.oneof(text, reasoning, call, call), { minLength: 1, maxLength: 5 })
-      .map((parts) => [...thoughts, ...parts]),
+      .map((parts) => [...before, ...parts]),
   );
 
 const result = fc.record({
   blocks: fc.array(
     fc.oneof(
-      fc.oneof(words, fc.constant('')).map((said): ResultBlock => ({ type: 'text', text: said })),
-      words.map((said): ResultBlock => ({ type: 'error', text: said })),
+      fc.oneof(words, fc.constant('')).map((value): ResultBlock => ({ type: 'text', text: value })),
+      words.map((value): ResultBlock => ({ type: 'error', text: value })),
       fc.constant<ResultBlock>(image),
     ),
     { maxLength: 3 },
@@ -128,8 +128,8 @@ const request = fc.record({
   topP: fc.constantFrom(undefined, 0.5),
 });
 
-/** What a model sends; it gets no answer. */
-async function sent({ form, options }: Way, asked: ModelRequest): Promise<unknown> {
+/** The body that a model sends. It gets an error as the answer. */
+async function sentBody({ form, options }: Way, asked: ModelRequest): Promise<unknown> {
   let body: unknown;
   const fetch: typeof globalThis.fetch = async (_url, init) => {
     body = JSON.parse(Buffer.from(init!.body as Uint8Array).toString('utf8'));
@@ -140,16 +140,16 @@ async function sent({ form, options }: Way, asked: ModelRequest): Promise<unknow
   return body;
 }
 
-/** The loop lets no such names into a history, but whoever brings a history may. */
-function withOddNames(messages: readonly Message[]): readonly Message[] {
+/** The loop does not put such names into a history, but a history from elsewhere may contain them. */
+function withInvalidNames(messages: readonly Message[]): readonly Message[] {
   return JSON.parse(JSON.stringify(messages).replaceAll('"no-such-tool"', '"fs.read/ü"')) as readonly Message[];
 }
 
-describe.each(WAYS)('$name', (way) => {
-  test('any history', async () => {
+describe.each(WAYS)('$name', (variant) => {
+  test('sends a valid request for any history', async () => {
     await fc.assert(
-      fc.asyncProperty(request, async (given) => {
-        const { allowed, instructions, reasoning: effort, maxOutputTokens, temperature, topP, ...rest } = given;
+      fc.asyncProperty(request, async (generated) => {
+        const { allowed, instructions, reasoning: effort, maxOutputTokens, temperature, topP, ...rest } = generated;
         expect(historyProblem(rest.messages)).toBeUndefined();
         const settings = {
           ...(effort && { reasoning: effort }),
@@ -161,20 +161,22 @@ describe.each(WAYS)('$name', (way) => {
           ...(allowed && { allowedTools: allowed }),
           ...(instructions !== undefined && { instructions }),
         };
-        const messages = withOddNames(rest.messages);
+        const messages = withInvalidNames(rest.messages);
         const asked: ModelRequest = { ...rest, ...optional, messages, settings, key: 'r/t1' };
-        expect(forms[way.form].rules(await sent(way, asked), { strict: false })).toBeUndefined();
+        expect(forms[variant.form].rules(await sentBody(variant, asked), { strict: false })).toBeUndefined();
       }),
       { numRuns: 300 },
     );
   });
 
-  test('the rich history, at each turn, also by the strict rules', async () => {
+  test('sends a request that is valid by the strict rules at each turn of a long history', async () => {
     const path = new URL('../provider/good-histories/treadle.json', import.meta.url);
     const { messages } = JSON.parse(readFileSync(path, 'utf8')) as { messages: Message[] };
     for (const length of [1, 3, 4, 6, 8]) {
       const asked = { messages: messages.slice(0, length), tools, toolChoice: 'auto', parallel: true } as const;
-      expect(forms[way.form].rules(await sent(way, { ...asked, settings: {}, key: 'r/t1' }))).toBeUndefined();
+      expect(
+        forms[variant.form].rules(await sentBody(variant, { ...asked, settings: {}, key: 'r/t1' })),
+      ).toBeUndefined();
     }
   });
 });

@@ -1,9 +1,7 @@
-import { userText, type ModelDelta, type ModelReply, type ModelRequest } from '@treadle/core';
+import { userText, type Clock, type ModelDelta, type ModelReply, type ModelRequest } from '@treadle/core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-
 import { startProvider, type Provider } from '../provider/provider.ts';
 import type { FormName, ScriptedFault, Step } from '../provider/script.ts';
-import { eagerClock } from './clock.ts';
 import { KEY, modelOf, PROTOCOLS, type ProtocolOptions } from './protocols.ts';
 
 let provider: Provider;
@@ -12,7 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => provider[Symbol.asyncDispose]());
 
-// Whatever has happened, nothing hangs on: at most the one connection that is kept for the next request.
+// At most one connection stays open after each test, for the next request.
 afterEach(() => provider.quiet(1));
 
 const request: ModelRequest = {
@@ -26,24 +24,39 @@ const request: ModelRequest = {
 
 interface Asked {
   readonly reply: ModelReply;
-  readonly shown: string;
+  readonly emitted: string;
 }
 
 async function ask(form: FormName, steps: readonly Step[], options: ProtocolOptions): Promise<Asked> {
   const script = await provider.script(steps);
-  let shown = '';
+  let emitted = '';
   const emit = (delta: ModelDelta): void => {
-    if (delta.type === 'text-delta') shown += delta.text;
+    if (delta.type === 'text-delta') emitted += delta.text;
   };
   const reply = await modelOf(form, script, options).reply(request, emit, new AbortController().signal);
   expect(JSON.stringify(reply).slice(0, 100_000)).not.toContain(KEY);
   expect((await script.requests()).filter(({ refused }) => refused !== undefined)).toEqual([]);
-  return { reply, shown };
+  return { reply, emitted };
 }
 
-const failed = (error: object): object => ({ type: 'failure', error });
+const failureOf = (error: object): object => ({ type: 'failure', error });
 const TEXT = 'The weather in Oslo is fine today.';
-const good = { type: 'reply', content: [{ type: 'text', text: TEXT }], finish: 'stop' };
+const GOOD_REPLY = { type: 'reply', content: [{ type: 'text', text: TEXT }], finish: 'stop' };
+/** A clock that records waits of up to a minute and ends them at once. Longer waits, the timeouts of a model, never end. */
+function eagerClock(): Clock & { readonly waits: readonly number[] } {
+  const waits: number[] = [];
+  return {
+    waits,
+    now: () => 0,
+    timer(ms, fire) {
+      if (ms > 60_000) return () => {};
+      waits.push(ms);
+      const timer = setImmediate(fire);
+      return () => clearImmediate(timer);
+    },
+  };
+}
+
 const SHORT = { headers: 50, idle: 50 };
 
 interface Case {
@@ -53,36 +66,36 @@ interface Case {
 }
 
 const cases: readonly Case[] = [
-  { fault: { fault: 'status', status: 401 }, outcome: failed({ code: 'auth', retryable: false, status: 401 }) },
+  { fault: { fault: 'status', status: 401 }, outcome: failureOf({ code: 'auth', retryable: false, status: 401 }) },
   {
     fault: { fault: 'status', status: 429, retryAfter: 7 },
-    outcome: failed({ code: 'rate-limit', retryable: true, status: 429, retryAfterMs: 7_000 }),
+    outcome: failureOf({ code: 'rate-limit', retryable: true, status: 429, retryAfterMs: 7_000 }),
   },
-  { fault: { fault: 'status', status: 500 }, outcome: failed({ code: 'overloaded', retryable: true, status: 500 }) },
-  { fault: { fault: 'status', status: 529 }, outcome: failed({ code: 'overloaded', retryable: true, status: 529 }) },
-  { fault: { fault: 'slow-headers' }, timeouts: SHORT, outcome: failed({ code: 'timeout', retryable: true }) },
-  { fault: { fault: 'stall' }, timeouts: SHORT, outcome: failed({ code: 'timeout', retryable: true }) },
-  { fault: { fault: 'reset' }, outcome: failed({ code: 'network', retryable: true }) },
-  { fault: { fault: 'reset-at-once' }, outcome: failed({ code: 'network', retryable: true }) },
-  { fault: { fault: 'close' }, outcome: failed({ code: 'protocol', retryable: true }) },
-  { fault: { fault: 'garbage' }, outcome: failed({ code: 'protocol', retryable: true }) },
-  { fault: { fault: 'wrong-content-type' }, outcome: good },
-  { fault: { fault: 'web-page' }, outcome: failed({ code: 'protocol', retryable: false }) },
-  { fault: { fault: 'error-in-200', status: 500 }, outcome: failed({ code: 'overloaded', retryable: true }) },
-  { fault: { fault: 'huge-error' }, outcome: failed({ code: 'overloaded', retryable: true, status: 500 }) },
+  { fault: { fault: 'status', status: 500 }, outcome: failureOf({ code: 'overloaded', retryable: true, status: 500 }) },
+  { fault: { fault: 'status', status: 529 }, outcome: failureOf({ code: 'overloaded', retryable: true, status: 529 }) },
+  { fault: { fault: 'slow-headers' }, timeouts: SHORT, outcome: failureOf({ code: 'timeout', retryable: true }) },
+  { fault: { fault: 'stall' }, timeouts: SHORT, outcome: failureOf({ code: 'timeout', retryable: true }) },
+  { fault: { fault: 'reset' }, outcome: failureOf({ code: 'network', retryable: true }) },
+  { fault: { fault: 'reset-at-once' }, outcome: failureOf({ code: 'network', retryable: true }) },
+  { fault: { fault: 'close' }, outcome: failureOf({ code: 'protocol', retryable: true }) },
+  { fault: { fault: 'garbage' }, outcome: failureOf({ code: 'protocol', retryable: true }) },
+  { fault: { fault: 'wrong-content-type' }, outcome: GOOD_REPLY },
+  { fault: { fault: 'web-page' }, outcome: failureOf({ code: 'protocol', retryable: false }) },
+  { fault: { fault: 'error-in-200', status: 500 }, outcome: failureOf({ code: 'overloaded', retryable: true }) },
+  { fault: { fault: 'huge-error' }, outcome: failureOf({ code: 'overloaded', retryable: true, status: 500 }) },
 ];
 
 describe.each(PROTOCOLS)('%s', (form) => {
   describe.each([true, false])('streamed: %s', (stream) => {
-    test.each(cases)('$fault', async ({ fault, outcome, timeouts }) => {
-      const { reply, shown } = await ask(form, [fault], { stream, ...(timeouts && { timeouts }) });
+    test.each(cases)('returns the right result for $fault', async ({ fault, outcome, timeouts }) => {
+      const { reply, emitted } = await ask(form, [fault], { stream, ...(timeouts && { timeouts }) });
       expect(reply).toMatchObject(outcome);
-      expect(TEXT.startsWith(shown)).toBe(true);
+      expect(TEXT.startsWith(emitted)).toBe(true);
       expect(reply.attempts).toHaveLength(1);
       if (reply.type === 'failure') expect(reply.error.message.length).toBeLessThan(3_000);
     });
 
-    test('50 MB of text', async () => {
+    test('accepts 50 MB of text', async () => {
       const { reply } = await ask(form, [{ fault: 'huge' }], { stream });
       if (reply.type === 'failure') throw new Error(reply.error.message);
       expect(reply.finish).toBe('stop');
@@ -91,43 +104,46 @@ describe.each(PROTOCOLS)('%s', (form) => {
       expect(part?.type === 'text' && part.text.length).toBeGreaterThanOrEqual(10 * 1024 * 1024);
     });
 
-    test('what may pass is tried again, as late as the provider wants it', async () => {
+    test('retries after the time that the provider asks for', async () => {
       const clock = eagerClock();
       const faults: Step[] = [{ fault: 'status', status: 429, retryAfter: 7 }, { fault: 'reset-at-once' }];
       const { reply } = await ask(form, [...faults, { text: TEXT }], { stream, clock, maxRetries: 2, random: () => 0 });
       expect(reply).toMatchObject({
-        ...good,
+        ...GOOD_REPLY,
         attempts: [{ error: { code: 'rate-limit' } }, { error: { code: 'network' } }, { model: 'm-1' }],
       });
       expect(clock.waits.slice(0, 2)).toEqual([7_000, 500]);
     });
   });
 
-  test('an error in the middle of a stream', async () => {
-    const { reply, shown } = await ask(form, [{ fault: 'error-in-stream' }], {});
-    expect(reply).toMatchObject(failed({ code: 'overloaded', retryable: true }));
-    expect(shown).not.toBe('');
+  test('fails with the error in the middle of a stream', async () => {
+    const { reply, emitted } = await ask(form, [{ fault: 'error-in-stream' }], {});
+    expect(reply).toMatchObject(failureOf({ code: 'overloaded', retryable: true }));
+    expect(emitted).not.toBe('');
   });
 
-  test.each(['close', 'reset', 'garbage', 'error-in-stream'] as const)('%s in the middle of a call', async (fault) => {
-    const calls = [{ name: 'add', arguments: '{"first":1,"second":2,"third":3}' }];
-    const { reply } = await ask(form, [{ fault, reply: { calls } }], {});
-    const codes = { close: 'protocol', reset: 'network', garbage: 'protocol', 'error-in-stream': 'overloaded' };
-    expect(reply).toMatchObject(failed({ code: codes[fault], retryable: true }));
-  });
+  test.each(['close', 'reset', 'garbage', 'error-in-stream'] as const)(
+    'fails after %s in the middle of a call',
+    async (fault) => {
+      const calls = [{ name: 'add', arguments: '{"first":1,"second":2,"third":3}' }];
+      const { reply } = await ask(form, [{ fault, reply: { calls } }], {});
+      const codes = { close: 'protocol', reset: 'network', garbage: 'protocol', 'error-in-stream': 'overloaded' };
+      expect(reply).toMatchObject(failureOf({ code: codes[fault], retryable: true }));
+    },
+  );
 
-  test('what broke off after something was shown is not tried again', async () => {
-    const { reply, shown } = await ask(form, [{ fault: 'reset' }, { text: TEXT }], { maxRetries: 2 });
-    expect(reply).toMatchObject(failed({ code: 'network' }));
+  test('does not retry after text was emitted', async () => {
+    const { reply, emitted } = await ask(form, [{ fault: 'reset' }, { text: TEXT }], { maxRetries: 2 });
+    expect(reply).toMatchObject(failureOf({ code: 'network' }));
     expect(reply.attempts).toHaveLength(1);
-    expect(shown).not.toBe('');
+    expect(emitted).not.toBe('');
   });
 
-  test.each(['slow-headers', 'stall'] as const)('cancelled during %s', async (fault) => {
+  test.each(['slow-headers', 'stall'] as const)('can be cancelled during %s', async (fault) => {
     const script = await provider.script([{ fault }]);
     const stop = new AbortController();
     const replied = modelOf(form, script).reply(request, () => stop.abort(), stop.signal);
     if (fault === 'slow-headers') stop.abort();
-    expect(await replied).toMatchObject(failed({ code: 'cancelled', retryable: false }));
+    expect(await replied).toMatchObject(failureOf({ code: 'cancelled', retryable: false }));
   });
 });

@@ -6,7 +6,7 @@ import type { FormName, Step } from '../provider/script.ts';
 import { modelOf, PROTOCOLS, WAYS, type Way } from './protocols.ts';
 import { typeProblems, type NamedBody } from './sdk-types.ts';
 
-/** A conversation that began on one protocol goes on over another: what it sends is what the other one takes. */
+/** A conversation that was started with one protocol can be continued with any other. */
 
 let provider: Provider;
 beforeAll(async () => {
@@ -39,7 +39,7 @@ const opening: readonly Step[] = [
   { reasoning: '', calls: [call('Bergen')] },
   { reasoning: 'That is all.', text: 'Oslo and Bergen are fine; Atlantis does not exist.' },
 ];
-const goingOn: readonly Step[] = [{ reasoning: 'Again.', calls: [call('Bergen')] }, { text: 'Still fine.' }];
+const continuation: readonly Step[] = [{ reasoning: 'Again.', calls: [call('Bergen')] }, { text: 'Still fine.' }];
 
 const settings = { reasoning: 'medium', maxOutputTokens: 16_000, temperature: 0.5, topP: 0.9 } as const;
 
@@ -51,18 +51,18 @@ async function run({ form, options }: Way, script: Script, input: readonly Messa
   return result.messages;
 }
 
-async function begun(way: Way): Promise<{ script: Script; messages: readonly Message[] }> {
+async function startWith(variant: Way): Promise<{ script: Script; messages: readonly Message[] }> {
   const script = await provider.script(opening);
   const question: Message = { role: 'user', content: [{ type: 'text', text: 'How is it there?' }, image] };
-  return { script, messages: await run(way, script, [question]) };
+  return { script, messages: await run(variant, script, [question]) };
 }
 
 /** A signature, or encrypted reasoning, of the scripted provider. */
-const PROOF = /[A-Za-z0-9+/]{43}=/g;
+const SIGNATURE = /[A-Za-z0-9+/]{43}=/g;
 
 const bodies: NamedBody[] = [];
 
-async function taken(name: string, form: FormName, script: Script): Promise<void> {
+async function collectBodies(name: string, form: FormName, script: Script): Promise<void> {
   for (const { body, refused } of await script.requests()) {
     expect(refused).toBeUndefined();
     bodies.push({ name, form, body });
@@ -71,21 +71,21 @@ async function taken(name: string, form: FormName, script: Script): Promise<void
 
 const pairs = WAYS.flatMap((from) => WAYS.map((to) => ({ from, to })));
 
-describe.each(pairs)('begun on $from.name, continued on $to.name', ({ from, to }) => {
-  test('after an answer, and back again', async () => {
-    const first = await begun(from);
-    const second = await provider.script(goingOn);
+describe.each(pairs)('started with $from.name, continued with $to.name', ({ from, to }) => {
+  test('continues after an answer, and back again', async () => {
+    const first = await startWith(from);
+    const second = await provider.script(continuation);
     const there = await run(to, second, [...first.messages, userText('And now?')]);
     expect(there).toHaveLength(first.messages.length + 4);
-    await taken(`${from.name} to ${to.name}`, to.form, second);
-    await first.script.add(...goingOn);
+    await collectBodies(`${from.name} to ${to.name}`, to.form, second);
+    await first.script.add(...continuation);
     const back = await run(from, first.script, [...there, userText('And tomorrow?')]);
     expect(back).toHaveLength(there.length + 4);
-    await taken(`${from.name} to ${to.name} and back`, from.form, first.script);
+    await collectBodies(`${from.name} to ${to.name} and back`, from.form, first.script);
   });
 
-  test.each([3, 5])('in the middle of a turn, after %s messages', async (length) => {
-    const { messages } = await begun(from);
+  test.each([3, 5])('continues in the middle of a task, after %s messages', async (length) => {
+    const { messages } = await startWith(from);
     const script = await provider.script([{ reasoning: 'I take over.', text: 'Fine.' }]);
     const { name, description, input } = weather;
     const reply: ModelReply = await modelOf(to.form, script, to.options).reply(
@@ -102,21 +102,22 @@ describe.each(pairs)('begun on $from.name, continued on $to.name', ({ from, to }
       new AbortController().signal,
     );
     expect(reply).toMatchObject({ type: 'reply', finish: 'stop' });
-    // What proves a thought goes back over the protocol that gave it, and over no other.
-    const proofs = JSON.stringify(messages[length - 2]).match(PROOF) ?? [];
-    expect(proofs).toHaveLength(from.form === 'anthropic' || from.form === 'openai-responses' ? 1 : 0);
+    // A signature is sent back only with the protocol that it came from.
+    const signatures = JSON.stringify(messages[length - 2]).match(SIGNATURE) ?? [];
+    expect(signatures).toHaveLength(from.form === 'anthropic' || from.form === 'openai-responses' ? 1 : 0);
     const [sent] = await script.requests();
-    for (const proof of proofs) expect(JSON.stringify(sent!.body).includes(proof)).toBe(from.form === to.form);
-    await taken(`${from.name} to ${to.name} after ${length}`, to.form, script);
+    for (const signature of signatures)
+      expect(JSON.stringify(sent!.body).includes(signature)).toBe(from.form === to.form);
+    await collectBodies(`${from.name} to ${to.name} after ${length}`, to.form, script);
   });
 });
 
-test('all that was sent has the types of the official clients', { timeout: 60_000 }, async () => {
+test('all request bodies have the types of the official clients', { timeout: 60_000 }, async () => {
   expect(bodies.length).toBeGreaterThan(pairs.length * 4);
   expect(await typeProblems(bodies)).toEqual([]);
 });
 
-test('the check of the types sees a wrong body', { timeout: 60_000 }, async () => {
+test('the type check detects an invalid body', { timeout: 60_000 }, async () => {
   const wrong: NamedBody[] = PROTOCOLS.map((form) => ({ name: form, form, body: { model: 'm', messages: [{}] } }));
   const problems = await typeProblems(wrong);
   expect([...new Set(problems.map((problem) => problem.split(':')[0]))].sort()).toEqual([...PROTOCOLS].sort());

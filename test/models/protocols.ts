@@ -16,7 +16,7 @@ export const PROTOCOLS = Object.keys(factories) as FormName[];
 
 export const KEY = 'sk-test-51Nb2xQ9vT7mZ';
 
-/** A protocol, in one of the ways in which it can be spoken. */
+/** A protocol with options that change its requests. */
 export interface Way {
   readonly name: string;
   readonly form: FormName;
@@ -24,8 +24,8 @@ export interface Way {
 }
 
 /**
- * Claude before 4.6 thinks by a budget, and then the API is strict about thoughts. The newest Claude always thinks,
- * and can neither be made to call a tool nor be sampled.
+ * Claude before 4.6 has a budget for reasoning, and the API then validates reasoning parts strictly. The newest Claude
+ * always reasons, and supports neither a required call nor sampling settings.
  */
 export const WAYS: readonly Way[] = [
   ...PROTOCOLS.map((form) => ({ name: form, form })),
@@ -33,7 +33,7 @@ export const WAYS: readonly Way[] = [
   { name: 'the newest of anthropic', form: 'anthropic', options: { model: 'claude-opus-5-5' } },
 ];
 
-/** The model of a protocol that talks to the scripted provider. */
+/** A model that sends its requests to the scripted provider. */
 export function modelOf(form: FormName, script: Script, options: ProtocolOptions = {}): Model {
   return makeModel(form, { model: 'm-1', apiKey: KEY, baseURL: script.baseURL(form), maxRetries: 0, ...options });
 }

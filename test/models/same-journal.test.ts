@@ -5,7 +5,7 @@ import { startProvider, type Provider } from '../provider/provider.ts';
 import type { FormName, Step } from '../provider/script.ts';
 import { modelOf, PROTOCOLS } from './protocols.ts';
 
-/** The loop exists once: whichever protocol a run goes over, its journal is the same. */
+/** The journal of a run does not depend on the protocol. */
 
 let provider: Provider;
 beforeAll(async () => {
@@ -54,30 +54,30 @@ async function journalOf(form: FormName, stream: boolean): Promise<readonly Jour
   return journal.read('r1');
 }
 
-/** Without what the provider alone decides: ids, signatures, its name of the model, its words. */
-function plain({ digest: _digest, event, ...entry }: JournalEntry): object {
+/** An entry without what depends on the provider: ids, signatures, the name of the model, the raw finish reason. */
+function comparable({ digest: _digest, event, ...entry }: JournalEntry): object {
   if (event.type !== 'model-replied') return { ...entry, event };
   const { rawFinish: _raw, model: _model, content, usage, attempts, ...fact } = event;
   const parts = content.map((part) => {
     if (part.type === 'tool-call') return { ...part, id: '' };
     return part.type === 'reasoning' ? { type: part.type, text: part.text } : part;
   });
-  // Nothing from the cache, nothing for reasoning: some say 0 and some do not say it.
+  // Some providers report 0 for cached and reasoning tokens, others omit them.
   const counted = Object.fromEntries(Object.entries(usage).filter(([, count]) => count !== 0));
-  const tried = attempts?.map(({ ms, error }) => ({ ms, error }));
-  return { ...entry, event: { ...fact, content: parts, usage: counted, attempts: tried } };
+  const attempted = attempts?.map(({ ms, error }) => ({ ms, error }));
+  return { ...entry, event: { ...fact, content: parts, usage: counted, attempts: attempted } };
 }
 
-const ways = PROTOCOLS.flatMap((form) => [true, false].map((stream) => ({ form, stream })));
+const variants = PROTOCOLS.flatMap((form) => [true, false].map((stream) => ({ form, stream })));
 
 describe('the same run', () => {
   let reference: readonly object[];
   beforeAll(async () => {
-    reference = (await journalOf('openai-chat', true)).map(plain);
+    reference = (await journalOf('openai-chat', true)).map(comparable);
     expect(reference).toHaveLength(7);
   });
 
-  test.each(ways)('over $form, streamed: $stream', async ({ form, stream }) => {
-    expect((await journalOf(form, stream)).map(plain)).toEqual(reference);
+  test.each(variants)('has the same journal with $form, streamed: $stream', async ({ form, stream }) => {
+    expect((await journalOf(form, stream)).map(comparable)).toEqual(reference);
   });
 });

@@ -7,7 +7,7 @@ import type { FormName } from '../provider/script.ts';
 
 const MODULES = path.resolve(import.meta.dirname, '../../node_modules');
 
-/** Where the official clients say what a request looks like. */
+/** The request types of the official clients. */
 const TYPES: Readonly<Record<FormName, readonly [module: string, name: string]>> = {
   'openai-chat': ['openai/resources/chat/completions/completions.js', 'ChatCompletionCreateParams'],
   'openai-responses': ['openai/resources/responses/responses.js', 'ResponseCreateParams'],
@@ -21,7 +21,7 @@ export interface NamedBody {
   readonly body: unknown;
 }
 
-/** What the compiler says of bodies that do not have the types of the official clients, each with the body's name. */
+/** The compiler errors for bodies that do not have the types of the official clients, each with the name of the body. */
 export async function typeProblems(bodies: readonly NamedBody[]): Promise<readonly string[]> {
   const folder = await mkdtemp(path.join(tmpdir(), 'treadle-types-'));
   try {
@@ -53,7 +53,7 @@ export async function typeProblems(bodies: readonly NamedBody[]): Promise<readon
         stdout
           .trim()
           .split('\n')
-          .map((line) => named(line, bodies)),
+          .map((line) => withBodyName(line, bodies)),
       ),
     ];
   } finally {
@@ -62,12 +62,12 @@ export async function typeProblems(bodies: readonly NamedBody[]): Promise<readon
 }
 
 /** `…/bodies.ts(7,20): error …` is about the third body: there are four lines before the first. */
-function named(line: string, bodies: readonly NamedBody[]): string {
+function withBodyName(line: string, bodies: readonly NamedBody[]): string {
   const [, number, problem] = /\((\d+),\d+\): (.*)/.exec(line) ?? [];
   return number === undefined ? line.trim() : `${bodies[Number(number) - 5]!.name}: ${problem}`;
 }
 
-/** The JSON of a body without what the provider takes though the types of its client do not know it. */
+/** The JSON of a body without fields that the provider accepts but the types of its client lack. */
 function typedPart(form: FormName, body: unknown): string {
   return JSON.stringify(body, function (this: Readonly<Record<string, unknown>>, key: string, value: unknown) {
     return isUntyped(form, key, this) ? undefined : value;
@@ -77,7 +77,7 @@ function typedPart(form: FormName, body: unknown): string {
 function isUntyped(form: FormName, key: string, holder: Readonly<Record<string, unknown>>): boolean {
   switch (form) {
     case 'openai-chat':
-      // OpenAI once wanted it, and other hosts still do.
+      // OpenAI once required it, and other hosts still do.
       return key === 'name' && holder['role'] === 'tool';
     case 'ollama':
       return ['truncate', 'shift', 'tool_call_id'].includes(key) || (key === 'id' && 'function' in holder);

@@ -4,13 +4,13 @@ import {
   failureOfBody,
   failureOfConnection,
   failureOfFrame,
-  misunderstood,
+  protocolFailure,
   timedOut,
 } from '../http/failures.ts';
 import { retryAfterMs } from '../http/retry.ts';
 import { isRecord } from '../json.ts';
 
-/** What an `APICallError` of the AI SDK has, of whichever version; recognised by its fields. */
+/** The fields of an `APICallError` of any version of the AI SDK. */
 interface CallError {
   readonly statusCode?: unknown;
   readonly responseHeaders?: Readonly<Record<string, string>>;
@@ -20,29 +20,29 @@ interface CallError {
 }
 
 /**
- * The provider holds the key and we do not know it, so what looks like one is taken for one. What is told is not cut
- * here: whoever knows of other secrets looks for them first.
+ * Text that looks like a key. The provider package has the key, so it cannot be compared. Messages are not shortened
+ * here, because the caller first redacts other secrets in them.
  */
 const KEY_LIKE = /\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_]?[\w-]{16,}/g;
 
-/** What was thrown instead of an answer. */
+/** The failure for an error that the model threw. */
 export function failureOfThrown(thrown: unknown, now: number): ModelError {
-  return safe(isRecord(thrown) ? failureOfError(thrown, now) : misunderstood(messageOf(thrown)));
+  return redactKeys(isRecord(thrown) ? failureOfError(thrown, now) : protocolFailure(messageOf(thrown)));
 }
 
-/** What a stream gives in an `error` part: an error, the provider's own frame, or words. */
+/** The failure for an `error` part of a stream, which contains an error, the provider's own object, or a string. */
 export function failureOfPart(error: unknown): ModelError {
-  // Without a clock, a date to wait for is taken to be past.
+  // There is no clock here, so a date in retry-after counts as past.
   if (error instanceof Error) return failureOfThrown(error, Infinity);
   const frame = isRecord(error) ? error : { message: messageOf(error) };
-  return safe(failureOfFrame({ status_code: (frame as CallError).statusCode, ...frame }));
+  return redactKeys(failureOfFrame({ status_code: (frame as CallError).statusCode, ...frame }));
 }
 
 function failureOfError(thrown: object, now: number): ModelError {
   const name = 'name' in thrown ? String(thrown.name) : '';
   if (name === 'AbortError' || name === 'ResponseAborted') return CANCELLED;
   if (name === 'TimeoutError') return timedOut(messageOf(thrown));
-  if (name === 'AI_LoadAPIKeyError') return refused('auth', thrown);
+  if (name === 'AI_LoadAPIKeyError') return finalFailure('auth', thrown);
   const { statusCode, responseHeaders, responseBody, isRetryable, url } = thrown as CallError;
   if (typeof statusCode === 'number' && statusCode >= 300) {
     const body = typeof responseBody === 'string' && responseBody !== '' ? responseBody : messageOf(thrown);
@@ -55,13 +55,13 @@ function failureOfError(thrown: object, now: number): ModelError {
     };
   }
   if (typeof statusCode === 'number' || UNREADABLE.has(name)) {
-    return misunderstood(`The provider's answer cannot be understood: ${messageOf(thrown)}`);
+    return protocolFailure(`The provider's answer cannot be parsed: ${messageOf(thrown)}`);
   }
   if (name === 'AI_APICallError' || hasCause(thrown)) {
     return failureOfConnection(hasCause(thrown) ? thrown.cause : thrown, hostOf(url));
   }
-  if (name.startsWith('AI_')) return refused('invalid-request', thrown);
-  return { ...misunderstood(`The AI SDK's model failed: ${messageOf(thrown)}`), retryable: false };
+  if (name.startsWith('AI_')) return finalFailure('invalid-request', thrown);
+  return { ...protocolFailure(`The AI SDK's model failed: ${messageOf(thrown)}`), retryable: false };
 }
 
 const UNREADABLE: ReadonlySet<string> = new Set([
@@ -72,11 +72,11 @@ const UNREADABLE: ReadonlySet<string> = new Set([
   'AI_TypeValidationError',
 ]);
 
-function refused(code: 'auth' | 'invalid-request', thrown: object): ModelError {
+function finalFailure(code: 'auth' | 'invalid-request', thrown: object): ModelError {
   return { code, message: messageOf(thrown), retryable: false };
 }
 
-function safe(error: ModelError): ModelError {
+function redactKeys(error: ModelError): ModelError {
   return { ...error, message: error.message.replaceAll(KEY_LIKE, '[redacted]') };
 }
 

@@ -8,9 +8,9 @@ import { aiSdkApprovals, fromAiSdkTools, type AiSdkTools, type FromAiSdkToolsOpt
 async function results(
   tools: AiSdkTools,
   calls: readonly { name: string; arguments: object }[],
-  given: Partial<LoopOptions> & FromAiSdkToolsOptions = {},
+  allOptions: Partial<LoopOptions> & FromAiSdkToolsOptions = {},
 ): Promise<unknown[]> {
-  const { approvals, effects, ...options } = given;
+  const { approvals, effects, ...options } = allOptions;
   const result = await runLoop({
     model: scriptedModel([{ calls }, 'Done.']),
     tools: fromAiSdkTools(tools, { ...(approvals && { approvals }), ...(effects && { effects }) }),
@@ -24,7 +24,7 @@ async function results(
 
 const text = (words: string): object[] => [{ type: 'text', text: words }];
 
-test('every kind of schema describes itself and checks its input', async () => {
+test('describes and validates the input with every type of schema', async () => {
   const seen: unknown[] = [];
   const execute = (input: unknown): string => (seen.push(input), 'ok');
   const n = z.object({ n: z.coerce.number() });
@@ -60,10 +60,10 @@ test('every kind of schema describes itself and checks its input', async () => {
   expect(seen).toHaveLength(5);
 });
 
-test('a tool gets what it would get from the AI SDK', async () => {
+test('passes the same call information as the AI SDK', async () => {
   let info: Record<string, unknown> = {};
   const tools = {
-    f: aiTool({ inputSchema: z.object({}), execute: (_, given) => ((info = { ...given }), 'ok') }),
+    f: aiTool({ inputSchema: z.object({}), execute: (_, callInfo) => ((info = { ...callInfo }), 'ok') }),
   };
   await results(tools, [{ name: 'f', arguments: {} }], { context: { user: 'a' } });
   expect(info).toEqual({
@@ -75,7 +75,7 @@ test('a tool gets what it would get from the AI SDK', async () => {
   });
 });
 
-test('results: a text, else JSON; the last of several; errors are told', async () => {
+test('returns strings unchanged, other results as JSON, the last of several, and errors', async () => {
   const inputSchema = z.object({});
   const tools = {
     json: aiTool({ inputSchema, execute: () => ({ content: [1], isError: true }) }),
@@ -106,7 +106,7 @@ test('results: a text, else JSON; the last of several; errors are told', async (
   expect(reports).toEqual(['first', 'second']);
 });
 
-test('a tool of several results that is stopped is told to end', async () => {
+test('ends an async iterable when the call is aborted', async () => {
   const controller = new AbortController();
   const ended = Promise.withResolvers<string>();
   const { promise: more, resolve: giveMore } = Promise.withResolvers<void>();
@@ -136,7 +136,7 @@ test('a tool of several results that is stopped is told to end', async () => {
   expect(await ended.promise).toBe('ended');
 });
 
-test('toModelOutput decides what the model sees', async () => {
+test('converts the output of toModelOutput', async () => {
   const url = new URL('https://host/a.pdf');
   const cases: [output: object, blocks: unknown][] = [
     [{ type: 'text', value: 'T' }, text('T')],
@@ -166,7 +166,7 @@ test('toModelOutput decides what the model sees', async () => {
         { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AA==' } },
         { type: 'image', mediaType: 'image/*', source: { type: 'url', url: 'https://host/a.png' } },
         { type: 'file', mediaType: 'application/octet-stream', source: { type: 'url', url: 'https://host/a.bin' } },
-        { type: 'text', text: '(A part of type custom is not kept.)' },
+        { type: 'text', text: '(A part of type custom is not stored.)' },
       ],
     ],
   ];
@@ -188,7 +188,7 @@ test('toModelOutput decides what the model sees', async () => {
   expect(await results(broken, [{ name: 'f', arguments: {} }])).toMatchObject([{ error: [{ type: 'error' }] }]);
 });
 
-test('without execute it is the client that executes', async () => {
+test('leaves a tool without execute to the client', async () => {
   const tools = { ask: { description: 'Asks', inputSchema: z.object({}) } };
   const result = await runLoop({
     model: scriptedModel([{ calls: [{ name: 'ask', arguments: {} }] }]),
@@ -198,7 +198,7 @@ test('without execute it is the client that executes', async () => {
   expect(result).toMatchObject({ waiting: [{ type: 'client', call: { name: 'ask' } }] });
 });
 
-test('needsApproval asks a person, by policy, and never goes unnoticed', async () => {
+test('asks for approval with aiSdkApprovals, and throws without a policy', async () => {
   const tools = {
     always: aiTool({ inputSchema: z.object({}), needsApproval: true, execute: () => 'ran' }),
     some: aiTool({
@@ -228,13 +228,13 @@ test('needsApproval asks a person, by policy, and never goes unnoticed', async (
 });
 
 test.each([
-  ['a provider tool', { f: { type: 'provider', id: 'x.y', args: {} } }, /"f" is a tool of the provider/],
-  ['no schema of theirs', { f: { inputSchema: { type: 'object' } } }, /inputSchema of "f" is none of the AI SDK's/],
-  ['a promised schema', { f: { inputSchema: jsonSchema(Promise.resolve({})) } }, /"f" is not there yet/],
+  ['a provider tool', { f: { type: 'provider', id: 'x.y', args: {} } }, /"f" is executed by the provider/],
+  ['a plain JSON Schema', { f: { inputSchema: { type: 'object' } } }, /inputSchema of "f" is not a schema/],
+  ['a promised schema', { f: { inputSchema: jsonSchema(Promise.resolve({})) } }, /"f" is a promise/],
   ['a computed description', { f: { description: () => 'x' } }, /description of "f" is a function/],
-  ['no tool', { f: undefined }, /"f" is no tool/],
-  ['a bad name', { 'a b': { description: 'x' } }, /"a b" is not accepted by providers/],
-])('misuse throws: %s', (_, tools, message) => {
+  ['undefined', { f: undefined }, /"f" is not a tool/],
+  ['an invalid name', { 'a b': { description: 'x' } }, /"a b" is not accepted by providers/],
+])('throws for %s', (_, tools, message) => {
   expect(() => fromAiSdkTools(tools as never)).toThrow(message);
   expect(() => fromAiSdkTools(tools as never)).toThrow(TreadleError);
 });

@@ -30,11 +30,11 @@ const PROVIDERS: readonly [name: string, chat: (host: ScriptedServer) => AiSdkMo
 async function ask(
   model: AiSdkModel,
   options: FromAiSdkOptions = {},
-  given: Partial<ModelRequest> = {},
+  fields: Partial<ModelRequest> = {},
   signal = new AbortController().signal,
 ): Promise<Asked> {
-  const ours = fromAiSdk(model, { clock: hurriedClock(), random: () => 0, ...options });
-  const answer = await asked(ours, given, signal);
+  const adapted = fromAiSdk(model, { clock: hurriedClock(), random: () => 0, ...options });
+  const answer = await asked(adapted, fields, signal);
   expect(JSON.stringify(answer.reply)).not.toContain(KEY);
   return answer;
 }
@@ -76,7 +76,7 @@ const wholeMessage = (message: object, finish: string): Step =>
   });
 
 describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
-  test('drives the loop, streamed: calls are run and answered, text is shown as it comes', async () => {
+  test('runs a streamed loop: executes the calls and emits the text as it arrives', async () => {
     await using host = await scriptedServer(
       stream(
         chunk({ role: 'assistant', content: 'I ' }),
@@ -122,7 +122,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
     });
   });
 
-  test('drives the loop, not streamed', async () => {
+  test('runs a loop without streaming', async () => {
     await using host = await scriptedServer(
       wholeMessage({ tool_calls: [call(0, 'c1', '{"path":"a.txt"}')] }, 'tool_calls'),
       wholeMessage({ content: 'Done.' }, 'stop'),
@@ -141,7 +141,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
     expect(host.seen[1]!.body).toMatchObject({ messages: [{}, { role: 'assistant' }, { content: 'a.txt: 42' }] });
   });
 
-  test('gives the reply as a model of ours would, with its deltas', async () => {
+  test('returns the reply with usage, attempts and deltas', async () => {
     await using host = await scriptedServer(
       stream(
         chunk({ role: 'assistant', content: '' }),
@@ -179,7 +179,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
     expect(deltas[0]).toMatchObject({ type: 'call-delta', call: 0, name: 'read' });
   });
 
-  test('sends settings, choice and images', async () => {
+  test('sends settings, tool choice and images', async () => {
     await using host = await scriptedServer(says('Hello'), says('Hello'), says('Hello'));
     const model = chat(host);
     const settings = { temperature: 0.5, maxOutputTokens: 9, topP: 0.5, stop: ['\n'], seed: 7 };
@@ -238,7 +238,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
     [429, { error: { message: 'slow down', type: 'rate_limit' } }, 'rate-limit', true],
     [500, { error: { message: 'oops', type: 'server_error' } }, 'overloaded', true],
     [503, '<html><title>Bad day</title></html>', 'overloaded', true],
-  ])('status %i', async (code, body, error, retryable) => {
+  ])('status %i is a failure', async (code, body, error, retryable) => {
     await using host = await scriptedServer(status(code, body, { 'retry-after': '2' }));
     const asked = await ask(chat(host), { maxRetries: 0 });
     expect(errorOf(asked)).toEqual({
@@ -251,7 +251,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
     expect(host.seen).toHaveLength(1);
   });
 
-  test('what may pass is tried again, as the server asks, and every attempt is told', async () => {
+  test('retries after the time that the server asks for, and reports every attempt', async () => {
     await using host = await scriptedServer(
       status(429, { error: { message: 'slow down' } }, { 'retry-after': '2' }),
       status(500, { error: { message: 'oops' } }),
@@ -266,7 +266,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
     expect(clock.waits).toEqual([2000, 500]);
   });
 
-  test('a reply that breaks after something was shown is a failure, and not tried again', async () => {
+  test('does not retry a reply that breaks after a delta was emitted', async () => {
     const begin = chunk({ role: 'assistant', content: 'Hel' });
     await using host = await scriptedServer(
       reset(begin),
@@ -282,7 +282,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
     expect(host.seen).toHaveLength(3);
   });
 
-  test('a host that is not there', async () => {
+  test('fails with network if the host refuses the connection', async () => {
     const host = await scriptedServer();
     const model = chat(host);
     await host[Symbol.asyncDispose]();
@@ -293,7 +293,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
     });
   });
 
-  test('cancelled in the middle, and before', async () => {
+  test('fails with cancelled if the signal aborts during or before the request', async () => {
     await using host = await scriptedServer(stall(chunk({ role: 'assistant', content: 'Hel' })));
     const controller = new AbortController();
     const model = fromAiSdk(chat(host));
@@ -305,7 +305,7 @@ describe.each(PROVIDERS)('@ai-sdk/openai, specification %s', (_, chat) => {
   });
 });
 
-test('in a router its own retries do not multiply, and tools that are refused are told or done without', async () => {
+test('does not multiply retries in a router, and reports or omits refused tools', async () => {
   const [[, chat]] = PROVIDERS as [(typeof PROVIDERS)[number]];
   const refused = status(400, { error: { message: 'm does not support tools' } });
   await using host = await scriptedServer(
@@ -329,7 +329,7 @@ test('in a router its own retries do not multiply, and tools that are refused ar
   expect(host.seen.at(-1)!.body).not.toHaveProperty('tools');
 });
 
-test('OpenAI Responses: reasoning and what signs it go back as they came', async () => {
+test('OpenAI Responses: sends reasoning and its signatures back unchanged', async () => {
   const answer = (output: object[]): Step =>
     status(200, {
       id: 'resp_1',
@@ -354,15 +354,15 @@ test('OpenAI Responses: reasoning and what signs it go back as they came', async
     arguments: '{"path":"a.txt"}',
     status: 'completed',
   };
-  const said = {
+  const message = {
     type: 'message',
     id: 'msg_1',
     role: 'assistant',
     status: 'completed',
     content: [{ type: 'output_text', text: 'Done.', annotations: [] }],
   };
-  await using host = await scriptedServer(answer([reasoning, called]), answer([said]));
-  // The scripted server knows the rules of Chat Completions only, so it is asked in that form and by this answered.
+  await using host = await scriptedServer(answer([reasoning, called]), answer([message]));
+  // The scripted server only implements Chat Completions, so this fetch converts requests and answers.
   const bodies: unknown[] = [];
   const fetchOwn: typeof fetch = (url, init) => {
     bodies.push(JSON.parse(init!.body as string));
@@ -401,17 +401,17 @@ test.each([
   [{ maxRetries: -1 }, /"maxRetries" must be a whole number from 0/],
   [{ maxRetries: '2' }, /"maxRetries" must be a whole number from 0/],
   [{ stream: 'no' }, /"stream" must be true or false/],
-  [{ providerOptions: { openai: true } }, /"providerOptions" must be objects by the names of providers/],
+  [{ providerOptions: { openai: true } }, /"providerOptions" must be an object for each provider/],
   [{ price: { input: 1 } }, /"price" lacks "input" or "output"/],
   [{ toolSupport: 'maybe' }, /"toolSupport" is "maybe"/],
-])('options that cannot work throw: %j', (options, message) => {
+])('throws for the options %j', (options, message) => {
   const model = createV4({ apiKey: KEY }).chat('m');
   expect(() => fromAiSdk(model, options as never)).toThrow(message);
   expect(() => fromAiSdk(model, options as never)).toThrow(TreadleError);
 });
 
 test.each(['thrown', 'in a part'])(
-  'what the headers hold is told by nobody, also where a message is cut: %s',
+  'redacts secrets of the headers in an error, even where a message is cut: %s',
   async (how) => {
     const error = { message: `${'x'.repeat(1_945)} hunter2 tokentokentoken`, type: 'invalid_request_error' };
     const model: AiSdkModel = {
@@ -426,23 +426,23 @@ test.each(['thrown', 'in a part'])(
       },
     };
     const headers = { authorization: 'Bearer tokentokentoken', 'x-api-key': 'hunter2' };
-    const told = JSON.stringify(errorOf(await ask(model, { headers })));
-    expect(told).toContain('xxx');
-    expect(told).not.toMatch(/hunt|token/);
+    const failure = JSON.stringify(errorOf(await ask(model, { headers })));
+    expect(failure).toContain('xxx');
+    expect(failure).not.toMatch(/hunt|token/);
   },
 );
 
 test.each([
   ['a name', 'openai/gpt-5', /"openai\/gpt-5" is only a name/],
-  ['nothing', undefined, /pass a language model of the AI SDK/],
+  ['undefined', undefined, /pass a language model of the AI SDK/],
   [
     'a V2 model',
     { specificationVersion: 'v2', doStream() {}, doGenerate() {} },
     /has the specification v2.*AI SDK 6 or 7/,
   ],
-  ['anything else', {}, /is no language model of the AI SDK/],
+  ['another object', {}, /is not a language model of the AI SDK/],
   ['an embedding model', createV4({ apiKey: KEY }).embedding('m'), /no doStream and doGenerate/],
-])('misuse throws: %s', (_, model, message) => {
+])('throws for %s', (_, model, message) => {
   expect(() => fromAiSdk(model as never)).toThrow(message);
   expect(() => fromAiSdk(model as never)).toThrow(TreadleError);
 });

@@ -1,6 +1,6 @@
 /**
- * A language model of the AI SDK, specification V3 or V4, by its form alone: nothing of the AI SDK is imported. Both
- * `LanguageModelV3` and `LanguageModelV4` of `@ai-sdk/provider` fit it.
+ * A language model of the AI SDK, specification V3 or V4: `LanguageModelV3` or `LanguageModelV4` of
+ * `@ai-sdk/provider`. Nothing of the AI SDK is imported.
  */
 export interface AiSdkModel {
   readonly specificationVersion: 'v3' | 'v4';
@@ -12,10 +12,10 @@ export interface AiSdkModel {
 
 export type AiSdkVersion = AiSdkModel['specificationVersion'];
 
-/** `{ openai: { … } }`: what only one provider understands, by its name. It goes in as options, it comes out as metadata. */
+/** `{ openai: { … } }`: fields for one provider. Requests have them as options, replies as metadata. */
 export type ProviderOptions = { readonly [provider: string]: { readonly [name: string]: unknown } };
 
-/** What a model is called with. */
+/** The argument of `doStream` and `doGenerate`. */
 export interface CallOptions {
   readonly prompt: readonly unknown[];
   readonly maxOutputTokens?: number;
@@ -32,7 +32,7 @@ export interface CallOptions {
   readonly abortSignal: AbortSignal;
 }
 
-/** A part of a stream or of a whole answer: all fields of all kinds, none of them trusted to be there. */
+/** A part of a stream or of a whole answer: the fields of all types of parts. Any of them may be missing. */
 export interface ReplyPart {
   readonly type?: unknown;
   readonly id?: string;
@@ -50,7 +50,7 @@ export interface ReplyPart {
   readonly error?: unknown;
 }
 
-/** What `doGenerate` gives. */
+/** What `doGenerate` returns. */
 export interface WholeAnswer {
   readonly content?: readonly (ReplyPart | null)[];
   readonly finishReason?: unknown;

@@ -11,7 +11,7 @@ const USAGE = {
 };
 const finish = { type: 'finish', finishReason: STOP, usage: USAGE };
 
-/** A model that answers with these parts and keeps what it was called with. */
+/** A model that answers with these parts and records its call options. */
 function handMade(
   parts: readonly unknown[],
   version: AiSdkVersion = 'v4',
@@ -34,15 +34,15 @@ function handMade(
   };
 }
 
-function ask(model: AiSdkModel, given: Partial<ModelRequest> = {}, options: FromAiSdkOptions = {}): Promise<Asked> {
-  return asked(fromAiSdk(model, { maxRetries: 0, clock: { now: () => 0, timer: () => () => {} }, ...options }), given);
+function ask(model: AiSdkModel, fields: Partial<ModelRequest> = {}, options: FromAiSdkOptions = {}): Promise<Asked> {
+  return asked(fromAiSdk(model, { maxRetries: 0, clock: { now: () => 0, timer: () => () => {} }, ...options }), fields);
 }
 
 const attempts = [{ model: 'm', ms: 0 }];
 const usage = { inputTokens: 10, outputTokens: 7, cachedTokens: 5, cacheWriteTokens: 2, reasoningTokens: 3 };
 
 describe.each(['v3', 'v4'] as const)('%s', (version) => {
-  test('text, reasoning and calls come out in the order in which they began', async () => {
+  test('keeps the order in which text, reasoning and calls start', async () => {
     const { reply, deltas } = await ask(
       handMade(
         [
@@ -104,7 +104,7 @@ describe.each(['v3', 'v4'] as const)('%s', (version) => {
     ]);
   });
 
-  test('a whole answer gives the same', async () => {
+  test('returns the same reply without streaming', async () => {
     const model = handMade([], version, {
       content: [
         { type: 'reasoning', text: 'Hm', providerMetadata: { acme: { signature: 'S' } } },
@@ -141,7 +141,7 @@ describe.each(['v3', 'v4'] as const)('%s', (version) => {
     });
   });
 
-  test('what signs calls, texts and hidden reasoning goes back with them, and to nobody else', async () => {
+  test('sends metadata of calls, texts and hidden reasoning back to the same provider only', async () => {
     const first = handMade(
       [
         { type: 'reasoning-start', id: '0', providerMetadata: { acme: { redacted: 'R' } } },
@@ -186,7 +186,7 @@ describe.each(['v3', 'v4'] as const)('%s', (version) => {
   });
 });
 
-test('unsigned reasoning goes along; that of others and broken signatures stay behind, and a message of nothing else', async () => {
+test('sends unsigned reasoning back, but not that of others, with a broken signature, or a message of such parts', async () => {
   const model = handMade([finish]);
   await ask(model, {
     instructions: 'Be brief.',
@@ -215,7 +215,7 @@ test('unsigned reasoning goes along; that of others and broken signatures stay b
   ]);
 });
 
-test.each(['v3', 'v4'] as const)('a result with media that is an error says so once: %s', async (version) => {
+test.each(['v3', 'v4'] as const)('marks a failed result with media as an error once: %s', async (version) => {
   const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AA==' } } as const;
   const failed = { type: 'tool-result', callId: 'a', name: 'f', isError: true } as const;
   const model = handMade([finish], version);
@@ -231,7 +231,7 @@ test.each(['v3', 'v4'] as const)('a result with media that is an error says so o
   ]);
 });
 
-test('results, each version in its own form', async () => {
+test('converts results to the form of each version', async () => {
   const result = { type: 'tool-result', callId: 'a', name: 'f', isError: false } as const;
   const png = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AA==' } } as const;
   const messages: Message[] = [
@@ -296,12 +296,12 @@ test('results, each version in its own form', async () => {
   ]);
 });
 
-test('settings, output, effort and what only one provider understands', async () => {
+test('sends settings, output, effort and provider options', async () => {
   const output = { type: 'object', properties: { n: { type: 'number' } } };
   const providerOptions = { acme: { mode: 'x' }, other: { y: 1 } };
-  const given = { output, settings: { reasoning: 'high', seed: 1 }, parallel: false } as const;
+  const fields = { output, settings: { reasoning: 'high', seed: 1 }, parallel: false } as const;
   const v4 = handMade([finish]);
-  await ask(v4, given, { providerOptions, headers: { 'x-team': 'a' } });
+  await ask(v4, fields, { providerOptions, headers: { 'x-team': 'a' } });
   expect(v4.seen[0]).toEqual({
     prompt: [{ role: 'user', content: [{ type: 'text', text: 'hi' }] }],
     seed: 1,
@@ -312,7 +312,7 @@ test('settings, output, effort and what only one provider understands', async ()
     abortSignal: expect.any(AbortSignal),
   });
   const v3 = { ...handMade([finish], 'v3'), provider: 'openai.chat' };
-  await ask(v3, given, { providerOptions });
+  await ask(v3, fields, { providerOptions });
   expect(v3.seen[0]).toEqual({
     prompt: [{ role: 'user', content: [{ type: 'text', text: 'hi' }] }],
     seed: 1,
@@ -320,11 +320,11 @@ test('settings, output, effort and what only one provider understands', async ()
     providerOptions: { ...providerOptions, openai: { reasoningEffort: 'high' } },
     abortSignal: expect.any(AbortSignal),
   });
-  await ask(v3, given, { providerOptions: { openai: { reasoningEffort: 'minimal' } } });
+  await ask(v3, fields, { providerOptions: { openai: { reasoningEffort: 'minimal' } } });
   expect(v3.seen[1]!.providerOptions).toEqual({ openai: { reasoningEffort: 'minimal' } });
 });
 
-test.each(['auto', 'none', 'required'] as const)('tool choice %s', async (toolChoice) => {
+test.each(['auto', 'none', 'required'] as const)('sends the tool choice %s', async (toolChoice) => {
   const f = { name: 'f', description: 'F', parameters: { type: 'object' } };
   const model = handMade([finish]);
   await ask(model, { tools: [f], toolChoice });
@@ -337,7 +337,7 @@ test.each(['auto', 'none', 'required'] as const)('tool choice %s', async (toolCh
   expect(model.seen[2]).toMatchObject({ tools, toolChoice: { type: 'tool', toolName: 'f' } });
 });
 
-test('what the provider runs itself is no call of ours', async () => {
+test('reports tools that the provider executes as reasoning, not as calls', async () => {
   const { reply, deltas } = await ask(
     handMade([
       { type: 'tool-input-start', id: 's', toolName: 'web_search', providerExecuted: true },
@@ -351,8 +351,8 @@ test('what the provider runs itself is no call of ours', async () => {
     ]),
   );
   const notes = [
-    '(The provider itself ran web_search {"q":"x"})',
-    '(The model gave a file of type image/png, which is not kept.)',
+    '(The provider executed web_search {"q":"x"})',
+    '(The model returned a file of type image/png, which is not stored.)',
   ];
   expect(reply).toMatchObject({
     content: [...notes.map((text) => ({ type: 'reasoning', text })), { type: 'text', text: 'Found.' }],
@@ -374,7 +374,7 @@ test.each([
   [{ unified: 'other', raw: 'pause_turn' }, 'stop', 'pause_turn'],
   ['stop', 'stop', 'stop'],
   ['unknown', 'stop', 'unknown'],
-])('finish reason %j', async (finishReason, finish, rawFinish) => {
+])('maps the finish reason %j', async (finishReason, finish, rawFinish) => {
   const { reply } = await ask(handMade([{ type: 'finish', finishReason, usage: {} }]));
   expect(reply).toEqual({
     type: 'reply',
@@ -406,12 +406,12 @@ test.each([
     },
     { cachedTokens: 5, cacheWriteTokens: 2 },
   ],
-])('usage %j', async (told, cache) => {
-  const { reply } = await ask(handMade([{ ...finish, usage: told }]));
+])('maps the usage %j', async (counts, cache) => {
+  const { reply } = await ask(handMade([{ ...finish, usage: counts }]));
   expect(reply).toMatchObject({ usage: { inputTokens: 10, outputTokens: 7, reasoningTokens: 3, ...cache } });
 });
 
-test('a price gives a cost, and without one there is none', async () => {
+test('reports a cost only with a price', async () => {
   const price = { input: 1_000_000, output: 2_000_000, cachedInput: 0, cacheWrite: 0 };
   const free = fromAiSdk(handMade([finish]));
   const paid = fromAiSdk(handMade([finish]), { price });
@@ -441,17 +441,17 @@ describe('failures', () => {
     ['TimeoutError', {}, 'timeout', true],
     ['AbortError', {}, 'cancelled', false],
     ['Error', {}, 'protocol', false],
-  ])('%s %j', async (name, fields, code, retryable) => {
+  ])('a thrown %s %j is a failure', async (name, fields, code, retryable) => {
     const { reply } = await ask(throwing(named(name, fields)));
     expect(reply).toMatchObject({ type: 'failure', error: { code, retryable } });
     expect(JSON.stringify(reply)).not.toContain('abcdefghijklmnop');
   });
-  test('whatever is thrown', async () => {
+  test('a thrown value that is not an error is a failure', async () => {
     for (const thrown of ['words', undefined, null, 7, {}]) {
       expect(await ask(throwing(thrown))).toMatchObject({ reply: { type: 'failure' } });
     }
   });
-  test('an address that is none', async () => {
+  test('an invalid address is a failure', async () => {
     const source = { type: 'url', url: 'nowhere' } as const;
     const messages: Message[] = [{ role: 'user', content: [{ type: 'image', mediaType: 'image/png', source }] }];
     expect(await ask(handMade([finish]), { messages })).toMatchObject({
@@ -464,13 +464,13 @@ describe('failures', () => {
     [{ type: 'error', error: { type: 'rate_limit_error', message: 'slow' } }, 'rate-limit'],
     [{ message: 'no', statusCode: 401, isRetryable: false, data: {} }, 'auth'],
     [undefined, 'protocol'],
-  ])('an error part: %j', async (error, code) => {
+  ])('an error part is a failure: %j', async (error, code) => {
     const { reply } = await ask(
       handMade([{ type: 'text-delta', id: '0', delta: 'Hel' }, { type: 'error', error }, finish]),
     );
     expect(reply).toMatchObject({ type: 'failure', error: { code } });
   });
-  test('a stream that breaks', async () => {
+  test('a stream that breaks is a failure', async () => {
     const broken = new ReadableStream({
       start: (controller) => controller.error(new TypeError('terminated', { cause: named('Error', { code: 'X' }) })),
     });
@@ -479,7 +479,7 @@ describe('failures', () => {
   });
 });
 
-test('a stream that tells of an error is closed', async () => {
+test('cancels the stream after an error part', async () => {
   let closed = 0;
   const stream = new ReadableStream({
     start: (controller) => controller.enqueue({ type: 'error', error: 'words' }),
@@ -489,7 +489,7 @@ test('a stream that tells of an error is closed', async () => {
   expect(closed).toBe(1);
 });
 
-test('what came before the model was left is not told after', async () => {
+test('emits no delta after the signal aborts', async () => {
   const controller = new AbortController();
   const deltas: ModelDelta[] = [];
   const parts = ['a', 'b'].map((delta) => ({ type: 'text-delta', id: '0', delta }));
@@ -505,19 +505,19 @@ test('what came before the model was left is not told after', async () => {
   expect([reply.type, deltas]).toEqual(['failure', [{ type: 'text-delta', text: 'a' }]]);
 });
 
-test('a message is converted once, however often it is sent', async () => {
-  const theirs = handMade([finish]);
-  const ours = fromAiSdk(theirs);
+test('converts each message once', async () => {
+  const aiSdkModel = handMade([finish]);
+  const model = fromAiSdk(aiSdkModel);
   const messages = [userText('hi')];
   for (const more of [[], [userText('ho')]]) {
     messages.push(...more);
-    await ours.reply(request({ messages }), () => {}, new AbortController().signal);
+    await model.reply(request({ messages }), () => {}, new AbortController().signal);
   }
-  expect(theirs.seen[1]!.prompt).toHaveLength(2);
-  expect(theirs.seen[1]!.prompt[0]).toBe(theirs.seen[0]!.prompt[0]);
+  expect(aiSdkModel.seen[1]!.prompt).toHaveLength(2);
+  expect(aiSdkModel.seen[1]!.prompt[0]).toBe(aiSdkModel.seen[0]!.prompt[0]);
 });
 
-test('a model that takes no notice of the signal is left alone, and its stream closed', async () => {
+test('does not wait for a model that ignores the signal, and cancels its stream', async () => {
   const controller = new AbortController();
   let closed = 0;
   const endless = new ReadableStream({

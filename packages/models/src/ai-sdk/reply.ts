@@ -1,22 +1,23 @@
-import type { AssistantPart, Finish, ModelError, ModelReply } from '@treadle/core';
-import { misunderstood } from '../http/failures.ts';
+import type { AssistantPart, Finish, ModelError, ModelReply, Usage } from '@treadle/core';
+import { protocolFailure } from '../http/failures.ts';
+import { isRecord, textIn } from '../json.ts';
 import type { Emit } from '../protocol.ts';
+import { countOf, usageOf } from '../usage.ts';
 import { failureOfPart } from './failures.ts';
 import type { ProviderOptions, ReplyPart, WholeAnswer } from './language-model.ts';
 import { signedPart, type Signed } from './signature.ts';
-import { usageOf } from './usage.ts';
 
 /** A reply while its parts arrive. */
 export interface OpenReply {
   readonly parts: OpenPart[];
-  /** Parts that may grow, by the stream's ids for them. */
+  /** Parts that may still grow, by their ids in the stream. */
   readonly open: Map<string, OpenPart>;
   calls: number;
   finish: unknown;
   usage: unknown;
   model: string;
-  /** The provider runs a tool of its own under this id. */
-  readonly foreign: Set<string>;
+  /** The ids of calls that the provider executes itself. */
+  readonly providerCalls: Set<string>;
 }
 
 interface OpenText {
@@ -36,12 +37,12 @@ interface OpenCall {
 
 type OpenPart = OpenText | OpenCall;
 
-export function startReply(model: string): OpenReply {
-  return { parts: [], open: new Map(), calls: 0, finish: undefined, usage: undefined, model, foreign: new Set() };
+export function newOpenReply(model: string): OpenReply {
+  return { parts: [], open: new Map(), calls: 0, finish: undefined, usage: undefined, model, providerCalls: new Set() };
 }
 
-/** Takes the next part of a stream; gives the failure that it tells of, if it does. */
-export function takePart(reply: OpenReply, part: ReplyPart, emit: Emit): ModelError | undefined {
+/** Adds the next part of a stream. Returns the failure that it contains, if any. */
+export function addPart(reply: OpenReply, part: ReplyPart, emit: Emit): ModelError | undefined {
   switch (part.type) {
     case 'text-start':
     case 'reasoning-start':
@@ -49,27 +50,28 @@ export function takePart(reply: OpenReply, part: ReplyPart, emit: Emit): ModelEr
     case 'reasoning-delta':
     case 'text-end':
     case 'reasoning-end':
-      takeText(reply, part, emit);
+      addText(reply, part, emit);
       return undefined;
     case 'tool-input-start':
-      if (part.providerExecuted) reply.foreign.add(String(part.id));
-      else takeCall(reply, String(part.id), part, '', emit);
+      if (part.providerExecuted) reply.providerCalls.add(String(part.id));
+      else addCallPiece(reply, String(part.id), part, '', emit);
       return undefined;
     case 'tool-input-delta':
-      if (!reply.foreign.has(String(part.id))) takeCall(reply, String(part.id), part, textIn(part.delta), emit);
+      if (!reply.providerCalls.has(String(part.id)))
+        addCallPiece(reply, String(part.id), part, textIn(part.delta), emit);
       return undefined;
     case 'tool-call':
-      endCall(reply, part, emit);
+      addWholeCall(reply, part, emit);
       return undefined;
     case 'file':
     case 'reasoning-file':
-      note(reply, `(The model gave a file of type ${textIn(part.mediaType)}, which is not kept.)`, emit);
+      addNote(reply, `(The model returned a file of type ${textIn(part.mediaType)}, which is not stored.)`, emit);
       return undefined;
     case 'tool-approval-request':
       return {
         code: 'protocol',
         message:
-          'The provider asks to approve a tool that it runs itself, which cannot be answered. Switch it off there.',
+          'The provider asks for approval of a tool that it executes itself, which is not supported. Disable it at the provider.',
         retryable: false,
       };
     case 'response-metadata':
@@ -81,21 +83,21 @@ export function takePart(reply: OpenReply, part: ReplyPart, emit: Emit): ModelEr
       return undefined;
     case 'error':
       return failureOfPart(part.error);
-    // Warnings, sources, pings, the provider's own results, and what later versions may add.
+    // Warnings, sources, pings, results of the provider's own tools, and parts of later versions.
     default:
       return undefined;
   }
 }
 
-/** A whole answer, as if it had been a stream. */
-export function takeWhole(reply: OpenReply, answer: WholeAnswer): ModelError | undefined {
+/** Adds the parts of an answer that was not streamed. */
+export function addWholeAnswer(reply: OpenReply, answer: WholeAnswer): ModelError | undefined {
   const silent: Emit = () => {};
   for (const [index, part] of (answer.content ?? []).entries()) {
     const type = part?.type;
     const failure =
       type === 'text' || type === 'reasoning'
-        ? takePart(reply, { ...part, type: `${type}-delta`, id: `${index}`, delta: part!.text }, silent)
-        : takePart(reply, part ?? {}, silent);
+        ? addPart(reply, { ...part, type: `${type}-delta`, id: `${index}`, delta: part!.text }, silent)
+        : addPart(reply, part ?? {}, silent);
     if (failure !== undefined) return failure;
   }
   if (typeof answer.response?.modelId === 'string') reply.model = answer.response.modelId;
@@ -104,21 +106,21 @@ export function takeWhole(reply: OpenReply, answer: WholeAnswer): ModelError | u
   return undefined;
 }
 
-export function endReply(reply: OpenReply, protocol: string): ModelReply {
+export function finishReply(reply: OpenReply, protocol: string): ModelReply {
   const { unified, raw } = finishParts(reply.finish);
-  const failure = brokenOff(unified, raw);
+  const failure = truncationOf(unified, raw);
   if (failure !== undefined) return { type: 'failure', error: failure };
   return {
     type: 'reply',
-    content: closedParts(reply.parts, protocol),
+    content: contentOf(reply.parts, protocol),
     finish: finishOf(unified!, reply.calls > 0),
     rawFinish: raw ?? unified!,
-    usage: usageOf(reply.usage),
+    usage: replyUsage(reply.usage),
     model: reply.model,
   };
 }
 
-function takeText(reply: OpenReply, part: ReplyPart, emit: Emit): void {
+function addText(reply: OpenReply, part: ReplyPart, emit: Emit): void {
   const kind = (part.type as string).startsWith('text') ? 'text' : 'reasoning';
   const key = `${kind} ${part.id}`;
   let open = reply.open.get(key) as OpenText | undefined;
@@ -134,7 +136,7 @@ function takeText(reply: OpenReply, part: ReplyPart, emit: Emit): void {
   emit({ type: `${kind}-delta`, text });
 }
 
-function takeCall(reply: OpenReply, id: string, part: ReplyPart, piece: string, emit: Emit): OpenCall {
+function addCallPiece(reply: OpenReply, id: string, part: ReplyPart, piece: string, emit: Emit): OpenCall {
   const key = `call ${id}`;
   let call = reply.open.get(key) as OpenCall | undefined;
   const isNew = call === undefined;
@@ -150,55 +152,55 @@ function takeCall(reply: OpenReply, id: string, part: ReplyPart, piece: string, 
   return call;
 }
 
-/** The whole call, after its pieces or instead of them. Another one with the same id is another call. */
-function endCall(reply: OpenReply, part: ReplyPart, emit: Emit): void {
+/** The whole call, after its pieces or instead of them. A later one with the same id is another call. */
+function addWholeCall(reply: OpenReply, part: ReplyPart, emit: Emit): void {
   const id = String(part.toolCallId ?? '');
   const input = typeof part.input === 'string' ? part.input : JSON.stringify(part.input ?? {});
   if (part.providerExecuted) {
-    note(reply, `(The provider itself ran ${textIn(part.toolName)} ${input})`, emit);
+    addNote(reply, `(The provider executed ${textIn(part.toolName)} ${input})`, emit);
     return;
   }
-  const begun = reply.open.has(`call ${id}`);
-  const call = takeCall(reply, id, part, begun ? '' : input, emit);
+  const isStarted = reply.open.has(`call ${id}`);
+  const call = addCallPiece(reply, id, part, isStarted ? '' : input, emit);
   call.pieces = [input];
   reply.open.delete(`call ${id}`);
 }
 
-/** Something that happened and is neither an answer nor a call of ours. */
-function note(reply: OpenReply, text: string, emit: Emit): void {
+/** Adds something that is neither text of the answer nor a call of the loop, as reasoning. */
+function addNote(reply: OpenReply, text: string, emit: Emit): void {
   reply.parts.push({ type: 'reasoning', pieces: [text], metadata: undefined });
   emit({ type: 'reasoning-delta', text });
 }
 
-function closedParts(open: readonly OpenPart[], protocol: string): AssistantPart[] {
+function contentOf(open: readonly OpenPart[], protocol: string): AssistantPart[] {
   const content: AssistantPart[] = [];
-  // Reasoning waits for the part that follows, whose metadata it takes along.
-  let waiting: { readonly text: string; readonly signed: Signed } | undefined;
-  const release = (next?: ProviderOptions): void => {
-    if (waiting === undefined && next === undefined) return;
-    const { text, signed } = waiting ?? { text: '', signed: {} };
-    waiting = undefined;
+  // Reasoning is held until the next part, because it carries the metadata of that part.
+  let held: { readonly text: string; readonly signed: Signed } | undefined;
+  const releaseReasoning = (next?: ProviderOptions): void => {
+    if (held === undefined && next === undefined) return;
+    const { text, signed } = held ?? { text: '', signed: {} };
+    held = undefined;
     content.push(signedPart(text, next === undefined ? signed : { ...signed, next }, protocol));
   };
   for (const part of open) {
     const text = part.pieces.join('');
     const { metadata } = part;
     if (part.type === 'reasoning') {
-      release();
-      if (text !== '' || metadata) waiting = { text, signed: metadata ? { own: metadata } : {} };
+      releaseReasoning();
+      if (text !== '' || metadata) held = { text, signed: metadata ? { own: metadata } : {} };
     } else if (part.type === 'call') {
-      release(metadata);
+      releaseReasoning(metadata);
       content.push({ type: 'tool-call', id: part.id || `call_${part.number}`, name: part.name, arguments: text });
     } else if (text !== '') {
-      release(metadata);
+      releaseReasoning(metadata);
       content.push({ type: 'text', text });
     }
   }
-  release();
+  releaseReasoning();
   return content;
 }
 
-/** `{ unified, raw }`; early versions of V3 had only the word. */
+/** `{ unified, raw }`. In early versions of V3 it is a string. */
 function finishParts(reason: unknown): { readonly unified?: string; readonly raw?: string } {
   if (typeof reason === 'string') return { unified: reason, raw: reason };
   if (typeof reason !== 'object' || reason === null) return {};
@@ -206,13 +208,13 @@ function finishParts(reason: unknown): { readonly unified?: string; readonly raw
   return { ...(typeof unified === 'string' && { unified }), ...(typeof raw === 'string' && { raw }) };
 }
 
-/** `other` without the provider's word for it is what several providers make of a stream that was cut. */
-function brokenOff(unified: string | undefined, raw: string | undefined): ModelError | undefined {
+/** Several providers report `other` without a raw reason for a stream that was cut off. */
+function truncationOf(unified: string | undefined, raw: string | undefined): ModelError | undefined {
   if (unified === 'error') {
-    return { code: 'overloaded', message: 'The provider broke off the reply with an error.', retryable: true };
+    return { code: 'overloaded', message: 'The provider ended the reply with an error.', retryable: true };
   }
-  const cut = unified === undefined || unified === 'interrupted' || (unified === 'other' && raw === undefined);
-  return cut ? misunderstood('The reply was cut off: it ended without a finish reason.') : undefined;
+  const isCut = unified === undefined || unified === 'interrupted' || (unified === 'other' && raw === undefined);
+  return isCut ? protocolFailure('The reply was cut off: it ended without a finish reason.') : undefined;
 }
 
 function finishOf(unified: string, hasCalls: boolean): Finish {
@@ -220,6 +222,25 @@ function finishOf(unified: string, hasCalls: boolean): Finish {
   return hasCalls ? 'tool-calls' : 'stop';
 }
 
-function textIn(value: unknown): string {
-  return typeof value === 'string' ? value : '';
+/** A count is an object with a total and its parts. In early versions of V3 it is a number. */
+function replyUsage(usage: unknown): Usage {
+  const { inputTokens, outputTokens, cachedInputTokens, reasoningTokens } = recordOf(usage);
+  const input = recordOf(inputTokens);
+  const output = recordOf(outputTokens);
+  return usageOf({
+    input: totalOf(inputTokens, [input['noCache'], input['cacheRead'], input['cacheWrite']]),
+    output: totalOf(outputTokens, [output['text'], output['reasoning']]),
+    cached: input['cacheRead'] ?? cachedInputTokens,
+    cacheWrite: input['cacheWrite'],
+    reasoning: output['reasoning'] ?? reasoningTokens,
+  });
+}
+
+function totalOf(count: unknown, parts: readonly unknown[]): number {
+  const total = countOf(count) ?? countOf(recordOf(count)['total']);
+  return total ?? parts.reduce<number>((sum, part) => sum + (countOf(part) ?? 0), 0);
+}
+
+function recordOf(value: unknown): Record<string, unknown> {
+  return isRecord(value) ? value : {};
 }

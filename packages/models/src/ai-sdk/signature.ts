@@ -2,9 +2,9 @@ import type { ReasoningPart } from '@treadle/core';
 import type { ProviderOptions } from './language-model.ts';
 
 /**
- * What a provider wants back with its own words. Most of it belongs to reasoning, but some providers sign calls or texts
- * as well (Gemini its calls, OpenAI's Responses every item), and only reasoning has a place for that. So `next` is what
- * belongs to the part that follows.
+ * Metadata that a provider needs back with the parts of its reply. Some providers sign calls or texts as well (Gemini its
+ * calls, OpenAI's Responses every item), but only a reasoning part has a signature. So `own` belongs to the reasoning
+ * part itself, and `next` to the part after it.
  */
 export interface Signed {
   readonly own?: ProviderOptions;
@@ -20,7 +20,7 @@ export function signedPart(text: string, signed: Signed, protocol: string): Reas
   return { type: 'reasoning', text, signature: JSON.stringify(signed), protocol };
 }
 
-/** Undefined: it was signed for somebody else, or not as it is done here. */
+/** Undefined if another provider signed it, or if the signature is not of this form. */
 export function signedOf({ signature, protocol }: ReasoningPart, own: string): Signed | undefined {
   if (signature === undefined) return protocol === undefined || protocol === own ? {} : undefined;
   if (protocol !== own) return undefined;

@@ -1,104 +1,131 @@
-import { textOf, type AssistantPart, type Model, type ModelRequest, type ToolSpec, type Usage } from '@treadle/core';
-import { answerOf } from './answer.ts';
-import { asksToConfirm, conversationOf, type Conversation } from './conversation.ts';
-import { forcedCall, mentionIn } from './mentions.ts';
-import { plan, type PlannedCall } from './plan.ts';
+import { textOf, type AssistantPart, type Message, type Model, type ModelRequest, type ToolSpec } from '@treadle/core';
+import { isRecord, parsed } from '../json.ts';
+import { fileIn, forcedCall, stepsOf, type PlannedCall } from './rules.ts';
 
-/** What the demo replies with: calls, or words. */
-type Move =
-  | { readonly type: 'calls'; readonly calls: readonly PlannedCall[] }
-  | { readonly type: 'text'; readonly text: string };
+const WHO = "I am Treadle's demo model: a few fixed rules, not a language model.";
+/** How much of a user message is read, and how much of a result is quoted, in characters. */
+const MAX_READ = 2_000;
+const MAX_QUOTE = 4_000;
 
 /**
- * A stand-in for a model, so that everything can be tried without a key or a network. It follows fixed rules, drives the
- * loop with whatever tools there are, quotes what they return and says that it is a demo. The same request always gives
- * the same reply.
+ * A stand-in for a language model that needs neither a key nor a network. It follows fixed rules: it calls the tools
+ * that the user's text mentions, quotes their results, and says what it is. The same request gets the same reply.
  */
 export function demo(): Model {
   return {
     id: 'demo',
     priced: true,
     async reply(request, emit, signal) {
-      const move = moveFor(request);
+      const next = nextOf(request);
       const content: AssistantPart[] = [];
-      if (move.type === 'calls') {
-        for (const [index, call] of move.calls.entries()) {
-          content.push({ type: 'tool-call', id: `demo_${request.messages.length}_${index}`, ...call });
-          emit({ type: 'call-delta', call: index, ...call });
-        }
-      } else {
-        content.push({ type: 'text', text: move.text });
-        for (const [word] of move.text.matchAll(/\s*\S+\s*?/g)) {
+      if (typeof next === 'string') {
+        content.push({ type: 'text', text: next });
+        for (const [word] of next.matchAll(/\s*\S+\s*?/g)) {
           if (signal.aborted) break;
           emit({ type: 'text-delta', text: word });
         }
+      } else {
+        for (const [index, { tool, input }] of next.entries()) {
+          const call = { name: tool.name, arguments: JSON.stringify(input) };
+          content.push({ type: 'tool-call', id: `demo_${request.messages.length}_${index}`, ...call });
+          emit({ type: 'call-delta', call: index, ...call });
+        }
       }
-      if (signal.aborted) {
-        return {
-          type: 'failure',
-          error: { code: 'cancelled', message: 'The request was cancelled.', retryable: false },
-        };
-      }
-      return {
-        type: 'reply',
-        content,
-        finish: move.type === 'calls' ? 'tool-calls' : 'stop',
-        usage: usageOf(request, content),
-        model: 'demo',
-      };
+      const error = { code: 'cancelled', message: 'The request was cancelled.', retryable: false } as const;
+      if (signal.aborted) return { type: 'failure', error };
+      const usage = { inputTokens: tokensIn(request.messages), outputTokens: tokensIn(content), cost: 0 };
+      return { type: 'reply', content, finish: typeof next === 'string' ? 'stop' : 'tool-calls', usage, model: 'demo' };
     },
   };
 }
 
-function moveFor(request: ModelRequest): Move {
-  const { toolChoice, parallel } = request;
-  const tools = request.tools.filter(({ name }) => request.allowedTools?.includes(name) ?? true);
-  const conversation = conversationOf(request.messages);
-  const { answered, asked, done } = conversation;
-  const demands = toolChoice !== 'auto' && toolChoice !== 'none';
-  if (answered !== undefined && !demands && done.length === 0 && asksToConfirm(asked.at(-1) ?? '')) {
-    return { type: 'text', text: answered };
+/** The calls that come next, or the answer to everything since the last reply without calls. */
+function nextOf(request: ModelRequest): readonly PlannedCall[] | string {
+  const { messages, tools, allowedTools, toolChoice, parallel } = request;
+  const allowed = tools.filter(({ name }) => allowedTools?.includes(name) ?? true);
+  const start = messages.findLastIndex(({ role, content }) => role === 'assistant' && !content.some(isCall)) + 1;
+  const open = messages.slice(start);
+  const texts = open.filter(({ role }) => role === 'user').map(({ content }) => textOf(content).slice(0, MAX_READ));
+  const results = resultsIn(open);
+  const mustCall = toolChoice !== 'auto' && toolChoice !== 'none';
+  const before = messages[start - 1];
+  if (before && !mustCall && results.length === 0 && asksToConfirm(texts.at(-1) ?? '')) return textOf(before.content);
+
+  const lastFile = resultsIn(messages.slice(0, start)).findLast(({ file }) => file !== undefined)?.file;
+  // The first text is the task. The loop may have written those after it, so they count only where they name a tool.
+  const steps = texts.flatMap((text, index) =>
+    stepsOf(text, allowed, lastFile).filter((step) => index === 0 || (step.type === 'call' && step.call.byName)),
+  );
+  const calls: PlannedCall[] = [];
+  const answers: string[] = [];
+  for (const step of steps) {
+    if (step.after && calls.length > 0) break;
+    if (step.type === 'unknown') answers.push(`I did not understand "${step.clause}".`);
+    else if (step.type === 'answer') answers.push(step.answer);
+    else {
+      const key = `${step.call.tool.name} ${JSON.stringify(step.call.input)}`;
+      const at = results.findIndex(({ call }) => call === key);
+      if (at !== -1) answers.push(...results.splice(at, 1).map(({ quote }) => quote));
+      else if (toolChoice !== 'none') calls.push(step.call);
+      else answers.push(`Not done, because no tool may be called now: ${step.clause}.`);
+    }
   }
+  const eligible = typeof toolChoice === 'object' ? allowed.filter(({ name }) => name === toolChoice.tool) : allowed;
+  const wanted = calls.filter(({ tool }) => eligible.includes(tool));
+  const forced = mustCall && wanted.length === 0 ? forcedCall(eligible, texts[0] ?? '') : undefined;
+  if (forced !== undefined) wanted.push(forced);
+  if (wanted.length > 0) return parallel ? wanted : wanted.slice(0, 1);
 
-  const { calls, told } = plan(conversation, tools, toolChoice !== 'none');
-  const demanded = typeof toolChoice === 'object' ? calls.filter(({ name }) => name === toolChoice.tool) : calls;
-  const wanted = demanded.length > 0 ? demanded : forced(request, conversation, tools);
-  if (wanted.length > 0) return { type: 'calls', calls: parallel ? wanted : wanted.slice(0, 1) };
-  return { type: 'text', text: answerOf(told, tools) };
+  answers.push(...results.map(({ quote }) => quote));
+  if (results.length > 0 || steps.some(({ type }) => type !== 'unknown')) return [...answers, `(${WHO})`].join('\n\n');
+  return [WHO, ...answers, helpWith(allowed)].join('\n\n');
 }
 
-/** The call that a tool choice demands where the words ask for none. */
-function forced({ toolChoice }: ModelRequest, { asked }: Conversation, tools: readonly ToolSpec[]): PlannedCall[] {
-  if (toolChoice === 'auto' || toolChoice === 'none') return [];
-  const words = asked.at(0) ?? '';
-  const tool =
-    typeof toolChoice === 'object'
-      ? tools.find(({ name }) => name === toolChoice.tool)
-      : (mentionIn(words, tools)?.tool ?? tools[0]);
-  if (tool === undefined) return [];
-  const { given } = forcedCall(tool, words);
-  return [{ name: tool.name, arguments: JSON.stringify(given) }];
+type Part = Message['content'][number];
+
+/** The result of each call in a part of the history, and the call itself. */
+function resultsIn(messages: readonly Message[]): { call: string; file: string | undefined; quote: string }[] {
+  const parts = messages.flatMap(({ content }): readonly Part[] => content);
+  const inputs = new Map(parts.filter(isCall).map((call) => [call.id, call.arguments]));
+  return parts.flatMap((part) => {
+    if (part.type !== 'tool-result') return [];
+    const json = inputs.get(part.callId) ?? '';
+    const input = parsed(json);
+    const call = `${part.name} ${json}`;
+    const quote = `${call} ${part.isError ? 'failed' : 'returned'}:\n\n${shortened(textOf(part.content).trimEnd())}`;
+    return [{ call, file: isRecord(input) ? fileIn(input) : undefined, quote }];
+  });
 }
 
-/** About four characters to a token; and it really costs nothing. */
-function usageOf({ instructions = '', messages, tools }: ModelRequest, reply: readonly AssistantPart[]): Usage {
-  let read = instructions.length;
-  for (const { content } of messages) for (const part of content) read += lengthOf(part);
-  for (const { name, description } of tools) read += name.length + description.length;
-  const written = reply.reduce((sum, part) => sum + lengthOf(part), 0);
-  return { inputTokens: Math.ceil(read / 4), outputTokens: Math.ceil(written / 4), cost: 0 };
+function isCall(part: Part): part is Extract<Part, { type: 'tool-call' }> {
+  return part.type === 'tool-call';
 }
 
-function lengthOf(part: ModelRequest['messages'][number]['content'][number]): number {
-  switch (part.type) {
-    case 'tool-call':
-      return part.name.length + part.arguments.length;
-    case 'tool-result':
-      return textOf(part.content).length;
-    case 'text':
-    case 'reasoning':
-      return part.text.length;
-    default:
-      return 0;
-  }
+function shortened(text: string): string {
+  if (text.length <= MAX_QUOTE) return text || '(nothing)';
+  const half = MAX_QUOTE / 2;
+  return `${text.slice(0, half)}\n… ${text.length - MAX_QUOTE} characters left out …\n${text.slice(-half)}`;
+}
+
+/** Recognises the question of the finish strategy `confirm`. */
+function asksToConfirm(text: string): boolean {
+  return /\b(?:verify|verified|final answer|restate)\b/i.test(text) && /\b(?:done|completed?)\b/i.test(text);
+}
+
+function helpWith(tools: readonly ToolSpec[]): string {
+  return `I understand requests such as these, if there is a tool for them:
+- list the files
+- read README.md
+- search the files for "treadle"
+- what is 6 * 7?
+- list the files, then read README.md, then search it for treadle
+
+The tools here: ${tools.map(({ name }) => name).join(', ') || 'none'}.
+
+For real answers use a real model: set OPENAI_API_KEY and run \`treadle chat --model <name>\`, or name a model in treadle.toml.`;
+}
+
+/** An estimate: four characters to a token. */
+function tokensIn(content: unknown): number {
+  return Math.ceil(JSON.stringify(content).length / 4);
 }

@@ -51,11 +51,11 @@ export function checkEndpoint(factory: string, options: EndpointOptions): void {
     }
   }
   if (fetch !== undefined && typeof fetch !== 'function') wrong('"fetch" must be a function.');
-  checkAsking(factory, options);
+  checkCallOptions(factory, options);
 }
 
 /** Checks the options that models of the AI SDK have too. Throws if they are invalid. */
-export function checkAsking(
+export function checkCallOptions(
   factory: string,
   options: Pick<EndpointOptions, 'headers' | 'stream' | 'maxRetries' | 'price' | 'toolSupport'>,
 ): void {

@@ -55,7 +55,7 @@ export function timedOut(message: string): ModelError {
 }
 
 /** The answer is malformed or incomplete. */
-export function misunderstood(message: string): ModelError {
+export function protocolFailure(message: string): ModelError {
   return { code: 'protocol', message, retryable: true };
 }
 
@@ -66,12 +66,12 @@ interface FailedReply {
 
 /** Contains all of the text: it may be shortened only after secrets have been removed from it. */
 export function notJson(text: string): FailedReply {
-  return { type: 'failure', error: misunderstood(`The answer contains data that is not JSON: ${text}`) };
+  return { type: 'failure', error: protocolFailure(`The answer contains data that is not JSON: ${text}`) };
 }
 
 /** The stream ended before the reply was complete. */
 export function cutOff(how: string): FailedReply {
-  return { type: 'failure', error: misunderstood(`The reply was cut off: ${how}.`) };
+  return { type: 'failure', error: protocolFailure(`The reply was cut off: ${how}.`) };
 }
 
 export const CANCELLED: ModelError = { code: 'cancelled', message: 'The request was cancelled.', retryable: false };
@@ -106,7 +106,7 @@ export function failureOfFrame(frame: unknown): ModelError {
   const reported = errorIn(frame) ?? { message: 'an error without a message', kind: '' };
   const message = `The provider broke off with an error: ${reported.message}`;
   const { status } = reported;
-  return specificFailure(status === undefined ? misunderstood(message) : failureOfStatus(status, message), reported);
+  return specificFailure(status === undefined ? protocolFailure(message) : failureOfStatus(status, message), reported);
 }
 
 /** Kinds of errors that a status does not distinguish. The first match counts. */

@@ -5,9 +5,9 @@ import type { Emit, Protocol } from '../protocol.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
 import { withToolSupport } from '../tool-support/tool-support.ts';
 import { checkEndpoint, endpointURL, type EndpointOptions } from './endpoint.ts';
-import { misunderstood } from './failures.ts';
+import { protocolFailure } from './failures.ts';
 import { redactor } from './redact.ts';
-import { retrying, withRetries } from './retry.ts';
+import { setSingleAttempt, withRetries } from './retry.ts';
 import { addressOf, fetchSend, type Post } from './send.ts';
 import { exchange, type Transport } from './transport.ts';
 import { undiciSend } from './undici.ts';
@@ -22,12 +22,12 @@ export interface HttpModel<State> {
   /** The headers that carry the key. */
   readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
   /** The provider reports the cost of each reply, so no price is needed. */
-  readonly tellsCost?: boolean;
+  readonly reportsCost?: boolean;
 }
 
 /** A model that is reached over HTTP: a protocol on top of the shared transport. */
 export function httpModel<State>(
-  { factory, protocol, baseURL, auth, tellsCost = false }: HttpModel<State>,
+  { factory, protocol, baseURL, auth, reportsCost = false }: HttpModel<State>,
   options: EndpointOptions,
 ): Model {
   checkEndpoint(factory, options);
@@ -68,7 +68,7 @@ export function httpModel<State>(
     try {
       return { to, body: protocol.body(request) };
     } catch (thrown) {
-      const error = misunderstood(`The request could not be written: ${messageOf(thrown)}`);
+      const error = protocolFailure(`The request could not be written: ${messageOf(thrown)}`);
       return { type: 'failure', error: { ...safeError(error), retryable: false } };
     }
   };
@@ -77,7 +77,7 @@ export function httpModel<State>(
 
   const retryingModel: Model = {
     id: model,
-    priced: tellsCost || price !== undefined,
+    priced: reportsCost || price !== undefined,
     reply(request, emit, signal) {
       const post = writePost(request);
       if ('type' in post) return Promise.resolve(post);
@@ -85,7 +85,7 @@ export function httpModel<State>(
       return withRetries(retries, (emit) => sendOnce(post, request, emit, signal), emit, signal);
     },
   };
-  retrying(retryingModel, (request, emit, signal) => {
+  setSingleAttempt(retryingModel, (request, emit, signal) => {
     const post = writePost(request);
     return 'type' in post ? Promise.resolve(post) : sendOnce(post, request, emit, signal);
   });

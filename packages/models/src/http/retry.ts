@@ -82,13 +82,13 @@ function waitBeforeRetry(ms: number, clock: Clock, signal: AbortSignal): Promise
 const singleAttempts = new WeakMap<Model, Model['reply']>();
 
 /** Registers how to call a model that retries without its retries. */
-export function retrying<M extends Model>(model: M, once: Model['reply']): M {
+export function setSingleAttempt<M extends Model>(model: M, once: Model['reply']): M {
   singleAttempts.set(model, once);
   return model;
 }
 
 /** Calls a model without its own retries, so that retries do not multiply. A model that is not registered is called as usual. */
-export function askOnce(model: Model): Model['reply'] {
+export function singleAttemptOf(model: Model): Model['reply'] {
   return singleAttempts.get(model) ?? ((request, emit, signal) => model.reply(request, emit, signal));
 }
 

@@ -1,6 +1,6 @@
 import type { Clock, ModelError, ModelReply } from '@treadle/core';
 import type { Emit, Protocol } from '../protocol.ts';
-import { CANCELLED, failureOfConnection, misunderstood, timedOut } from './failures.ts';
+import { CANCELLED, failureOfConnection, protocolFailure, timedOut } from './failures.ts';
 import { detectingReader, streamReader, wholeReader, type Reader } from './readers.ts';
 import { retryAfterMs } from './retry.ts';
 import type { AnswerHandler, Header, PendingPost, Post, Send } from './send.ts';
@@ -101,7 +101,7 @@ class Exchange<State> implements AnswerHandler {
     this.#size += chunk.byteLength;
     if (this.#size > MAX_ANSWER_MB * 1024 * 1024) {
       const message = `${this.#host} sent more than ${MAX_ANSWER_MB} MB in one answer; the rest was not read.`;
-      return this.#failExchange({ ...misunderstood(message), retryable: false });
+      return this.#failExchange({ ...protocolFailure(message), retryable: false });
     }
     try {
       this.#reader!.data(chunk);
@@ -153,7 +153,7 @@ class Exchange<State> implements AnswerHandler {
   }
 
   #failUnreadable(thrown: unknown): void {
-    this.#failExchange(misunderstood(`The answer of ${this.#host} cannot be read: ${String(thrown)}`));
+    this.#failExchange(protocolFailure(`The answer of ${this.#host} cannot be read: ${String(thrown)}`));
   }
 
   #readerFor(status: number, header: Header): Reader {
@@ -162,7 +162,7 @@ class Exchange<State> implements AnswerHandler {
     const type = (header('content-type') ?? '').toLowerCase();
     if (type.includes('html')) {
       const message = `${this.#host} answered with a web page instead of a model's reply. Check the base URL.`;
-      return this.#readUpTo(0, () => ({ type: 'failure', error: { ...misunderstood(message), retryable: false } }));
+      return this.#readUpTo(0, () => ({ type: 'failure', error: { ...protocolFailure(message), retryable: false } }));
     }
     const streamed = (): Reader => this.#readStream(protocol);
     if (type.includes(protocol.framing.mediaType)) return streamed();

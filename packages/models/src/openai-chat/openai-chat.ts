@@ -5,7 +5,7 @@ import { failureOfBody } from '../http/failures.ts';
 import { httpModel } from '../http/model.ts';
 import { signerOf, type Protocol } from '../protocol.ts';
 import { chatBody, type ChatBody } from './body.ts';
-import { ELSEWHERE, type Quirks } from './quirks.ts';
+import { UNKNOWN_HOST, type Quirks } from './quirks.ts';
 import { OPENROUTER } from './reasoning-details.ts';
 import { decodeChat, endChat, startChat, stepChat, type ChatStream } from './stream.ts';
 
@@ -20,7 +20,7 @@ export type OpenAiChatOptions = EndpointOptions;
  */
 export function openaiChat(options: OpenAiChatOptions): Model {
   const { model, baseURL = BASE_URL, stream = true } = options ?? {};
-  const quirks = isOpenAi(baseURL) ? OPENAI : ELSEWHERE;
+  const quirks = isOpenAi(baseURL) ? OPENAI : UNKNOWN_HOST;
   return httpModel(
     {
       factory: 'openaiChat',

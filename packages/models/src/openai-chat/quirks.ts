@@ -40,7 +40,7 @@ export interface Quirks {
 }
 
 /** The quirks of an unknown host. */
-export const ELSEWHERE: Quirks = { toolChoice: 'named' };
+export const UNKNOWN_HOST: Quirks = { toolChoice: 'named' };
 
 const VALUES: { readonly [Name in keyof Required<Quirks>]: readonly Quirks[Name][] } = {
   maxTokensField: ['max_tokens', 'max_completion_tokens'],

@@ -2,17 +2,17 @@ import { TreadleError, type Model } from '@treadle/core';
 import { compatibleModel } from './openai-compatible.ts';
 import type { PresetOptions } from './presets.ts';
 
-/** `model` is the name of the deployment. Either `resource` or `baseURL` says where it is. */
+/** `model` is the name of the deployment. Its address is either `resource` or `baseURL`. */
 export interface AzureOptions extends PresetOptions {
-  /** As in `https://{resource}.openai.azure.com`. */
+  /** The name in `https://{resource}.openai.azure.com`. */
   readonly resource?: string;
-  /** Such as `2024-10-21`: uses the older addresses by deployment instead of `/openai/v1`. */
+  /** Such as `2024-10-21`. With it, the address is that of the deployment instead of `/openai/v1`. */
   readonly apiVersion?: string;
 }
 
 /**
- * A deployment at Azure OpenAI. `apiKey` goes into the header `api-key`; a token of Entra goes into `headers` as
- * `authorization`. Throws if the options cannot work.
+ * A deployment at Azure OpenAI. `apiKey` is sent in the header `api-key`. For a token of Entra, set `authorization` in
+ * `headers`. Throws if the options are invalid.
  */
 export function azure(options: AzureOptions): Model {
   const quirks = { maxTokensField: 'max_completion_tokens' } as const;
@@ -23,12 +23,14 @@ export function azure(options: AzureOptions): Model {
 function addressOf({ baseURL, resource, apiVersion, model }: AzureOptions): string {
   if (baseURL !== undefined) {
     if (resource !== undefined || apiVersion !== undefined) {
-      throw wrong('"baseURL" goes without "resource" and "apiVersion": write "?api-version=…" at its end instead.');
+      throw invalidOptions(
+        '"baseURL" cannot be combined with "resource" or "apiVersion". Append "?api-version=…" to it instead.',
+      );
     }
     return baseURL;
   }
   if (typeof resource !== 'string' || !/^[a-z0-9-]+$/i.test(resource)) {
-    throw wrong('"resource" must be a name as in https://{resource}.openai.azure.com, or give "baseURL".');
+    throw invalidOptions('"resource" must be a name as in https://{resource}.openai.azure.com. Or pass "baseURL".');
   }
   const root = `https://${resource}.openai.azure.com/openai`;
   if (apiVersion === undefined) return `${root}/v1`;
@@ -36,6 +38,6 @@ function addressOf({ baseURL, resource, apiVersion, model }: AzureOptions): stri
   return `${root}/deployments/${encodeURIComponent(model)}?api-version=${version}`;
 }
 
-function wrong(what: string): TreadleError {
+function invalidOptions(what: string): TreadleError {
   return new TreadleError('invalid-options', `azure: ${what}`);
 }

@@ -127,7 +127,10 @@ const EXPECTED: Record<string, unknown> = {
   },
 };
 
-test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
-  expectSameHoweverCut(fixture(name));
-});
+test.each(Object.keys(EXPECTED))(
+  '%s: the reply is the same whole, byte by byte, split at every point and with CRLF',
+  (name) => {
+    expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+    expectSameHoweverCut(fixture(name));
+  },
+);

@@ -21,18 +21,18 @@ import {
 const KEY = 'sk-test-51Nb2xQ9vT7mZ';
 const fixture = (name: string): string => fixtures()(name).toString();
 
-/** A host that answers request n by stream n. */
+/** A host that answers request n with stream n. */
 const server = (...streams: string[]): ReturnType<typeof answering> =>
   answering(...streams.map((stream) => answer(stream, 'text/event-stream')));
 
 const shell = { name: 'shell', description: 'Run', parameters: { type: 'object', properties: {} } };
 const read = { name: 'read', description: 'Read', parameters: { type: 'object', properties: {} } };
 const output = { type: 'object', properties: {} };
-const told = `Give the final answer as JSON alone, without other words, that fits this JSON Schema:\n${JSON.stringify(output)}`;
+const schemaText = `Give the final answer as JSON alone, without other words, that fits this JSON Schema:\n${JSON.stringify(output)}`;
 const byName = { type: 'function', function: { name: 'read' } };
 const bySchema = { type: 'json_schema', json_schema: { name: 'answer', schema: output } };
 
-/** What a host is sent when it is asked for all that hosts differ in. */
+/** What a host receives for a request with everything in which hosts differ. */
 async function sentTo(make: (fetch: typeof globalThis.fetch) => Model): Promise<Seen> {
   const { fetch, seen } = server(fixture('groq-usage-elsewhere.sse'));
   const { reply } = await asked(make(fetch), {
@@ -48,8 +48,8 @@ async function sentTo(make: (fetch: typeof globalThis.fetch) => Model): Promise<
 interface Expected {
   readonly url: string;
   readonly body: Record<string, unknown>;
-  /** Also told in words what form the answer has. */
-  readonly words: boolean;
+  /** Whether the instructions contain the schema of the answer. */
+  readonly schemaAsText: boolean;
   readonly tools: number;
 }
 
@@ -65,7 +65,7 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'https://openrouter.ai/api/v1/chat/completions',
       body: { ...usage, ...capped, reasoning: { effort: 'low' }, tool_choice: byName, response_format: bySchema },
-      words: false,
+      schemaAsText: false,
       tools: 2,
     },
   ],
@@ -75,7 +75,7 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'https://api.groq.com/openai/v1/chat/completions',
       body: { ...usage, ...cappedAnew, ...effort, tool_choice: byName },
-      words: true,
+      schemaAsText: true,
       tools: 2,
     },
   ],
@@ -85,7 +85,7 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'https://api.together.xyz/v1/chat/completions',
       body: { ...usage, ...capped, ...effort, tool_choice: byName, response_format: bySchema },
-      words: false,
+      schemaAsText: false,
       tools: 2,
     },
   ],
@@ -95,7 +95,7 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'https://api.deepseek.com/chat/completions',
       body: { ...usage, ...capped, ...effort, response_format: { type: 'json_object' } },
-      words: true,
+      schemaAsText: true,
       tools: 1,
     },
   ],
@@ -105,7 +105,7 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'https://api.mistral.ai/v1/chat/completions',
       body: { ...capped, ...effort, tool_choice: byName, response_format: bySchema },
-      words: false,
+      schemaAsText: false,
       tools: 2,
     },
   ],
@@ -115,7 +115,7 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'http://127.0.0.1:8000/v1/chat/completions',
       body: { ...usage, ...capped, ...effort, tool_choice: byName },
-      words: true,
+      schemaAsText: true,
       tools: 2,
     },
   ],
@@ -125,7 +125,7 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'http://127.0.0.1:8080/v1/chat/completions',
       body: { ...usage, ...capped, ...effort, tool_choice: 'required' },
-      words: true,
+      schemaAsText: true,
       tools: 1,
     },
   ],
@@ -135,7 +135,7 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'http://127.0.0.1:1234/v1/chat/completions',
       body: { ...usage, ...capped, ...effort, tool_choice: 'required' },
-      words: true,
+      schemaAsText: true,
       tools: 1,
     },
   ],
@@ -145,11 +145,11 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
     {
       url: 'https://acme-eu.openai.azure.com/openai/v1/chat/completions',
       body: { ...usage, ...cappedAnew, ...effort, tool_choice: byName, response_format: bySchema },
-      words: false,
+      schemaAsText: false,
       tools: 2,
     },
   ],
-])('%s: where it is, how a key is shown, and what it is asked', async (name, make, { url, body, words, tools }) => {
+])('%s: sends the request to its address with its key', async (name, make, { url, body, schemaAsText, tools }) => {
   const seen = await sentTo((fetch) => make({ model: 'm', apiKey: KEY, fetch }));
   expect(seen.url).toBe(url);
   if (name === 'azure') {
@@ -160,14 +160,14 @@ test.each<[string, (options: PresetOptions) => Model, Expected]>([
   }
   expect(seen.body).toEqual({
     model: 'm',
-    messages: [...(words ? [{ role: 'system', content: told }] : []), { role: 'user', content: 'hi' }],
+    messages: [...(schemaAsText ? [{ role: 'system', content: schemaText }] : []), { role: 'user', content: 'hi' }],
     tools: tools === 2 ? [expect.anything(), expect.anything()] : [{ type: 'function', function: read }],
     stream: true,
     ...body,
   });
 });
 
-test('openaiCompatible: a host of which nothing is known, and quirks on top', async () => {
+test('openaiCompatible sends the defaults to an unknown host, and respects quirks', async () => {
   const options = { model: 'm', baseURL: 'http://10.0.0.7:9000/v1', headers: { 'X-Team': 'a' } };
   const plain = await sentTo((fetch) => openaiCompatible({ ...options, fetch }));
   expect(plain).toMatchObject({
@@ -180,12 +180,12 @@ test('openaiCompatible: a host of which nothing is known, and quirks on top', as
   expect(quirky.body).not.toHaveProperty('tool_choice');
 });
 
-test('openaiChat asks OpenAI for what only it knows, and other hosts as openaiCompatible does', async () => {
+test('openaiChat uses features of OpenAI only at OpenAI', async () => {
   const sentBodyAt = async (baseURL: string | undefined): Promise<Record<string, unknown>> => {
     const { fetch, seen } = server(fixture('openai-text.sse'));
-    const given = { tools: [shell, read], allowedTools: ['read'], settings: { maxOutputTokens: 9 } };
+    const fields = { tools: [shell, read], allowedTools: ['read'], settings: { maxOutputTokens: 9 } };
     const model = openaiChat({ model: 'm', fetch, ...(baseURL !== undefined && { baseURL }) });
-    await asked(model, given);
+    await asked(model, fields);
     return seen[0]!.body;
   };
   expect(await sentBodyAt(undefined)).toMatchObject({
@@ -198,7 +198,7 @@ test('openaiChat asks OpenAI for what only it knows, and other hosts as openaiCo
   expect(elsewhere).not.toHaveProperty('tool_choice');
 });
 
-test('a preset elsewhere, and with quirks of the user on top', async () => {
+test('a preset respects baseURL and quirks', async () => {
   const seen = await sentTo((fetch) =>
     lmStudio({ model: 'm', fetch, baseURL: 'http://desk:1234/v1', quirks: { output: 'schema' } }),
   );
@@ -208,7 +208,7 @@ test('a preset elsewhere, and with quirks of the user on top', async () => {
   });
 });
 
-test('azure: by deployment and version, and at any address', async () => {
+test('azure builds the address from deployment and version, or uses baseURL', async () => {
   const old = await sentTo((fetch) => azure({ model: 'my gpt', resource: 'acme', apiVersion: '2024-10-21', fetch }));
   expect(old.url).toBe(
     'https://acme.openai.azure.com/openai/deployments/my%20gpt/chat/completions?api-version=2024-10-21',
@@ -218,7 +218,7 @@ test('azure: by deployment and version, and at any address', async () => {
   expect(foundry.url).toBe('https://acme.services.ai.azure.com/openai/v1/chat/completions?api-version=preview');
 });
 
-test('azure takes a choice among some tools', async () => {
+test('azure sends allowed tools', async () => {
   const { fetch, seen } = server(fixture('azure-content-filter.sse'));
   const model = azure({ model: 'm', resource: 'acme', fetch });
   await asked(model, { tools: [shell, read], allowedTools: ['read'] });
@@ -233,7 +233,7 @@ const weather = tool({
   execute: () => 'snow',
 });
 
-test('openRouter in the loop: the proofs go back as they came, and the cost is known', async () => {
+test('openRouter sends signatures back unchanged and reports the cost', async () => {
   const { fetch, seen } = server(
     fixture('openrouter-signed-reasoning-call.sse'),
     fixture('openrouter-encrypted-reasoning-call.sse'),
@@ -264,7 +264,7 @@ test('openRouter in the loop: the proofs go back as they came, and the cost is k
   ]);
 });
 
-test('openRouter at another address: proofs of the first are not sent there', async () => {
+test('openRouter does not send signatures to another address', async () => {
   const first = server(fixture('openrouter-signed-reasoning-call.sse'), fixture('openrouter-reasoning.sse'));
   const asked = openRouter({ model: 'anthropic/claude-sonnet-4.5', fetch: first.fetch });
   const { messages } = await runLoop({ model: asked, tools: [weather], input: 'Weather?' });
@@ -273,12 +273,12 @@ test('openRouter at another address: proofs of the first are not sent there', as
   const second = server(fixture('openrouter-reasoning.sse'));
   const elsewhere = openRouter({ model: 'm', baseURL: 'https://proxy.example/v1', fetch: second.fetch });
   await runLoop({ model: elsewhere, tools: [weather], input: [...messages, userText('And now?')] });
-  const [, said] = second.seen[0]!.body['messages'] as Record<string, unknown>[];
-  expect(said).toMatchObject({ role: 'assistant', reasoning: 'Oslo it is.' });
-  expect(said).not.toHaveProperty('reasoning_details');
+  const [, assistant] = second.seen[0]!.body['messages'] as Record<string, unknown>[];
+  expect(assistant).toMatchObject({ role: 'assistant', reasoning: 'Oslo it is.' });
+  expect(assistant).not.toHaveProperty('reasoning_details');
 });
 
-test('deepSeek in the loop: the reasoning goes back with its call', async () => {
+test('deepSeek sends the reasoning back with its call', async () => {
   const { fetch, seen } = server(fixture('deepseek-reasoning-call.sse'), fixture('groq-usage-elsewhere.sse'));
   const model = deepSeek({ model: 'deepseek-reasoner', fetch });
   await runLoop({ model, tools: [weather], input: 'Weather?' });
@@ -314,10 +314,10 @@ test.each<[string, () => unknown, string]>([
   [
     'resource and baseURL',
     () => azure({ model: 'm', resource: 'a', baseURL: 'https://a.org' }),
-    'azure: "baseURL" goes without',
+    'azure: "baseURL" cannot be combined',
   ],
   ['no options for azure', () => azure(undefined as unknown as AzureOptions), 'azure: "resource"'],
-])('%s throws', (_what, make, words) => {
+])('throws for %s', (_, make, message) => {
   expect(make).toThrow(TreadleError);
-  expect(make).toThrow(words);
+  expect(make).toThrow(message);
 });

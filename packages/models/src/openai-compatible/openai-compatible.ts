@@ -2,43 +2,43 @@ import { TreadleError, type Model } from '@treadle/core';
 import type { EndpointOptions } from '../http/endpoint.ts';
 import { httpModel, type HttpModel } from '../http/model.ts';
 import { openaiChatProtocol } from '../openai-chat/openai-chat.ts';
-import { checkQuirks, ELSEWHERE, type Quirks } from '../openai-chat/quirks.ts';
+import { checkQuirks, UNKNOWN_HOST, type Quirks } from '../openai-chat/quirks.ts';
 import { OPENROUTER } from '../openai-chat/reasoning-details.ts';
 import { signerOf } from '../protocol.ts';
 
 export interface OpenAiCompatibleOptions extends EndpointOptions {
   readonly baseURL: string;
-  /** How the host differs from OpenAI. */
+  /** The differences of the host from OpenAI. */
   readonly quirks?: Quirks;
 }
 
-/** A model at any host that speaks OpenAI's Chat Completions, more or less. Throws if the options cannot work. */
+/** A model at any host that is compatible with OpenAI's Chat Completions. Throws if the options are invalid. */
 export function openaiCompatible(options: OpenAiCompatibleOptions): Model {
   if (options?.baseURL === undefined) {
-    const message = `openaiCompatible: "baseURL" is missing: give one such as "http://127.0.0.1:8080/v1".`;
+    const message = `openaiCompatible: "baseURL" is missing. Pass one such as "http://127.0.0.1:8080/v1".`;
     throw new TreadleError('invalid-options', message);
   }
-  return compatibleModel({ factory: 'openaiCompatible', baseURL: options.baseURL, quirks: ELSEWHERE }, options);
+  return compatibleModel({ factory: 'openaiCompatible', baseURL: options.baseURL, quirks: UNKNOWN_HOST }, options);
 }
 
-/** A host that is known. */
+/** A known host. */
 export interface Host {
-  /** The function that a user called, for error messages. */
+  /** The name of the public function, for error messages. */
   readonly factory: string;
   readonly baseURL: string;
   readonly quirks: Quirks;
   readonly auth?: HttpModel<never>['auth'];
-  readonly tellsCost?: boolean;
+  readonly reportsCost?: boolean;
 }
 
-/** The user's quirks win over the host's. */
+/** The quirks in the options override those of the host. */
 export function compatibleModel(host: Host, options: EndpointOptions & { readonly quirks?: Quirks }): Model {
-  const { factory, baseURL, auth = bearer, tellsCost = false } = host;
+  const { factory, baseURL, auth = bearer, reportsCost = false } = host;
   const { model, stream = true, quirks = {} } = options ?? {};
   checkQuirks(factory, quirks);
   const signer = signerOf(OPENROUTER, options?.baseURL ?? baseURL);
   const protocol = openaiChatProtocol({ ...host.quirks, ...quirks, model, stream, signer });
-  return httpModel({ factory, protocol, baseURL, auth, tellsCost }, options);
+  return httpModel({ factory, protocol, baseURL, auth, reportsCost }, options);
 }
 
 function bearer(apiKey: string): Readonly<Record<string, string>> {

@@ -4,27 +4,27 @@ import type { Quirks } from '../openai-chat/quirks.ts';
 import { compatibleModel } from './openai-compatible.ts';
 
 export interface PresetOptions extends EndpointOptions {
-  /** On top of those of the host. */
+  /** Override those of the host. */
   readonly quirks?: Quirks;
 }
 
-/** Throws if the options cannot work. */
+/** Throws if the options are invalid. */
 export type Preset = (options: PresetOptions) => Model;
 
 function preset(factory: string, baseURL: string, quirks: Quirks): Preset {
   return (options) => compatibleModel({ factory, baseURL, quirks }, options);
 }
 
-/** A model at openrouter.ai. Replies tell their cost; reasoning goes back with the proofs of whichever provider gave it. */
+/** A model at openrouter.ai. Replies contain their cost. Reasoning is sent back with the signatures of its provider. */
 export function openRouter(options: PresetOptions): Model {
   const quirks: Quirks = { toolChoice: 'named', reasoning: 'openrouter' };
   return compatibleModel(
-    { factory: 'openRouter', baseURL: 'https://openrouter.ai/api/v1', quirks, tellsCost: true },
+    { factory: 'openRouter', baseURL: 'https://openrouter.ai/api/v1', quirks, reportsCost: true },
     options,
   );
 }
 
-/** A model at Groq, which can be held to a schema only where it neither streams nor has tools. */
+/** A model at Groq, which supports a schema for the output only without streaming and without tools. */
 export const groq: Preset = preset('groq', 'https://api.groq.com/openai/v1', {
   maxTokensField: 'max_completion_tokens',
   toolChoice: 'named',
@@ -34,7 +34,7 @@ export const groq: Preset = preset('groq', 'https://api.groq.com/openai/v1', {
 /** A model at Together AI. */
 export const together: Preset = preset('together', 'https://api.together.xyz/v1', { toolChoice: 'named' });
 
-/** A model at DeepSeek, whose thinking mode demands its reasoning back and takes no demand for a call. */
+/** A model at DeepSeek, whose thinking mode requires its reasoning back and does not support a required call. */
 export const deepSeek: Preset = preset('deepSeek', 'https://api.deepseek.com', {
   toolChoice: 'auto',
   output: 'object',
@@ -42,7 +42,7 @@ export const deepSeek: Preset = preset('deepSeek', 'https://api.deepseek.com', {
   media: false,
 });
 
-/** A model at Mistral, which wants ids and an order of roles of its own. */
+/** A model at Mistral, which requires call ids of nine characters and its own order of roles. */
 export const mistral: Preset = preset('mistral', 'https://api.mistral.ai/v1', {
   streamUsage: false,
   toolChoice: 'named',
@@ -50,7 +50,7 @@ export const mistral: Preset = preset('mistral', 'https://api.mistral.ai/v1', {
   userAfterResults: false,
 });
 
-/** A model served by vLLM, on this machine unless `baseURL` says otherwise. */
+/** A model served by vLLM, on this machine unless `baseURL` is set. */
 export const vllm: Preset = preset('vllm', 'http://127.0.0.1:8000/v1', {
   toolChoice: 'named',
   output: 'schema-without-tools',
@@ -64,7 +64,7 @@ export const llamaCpp: Preset = preset('llamaCpp', 'http://127.0.0.1:8080/v1', {
   reasoning: 'reasoning_content',
 });
 
-/** A model served by LM Studio, on this machine unless `baseURL` says otherwise. */
+/** A model served by LM Studio, on this machine unless `baseURL` is set. */
 export const lmStudio: Preset = preset('lmStudio', 'http://127.0.0.1:1234/v1', {
   toolChoice: 'required',
   output: 'schema-without-tools',

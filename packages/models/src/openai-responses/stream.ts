@@ -1,6 +1,6 @@
 import type { Finish, ModelError, ModelReply, Usage } from '@treadle/core';
 import type { WireEvent } from '../framing.ts';
-import { cutOff, failureOfFrame, isErrorFrame, misunderstood, notJson } from '../http/failures.ts';
+import { cutOff, failureOfFrame, isErrorFrame, protocolFailure, notJson } from '../http/failures.ts';
 import { fieldsOf, listOf, parsed, textIn } from '../json.ts';
 import { DONE, isKeepAlive, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
@@ -221,8 +221,8 @@ function failureOfResponse(response: WireResponse): ModelError {
   const { error } = response;
   if (isErrorFrame(response)) return failureOfFrame(error ? { error } : response);
   const status = textIn(response.status);
-  if (status === '') return misunderstood('The answer is not a response: it has no status.');
-  return misunderstood(`The response failed without a reason: its status is "${status}".`);
+  if (status === '') return protocolFailure('The answer is not a response: it has no status.');
+  return protocolFailure(`The response failed without a reason: its status is "${status}".`);
 }
 
 function responsesUsage(value: unknown): Usage {

@@ -1,9 +1,8 @@
 import type { Price } from './price.ts';
 
 /**
- * What OpenAI and Anthropic ask for a request of the ordinary kind (no batch, no priority), as published by November
- * 2026. A model whose price is not sure is left out. Prices change and hosts differ: whoever needs them exact gives
- * `price` to the model.
+ * The published prices of OpenAI and Anthropic for standard requests (no batch, no priority), as of November 2026. Models
+ * with an uncertain price are left out. Prices change, and hosts differ: pass `price` to the model for exact costs.
  */
 const PRICES: Readonly<Record<string, Price>> = {
   // OpenAI
@@ -20,7 +19,7 @@ const PRICES: Readonly<Record<string, Price>> = {
   'gpt-4.1-nano': cached(0.1, 0.025, 0.4),
   'gpt-4o': cached(2.5, 1.25, 10),
   'gpt-4o-mini': cached(0.15, 0.075, 0.6),
-  // Anthropic; what is written to the cache stays for five minutes
+  // Anthropic; cache writes with a lifetime of five minutes
   'claude-fable-5': cached(10, 1, 50, 12.5),
   'claude-opus-5': cached(5, 0.5, 25, 6.25),
   'claude-opus-4-8': cached(5, 0.5, 25, 6.25),
@@ -37,7 +36,7 @@ const PRICES: Readonly<Record<string, Price>> = {
 /** `gpt-5-mini-2025-08-07` and `claude-opus-4-5-20251101` are `gpt-5-mini` and `claude-opus-4-5` as of that day. */
 const SNAPSHOT = /-(20\d\d-[01]\d-[0-3]\d|20\d\d[01]\d[0-3]\d)$/;
 
-/** What a model costs, by its own name or by the one that it is a dated snapshot of; never by a name that looks alike. */
+/** The price of a model by its exact name, or by the name without the date of a snapshot. */
 export function priceOf(model: string): Price | undefined {
   return known(model) ?? known(model.replace(SNAPSHOT, ''));
 }

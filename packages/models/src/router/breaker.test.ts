@@ -11,39 +11,41 @@ const OK: ModelReply = {
   model: 'm',
 };
 
-function failed(code: ModelErrorCode, given: { retryable?: boolean; retryAfterMs?: number } = {}): ModelReply {
-  return { type: 'failure', error: { code, message: '', retryable: true, ...given } };
+function failureOf(code: ModelErrorCode, fields: { retryable?: boolean; retryAfterMs?: number } = {}): ModelReply {
+  return { type: 'failure', error: { code, message: '', retryable: true, ...fields } };
 }
 
-function go(guard: Breaker, reply: ModelReply): string {
+function request(guard: Breaker, reply: ModelReply): string {
   const passed = guard.pass();
   if (passed.type === 'open') return `open ${passed.ms}`;
-  passed.told(reply);
+  passed.report(reply);
   return 'passed';
 }
 
-const DOWN = failed('overloaded');
+const DOWN = failureOf('overloaded');
 
-test('failures in a row open it, then one may try it, and how that goes decides', async () => {
+test('consecutive failures open it, then one probe closes it or opens it again', async () => {
   const clock = manualClock();
   const guard = breaker({ failures: 2, cooldownMs: 1_000 }, clock);
-  expect([go(guard, DOWN), go(guard, OK), go(guard, DOWN), go(guard, DOWN)]).toEqual(Array(4).fill('passed'));
-  expect(go(guard, OK)).toBe('open 1000');
+  expect([request(guard, DOWN), request(guard, OK), request(guard, DOWN), request(guard, DOWN)]).toEqual(
+    Array(4).fill('passed'),
+  );
+  expect(request(guard, OK)).toBe('open 1000');
   await clock.advance(999);
   expect(guard.admits(clock.now())).toBe(false);
   expect(guard.admits(1_000)).toBe(true);
-  expect(go(guard, OK)).toBe('open 1');
+  expect(request(guard, OK)).toBe('open 1');
 
   await clock.advance(1);
   const probe = guard.pass();
   expect(probe.type).toBe('passed');
-  expect(go(guard, OK)).toBe('open 0');
+  expect(request(guard, OK)).toBe('open 0');
   expect(guard.admits(clock.now())).toBe(false);
-  if (probe.type === 'passed') probe.told(DOWN);
-  expect(go(guard, OK)).toBe('open 1000');
+  if (probe.type === 'passed') probe.report(DOWN);
+  expect(request(guard, OK)).toBe('open 1000');
 
   await clock.advance(1_000);
-  expect([go(guard, OK), go(guard, DOWN), go(guard, DOWN), go(guard, OK)]).toEqual([
+  expect([request(guard, OK), request(guard, DOWN), request(guard, DOWN), request(guard, OK)]).toEqual([
     'passed',
     'passed',
     'passed',
@@ -51,21 +53,25 @@ test('failures in a row open it, then one may try it, and how that goes decides'
   ]);
 });
 
-test('a probe that was cancelled tells nothing, and the next one tries', async () => {
+test('a cancelled probe does not count, and the next request is the probe', async () => {
   const clock = manualClock();
   const guard = breaker({ failures: 1, cooldownMs: 1_000 }, clock);
-  go(guard, DOWN);
+  request(guard, DOWN);
   await clock.advance(1_000);
-  expect([go(guard, failed('cancelled')), go(guard, OK), go(guard, OK)]).toEqual(['passed', 'passed', 'passed']);
+  expect([request(guard, failureOf('cancelled')), request(guard, OK), request(guard, OK)]).toEqual([
+    'passed',
+    'passed',
+    'passed',
+  ]);
 });
 
-test('what began before it opened says nothing about now', async () => {
+test('ignores replies to requests from before it opened', async () => {
   const clock = manualClock();
   const guard = breaker({ failures: 1, cooldownMs: 1_000 }, clock);
   const early = [guard.pass(), guard.pass()];
-  go(guard, DOWN);
-  for (const passed of early) if (passed.type === 'passed') passed.told(OK);
-  expect(go(guard, OK)).toBe('open 1000');
+  request(guard, DOWN);
+  for (const passed of early) if (passed.type === 'passed') passed.report(OK);
+  expect(request(guard, OK)).toBe('open 1000');
 });
 
 test.each([
@@ -81,8 +87,8 @@ test.each([
   ['context-length', { retryable: false }, false],
   ['content-filter', { retryable: false }, false],
   ['cancelled', { retryable: false }, false],
-] as const)('%s %j counts as a failure: %s', (code, given, counts) => {
+] as const)('%s %j counts as a failure: %s', (code, fields, counts) => {
   const guard = breaker({ failures: 1 }, manualClock());
-  go(guard, failed(code, given));
-  expect(go(guard, OK)).toBe(counts ? 'open 30000' : 'passed');
+  request(guard, failureOf(code, fields));
+  expect(request(guard, OK)).toBe(counts ? 'open 30000' : 'passed');
 });

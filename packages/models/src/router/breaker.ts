@@ -1,57 +1,59 @@
 import type { Clock, ModelError, ModelReply } from '@treadle/core';
 
 export interface BreakerOptions {
-  /** Failures in a row that open it; default 5. */
+  /** Consecutive failures that open it; default 5. */
   readonly failures?: number;
-  /** How long nobody asks then; default 30,000. */
+  /** How long it stays open, in milliseconds; default 30,000. */
   readonly cooldownMs?: number;
 }
 
 /**
- * Keeps requests from an endpoint that is down. Closed: all may pass. After some failures in a row it is open: nobody
- * may, for a while. Then it is half open: one may pass to try it, and how that goes closes it or opens it again.
+ * A circuit breaker: keeps requests from an endpoint that is down. While it is closed, all requests pass. Consecutive
+ * failures open it, and no request passes for a while. Then one request passes as a probe, whose result closes the
+ * breaker or opens it again.
  */
 export interface Breaker {
-  /** Whether somebody might pass at that time. */
+  /** Whether a request could pass at that time. */
   admits(at: number): boolean;
-  /** Passes, or gives how long nobody may. Whoever passes tells how it went; the first word counts. */
+  /** Passes, or returns for how long the breaker is still open. A request that passes reports its reply. */
   pass(): Passed | { readonly type: 'open'; readonly ms: number };
 }
 
 interface Passed {
   readonly type: 'passed';
-  readonly told: (reply: ModelReply) => void;
+  /** Only the first reply counts. */
+  readonly report: (reply: ModelReply) => void;
 }
 
-/** What a reply says of the endpoint; undefined: nothing. */
-type Sign = 'up' | 'down' | undefined;
+/** The state of the endpoint as far as a reply shows it. */
+type EndpointState = 'up' | 'down' | undefined;
 
 export function breaker({ failures = 5, cooldownMs = 30_000 }: BreakerOptions, clock: Clock): Breaker {
-  /** Since it last closed, so that one more opens it again. */
-  let inARow = 0;
+  /** Not reset when the breaker opens, so that one failed probe opens it again. */
+  let consecutiveFailures = 0;
   let openUntil: number | undefined;
   let probing = false;
-  /** Counts the openings: what began before the last one says nothing about now. */
-  let opened = 0;
+  /** How often it opened. Replies to requests from before the last opening are ignored. */
+  let openings = 0;
 
   const passed = (isProbe: boolean): Passed => {
-    const since = opened;
-    let isTold = false;
-    const told = (reply: ModelReply): void => {
-      if (isTold) return;
-      isTold = true;
+    const openingsBefore = openings;
+    let isReported = false;
+    const report = (reply: ModelReply): void => {
+      if (isReported) return;
+      isReported = true;
       if (isProbe) probing = false;
-      if (since === opened) take(signOf(reply));
+      if (openingsBefore === openings) recordState(stateAfter(reply));
     };
-    return { type: 'passed', told };
+    return { type: 'passed', report };
   };
-  const take = (sign: Sign): void => {
-    if (sign === 'down' && ++inARow >= failures) {
-      opened++;
+  const recordState = (state: EndpointState): void => {
+    if (state === 'down' && ++consecutiveFailures >= failures) {
+      openings++;
       openUntil = clock.now() + cooldownMs;
     }
-    if (sign === 'up') {
-      inARow = 0;
+    if (state === 'up') {
+      consecutiveFailures = 0;
       openUntil = undefined;
     }
   };
@@ -69,10 +71,9 @@ export function breaker({ failures = 5, cooldownMs = 30_000 }: BreakerOptions, c
 }
 
 /**
- * What a reply tells of the endpoint. To refuse a request is to be up, and so is to name the time when to come back. A
- * request that was cancelled tells nothing.
+ * An endpoint that refuses a request or sends a retry-after is up. A cancelled request shows nothing.
  */
-function signOf(reply: ModelReply): Sign {
+function stateAfter(reply: ModelReply): EndpointState {
   if (reply.type === 'reply') return 'up';
   const { code, retryable, retryAfterMs }: ModelError = reply.error;
   switch (code) {

@@ -1,6 +1,6 @@
 import { messageOf, type Clock, type Model, type ModelError, type ModelReply, type ModelRequest } from '@treadle/core';
-import { CANCELLED, misunderstood } from '../http/failures.ts';
-import { askOnce, attemptsOf, withRetries } from '../http/retry.ts';
+import { CANCELLED, protocolFailure } from '../http/failures.ts';
+import { singleAttemptOf, attemptsOf, withRetries } from '../http/retry.ts';
 import type { Emit } from '../protocol.ts';
 import { breaker, type BreakerOptions } from './breaker.ts';
 import { turnstile, type TurnstileOptions } from './turnstile.ts';
@@ -15,58 +15,58 @@ export interface EndpointParts {
   readonly random: () => number;
 }
 
-/** One model of a router, behind its own limits and breaker, asked until it answers or there is no sense in it. */
+/** One model of a router, with its own limits and breaker. Retryable failures are retried. */
 export interface Endpoint {
-  /** `longestWaitMs`: a retry that has to wait for longer is not made. */
+  /** Does not retry if the wait is longer than `longestWaitMs`. */
   ask(request: ModelRequest, emit: Emit, signal: AbortSignal, longestWaitMs: number): Promise<ModelReply>;
 }
 
 export function endpoint(parts: EndpointParts): Endpoint {
   const { name, model, clock, random, maxRetries } = parts;
-  const once = askOnce(model);
-  const gate = turnstile(parts.limits, clock);
+  const once = singleAttemptOf(model);
+  const limiter = turnstile(parts.limits, clock);
   const guard = parts.breaker === false ? undefined : breaker(parts.breaker, clock);
 
-  const notAsked = (error: ModelError): ModelReply => ({
+  const skipAttempt = (error: ModelError): ModelReply => ({
     type: 'failure',
     error,
     attempts: [{ model: model.id, ms: 0, error }],
   });
-  const down = (): ModelReply =>
-    notAsked({
+  const skipWhileOpen = (): ModelReply =>
+    skipAttempt({
       code: 'overloaded',
-      message: `"${name}" (${model.id}) was not asked: it has failed again and again, and is left alone for a while.`,
+      message: `"${name}" (${model.id}) was not asked: it failed repeatedly, so it is skipped for a while.`,
       retryable: true,
     });
-  const late = (): ModelReply =>
-    notAsked({
+  const skipBeyondDeadline = (): ModelReply =>
+    skipAttempt({
       code: 'rate-limit',
-      message: `"${name}" (${model.id}) was not asked: its limits do not allow it before the run's time is up.`,
+      message: `"${name}" (${model.id}) was not asked: its limits do not allow a request before the deadline of the run.`,
       retryable: false,
     });
 
-  /** One attempt. It takes its place in the queue first, and then looks whether the endpoint is up. */
+  /** One attempt: waits for a slot of the limiter, then passes the breaker. */
   const attempt = async (request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> => {
-    if (guard && !guard.admits(clock.now())) return down();
-    const entry = await gate.enter(signal, request.deadline ?? Infinity);
+    if (guard && !guard.admits(clock.now())) return skipWhileOpen();
+    const entry = await limiter.enter(signal, request.deadline ?? Infinity);
     if (entry.type === 'cancelled') return { type: 'failure', error: CANCELLED };
-    if (entry.type === 'late') return late();
+    if (entry.type === 'late') return skipBeyondDeadline();
     const passed = guard?.pass();
     if (passed?.type === 'open') {
       entry.leave();
-      return down();
+      return skipWhileOpen();
     }
-    const began = clock.now();
-    const asked = replyOf(once, request, emit, signal);
-    // Whoever cancels does not wait, but the place is taken until the model has really ended. Before the next one may
-    // go in, the breaker has to know.
-    void asked.then((reply) => {
-      passed?.told(reply);
+    const startedAt = clock.now();
+    const pending = replyOf(once, request, emit, signal);
+    // A cancelled request returns at once, but it occupies its slot until the model has settled. The breaker gets the
+    // reply before the slot becomes free.
+    void pending.then((reply) => {
+      passed?.report(reply);
       entry.leave();
     });
-    const reply = await unlessCancelled(asked, signal);
-    passed?.told(reply);
-    return { ...reply, attempts: attemptsOf(reply, model.id, clock.now() - began) };
+    const reply = await unlessCancelled(pending, signal);
+    passed?.report(reply);
+    return { ...reply, attempts: attemptsOf(reply, model.id, clock.now() - startedAt) };
   };
 
   return {
@@ -87,7 +87,7 @@ export function endpoint(parts: EndpointParts): Endpoint {
   };
 }
 
-/** A model that throws or gives something else has broken its contract; that must not cost us a place for good. */
+/** A failure if the model throws or does not return a reply, so that its slot becomes free in any case. */
 async function replyOf(
   once: Model['reply'],
   request: ModelRequest,
@@ -98,17 +98,20 @@ async function replyOf(
     const reply = await once(request, (delta) => (signal.aborted ? undefined : emit(delta)), signal);
     if (reply?.type === 'reply' || typeof reply?.error?.message === 'string') return reply;
   } catch (thrown) {
-    return { type: 'failure', error: { ...misunderstood(`The model threw: ${messageOf(thrown)}`), retryable: false } };
+    return {
+      type: 'failure',
+      error: { ...protocolFailure(`The model threw: ${messageOf(thrown)}`), retryable: false },
+    };
   }
-  return { type: 'failure', error: { ...misunderstood('The model gave no reply.'), retryable: false } };
+  return { type: 'failure', error: { ...protocolFailure('The model returned no reply.'), retryable: false } };
 }
 
-function unlessCancelled(asked: Promise<ModelReply>, signal: AbortSignal): Promise<ModelReply> {
+function unlessCancelled(pending: Promise<ModelReply>, signal: AbortSignal): Promise<ModelReply> {
   return new Promise((resolve) => {
     const cancel = (): void => resolve({ type: 'failure', error: CANCELLED });
     if (signal.aborted) return cancel();
     signal.addEventListener('abort', cancel, { once: true });
-    void asked.then((reply) => {
+    void pending.then((reply) => {
       signal.removeEventListener('abort', cancel);
       resolve(reply);
     });

@@ -3,61 +3,63 @@ import type { BreakerOptions } from './breaker.ts';
 import type { TurnstileOptions } from './turnstile.ts';
 
 export interface RouterOptions<Name extends string = string> {
-  /** By the names that you give them. */
+  /** The models by name. */
   readonly models: Readonly<Record<Name, Model>>;
-  /** Who is asked if nobody is named. */
+  /** The name of the model that the router asks unless another one is chosen. */
   readonly default: NoInfer<Name>;
-  /** Who is asked instead of a model that fails, in this order. Their own fallbacks do not count then. */
+  /** The models to ask when a model fails, in this order. The fallbacks of a fallback are ignored. */
   readonly fallback?: { readonly [Each in NoInfer<Name>]?: readonly NoInfer<Name>[] };
   readonly limits?: { readonly [Each in NoInfer<Name>]?: TurnstileOptions };
-  /** For each model; false: none. */
+  /** The breaker of each model; false disables it. */
   readonly breaker?: BreakerOptions | false;
   /**
-   * Attempts after the first with each model, for failures that may pass, while nothing has been shown; default 2. It
-   * replaces the `maxRetries` of the models themselves, so that retries do not multiply.
+   * Retries of each model after a retryable failure, as long as no delta was emitted; default 2. It replaces the
+   * `maxRetries` of the models themselves, so that retries do not multiply.
    */
   readonly maxRetries?: number;
   readonly clock?: Clock;
-  /** From 0 to below 1; spreads retries. */
+  /** Returns a number from 0 to below 1, to spread retries. */
   readonly random?: () => number;
 }
 
-/** Throws if the options cannot work. */
+/** Throws if the options are invalid. */
 export function checkRouter(options: RouterOptions): void {
   const { models, fallback = {}, limits = {}, breaker, maxRetries } = options ?? {};
   const names = typeof models === 'object' && models !== null ? Object.keys(models) : [];
-  if (names.length === 0)
-    wrong('"models" is missing: give them by name, such as { main: openaiChat({ model: \'…\' }) }');
-  for (const [name, model] of Object.entries(models)) {
-    if (typeof model?.reply !== 'function') wrong(`"${name}" is no model`);
+  if (names.length === 0) {
+    rejectOptions('"models" is missing: pass the models by name, such as { main: openaiChat({ model: \'…\' }) }');
   }
-  const demand = (name: string, where: string): void => {
-    if (!Object.hasOwn(models, name))
-      wrong(`${where} names "${name}", which is none of the models (${names.join(', ')})`);
+  for (const [name, model] of Object.entries(models)) {
+    if (typeof model?.reply !== 'function') rejectOptions(`"${name}" is not a model`);
+  }
+  const requireModel = (name: string, where: string): void => {
+    if (Object.hasOwn(models, name)) return;
+    rejectOptions(`${where} names "${name}", which is not one of the models (${names.join(', ')})`);
   };
-  demand(options.default, '"default"');
+  requireModel(options.default, '"default"');
   for (const [name, others = []] of Object.entries(fallback)) {
-    demand(name, '"fallback"');
-    for (const other of others) demand(other, `"fallback.${name}"`);
-    if (new Set([name, ...others]).size <= others.length) wrong(`"fallback.${name}" names a model twice, or itself`);
+    requireModel(name, '"fallback"');
+    for (const other of others) requireModel(other, `"fallback.${name}"`);
+    if (new Set([name, ...others]).size <= others.length)
+      rejectOptions(`"fallback.${name}" names a model twice, or itself`);
   }
   for (const [name, { concurrency, requestsPerMinute } = {}] of Object.entries(limits)) {
-    demand(name, '"limits"');
-    whole(concurrency, 1, `limits.${name}.concurrency`);
-    whole(requestsPerMinute, 1, `limits.${name}.requestsPerMinute`);
+    requireModel(name, '"limits"');
+    checkWholeNumber(concurrency, 1, `limits.${name}.concurrency`);
+    checkWholeNumber(requestsPerMinute, 1, `limits.${name}.requestsPerMinute`);
   }
-  whole(maxRetries, 0, 'maxRetries');
+  checkWholeNumber(maxRetries, 0, 'maxRetries');
   if (breaker) {
-    whole(breaker.failures, 1, 'breaker.failures');
-    whole(breaker.cooldownMs, 1, 'breaker.cooldownMs');
+    checkWholeNumber(breaker.failures, 1, 'breaker.failures');
+    checkWholeNumber(breaker.cooldownMs, 1, 'breaker.cooldownMs');
   }
 }
 
-function whole(value: unknown, least: number, name: string): void {
+function checkWholeNumber(value: unknown, least: number, name: string): void {
   if (value === undefined || (Number.isSafeInteger(value) && (value as number) >= least)) return;
-  wrong(`"${name}" must be a whole number from ${least}`);
+  rejectOptions(`"${name}" must be a whole number from ${least}`);
 }
 
-function wrong(what: string): never {
+function rejectOptions(what: string): never {
   throw new TreadleError('invalid-options', `router: ${what}.`);
 }

@@ -16,7 +16,7 @@ const busy = (seconds?: number): ReturnType<typeof status> =>
   );
 const broken = status(503, { error: { message: 'Down' } });
 
-test('retries are made by the router alone, and do not multiply', async () => {
+test('only the router retries, so retries do not multiply', async () => {
   await using main = await scriptedServer(...Array(20).fill(broken));
   const clock = hurriedClock();
   const model = openaiChat({ model: 'm', baseURL: main.url, maxRetries: 5, clock });
@@ -26,7 +26,7 @@ test('retries are made by the router alone, and do not multiply', async () => {
   expect(main.seen).toHaveLength(3);
 });
 
-test('retry-after is honoured while it is short, and otherwise another one is asked', async () => {
+test('respects a short retry-after, and falls back for a long one', async () => {
   await using main = await scriptedServer(busy(3), busy(30));
   await using backup = await scriptedServer(says('Hello'));
   const clock = hurriedClock();
@@ -44,7 +44,7 @@ test('retry-after is honoured while it is short, and otherwise another one is as
   expect(clock.waits.filter((ms) => ms > 1_000)).toEqual([3_000]);
 });
 
-test('an endpoint that is down is not connected to while its breaker is open', async () => {
+test('does not connect to an endpoint while its breaker is open', async () => {
   await using main = await scriptedServer(broken, broken, says('Back'));
   await using backup = await scriptedServer(says('Hello'), says('Hello'), says('Hello'));
   let now = 0;
@@ -62,7 +62,7 @@ test('an endpoint that is down is not connected to while its breaker is open', a
   expect(await route.reply(request(), () => {}, never)).toMatchObject({ content: [{ text: 'Back' }] });
 });
 
-test('a stream that breaks after its first words is told, and nobody else is asked', async () => {
+test('does not fall back if a stream breaks after its first delta', async () => {
   await using main = await scriptedServer(reset(chunk({ content: 'Hel' })));
   await using backup = await scriptedServer();
   const models = {
@@ -75,7 +75,7 @@ test('a stream that breaks after its first words is told, and nobody else is ask
   expect([main.seen.length, backup.seen.length]).toEqual([1, 0]);
 });
 
-test('a model without tools gives way, or is asked without them', async () => {
+test('falls back from a model without tools, or asks it without them', async () => {
   const refusal = status(404, { error: { message: 'No endpoints found that support tool use.', code: 404 } });
   const tools = [{ name: 'now', description: 'The time', parameters: { type: 'object' } }];
   await using main = await scriptedServer(refusal, refusal, says('Hello'));
@@ -87,8 +87,8 @@ test('a model without tools gives way, or is asked without them', async () => {
   };
   const fallback = { main: ['backup'], degraded: ['backup'] } as const;
   const route = router({ models, default: 'main', fallback });
-  const given = await route.reply(request({ tools }), () => {}, never);
-  expect(codes(given)).toEqual([
+  const withTools = await route.reply(request({ tools }), () => {}, never);
+  expect(codes(withTools)).toEqual([
     ['m', 'invalid-request'],
     ['m-2025', undefined],
   ]);

@@ -5,11 +5,11 @@ import { expect, test } from 'vitest';
 import { request } from '../../test/request.ts';
 import { router } from './router.ts';
 
-/** What a member has seen, and what a breaker before it has to know of that. */
-interface Watched {
-  inside: number;
-  readonly began: number[];
-  inARow: number;
+/** The requests to a member, and the state that its breaker should have. */
+interface Observed {
+  concurrent: number;
+  readonly starts: number[];
+  consecutiveFailures: number;
   openUntil: number | undefined;
   probes: number;
   openings: number;
@@ -39,32 +39,40 @@ const scenario = fc.record({
 const REPLY = { type: 'reply', content: [], finish: 'stop', usage: { inputTokens: 1, outputTokens: 1 } } as const;
 const NAMES = ['a', 'b', 'c'] as const;
 
-test('whatever fails and whenever: order, limits, breaker and counts hold', async () => {
+test('keeps order, limits, breaker and attempt counts with any failures at any time', async () => {
   await fc.assert(
-    fc.asyncProperty(scenario, async (given) => {
-      const { concurrency, requestsPerMinute, failures, cooldownMs, maxRetries } = given;
+    fc.asyncProperty(scenario, async (run) => {
+      const { concurrency, requestsPerMinute, failures, cooldownMs, maxRetries } = run;
       const clock = manualClock();
-      const wrong: string[] = [];
+      const violations: string[] = [];
       let next = 0;
-      const made = (member: string): Model => {
-        const watched: Watched = { inside: 0, began: [], inARow: 0, openUntil: undefined, probes: 0, openings: 0 };
-        const begin = (): ((sign?: 'up' | 'down') => void) => {
+      const observedModel = (member: string): Model => {
+        const observed: Observed = {
+          concurrent: 0,
+          starts: [],
+          consecutiveFailures: 0,
+          openUntil: undefined,
+          probes: 0,
+          openings: 0,
+        };
+        const startRequest = (): ((sign?: 'up' | 'down') => void) => {
           const now = clock.now();
-          const { openUntil, openings } = watched;
+          const { openUntil, openings } = observed;
           const isProbe = openUntil !== undefined;
-          watched.began.push(now);
-          if (++watched.inside > concurrency) wrong.push(`${member}: too many at once`);
-          const minute = watched.began.filter((at) => at > now - 60_000);
-          if (minute.length > requestsPerMinute) wrong.push(`${member}: too many in a minute`);
-          if (isProbe && (now < openUntil || watched.probes++ > 0)) wrong.push(`${member}: asked while it is open`);
+          observed.starts.push(now);
+          if (++observed.concurrent > concurrency) violations.push(`${member}: too many at once`);
+          const minute = observed.starts.filter((at) => at > now - 60_000);
+          if (minute.length > requestsPerMinute) violations.push(`${member}: too many in a minute`);
+          if (isProbe && (now < openUntil || observed.probes++ > 0))
+            violations.push(`${member}: asked while it is open`);
           return (sign) => {
-            watched.inside--;
-            if (isProbe) watched.probes--;
-            if (sign === undefined || openings !== watched.openings) return;
-            if (sign === 'up') Object.assign(watched, { inARow: 0, openUntil: undefined });
-            else if (++watched.inARow >= failures || isProbe) {
-              watched.openings++;
-              watched.openUntil = clock.now() + cooldownMs;
+            observed.concurrent--;
+            if (isProbe) observed.probes--;
+            if (sign === undefined || openings !== observed.openings) return;
+            if (sign === 'up') Object.assign(observed, { consecutiveFailures: 0, openUntil: undefined });
+            else if (++observed.consecutiveFailures >= failures || isProbe) {
+              observed.openings++;
+              observed.openUntil = clock.now() + cooldownMs;
             }
           };
         };
@@ -72,8 +80,8 @@ test('whatever fails and whenever: order, limits, breaker and counts hold', asyn
           id: member,
           reply: (_request, emit, signal) =>
             new Promise((resolve) => {
-              const { ms, code, shows } = given.behaviours[next++ % given.behaviours.length]!;
-              const end = begin();
+              const { ms, code, shows } = run.behaviours[next++ % run.behaviours.length]!;
+              const end = startRequest();
               if (shows && code !== undefined) emit({ type: 'text-delta', text: 'x' });
               const cancel = (): void => {
                 stop();
@@ -92,24 +100,24 @@ test('whatever fails and whenever: order, limits, breaker and counts hold', asyn
       };
       const limit = { concurrency, requestsPerMinute };
       const route = router({
-        models: { a: made('a'), b: made('b'), c: made('c') },
+        models: { a: observedModel('a'), b: observedModel('b'), c: observedModel('c') },
         default: 'a',
         fallback: { a: ['b', 'c'] },
         limits: { a: limit, b: limit, c: limit },
         breaker: { failures, cooldownMs },
         maxRetries,
         clock,
-        random: () => given.random,
+        random: () => run.random,
       });
 
       const replies: (ModelReply & { readonly shown: number })[] = [];
-      for (const [index, start] of given.starts.entries()) {
+      for (const [index, start] of run.starts.entries()) {
         clock.timer(start, () => {
           const controller = new AbortController();
-          const cancelAt = given.cancels[index];
+          const cancelAt = run.cancels[index];
           let shown = 0;
           if (cancelAt !== undefined) clock.timer(Math.max(0, cancelAt - start), () => controller.abort());
-          const { deadline } = given;
+          const { deadline } = run;
           const asked = request(deadline === undefined ? {} : { deadline: clock.now() + deadline });
           void route
             .reply(asked, () => shown++, controller.signal)
@@ -120,16 +128,16 @@ test('whatever fails and whenever: order, limits, breaker and counts hold', asyn
       }
       await clock.advance(3_600_000);
 
-      expect(wrong).toEqual([]);
-      // Everybody has an answer, and nothing is left behind.
-      expect(replies).toHaveLength(given.starts.length);
+      expect(violations).toEqual([]);
+      // Every request has a reply, and no timer is pending.
+      expect(replies).toHaveLength(run.starts.length);
       expect(clock.pending).toBe(0);
 
       for (const { type, attempts = [], shown } of replies) {
-        // Only the attempt whose failure is told can have shown something.
+        // Only an attempt whose failure is returned can have emitted a delta.
         expect(shown).toBeLessThanOrEqual(type === 'reply' ? 0 : 1);
         const members = attempts.map(({ model }) => model);
-        // Attempts stand in the order of the route, not too many with each, and only the last one succeeds.
+        // Attempts are in the order of the route, at most 1 + maxRetries for each model, and only the last succeeds.
         expect(members).toEqual(members.toSorted());
         for (const name of NAMES)
           expect(members.filter((each) => each === name).length).toBeLessThanOrEqual(1 + maxRetries);

@@ -13,13 +13,13 @@ import { expect, test } from 'vitest';
 import { request } from '../../test/request.ts';
 import { router } from './router.ts';
 
-function error(code: ModelErrorCode, given: Partial<ModelError> = {}): ModelError {
-  return { code, message: `It is ${code}.`, retryable: true, ...given };
+function error(code: ModelErrorCode, fields: Partial<ModelError> = {}): ModelError {
+  return { code, message: `It is ${code}.`, retryable: true, ...fields };
 }
 
-const failure = (code: ModelErrorCode, given?: Partial<ModelError>): ModelReply => ({
+const failure = (code: ModelErrorCode, fields?: Partial<ModelError>): ModelReply => ({
   type: 'failure',
-  error: error(code, given),
+  error: error(code, fields),
 });
 
 function ok(model: string): ModelReply {
@@ -27,14 +27,14 @@ function ok(model: string): ModelReply {
   return { type: 'reply', content, finish: 'stop', usage: { inputTokens: 1, outputTokens: 1, cost: 0 }, model };
 }
 
-/** What a member does when it is asked for the n-th time; it takes 10 ms for it. */
-type Does = ModelReply | 'hang' | 'throw' | { readonly shows: string; readonly ends: ModelReply };
+/** What a member does for its n-th request. It takes 10 ms. */
+type Behaviour = ModelReply | 'hang' | 'throw' | { readonly shows: string; readonly ends: ModelReply };
 
 interface Member extends Model {
   asked: number;
 }
 
-function member(id: string, clock: ManualClock, ...script: Does[]): Member {
+function member(id: string, clock: ManualClock, ...script: Behaviour[]): Member {
   return {
     id,
     priced: true,
@@ -56,13 +56,13 @@ interface Asked {
   readonly deltas: readonly ModelDelta[];
 }
 
-/** Asks, and lets the time go on. */
-async function ask(model: Model, clock: ManualClock, given: Partial<ModelRequest> = {}, ms = 200_000): Promise<Asked> {
+/** Asks the model and advances the clock. */
+async function ask(model: Model, clock: ManualClock, fields: Partial<ModelRequest> = {}, ms = 200_000): Promise<Asked> {
   const deltas: ModelDelta[] = [];
   let reply: ModelReply | undefined;
   void model
-    .reply(request(given), (delta) => deltas.push(delta), new AbortController().signal)
-    .then((made) => (reply = made));
+    .reply(request(fields), (delta) => deltas.push(delta), new AbortController().signal)
+    .then((settled) => (reply = settled));
   await clock.advance(ms);
   return { reply, deltas };
 }
@@ -71,7 +71,7 @@ const tries = ({ reply }: Asked): unknown =>
   reply?.attempts?.map(({ model, ms, error }) => [model, ms, ...(error ? [error.code] : [])]);
 const half = (): number => 0.5;
 
-test('the default is asked, or who is named', async () => {
+test('asks the default model, or a model by name', async () => {
   const clock = manualClock();
   const [main, backup] = [member('m', clock), member('b', clock)];
   const route = router({ models: { main, backup }, default: 'main', clock });
@@ -81,7 +81,7 @@ test('the default is asked, or who is named', async () => {
   expect([main.asked, backup.asked]).toEqual([1, 1]);
 });
 
-test('a turn of a run can be given to any of them by name', async () => {
+test('lets prepareTurn choose a model by name', async () => {
   const [main, backup] = [scriptedModel([{ calls: [{ name: 'now' }] }]), scriptedModel(['Done.'])];
   const route = router({ models: { main, backup }, default: 'main' });
   const now = tool({ name: 'now', description: 'The time', execute: () => 'noon' });
@@ -98,7 +98,7 @@ test('a turn of a run can be given to any of them by name', async () => {
   backup.assertDone();
 });
 
-test('a failure that may pass is retried with growing waits, then the fallbacks are asked in order', async () => {
+test('retries a retryable failure with growing waits, then asks the fallbacks in order', async () => {
   const clock = manualClock();
   const main = member('m', clock, failure('overloaded'), failure('network'), failure('timeout'));
   const second = member('s', clock, failure('auth', { retryable: false }));
@@ -116,7 +116,7 @@ test('a failure that may pass is retried with growing waits, then the fallbacks 
   expect(asked.reply).toMatchObject(ok('t'));
 });
 
-test('the waits are jittered and grow, and what the server asks for is kept', async () => {
+test('waits with jitter and growth, and at least as long as the server asks for', async () => {
   const clock = manualClock();
   const at: number[] = [];
   const script = [failure('overloaded'), failure('overloaded'), failure('rate-limit', { retryAfterMs: 7_000 })];
@@ -127,7 +127,7 @@ test('the waits are jittered and grow, and what the server asks for is kept', as
   expect(at).toEqual([0, 10 + 375, 395 + 750, 1_155 + 7_000]);
 });
 
-test('with others at hand nobody waits for long, alone up to a minute', async () => {
+test('waits only shortly if there is a fallback, and up to a minute without one', async () => {
   const clock = manualClock();
   const busy = failure('rate-limit', { retryAfterMs: 30_000 });
   const make = (fallback: { main?: ['backup'] }): Model =>
@@ -159,7 +159,7 @@ test.each([
   ['invalid-request', false, 400, false],
   ['content-filter', false, 400, false],
   ['cancelled', false, undefined, false],
-] as const)('%s (retryable %s, status %s) goes to the fallback: %s', async (code, retryable, status, falls) => {
+] as const)('%s (retryable %s, status %s) is passed to the fallback: %s', async (code, retryable, status, falls) => {
   const clock = manualClock();
   const main = member('m', clock, failure(code, { retryable, ...(status && { status }) }));
   const backup = member('b', clock);
@@ -168,7 +168,7 @@ test.each([
   expect([main.asked, backup.asked, reply?.type]).toEqual([1, falls ? 1 : 0, falls ? 'reply' : 'failure']);
 });
 
-test('all failed: the last failure with all reasons, unless the conversation is too long', async () => {
+test('returns the last failure with all reasons, or context-length if there was one', async () => {
   const clock = manualClock();
   const long = failure('context-length', { retryable: false, status: 400 });
   const models = { a: member('a', clock, failure('auth', { retryable: false })), b: member('b', clock, long) };
@@ -187,7 +187,7 @@ test('all failed: the last failure with all reasons, unless the conversation is 
   });
 });
 
-test('once something was shown, the failure is told: no retry, no fallback', async () => {
+test('neither retries nor falls back after a delta was emitted', async () => {
   const clock = manualClock();
   const main = member('m', clock, { shows: 'Hel', ends: failure('network') });
   const backup = member('b', clock);
@@ -198,7 +198,7 @@ test('once something was shown, the failure is told: no retry, no fallback', asy
   expect([main.asked, backup.asked]).toEqual([1, 0]);
 });
 
-test('a model that breaks its contract is a failure like any other, and costs no place', async () => {
+test('treats a model that throws or returns nonsense as failed, and frees its slot', async () => {
   const clock = manualClock();
   const main = member('m', clock, 'throw', undefined as never, { type: 'what' } as never);
   const odd: Model = { id: 'o', reply: async () => ({ type: 'what' }) as never };
@@ -210,7 +210,7 @@ test('a model that breaks its contract is a failure like any other, and costs no
   expect((await ask(route.model('odd'), clock)).reply).toMatchObject({ error: { code: 'protocol' } });
 });
 
-test('an endpoint that is down is left alone, which is told, and tried again by one', async () => {
+test('skips an endpoint that is down, reports that, and probes it once after the cooldown', async () => {
   const clock = manualClock();
   const down = failure('overloaded', { retryable: false });
   const main = member('m', clock, down, down, down);
@@ -226,7 +226,7 @@ test('an endpoint that is down is left alone, which is told, and tried again by 
       ms: 0,
       error: {
         code: 'overloaded',
-        message: '"main" (m) was not asked: it has failed again and again, and is left alone for a while.',
+        message: '"main" (m) was not asked: it failed repeatedly, so it is skipped for a while.',
         retryable: true,
       },
     },
@@ -251,7 +251,7 @@ test('an endpoint that is down is left alone, which is told, and tried again by 
   expect(tries(await ask(route, clock))).toEqual([['m', 10]]);
 });
 
-test('who finds the breaker open does not queue up first', async () => {
+test('does not wait for a slot while the breaker is open', async () => {
   const clock = manualClock();
   const main = member('m', clock, failure('network'), 'hang');
   const options = { limits: { main: { concurrency: 1 } }, breaker: { failures: 1, cooldownMs: 1_000 }, maxRetries: 0 };
@@ -263,7 +263,7 @@ test('who finds the breaker open does not queue up first', async () => {
   expect(main.asked).toBe(2);
 });
 
-test('retries end when the breaker opens', async () => {
+test('stops setSingleAttempt when the breaker opens', async () => {
   const clock = manualClock();
   const main = member('m', clock, failure('network'), failure('network'), failure('network'));
   const route = router({ models: { main }, default: 'main', breaker: { failures: 2 }, maxRetries: 9, clock });
@@ -283,7 +283,7 @@ test('retries end when the breaker opens', async () => {
   ]);
 });
 
-test('each has its limits, and time in the queue is no time of the attempt', async () => {
+test('enforces the limits of each model, and excludes waiting from the time of an attempt', async () => {
   const clock = manualClock();
   let most = 0;
   let inside = 0;
@@ -300,7 +300,7 @@ test('each has its limits, and time in the queue is no time of the attempt', asy
   expect(asked.map(tries)).toEqual(asked.map(() => [['m', 10]]));
 });
 
-test('nobody waits for a retry or a place beyond the deadline', async () => {
+test('does not wait for a retry or a slot beyond the deadline', async () => {
   const clock = manualClock();
   const main = member('m', clock, failure('overloaded', { retryAfterMs: 5_000 }), ok('m'), ok('m'));
   const backup = member('b', clock);
@@ -317,7 +317,7 @@ test('nobody waits for a retry or a place beyond the deadline', async () => {
     ms: 0,
     error: {
       code: 'rate-limit',
-      message: '"main" (m) was not asked: its limits do not allow it before the run\'s time is up.',
+      message: '"main" (m) was not asked: its limits do not allow a request before the deadline of the run.',
       retryable: false,
     },
   });
@@ -340,9 +340,9 @@ test.each([
   ['before it is asked', 0, 'hang'],
   ['between retries', 50, failure('network')],
   ['in the queue', 5, 'queue'],
-] as const)('cancelling is immediate: %s', async (_, ms, does) => {
+] as const)('cancels at once: %s', async (_, ms, does) => {
   const clock = manualClock();
-  const first: Does = does === 'queue' ? 'hang' : does;
+  const first: Behaviour = does === 'queue' ? 'hang' : does;
   const main = member('m', clock, first, 'hang');
   const backup = member('b', clock);
   const options = { fallback: { main: ['backup'] }, limits: { main: { concurrency: 1 } }, clock } as const;
@@ -351,7 +351,7 @@ test.each([
   const controller = new AbortController();
   if (ms === 0) controller.abort();
   let reply: ModelReply | undefined;
-  void route.reply(request(), () => {}, controller.signal).then((made) => (reply = made));
+  void route.reply(request(), () => {}, controller.signal).then((settled) => (reply = settled));
   await clock.advance(ms);
   if (ms > 0) expect(reply).toBeUndefined();
   controller.abort();
@@ -361,25 +361,25 @@ test.each([
   expect(clock.pending).toBe(0);
 });
 
-test('a model that goes on after it was cancelled is not heard, and keeps its place until it ends', async () => {
+test('ignores deltas of a cancelled model, which occupies its slot until it settles', async () => {
   const clock = manualClock();
   const deltas: ModelDelta[] = [];
-  let speak = (): void => {};
+  let emitLate = (): void => {};
   let end = (): void => {};
-  const deaf: Model = {
+  const ignoring: Model = {
     id: 'd',
     reply: (_request, emit) => {
-      speak = () => emit({ type: 'text-delta', text: 'late' });
+      emitLate = () => emit({ type: 'text-delta', text: 'late' });
       return new Promise((resolve) => (end = () => resolve(ok('d'))));
     },
   };
-  const route = router({ models: { deaf }, default: 'deaf', limits: { deaf: { concurrency: 1 } }, clock });
+  const route = router({ models: { ignoring }, default: 'ignoring', limits: { ignoring: { concurrency: 1 } }, clock });
   const controller = new AbortController();
   const first = route.reply(request(), (delta) => deltas.push(delta), controller.signal);
   await clock.advance(0);
   controller.abort();
   expect(await first).toMatchObject({ error: { code: 'cancelled' } });
-  speak();
+  emitLate();
   const letEnd = end;
   const next = ask(route, clock, {}, 0);
   expect((await next).reply).toBeUndefined();
@@ -390,7 +390,7 @@ test('a model that goes on after it was cancelled is not heard, and keeps its pl
   expect(deltas).toEqual([]);
 });
 
-test('a route has a price if everybody on it has one', () => {
+test('is priced if the model and all of its fallbacks are', () => {
   const clock = manualClock();
   const free: Model = { id: 'f', reply: async () => ok('f') };
   const models = { main: member('m', clock), backup: member('b', clock), free };
@@ -398,7 +398,7 @@ test('a route has a price if everybody on it has one', () => {
   expect([route.priced, ...route.models.map(({ priced }) => priced)]).toEqual([true, true, false, false]);
 });
 
-test('who lacks a price is named where a cost limit needs one', async () => {
+test('names the model without a price if there is a cost limit', async () => {
   const clock = manualClock();
   const models = { main: member('m', clock), backup: { id: 'b', reply: async () => ok('b') } };
   const route = router({ models, default: 'main', fallback: { main: ['backup'] }, clock });
@@ -408,20 +408,20 @@ test('who lacks a price is named where a cost limit needs one', async () => {
 });
 
 test.each([
-  ['nothing', undefined],
+  ['undefined', undefined],
   ['a failure without an error', { type: 'failure' }],
-  ['another thing', { type: 'other' }],
-])('a model that gives no reply has failed: %s', async (_, given) => {
+  ['another object', { type: 'other' }],
+])('fails if the model returns %s', async (_, returned) => {
   const clock = manualClock();
-  const broken: Model = { id: 'b', reply: async () => given as never };
+  const broken: Model = { id: 'b', reply: async () => returned as never };
   const { reply } = await ask(router({ models: { broken }, default: 'broken', clock }), clock);
   expect(reply).toMatchObject({
     type: 'failure',
-    error: { code: 'protocol', message: 'The model gave no reply.', retryable: false },
+    error: { code: 'protocol', message: 'The model returned no reply.', retryable: false },
   });
 });
 
-test('every attempt is in the journal, of replies and of failures', async () => {
+test('journals every attempt of replies and failures', async () => {
   const clock = manualClock();
   const down = failure('overloaded', { retryable: false });
   const models = { main: member('m', clock, down, down), backup: member('b', clock, ok('b'), down) };
@@ -443,21 +443,24 @@ test('every attempt is in the journal, of replies and of failures', async () => 
 
 const model: Model = { id: 'm', reply: async () => ok('m') };
 test.each([
-  [undefined, '"models" is missing: give them by name, such as { main: openaiChat({ model: \'…\' }) }.'],
+  [undefined, '"models" is missing: pass the models by name, such as { main: openaiChat({ model: \'…\' }) }.'],
   [
     { models: {}, default: 'main' },
-    '"models" is missing: give them by name, such as { main: openaiChat({ model: \'…\' }) }.',
+    '"models" is missing: pass the models by name, such as { main: openaiChat({ model: \'…\' }) }.',
   ],
-  [{ models: { main: {} }, default: 'main' }, '"main" is no model.'],
-  [{ models: { main: model } }, '"default" names "undefined", which is none of the models (main).'],
-  [{ models: { main: model }, default: 'toString' }, '"default" names "toString", which is none of the models (main).'],
+  [{ models: { main: {} }, default: 'main' }, '"main" is not a model.'],
+  [{ models: { main: model } }, '"default" names "undefined", which is not one of the models (main).'],
+  [
+    { models: { main: model }, default: 'toString' },
+    '"default" names "toString", which is not one of the models (main).',
+  ],
   [
     { models: { main: model }, default: 'main', fallback: { main: ['x'] } },
-    '"fallback.main" names "x", which is none of the models (main).',
+    '"fallback.main" names "x", which is not one of the models (main).',
   ],
   [
     { models: { main: model }, default: 'main', fallback: { x: [] } },
-    '"fallback" names "x", which is none of the models (main).',
+    '"fallback" names "x", which is not one of the models (main).',
   ],
   [
     { models: { main: model }, default: 'main', fallback: { main: ['main'] } },
@@ -469,7 +472,7 @@ test.each([
   ],
   [
     { models: { main: model }, default: 'main', limits: { x: {} } },
-    '"limits" names "x", which is none of the models (main).',
+    '"limits" names "x", which is not one of the models (main).',
   ],
   [
     { models: { main: model }, default: 'main', limits: { main: { concurrency: 0 } } },
@@ -484,13 +487,13 @@ test.each([
     { models: { main: model }, default: 'main', breaker: { failures: 0 } },
     '"breaker.failures" must be a whole number from 1.',
   ],
-])('%j cannot work', (options, message) => {
+])('rejects the options %j', (options, message) => {
   expect(() => router(options as Parameters<typeof router>[0])).toThrow(
     expect.objectContaining({ code: 'invalid-options', message: `router: ${message}` }),
   );
 });
 
-test('a name that nobody has is refused', () => {
+test('throws for an unknown name', () => {
   const route = router({ models: { main: model }, default: 'main' });
-  expect(() => route.model('x' as 'main')).toThrow('router: there is no model "x", only main.');
+  expect(() => route.model('x' as 'main')).toThrow('router: there is no model "x". The models are: main.');
 });

@@ -3,84 +3,83 @@ import { LONGEST_RETRY_AFTER_MS, LONGEST_WAIT_MS } from '../http/retry.ts';
 import { endpoint, type Endpoint } from './endpoint.ts';
 import { checkRouter, type RouterOptions } from './options.ts';
 
-/** A model that is one of several. Asked itself, it is the default. */
+/** Several models as one. Its own `reply` asks the default model. */
 export interface Router<Name extends string = string> extends Model {
-  /** One by its name, with its fallbacks. Its id is that name. Throws if there is none. */
+  /** The model of this name, with its fallbacks. The name is its id. Throws if there is no such model. */
   model(name: Name): Model;
-  /** All of them, so that `prepareTurn` can choose one by its name: `runLoop({ model: router, models: router.models })`. */
+  /** All models, so that `prepareTurn` can choose one by name: `runLoop({ model: router, models: router.models })`. */
   readonly models: readonly Model[];
 }
 
 /**
- * Several models as one. Each is asked within its limits and while its breaker lets it; a failure that may pass is
- * retried, and then the fallbacks are asked, one after the other. Once something of a reply has been shown, neither
- * happens: the failure is told. All attempts are in the reply, in order, also those that were not made and why.
+ * Several models as one. Each model is asked within its limits and while its breaker is closed. A retryable failure is
+ * retried; then the fallbacks are asked, one after the other. After a delta was emitted there is neither a retry nor a
+ * fallback, and the failure is returned. The reply has all attempts in order, including those that were skipped.
  */
 export function router<const Name extends string>(options: RouterOptions<Name>): Router<Name> {
   checkRouter(options);
   const { fallback = {}, limits = {}, breaker = {}, maxRetries = 2 } = options as RouterOptions;
   const { clock = systemClock, random = Math.random } = options;
-  const given = new Map<string, Model>(Object.entries(options.models));
+  const models = new Map<string, Model>(Object.entries(options.models));
   const endpoints = new Map<string, Endpoint>();
-  for (const [name, model] of given) {
+  for (const [name, model] of models) {
     endpoints.set(name, endpoint({ name, model, limits: limits[name] ?? {}, breaker, maxRetries, clock, random }));
   }
 
-  const view = (name: string): Model => {
+  const modelFor = (name: string): Model => {
     const chain = [name, ...(fallback[name] ?? [])];
-    const asks = chain.map((each) => given.get(each)!);
+    const asks = chain.map((each) => models.get(each)!);
     return {
       id: name,
       priced: asks.every(({ priced }) => priced === true),
       asks,
       async reply(request, emit, signal) {
         const attempts: Attempt[] = [];
-        const failures: Failed[] = [];
-        let shown = false;
-        const show: typeof emit = (delta) => {
-          shown = true;
+        const failures: ModelFailure[] = [];
+        let hasEmitted = false;
+        const emitDelta: typeof emit = (delta) => {
+          hasEmitted = true;
           return emit(delta);
         };
         for (const [index, each] of chain.entries()) {
-          // With others at hand nobody waits for long.
+          // If there is another model to ask, long waits are not worthwhile.
           const longestWaitMs = index < chain.length - 1 ? LONGEST_WAIT_MS : LONGEST_RETRY_AFTER_MS;
-          const reply = await endpoints.get(each)!.ask(request, show, signal, longestWaitMs);
+          const reply = await endpoints.get(each)!.ask(request, emitDelta, signal, longestWaitMs);
           attempts.push(...reply.attempts!);
-          if (reply.type === 'reply' || shown) return { ...reply, attempts };
+          if (reply.type === 'reply' || hasEmitted) return { ...reply, attempts };
           failures.push({ name: each, error: reply.error });
-          if (!othersMayDoBetter(reply.error)) break;
+          if (!canFallBack(reply.error)) break;
         }
-        return { type: 'failure', error: summary(failures), attempts };
+        return { type: 'failure', error: summaryOf(failures), attempts };
       },
     };
   };
 
-  const views = new Map([...given.keys()].map((name) => [name, view(name)]));
+  const routes = new Map([...models.keys()].map((name) => [name, modelFor(name)]));
   return {
-    ...views.get(options.default)!,
-    models: [...views.values()],
+    ...routes.get(options.default)!,
+    models: [...routes.values()],
     model(name) {
-      const found = views.get(name);
-      if (found) return found;
+      const route = routes.get(name);
+      if (route) return route;
       throw new TreadleError(
         'invalid-options',
-        `router: there is no model "${name}", only ${[...views.keys()].join(', ')}.`,
+        `router: there is no model "${name}". The models are: ${[...routes.keys()].join(', ')}.`,
       );
     },
   };
 }
 
-interface Failed {
+interface ModelFailure {
   readonly name: string;
   readonly error: ModelError;
 }
 
 /**
- * Whatever is wrong with one endpoint (down, busy, no key, no such model), another may be fine; and another may have room
- * for a longer conversation. A request that is wrong is wrong everywhere, and what one filter stops is not carried past
- * it.
+ * Whether another model may succeed. It may if the endpoint is the problem (down, busy, no key, no such model), or if the
+ * conversation is too long for this model. An invalid request fails everywhere, and a content filter is not bypassed.
  */
-function othersMayDoBetter({ code, status }: ModelError): boolean {
+function canFallBack({ code, status }: ModelError): boolean {
   switch (code) {
     case 'network':
     case 'timeout':
@@ -100,10 +99,10 @@ function othersMayDoBetter({ code, status }: ModelError): boolean {
   }
 }
 
-/** The last failure, or that the conversation is too long: against that alone something can be done. */
-function summary(failures: readonly Failed[]): ModelError {
-  const { error } = failures.find((failed) => failed.error.code === 'context-length') ?? failures.at(-1)!;
+/** The last failure. `context-length` takes precedence, because the loop can react to it. */
+function summaryOf(failures: readonly ModelFailure[]): ModelError {
+  const { error } = failures.find((each) => each.error.code === 'context-length') ?? failures.at(-1)!;
   if (failures.length === 1) return error;
-  const told = failures.map(({ name, error: { code, message } }) => `${name}: ${message} (${code})`);
-  return { ...error, message: `All models failed. ${told.join(' ')}` };
+  const reasons = failures.map(({ name, error: { code, message } }) => `${name}: ${message} (${code})`);
+  return { ...error, message: `All models failed. ${reasons.join(' ')}` };
 }

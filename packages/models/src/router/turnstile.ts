@@ -1,15 +1,15 @@
 import type { Clock } from '@treadle/core';
 
 export interface TurnstileOptions {
-  /** Requests under way at once; default: any number. */
+  /** Concurrent requests; default: unlimited. */
   readonly concurrency?: number;
-  /** Requests that begin within any 60 seconds; default: any number. */
+  /** Requests that start within any 60 seconds; default: unlimited. */
   readonly requestsPerMinute?: number;
 }
 
 /**
- * Lets so many in at once and so many a minute; the others wait, first come, first served. Who is in calls `leave`. `late`:
- * it would be, or was, in vain to wait.
+ * A limiter of concurrent requests and of requests per minute. Requests that have to wait enter in their order. A request
+ * that entered occupies a slot until it calls `leave`. It is `late` if it cannot enter before its deadline.
  */
 export interface Turnstile {
   enter(signal: AbortSignal, deadline: number): Promise<Entry>;
@@ -25,20 +25,20 @@ const MINUTE_MS = 60_000;
 export function turnstile(options: TurnstileOptions, clock: Clock): Turnstile {
   const { concurrency = Infinity, requestsPerMinute = Infinity } = options;
   const waiting = new Set<() => void>();
-  /** When requests began within the last minute, oldest first; only as many as are allowed. */
-  const begun: number[] = [];
-  let inside = 0;
+  /** The start times of the requests in the last minute, oldest first. */
+  const starts: number[] = [];
+  let occupied = 0;
   let stopTimer: (() => void) | undefined;
 
-  /** How long until another one may begin; 0 if at once. */
+  /** Milliseconds until the next request may start. */
   const untilNext = (): number => {
-    while (begun.length > 0 && begun[0]! <= clock.now() - MINUTE_MS) begun.shift();
-    return begun.length < requestsPerMinute ? 0 : begun[0]! + MINUTE_MS - clock.now();
+    while (starts.length > 0 && starts[0]! <= clock.now() - MINUTE_MS) starts.shift();
+    return starts.length < requestsPerMinute ? 0 : starts[0]! + MINUTE_MS - clock.now();
   };
 
   const admit = (): void => {
     for (const enter of waiting) {
-      if (inside >= concurrency) return;
+      if (occupied >= concurrency) return;
       const ms = untilNext();
       if (ms > 0) {
         stopTimer ??= clock.timer(ms, () => {
@@ -47,20 +47,20 @@ export function turnstile(options: TurnstileOptions, clock: Clock): Turnstile {
         });
         return;
       }
-      inside++;
-      if (requestsPerMinute !== Infinity) begun.push(clock.now());
+      occupied++;
+      if (requestsPerMinute !== Infinity) starts.push(clock.now());
       enter();
     }
     stopTimer?.();
     stopTimer = undefined;
   };
 
-  const leaving = (): (() => void) => {
-    let left = false;
+  const newLeave = (): (() => void) => {
+    let hasLeft = false;
     return () => {
-      if (left) return;
-      left = true;
-      inside--;
+      if (hasLeft) return;
+      hasLeft = true;
+      occupied--;
       admit();
     };
   };
@@ -69,22 +69,22 @@ export function turnstile(options: TurnstileOptions, clock: Clock): Turnstile {
     enter: (signal, deadline) =>
       new Promise((resolve) => {
         let stopWaiting = (): void => {};
-        const settle = (entry: Entry): void => {
+        const settleEntry = (entry: Entry): void => {
           waiting.delete(enter);
           stopWaiting();
           signal.removeEventListener('abort', cancel);
           resolve(entry);
           if (entry.type !== 'in' && waiting.size === 0) admit();
         };
-        const enter = (): void => settle({ type: 'in', leave: leaving() });
-        const cancel = (): void => settle({ type: 'cancelled' });
+        const enter = (): void => settleEntry({ type: 'in', leave: newLeave() });
+        const cancel = (): void => settleEntry({ type: 'cancelled' });
         if (signal.aborted) return cancel();
         signal.addEventListener('abort', cancel, { once: true });
-        if (clock.now() + untilNext() >= deadline) return settle({ type: 'late' });
+        if (clock.now() + untilNext() >= deadline) return settleEntry({ type: 'late' });
         waiting.add(enter);
         admit();
         if (waiting.has(enter) && deadline !== Infinity) {
-          stopWaiting = clock.timer(deadline - clock.now(), () => settle({ type: 'late' }));
+          stopWaiting = clock.timer(deadline - clock.now(), () => settleEntry({ type: 'late' }));
         }
       }),
   };

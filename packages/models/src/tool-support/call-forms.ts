@@ -1,7 +1,7 @@
 import type { JsonSchema, ToolSpec } from '@treadle/core';
 import { parsed } from '../json.ts';
 
-/** A call that was written as text. */
+/** A call in the text of a model. */
 export interface WrittenCall {
   readonly name: string;
   /** JSON text. */
@@ -10,103 +10,103 @@ export interface WrittenCall {
 
 export type Tools = ReadonlyMap<string, ToolSpec>;
 
-const NAMES = ['name', 'tool', 'tool_name'];
-const ARGUMENTS = ['arguments', 'parameters', 'args', 'input'];
-
 /**
- * The calls that a JSON value stands for: `{name, arguments}`, `{function: {…}}`, `{tool_calls: […]}` or a list of them,
- * of whatever tools. Undefined if any part of it is something else. Without a tag around it, only what has arguments is a
- * call: `{name}` alone may well be an answer.
+ * The calls in a JSON value: `{name, arguments}` or a list of them. Llama writes `parameters` instead of `arguments`.
+ * Undefined if any part of the value is something else. Outside of a tag, an object without arguments is not a call:
+ * `{name}` may well be an answer.
  */
-export function callsInValue(value: unknown, tagged: boolean): readonly WrittenCall[] | undefined {
+function callsInValue(value: unknown, inTag: boolean): readonly WrittenCall[] | undefined {
   if (Array.isArray(value)) {
-    const calls = value.map((item) => callsInValue(item, tagged));
+    const calls = value.map((item) => callsInValue(item, inTag));
     return calls.length > 0 && calls.every((call) => call !== undefined) ? calls.flat() : undefined;
   }
   if (!isRecord(value)) return undefined;
-  const inner = value['tool_calls'] ?? value['function'];
-  if (typeof inner === 'object') return callsInValue(inner, tagged);
-  const name = NAMES.map((key) => value[key]).find((given) => typeof given === 'string' && given !== '');
-  const key = ARGUMENTS.find((candidate) => Object.hasOwn(value, candidate));
-  if (typeof name !== 'string' || (key === undefined && !tagged)) return undefined;
-  const given = key === undefined ? {} : value[key];
-  if (typeof given === 'string') return [{ name, arguments: given }];
-  return isRecord(given) || given === null ? [{ name, arguments: JSON.stringify(given ?? {}) }] : undefined;
+  const { name } = value;
+  const key = ['arguments', 'parameters'].find((candidate) => Object.hasOwn(value, candidate));
+  if (typeof name !== 'string' || name === '' || (key === undefined && !inTag)) return undefined;
+  const input = key === undefined ? {} : value[key];
+  if (typeof input === 'string') return [{ name, arguments: input }];
+  return isRecord(input) || input === null ? [{ name, arguments: JSON.stringify(input ?? {}) }] : undefined;
 }
 
-/** Where one begins inside of another, the first has lost its ending. */
-const TAG = /<(?:tool|function)_calls?>/;
+/**
+ * The calls in JSON without a tag. Before it Llama may write `<|python_tag|>`, and Mistral `[TOOL_CALLS]`, in newer
+ * models with the name of the tool: `[TOOL_CALLS]name[ARGS]{…}`.
+ */
+export function callsInJson(text: string): readonly WrittenCall[] | undefined {
+  const [, name, json] = /^\[TOOL_CALLS\]\s*([\w.-]+)\[ARGS\]\s*(\{[^]*)$/.exec(text) ?? [];
+  if (name !== undefined) return [{ name, arguments: json! }];
+  return callsInValue(parsed(text.replace(/^(?:\[TOOL_CALLS\]|<\|python_tag\|>)/, '')), false);
+}
+
 const BROKEN = /^\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:([^]*)\}\s*$/;
 
 /**
- * What stands between the tags of a call: JSON, or elements. JSON that is broken inside the arguments is a call too: they
- * are kept as they are, and whoever checks them tells the model what is wrong.
+ * The calls between `<tool_call>` and its end: JSON, or elements. If only the arguments are invalid JSON, it is a call
+ * too: the loop rejects the arguments, and the result names the problem.
  */
 export function callsInTag(text: string, tools: Tools): readonly WrittenCall[] | undefined {
   const body = text.trim();
   if (body.startsWith('<')) return callsInElements(body, tools);
   const value = parsed(body);
   if (value !== undefined) return callsInValue(value, true);
-  if (TAG.test(body)) return undefined;
+  // A tag inside means that this one has lost its end.
+  if (body.includes('<tool_call>')) return undefined;
   const [, name, json] = BROKEN.exec(body) ?? [];
   return name !== undefined ? [{ name, arguments: json!.trim() }] : undefined;
 }
 
-const OPEN = /\s*<(?:function=|invoke\s+name=)["']?([\w.-]+)["']?\s*>\s*/y;
-const PARAMETER = /\s*<parameter(?:=|\s+name=)["']?([^"'<>]+?)["']?\s*>/y;
-/** The next one may begin where the end of one was forgotten. */
-const CLOSE = /\s*(?:<\/(?:function|invoke)>\s*|$|(?=<(?:function=|invoke\s)))/y;
+const OPEN = /\s*<function=["']?([\w.-]+)["']?\s*>\s*/y;
+const PARAMETER = /\s*<parameter=["']?([^"'<>]+?)["']?\s*>/y;
+/** Also matches where the next element starts before this one ends. */
+const CLOSE = /\s*(?:<\/function>\s*|$|(?=<function=))/y;
 const VALUE_END = '</parameter>';
 
-/** `<function=name><parameter=key>value</parameter></function>` and `<invoke name="…"><parameter name="…">`, any number. */
+/** Any number of `<function=name><parameter=key>value</parameter></function>` or `<function=name>{"key": …}</function>`. */
 export function callsInElements(text: string, tools: Tools): readonly WrittenCall[] | undefined {
   const calls: WrittenCall[] = [];
   let at = 0;
-  const take = (pattern: RegExp): RegExpExecArray | null => {
+  const match = (pattern: RegExp): RegExpExecArray | null => {
     pattern.lastIndex = at;
-    const match = pattern.exec(text);
-    if (match) at = pattern.lastIndex;
-    return match;
+    const found = pattern.exec(text);
+    if (found) at = pattern.lastIndex;
+    return found;
   };
   while (at < text.length) {
-    const name = take(OPEN)?.[1];
+    const name = match(OPEN)?.[1];
     if (name === undefined) return undefined;
     const parameters = tools.get(name)?.parameters ?? {};
-    const given: Record<string, unknown> = {};
+    const input: Record<string, unknown> = {};
     let json: string | undefined;
     if (text[at] === '{') {
       const end = text.indexOf('</', at);
       json = text.slice(at, end === -1 ? undefined : end).trim();
       at += json.length;
     }
-    for (let key = take(PARAMETER)?.[1]; key !== undefined; key = take(PARAMETER)?.[1]) {
+    for (let key = match(PARAMETER)?.[1]; key !== undefined; key = match(PARAMETER)?.[1]) {
       const end = text.indexOf(VALUE_END, at);
       if (end === -1) return undefined;
-      define(given, key, typed(text.slice(at, end), propertyOf(parameters, key)));
+      const value = valueOf(text.slice(at, end), propertyOf(parameters, key));
+      // Unlike an assignment, this also sets `__proto__`.
+      Object.defineProperty(input, key, { value, enumerable: true, configurable: true, writable: true });
       at = end + VALUE_END.length;
     }
-    if (!take(CLOSE)) return undefined;
-    calls.push({ name, arguments: json ?? JSON.stringify(given) });
+    if (!match(CLOSE)) return undefined;
+    calls.push({ name, arguments: json ?? JSON.stringify(input) });
   }
   return calls.length > 0 ? calls : undefined;
 }
 
-/** An element has only text; what it means depends on what the tool wants. What does not fit stays text and is refused. */
-function typed(text: string, schema: unknown): unknown {
+/** The text of an element as a string where the schema has one, else as JSON if it is valid. */
+function valueOf(text: string, schema: unknown): unknown {
   const value = text.replace(/^\r?\n/, '').replace(/\r?\n$/, '');
   const type = isRecord(schema) ? schema['type'] : undefined;
   const isText = type === 'string' || (Array.isArray(type) && type.includes('string'));
   return isText ? value : (parsed(value) ?? value);
 }
 
-function propertyOf(parameters: JsonSchema, key: string): unknown {
-  const properties = parameters['properties'];
+function propertyOf({ properties }: JsonSchema, key: string): unknown {
   return isRecord(properties) && Object.hasOwn(properties, key) ? properties[key] : undefined;
-}
-
-/** Also where the key is `__proto__`. */
-function define(record: Record<string, unknown>, key: string, value: unknown): void {
-  Object.defineProperty(record, key, { value, enumerable: true, configurable: true, writable: true });
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

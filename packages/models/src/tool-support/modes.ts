@@ -4,14 +4,14 @@ import { TreadleError } from '@treadle/core';
  * What to do with a model whose provider refuses tools:
  *
  * - `error`: fail, and name the model;
- * - `degrade`: ask without tools. Each such reply has an attempt among its `attempts` that says so;
- * - `text`: describe the tools in the instructions, and read the calls out of the text.
+ * - `degrade`: ask without tools. The `attempts` of each such reply contain the refusal;
+ * - `text`: describe the tools in the instructions, and read the calls from the text.
  */
 export type ToolSupport = 'error' | 'degrade' | 'text';
 
 const MODES: readonly unknown[] = ['error', 'degrade', 'text'] satisfies ToolSupport[];
 
-/** Throws if it is none; `factory` is the function that it was given to. */
+/** Throws if the mode does not exist. `factory` is the function that takes it as an option. */
 export function checkToolSupport(factory: string, mode: ToolSupport | undefined): void {
   if (mode === undefined || MODES.includes(mode)) return;
   throw new TreadleError(

@@ -2,11 +2,11 @@ import { expect, test } from 'vitest';
 import type { ModelError } from '@treadle/core';
 import { toolsRefused } from './refusal.ts';
 
-const error = (message: string, given: Partial<ModelError> = {}): ModelError => ({
+const error = (message: string, fields: Partial<ModelError> = {}): ModelError => ({
   code: 'invalid-request',
   message,
   retryable: false,
-  ...given,
+  ...fields,
 });
 
 test.each([
@@ -26,9 +26,9 @@ test.each([
   'Tool calling is not supported for gemma-2-9b',
   'Tools are not available on this endpoint',
   "'tools' is not supported with the gpt-instruct model",
-])('"%s" refuses tools', (message) => {
-  const said = error(`The provider answered 500: ${message}`, { code: 'overloaded', retryable: true, status: 500 });
-  expect(toolsRefused('m', said)).toEqual({
+])('"%s" is a refusal of tools', (message) => {
+  const failure = error(`The provider answered 500: ${message}`, { code: 'overloaded', retryable: true, status: 500 });
+  expect(toolsRefused('m', failure)).toEqual({
     code: 'invalid-request',
     message:
       'The model "m" does not support tools here. ' +
@@ -56,11 +56,11 @@ test.each([
   'This model does not support tools when stream is true',
   'm does not support tools and response_format at the same time',
   'function calling is not supported if logprobs is set',
-])('"%s" is something else', (message) => {
+])('"%s" is not a refusal of tools', (message) => {
   expect(toolsRefused('m', error(message))).toBeUndefined();
 });
 
-test('it is said once, and never of what was cancelled', () => {
+test('rewrites an error once, and never a cancelled request', () => {
   const once = toolsRefused('m', error('m does not support tools'))!;
   expect(toolsRefused('m', once)).toBe(once);
   expect(toolsRefused('m', error('m does not support tools', { code: 'cancelled' }))).toBeUndefined();

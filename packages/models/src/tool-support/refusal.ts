@@ -1,15 +1,15 @@
 import type { ModelError } from '@treadle/core';
 
 const TOOLS = String.raw`(?:tools|tool[ _-]?(?:use|usage|calls?|calling)|function[ _-]?call(?:s|ing)?)`;
-/** A model as messages name it: "this model", "the endpoint", or by an id such as `gemma-2` or `models/gemma`. */
+/** How messages name a model: "this model", "the endpoint", or an id such as `gemma-2` or `models/gemma`. */
 const A_MODEL = String.raw`(?:(?:this|the|that|your)\s+)?(?:\S+\s+)?(?:models?|deployment|endpoint|provider)\b|\S*[-/:\d]`;
-/** Tools are refused as such, not only together with something else: that is another failure, with another remedy. */
+/** The refusal is of tools in general. Tools refused together with something else are another failure. */
 const AT_ALL =
   String.raw`(?!['"\x60]?\s+(?:when|while|if|unless|together|alongside|combined)\b)` +
   String.raw`(?!['"\x60]?\s+(?:and|or)\b.*\b(?:together|combin\w+|same time|simultaneously)\b)` +
   String.raw`(?!['"\x60]?\s+(?:with|in|for|on|by)\s+(?!${A_MODEL}))`;
 
-/** How providers say that a model takes no tools. There is no code for it, and the status is anything from 400 to 500. */
+/** The messages with which providers refuse tools. There is no error code for it, and the status is 400 to 500. */
 const REFUSALS: readonly RegExp[] = [
   // Ollama: "… does not support tools"; DeepSeek: "deepseek-reasoner does not support Function Calling"
   new RegExp(String.raw`\b(?:does not|doesn't|do not) support ${TOOLS}\b${AT_ALL}`, 'i'),
@@ -20,14 +20,14 @@ const REFUSALS: readonly RegExp[] = [
   ),
   // OpenRouter
   /no endpoints found that support tool use/i,
-  // vLLM, and llama.cpp: servers that were started without it
+  // vLLM and llama.cpp, if the server was started without support for tools
   /tool choice requires --enable-auto-tool-choice/i,
   /tools param requires --jinja/i,
-  // Hosts of the Chat Completions API from before there were tools
+  // Hosts with an early version of the Chat Completions API
   /unrecognized request argument supplied: tools?\b/i,
 ];
 
-/** The error in clear words if it is a refusal of tools. It is final: to ask again would not help. */
+/** If the error is a refusal of tools: an error that says so and is not retryable. */
 export function toolsRefused(model: string, error: ModelError): ModelError | undefined {
   if (error.code === 'cancelled' || !REFUSALS.some((refusal) => refusal.test(error.message))) return undefined;
   const opening = `The model "${model}" does not support tools here.`;

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { ToolSpec } from '@treadle/core';
 import type { Tools } from './call-forms.ts';
-import { textCalls } from './text-calls.ts';
+import { textCallReader } from './text-calls.ts';
 
 const spec = (name: string, properties: object = {}): ToolSpec => ({
   name,
@@ -19,10 +19,10 @@ const tools: Tools = new Map(
 
 type Piece = string | { readonly name: string; readonly arguments: string };
 
-/** Texts that came one after the other are one. */
+/** Joins adjacent texts. */
 function read(chunks: Iterable<string>): Piece[] {
   const pieces: Piece[] = [];
-  const reading = textCalls(tools, {
+  const reader = textCallReader(tools, {
     text(text) {
       expect(text).not.toBe('');
       const last = pieces.at(-1);
@@ -31,8 +31,8 @@ function read(chunks: Iterable<string>): Piece[] {
     },
     call: (call) => pieces.push(call),
   });
-  for (const chunk of chunks) reading.feed(chunk);
-  reading.end();
+  for (const chunk of chunks) reader.feed(chunk);
+  reader.end();
   return pieces;
 }
 
@@ -43,171 +43,188 @@ const json = '{"name": "get_weather", "arguments": {"city": "Oslo"}}';
 
 const CALLS: [string, string, Piece[]][] = [
   ['Hermes', `<tool_call>\n${json}\n</tool_call>`, [oslo]],
-  ['Hermes, two', `<tool_call>${json}</tool_call>\n<tool_call>{"name":"now"}</tool_call>`, [oslo, now]],
+  ['Hermes, two calls', `<tool_call>${json}</tool_call>\n<tool_call>{"name":"now"}</tool_call>`, [oslo, now]],
   ['Hermes, a list', `<tool_call>[${json}, {"name":"now","arguments":{}}]</tool_call>`, [oslo, now]],
-  ['Hermes without its end', `<tool_call>\n${json}`, [oslo]],
+  ['Hermes without the closing tag', `<tool_call>\n${json}`, [oslo]],
   [
     'Hermes with text around',
     `Let me look.\n\n<tool_call>${json}</tool_call>\n\nDone.`,
     ['Let me look.', oslo, 'Done.'],
   ],
   [
-    'Hermes, its end inside a string',
+    'Hermes, the closing tag inside a string',
     '<tool_call>{"name":"write","arguments":{"text":"</tool_call> \\" ```"}}</tool_call>',
     [{ name: 'write', arguments: '{"text":"</tool_call> \\" ```"}' }],
   ],
   [
-    'Hermes, broken in the arguments',
+    'Hermes, invalid JSON in the arguments',
     '<tool_call>{"name": "write", "arguments": {"text": "a" "b"}}</tool_call>',
     [{ name: 'write', arguments: '{"text": "a" "b"}' }],
   ],
   [
-    'Hermes, a quote that never ends, and another call',
+    'Hermes, an unterminated string before another call',
     `<tool_call>{"name": "write", "arguments": {"text": "a}}</tool_call> and <tool_call>${json}</tool_call>`,
     [{ name: 'write', arguments: '{"text": "a}' }, 'and', oslo],
   ],
-  ['arguments as a text', '<tool_call>{"name":"now","arguments":"{}"}</tool_call>', [now]],
-  ['parameters', '<tool_call>{"name":"get_weather","parameters":{"city":"Oslo"}}</tool_call>', [oslo]],
+  ['arguments as a string', '<tool_call>{"name":"now","arguments":"{}"}</tool_call>', [now]],
   [
-    'an element',
+    'parameters instead of arguments',
+    '<tool_call>{"name":"get_weather","parameters":{"city":"Oslo"}}</tool_call>',
+    [oslo],
+  ],
+  [
+    'Qwen3-Coder',
     '<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>',
     [oslo],
   ],
   [
-    'elements by what the tool wants',
+    'Qwen3-Coder, values converted to the types of the schema',
     '<function=get_weather><parameter=city>5</parameter><parameter=days>5</parameter><parameter=flags>["a"]</parameter></function>',
     [{ name: 'get_weather', arguments: '{"city":"5","days":5,"flags":["a"]}' }],
   ],
   [
-    'what does not fit stays text',
+    'Qwen3-Coder, a value that does not fit stays a string',
     '<function=get_weather><parameter=days>soon</parameter></function>',
     [{ name: 'get_weather', arguments: '{"days":"soon"}' }],
   ],
   [
-    'an element with lines and brackets',
+    'Qwen3-Coder, a value with lines and brackets',
     '<function=write>\n<parameter=text>\nif (a < b) {\n  "x"\n}\n</parameter>\n</function>',
     [{ name: 'write', arguments: JSON.stringify({ text: 'if (a < b) {\n  "x"\n}' }) }],
   ],
-  ['an element with JSON', '<function=get_weather>{"city":"Oslo"}</function>', [oslo]],
-  ['an element without its end', '<function=get_weather><parameter=city>Oslo</parameter>', [oslo]],
+  ['Llama, an element with JSON', '<function=get_weather>{"city":"Oslo"}</function>', [oslo]],
+  ['an element without the closing tag', '<function=get_weather><parameter=city>Oslo</parameter>', [oslo]],
   ['an element without parameters', '<function=now></function>', [now]],
-  ['invoke', '<invoke name="get_weather"><parameter name="city">Oslo</parameter></invoke>', [oslo]],
+  ['a code block', `Sure:\n\`\`\`json\n${json}\n\`\`\``, ['Sure:', oslo]],
+  ['a code block in one line', `\`\`\`json ${json}\`\`\``, [oslo]],
+  ['a code block without a language', `\`\`\`\n${json}\n\`\`\`\nBye.`, [oslo, 'Bye.']],
+  ['a code block with a list', `\`\`\`json\n[${json}]\n\`\`\``, [oslo]],
+  ['a code block with two calls', `\`\`\`json\n${json}\n{"name":"now","arguments":{}}\n\`\`\``, [oslo, now]],
+  ['a code block around tags', `\`\`\`xml\n<tool_call>${json}</tool_call>\n\`\`\``, [oslo]],
+  ['a code block without the closing fence', `\`\`\`json\n${json}`, [oslo]],
   [
-    'several in one',
-    '<function_calls>\n<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n</function_calls>',
-    [oslo, now],
-  ],
-  ['a fence', `Sure:\n\`\`\`json\n${json}\n\`\`\``, ['Sure:', oslo]],
-  ['a fence of one line', `\`\`\`json ${json}\`\`\``, [oslo]],
-  ['a fence without a language', `\`\`\`\n${json}\n\`\`\`\nBye.`, [oslo, 'Bye.']],
-  ['a fence with a list', `\`\`\`json\n[${json}]\n\`\`\``, [oslo]],
-  ['a fence with two', `\`\`\`json\n${json}\n{"name":"now","arguments":{}}\n\`\`\``, [oslo, now]],
-  ['a fence around tags', `\`\`\`xml\n<tool_call>${json}</tool_call>\n\`\`\``, [oslo]],
-  ['a fence without its end', `\`\`\`json\n${json}`, [oslo]],
-  [
-    'a fence inside the arguments',
+    'a code block inside the arguments',
     '```json\n{"name":"write","arguments":{"text":"```js\\n1\\n```"}}\n```',
     [{ name: 'write', arguments: '{"text":"```js\\n1\\n```"}' }],
   ],
-  ['bare', json, [oslo]],
-  ['bare over lines', '{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Oslo"\n  }\n}', [oslo]],
-  ['bare after text', `I will look it up.\n${json}`, ['I will look it up.', oslo]],
-  ['bare, several', `${json}\n{"name":"now","arguments":{}}`, [oslo, now]],
-  ['a bare list', `[${json}]`, [oslo]],
-  ['as the API writes it', '{"type":"function","function":{"name":"now","arguments":"{}"}}', [now]],
-  ['another name in tags', '<tool_call>{"name": "launch", "arguments": {}}</tool_call>', [launch]],
+  ['bare JSON', json, [oslo]],
+  ['bare JSON over several lines', '{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Oslo"\n  }\n}', [oslo]],
+  ['bare JSON after text', `I will look it up.\n${json}`, ['I will look it up.', oslo]],
+  ['several bare JSON objects', `${json}\n{"name":"now","arguments":{}}`, [oslo, now]],
+  ['a bare JSON list', `[${json}]`, [oslo]],
+  ['Llama, bare JSON with a type', '{"type": "function", "name": "now", "parameters": {}}', [now]],
+  ['Llama, after its marker', `<|python_tag|>${json}`, [oslo]],
+  ['Mistral, a list after its marker', `[TOOL_CALLS] [${json}, {"name":"now","arguments":{}}]`, [oslo, now]],
   [
-    'another name in elements',
-    '<function=launch></function> <invoke name="fs.read"><parameter name="n">5</parameter></invoke>',
+    'Mistral, names after its marker',
+    'I look.\n[TOOL_CALLS]get_weather[ARGS]{"city":"Oslo"}[TOOL_CALLS]now[ARGS]{}',
+    ['I look.', oslo, now],
+  ],
+  ['an unknown tool in tags', '<tool_call>{"name": "launch", "arguments": {}}</tool_call>', [launch]],
+  [
+    'an unknown tool in elements',
+    '<function=launch></function> <function=fs.read><parameter=n>5</parameter></function>',
     [launch, { name: 'fs.read', arguments: '{"n":5}' }],
   ],
-  ['another name in tags in a fence', '```xml\n<function=launch></function>\n```', [launch]],
-  ['another name in a list', `[{"name":"launch","arguments":{}}, ${json}]`, [launch, oslo]],
-  ['another name in a list in tags', `<tool_call>[{"name":"launch"}, ${json}]</tool_call>`, [launch, oslo]],
-  ['another name in a fence with two', `\`\`\`json\n{"name":"launch","arguments":{}}\n${json}\n\`\`\``, [launch, oslo]],
+  ['an unknown tool in tags in a code block', '```xml\n<function=launch></function>\n```', [launch]],
+  ['an unknown tool beside a known one in a list', `[{"name":"launch","arguments":{}}, ${json}]`, [launch, oslo]],
+  ['an unknown tool in a list in tags', `<tool_call>[{"name":"launch"}, ${json}]</tool_call>`, [launch, oslo]],
   [
-    'after JSON that never ends',
+    'an unknown tool beside a known one in a code block',
+    `\`\`\`json\n{"name":"launch","arguments":{}}\n${json}\n\`\`\``,
+    [launch, oslo],
+  ],
+  [
+    'after unterminated JSON',
     `{"name": "get_weather", "arguments": {\n\n<tool_call>${json}</tool_call>`,
     ['{"name": "get_weather", "arguments": {', oslo],
   ],
-  ['inside JSON that is none', `{"name": so\n<tool_call>${json}</tool_call>\n}`, ['{"name": so', oslo, '}']],
+  ['inside invalid JSON', `{"name": so\n<tool_call>${json}</tool_call>\n}`, ['{"name": so', oslo, '}']],
   [
-    'after a fence that never ends',
+    'after an unterminated code block of JSON',
     `\`\`\`json\n{"name": "now"\n\n<tool_call>${json}</tool_call>`,
     ['```json\n{"name": "now"', oslo],
   ],
   [
-    'after code that never ends',
+    'after an unterminated code block of Python',
     `\`\`\`python\nprint(1)\n<tool_call>${json}</tool_call>\nSo.`,
     ['```python\nprint(1)', oslo, 'So.'],
   ],
-  ['after tags that never end', `<tool_call>${json}\n<tool_call>{"name":"now"}</tool_call>`, [oslo, now]],
-  ['after half a tag', `<tool_call>{"name": "wri\n<tool_call>${json}</tool_call>`, ['<tool_call>{"name": "wri', oslo]],
+  ['after an unterminated tag with a call', `<tool_call>${json}\n<tool_call>{"name":"now"}</tool_call>`, [oslo, now]],
   [
-    'after half a tag of another kind',
+    'after an unterminated tag',
+    `<tool_call>{"name": "wri\n<tool_call>${json}</tool_call>`,
+    ['<tool_call>{"name": "wri', oslo],
+  ],
+  [
+    'after an unterminated tag of another kind',
     '<tool_call>{"name": "wri\n<function=now></function>',
     ['<tool_call>{"name": "wri', now],
   ],
-  ['after an element that never ends', '<function=now>\n<function=now></function>', [now, now]],
+  ['after an unterminated element', '<function=now>\n<function=now></function>', [now, now]],
   [
-    'after an element in words',
+    'after an opening tag in a sentence',
     `Write <function=name> or so.\n<tool_call>${json}</tool_call>`,
     ['Write <function=name> or so.', oslo],
   ],
-  ['after a back quote', `It\`s this: <tool_call>${json}</tool_call>`, ['It`s this:', oslo]],
+  ['after a marker without a call', `[TOOL_CALLS] <tool_call>${json}</tool_call>`, ['[TOOL_CALLS]', oslo]],
+  ['after a single back quote', `It\`s this: <tool_call>${json}</tool_call>`, ['It`s this:', oslo]],
   [
-    'after a back quote, with others in it',
+    'after a single back quote, with back quotes in the arguments',
     'It`s <function=write><parameter=text>`date`</parameter></function>\n`ok`',
     ['It`s', { name: 'write', arguments: '{"text":"`date`"}' }, '`ok`'],
   ],
-  [
-    'after quoted words',
-    `Use \`now\`, \`\`a \` b\`\`: <tool_call>${json}</tool_call>`,
-    ['Use `now`, ``a ` b``:', oslo],
-  ],
-  ['all calls of a message', '{"tool_calls":[{"id":"1","function":{"name":"now","arguments":"{}"}}]}', [now]],
+  ['after inline code', `Use \`now\`, \`\`a \` b\`\`: <tool_call>${json}</tool_call>`, ['Use `now`, ``a ` b``:', oslo]],
 ];
 
 const TEXTS: [string, string][] = [
-  ['words', 'The answer is 42.\n\n  Really.\n'],
-  ['nothing but space', ' \n '],
-  ['another name in a fence', '```json\n{"name": "launch", "arguments": {}}\n```'],
-  ['another name, bare', '{"name": "launch", "arguments": {}}'],
-  ['other names in a list', '[{"name": "launch", "arguments": {}}, {"name": "land", "arguments": {}}]'],
-  ['no name', '<tool_call>{"name": "", "arguments": {}}</tool_call>'],
-  ['in back quotes', `I would write \`<tool_call>${json}</tool_call>\` to do that.`],
-  ['in back quotes, over lines', `\`<tool_call>\n${json}\n</tool_call>\` would do.`],
-  ['in back quotes with words', `\`Use <function=now></function> then\` and \`\` <tool_call>${json}</tool_call> \`\`.`],
-  ['in an answer in JSON', `{"name": "Ada", "note": ${JSON.stringify(`<tool_call>${json}</tool_call>`)}}`],
+  ['a sentence', 'The answer is 42.\n\n  Really.\n'],
+  ['only white space', ' \n '],
+  ['an unknown tool in a code block', '```json\n{"name": "launch", "arguments": {}}\n```'],
+  ['an unknown tool in bare JSON', '{"name": "launch", "arguments": {}}'],
+  ['unknown tools in a list', '[{"name": "launch", "arguments": {}}, {"name": "land", "arguments": {}}]'],
+  ['an empty name', '<tool_call>{"name": "", "arguments": {}}</tool_call>'],
+  ['a call in inline code', `I would write \`<tool_call>${json}</tool_call>\` to do that.`],
+  ['a call over several lines in inline code', `\`<tool_call>\n${json}\n</tool_call>\` would do.`],
+  [
+    'a call and other text in inline code',
+    `\`Use <function=now></function> then\` and \`\` <tool_call>${json}</tool_call> \`\`.`,
+  ],
+  [
+    'a call inside a string of an answer in JSON',
+    `{"name": "Ada", "note": ${JSON.stringify(`<tool_call>${json}</tool_call>`)}}`,
+  ],
   ['a call and something else in a list', `[${json}, 5]`],
-  ['a call and words in a fence', `\`\`\`json\n${json}\nor so\n\`\`\``],
+  ['a call and text in a code block', `\`\`\`json\n${json}\nor so\n\`\`\``],
+  ['Mistral, an unknown tool', '[TOOL_CALLS]launch[ARGS]{}'],
+  ['a marker alone', '[TOOL_CALLS] and <|python_tag|>\n<|python_tag|>print(1)\n[TOOL_CALLS]'],
   ['a name alone', '{"name": "now"}'],
   ['an answer in JSON', '{"city": "Oslo", "degrees": 5}\n'],
   ['an answer in JSON with a name', '{"name": "Ada", "age": 36}'],
   ['JSON in the middle of a line', `Write ${json} to call it.`],
-  ['the tag in words', 'Write <tool_call> and then JSON.'],
-  ['code', '```python\n<tool_call>{"name":"now"}</tool_call>\n```\n'],
+  ['the tag in a sentence', 'Write <tool_call> and then JSON.'],
+  ['a call in a code block of Python', '```python\n<tool_call>{"name":"now"}</tool_call>\n```\n'],
   ['comparisons', 'a < b, <function of x>, <invoke me>, [1], {2}\n[3]\n{4}\n'],
-  ['half a tag', 'It ends with <tool_ca'],
-  ['half a call', '<tool_call>{"name": "now", "argu'],
-  ['half a fence', '```json\n{"name": "now", "argu'],
+  ['the beginning of a tag', 'It ends with <tool_ca'],
+  ['the beginning of a call', '<tool_call>{"name": "now", "argu'],
+  ['the beginning of a code block', '```json\n{"name": "now", "argu'],
   ['back quotes', '`` ``` ` ````\n````\n'],
-  ['arguments that are no object', '<tool_call>{"name":"now","arguments":5}</tool_call>'],
-  ['an element with other things', '<function=now>what</function>'],
-  ['an element that never ends', '<function=get_weather><parameter=city>Oslo'],
+  ['arguments that are a number', '<tool_call>{"name":"now","arguments":5}</tool_call>'],
+  ['an element with text instead of parameters', '<function=now>what</function>'],
+  ['an unterminated parameter', '<function=get_weather><parameter=city>Oslo'],
   ['an empty list', '[]\n<tool_call>[]</tool_call>'],
 ];
 
-test.each(CALLS)('4, 6: a call is found: %s', (_, text, pieces) => {
+test.each(CALLS)('4, 6: finds the calls: %s', (_, text, pieces) => {
   expect(read([text])).toEqual(pieces);
 });
 
-test.each(TEXTS)('2, 5: text stays text: %s', (_, text) => {
+test.each(TEXTS)('2, 5: leaves the text unchanged: %s', (_, text) => {
   expect(read([text])).toEqual([text]);
 });
 
 test.each([...CALLS, ...TEXTS].map(([name, text]): [string, string] => [name, text]))(
-  '1: however it is cut, the same comes out: %s',
+  '1: the result does not depend on the chunks: %s',
   (_, text) => {
     const whole = read([text]);
     expect(read(text)).toEqual(whole);
@@ -215,9 +232,9 @@ test.each([...CALLS, ...TEXTS].map(([name, text]): [string, string] => [name, te
   },
 );
 
-test('1, 2: whatever is written, nothing is lost but white space and calls, and cuts do not matter', () => {
+test('1, 2: any text without calls stays unchanged, and the result does not depend on the chunks', () => {
   const bits = ['<tool_call>', '</tool_call>', '```', '```json', '\n', '{', '}', '[', ']', '"', '\\', ' ', 'a', json];
-  bits.push('`', '<function=now>', '</function>', '<invoke name="now">', '</invoke>', '<parameter=a>', '</parameter>');
+  bits.push('`', '<function=now>', '</function>', '<parameter=a>', '</parameter>', '[TOOL_CALLS]', 'now[ARGS]');
   fc.assert(
     fc.property(fc.array(fc.constantFrom(...bits), { maxLength: 25 }), (texts) => {
       const text = texts.join('');
@@ -229,13 +246,16 @@ test('1, 2: whatever is written, nothing is lost but white space and calls, and 
   );
 });
 
-test('3: what is plainly text is passed on at once, and only what may be a call is held', () => {
-  const heard: string[] = [];
-  const reading = textCalls(tools, { text: (text) => heard.push(text), call: ({ name }) => heard.push(`(${name})`) });
+test('3: passes plain text on at once and holds only what may be a call', () => {
+  const parts: string[] = [];
+  const reader = textCallReader(tools, {
+    text: (text) => parts.push(text),
+    call: ({ name }) => parts.push(`(${name})`),
+  });
   const after = (chunk: string): string => {
-    heard.length = 0;
-    reading.feed(chunk);
-    return heard.join('|');
+    parts.length = 0;
+    reader.feed(chunk);
+    return parts.join('|');
   };
   expect(after('Look: a <')).toBe('Look: a');
   expect(after(' b and <tool')).toBe(' < b and');
@@ -250,20 +270,17 @@ test('3: what is plainly text is passed on at once, and only what may be a call 
 
 test.each([
   ['a call', (size: number) => `<tool_call>{"name":"write","arguments":{"text":"${'x'.repeat(size)}"}}</tool_call>`],
-  ['a call that never ends', (size: number) => `<tool_call>{"name":"write","arguments":{"text":"${'x'.repeat(size)}`],
-  ['beginnings', (size: number) => '<tool_call>{"'.repeat(size / 13)],
-  ['quotes that never end', (size: number) => '<tool_call>{"}</tool_call>"'.repeat(size / 27)],
-  ['fences', (size: number) => '```json\n{"x" "\n'.repeat(size / 15)],
+  ['an unterminated call', (size: number) => `<tool_call>{"name":"write","arguments":{"text":"${'x'.repeat(size)}`],
+  ['opening tags', (size: number) => '<tool_call>{"'.repeat(size / 13)],
+  ['unterminated strings', (size: number) => '<tool_call>{"}</tool_call>"'.repeat(size / 27)],
+  ['code blocks', (size: number) => '```json\n{"x" "\n'.repeat(size / 15)],
   ['brackets', (size: number) => '\n{"name":['.repeat(size / 10)],
-  ['quotes with tags', (size: number) => '`<tool_call>{"'.repeat(size / 14)],
-  ['elements', (size: number) => '<function=a> <invoke name="b">'.repeat(size / 30)],
-  [
-    'all kinds of tags',
-    (size: number) => '<tool_call>{<function_call>{<invoke name="b"><function=a>'.repeat(size / 58),
-  ],
+  ['inline code with tags', (size: number) => '`<tool_call>{"'.repeat(size / 14)],
+  ['elements', (size: number) => '<function=a> <function="b">'.repeat(size / 27)],
+  ['openings of all kinds', (size: number) => '<tool_call>{<function=a>\n[TOOL_CALLS]b[ARGS]{"'.repeat(size / 44)],
   ['white space', (size: number) => `a${' '.repeat(size)}b`],
-])('7: the work grows with the text and not with its square: %s', (_, make) => {
+])('7: takes linear time: %s', (_, make) => {
   const text = make(400_000);
-  // 400,000 characters squared would take minutes; the time limit of a test is five seconds.
+  // Quadratic time would take minutes for 400,000 characters. The time limit of a test is five seconds.
   read(text);
 });

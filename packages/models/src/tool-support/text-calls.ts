@@ -1,79 +1,94 @@
 import { parsed } from '../json.ts';
-import { block, grow, type Block } from './block.ts';
-import { callsInElements, callsInTag, callsInValue, type Tools, type WrittenCall } from './call-forms.ts';
-import { FENCE, STARTS, TAGS, type Start } from './starts.ts';
+import { callsInElements, callsInJson, callsInTag, type Tools, type WrittenCall } from './call-forms.ts';
 
 /*
- * Takes a text as it arrives and finds the calls in it.
+ * Finds the calls in a text while it arrives.
  *
- * 1. However the text is cut, the same comes out.
- * 2. Nothing is lost but calls and the white space around them. A text without calls stays as it is.
- * 3. What is plainly text is passed on at once; only what may be a call is held until it is decided.
- * 4. Tags are always a call, whatever tool they name. JSON without tags, bare or in a fence, is one only if a tool of that
- *    name is among those of its list: it may well be an answer.
- * 5. What is quoted, in a block of code or in back quotes, is no call.
- * 6. What lacks its ending, a call, a fence or a quote, hides no call in tags that follows.
- * 7. Each character is looked at a bounded number of times.
+ * 1. The result does not depend on how the text is split into chunks.
+ * 2. Only calls and the white space around them are removed. A text without calls stays unchanged.
+ * 3. Plain text is passed on at once. Only what may be a call is held until that is decided.
+ * 4. A tag is always a call, whatever tool it names. JSON without a tag, bare or in a code block, is a call only if it
+ *    names a tool: it may well be an answer.
+ * 5. What is quoted, in a code block or in back quotes, is not a call.
+ * 6. A call, a code block or a quote that never ends does not hide a tag that follows.
+ * 7. The time grows with the length of the text.
  */
 
-/** Who hears what a text consists of, in order. */
-export interface Heard {
+/** Receives the parts of a text in order. */
+export interface PartListener {
   text(text: string): void;
   call(call: WrittenCall): void;
 }
 
-export interface TextCalls {
+export interface TextCallReader {
   feed(text: string): void;
   end(): void;
 }
 
-export function textCalls(tools: Tools, heard: Heard): TextCalls {
-  return reader(tools, heard, {});
+/** What the characters after an opening show: possibly a call, a call unless its content is wrong, or not a call. */
+type Verdict = 'maybe' | 'call' | 'text';
+
+/** How a call starts, and where it ends. */
+interface Start {
+  readonly opening: string;
+  /** Empty for JSON, which ends with its last bracket. */
+  readonly closing: string;
+  /** Called with the text after the opening, one more character each time, until it decides. */
+  readonly judge: (head: string) => Verdict;
 }
 
-/** How something is read once more, or inside of something else. */
-interface Way {
-  /** An ending inside a JSON string counts too: what has no other ending is read so. */
-  readonly anyEnding?: boolean;
-  /** No beginnings here. Each time a text is read once more there are more of them, so that it comes to an end. */
-  readonly without?: readonly Start[];
-  /** JSON calls, whatever tool it names. */
-  readonly anyName?: boolean;
-  /** Back quotes mean nothing. */
-  readonly inQuote?: boolean;
+const TOOL_CALL: Start = { opening: '<tool_call>', closing: '</tool_call>', judge: judgeContent };
+const FUNCTION: Start = { opening: '<function=', closing: '</function>', judge: judgeName };
+const TAGS: readonly Start[] = [TOOL_CALL, FUNCTION];
+/** JSON starts a call only at the start of a line. Llama may write `<|python_tag|>` before it, Mistral `[TOOL_CALLS]`. */
+const STARTS: readonly Start[] = [
+  ...TAGS,
+  ...['{', '[', '<|python_tag|>'].map((opening) => ({ opening, closing: '', judge: judgeKey })),
+];
+const MISTRAL = 'TOOL_CALLS]';
+const LANGUAGES = new Set(['', 'json', 'tool_call', 'tool_code', 'xml']);
+
+function judgeContent(head: string): Verdict {
+  const first = head.trimStart()[0];
+  if (first === undefined) return head.length > 100 ? 'text' : 'maybe';
+  return '{[<'.includes(first) ? 'call' : 'text';
 }
 
-/** Text between back quotes: code of several lines, or of one, which ends with its line. */
-interface Quote {
-  readonly isFence: boolean;
-  /** How many back quotes begin and end it. */
-  readonly length: number;
-  /** How many have just been seen. */
-  run: number;
-  /** From the first tag on all is held, and read as if it were not quoted: whether it is shows at the end. */
-  kept?: { text: string; readonly inside: Reader; readonly found: (string | WrittenCall)[] };
+function judgeName(head: string): Verdict {
+  if (!head.endsWith('>')) return head.length > 100 ? 'text' : 'maybe';
+  return /^["']?[\w.-]+["']?\s*>$/.test(head) ? 'call' : 'text';
 }
 
-interface Reader extends TextCalls {
-  /** It is in the middle of what may be a call. */
-  isOpen(): boolean;
+/** The first key shows whether an object can be a call. After Mistral's marker it always is one. */
+function judgeKey(head: string): Verdict {
+  if (MISTRAL.startsWith(head.slice(0, MISTRAL.length))) {
+    if (/^TOOL_CALLS\]\s*(?:\[|(?:[\w.-]+\[ARGS\]\s*)?\{)$/.test(head)) return 'call';
+    return head.length > 100 || !/^[\w\s.[\]-]*$/.test(head) ? 'text' : 'maybe';
+  }
+  const [all, key, end] = /^[\s[{]*(?:"(\w*)(")?)?/.exec(head)!;
+  if (all.length < head.length || head.length > 60) return 'text';
+  if (end === undefined) return 'maybe';
+  return ['name', 'type', 'arguments', 'parameters'].includes(key!) ? 'call' : 'text';
 }
 
-function reader(tools: Tools, heard: Heard, way: Way): Reader {
-  const { anyEnding = false, without = [], anyName = false, inQuote = false } = way;
-  /** Text that is decided, not passed on yet. */
+function judgeCode(head: string): Verdict {
+  const language = /^[\w-]*/.exec(head)![0];
+  if (language.length === head.length) return language.length > 10 ? 'text' : 'maybe';
+  return LANGUAGES.has(language.toLowerCase()) ? judgeContent(head.slice(language.length)) : 'text';
+}
+
+/** Yields when it needs the next chunk of the text. */
+type Parsing<T> = Generator<void, T, string | undefined>;
+
+/** `inCode` is for the content of a code block: back quotes are text, and JSON is a call whatever tool it names. */
+export function textCallReader(tools: Tools, listener: PartListener, inCode = false): TextCallReader {
+  // ── Output: white space before and after a call is dropped ──
   let out = '';
-  /** White space that is passed on if text follows. */
   let space = '';
   let afterCall = false;
   let lineStart = true;
-  /** Back quotes that have just been seen and may begin a quote. */
-  let ticks = 0;
-  let quote: Quote | undefined;
-  let opening = '';
-  let open: Block | undefined;
 
-  const say = (): void => {
+  const flushText = (): void => {
     const all = afterCall ? out.trimStart() : out;
     const text = all.trimEnd();
     out = '';
@@ -81,200 +96,259 @@ function reader(tools: Tools, heard: Heard, way: Way): Reader {
       space += all;
       return;
     }
-    heard.text(space + text);
+    listener.text(space + text);
     space = all.slice(text.length);
     afterCall = false;
   };
-  const call = (calls: readonly WrittenCall[]): void => {
-    say();
+  const releaseText = (text: string): void => {
+    out += text;
+    const line = text.lastIndexOf('\n');
+    lineStart = (lineStart || line !== -1) && text.slice(line + 1).trim() === '';
+  };
+  const emitCalls = (calls: readonly WrittenCall[]): void => {
+    flushText();
     space = '';
-    for (const each of calls) heard.call(each);
+    for (const call of calls) listener.call(call);
     afterCall = true;
     lineStart = true;
   };
-  const release = (text: string): void => {
-    out += text;
-    if (text !== '') lineStart = text.endsWith('\n');
-  };
 
-  const take = (char: string): void => {
-    if (open) return within(open, char);
-    if (ticks > 0 && char !== '`') {
-      quote = { isFence: false, length: ticks, run: 0 };
-      ticks = 0;
+  // ── Input: characters that were read can be put back ──
+  let input = '';
+  let inputAt = 0;
+  let position = 0;
+  let ended = false;
+
+  // Readers use `next() ?? (yield* more())`: a generator for each character would be slow.
+  const next = (): string | undefined => {
+    const char = input[inputAt];
+    if (char === undefined) return undefined;
+    inputAt++;
+    position++;
+    return char;
+  };
+  function* more(): Parsing<string | undefined> {
+    while (!ended) {
+      input = (yield) ?? '';
+      inputAt = 0;
+      if (input !== '') return next();
     }
-    if (quote) quoted(quote, char);
-    else plain(char);
+    return undefined;
+  }
+  const putBack = (text: string): void => {
+    position -= text.length;
+    if (text.length <= inputAt) inputAt -= text.length;
+    else {
+      input = text + input.slice(inputAt);
+      inputAt = 0;
+    }
   };
 
-  const mayBe = (start: Start, candidate: string): boolean =>
-    start.opening.startsWith(candidate) && (lineStart || !start.atLineStart) && !without.includes(start);
+  /**
+   * The end of a block that was not a call. Up to here the text is read again, strictly: a tag ends at its first closing
+   * tag or where it opens again, and JSON without a tag is text. So nothing is read more than a few times.
+   */
+  let strictUntil = 0;
+  /** Up to here, back quotes are text. */
+  let unquotedUntil = 0;
 
-  const plain = (char: string): void => {
-    const candidate = opening + char;
-    const possible = opening === '' && !FIRST.has(char) ? [] : STARTS.filter((start) => mayBe(start, candidate));
-    if (possible.length === 0 && opening !== '') return notOpening(char);
-    if (possible.length === 0) {
-      out += char;
-      lineStart = char === '\n' || (lineStart && (char === ' ' || char === '\t' || char === '\r'));
-      if (char === '`' && !inQuote) ticks++;
+  function* parse(): Parsing<void> {
+    for (let char = next() ?? (yield* more()); char !== undefined; char = next() ?? (yield* more())) {
+      if (char === '`' && !inCode) yield* readBackQuotes();
+      else if (char === '<' || (lineStart && (char === '{' || char === '['))) yield* readBlock(char);
+      else releaseText(char);
+    }
+  }
+
+  function* readBlock(first: string): Parsing<void> {
+    const isStrict = position <= strictUntil;
+    const { start, opening } = yield* readOpening(first, isStrict || !lineStart ? TAGS : STARTS);
+    if (start === undefined) {
+      releaseText(opening[0]!);
+      return putBack(opening.slice(1));
+    }
+    const isJson = start.closing === '';
+    const { head, verdict } = yield* readHead(start.judge);
+    if (verdict !== 'call') {
+      const read = isJson ? head.slice(0, -1) : '';
+      releaseText(opening + read);
+      return putBack(head.slice(read.length));
+    }
+    const { body, isClosed } = yield* readBody(start, head, isStrict);
+    const calls = callsIn(start, body, isClosed);
+    if (calls !== undefined) return emitCalls(calls);
+    if (isJson && parsed(opening + body) !== undefined) return releaseText(opening + body);
+    if (!isStrict) strictUntil = isClosed ? position : Infinity;
+    if (!isStrict && !isJson) return putBack(opening + body);
+    releaseText(opening);
+    putBack(body);
+  }
+
+  /** Three or more back quotes at the start of a line open a code block, others inline code. */
+  function* readBackQuotes(): Parsing<void> {
+    let ticks = '`';
+    let char = next() ?? (yield* more());
+    for (; char === '`'; char = next() ?? (yield* more())) ticks += char;
+    if (char !== undefined) putBack(char);
+    if (ticks.length < 3 || !lineStart || position <= unquotedUntil) {
+      releaseText(ticks);
+      if (position > unquotedUntil) yield* readQuote(ticks, false);
       return;
     }
-    const start = possible.find((each) => each.opening === candidate);
-    opening = start ? '' : candidate;
-    if (start) open = block(start);
-  };
-
-  const notOpening = (char: string): void => {
-    release(opening);
-    if (opening.startsWith('`') && !inQuote) ticks = opening.length;
-    opening = '';
-    take(char);
-  };
-
-  const quoted = (within: Quote, char: string): void => {
-    if (within.kept) return kept(within, within.kept, char);
-    const candidate = opening + char;
-    if (TAGS.some((tag) => tag.opening === candidate)) {
-      opening = '';
-      const found: (string | WrittenCall)[] = [];
-      const hear = {
-        text: (text: string) => void found.push(text),
-        call: (each: WrittenCall) => void found.push(each),
-      };
-      const inside = reader(tools, hear, { without: [...without, ...LINE_STARTS], inQuote: true });
-      inside.feed(candidate);
-      within.kept = { text: candidate, inside, found };
-    } else if (TAGS.some((tag) => tag.opening.startsWith(candidate))) opening = candidate;
-    else if (opening !== '') notOpening(char);
-    else {
-      release(char);
-      if (endsQuote(within, char) || (char === '\n' && !within.isFence)) quote = undefined;
+    const isStrict = position <= strictUntil;
+    const { head, verdict } = yield* readHead(judgeCode);
+    if (verdict !== 'call') {
+      releaseText(ticks);
+      putBack(head);
+      return yield* readQuote(ticks, true);
     }
-  };
-  const kept = (within: Quote, held: NonNullable<Quote['kept']>, char: string): void => {
-    // Back quotes and line ends inside a call are its own.
-    if (!held.inside.isOpen()) {
-      if (endsQuote(within, char)) {
-        quote = undefined;
-        return release(held.text + char);
+    const { body, isClosed } = yield* readBody({ opening: '', closing: ticks }, head, isStrict);
+    const content = isClosed ? body.slice(0, -ticks.length) : body;
+    const calls = callsInCode(content.replace(/^[\w-]*/, '').trim(), tools);
+    if (calls !== undefined) return emitCalls(calls);
+    if (isClosed) return releaseText(ticks + body);
+    strictUntil = Infinity;
+    if (!isStrict) return putBack(ticks + body);
+    releaseText(ticks);
+    putBack(body);
+  }
+
+  /**
+   * Text between back quotes. From the first tag on it is held: if the quote does not end, it was not a quote, and is
+   * read again without quotes. Back quotes and line breaks inside a tag belong to the tag.
+   */
+  function* readQuote(ticks: string, isCodeBlock: boolean): Parsing<void> {
+    let held = '';
+    let run = 0;
+    for (;;) {
+      const char = next() ?? (yield* more());
+      if (char === undefined || (char === '\n' && !isCodeBlock)) {
+        if (held !== '') unquotedUntil = char === undefined ? Infinity : position;
+        return putBack(held + (char ?? ''));
       }
-      if (char === '\n' && !within.isFence) {
-        unquote(held);
-        return take(char);
+      let text = char;
+      if (char === '<') {
+        const { start, opening } = yield* readOpening(char, TAGS);
+        if (start !== undefined) {
+          const { head, verdict } = yield* readHead(start.judge);
+          held += opening;
+          if (verdict === 'call') held += (yield* readBody(start, head, false)).body;
+          else putBack(head);
+          run = 0;
+          continue;
+        }
+        text = opening[0]!;
+        putBack(opening.slice(1));
       }
+      if (held === '') releaseText(text);
+      else held += text;
+      run = char === '`' ? run + 1 : 0;
+      if (run === ticks.length) return releaseText(held);
     }
-    held.text += char;
-    held.inside.feed(char);
-  };
-  /** The quote has no end, so it was none. */
-  const unquote = ({ inside, found }: NonNullable<Quote['kept']>): void => {
-    quote = undefined;
-    inside.end();
-    for (const each of found) {
-      if (typeof each === 'string') release(each);
-      else call([each]);
+  }
+
+  /** Reads until the text is one of the openings or cannot become one. */
+  function* readOpening(
+    first: string,
+    starts: readonly Start[],
+  ): Parsing<{ start: Start | undefined; opening: string }> {
+    let opening = first;
+    for (;;) {
+      const possible = starts.filter((start) => start.opening.startsWith(opening));
+      const start = possible.find((each) => each.opening === opening);
+      const char = start !== undefined || possible.length === 0 ? undefined : (next() ?? (yield* more()));
+      if (char === undefined) return { start, opening };
+      opening += char;
     }
-  };
+  }
 
-  const within = (current: Block, char: string): void => {
-    const state = grow(current, char, anyEnding);
-    if (state === 'more') return;
-    open = undefined;
-    if (state === 'end') return settle(current);
-    const { start, held, head } = current;
-    if (start === FENCE) quote = { isFence: true, length: 3, run: head.endsWith('`') ? 1 : 0 };
-    release(held);
-  };
-
-  const settle = ({ start, held }: Block): void => {
-    const calls = callsIn(start, held, start.closing.length);
-    if (calls) call(calls);
-    else if (start === FENCE || (start.closing === '' && parsed(held) !== undefined)) release(held);
-    else readAgain(start, held);
-  };
-
-  /** The text is over in the middle of a block: it may have lost its ending, or it has one where none was expected. */
-  const abandon = ({ start, held }: Block): void => {
-    open = undefined;
-    const whole = callsIn(start, held, 0);
-    if (whole) return call(whole);
-    const cut = start === FENCE && !anyEnding ? held.indexOf(start.closing, start.opening.length) : -1;
-    if (cut === -1) return readAgain(start, held);
-    const end = cut + start.closing.length;
-    const calls = callsIn(start, held.slice(0, end), start.closing.length);
-    if (calls) call(calls);
-    else release(held.slice(0, end));
-    readRest(held.slice(end), { anyEnding: true, without, inQuote });
-  };
-
-  /** No call as a whole. Its tag may begin again inside of it, where the one before lacks its ending, and so may others. */
-  const readAgain = (start: Start, held: string): void => {
-    const { opening, closing } = start;
-    const others: Way = { without: [...without, ...LINE_STARTS, start], inQuote };
-    const pieces = start.atLineStart ? [held.slice(opening.length)] : held.split(opening).slice(1);
-    for (const piece of pieces) {
-      const end = piece.indexOf(closing);
-      const length = end === -1 ? piece.length : end + closing.length;
-      const calls = start.atLineStart
-        ? undefined
-        : callsIn(start, opening + piece.slice(0, length), end === -1 ? 0 : closing.length);
-      if (calls) call(calls);
-      else release(opening);
-      readRest(calls ? piece.slice(length) : piece, others);
+  function* readHead(judge: Start['judge']): Parsing<{ head: string; verdict: Verdict }> {
+    let head = '';
+    for (;;) {
+      const char = next() ?? (yield* more());
+      if (char === undefined) return { head, verdict: 'text' };
+      head += char;
+      const verdict = judge(head);
+      if (verdict !== 'maybe') return { head, verdict };
     }
-  };
-  const readRest = (text: string, others: Way): void => {
-    const rest = reader(tools, { text: release, call: (each) => call([each]) }, others);
-    rest.feed(text);
-    rest.end();
-  };
+  }
 
-  const callsIn = (start: Start, held: string, ending: number): readonly WrittenCall[] | undefined => {
-    const { opening, closing } = start;
-    if (closing === '') {
-      const calls = callsInValue(parsed(held), false);
-      return anyName || calls?.some(({ name }) => tools.has(name)) ? calls : undefined;
+  /** Reads to the end of the block, which the body includes, or to the end of the text. */
+  function* readBody(
+    { opening, closing }: Pick<Start, 'opening' | 'closing'>,
+    head: string,
+    isStrict: boolean,
+  ): Parsing<{ body: string; isClosed: boolean }> {
+    const isJson = closing === '' || (!isStrict && /[[{]$/.test(head));
+    const json = { depth: 0, inString: false, isEscaped: false };
+    if (closing === '') for (const char of opening + head) scanJson(json, char);
+    let body = head;
+    let closed = 0;
+    let opened = 0;
+    for (;;) {
+      const char = next() ?? (yield* more());
+      if (char === undefined) return { body, isClosed: false };
+      body += char;
+      if (isJson) scanJson(json, char);
+      if (json.inString) continue;
+      closed = char === closing[closed] ? closed + 1 : char === closing[0] ? 1 : 0;
+      if (closing === '' ? json.depth === 0 : closed === closing.length) return { body, isClosed: true };
+      if (!isStrict) continue;
+      opened = char === opening[opened] ? opened + 1 : char === opening[0] ? 1 : 0;
+      if (opened === 0 || opened < opening.length) continue;
+      putBack(opening);
+      return { body: body.slice(0, -opening.length), isClosed: false };
     }
-    const inner = held.slice(opening.length, held.length - ending);
-    if (start === FENCE) return callsInFence(inner.replace(/^[\w-]*/, '').trim(), tools);
-    return opening.endsWith('>') ? callsInTag(inner, tools) : callsInElements(held.trim(), tools);
+  }
+
+  const callsIn = (start: Start, body: string, isClosed: boolean): readonly WrittenCall[] | undefined => {
+    if (start === FUNCTION) return callsInElements((start.opening + body).trim(), tools);
+    if (start === TOOL_CALL) return callsInTag(isClosed ? body.slice(0, -start.closing.length) : body, tools);
+    const calls = callsInJson(start.opening + body);
+    return inCode || calls?.some(({ name }) => tools.has(name)) ? calls : undefined;
   };
 
+  const parser = parse();
+  parser.next();
   return {
     feed(text) {
-      for (const char of text) take(char);
-      say();
+      parser.next(text);
+      flushText();
     },
     end() {
-      if (open) abandon(open);
-      out += opening;
-      opening = '';
-      if (quote?.kept) unquote(quote.kept);
-      say();
-      if (space !== '') heard.text(space);
+      ended = true;
+      parser.next();
+      flushText();
+      if (space !== '') listener.text(space);
       space = '';
     },
-    isOpen: () => open !== undefined,
   };
 }
 
-const FIRST = new Set(STARTS.map(({ opening }) => opening[0]!));
-const LINE_STARTS = STARTS.filter(({ atLineStart }) => atLineStart);
-
-function endsQuote(quote: Quote, char: string): boolean {
-  quote.run = char === '`' ? quote.run + 1 : 0;
-  return quote.run === quote.length;
+interface JsonState {
+  depth: number;
+  inString: boolean;
+  isEscaped: boolean;
 }
 
-/** All of it has to be calls, in any form but another fence. */
-function callsInFence(text: string, tools: Tools): readonly WrittenCall[] | undefined {
+function scanJson(json: JsonState, char: string): void {
+  if (json.inString) {
+    if (json.isEscaped) json.isEscaped = false;
+    else if (char === '\\') json.isEscaped = true;
+    else if (char === '"') json.inString = false;
+  } else if (char === '"') json.inString = true;
+  else if (char === '{' || char === '[') json.depth++;
+  else if (char === '}' || char === ']') json.depth--;
+}
+
+/** The calls in a code block that consists of nothing else. */
+function callsInCode(text: string, tools: Tools): readonly WrittenCall[] | undefined {
   const calls: WrittenCall[] = [];
-  let other = false;
-  const hear: Heard = { text: () => (other = true), call: (call) => calls.push(call) };
-  const inside = reader(tools, hear, { without: [FENCE], anyName: true, inQuote: true });
-  inside.feed(text);
-  inside.end();
+  let hasText = false;
+  const listener: PartListener = { text: () => (hasText = true), call: (call) => calls.push(call) };
+  const reader = textCallReader(tools, listener, true);
+  reader.feed(text);
+  reader.end();
   const isCall = text.startsWith('<') || calls.some(({ name }) => tools.has(name));
-  return isCall && !other && calls.length > 0 ? calls : undefined;
+  return isCall && !hasText && calls.length > 0 ? calls : undefined;
 }

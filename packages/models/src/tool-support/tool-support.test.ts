@@ -20,7 +20,7 @@ const parameters = { type: 'object', properties: { city: { type: 'string' } } };
 const weather = { name: 'get_weather', description: 'The weather', parameters };
 const other = { name: 'other', description: 'Another', parameters: { type: 'object' } };
 
-const request = (given: Partial<ModelRequest> = {}): ModelRequest => requestOf({ tools: [weather], ...given });
+const request = (fields: Partial<ModelRequest> = {}): ModelRequest => requestOf({ tools: [weather], ...fields });
 
 const refused = (): ModelReply => ({
   type: 'failure',
@@ -34,9 +34,9 @@ const error = {
   retryable: false,
 };
 
-const ask = (model: Model, given: Partial<ModelRequest> = {}): Promise<Asked> => asked(model, request(given));
+const ask = (model: Model, fields: Partial<ModelRequest> = {}): Promise<Asked> => asked(model, request(fields));
 
-/** Takes this long for each step. */
+/** Each step of the script takes `ms` milliseconds. */
 function slow(ms: number, ...script: ScriptStep[]): { clock: ReturnType<typeof manualClock>; script: ScriptStep[] } {
   const clock = manualClock();
   const slowed = script.map((step) => async () => {
@@ -46,26 +46,26 @@ function slow(ms: number, ...script: ScriptStep[]): { clock: ReturnType<typeof m
   return { clock, script: slowed };
 }
 
-test('a model that takes tools is left alone', async () => {
+test('does not change requests to a model that supports tools', async () => {
   const model = scriptedModel([{ calls: [{ name: 'get_weather' }] }]);
   const { reply } = await ask(withToolSupport(model, 'text'));
   expect(reply).toMatchObject({ type: 'reply', content: [{ type: 'tool-call', name: 'get_weather' }] });
   expect(model.requests).toEqual([request()]);
 });
 
-test('error: the failure names the model and says what to do, each time', async () => {
+test('error: each failure names the model and what to do', async () => {
   const model = scriptedModel([refused(), refused()]);
   const supported = withToolSupport(model, 'error');
   expect((await ask(supported)).reply).toEqual({ type: 'failure', error });
   expect((await ask(supported)).reply).toEqual({ type: 'failure', error });
 });
 
-test('another failure stays what it is', async () => {
+test('passes any other failure on unchanged', async () => {
   const failure = { type: 'failure', error: { code: 'auth', message: 'No.', retryable: false } } as const;
   expect((await ask(withToolSupport(scriptedModel([failure]), 'text'))).reply).toEqual(failure);
 });
 
-test('degrade: one call without tools, and every reply says so', async () => {
+test('degrade: asks without tools, and every reply contains the refusal', async () => {
   const { clock, script } = slow(5, refused(), 'Hello', 'Again');
   const model = scriptedModel(script);
   const supported = withToolSupport(model, 'degrade', { clock });
@@ -87,7 +87,7 @@ test('degrade: one call without tools, and every reply says so', async () => {
   expect(model.requests.slice(1)).toEqual([plain, plain]);
 });
 
-test('what is learned of one model is not thought of another', async () => {
+test('keeps the refusal of one model apart from other models', async () => {
   const one = scriptedModel([refused(), 'Hello', 'Hello']);
   const two = scriptedModel([refused(), 'Hello']);
   const supported = withToolSupport(one, 'degrade');
@@ -100,11 +100,11 @@ test('what is learned of one model is not thought of another', async () => {
 
 const call = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>';
 
-test('text: tools are described, calls are read, and the next request is not tried with tools', async () => {
+test('text: describes the tools, reads the calls, and sends no tools after the refusal', async () => {
   const model = scriptedModel([refused(), `Let me look.\n${call}`, 'Sunny.']);
   const supported = withToolSupport(model, 'text');
-  const given = { instructions: 'Be brief.', output: { type: 'object' }, toolChoice: 'required' } as const;
-  const { reply, deltas } = await ask(supported, given);
+  const options = { instructions: 'Be brief.', output: { type: 'object' }, toolChoice: 'required' } as const;
+  const { reply, deltas } = await ask(supported, options);
   expect(reply).toMatchObject({
     type: 'reply',
     content: [
@@ -123,7 +123,7 @@ test('text: tools are described, calls are read, and the next request is not tri
   });
   expect(deltas.map((delta) => (delta.type === 'text-delta' ? delta.text : '')).join('')).toBe('Let me look.');
 
-  const { output: _, ...sent } = given;
+  const { output: _, ...sent } = options;
   expect(model.requests[1]).toEqual({
     ...request(sent),
     tools: [],
@@ -146,9 +146,9 @@ test.each([
   [{ allowedTools: [] }, ['Do not call a tool.'], ['get_weather']],
   [{ parallel: false }, ['Call one tool at a time.'], ['For several calls']],
   [{ parallel: true }, ['For several calls'], ['one tool at a time']],
-] as const)('text: %j is told in words', async (given, has, hasNot) => {
+] as const)('text: %j is part of the instructions', async (options, has, hasNot) => {
   const model = scriptedModel([refused(), 'Hello']);
-  await ask(withToolSupport(model, 'text'), { tools: [weather, other], ...given });
+  await ask(withToolSupport(model, 'text'), { tools: [weather, other], ...options });
   const { instructions } = model.requests[1]!;
   for (const words of has) expect(instructions).toContain(words);
   for (const words of hasNot) expect(instructions).not.toContain(words);
@@ -204,7 +204,7 @@ const written: Message[] = [
   },
 ];
 
-test.each(['text', 'degrade'] as const)('%s: earlier calls and results are told in words, once', async (mode) => {
+test.each(['text', 'degrade'] as const)('%s: writes earlier calls and results as text, once', async (mode) => {
   const messages = [...history];
   const seen: (readonly Message[])[] = [];
   const model = withToolSupport(
@@ -222,7 +222,7 @@ test.each(['text', 'degrade'] as const)('%s: earlier calls and results are told 
   messages.push({ role: 'assistant', content: [{ type: 'text', text: 'Sunny.' }] }, userText('And now?'));
   await ask(model, { messages });
   expect(seen[1]).toEqual([...written, ...messages.slice(3)]);
-  // The same array, longer: a protocol keeps what it made of it.
+  // The same array, so that a protocol can cache what it derives from it.
   expect(seen[2]).toBe(seen[1]);
   expect(seen[1]![0]).toBe(messages[0]);
 
@@ -232,12 +232,12 @@ test.each(['text', 'degrade'] as const)('%s: earlier calls and results are told 
   messages.splice(2, 1, userText('Or now?'));
   await ask(model, { messages });
   expect(seen[4]).toEqual(messages);
-  // Without tools to tell of, it is asked in the same words.
+  // A request without tools gets the same history.
   await ask(model, { messages: [...history], tools: [] });
   expect(seen[5]).toEqual(written);
 });
 
-test('text: reasoning and calls of its own keep their place, a cut reply stays cut', async () => {
+test('text: keeps the order of reasoning and native calls, and the finish reason length', async () => {
   const reply: ModelReply = {
     type: 'reply',
     content: [
@@ -268,8 +268,8 @@ test('text: reasoning and calls of its own keep their place, a cut reply stays c
   ]);
 });
 
-test('text: what is held when a text ends is shown before what follows', async () => {
-  const said: ModelDelta[] = [
+test('text: emits held text before a delta of another type', async () => {
+  const emitted: ModelDelta[] = [
     { type: 'text-delta', text: 'a <' },
     { type: 'reasoning-delta', text: 'Hm.' },
     { type: 'text-delta', text: 'tool_call>{"name":"get_weather"}</tool_call> <tool' },
@@ -278,8 +278,8 @@ test('text: what is held when a text ends is shown before what follows', async (
     id: 'scripted',
     async reply({ tools }, emit) {
       if (tools.length > 0) return refused();
-      said.forEach(emit);
-      const content = said.map(({ type, ...part }) => ({ ...part, type: type.replace('-delta', '') }));
+      emitted.forEach(emit);
+      const content = emitted.map(({ type, ...part }) => ({ ...part, type: type.replace('-delta', '') }));
       return {
         type: 'reply',
         content,
@@ -307,7 +307,7 @@ test('text: what is held when a text ends is shown before what follows', async (
   });
 });
 
-test('a mode that does not exist is refused', () => {
+test('rejects a mode that does not exist', () => {
   expect(() => withToolSupport(scriptedModel([]), 'maybe' as 'text')).toThrow(
     'withToolSupport: "toolSupport" is "maybe". Use "error", "degrade" or "text".',
   );
@@ -326,7 +326,7 @@ const get_weather = tool({
   execute: (input) => `Sun in ${(input as { city: string }).city}`,
 });
 
-test('error over HTTP: refused once, not retried, and told clearly', async () => {
+test('error over HTTP: does not retry, and the outcome names the refusal', async () => {
   await using server = await scriptedServer(LLAMA);
   const model = openaiChat({ model: 'gemma:2b', baseURL: server.url, clock: hurriedClock() });
   const { outcome } = await runLoop({ model, tools: [get_weather], input: 'Weather?' });
@@ -343,7 +343,7 @@ test('error over HTTP: refused once, not retried, and told clearly', async () =>
   expect(server.seen).toHaveLength(1);
 });
 
-test('degrade over HTTP: the run completes without tools, and its journal says why', async () => {
+test('degrade over HTTP: completes the run without tools, and the journal contains the refusal', async () => {
   await using server = await scriptedServer(OLLAMA, says('No idea.'), says('Still none.'));
   const model = openaiChat({ model: 'gemma:2b', baseURL: server.url, toolSupport: 'degrade' });
   const journal = memoryJournal();
@@ -361,7 +361,7 @@ test('degrade over HTTP: the run completes without tools, and its journal says w
   expect(server.seen.map(({ body }) => 'tools' in (body as object))).toEqual([true, false, false]);
 });
 
-test('text over HTTP: a run with calls in the text, streamed in pieces', async () => {
+test('text over HTTP: runs the calls in a streamed text', async () => {
   const pieces = [
     'Let me',
     ' look.\n<tool',
@@ -392,7 +392,7 @@ test('text over HTTP: a run with calls in the text, streamed in pieces', async (
   expect(messages.at(-1)!.content).toBe('<tool_response name="get_weather">\nSun in Oslo\n</tool_response>\n');
 });
 
-test('text: a call of a tool that is not there is answered with those that are', async () => {
+test('text: answers a call of an unknown tool with the available tools', async () => {
   const call = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>';
   const model = scriptedModel([refused(), call, 'So be it.']);
   const get_weather = tool({ ...weather, input: parameters, execute: () => 'rain' });
