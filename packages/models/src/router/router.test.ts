@@ -263,7 +263,7 @@ test('does not wait for a slot while the breaker is open', async () => {
   expect(main.asked).toBe(2);
 });
 
-test('stops setSingleAttempt when the breaker opens', async () => {
+test('stops retrying when the breaker opens', async () => {
   const clock = manualClock();
   const main = member('m', clock, failure('network'), failure('network'), failure('network'));
   const route = router({ models: { main }, default: 'main', breaker: { failures: 2 }, maxRetries: 9, clock });
