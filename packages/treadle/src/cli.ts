@@ -1,16 +1,14 @@
 import { messageOf, TreadleError, type TreadleErrorCode } from '@treadle/core';
-import { parseArguments } from './arguments.ts';
-import { chatCommand } from './chat.ts';
-import { CommandError } from './command-error.ts';
-import type { Command, CommandGroup } from './command.ts';
-import { EXIT } from './exit-code.ts';
-import { commandHelp, globalHelp, groupHelp } from './help.ts';
-import type { Io } from './io.ts';
+import { parseArguments } from './command-line/arguments.ts';
+import { chatCommand } from './chat/chat.ts';
+import { CommandError, type Command, type CommandGroup, EXIT } from './command-line/command.ts';
+import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
+import type { Io } from './terminal/io.ts';
 import { modelsCommand } from './models/models.ts';
-import { didYouMean } from './nearest.ts';
-import { runCommand } from './run.ts';
+import { didYouMean } from './command-line/nearest.ts';
+import { runCommand } from './run/run.ts';
 import { runsGroup } from './runs/runs.ts';
-import { keyGroup } from './serve/key-new.ts';
+import { keyGroup } from './serve/key.ts';
 import { serveCommand } from './serve/serve.ts';
 import { version } from './version.ts';
 

@@ -2,11 +2,10 @@ import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { messageOf } from '@treadle/core';
 import { parse, TomlError } from 'smol-toml';
-import { CommandError } from '../command-error.ts';
-import { check } from './check.ts';
-import { CONFIG_SHAPE, type Config } from './config.ts';
-import { modelProblems } from './model-problems.ts';
-import { serverProblems } from './server-problems.ts';
+import { CommandError } from '../command-line/command.ts';
+import { check } from './shape.ts';
+import { CONFIG_SHAPE, type Config, modelProblems } from './config.ts';
+import { serverProblems } from './server.ts';
 
 export interface LoadedConfig {
   readonly config: Config;

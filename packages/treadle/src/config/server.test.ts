@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { CommandError } from '../command-error.ts';
+import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from './load.ts';
 
 const HASH = `sha256:${'0123456789abcdef'.repeat(4)}`;

@@ -1,6 +1,7 @@
 import { isIP } from 'node:net';
 import type { Scope } from '@treadle/server';
-import type { Shape } from './check.ts';
+import type { Shape } from './shape.ts';
+import type { Config } from './config.ts';
 
 /** [server] of treadle.toml: how `treadle serve` serves. */
 export interface ServerConfig {
@@ -113,3 +114,41 @@ export const SERVER_SHAPE: Shape = {
     ...plainKeys,
   },
 };
+
+/** What is wrong with [server] beyond the form of its values. */
+export function serverProblems({ server }: Config): string[] {
+  const open = server?.cors_origins?.includes('*') && !server.keys?.length;
+  return [
+    ...(open
+      ? [
+          'server.cors_origins = ["*"] lets every web page use a server without keys. Add [[server.keys]], or list origins',
+        ]
+      : []),
+    ...keyProblems(server?.keys ?? []),
+  ];
+}
+
+function keyProblems(keys: readonly KeyEntry[]): string[] {
+  const names = new Map<string, number>();
+  const hashes = new Map<string, number>();
+  return keys.flatMap(({ name, hash, scopes }, index) => {
+    const at = `server.keys[${index}]`;
+    const problems: string[] = [];
+    if (name === undefined) problems.push(`${at}.name is missing: what logs call the key`);
+    else if (names.has(name))
+      problems.push(`${at}.name is also that of server.keys[${names.get(name)}]. Name it otherwise`);
+    else names.set(name, index);
+
+    const digest = hash?.toLowerCase();
+    if (digest === undefined) {
+      problems.push(`${at}.hash is missing. "treadle key new" makes a key and prints its hash`);
+    } else if (hashes.has(digest)) {
+      problems.push(
+        `${at}.hash is also that of server.keys[${hashes.get(digest)}]. Make a key for each with "treadle key new"`,
+      );
+    } else hashes.set(digest, index);
+
+    if (scopes?.length === 0) problems.push(`${at}.scopes is empty. Leave it out for agents:invoke, or name some`);
+    return problems;
+  });
+}

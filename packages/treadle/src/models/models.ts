@@ -1,19 +1,16 @@
 import { messageOf, type ModelError } from '@treadle/core';
-import { chooseEntry } from '../choose-model.ts';
-import { coloursFor } from '../colours.ts';
-import { command, type Command } from '../command.ts';
+import { chooseEntry } from '../config/choose-model.ts';
+import { coloursFor } from '../terminal/colours.ts';
+import { command, type Command, EXIT } from '../command-line/command.ts';
 import type { LoadedConfig } from '../config/load.ts';
-import { EXIT } from '../exit-code.ts';
-import { interruptible } from '../interrupt.ts';
-import type { Io } from '../io.ts';
-import { findPlace } from '../place.ts';
-import { printable } from '../printable.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
-import { listedModels, type ListedModel } from './listed-model.ts';
+import { interruptible } from '../terminal/signals.ts';
+import type { Io } from '../terminal/io.ts';
+import { findPlace } from '../config/context.ts';
+import { printable } from '../terminal/printable.ts';
+import { PLACE_FLAGS } from '../command-line/flags.ts';
+import { listedModels, type ListedModel, modelTable, type Row } from './model-list.ts';
 import { openModel } from './open-model.ts';
-import { passes, probeProblem, probeText } from './probe-text.ts';
-import { probe, type Probe } from './probe.ts';
-import { modelTable, type Row } from './table.ts';
+import { passes, probeProblem, probeText, probe, type Probe } from './probe.ts';
 
 const DEFAULT_TIMEOUT_S = 60;
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { HttpChoice } from '../choose-model.ts';
+import type { HttpChoice } from '../config/choose-model.ts';
 import { PROVIDERS } from '../config/providers.ts';
 import { openModel } from './open-model.ts';
 

@@ -1,6 +1,6 @@
 import type { Model } from '@treadle/core';
 import type * as models from '@treadle/models';
-import type { ModelChoice } from '../choose-model.ts';
+import type { ModelChoice } from '../config/choose-model.ts';
 import { factsOf } from '../config/providers.ts';
 
 type Models = typeof models;

@@ -1,4 +1,6 @@
 import { userText, type Model, type ModelError, type ModelReply, type ToolSpec } from '@treadle/core';
+import { printable } from '../terminal/printable.ts';
+import { durationText } from '../terminal/quantities.ts';
 
 /** What a model turned out to be able to do, by asking it. */
 export interface Probe {
@@ -67,4 +69,24 @@ export async function probe(model: Model, signal: AbortSignal): Promise<Probe> {
 
 function calls(reply: ModelReply): boolean {
   return reply.type === 'reply' && reply.content.some((part) => part.type === 'tool-call' && part.name === PING.name);
+}
+
+/** Works as a model of Treadle: it answers and calls tools. Whether it streams is a matter of comfort. */
+export function passes({ reachable, tools }: Probe): boolean {
+  return reachable && tools === true;
+}
+
+/** `reachable, supports tools, streams`, with what it lacks. */
+export function probeText({ reachable, tools, streams, ms, error }: Probe): string {
+  if (!reachable) return `failed: ${error?.code ?? 'unknown'}`;
+  const found = ['reachable', tools ? 'supports tools' : 'no tools', streams ? 'streams' : 'does not stream'];
+  return `${found.join(', ')} (${durationText(ms)})`;
+}
+
+/** Why it does not pass. */
+export function probeProblem({ reachable, tools, error }: Probe): string | undefined {
+  if (!reachable) return printable(error?.message ?? 'It gave no reply.');
+  if (tools) return undefined;
+  const refused = error === undefined ? '' : ` It refused them: ${printable(error.message)}`;
+  return `It answers, but does not call tools.${refused}`;
 }

@@ -1,9 +1,7 @@
 import { runLoop, tool, type Model, type RunStore, type RunSummary, type Tool, type ToolFacts } from '@treadle/core';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import { plural } from '../plural.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
+import { CommandError, command, type Command, EXIT } from '../command-line/command.ts';
+import { plural } from '../terminal/quantities.ts';
+import { PLACE_FLAGS } from '../command-line/flags.ts';
 import { isChild, shortId } from './run-id.ts';
 import { readRun, stateOf } from './stored-run.ts';
 import { withStore } from './with-store.ts';

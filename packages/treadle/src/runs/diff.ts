@@ -1,10 +1,9 @@
 import { diffRuns, type RunDiff } from '@treadle/core';
-import { coloursFor, type Colours } from '../colours.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import { plural } from '../plural.ts';
-import { oneLine, padded } from '../printable.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
+import { coloursFor, type Colours } from '../terminal/colours.ts';
+import { command, type Command, EXIT } from '../command-line/command.ts';
+import { plural } from '../terminal/quantities.ts';
+import { oneLine, padded } from '../terminal/printable.ts';
+import { PLACE_FLAGS } from '../command-line/flags.ts';
 import type { Line } from './event-lines.ts';
 import { excerpts, firstDifference } from './first-difference.ts';
 import { momentLines } from './moment-lines.ts';

@@ -1,7 +1,5 @@
 import { textOf, type Call, type Event, type State, type Verdict } from '@treadle/core';
-import { plural } from '../plural.ts';
-import { durationText } from '../time-text.ts';
-import { usageText } from '../usage-text.ts';
+import { plural, durationText, usageText } from '../terminal/quantities.ts';
 import type { Moment } from './moments.ts';
 import { shortId } from './run-id.ts';
 

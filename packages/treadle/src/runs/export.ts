@@ -1,11 +1,9 @@
 import { writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { messageOf, type RunStore } from '@treadle/core';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import { plural } from '../plural.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
+import { CommandError, command, type Command, EXIT } from '../command-line/command.ts';
+import { plural } from '../terminal/quantities.ts';
+import { PLACE_FLAGS } from '../command-line/flags.ts';
 import { shortId } from './run-id.ts';
 import { writeRunFile, type RunFile } from './run-file.ts';
 import { readRun } from './stored-run.ts';

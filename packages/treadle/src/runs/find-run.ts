@@ -1,7 +1,7 @@
 import type { RunStore, RunSummary } from '@treadle/core';
-import { CommandError } from '../command-error.ts';
-import { nearest } from '../nearest.ts';
-import { oneLine } from '../printable.ts';
+import { CommandError } from '../command-line/command.ts';
+import { nearest } from '../command-line/nearest.ts';
+import { oneLine } from '../terminal/printable.ts';
 import { shortId } from './run-id.ts';
 
 /** The run that an id, or the beginning of one, stands for. Throws if it is none or could be several. */

@@ -1,10 +1,8 @@
 import { forkRun, type ForkChanges } from '@treadle/core';
-import { chooseModelOf } from '../choose-model.ts';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
+import { chooseModelOf } from '../config/choose-model.ts';
+import { CommandError, command, type Command, EXIT } from '../command-line/command.ts';
 import { openModel } from '../models/open-model.ts';
-import { MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS } from '../session-flags.ts';
+import { MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS } from '../command-line/flags.ts';
 import { goOn, GO_ON_FLAGS, refuseForeign } from './go-on.ts';
 import { pairsOf } from './pairs.ts';
 import { shortId } from './run-id.ts';

@@ -1,13 +1,12 @@
 import { TreadleError, type Answer, type RunStore, type State } from '@treadle/core';
-import { chooseModelOf } from '../choose-model.ts';
-import { CommandError } from '../command-error.ts';
-import type { Values } from '../command.ts';
-import type { Io } from '../io.ts';
+import { chooseModelOf } from '../config/choose-model.ts';
+import { CommandError, type Values } from '../command-line/command.ts';
+import type { Io } from '../terminal/io.ts';
 import { openModel } from '../models/open-model.ts';
-import type { Place } from '../place.ts';
-import type { ModelValues, OutputValues, PlaceValues } from '../session-flags.ts';
-import { askAlways, isElsewhere, toolsOf } from '../session.ts';
-import { work } from '../work.ts';
+import type { Place } from '../config/context.ts';
+import type { ModelValues, OutputValues, PlaceValues } from '../command-line/flags.ts';
+import { askAlways, isElsewhere, toolsOf } from '../run/session.ts';
+import { work } from '../run/run-and-report.ts';
 import { shortId } from './run-id.ts';
 
 /** The flags of every command that goes on with a run. */

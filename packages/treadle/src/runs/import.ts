@@ -1,15 +1,13 @@
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { messageOf, replay, type JournalEntry, type RunStore } from '@treadle/core';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import type { Io } from '../io.ts';
-import { findPlace } from '../place.ts';
-import { plural } from '../plural.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
-import { readAll } from '../task.ts';
-import { openStore } from '../store/open-store.ts';
+import { CommandError, command, type Command, EXIT } from '../command-line/command.ts';
+import type { Io } from '../terminal/io.ts';
+import { findPlace } from '../config/context.ts';
+import { plural } from '../terminal/quantities.ts';
+import { PLACE_FLAGS } from '../command-line/flags.ts';
+import { readAll } from '../run/run.ts';
+import { openStore } from '../config/store.ts';
 import { readRunFile, type RunFile } from './run-file.ts';
 
 export const importCommand: Command = command({

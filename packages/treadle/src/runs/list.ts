@@ -1,13 +1,12 @@
 import { existsSync } from 'node:fs';
 import type { RunStore, RunSummary } from '@treadle/core';
-import { coloursFor, type Colours } from '../colours.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import { findPlace } from '../place.ts';
-import { padded, oneLine } from '../printable.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
-import { noStore, openExistingStore } from '../store/open-store.ts';
-import { ageText } from '../time-text.ts';
+import { coloursFor, type Colours } from '../terminal/colours.ts';
+import { command, type Command, EXIT } from '../command-line/command.ts';
+import { findPlace } from '../config/context.ts';
+import { padded, oneLine } from '../terminal/printable.ts';
+import { PLACE_FLAGS } from '../command-line/flags.ts';
+import { noStore, openExistingStore } from '../config/store.ts';
+import { ageText } from '../terminal/quantities.ts';
 import { isChild, shortId } from './run-id.ts';
 import { STANDINGS, standingOf, type Standing } from './run-standing.ts';
 

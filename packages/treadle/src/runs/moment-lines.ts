@@ -1,7 +1,6 @@
 import { waiting, type Item, type State } from '@treadle/core';
-import { outcomeDetail, waitingText } from '../outcome-text.ts';
-import { durationText } from '../time-text.ts';
-import { usageText } from '../usage-text.ts';
+import { outcomeDetail, waitingText } from '../run/outcome-text.ts';
+import { durationText, usageText } from '../terminal/quantities.ts';
 import { contentText, eventLines, type Line } from './event-lines.ts';
 import type { Moment } from './moments.ts';
 

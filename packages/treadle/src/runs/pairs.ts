@@ -1,4 +1,4 @@
-import { CommandError } from '../command-error.ts';
+import { CommandError } from '../command-line/command.ts';
 
 /** `EFFECT=TEXT`, of a flag that may be given more than once. The text may hold anything, also `=` and nothing. */
 export function pairsOf(flag: string, given: readonly string[]): readonly (readonly [effect: string, text: string])[] {

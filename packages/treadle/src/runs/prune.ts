@@ -1,12 +1,9 @@
 import type { RunSummary } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import { plural } from '../plural.ts';
-import { oneLine } from '../printable.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
-import { ageText, parseAge } from '../time-text.ts';
+import { CommandError, command, type Command, EXIT } from '../command-line/command.ts';
+import { plural, ageText, parseAge } from '../terminal/quantities.ts';
+import { oneLine } from '../terminal/printable.ts';
+import { PLACE_FLAGS } from '../command-line/flags.ts';
 import { shortId } from './run-id.ts';
 import { withStore } from './with-store.ts';
 

@@ -1,10 +1,9 @@
 import { replay } from '@treadle/core';
-import { coloursFor } from '../colours.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import { plural } from '../plural.ts';
-import { oneLine } from '../printable.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
+import { coloursFor } from '../terminal/colours.ts';
+import { command, type Command, EXIT } from '../command-line/command.ts';
+import { plural } from '../terminal/quantities.ts';
+import { oneLine } from '../terminal/printable.ts';
+import { PLACE_FLAGS } from '../command-line/flags.ts';
 import { shortId } from './run-id.ts';
 import { readRun } from './stored-run.ts';
 import { withStore } from './with-store.ts';

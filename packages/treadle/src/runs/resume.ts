@@ -1,8 +1,7 @@
 import { waiting, type Answer, type State } from '@treadle/core';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { waitingText } from '../outcome-text.ts';
-import { MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS } from '../session-flags.ts';
+import { CommandError, command, type Command } from '../command-line/command.ts';
+import { waitingText } from '../run/outcome-text.ts';
+import { MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS } from '../command-line/flags.ts';
 import { goOn, GO_ON_FLAGS, refuseForeign } from './go-on.ts';
 import { pairsOf } from './pairs.ts';
 import { isChild, shortId } from './run-id.ts';

@@ -1,6 +1,6 @@
 import { crc32 } from 'node:zlib';
 import type { JournalEntry } from '@treadle/core';
-import { CommandError } from '../command-error.ts';
+import { CommandError } from '../command-line/command.ts';
 
 /** A run outside of a store. */
 export interface RunFile {

@@ -1,4 +1,4 @@
-import type { CommandGroup } from '../command.ts';
+import type { CommandGroup } from '../command-line/command.ts';
 import { cancelCommand } from './cancel.ts';
 import { deleteCommand } from './delete.ts';
 import { diffCommand } from './diff.ts';

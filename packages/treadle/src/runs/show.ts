@@ -7,16 +7,12 @@ import {
   type RunSummary,
   type State,
 } from '@treadle/core';
-import { againThere } from '../again.ts';
-import { coloursFor, type Colours } from '../colours.ts';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import { answerFlags } from '../next-steps.ts';
-import { workText } from '../outcome-text.ts';
-import { PLACE_FLAGS, type PlaceValues } from '../session-flags.ts';
-import { ageText, durationText, momentText } from '../time-text.ts';
-import { usageText } from '../usage-text.ts';
+import { againThere, PLACE_FLAGS, type PlaceValues } from '../command-line/flags.ts';
+import { coloursFor, type Colours } from '../terminal/colours.ts';
+import { CommandError, command, type Command, EXIT } from '../command-line/command.ts';
+import { answerFlags } from '../run/run-and-report.ts';
+import { workText } from '../run/outcome-text.ts';
+import { ageText, durationText, momentText, usageText } from '../terminal/quantities.ts';
 import { momentsOf } from './moments.ts';
 import { foreignCode } from './go-on.ts';
 import { isChild, shortId } from './run-id.ts';

@@ -9,13 +9,11 @@ import {
   type State,
   type ToolCall,
 } from '@treadle/core';
-import { resultText } from '../call-lines.ts';
-import type { Colours } from '../colours.ts';
-import { outcomeDetail, waitingText, workText } from '../outcome-text.ts';
-import { plural } from '../plural.ts';
-import { oneLine, printable } from '../printable.ts';
-import { durationText } from '../time-text.ts';
-import { usageText } from '../usage-text.ts';
+import { resultText } from '../run/transcript.ts';
+import type { Colours } from '../terminal/colours.ts';
+import { outcomeDetail, waitingText, workText } from '../run/outcome-text.ts';
+import { plural, durationText, usageText } from '../terminal/quantities.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
 import { contentText } from './event-lines.ts';
 
 type Named = readonly [name: string, text: string];

@@ -1,5 +1,5 @@
 import { replay, type JournalEntry, type RunStore, type RunSummary, type State } from '@treadle/core';
-import { CommandError } from '../command-error.ts';
+import { CommandError } from '../command-line/command.ts';
 import { findRun } from './find-run.ts';
 import { shortId } from './run-id.ts';
 

@@ -1,6 +1,6 @@
-import type { Colours } from '../colours.ts';
-import { oneLine, printable } from '../printable.ts';
-import { durationText } from '../time-text.ts';
+import type { Colours } from '../terminal/colours.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
+import { durationText } from '../terminal/quantities.ts';
 import type { Line } from './event-lines.ts';
 import { momentLines } from './moment-lines.ts';
 import type { Moment } from './moments.ts';

@@ -1,8 +1,7 @@
 import type { RunStore, RunSummary } from '@treadle/core';
-import { againThere } from '../again.ts';
-import { oneLine } from '../printable.ts';
-import type { PlaceValues } from '../session-flags.ts';
-import { ageText } from '../time-text.ts';
+import { againThere, type PlaceValues } from '../command-line/flags.ts';
+import { oneLine } from '../terminal/printable.ts';
+import { ageText } from '../terminal/quantities.ts';
 import { isChild, shortId } from './run-id.ts';
 
 const SHOWN = 3;

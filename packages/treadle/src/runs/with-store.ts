@@ -1,8 +1,8 @@
 import type { SqliteStore } from '@treadle/store';
-import type { Io } from '../io.ts';
-import { findPlace, type Place } from '../place.ts';
-import type { PlaceValues } from '../session-flags.ts';
-import { openExistingStore } from '../store/open-store.ts';
+import type { Io } from '../terminal/io.ts';
+import { findPlace, type Place } from '../config/context.ts';
+import type { PlaceValues } from '../command-line/flags.ts';
+import { openExistingStore } from '../config/store.ts';
 
 /** Does something with the runs that are there, and leaves the store in order. */
 export async function withStore<T>(

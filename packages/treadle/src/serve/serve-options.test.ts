@@ -1,6 +1,6 @@
 import type { Tool } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
-import { CommandError } from '../command-error.ts';
+import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from '../config/load.ts';
 import { fileTools } from '../tools/file-tools.ts';
 import { serveOptions, type ServeOptions, type ServeWish } from './serve-options.ts';

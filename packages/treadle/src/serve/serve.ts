@@ -1,17 +1,24 @@
 import { TreadleError } from '@treadle/core';
 import type { TreadleServer } from '@treadle/server';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import type { Io } from '../io.ts';
+import { command, type Command, EXIT } from '../command-line/command.ts';
+import type { Io } from '../terminal/io.ts';
 import { openModel } from '../models/open-model.ts';
-import { findPlace } from '../place.ts';
-import { MODEL_FLAGS, PLACE_FLAGS } from '../session-flags.ts';
-import { toolsOf } from '../session.ts';
-import { openServerStore } from '../store/open-store.ts';
-import { serveOptions } from './serve-options.ts';
-import { servedModels } from './served-models.ts';
-import { stoppable } from './stop.ts';
-import { welcome } from './welcome.ts';
+import { findPlace } from '../config/context.ts';
+import { MODEL_FLAGS, PLACE_FLAGS } from '../command-line/flags.ts';
+import { toolsOf } from '../run/session.ts';
+import { openServerStore } from '../config/store.ts';
+import { stoppable } from '../terminal/signals.ts';
+import {
+  chooseModel,
+  keyFor,
+  lacksKey,
+  standingName,
+  type ModelChoice,
+  type ModelWish,
+} from '../config/choose-model.ts';
+import { modelEntries } from '../config/config.ts';
+import type { LoadedConfig } from '../config/load.ts';
+import { serveOptions, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = command({
   name: 'serve',
@@ -98,4 +105,81 @@ async function listening(server: TreadleServer, io: Io): Promise<string | undefi
     io.stderr.write(`treadle: ${error.message}\n--host and --port say where, or [server] in treadle.toml.\n`);
     return undefined;
   }
+}
+
+/** The models that clients can name, and which one serves requests that name none. */
+export interface ModelNames {
+  readonly default: string;
+  readonly choices: ReadonlyMap<string, ModelChoice>;
+  /** What the user should know before anything is served. */
+  readonly notices: readonly string[];
+}
+
+/**
+ * Every entry of [models] under its name, and the one that was wished for. Those without their key are left out, as long
+ * as it is not the default: the others work without it.
+ */
+export function servedModels(wish: ModelWish, loaded: LoadedConfig, env: Io['env']): ModelNames {
+  const standard = chooseModel(wish, loaded, env);
+  const name = wish.model ?? standingName(loaded) ?? (standard.type === 'demo' ? 'demo' : standard.model);
+  const choices = new Map([[name, standard]]);
+  const notices = standard.notice === undefined ? [] : [standard.notice];
+  for (const [other, entry] of modelEntries(loaded.config)) {
+    if (other === name) continue;
+    const key = keyFor(entry, env);
+    if (lacksKey(key)) {
+      notices.push(`The model ${other} is left out, as it has no key: set the environment variable ${key.variable}.`);
+      continue;
+    }
+    const choice = chooseModel({ model: other }, loaded, env);
+    choices.set(other, choice);
+    if (choice.notice !== undefined) notices.push(choice.notice);
+  }
+  return { default: name, choices, notices: [...new Set(notices)] };
+}
+
+export interface Serving {
+  readonly url: string;
+  readonly models: readonly string[];
+  readonly default: string;
+  readonly options: ServeOptions;
+  /** Where responses are kept; absent: only in memory. */
+  readonly file: string | undefined;
+}
+
+/** For a person who has just started it: what there is, and what to try. */
+export function welcome({ url, models, default: standard, options, file }: Serving): string {
+  const hasKeys = (options.keys ?? []).length > 0;
+  const others = models.filter((name) => name !== standard);
+  const tools = (options.tools ?? []).map(({ name }) => name);
+  const offered = options.defaultTools ?? [];
+  return [
+    `Models: ${[`${standard} (default)`, ...others].join(', ')}`,
+    ...(tools.length > 0
+      ? [
+          `Tools:  ${tools.join(', ')}; ${offered.length > 0 ? `every request gets ${offered.join(', ')}` : 'for requests that ask'}`,
+        ]
+      : []),
+    `Kept:   ${file ?? 'nothing; --store memory: forgets all when it stops'}`,
+    '',
+    `Point any OpenAI client at ${url}/v1${hasKeys ? ', with a key of yours' : '; any key will do'}. Or try:`,
+    `  ${curl(url, { standard, hasKeys, hasTools: tools.includes('glob') })}`,
+    'Ctrl-C stops it.',
+  ].join('\n');
+}
+
+function curl(
+  url: string,
+  { standard, hasKeys, hasTools }: { readonly standard: string; readonly hasKeys: boolean; readonly hasTools: boolean },
+): string {
+  const body = {
+    model: standard,
+    input: hasTools ? 'List the files' : 'Hello',
+    ...(hasTools && { tools: [{ type: 'mcp', server_label: 'treadle' }] }),
+  };
+  return [
+    `curl ${url}/v1/responses -H 'Content-Type: application/json'`,
+    ...(hasKeys ? ['-H "Authorization: Bearer $TREADLE_KEY"'] : []),
+    `-d '${JSON.stringify(body).replaceAll("'", `'\\''`)}'`,
+  ].join(' ');
 }

@@ -1,0 +1,133 @@
+import { expect, test, describe } from 'vitest';
+import { fileTools } from '../tools/file-tools.ts';
+import { CommandError } from '../command-line/command.ts';
+import { parseConfig } from '../config/load.ts';
+import { welcome, servedModels, type ModelNames } from './serve.ts';
+
+const URL = 'http://127.0.0.1:3210';
+
+test('without keys', () => {
+  const text = welcome({
+    url: URL,
+    models: ['demo'],
+    default: 'demo',
+    options: { tools: fileTools('.') },
+    file: 'x/treadle.db',
+  });
+  expect(text.split('\n')).toEqual([
+    'Models: demo (default)',
+    'Tools:  read, glob, grep; for requests that ask',
+    'Kept:   x/treadle.db',
+    '',
+    'Point any OpenAI client at http://127.0.0.1:3210/v1; any key will do. Or try:',
+    `  curl ${URL}/v1/responses -H 'Content-Type: application/json' -d ` +
+      `'{"model":"demo","input":"List the files","tools":[{"type":"mcp","server_label":"treadle"}]}'`,
+    'Ctrl-C stops it.',
+  ]);
+});
+
+test('with keys, tools for everybody, and a name that a shell would take apart', () => {
+  const text = welcome({
+    url: URL,
+    models: ['a', "it's"],
+    default: "it's",
+    options: { tools: [], keys: [{ name: 'k', hash: '' }] },
+    file: undefined,
+  });
+  expect(text.split('\n')).toEqual([
+    "Models: it's (default), a",
+    'Kept:   nothing; --store memory: forgets all when it stops',
+    '',
+    'Point any OpenAI client at http://127.0.0.1:3210/v1, with a key of yours. Or try:',
+    `  curl ${URL}/v1/responses -H 'Content-Type: application/json' -H "Authorization: Bearer $TREADLE_KEY" -d ` +
+      `'{"model":"it'\\''s","input":"Hello"}'`,
+    'Ctrl-C stops it.',
+  ]);
+  const offered = { tools: fileTools('.'), defaultTools: ['read'] };
+  expect(welcome({ url: URL, models: ['a'], default: 'a', options: offered, file: undefined })).toContain(
+    'Tools:  read, glob, grep; every request gets read\n',
+  );
+});
+
+const served = (toml: string, env: Record<string, string> = {}, wish: object = {}): ModelNames =>
+  servedModels(wish, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: true }, env);
+
+const TWO = `
+[models]
+default = "b"
+[models.a]
+provider = "ollama"
+model = "llama"
+fallback = ["b"]
+[models.b]
+model = "gpt"
+[models.c]
+provider = "anthropic"
+model = "claude"
+`;
+
+describe('without a configuration', () => {
+  test('the demo model under its name, which says what it is', () => {
+    const { notices, ...rest } = servedModels({}, { config: {}, named: false }, {});
+    expect(rest).toEqual({ default: 'demo', choices: new Map([['demo', expect.objectContaining({ type: 'demo' })]]) });
+    expect(notices).toEqual([expect.stringContaining('this is the demo model')]);
+  });
+
+  test('with a key, that of OpenAI', () => {
+    const names = servedModels({}, { config: {}, named: false }, { OPENAI_API_KEY: 'k' });
+    expect(names).toEqual({
+      default: 'gpt-5-mini',
+      choices: new Map([['gpt-5-mini', { type: 'openai', model: 'gpt-5-mini', apiKey: 'k' }]]),
+      notices: [],
+    });
+  });
+
+  test('the one that was wished for, as it was named', () => {
+    expect(servedModels({ model: 'ollama/llama' }, { config: {}, named: false }, {})).toEqual({
+      default: 'ollama/llama',
+      choices: new Map([['ollama/llama', { type: 'ollama', model: 'llama' }]]),
+      notices: [],
+    });
+  });
+});
+
+describe('of the configuration', () => {
+  const env = { OPENAI_API_KEY: 'o', ANTHROPIC_API_KEY: 'a' };
+
+  test('all entries under their names, with what they fall back on', () => {
+    const { default: standard, choices, notices } = served(TWO, env);
+    expect([standard, notices]).toEqual(['b', []]);
+    expect(Object.fromEntries(choices)).toEqual({
+      a: { type: 'ollama', model: 'llama', fallback: [{ type: 'openai', model: 'gpt', apiKey: 'o' }] },
+      b: { type: 'openai', model: 'gpt', apiKey: 'o' },
+      c: { type: 'anthropic', model: 'claude', apiKey: 'a' },
+    });
+  });
+
+  test('without its key one is left out, and said so', () => {
+    const { choices, notices } = served(TWO, { OPENAI_API_KEY: 'o' });
+    expect([...choices.keys()]).toEqual(['b', 'a']);
+    expect(notices).toEqual([
+      'The model c is left out, as it has no key: set the environment variable ANTHROPIC_API_KEY.',
+    ]);
+  });
+
+  test('without the key of the default nothing is served', () => {
+    expect(() => served(TWO, { ANTHROPIC_API_KEY: 'a' })).toThrow(/no key for gpt: set .* OPENAI_API_KEY/);
+  });
+
+  test('--model makes another the default, or adds one', () => {
+    expect(served(TWO, env, { model: 'a' })).toMatchObject({ default: 'a' });
+    const { default: standard, choices } = served(TWO, env, { model: 'demo' });
+    expect([standard, ...choices.keys()]).toEqual(['demo', 'demo', 'a', 'b', 'c']);
+  });
+
+  test('the only one is the default; of several, one has to be', () => {
+    expect(served('[models.x]\nprovider = "demo"').default).toBe('x');
+    expect(() => served('[models.x]\nprovider = "demo"\n[models.y]\nprovider = "demo"')).toThrow(
+      new CommandError(
+        'treadle.toml has the models x, y and no default. Choose one with --model, or write default = "…" under [models].',
+      ),
+    );
+  });
+});

@@ -1,0 +1,46 @@
+import { PassThrough } from 'node:stream';
+import { expect, test } from 'vitest';
+import { askLine } from './prompt.ts';
+import { interruptible, type Interrupt } from './signals.ts';
+import type { Io } from './io.ts';
+
+function terminal(): { io: Io; type: (keys: string) => void; interrupt: Interrupt; shown: () => string } {
+  const stdin = new PassThrough();
+  let shown = '';
+  const stderr = new PassThrough().setEncoding('utf8').on('data', (text: string) => (shown += text));
+  const io = { stdin, stderr, onInterrupt: () => () => {}, quit: () => {} } as unknown as Io;
+  return { io, type: (keys) => stdin.write(keys), interrupt: interruptible(io), shown: () => shown };
+}
+
+test('gives the line that was typed, and asks again', async () => {
+  const { io, type, interrupt, shown } = terminal();
+  for (const answer of ['y', 'no']) {
+    const asked = askLine(io, interrupt, 'Allow it? ');
+    type(`${answer}\r`);
+    expect(await asked).toBe(answer);
+  }
+  expect(shown()).toContain('Allow it? ');
+});
+
+test('gives nothing at Ctrl-D', async () => {
+  const { io, type, interrupt } = terminal();
+  const asked = askLine(io, interrupt, 'Allow it? ');
+  type('\u0004');
+  expect(await asked).toBeUndefined();
+  expect(interrupt.signal.aborted).toBe(false);
+});
+
+test('gives nothing at Ctrl-C, and cancels', async () => {
+  const { io, type, interrupt } = terminal();
+  const asked = askLine(io, interrupt, 'Allow it? ');
+  type('\u0003');
+  expect(await asked).toBeUndefined();
+  expect(interrupt.signal.aborted).toBe(true);
+});
+
+test('gives nothing once it is cancelled from elsewhere', async () => {
+  const { io, interrupt } = terminal();
+  const asked = askLine(io, interrupt, 'Allow it? ');
+  interrupt.press();
+  expect(await asked).toBeUndefined();
+});
