@@ -13,7 +13,7 @@ beforeEach(async () => {
   original = (await stage.runs())[0]!.runId;
 });
 
-/** Forks after the file was read, and gives the new id. */
+/** Forks the run after the file was read, and returns the new id. */
 async function fork(...args: readonly string[]): Promise<{ id: string; stdout: string; stderr: string }> {
   const { code, stdout, stderr } = await stage.treadle(
     'runs',
@@ -29,21 +29,21 @@ async function fork(...args: readonly string[]): Promise<{ id: string; stdout: s
 }
 
 describe('fork', () => {
-  test('with another result gives another answer, and leaves the run as it was', async () => {
+  test('with another result gets another answer, and does not change the run', async () => {
     const before = await stage.inStore((store) => store.read(original));
     const { id, stdout, stderr } = await fork('--result', 't1.tool.0=nothing at all');
     expect(stdout).toBe('It is empty.\n');
-    expect(stderr).toBe(`Forked from ${original.slice(0, 12)} after entry 2: ${id}\n`);
+    expect(stderr).toBe(`Forked ${original.slice(0, 12)} after entry 2: ${id}\n`);
     expect(stage.server.requests[2]!.messages.at(-1)).toMatchObject({ role: 'tool', content: 'nothing at all' });
     expect(await stage.inStore((store) => store.read(original))).toEqual(before);
     const { stdout: shown } = await stage.treadle('runs', 'show', id);
-    expect(shown).toContain(`fork of    ${original.slice(0, 12)}, after its entry 2`);
+    expect(shown).toContain(`fork of    ${original.slice(0, 12)}, after entry 2`);
     expect((await stage.treadle('runs', 'show', original)).stdout).toContain(
       `fork       ${id.slice(0, 12)}, completed`,
     );
   });
 
-  test('is cut where the other result was given, if nothing else is said', async () => {
+  test('copies up to the replaced result without --at', async () => {
     const { code, stderr } = await stage.treadle('runs', 'fork', original, '--result', 't1.tool.0=x', ...stage.model());
     expect([code, stderr]).toEqual([0, expect.stringContaining('after entry 2: run_')]);
   });
@@ -57,7 +57,7 @@ describe('fork', () => {
     expect(stdout).toContain('forked: model other; no tools; instructions "Be rude."');
   });
 
-  test('--no-run only makes it and prints its id; it goes on later', async () => {
+  test('--no-run creates a fork that can be resumed later', async () => {
     const made = await stage.treadle('runs', 'fork', original, '--at', '0', '--instructions', 'Anew.', '--no-run');
     expect(made).toMatchObject({ code: 0, stdout: expect.stringMatching(/^run_\w{32}\n$/), stderr: '' });
     expect(stage.server.requests).toHaveLength(2);
@@ -65,13 +65,13 @@ describe('fork', () => {
     expect(resumed).toMatchObject({ code: 0, stdout: 'It is empty.\n' });
   });
 
-  test('a model that cannot be chosen leaves no fork behind', async () => {
+  test('does not create a fork if the model cannot be chosen', async () => {
     const { code } = await stage.treadle('runs', 'fork', original, '--at', '2', '--model', 'nowhere');
     expect(code).toBe(2);
     expect(await stage.runs()).toHaveLength(1);
   });
 
-  test('without changes takes over what has come since, and asks nobody', async () => {
+  test('without changes copies the later results, and does not call the model', async () => {
     expect(await stage.treadle('runs', 'fork', original, '--at', '2', ...stage.model())).toMatchObject({
       code: 0,
       stdout: 'It says hello.\n',
@@ -81,25 +81,25 @@ describe('fork', () => {
 });
 
 describe('replay', () => {
-  test('of a run as it is comes out the same', async () => {
+  test('succeeds for an unchanged run', async () => {
     expect(await stage.treadle('runs', 'replay', original)).toEqual({
       code: 0,
-      stdout: '4 entries replay the same.\n',
+      stdout: '4 entries replayed the same.\n',
       stderr: '',
     });
   });
 
-  test('of one that code would have led elsewhere names the first entry, and still shows it', async () => {
+  test('names the first entry that differs, and the run can still be shown', async () => {
     const entries = await stage.inStore((store) => store.read(original));
     const other: JournalEntry = { ...entries[1]!, issued: ['t1.tool.0', 't1.tool.1'] };
     await stage.inStore(async (store) => store.append('changed', [entries[0]!, other, ...entries.slice(2)]));
     const { code, stdout } = await stage.treadle('runs', 'replay', 'changed');
     expect(code).toBe(1);
     expect(stdout).toBe(
-      'Run changed comes out otherwise at entry 1 of 0 to 3.\n' +
-        '  event    model-replied\n' +
-        '  effect   t1.tool.1\n' +
-        '  differs  it issued t1.tool.0, t1.tool.1; now it issues t1.tool.0\n',
+      'Run changed differs at entry 1 of 0 to 3.\n' +
+        '  event       model-replied\n' +
+        '  effect      t1.tool.1\n' +
+        '  difference  it issued t1.tool.0, t1.tool.1; now it issues t1.tool.0\n',
     );
     expect((await stage.treadle('runs', 'resume', 'changed', ...stage.model())).stderr).toContain(
       'Run changed does not replay with this version of Treadle: at entry 1',
@@ -107,20 +107,20 @@ describe('replay', () => {
     expect((await stage.treadle('runs', 'show', 'changed')).code).toBe(0);
   });
 
-  test('of one that step refuses: it is shown as far as that goes', async () => {
+  test('a run with an entry that does not apply can still be shown', async () => {
     const entries = await stage.inStore((store) => store.read(original));
     const reply = entries[1]!.event as Extract<JournalEntry['event'], { type: 'model-replied' }>;
     const foreign: JournalEntry = { ...entries[1]!, event: { ...reply, effect: 't7.model.0' } };
     await stage.inStore(async (store) => store.append('odd', [entries[0]!, foreign, ...entries.slice(2)]));
     const { code, stdout } = await stage.treadle('runs', 'show', 'odd');
     expect(code).toBe(0);
-    expect(stdout).toContain('does not replay: this version would not have come here');
+    expect(stdout).toContain('does not replay: this version cannot apply the entry');
     expect(stdout).toContain('It says hello.');
   });
 });
 
 describe('diff', () => {
-  test('of equal runs is 0', async () => {
+  test('exits with 0 for equal runs', async () => {
     await stage.inStore((store) =>
       Promise.all(
         ['a', 'b'].map((runId) => runLoop({ model: scriptedModel(['Hi.']), input: 'go', journal: store, runId })),
@@ -133,37 +133,37 @@ describe('diff', () => {
     });
   });
 
-  test('of others is 1: where they first differ, then both, one below the other', async () => {
+  test('exits with 1 for different runs, and shows the difference and both runs', async () => {
     const { id } = await fork('--result', 't1.tool.0=the word is another');
     const { code, stdout } = await stage.treadle('runs', 'diff', original, id);
     expect(code).toBe(1);
     const plain = stdout.replaceAll(/\d+(\.\d+)? m?s/g, 'TIME');
     expect(plain.split('\n')).toEqual([
-      '2 entries are the same, then they differ.',
-      'Entry 2, tool-settled, first in result.content[0].text:',
+      'The first 2 entries are the same.',
+      'Entry 2, tool-settled, differs in result.content[0].text:',
       `  A  the word is ${stage.play.nonce}`,
       '  B  the word is another',
       '',
-      `A ${original.slice(0, 12)}`,
-      `  2    t1.tool.0 gave (TIME): the word is ${stage.play.nonce}`,
+      `     A ${original.slice(0, 12)}`,
+      `  2    t1.tool.0 returned (TIME): the word is ${stage.play.nonce}`,
       '  3  model (TIME, 10 in, 5 out): It says hello.',
       '     completed',
       '',
-      `B ${id.slice(0, 12)}`,
-      '  2    t1.tool.0 gave (TIME): the word is another',
-      '  3  t2.model.0 lost: it was under way when the run was left',
-      '       the model is asked again',
+      `     B ${id.slice(0, 12)}`,
+      '  2    t1.tool.0 returned (TIME): the word is another',
+      '  3  t2.model.0 lost: the process stopped before it finished',
+      '       the model is called again',
       '  4  model (TIME, 10 in, 5 out): It is empty.',
       '     completed',
       '',
     ]);
   });
 
-  test('on a wide terminal they stand side by side, on a narrow one not', async () => {
+  test('shows the runs side by side on a wide terminal only', async () => {
     const { id } = await fork('--result', 't1.tool.0=the word is another');
     const wide = fakeTerminal(['runs', 'diff', original, id], stage.play.folder, 140);
     expect(await wide.exit).toBe(1);
-    expect(wide.screen()).toMatch(/^ +3 {2}model .*: It says hello\. +│ t2\.model\.0 lost: .* was left$/m);
+    expect(wide.screen()).toMatch(/^ +3 {2}model .*: It says hello\. +│ t2\.model\.0 lost: .* finished$/m);
     expect(wide.screen()).toMatch(/^ +4 +│ model .*: It is empty\.$/m);
     for (const line of wide.screen().split('\n')) expect(line.length).toBeLessThanOrEqual(140);
     const narrow = fakeTerminal(['runs', 'diff', original, id], stage.play.folder, 80);
@@ -172,11 +172,11 @@ describe('diff', () => {
     for (const line of narrow.screen().split('\n')) expect(line.length).toBeLessThanOrEqual(80);
   });
 
-  test('of a run and a beginning of it: one has no more', async () => {
+  test('reports that one run has no more entries', async () => {
     const made = await stage.treadle('runs', 'fork', original, '--at', '1', '--no-run');
     const { code, stdout } = await stage.treadle('runs', 'diff', original, made.stdout.trim());
     expect(code).toBe(1);
-    expect(stdout).toMatch(/^3 entries are the same, then they differ\.\nEntry 3 is not in B\./);
-    expect(stdout).toContain('(nothing more)');
+    expect(stdout).toMatch(/^The first 3 entries are the same\.\nEntry 3 is missing in B\./);
+    expect(stdout).toContain('(no more entries)');
   });
 });

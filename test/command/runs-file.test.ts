@@ -20,8 +20,8 @@ beforeEach(() =>
 
 const exported = async (): Promise<string> => (await stage.treadle('runs', 'export', 'a')).stdout;
 
-describe('export, then import into another store', () => {
-  test('shows the same there, with its long results', async () => {
+describe('export and import', () => {
+  test('copy a run with its long results to another store', async () => {
     expect(await stage.treadle('runs', 'export', 'a', 'a.jsonl')).toEqual({
       code: 0,
       stdout: '',
@@ -56,12 +56,12 @@ describe('export, then import into another store', () => {
     await store.close();
   });
 
-  test('through a pipe, and under another id', async () => {
+  test('work through a pipe, and under another id', async () => {
     const text = await exported();
     expect(text.endsWith('\n')).toBe(true);
     expect(await command(['runs', 'import', '-'], stage.play.folder, text)).toMatchObject({
       code: 2,
-      stderr: 'treadle: The store has a run a already. Import it under another id: --as ID.\n',
+      stderr: 'treadle: The store already has a run a. Import it under another id: --as ID.\n',
     });
     expect(await command(['runs', 'import', '-', '--as', 'b'], stage.play.folder, text)).toMatchObject({
       code: 0,
@@ -74,42 +74,42 @@ describe('export, then import into another store', () => {
     );
   });
 
-  test('a file that is there is not overwritten, one that is not is told', async () => {
+  test('reject an existing and a missing file', async () => {
     expect(await stage.treadle('runs', 'export', 'a', 'notes.txt')).toMatchObject({
       code: 2,
-      stderr: 'treadle: notes.txt is there already. Name another file, or remove it first.\n',
+      stderr: 'treadle: notes.txt already exists. Name another file, or delete it.\n',
     });
     expect((await stage.treadle('runs', 'export', 'a', 'no/such/file')).stderr).toContain(
       'no/such/file cannot be written',
     );
-    expect((await stage.treadle('runs', 'import', 'gone.jsonl')).stderr).toContain('gone.jsonl cannot be read');
+    expect((await stage.treadle('runs', 'import', 'missing.jsonl')).stderr).toContain('missing.jsonl cannot be read');
   });
 });
 
-describe('import refuses, and names the line', () => {
+describe('import rejects, and names the line', () => {
   const line = (text: string, number: number): string => text.split('\n')[number - 1]!;
 
   test.each<[string, (text: string) => string, string]>([
     ['an empty file', () => '', 'x.jsonl is empty.'],
-    ['something else', () => 'hello\n', 'x.jsonl is nothing that "treadle runs export" wrote: line 1'],
+    ['something else', () => 'hello\n', 'x.jsonl has another format: line 1'],
     ['another format', () => '{"format":"x","version":1}', 'line 1 is not the header of a run'],
     [
       'a newer version',
       (text) => text.replace('"version":1', '"version":2'),
-      'line 1: it has version 2, and this Treadle reads version 1. Update Treadle.',
+      'line 1: this Treadle cannot read version 2. Update Treadle.',
     ],
-    ['a header with a hole', (text) => text.replace('"entries":5,', ''), 'line 1: the header is not whole'],
-    ['a missing end', (text) => text.split('\n').slice(0, 4).join('\n'), 'x.jsonl ends with line 4, and should have 7'],
+    ['an incomplete header', (text) => text.replace('"entries":5,', ''), 'line 1: the header is incomplete'],
+    ['a missing end', (text) => text.split('\n').slice(0, 4).join('\n'), 'x.jsonl has 4 lines instead of 7'],
     ['a line cut in the middle', (text) => text.slice(0, text.indexOf(line(text, 3)) + 50), 'line 3: it is not JSON'],
-    ['another letter', (text) => text.replace('"Done."', '"Dune."'), 'line 6: its checksum is another'],
-    ['a line too few', (text) => text.replace(`${line(text, 4)}\n`, ''), 'line 4: it should be entry 2, and is 3'],
-    ['a line too many', (text) => `${text}${line(text, 7)}\n`, 'x.jsonl ends with line 8, and should have 7'],
+    ['a changed letter', (text) => text.replace('"Done."', '"Dune."'), 'line 6: its checksum does not match'],
+    ['a missing line', (text) => text.replace(`${line(text, 4)}\n`, ''), 'line 4: entry 3 follows 1'],
+    ['an additional line', (text) => `${text}${line(text, 7)}\n`, 'x.jsonl has 8 lines instead of 7'],
     [
       'another start',
       (text) => text.replace('"runId":"a","entries"', '"runId":"z","entries"'),
       'line 2: it is not the start of z',
     ],
-    ['another long result', (text) => text.replace(line(text, 7), line(text, 6)), 'line 7: it should hold a blob'],
+    ['another long result', (text) => text.replace(line(text, 7), line(text, 6)), 'line 7: it has no blob'],
   ])('%s', async (_, damage, message) => {
     await writeFile(join(stage.play.folder, 'x.jsonl'), damage(await exported()));
     const { code, stdout, stderr } = await stage.treadle('runs', 'import', 'x.jsonl', '--as', 'b');
@@ -118,7 +118,7 @@ describe('import refuses, and names the line', () => {
   });
 });
 
-test('export says which runs that work for it are not in the file; forks are none of them', async () => {
+test('export names the child runs that are not included, but not the forks', async () => {
   await stage.inStore(async (store) => {
     const kid = agentTool({ name: 'kid', description: '', model: scriptedModel(['Helped.']) });
     const model = scriptedModel([{ calls: [{ name: 'kid', arguments: { task: 'help' } }] }, 'Done.']);
@@ -128,6 +128,6 @@ test('export says which runs that work for it are not in the file; forks are non
   });
   const { code, stderr } = await stage.treadle('runs', 'export', 'p', 'p.jsonl');
   expect(code).toBe(0);
-  expect(stderr).toContain('It does not hold the runs that work for it: p.t1.tool.0. Export them too');
+  expect(stderr).toContain('The child runs p.t1.tool.0 are not included.');
   expect((await stage.treadle('runs', 'export', 'a')).stderr).toBe('');
 });

@@ -9,7 +9,7 @@ const stage = runsStage();
 
 const echo = tool({
   name: 'echo',
-  description: 'Says it again',
+  description: 'Repeats the text',
   input: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
   effect: 'pure',
   execute: ({ text }) => String(text),
@@ -18,7 +18,7 @@ const calling = (text: string): { calls: { name: string; arguments: unknown }[] 
   calls: [{ name: 'echo', arguments: { text } }],
 });
 
-/** Puts runs into the store as a program would. */
+/** Adds runs to the store as a program would. */
 const stored = (...all: readonly Omit<LoopOptions, 'journal'>[]): Promise<void> =>
   stage.inStore(async (store) => {
     for (const options of all) await runLoop({ ...options, journal: store });
@@ -31,7 +31,7 @@ const answering = (runId: string, input = 'go'): Omit<LoopOptions, 'journal'> =>
 });
 
 describe('list', () => {
-  test('a table of the newest, with a fork and a run that works for another', async () => {
+  test('shows a table of runs with a fork and a child run', async () => {
     const helper = agentTool({ name: 'helper', description: '', model: scriptedModel(['Helped.']) });
     const asking = { calls: [{ name: 'helper', arguments: { task: 'help me' } }] };
     await stored({ runId: 'a', input: 'the task', tools: [helper], model: scriptedModel([asking, 'Done.']) });
@@ -47,7 +47,7 @@ describe('list', () => {
     ]);
   });
 
-  test('--status, --limit and --json', async () => {
+  test('supports --status, --limit and --json', async () => {
     await stored(answering('a', 'one'), answering('b', 'two'), {
       ...answering('c', 'three'),
       model: scriptedModel([calling('x')]),
@@ -64,25 +64,25 @@ describe('list', () => {
     expect(await ids('--status', 'interrupted')).toEqual([]);
     expect(await stage.treadle('runs', 'list', '--limit', '1')).toMatchObject({
       stdout: expect.stringMatching(/^ID .*\nc .*\n$/),
-      stderr: 'There are more: --limit 5\n',
+      stderr: 'There are more runs: --limit 5\n',
     });
     expect(await stage.treadle('runs', 'list', '--status', 'failed')).toEqual({
       code: 0,
       stdout: '',
-      stderr: 'There are no such runs.\n',
+      stderr: 'There are no runs with this status.\n',
     });
   });
 
-  test('without a store there is nothing to list, and none is made', async () => {
+  test('lists nothing without a store, and does not create one', async () => {
     const { code, stdout, stderr } = await stage.treadle('runs', 'list', '--json');
     expect([code, stdout]).toEqual([0, '[]\n']);
-    expect(stderr).toMatch(/There are no runs yet: .*treadle\.db is not there/);
+    expect(stderr).toMatch(/There are no runs yet: .*treadle\.db does not exist/);
     expect(await stage.treadle('runs', 'show', 'x')).toMatchObject({ code: 2 });
     expect(await stage.treadle('runs', 'list', '--store', 'memory:')).toMatchObject({ code: 2 });
     expect(await readdir(stage.play.folder)).toEqual(['notes.txt']);
   });
 
-  test('a title neither breaks the line nor obeys anybody', async () => {
+  test('shortens titles to one line and escapes control sequences', async () => {
     await stored(answering('a', `\u001b[31m${'long '.repeat(50)}\nand more`));
     const { exit, screen } = fakeTerminal(['runs', 'list'], stage.play.folder, 60);
     expect(await exit).toBe(0);
@@ -92,7 +92,7 @@ describe('list', () => {
 });
 
 describe('show', () => {
-  test('a timeline of turns, calls and results, with what they took', async () => {
+  test('prints a timeline of turns, calls and results with durations', async () => {
     await stage.script({ ...READ, text: ['Let me look.\nAt once.'] }, { text: ['It says hello.'] });
     await stage.treadle('run', ...stage.model(), 'What is in notes.txt?');
     const { code, stdout, stderr } = await stage.treadle('runs', 'show', 'run_');
@@ -103,15 +103,15 @@ describe('show', () => {
       `${runId} completed`,
       ' model scripted',
       expect.stringMatching(/^ started \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, TIME ago$/),
-      ' used 2 turns and 1 call; 20 in, 10 out, cost not known',
-      ' worked TIME of TIME',
+      ' used 2 turns and 1 call; 20 in, 10 out, unknown cost',
+      ' active TIME of TIME',
       '',
       ' 0 TIME started: model scripted; tools read, glob, grep',
       ' task: What is in notes.txt?',
       'Turn 1',
       ' 1 TIME model (TIME, 10 in, 5 out): 2 lines: Let me look.',
       ' t1.tool.0: read {"path":"notes.txt"}',
-      ` 2 TIME t1.tool.0 gave (TIME): the word is ${stage.play.nonce}`,
+      ` 2 TIME t1.tool.0 returned (TIME): the word is ${stage.play.nonce}`,
       'Turn 2',
       ' 3 TIME model (TIME, 10 in, 5 out): It says hello.',
       ' completed',
@@ -122,7 +122,7 @@ describe('show', () => {
     expect(full).toMatch(/model \(.*\):\n +Let me look\.\n +At once\.\n/);
   });
 
-  test('--json has the summary and every entry', async () => {
+  test('--json prints the summary and every entry', async () => {
     await stored({ ...answering('a'), model: scriptedModel([calling('x'), 'Done.']), tools: [echo] });
     const shown = JSON.parse((await stage.treadle('runs', 'show', 'a', '--json')).stdout);
     expect(shown).toMatchObject({
@@ -140,16 +140,18 @@ describe('show', () => {
     expect(shown.entries).toEqual(await stage.inStore((store) => store.read('a')));
   });
 
-  test('--at: how it stood after an entry', async () => {
+  test('--at prints the state after an entry', async () => {
     await stage.script({ calls: [...READ.calls, ...READ.calls] });
     await stage.treadle('run', '--ask', ...stage.model(), 'go');
     const { stdout } = await stage.treadle('runs', 'show', 'run_', '--at', '2');
-    expect(stdout).toMatch(/^run_\w{8} after entry 2 of 0 to 2, \d{4}-.*\n\nevent {6}calls-judged t1\.judge\.0\n/);
-    expect(stdout).toContain('\nphase      tools, turn 1\n');
-    expect(stdout).toContain('\nwaits for  t1.approval.0: approval of read {"path":"notes.txt"}\n');
-    expect(stdout).toContain('\n           t1.approval.1: approval of read');
-    expect(stdout).toContain('Conversation, 2 messages\n  user       go\n  assistant  calls read {"path":"notes.txt"}');
-    expect((await stage.treadle('runs', 'show', 'run_', '--at', '0')).stdout).toContain('under way  t1.model.0\n');
+    expect(stdout).toMatch(/^run_\w{8} after entry 2 of 0 to 2, \d{4}-.*\n\nevent {8}calls-judged t1\.judge\.0\n/);
+    expect(stdout).toContain('\nphase        tools, turn 1\n');
+    expect(stdout).toContain('\nwaits for    t1.approval.0: approval of read {"path":"notes.txt"}\n');
+    expect(stdout).toContain('\n             t1.approval.1: approval of read');
+    expect(stdout).toContain(
+      'Conversation, 2 messages\n  user         go\n  assistant    calls read {"path":"notes.txt"}',
+    );
+    expect((await stage.treadle('runs', 'show', 'run_', '--at', '0')).stdout).toContain('outstanding  t1.model.0\n');
     const state = JSON.parse((await stage.treadle('runs', 'show', 'run_', '--at', '2', '--json')).stdout);
     expect(state).toMatchObject({
       seq: 2,
@@ -160,7 +162,7 @@ describe('show', () => {
     });
   });
 
-  test('a compacted run and its child: all of it stays visible, both are marked', async () => {
+  test('shows all entries of a compacted run, and names its child run', async () => {
     const helper = agentTool({ name: 'helper', description: 'Helps', model: scriptedModel(['Helped.']) });
     const asking = { calls: [{ name: 'helper', arguments: { task: 'help me' } }] };
     const usage = { inputTokens: 90, outputTokens: 10, cost: 0.25 };
@@ -175,49 +177,48 @@ describe('show', () => {
     const { stdout } = await stage.treadle('runs', 'show', 'a');
     expect(stdout).toContain('child      a.t2.tool.0, completed');
     expect(stdout).toContain('t1.tool.0: echo {"text":"the first"}');
-    expect(stdout).toMatch(/t2\.tool\.0 \(a run of its own: a\.t2\.tool\.0\): helper/);
-    expect(stdout).toMatch(/t2\.tool\.0 gave \(\d+ ms, it used 10 in, 5 out\): Helped\./);
-    expect(stdout).toMatch(/history compacted \(.*\): messages 2 to 5 gave way to a summary/);
+    expect(stdout).toMatch(/t2\.tool\.0 \(child run a\.t2\.tool\.0\): helper/);
+    expect(stdout).toMatch(/t2\.tool\.0 returned \(\d+ ms, it used 10 in, 5 out\): Helped\./);
+    expect(stdout).toMatch(/history compacted \(.*\): a summary replaces messages 2 to 5/);
     expect(stdout).toContain('summary: They said the first, and got help.');
     expect(stdout).toContain('90 in, 10 out, $0.2500');
     const { stdout: child } = await stage.treadle('runs', 'show', 'a.t2');
-    expect(child).toContain('works for  a, call t2.tool.0');
+    expect(child).toContain('child of   a, call t2.tool.0');
     expect((await stage.treadle('runs', 'resume', 'a.t2.tool.0')).stderr).toContain(
-      'works for a and goes on with that',
+      'is a child of a and resumes with it',
     );
   });
 });
 
 describe('an id', () => {
-  test('may be its beginning, with or without run_', async () => {
+  test('may be shortened, with or without run_', async () => {
     await stored(answering('run_abc1'), answering('run_abd2'));
-    for (const given of ['run_abc', 'abc', 'abc1', 'run_abc1']) {
-      expect((await stage.treadle('runs', 'replay', given)).code).toBe(0);
+    for (const prefix of ['run_abc', 'abc', 'abc1', 'run_abc1']) {
+      expect((await stage.treadle('runs', 'replay', prefix)).code).toBe(0);
     }
   });
 
-  test('that could be several lists them', async () => {
+  test('that matches several runs lists them', async () => {
     await stored(answering('run_abc1', 'one'), answering('run_abd2', 'two'));
-    for (const given of ['run_', 'ab', '']) {
-      expect(await stage.treadle('runs', 'show', given)).toEqual({
+    for (const prefix of ['run_', 'ab', '']) {
+      expect(await stage.treadle('runs', 'show', prefix)).toEqual({
         code: 2,
         stdout: '',
-        stderr: `treadle: "${given}" could be 2 runs. Give more of the id:\n  run_abd2  two\n  run_abc1  one\n`,
+        stderr: `treadle: "${prefix}" matches 2 runs. Give more of the id:\n  run_abd2  two\n  run_abc1  one\n`,
       });
     }
   });
 
-  test('that is none says so, and what may have been meant', async () => {
+  test('that matches no run suggests a similar one', async () => {
     await stored(answering('run_abc1'));
     expect(await stage.treadle('runs', 'show', 'run_abx1')).toMatchObject({
       code: 2,
-      stderr:
-        'treadle: There is no run "run_abx1". Did you mean run_abc1? "treadle runs list" shows those that there are.\n',
+      stderr: 'treadle: There is no run "run_abx1". Did you mean run_abc1? "treadle runs list" lists the runs.\n',
     });
     expect((await stage.treadle('runs', 'show', 'zzzzzz')).stderr).not.toContain('Did you mean');
   });
 
-  test('is needed', async () => {
+  test('is required', async () => {
     for (const sub of ['show', 'resume', 'cancel', 'fork', 'replay', 'export', 'delete']) {
       expect((await stage.treadle('runs', sub)).stderr).toContain(`treadle runs ${sub} needs ID. Usage: `);
     }
@@ -226,17 +227,17 @@ describe('an id', () => {
 });
 
 test.each([
-  [['show', 'a', '--at', '2'], 'Run a has the entries 0 to 1, and not 2.'],
+  [['show', 'a', '--at', '2'], 'Run a has entries 0 to 1; there is no entry 2.'],
   [['show', 'a', '--at', 'x'], '--at cannot be "x". It takes a whole number from 0.'],
-  [['fork', 'a', '--at', '9'], 'it has the entries 0 to 1, and not 9'],
-  [['fork', 'a'], 'Say after which entry of 0 to 1: --at N.'],
+  [['fork', 'a', '--at', '9'], 'Run a has entries 0 to 1; there is no entry 9.'],
+  [['fork', 'a'], '--at N is missing. It takes the last entry to copy, 0 to 1.'],
   [['fork', 'a', '--at', '1', '--result', 't1.tool.0=x'], 'no tool gave a result as "t1.tool.0"'],
   [['fork', 'a', '--at', '1', '--result', 'x'], '--result cannot be "x". It takes EFFECT=TEXT'],
   [['resume', 'a'], 'Run a has ended (completed)'],
   [['list', '--status', 'done'], '--status cannot be "done". It takes running or interrupted or paused'],
   [['shwo', 'a'], 'There is no command "runs shwo". Did you mean "show"?'],
-  [['--json'], '--json stands where the command belongs.'],
-])('runs %j', async (args, message) => {
+  [['--json'], '--json is not a command.'],
+])('rejects runs %j', async (args, message) => {
   await stored(answering('a'));
   const { code, stdout, stderr } = await stage.treadle(
     'runs',

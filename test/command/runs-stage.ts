@@ -7,21 +7,21 @@ import { playground, type Playground } from './playground.ts';
 import { scriptedOpenAi, type ScriptedCall, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
 import { stopLeftovers, treadle, type TreadleProcess } from './treadle-process.ts';
 
-/** A folder with a store, and a model that follows a script; new for each test. */
+/** A folder with a store, and a scripted model. Each test gets a new one. */
 export interface RunsStage {
   readonly play: Playground;
   readonly server: ScriptedOpenAi;
-  /** Replaces the script; requests are counted anew. */
+  /** Replaces the script, and resets the requests. */
   script(...steps: readonly Step[]): Promise<void>;
-  /** `treadle …` in a process of its own; standard input stays open. */
+  /** Starts `treadle …` in a process. Standard input stays open. */
   start(...args: readonly string[]): TreadleProcess;
-  /** `treadle …` in this process, to its end. */
+  /** Runs `treadle …` in this process. */
   treadle(...args: readonly string[]): Promise<Printed>;
   /** The flags that name the scripted model. */
   model(): readonly string[];
-  /** The store of the folder, to look or put something into; closed afterwards. */
+  /** Opens the store of the folder for `use`, and closes it afterwards. */
   inStore<T>(use: (store: SqliteStore) => Promise<T>): Promise<T>;
-  /** Newest first. */
+  /** The runs of the store, newest first. */
   runs(): Promise<readonly RunSummary[]>;
 }
 

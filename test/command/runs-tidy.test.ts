@@ -7,7 +7,7 @@ import { runsStage } from './runs-stage.ts';
 const stage = runsStage();
 const DAY = 86_400_000;
 
-/** Runs that ended so many days ago. */
+/** Adds runs that ended the given number of days ago. */
 const ended = (ages: Readonly<Record<string, number>>): Promise<void> =>
   stage.inStore(async (store) => {
     for (const [runId, days] of Object.entries(ages)) {
@@ -18,7 +18,7 @@ const ended = (ages: Readonly<Record<string, number>>): Promise<void> =>
 const ids = async (): Promise<readonly string[]> => (await stage.runs()).map(({ runId }) => runId);
 
 describe('delete', () => {
-  test('--yes deletes what is named, by abbreviated ids, with the runs that work for it', async () => {
+  test('--yes deletes the runs by their short ids, with their child runs', async () => {
     await ended({ abc: 1, abd: 1, other: 1 });
     await stage.inStore((store) =>
       runLoop({
@@ -37,13 +37,13 @@ describe('delete', () => {
     expect(await ids()).toEqual(['abd']);
   });
 
-  test('one wrong id, and nothing is deleted', async () => {
+  test('deletes nothing if one id is wrong', async () => {
     await ended({ a: 1 });
     expect(await stage.treadle('runs', 'delete', '--yes', 'a', 'b')).toMatchObject({ code: 2 });
     expect(await ids()).toEqual(['a']);
   });
 
-  test('without a terminal it wants --yes', async () => {
+  test('requires --yes without a terminal', async () => {
     await ended({ a: 1 });
     const { code, stderr } = await stage.treadle('runs', 'delete', 'a');
     expect([code, stderr]).toEqual([2, expect.stringContaining('Add --yes')]);
@@ -54,7 +54,7 @@ describe('delete', () => {
     ['y\r', 0, []],
     ['n\r', 1, ['a']],
     ['\u0003', 1, ['a']],
-  ] as const)('on a terminal it asks: %j', async (keys, code, left) => {
+  ] as const)('asks on a terminal: %j', async (keys, code, left) => {
     await ended({ a: 1 });
     const { type, shows, exit } = fakeTerminal(['runs', 'delete', 'a'], stage.play.folder);
     await shows('a  completed  task of a\n');
@@ -66,11 +66,11 @@ describe('delete', () => {
 });
 
 describe('prune', () => {
-  test('deletes what ended long ago, and what is unfinished stays', async () => {
+  test('deletes runs that ended long ago, but no unfinished runs', async () => {
     await ended({ old: 40, new: 1 });
     await stage.inStore(async (store) => {
       const first = (await store.read('old'))[0]!;
-      await store.append('left', [{ ...first, event: { ...first.event, runId: 'left' } as JournalEntry['event'] }]);
+      await store.append('open', [{ ...first, event: { ...first.event, runId: 'open' } as JournalEntry['event'] }]);
     });
     const dry = await stage.treadle('runs', 'prune', '--older-than', '30d', '--dry-run');
     expect(dry).toEqual({
@@ -83,11 +83,11 @@ describe('prune', () => {
       code: 0,
       stderr: 'Deleted 1 run.\n',
     });
-    expect((await ids()).toSorted()).toEqual(['left', 'new']);
+    expect((await ids()).toSorted()).toEqual(['new', 'open']);
     expect((await stage.treadle('runs', 'prune', '--older-than', '1h')).stderr).toBe('Deleted 1 run.\n');
   });
 
-  test('leaves the run of a response, and says so beforehand', async () => {
+  test('keeps the run of a response', async () => {
     await ended({ resp: 40, old: 40 });
     const record = { tenant: 't', status: 'completed', createdAt: 1, updatedAt: 1, request: {}, response: {} };
     await stage.inStore((store) => store.responses.create({ ...record, id: 'resp', runId: 'resp' }));
@@ -100,10 +100,10 @@ describe('prune', () => {
   });
 
   test.each([
-    [[], 'Say how old they have to be: --older-than 30d.'],
+    [[], '--older-than is missing. It takes a number with s, m, h, d or w, such as 30d.'],
     [['--older-than', 'long'], '--older-than cannot be "long". It takes a number with s, m, h, d or w, such as 30d.'],
     [['--older-than', '30'], '--older-than cannot be "30".'],
-  ])('%j', async (args, message) => {
+  ])('rejects %j', async (args, message) => {
     await ended({ a: 99 });
     expect(await stage.treadle('runs', 'prune', ...args)).toMatchObject({
       code: 2,

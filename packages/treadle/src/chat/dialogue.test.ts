@@ -5,8 +5,8 @@ import { pipedDialogue } from './dialogue.ts';
 
 const RED = '\u001b[31mred';
 
-/** What reaches standard output of an answer with an escape sequence. */
-function shown(isTTY: boolean): string {
+/** What is written to standard output for an answer with an escape sequence. */
+function written(isTTY: boolean): string {
   const stdout = Object.assign(new PassThrough(), { isTTY });
   const io: Io = {
     stdin: new PassThrough(),
@@ -25,7 +25,7 @@ function shown(isTTY: boolean): string {
   return String(stdout.read());
 }
 
-test('a terminal is shown what it would obey, a file gets it as it is', () => {
-  expect(shown(true)).toBe('\\u001b[31mred');
-  expect(shown(false)).toBe(RED);
+test('escapes control sequences for a terminal, but not for a file', () => {
+  expect(written(true)).toBe('\\u001b[31mred');
+  expect(written(false)).toBe(RED);
 });

@@ -2,8 +2,8 @@ import { PassThrough } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import { stripVTControlCharacters } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { AskedApproval } from '../run/drive-run.ts';
-import { interruptible, type Interrupt } from '../terminal/signals.ts';
+import type { ApprovalRequest } from '../run/drive-run.ts';
+import { catchInterrupt, type Interrupt } from '../terminal/signals.ts';
 import type { Io } from '../terminal/io.ts';
 import type { Dialogue } from './dialogue.ts';
 import { terminalDialogue } from './terminal-dialogue.ts';
@@ -34,7 +34,7 @@ beforeEach(() => {
 });
 afterEach(() => dialogue.close());
 
-/** Types, and lets the editor see it. */
+/** Types the keys, and waits until the editor has handled them. */
 async function type(keys: string): Promise<void> {
   stdin.write(keys);
   await setImmediate();
@@ -43,14 +43,14 @@ const screen = (): string => stripVTControlCharacters(shown).replaceAll('\r', ''
 const CTRL_C = '\u0003';
 const CTRL_D = '\u0004';
 
-function begin(): { interrupt: Interrupt; steered: string[]; end: () => void } {
-  const interrupt = interruptible(io);
+function startRun(): { interrupt: Interrupt; steered: string[]; end: () => void } {
+  const interrupt = catchInterrupt(io);
   const steered: string[] = [];
-  const end = dialogue.begin({ interrupt, steer: (text) => steered.push(text) });
+  const end = dialogue.startRun({ interrupt, steer: (text) => steered.push(text) });
   return { interrupt, steered, end };
 }
 
-const asked: AskedApproval = {
+const request: ApprovalRequest = {
   type: 'approval',
   effect: 't1.tool.0',
   digest: 'd',
@@ -70,45 +70,45 @@ const asked: AskedApproval = {
 };
 
 describe('at the prompt', () => {
-  test('a line is what the user says; pasted ones come one by one', async () => {
-    const first = dialogue.next();
+  test('returns the lines of the user, and pasted lines one by one', async () => {
+    const first = dialogue.nextMessage();
     await type('one\rtwo\rthr');
     expect(await first).toBe('one');
-    expect(await dialogue.next()).toBe('two');
-    const third = dialogue.next();
+    expect(await dialogue.nextMessage()).toBe('two');
+    const third = dialogue.nextMessage();
     await type('ee\r');
     expect(await third).toBe('three');
   });
 
-  test('Ctrl-D leaves', async () => {
-    const said = dialogue.next();
+  test('ends the chat at Ctrl-D', async () => {
+    const message = dialogue.nextMessage();
     await type(CTRL_D);
-    expect(await said).toBeUndefined();
-    expect(await dialogue.next()).toBeUndefined();
+    expect(await message).toBeUndefined();
+    expect(await dialogue.nextMessage()).toBeUndefined();
     expect(screen()).toBe('> \n');
   });
 
-  test('Ctrl-C forgets what was typed, and leaves when there is nothing', async () => {
-    const said = dialogue.next();
+  test('clears the typed line at Ctrl-C, and ends the chat if there is none', async () => {
+    const message = dialogue.nextMessage();
     await type(`some words${CTRL_C}`);
     await type('other words\r');
-    expect(await said).toBe('other words');
-    const next = dialogue.next();
+    expect(await message).toBe('other words');
+    const next = dialogue.nextMessage();
     await type(CTRL_C);
     expect(await next).toBeUndefined();
   });
 });
 
-describe('while a run goes on', () => {
-  test('a line steers it', async () => {
-    const { steered, end } = begin();
+describe('during a run', () => {
+  test('steers the run with a line', async () => {
+    const { steered, end } = startRun();
     await type('and also this\r\r');
     expect(steered).toEqual(['and also this']);
     end();
   });
 
-  test('output waits while a line is half typed, and has a line of its own', async () => {
-    const { steered, end } = begin();
+  test('holds output back while a line is typed, and prints it on a new line', async () => {
+    const { steered, end } = startRun();
     dialogue.writeText('The first ');
     await type('more');
     dialogue.writeText('and the second ');
@@ -120,8 +120,8 @@ describe('while a run goes on', () => {
     end();
   });
 
-  test('output comes back when what was typed is deleted', async () => {
-    const { end } = begin();
+  test('prints held output when the typed text is deleted', async () => {
+    const { end } = startRun();
     await type('x');
     dialogue.writeText('words');
     expect(screen()).not.toContain('words');
@@ -130,19 +130,19 @@ describe('while a run goes on', () => {
     end();
   });
 
-  test('what is half typed at its end is not lost, nor is the output', async () => {
-    const { end } = begin();
+  test('keeps the typed text and the output at the end of the run', async () => {
+    const { end } = startRun();
     await type('half a ');
     dialogue.writeText('words\n');
     end();
-    const said = dialogue.next();
+    const message = dialogue.nextMessage();
     expect(screen().endsWith('words\n> half a ')).toBe(true);
     await type('message\r');
-    expect(await said).toBe('half a message');
+    expect(await message).toBe('half a message');
   });
 
-  test('Ctrl-C cancels it, a second one quits', async () => {
-    const { interrupt, end } = begin();
+  test('cancels the run at Ctrl-C, and quits at the second', async () => {
+    const { interrupt, end } = startRun();
     await type(CTRL_C);
     expect([interrupt.signal.aborted, quits]).toEqual([true, []]);
     await type(CTRL_C);
@@ -150,16 +150,16 @@ describe('while a run goes on', () => {
     end();
   });
 
-  test('what the model says cannot move the cursor', () => {
+  test('escapes control sequences in text of the model', () => {
     dialogue.writeText('\u001b[2J\u001b]0;owned\u0007');
     expect(shown).toBe('\\u001b[2J\\u001b]0;owned\\u0007');
   });
 });
 
 describe('an approval', () => {
-  test('shows the whole of what it is about, with nothing hidden', async () => {
-    const { end } = begin();
-    const decision = dialogue.approve(asked);
+  test('shows the complete arguments with control characters escaped', async () => {
+    const { end } = startRun();
+    const decision = dialogue.approve(request);
     expect(screen()).toContain(`read wants to run with {"path":"\\u202e${'x'.repeat(500)}"}\nAllow it? [y/N] `);
     await type('y\r');
     expect(await decision).toEqual({ approved: true });
@@ -175,34 +175,34 @@ describe('an approval', () => {
     ['what?\rno\r', false],
     [CTRL_D, false],
   ])('%j', async (keys, approved) => {
-    const { end } = begin();
-    const decision = dialogue.approve(asked);
+    const { end } = startRun();
+    const decision = dialogue.approve(request);
     for (const key of keys) await type(key);
     expect(await decision).toMatchObject({ approved });
     end();
   });
 
-  test('is never answered by what was typed before', async () => {
-    const { steered, end } = begin();
+  test('is not answered by text that was typed before', async () => {
+    const { steered, end } = startRun();
     await type('y');
-    const decision = dialogue.approve(asked);
+    const decision = dialogue.approve(request);
     await type('\r');
     expect(await decision).toMatchObject({ approved: false });
     expect(steered).toEqual([]);
     end();
   });
 
-  test('is a no when the user has left in the middle of the run', async () => {
-    const { end } = begin();
+  test('is denied if the user has left during the run', async () => {
+    const { end } = startRun();
     await type(CTRL_D);
-    expect(await dialogue.approve(asked)).toMatchObject({ approved: false });
+    expect(await dialogue.approve(request)).toMatchObject({ approved: false });
     end();
-    expect(await dialogue.next()).toBeUndefined();
+    expect(await dialogue.nextMessage()).toBeUndefined();
   });
 
-  test('Ctrl-C there cancels the run', async () => {
-    const { interrupt, end } = begin();
-    const decision = dialogue.approve(asked);
+  test('is denied by Ctrl-C, which also cancels the run', async () => {
+    const { interrupt, end } = startRun();
+    const decision = dialogue.approve(request);
     await type(CTRL_C);
     expect(await decision).toMatchObject({ approved: false });
     expect(interrupt.signal.aborted).toBe(true);

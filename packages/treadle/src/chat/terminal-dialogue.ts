@@ -1,6 +1,5 @@
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
-import { askApproval } from '../terminal/prompt.ts';
-import type { AskedApproval, Decision } from '../run/drive-run.ts';
+import { askApproval, type ApprovalRequest, type Decision } from '../run/drive-run.ts';
 import type { Interrupt } from '../terminal/signals.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
@@ -9,10 +8,10 @@ import type { Dialogue } from './dialogue.ts';
 const PROMPT = '> ';
 
 /**
- * A chat on a terminal. One line editor lives as long as the chat, so the user can type at any time:
- * 1. a line is the answer to whatever was asked last, or else it steers the run that goes on;
- * 2. while a line is half typed during a run, output is held back, so that neither breaks into the other;
- * 3. what was typed before an approval was asked never answers it.
+ * A chat on a terminal. One line editor is open during the whole chat, so the user can type at any time:
+ * 1. A line answers the last question. If there is none, it steers the current run.
+ * 2. While the user types a line during a run, output is held back, so that the two do not mix.
+ * 3. Text that was typed before an approval was requested never answers the request.
  */
 export function terminalDialogue(io: Io): Dialogue {
   const { stdin, stdout } = io;
@@ -20,7 +19,7 @@ export function terminalDialogue(io: Io): Dialogue {
   let closed = false;
   let asked: ((line: string | undefined) => void) | undefined;
   let run: { readonly interrupt: Interrupt; readonly steer: (text: string) => void } | undefined;
-  /** Lines that came before anybody asked, such as the rest of what was pasted. */
+  /** Lines that were entered before they were asked for, such as the rest of a pasted text. */
   const early: string[] = [];
   let held = '';
   let atLineStart = true;
@@ -38,11 +37,11 @@ export function terminalDialogue(io: Io): Dialogue {
     if (held === '') return;
     const text = held;
     held = '';
-    if (reader.line !== '') wipeTyped();
+    if (reader.line !== '') eraseTyped();
     write(text);
   };
-  /** From the screen only: the editor shows it again with its next prompt. */
-  const wipeTyped = (): void => {
+  /** Clears the typed line from the screen only. The editor prints it again with the next prompt. */
+  const eraseTyped = (): void => {
     moveCursor(stdout, 0, -reader.getCursorPos().rows);
     cursorTo(stdout, 0);
     clearScreenDown(stdout);
@@ -56,7 +55,7 @@ export function terminalDialogue(io: Io): Dialogue {
     const resolve = asked;
     asked = undefined;
     reader.setPrompt('');
-    // Nobody has pressed Enter.
+    // The user did not press Enter.
     if (line === undefined) stdout.write('\n');
     atLineStart = true;
     resolve(line);
@@ -75,10 +74,10 @@ export function terminalDialogue(io: Io): Dialogue {
       asked = resolve;
     });
   };
-  const askForApproval = (approval: AskedApproval): Promise<Decision> => {
+  const approve = (request: ApprovalRequest): Promise<Decision> => {
     if (!closed) clearTyped();
     startLine();
-    return askApproval(approval, { say: (line) => write(`${line}\n`), ask });
+    return askApproval(request, { writeLine: (line) => write(`${line}\n`), ask });
   };
 
   reader.on('line', (line) => {
@@ -93,37 +92,37 @@ export function terminalDialogue(io: Io): Dialogue {
     else if (reader.line !== '') clearTyped();
     else answer(undefined);
   });
-  // Before the editor shows the first key of a line, which belongs on a line of its own.
-  const beforeKey = (text: string | undefined): void => {
+  // Runs before the editor prints the first key, so that the typed line starts on a new line.
+  const onKeyBefore = (text: string | undefined): void => {
     if (run && !asked && reader.line === '' && !atLineStart && text && text >= ' ') {
       stdout.write('\n');
       atLineStart = true;
     }
   };
-  // After it: the line may be empty again.
-  const afterKey = (): void => {
+  // Runs after the editor has handled the key: the typed line may be empty again.
+  const onKeyAfter = (): void => {
     if (!typing()) release();
   };
-  stdin.prependListener('keypress', beforeKey).on('keypress', afterKey);
+  stdin.prependListener('keypress', onKeyBefore).on('keypress', onKeyAfter);
   reader.on('close', () => {
     closed = true;
-    stdin.off('keypress', beforeKey).off('keypress', afterKey);
+    stdin.off('keypress', onKeyBefore).off('keypress', onKeyAfter);
     release();
     answer(undefined);
   });
 
   return {
-    next: async () => early.shift() ?? ask(PROMPT),
-    begin(begun) {
-      run = begun;
+    nextMessage: async () => early.shift() ?? ask(PROMPT),
+    startRun(started) {
+      run = started;
       const onAbort = (): void => answer(undefined);
-      begun.interrupt.signal.addEventListener('abort', onAbort);
+      started.interrupt.signal.addEventListener('abort', onAbort);
       return () => {
-        begun.interrupt.signal.removeEventListener('abort', onAbort);
+        started.interrupt.signal.removeEventListener('abort', onAbort);
         run = undefined;
       };
     },
-    approve: askForApproval,
+    approve,
     writeText: (text) => write(printable(text)),
     writeLine: (line) => write(`${line}\n`),
     outlivesInterrupt: true,

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { parseArguments } from './arguments.ts';
-import { CommandError, command } from './command.ts';
+import { CommandError, defineCommand } from './command.ts';
 
-const run = command({
+const run = defineCommand({
   name: 'run',
   summary: 'Run',
   arguments: ['[task]'],
@@ -16,7 +16,7 @@ const run = command({
   notes: [],
   run: async () => 0,
 });
-const pair = command({
+const pair = defineCommand({
   name: 'runs diff',
   summary: 'Diff',
   arguments: ['A', 'B'],
@@ -24,9 +24,9 @@ const pair = command({
   notes: [],
   run: async () => 0,
 });
-const bare = command({ name: 'chat', summary: 'Chat', flags: {}, notes: [], run: async () => 0 });
+const bare = defineCommand({ name: 'chat', summary: 'Chat', flags: {}, notes: [], run: async () => 0 });
 
-test('reads each kind of flag and the argument, in any order', () => {
+test('parses all kinds of flags and the argument, in any order', () => {
   expect(parseArguments(run, ['--model', 'a', 'do it', '--max-turns=5', '--finish', 'confirm', '-j'])).toEqual({
     values: { model: 'a', 'max-turns': 5, finish: 'confirm', json: true },
     arguments: ['do it'],
@@ -44,15 +44,15 @@ test.each([
   [['task', '--ask'], 'always', 'task'],
   [['--ask', '--json'], 'always', undefined],
   [['--', '--ask'], undefined, '--ask'],
-])('a flag whose value may be left out: %j', (args, ask, argument) => {
+])('parses a flag with an optional value: %j', (args, ask, argument) => {
   expect(parseArguments(run, args)).toMatchObject({
     values: ask ? { ask } : {},
     arguments: argument === undefined ? [] : [argument],
   });
 });
 
-test('a flag that may be given more than once gives all of them', () => {
-  const many = command({
+test('collects the values of a repeated flag', () => {
+  const many = defineCommand({
     ...pair,
     flags: {
       tag: { type: 'text', value: 'T', many: true, help: '' },
@@ -66,57 +66,55 @@ test('a flag that may be given more than once gives all of them', () => {
   expect(() => parseArguments(many, ['x', 'y', '--status', 'c'])).toThrow('--status cannot be "c". It takes a or b.');
 });
 
-test('a number may have a greatest', () => {
-  const port = command({ ...bare, flags: { port: { type: 'count', value: 'N', min: 0, max: 9, help: '' } } });
-  for (const given of [0, 9])
-    expect(parseArguments(port, [`--port=${given}`])).toMatchObject({ values: { port: given } });
+test('enforces the maximum of a number', () => {
+  const port = defineCommand({ ...bare, flags: { port: { type: 'count', value: 'N', min: 0, max: 9, help: '' } } });
+  for (const value of [0, 9])
+    expect(parseArguments(port, [`--port=${value}`])).toMatchObject({ values: { port: value } });
   expect(() => parseArguments(port, ['--port', '10'])).toThrow(
     '--port cannot be "10". It takes a whole number from 0 to 9.',
   );
 });
 
-test('how many arguments there may be', () => {
+test('checks the number of arguments', () => {
   expect(parseArguments(pair, ['x', 'y'])).toEqual({ values: {}, arguments: ['x', 'y'] });
   expect(() => parseArguments(pair, ['x'])).toThrow('treadle runs diff needs B. Usage: treadle runs diff A B [flags]');
-  expect(() => parseArguments(pair, ['x', 'y', 'z'])).toThrow(
-    'treadle runs diff takes 2 arguments, and "z" is one more.',
-  );
-  const some = command({ ...pair, arguments: ['ID', '[FILE]'] });
+  expect(() => parseArguments(pair, ['x', 'y', 'z'])).toThrow('treadle runs diff takes 2 arguments, but also got "z".');
+  const some = defineCommand({ ...pair, arguments: ['ID', '[FILE]'] });
   expect(parseArguments(some, ['x'])).toMatchObject({ arguments: ['x'] });
   expect(parseArguments(some, ['x', 'y'])).toMatchObject({ arguments: ['x', 'y'] });
-  const several = command({ ...pair, arguments: ['ID…'] });
+  const several = defineCommand({ ...pair, arguments: ['ID…'] });
   expect(parseArguments(several, ['x', 'y', 'z'])).toMatchObject({ arguments: ['x', 'y', 'z'] });
   expect(() => parseArguments(several, [])).toThrow('needs ID. Usage: treadle runs diff ID… [flags]');
 });
 
-test('help wins, whatever else is there', () => {
+test('returns help whatever the other arguments are', () => {
   expect(parseArguments(run, ['a', 'b', '--help'])).toBe('help');
   expect(parseArguments(bare, ['-h'])).toBe('help');
 });
 
-describe('says what is wrong and what is right', () => {
+describe('errors name the problem and what is allowed', () => {
   test.each([
-    [['--modle', 'a'], 'treadle run has no flag --modle. Did you mean "--model"? "treadle run --help" lists all.'],
-    [['-x'], 'treadle run has no flag -x. "treadle run --help" lists all.'],
-    [['--__proto__'], 'treadle run has no flag --__proto__. "treadle run --help" lists all.'],
+    [
+      ['--modle', 'a'],
+      'treadle run has no flag --modle. Did you mean "--model"? "treadle run --help" lists the flags.',
+    ],
+    [['-x'], 'treadle run has no flag -x. "treadle run --help" lists the flags.'],
+    [['--__proto__'], 'treadle run has no flag --__proto__. "treadle run --help" lists the flags.'],
     [['--model'], '--model needs a value: NAME.'],
     [['--model='], '--model needs a value: NAME.'],
-    [['--model', '--json'], '--model needs a value: NAME. If it really is --json, write --model=--json.'],
+    [['--model', '--json'], '--model needs a value: NAME. If the value is --json, write --model=--json.'],
     [['--max-turns', 'many'], '--max-turns cannot be "many". It takes a whole number from 1.'],
     [['--max-turns', '0'], '--max-turns cannot be "0". It takes a whole number from 1.'],
     [['--max-turns', '-1'], '--max-turns cannot be "-1". It takes a whole number from 1.'],
     [['--max-turns', '1e3'], '--max-turns cannot be "1e3". It takes a whole number from 1.'],
     [['--finish', 'never'], '--finish cannot be "never". It takes plain or confirm.'],
     [['--ask=maybe'], '--ask cannot be "maybe". It takes always or never.'],
-    [['--json=yes'], '--json takes no value, and got "yes".'],
-    [
-      ['list', 'files'],
-      'treadle run takes one argument, and "files" is one more. Put a text of several words in quotes.',
-    ],
+    [['--json=yes'], '--json takes no value, but got "yes".'],
+    [['list', 'files'], 'treadle run takes one argument, but also got "files". Put text with spaces in quotes.'],
   ])('%j', (args, message) => {
     expect(() => parseArguments(run, args)).toThrow(new CommandError(message));
   });
-  test('an argument where there is none', () => {
-    expect(() => parseArguments(bare, ['x'])).toThrow('treadle chat takes no argument, and got "x".');
+  test('rejects an argument of a command without arguments', () => {
+    expect(() => parseArguments(bare, ['x'])).toThrow('treadle chat takes no argument, but got "x".');
   });
 });

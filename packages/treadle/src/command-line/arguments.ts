@@ -1,15 +1,15 @@
 import { parseArgs } from 'node:util';
-import { CommandError, type Command, type Flag, type Flags, type Given } from './command.ts';
+import { CommandError, type Command, type Flag, type Flags, type ParsedArguments } from './command.ts';
 import { didYouMean } from './nearest.ts';
 
-export const HELP_FLAG: Flag = { type: 'switch', short: 'h', help: 'Show this text' };
+export const HELP_FLAG: Flag = { type: 'switch', short: 'h', help: 'Show this help' };
 
-/** What was given, or that help was asked for. Throws with what is wrong and what there is instead. */
-export function parseArguments(command: Command, args: readonly string[]): Given | 'help' {
+/** Parses the arguments of a command; `help` if help was requested. Throws for unknown flags and invalid values. */
+export function parseArguments(command: Command, args: readonly string[]): ParsedArguments | 'help' {
   const flags: Flags = { ...command.flags, help: HELP_FLAG };
   const { tokens } = parseArgs({
-    args: giveBareFlagsTheirValue(flags, args),
-    // Not strict: its errors know neither the nearest name nor what is allowed.
+    args: addBareValues(flags, args),
+    // Not strict, because our errors suggest the nearest flag and list the allowed values.
     strict: false,
     allowPositionals: true,
     tokens: true,
@@ -34,40 +34,40 @@ export function parseArguments(command: Command, args: readonly string[]): Given
       const known = Object.keys(flags).map((name) => `--${name}`);
       throw new CommandError(
         `treadle ${command.name} has no flag ${token.rawName}.${didYouMean(token.rawName, known)} ` +
-          `"treadle ${command.name} --help" lists all.`,
+          `"treadle ${command.name} --help" lists the flags.`,
       );
     }
     const value = flagValue(flag, token);
-    const given = values[token.name];
-    values[token.name] = 'many' in flag ? [...((given as Value[] | undefined) ?? []), value] : value;
+    const earlier = values[token.name];
+    values[token.name] = 'many' in flag ? [...((earlier as Value[] | undefined) ?? []), value] : value;
   }
   if (values['help']) return 'help';
   checkCount(command, rest);
-  return { values: values as Given['values'], arguments: rest };
+  return { values: values as ParsedArguments['values'], arguments: rest };
 }
 
 type Value = string | number | boolean;
 
-function checkCount(command: Command, given: readonly string[]): void {
-  const wanted = command.arguments ?? [];
+function checkCount(command: Command, actual: readonly string[]): void {
+  const expected = command.arguments ?? [];
   const name = `treadle ${command.name}`;
-  const missing = wanted[given.length];
+  const missing = expected[actual.length];
   if (missing !== undefined && !missing.startsWith('[')) {
     throw new CommandError(`${name} needs ${missing.replace('…', '')}. Usage: ${usageOf(command)}`);
   }
-  if (given.length <= wanted.length || wanted.at(-1)?.endsWith('…')) return;
-  const surplus = JSON.stringify(given[wanted.length]);
-  if (wanted.length === 0) throw new CommandError(`${name} takes no argument, and got ${surplus}.`);
-  const most = wanted.length === 1 ? 'one argument' : `${wanted.length} arguments`;
-  throw new CommandError(`${name} takes ${most}, and ${surplus} is one more. Put a text of several words in quotes.`);
+  if (actual.length <= expected.length || expected.at(-1)?.endsWith('…')) return;
+  const surplus = JSON.stringify(actual[expected.length]);
+  if (expected.length === 0) throw new CommandError(`${name} takes no argument, but got ${surplus}.`);
+  const most = expected.length === 1 ? 'one argument' : `${expected.length} arguments`;
+  throw new CommandError(`${name} takes ${most}, but also got ${surplus}. Put text with spaces in quotes.`);
 }
 
 export function usageOf(command: Command): string {
   return ['treadle', command.name, ...(command.arguments ?? []), '[flags]'].join(' ');
 }
 
-/** `--ask` alone becomes `--ask=always`; parseArgs knows no flag whose value may be left out. */
-function giveBareFlagsTheirValue(flags: Flags, args: readonly string[]): string[] {
+/** `--ask` becomes `--ask=always`, because parseArgs does not support optional values. */
+function addBareValues(flags: Flags, args: readonly string[]): string[] {
   const end = args.indexOf('--');
   return args.map((arg, i) => {
     const flag = arg.startsWith('--') && (end < 0 || i < end) ? flags[arg.slice(2)] : undefined;
@@ -83,22 +83,24 @@ function flagValue(
   const { rawName, value } = token;
   if (flag.type === 'switch') {
     if (value === undefined) return true;
-    throw new CommandError(`${rawName} takes no value, and got ${JSON.stringify(value)}.`);
+    throw new CommandError(`${rawName} takes no value, but got ${JSON.stringify(value)}.`);
   }
-  const wanted = wantedValue(flag);
-  if (value === undefined || value === '') throw new CommandError(`${rawName} needs a value: ${wanted}.`);
+  const expected = valueText(flag);
+  if (value === undefined || value === '') throw new CommandError(`${rawName} needs a value: ${expected}.`);
   if (!token.inlineValue && /^--?[a-z]/i.test(value)) {
-    throw new CommandError(`${rawName} needs a value: ${wanted}. If it really is ${value}, write ${rawName}=${value}.`);
+    throw new CommandError(
+      `${rawName} needs a value: ${expected}. If the value is ${value}, write ${rawName}=${value}.`,
+    );
   }
   if (flag.type === 'count') {
     const number = /^\d+$/.test(value) ? Number(value) : NaN;
     const { min, max = Number.MAX_SAFE_INTEGER } = flag;
     if (number >= min && number <= max) return number;
   } else if (flag.type === 'text' || flag.choices.includes(value)) return value;
-  throw new CommandError(`${rawName} cannot be ${JSON.stringify(value)}. It takes ${wanted}.`);
+  throw new CommandError(`${rawName} cannot be ${JSON.stringify(value)}. It takes ${expected}.`);
 }
 
-function wantedValue(flag: Exclude<Flag, { type: 'switch' }>): string {
+function valueText(flag: Exclude<Flag, { type: 'switch' }>): string {
   switch (flag.type) {
     case 'text':
       return flag.value;

@@ -1,14 +1,13 @@
-import type { LoopResult } from '@treadle/core';
 import type { Io } from '../terminal/io.ts';
 
-/** One entry of the table that arguments are read by and help is made from. */
+/** A flag of a command. Arguments are parsed by it, and help is generated from it. */
 export type Flag = { readonly short?: string; readonly help: string } & (
   | { readonly type: 'switch' }
-  /** `many`: it may be given more than once. */
+  /** `many`: the flag may be repeated. */
   | { readonly type: 'text'; readonly value: string; readonly many?: true }
-  /** A whole number from `min`, up to `max` if there is one. */
+  /** A whole number from `min` to `max`, or without an upper limit. */
   | { readonly type: 'count'; readonly value: string; readonly min: number; readonly max?: number }
-  /** `bare` is what the flag means without a value; without `bare` it needs one. `value`: a word for long choices. */
+  /** `bare`: the value if none is given; without it a value is required. `value`: what help shows for the choices. */
   | {
       readonly type: 'choice';
       readonly choices: readonly string[];
@@ -20,7 +19,7 @@ export type Flag = { readonly short?: string; readonly help: string } & (
 
 export type Flags = Readonly<Record<string, Flag>>;
 
-/** What was given on the command line. A flag that was not given is absent. */
+/** The values of the flags on the command line. Absent flags are absent here. */
 export type Values<F extends Flags> = {
   readonly [Name in keyof F]?: F[Name] extends { readonly many: true } ? readonly Value<F[Name]>[] : Value<F[Name]>;
 };
@@ -37,13 +36,13 @@ export interface Command<F extends Flags = Flags> {
   /** One word, or the name of its group and one word. */
   readonly name: string;
   readonly summary: string;
-  /** What it takes besides flags, as usage shows it: `[x]` may be left out, `x…` is one or more. */
+  /** The positional arguments as usage shows them: `[x]` is optional, `x…` is one or more. */
   readonly arguments?: readonly string[];
   readonly flags: F;
-  /** Paragraphs below the flags in its help. */
+  /** Paragraphs below the flags in the help. */
   readonly notes: readonly string[];
-  /** Gives the exit code. */
-  readonly run: (given: Given<F>, io: Io) => Promise<number>;
+  /** Returns the exit code. */
+  readonly run: (parsed: ParsedArguments<F>, io: Io) => Promise<number>;
 }
 
 /** Commands whose names begin with the same word. */
@@ -54,17 +53,17 @@ export interface CommandGroup {
   readonly notes: readonly string[];
 }
 
-export interface Given<F extends Flags = Flags> {
+export interface ParsedArguments<F extends Flags = Flags> {
   readonly values: Values<F>;
   readonly arguments: readonly string[];
 }
 
-/** Keeps the types of the flags for `run`, and forgets them for the table of commands. */
-export function command<const F extends Flags>(definition: Command<F>): Command {
+/** Infers the types of the flags for `run`, and hides them from the table of commands. */
+export function defineCommand<const F extends Flags>(definition: Command<F>): Command {
   return definition as unknown as Command;
 }
 
-/** Something that the user can put right. Its message is all that is shown: what was wrong, and what to do. */
+/** An error that the user can fix. Only the message is shown: what is wrong, and what to do. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
 }
@@ -75,21 +74,6 @@ export const EXIT = {
   usage: 2,
   exhausted: 3,
   paused: 4,
-  /** 128 + SIGINT, as shells have it. */
+  /** 128 + SIGINT, as in shells. */
   cancelled: 130,
 } as const;
-
-/** For --help. */
-export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
-  [EXIT.completed, 'completed: the answer is on standard output'],
-  [EXIT.failed, 'failed: the model could not be reached or refused'],
-  [EXIT.usage, 'the command or its configuration is not right; nothing was run'],
-  [EXIT.exhausted, 'exhausted: a limit was met before the task was done'],
-  [EXIT.paused, 'paused: it needs an approval and there is no terminal to ask on, or a result from outside'],
-  [EXIT.cancelled, 'stopped with Ctrl-C'],
-];
-
-export function exitCodeOf({ outcome, detached }: LoopResult): number {
-  if (outcome) return EXIT[outcome.type];
-  return detached ? EXIT.cancelled : EXIT.paused;
-}

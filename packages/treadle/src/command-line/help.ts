@@ -16,21 +16,22 @@ export function groupHelp(group: CommandGroup): string {
     `${group.summary}.`,
     `Commands:\n${columns(group.commands.map((command) => [usageOf(command).slice('treadle '.length, -' [flags]'.length), command.summary]))}`,
     ...group.notes,
-    `"treadle ${group.name} <command> --help" says more about a command.`,
+    `"treadle ${group.name} <command> --help" shows the flags of a command.`,
   ].join('\n\n');
 }
 
 export function globalHelp(commands: readonly (Command | CommandGroup)[]): string {
   return [
     'Usage: treadle <command> [flags]',
-    'Treadle runs the agentic tool loop: a model is asked, it calls tools, their results go back, until the work is done.',
+    'Treadle runs the agentic tool loop: it calls a model, executes the tools that the model calls, and returns their\n' +
+      'results to the model, until the task is done.',
     `Commands:\n${columns(commands.map((command) => [command.name, command.summary]))}`,
     `Flags:\n${flagLines({ help: HELP_FLAG, version: { type: 'switch', help: 'Show the version' } })}`,
-    '"treadle <command> --help" says more about a command.',
+    '"treadle <command> --help" shows the flags of a command.',
   ].join('\n\n');
 }
 
-/** Two columns, as wide as the left one needs. */
+/** Two columns. */
 export function columns(rows: readonly (readonly [left: string, right: string])[]): string {
   const width = Math.max(...rows.map(([left]) => left.length));
   return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n');

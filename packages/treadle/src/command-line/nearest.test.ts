@@ -8,11 +8,11 @@ test.each([
   ['cha', 'chat'],
   ['serve', undefined],
   ['', undefined],
-])('%s: %s', (name, meant) => {
+])('the nearest name to "%s" is %s', (name, meant) => {
   expect(nearest(name, ['run', 'chat'])).toBe(meant);
 });
 
-test('says it as a question, or nothing', () => {
+test('suggests the nearest name in a question', () => {
   expect(didYouMean('rn', ['run'])).toBe(' Did you mean "run"?');
   expect(didYouMean('something', ['run'])).toBe('');
 });

@@ -1,4 +1,4 @@
-/** The candidate that was probably meant, if one is near enough. */
+/** The candidate that is most similar to the name, if one is similar enough. */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined;
   let least = Math.max(1, Math.floor(name.length / 3)) + 1;
@@ -9,13 +9,13 @@ export function nearest(name: string, candidates: Iterable<string>): string | un
   return best;
 }
 
-/** ` Did you mean "x"?`, or nothing. */
+/** ` Did you mean "x"?`, or an empty string. */
 export function didYouMean(name: string, candidates: Iterable<string>): string {
   const meant = nearest(name, candidates);
   return meant === undefined ? '' : ` Did you mean "${meant}"?`;
 }
 
-/** Edits from one word to the other; two letters that changed places are one edit. */
+/** The number of edits between two words. Swapping two letters is one edit. */
 function distance(from: string, to: string): number {
   let before: number[] = [];
   let last = Array.from({ length: to.length + 1 }, (_, i) => i);

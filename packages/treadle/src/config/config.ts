@@ -3,7 +3,7 @@ import type { Shape } from './shape.ts';
 import { PROVIDERS, type Provider, factsOf } from './providers.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 
-/** The part of treadle.toml that this version uses; CONFIG_SHAPE says what it may hold. Keys are spelled as there. */
+/** The parts of treadle.toml that this version uses. CONFIG_SHAPE defines everything that is allowed. */
 export interface Config {
   readonly models?: { readonly default?: string } & { readonly [name: string]: ModelEntry | string | undefined };
   readonly server?: ServerConfig;
@@ -22,9 +22,9 @@ export interface ModelEntry {
   readonly model?: string;
   readonly base_url?: string;
   readonly api_key_env?: string;
-  /** Of ollama: the context window that the model is loaded with. */
+  /** For ollama: the context window that the model is loaded with. */
   readonly context_tokens?: number;
-  /** Names of other entries, asked in this order when this one fails. */
+  /** Names of other entries, called in this order if this one fails. */
   readonly fallback?: readonly string[];
 }
 
@@ -34,7 +34,7 @@ const onOff: Shape = { type: 'switch' };
 const later: Shape = { type: 'later' };
 const key: Shape = {
   type: 'forbidden',
-  why: 'keys do not belong in a file. Put it in an environment variable and name that with api_key_env',
+  why: 'keys do not belong in a file. Put the key in an environment variable, and name the variable with api_key_env',
 };
 
 const modelEntry: Shape = {
@@ -102,13 +102,13 @@ export function modelEntries(config: Config): ReadonlyMap<string, ModelEntry> {
   return new Map(entries.filter((entry): entry is [string, ModelEntry] => typeof entry[1] === 'object'));
 }
 
-/** What is wrong with [models] beyond the form of its values. Never shows an address, which may hold a secret. */
+/** Problems of [models] that the shape does not cover. Never contains an address, which may contain a secret. */
 export function modelProblems(config: Config): string[] {
   const entries = modelEntries(config);
   const names = [...entries.keys()];
   const unknown = config.models?.default !== undefined && !names.includes(config.models.default);
   return [
-    ...(unknown ? [`models.default names no entry of [models]. There are: ${names.join(', ') || 'none'}`] : []),
+    ...(unknown ? [`models.default does not name an entry of [models]. Entries: ${names.join(', ') || 'none'}`] : []),
     ...[...entries].flatMap(([name, entry]) => entryProblems(`models.${name}`, entry, { name, names })),
   ];
 }
@@ -120,32 +120,32 @@ function entryProblems(
 ): string[] {
   const problems: string[] = [];
   if (model === undefined && provider !== 'demo') {
-    problems.push(`${path}.model is missing: the name that the provider has for the model`);
+    problems.push(`${path}.model is missing: the name of the model at the provider`);
   }
   if (base_url === undefined && provider !== 'demo' && factsOf(provider).baseURL === undefined) {
-    problems.push(`${path}.base_url is missing: the address of the server, as ${provider} has none of its own`);
+    problems.push(`${path}.base_url is missing: the address of the server, because ${provider} has no default address`);
   }
-  if (base_url !== undefined && holdsSecret(new URL(base_url))) {
+  if (base_url !== undefined && containsSecret(new URL(base_url))) {
     problems.push(
-      `${path}.base_url holds a password or a key, and those do not belong in a file. Put it in an environment variable ` +
-        `and name that with api_key_env`,
+      `${path}.base_url contains a password or a key, which do not belong in a file. Put the key in an environment ` +
+        `variable, and name the variable with api_key_env`,
     );
   }
   if (context_tokens !== undefined && provider !== 'ollama') {
-    problems.push(`${path}.context_tokens is for the provider ollama; ${provider} has its own. Leave it out`);
+    problems.push(`${path}.context_tokens is only for the provider ollama, and this is ${provider}. Remove it`);
   }
   for (const other of fallback) {
-    if (other === name) problems.push(`${path}.fallback names the entry itself. Name others, or leave it out`);
+    if (other === name) problems.push(`${path}.fallback names the entry itself. Name other entries, or remove it`);
     else if (!names.includes(other)) {
       const meant = nearest(other, names);
       const hint = meant === undefined ? '' : `, did you mean ${meant}?`;
-      problems.push(`${path}.fallback names no entry of [models]${hint || '.'} There are: ${names.join(', ')}`);
+      problems.push(`${path}.fallback does not name an entry of [models]${hint || '.'} Entries: ${names.join(', ')}`);
     }
   }
   return problems;
 }
 
-function holdsSecret({ username, password, searchParams }: URL): boolean {
+function containsSecret({ username, password, searchParams }: URL): boolean {
   return (
     username !== '' || password !== '' || [...searchParams.keys()].some((key) => /key|token|secret|sig/i.test(key))
   );

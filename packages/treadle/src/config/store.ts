@@ -1,80 +1,21 @@
 import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
-import { basename, dirname, join, resolve } from 'node:path';
 import { homedir } from 'node:os';
+import { basename, dirname, join, resolve } from 'node:path';
 import { memoryJournal, TreadleError, type RunStore } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import { CommandError } from '../command-line/command.ts';
 
-/** For a command that makes runs: the store is made if it is not there. */
-export async function openStore(place: StorePlace): Promise<RunStore> {
-  if (place.type === 'memory') return memoryJournal();
-  await makeFolder(dirname(place.file));
-  return open(place.file, 'Or go on without keeping the run: --store memory:');
-}
-
-/** For a server, which keeps responses beside runs. */
-export async function openServerStore(place: StorePlace): Promise<SqliteStore> {
-  if (place.type === 'memory') return open(':memory:');
-  await makeFolder(dirname(place.file));
-  return open(place.file, 'Or serve without keeping anything: --store memory:');
-}
-
-/** For a command that looks at runs. */
-export async function openExistingStore(place: StorePlace): Promise<SqliteStore> {
-  if (place.type === 'memory') {
-    throw new CommandError('memory: keeps no run beyond the command that made it. Name a store: --store sqlite:PATH.');
-  }
-  if (!existsSync(place.file)) throw new CommandError(noStore(place.file));
-  return open(place.file);
-}
-
-export function noStore(file: string): string {
-  return `There are no runs yet: ${file} is not there. "treadle run" makes it; --store, --cwd and --config look elsewhere.`;
-}
-
-async function open(file: string, otherwise?: string): Promise<SqliteStore> {
-  const { sqliteStore } = await withoutWarning(() => import('@treadle/store'));
-  try {
-    return sqliteStore(file);
-  } catch (error) {
-    if (!(error instanceof TreadleError)) throw error;
-    throw new CommandError(otherwise === undefined ? error.message : `${error.message}\n${otherwise}`);
-  }
-}
-
-/** A folder of our own is nothing to commit. If it cannot be made, the store says why. */
-async function makeFolder(folder: string): Promise<void> {
-  if (basename(folder) !== '.treadle') return;
-  try {
-    if ((await mkdir(folder, { recursive: true })) !== undefined) await writeFile(join(folder, '.gitignore'), '*\n');
-  } catch {}
-}
-
-/** Node 22 warns on standard error when SQLite is first used, which is nothing that a user could act on. */
-async function withoutWarning<T>(load: () => Promise<T>): Promise<T> {
-  const { emitWarning } = process;
-  process.emitWarning = () => {};
-  try {
-    return await load();
-  } finally {
-    process.emitWarning = emitWarning;
-  }
-}
-
-/** Where runs are kept. */
-export type StorePlace = { readonly type: 'memory' } | { readonly type: 'sqlite'; readonly file: string };
+export type StoreLocation = { readonly type: 'memory' } | { readonly type: 'sqlite'; readonly file: string };
 
 export const DEFAULT_STORE = 'sqlite:.treadle/treadle.db';
 
-/** `from`: what names it, for messages; `folder`: what a relative path starts from. Never shows a URL with a password. */
-export function storePlace(url: string, { from, folder }: { from: string; folder: string }): StorePlace {
+/** `from` names the URL in errors, `folder` is the base of a relative path. Errors never contain a password. */
+export function parseStoreUrl(url: string, { from, folder }: { from: string; folder: string }): StoreLocation {
   if (url === 'memory:') return { type: 'memory' };
   const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(url)?.[1]?.toLowerCase();
   if (scheme === 'postgres' || scheme === 'postgresql') {
-    throw new CommandError(
-      `${from} names PostgreSQL, which comes in a later version. Until then runs are kept in a file: sqlite:PATH.`,
-    );
+    throw new CommandError(`${from} names PostgreSQL, which is not supported yet. Use a file instead: sqlite:PATH.`);
   }
   if (scheme === undefined) {
     throw new CommandError(`${from} must be sqlite:PATH or memory:. If ${url} is a file, write sqlite:${url}.`);
@@ -86,4 +27,65 @@ export function storePlace(url: string, { from, folder }: { from: string; folder
     throw new CommandError(`${from} needs a path: sqlite:runs.db, or sqlite:/folder/runs.db.`);
   }
   return { type: 'sqlite', file: path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path) };
+}
+
+/** Opens the store of a command that creates runs. Creates the store if it does not exist. */
+export async function openStore(location: StoreLocation): Promise<RunStore> {
+  if (location.type === 'memory') return memoryJournal();
+  await createStoreFolder(dirname(location.file));
+  return openSqlite(location.file, 'Or run without storing anything: --store memory:');
+}
+
+/** Opens the store of a server, which stores responses beside runs. */
+export async function openServerStore(location: StoreLocation): Promise<SqliteStore> {
+  if (location.type === 'memory') return openSqlite(':memory:');
+  await createStoreFolder(dirname(location.file));
+  return openSqlite(location.file, 'Or serve without storing anything: --store memory:');
+}
+
+/** Opens the store of a command that needs existing runs. */
+export async function openExistingStore(location: StoreLocation): Promise<SqliteStore> {
+  rejectMemoryStore(location);
+  if (!existsSync(location.file)) throw new CommandError(missingStoreText(location.file));
+  return openSqlite(location.file);
+}
+
+export function rejectMemoryStore(location: StoreLocation): asserts location is StoreLocation & { type: 'sqlite' } {
+  if (location.type === 'sqlite') return;
+  throw new CommandError(
+    'A memory: store ends with the command that uses it. Name another store: --store sqlite:PATH.',
+  );
+}
+
+export function missingStoreText(file: string): string {
+  return `There are no runs yet: ${file} does not exist. "treadle run" creates it; --store, --cwd and --config name another.`;
+}
+
+async function openSqlite(file: string, alternative?: string): Promise<SqliteStore> {
+  const { sqliteStore } = await withoutWarnings(() => import('@treadle/store'));
+  try {
+    return sqliteStore(file);
+  } catch (error) {
+    if (!(error instanceof TreadleError)) throw error;
+    throw new CommandError(alternative === undefined ? error.message : `${error.message}\n${alternative}`);
+  }
+}
+
+/** Creates `.treadle` with a .gitignore. Ignores errors: opening the store reports them. */
+async function createStoreFolder(folder: string): Promise<void> {
+  if (basename(folder) !== '.treadle') return;
+  try {
+    if ((await mkdir(folder, { recursive: true })) !== undefined) await writeFile(join(folder, '.gitignore'), '*\n');
+  } catch {}
+}
+
+/** Node 22 prints an experimental warning when SQLite is loaded. Users cannot act on it. */
+async function withoutWarnings<T>(load: () => Promise<T>): Promise<T> {
+  const { emitWarning } = process;
+  process.emitWarning = () => {};
+  try {
+    return await load();
+  } finally {
+    process.emitWarning = emitWarning;
+  }
 }

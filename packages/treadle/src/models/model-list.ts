@@ -1,4 +1,4 @@
-import { chooseModel, keyFor, standingName } from '../config/choose-model.ts';
+import { chooseModel, keyFor, defaultModelName } from '../config/choose-model.ts';
 import { CommandError } from '../command-line/command.ts';
 import { modelEntries, type ModelEntry } from '../config/config.ts';
 import type { LoadedConfig } from '../config/load.ts';
@@ -6,37 +6,39 @@ import { factsOf, type Provider } from '../config/providers.ts';
 import type { Io } from '../terminal/io.ts';
 import { didYouMean } from '../command-line/nearest.ts';
 import type { Colours } from '../terminal/colours.ts';
-import { oneLine, padded } from '../terminal/printable.ts';
+import { alignColumns, oneLine } from '../terminal/printable.ts';
 import { passes, probeText, type Probe } from './probe.ts';
 
-/** A model of the configuration, without anything secret. */
+/** A model of the configuration, without secrets. */
 export interface ListedModel {
   readonly name: string;
   readonly isDefault: boolean;
   readonly provider: Provider;
   readonly model?: string;
-  /** Where requests go. */
+  /** The host that requests are sent to. */
   readonly host?: string;
-  readonly key: KeyStanding;
+  readonly key: KeyStatus;
   readonly fallback: readonly string[];
   readonly entry: ModelEntry;
 }
 
-export interface KeyStanding {
+export interface KeyStatus {
   readonly variable?: string;
   readonly standing: 'set' | 'missing' | 'not-needed';
 }
 
-/** All models of the configuration or the named one; without any, the one that is used then. */
+/** All models of the configuration, or the named one. Without a configuration, the model that is used instead. */
 export function listedModels(loaded: LoadedConfig, env: Io['env'], name?: string): readonly ListedModel[] {
-  const standing = standingName(loaded);
-  const configured = [...modelEntries(loaded.config)].map(([key, entry]) => listed(key, entry, key === standing, env));
+  const defaultName = defaultModelName(loaded);
+  const configured = [...modelEntries(loaded.config)].map(([key, entry]) =>
+    listed(key, entry, key === defaultName, env),
+  );
   const all = configured.length > 0 ? configured : [unconfigured(loaded, env)];
   if (name === undefined) return all;
   const found = all.find((one) => one.name === name);
   if (found !== undefined) return [found];
   const names = all.map((one) => one.name);
-  const where = loaded.file === undefined ? 'There is no configuration, so there is only' : `${loaded.file} has`;
+  const where = loaded.file === undefined ? 'Without a configuration, the only model is' : `${loaded.file} has`;
   throw new CommandError(
     `There is no model ${JSON.stringify(name)}.${didYouMean(name, names)} ${where} ${names.join(', ')}.`,
   );
@@ -57,13 +59,13 @@ function listed(name: string, entry: ModelEntry, isDefault: boolean, env: Io['en
     provider,
     ...(entry.model !== undefined && { model: entry.model }),
     ...(address !== undefined && { host: new URL(address).host }),
-    key: provider === 'demo' ? { standing: 'not-needed' } : keyStanding(entry, env),
+    key: provider === 'demo' ? { standing: 'not-needed' } : keyStatus(entry, env),
     fallback: entry.fallback ?? [],
     entry,
   };
 }
 
-function keyStanding(entry: ModelEntry, env: Io['env']): KeyStanding {
+function keyStatus(entry: ModelEntry, env: Io['env']): KeyStatus {
   const { variable, value, needed } = keyFor(entry, env);
   if (variable === undefined) return { standing: 'not-needed' };
   return { variable, standing: value !== undefined ? 'set' : needed ? 'missing' : 'not-needed' };
@@ -73,37 +75,32 @@ export interface Row extends ListedModel {
   readonly test?: Probe;
 }
 
-const WIDEST = 40;
+const MAX_CELL_WIDTH = 40;
 
-/** One line per model below a line of headings. */
+/** A line of headings, then one line per model. */
 export function modelTable(rows: readonly Row[], colours: Colours): readonly string[] {
   const tested = rows.some(({ test }) => test !== undefined);
-  const headings = ['NAME', 'PROVIDER', 'MODEL', 'HOST', 'KEY'];
-  const lines = rows.map((row) =>
+  const cells = rows.map((row) =>
     [
       `${row.name}${row.isDefault ? ' (default)' : ''}`,
       row.provider,
       row.model ?? '',
       row.host ?? 'in this process',
       keyText(row.key),
-    ].map((cell) => oneLine(cell, WIDEST)),
+    ].map((cell) => oneLine(cell, MAX_CELL_WIDTH)),
   );
-  const widths = headings.map((heading, column) =>
-    Math.max(heading.length, ...lines.map((line) => line[column]!.length)),
-  );
-  const joined = (cells: readonly string[]): string =>
-    cells.map((cell, column) => padded(cell, widths[column]!)).join('  ');
+  const [headings, ...lines] = alignColumns([['NAME', 'PROVIDER', 'MODEL', 'HOST', 'KEY'], ...cells]);
   return [
-    colours.dim(`${joined(headings)}${tested ? '  TEST' : ''}`.trimEnd()),
+    colours.dim([...headings!, ...(tested ? ['TEST'] : [])].join('  ').trimEnd()),
     ...lines.map((line, index) => {
       const { test } = rows[index]!;
       const paint = test !== undefined && !passes(test) ? colours.red : colours.plain;
-      return `${joined(line)}${test === undefined ? '' : `  ${paint(probeText(test))}`}`.trimEnd();
+      return [...line, ...(test === undefined ? [] : [paint(probeText(test))])].join('  ').trimEnd();
     }),
   ];
 }
 
-function keyText({ variable, standing }: KeyStanding): string {
+function keyText({ variable, standing }: KeyStatus): string {
   if (variable === undefined) return 'none needed';
   return { set: `${variable} is set`, missing: `${variable} is not set`, 'not-needed': 'none needed' }[standing];
 }

@@ -1,7 +1,7 @@
 import type { LoopResult, Outcome } from '@treadle/core';
 import { expect, test } from 'vitest';
-import { exitCodeOf } from '../command-line/command.ts';
-import { outcomeText } from './outcome-text.ts';
+
+import { exitCodeOf, outcomeText } from './outcome-text.ts';
 
 const result = (outcome?: Outcome): LoopResult => ({
   runId: 'r',
@@ -17,16 +17,20 @@ const result = (outcome?: Outcome): LoopResult => ({
 
 test.each<[Outcome, string | undefined, number]>([
   [{ type: 'completed' }, undefined, 0],
-  [{ type: 'completed', truncated: true }, "The model's answer was cut off at its length limit.", 0],
+  [
+    { type: 'completed', truncated: true },
+    'Completed, but the answer was cut off at the length limit of the model.',
+    0,
+  ],
   [{ type: 'failed', error: { code: 'auth', message: 'No.' } }, 'Failed (auth): No.', 1],
-  [{ type: 'exhausted', limit: 'turns' }, 'Stopped at the limit of turns (--max-turns), after 2 turns and 1 call.', 3],
-  [{ type: 'cancelled', phase: 'model' }, 'Cancelled while the model was answering, after 2 turns and 1 call.', 130],
+  [{ type: 'exhausted', limit: 'turns' }, 'Stopped at the turn limit (--max-turns), after 2 turns and 1 call.', 3],
+  [{ type: 'cancelled', phase: 'model' }, 'Cancelled while the model was replying, after 2 turns and 1 call.', 130],
 ])('%j', (outcome, text, code) => {
   expect(outcomeText(result(outcome))).toBe(text);
   expect(exitCodeOf(result(outcome))).toBe(code);
 });
 
-test('a paused run says what it waits for', () => {
+test('names what a paused run waits for', () => {
   const call = {
     turn: 1,
     index: 0,
@@ -46,14 +50,12 @@ test('a paused run says what it waits for', () => {
       { type: 'client', effect: 't1.tool.1', call: { ...call, name: 'ask' } },
     ],
   };
-  expect(outcomeText(paused)).toBe(
-    'Paused: it waits for approval of read {"path":"a"}; the result of ask {"path":"a"}.',
-  );
+  expect(outcomeText(paused)).toBe('Paused: waits for approval of read {"path":"a"}; the result of ask {"path":"a"}.');
   expect(exitCodeOf(paused)).toBe(4);
 });
 
-test('a run that was left says how far it got', () => {
-  const left: LoopResult = { ...result(), detached: true };
-  expect(outcomeText(left)).toBe('Stopped after 2 turns and 1 call.');
-  expect(exitCodeOf(left)).toBe(130);
+test('reports the turns and calls of a detached run', () => {
+  const detached: LoopResult = { ...result(), detached: true };
+  expect(outcomeText(detached)).toBe('Stopped after 2 turns and 1 call.');
+  expect(exitCodeOf(detached)).toBe(130);
 });

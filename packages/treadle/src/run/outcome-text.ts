@@ -1,15 +1,16 @@
 import type { LoopResult, Outcome, Waiting } from '@treadle/core';
-import { plural } from '../terminal/quantities.ts';
+import { EXIT } from '../command-line/command.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
+import { plural } from '../terminal/quantities.ts';
 
-/** What there is to say about how a run ended besides its answer; nothing when all is well. */
+/** How a run ended; undefined if it completed with a whole answer. */
 export function outcomeText(result: LoopResult): string | undefined {
   const { outcome, waiting, detached } = result;
   if (detached) return `Stopped after ${workText(result)}.`;
-  if (!outcome) return `Paused: it waits for ${waiting.map(waitingText).join('; ')}.`;
+  if (!outcome) return `Paused: waits for ${waiting.map(waitingText).join('; ')}.`;
   switch (outcome.type) {
     case 'completed':
-      return outcome.truncated ? "The model's answer was cut off at its length limit." : undefined;
+      return outcome.truncated ? `Completed, but ${TRUNCATED}.` : undefined;
     case 'exhausted':
       return `Stopped at ${LIMITS[outcome.limit]}, after ${workText(result)}.`;
     case 'failed':
@@ -19,40 +20,43 @@ export function outcomeText(result: LoopResult): string | undefined {
   }
 }
 
-/** What there is to say beside the name of an outcome. */
+/** What to print beside the type of an outcome. */
 export function outcomeDetail(outcome: Outcome): string | undefined {
   switch (outcome.type) {
     case 'completed':
-      return outcome.truncated ? 'the answer was cut off at its length limit' : undefined;
+      return outcome.truncated ? TRUNCATED : undefined;
     case 'exhausted':
       return LIMITS[outcome.limit];
     case 'failed':
-      return `${outcome.error.code}: ${outcome.error.message}`;
+      return errorText(outcome.error);
     case 'cancelled':
       return CANCELLED[outcome.phase];
   }
 }
 
-type Limit = (Outcome & { type: 'exhausted' })['limit'];
-type Phase = (Outcome & { type: 'cancelled' })['phase'];
+export function errorText({ code, message }: { readonly code: string; readonly message: string }): string {
+  return `${code}: ${message}`;
+}
 
-const LIMITS: Readonly<Record<Limit, string>> = {
-  turns: 'the limit of turns (--max-turns)',
-  attempts: 'the limit of attempts',
-  calls: 'the limit of calls',
-  tokens: 'the limit of tokens',
-  cost: 'the limit of cost',
-  duration: 'the limit of time',
-  errors: 'too many turns in a row with nothing but errors',
-  repetition: 'the same call made again and again',
+const TRUNCATED = 'the answer was cut off at the length limit of the model';
+
+const LIMITS: Readonly<Record<(Outcome & { type: 'exhausted' })['limit'], string>> = {
+  turns: 'the turn limit (--max-turns)',
+  attempts: 'the attempt limit',
+  calls: 'the call limit',
+  tokens: 'the token limit',
+  cost: 'the cost limit',
+  duration: 'the time limit',
+  errors: 'the limit of consecutive turns with only errors',
+  repetition: 'the limit of repeated identical calls',
 };
 
-const CANCELLED: Readonly<Record<Phase, string>> = {
-  model: 'while the model was answering',
+const CANCELLED: Readonly<Record<(Outcome & { type: 'cancelled' })['phase'], string>> = {
+  model: 'while the model was replying',
   tool: 'while a tool was running',
-  approval: 'while an approval was awaited',
-  client: 'while a result from outside was awaited',
-  validation: 'while the answer was being checked',
+  approval: 'while waiting for approval',
+  client: 'while waiting for a client result',
+  validation: 'while the answer was being validated',
 };
 
 export function workText({ turns, calls }: Pick<LoopResult, 'turns' | 'calls'>): string {
@@ -62,4 +66,9 @@ export function workText({ turns, calls }: Pick<LoopResult, 'turns' | 'calls'>):
 export function waitingText(waiting: Waiting): string {
   const call = oneLine(`${waiting.call.name} ${waiting.call.arguments}`, 200);
   return waiting.type === 'approval' ? `approval of ${call}` : `the result of ${call}`;
+}
+
+export function exitCodeOf({ outcome, detached }: LoopResult): number {
+  if (outcome) return EXIT[outcome.type];
+  return detached ? EXIT.cancelled : EXIT.paused;
 }

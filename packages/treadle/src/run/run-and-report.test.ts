@@ -14,7 +14,7 @@ const result = (more: Partial<LoopResult>): LoopResult => ({
   durationMs: 0,
   ...more,
 });
-const about = { kept: true, canRetry: false, canAsk: false, values: {} };
+const options = { stored: true, canRetry: false, canAsk: false, values: {} };
 const call = {
   turn: 1,
   index: 0,
@@ -31,44 +31,47 @@ const approval = { type: 'approval', effect: 't1.approval.0', call, digest: 'd',
 const client = { type: 'client', effect: 't1.client.1', call } as const;
 const failed = { type: 'failed', error: { code: 'auth', message: 'No.' } } as const;
 
-test.each<[string, LoopResult, Partial<typeof about>, readonly string[]]>([
+test.each<[string, LoopResult, Partial<typeof options>, readonly string[]]>([
   ['completed', result({ outcome: { type: 'completed' } }), {}, []],
   ['failed', result({ outcome: failed }), {}, []],
   [
-    'failed with its model',
+    'failed because of its model',
     result({ outcome: failed }),
     { canRetry: true },
-    ['Try again with: treadle runs resume run_01234567'],
+    ['Retry with: treadle runs resume run_01234567'],
   ],
-  ['failed, not kept', result({ outcome: failed }), { canRetry: true, kept: false }, []],
+  ['failed, not stored', result({ outcome: failed }), { canRetry: true, stored: false }, []],
   [
-    'left',
+    'detached',
     result({ detached: true }),
     {},
-    ['Go on with: treadle runs resume run_01234567', 'End it with: treadle runs cancel run_01234567'],
+    ['Resume with: treadle runs resume run_01234567', 'Cancel with: treadle runs cancel run_01234567'],
   ],
-  ['left before it began', result({ detached: true, turns: 0 }), {}, ['Nothing had begun.']],
+  ['detached before the first turn', result({ detached: true, turns: 0 }), {}, ['The run had not started.']],
   [
     'paused',
     result({ waiting: [approval, client] }),
     {},
     [
-      'There is no terminal to ask on.',
-      'Go on with: treadle runs resume run_01234567 --approve t1.approval.0 --answer t1.client.1=RESULT',
+      'There is no terminal to ask for approval.',
+      'Resume with: treadle runs resume run_01234567 --approve t1.approval.0 --answer t1.client.1=RESULT',
     ],
   ],
   [
     'paused in a terminal',
     result({ waiting: [client] }),
     { canAsk: true },
-    ['Go on with: treadle runs resume run_01234567 --answer t1.client.1=RESULT'],
+    ['Resume with: treadle runs resume run_01234567 --answer t1.client.1=RESULT'],
   ],
   [
-    'paused, not kept',
+    'paused, not stored',
     result({ waiting: [approval] }),
-    { kept: false },
-    ['There is no terminal to ask on.', 'Run it in a terminal, without --ask, or with a store to go on with it later.'],
+    { stored: false },
+    [
+      'There is no terminal to ask for approval.',
+      'Run it in a terminal, without --ask, or with a store to resume it later.',
+    ],
   ],
-])('%s', (_, from, changes, steps) => {
-  expect(nextSteps(from, { ...about, ...changes })).toEqual(steps);
+])('prints the next steps of a run: %s', (_, from, changes, steps) => {
+  expect(nextSteps(from, { ...options, ...changes })).toEqual(steps);
 });

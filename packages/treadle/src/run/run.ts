@@ -1,21 +1,29 @@
-import { command, type Command, EXIT_CODES, CommandError } from '../command-line/command.ts';
+import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
-import { unfinishedNotice } from '../runs/unfinished.ts';
-import { KEY_NOTE, MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
-import type { Io } from '../terminal/io.ts';
+import { readStdin, type Io } from '../terminal/io.ts';
+import { runAndReport } from './run-and-report.ts';
 import { openSession } from './session.ts';
-import { work } from './run-and-report.ts';
 
-export const runCommand: Command = command({
+const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
+  [EXIT.completed, 'completed: the answer is on standard output'],
+  [EXIT.failed, 'failed: the model could not be reached, or rejected the request'],
+  [EXIT.usage, 'the command or its configuration is invalid; nothing was run'],
+  [EXIT.exhausted, 'exhausted: a limit was reached before the task was done'],
+  [EXIT.paused, 'paused: it waits for a client result, or for approval without a terminal to ask on'],
+  [EXIT.cancelled, 'stopped with Ctrl-C'],
+];
+
+export const runCommand: Command = defineCommand({
   name: 'run',
-  summary: 'Do one task with the tools of the working folder, and print the answer',
+  summary: 'Run one task with the tools of the working folder, and print the answer',
   arguments: ['[task]'],
-  flags: { ...MODEL_FLAGS, ...PLACE_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS },
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS },
   notes: [
-    'The answer goes to standard output, everything else to standard error. With "-", or without a task where standard\n' +
-      'input is no terminal, the task is read from there. Ctrl-C stops the run and says how to go on with it; a second\n' +
-      'one quits at once.',
-    'Every step is kept in the store before the next begins: "treadle runs" lists, shows and resumes what is there.',
+    'The answer goes to standard output, everything else to standard error. The task is read from standard input if it is\n' +
+      '"-", or if it is missing and standard input is not a terminal. Ctrl-C stops the run and prints how to resume it; a\n' +
+      'second Ctrl-C quits immediately.',
+    'Each step is stored before the next one starts. "treadle runs" lists, shows and resumes stored runs.',
     `Exit codes:\n${columns(EXIT_CODES.map(([code, meaning]) => [String(code), meaning]))}`,
     KEY_NOTE,
     'Examples:\n' +
@@ -24,37 +32,22 @@ export const runCommand: Command = command({
       '  treadle run --quiet - < task.md',
   ],
   async run({ values, arguments: [argument] }, io) {
-    const task = await taskFrom(argument, io);
-    const { store, place, options, notice } = await openSession(values, io);
+    const task = await readTask(argument, io);
+    const { store, context, options, notices } = await openSession(values, io);
     try {
-      if (!values.quiet) {
-        for (const text of [notice, await unfinishedNotice(store, values)]) if (text) io.stderr.write(`${text}\n`);
-      }
-      return await work({ start: { ...options, input: task }, store, place, values, io });
+      if (!values.quiet) for (const text of notices) io.stderr.write(`${text}\n`);
+      return await runAndReport({ start: { ...options, input: task }, store, context, values, io });
     } finally {
       await store.close();
     }
   },
 });
 
-/** The task: the argument, or standard input when that is `-` or absent. */
-export async function taskFrom(argument: string | undefined, io: Io): Promise<string> {
-  if (argument !== undefined && argument !== '-') return named(argument);
+async function readTask(argument: string | undefined, io: Io): Promise<string> {
   if (argument === undefined && io.stdin.isTTY) {
-    throw new CommandError('There is no task. Give it in quotes, "treadle run \'…\'", or on standard input.');
+    throw new CommandError('The task is missing. Give it in quotes, "treadle run \'…\'", or on standard input.');
   }
-  return named(await readAll(io));
-}
-
-/** Standard input to its end. */
-export async function readAll(io: Io): Promise<string> {
-  const pieces: Buffer[] = [];
-  for await (const piece of io.stdin) pieces.push(Buffer.from(piece));
-  return Buffer.concat(pieces).toString('utf8');
-}
-
-function named(task: string): string {
-  const text = task.trim();
-  if (text === '') throw new CommandError('The task is empty. Say what to do, "treadle run \'…\'".');
-  return text;
+  const task = (argument === undefined || argument === '-' ? await readStdin(io) : argument).trim();
+  if (task === '') throw new CommandError('The task is empty. Describe what to do: "treadle run \'…\'".');
+  return task;
 }

@@ -30,34 +30,34 @@ function lines(items: readonly Item[], isTTY = false, width = 40): string[] {
   return written;
 }
 
-test('numbers keep parallel calls apart', () => {
+test('numbers parallel calls', () => {
   const [a, b] = [call('1', 'a'), call('2', 'b')];
   expect(lines([started(a), started(b), answered(b, 'two\nlines'), answered(a, 'one')])).toEqual([
     '#1 read {"path":"a"}',
     '#2 read {"path":"b"}',
-    '#2 gave 2 lines: two',
-    '#1 gave: one',
+    '#2 returned 2 lines: two',
+    '#1 returned: one',
   ]);
 });
 
-test('a call that never ran has both lines too', () => {
+test('writes both lines for a call that was not started', () => {
   expect(lines([answered(call('1', 'a'), 'not allowed', true)])).toEqual([
     '#1 read {"path":"a"}',
     '#1 error: not allowed',
   ]);
 });
 
-test('lines are shortened and harmless', () => {
+test('shortens lines and escapes control sequences', () => {
   const long = call('1', 'x'.repeat(100));
   const shown = lines([started(long), answered(long, `\u001b[2J${'y'.repeat(100)}`)]);
   expect(shown).toEqual([
     expect.stringMatching(/^#1 read \{"path":"x+…$/),
-    expect.stringMatching(/^#1 gave: \\u001b\[2Jy+…$/),
+    expect.stringMatching(/^#1 returned: \\u001b\[2Jy+…$/),
   ]);
   for (const line of shown) expect(line).toHaveLength(40);
 });
 
-test('colours only for a terminal, and not with NO_COLOR', () => {
+test('uses colours only on a terminal and without NO_COLOR', () => {
   expect(lines([answered(call('1', 'a'), 'no', true)], true)).toEqual([
     '\u001b[2m#1 read {"path":"a"}\u001b[22m',
     '\u001b[31m#1 error: no\u001b[39m',

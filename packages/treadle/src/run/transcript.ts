@@ -2,7 +2,7 @@ import { textOf, type Item, type ToolCall, type ToolResult } from '@treadle/core
 import type { Colours } from '../terminal/colours.ts';
 import { oneLine } from '../terminal/printable.ts';
 
-/** Tells of tool calls: one line when a call begins, one when it has its result. A number keeps parallel ones apart. */
+/** Writes one line when a tool call starts, and one when it has a result. The lines of a call have the same number. */
 export function callLines(options: {
   readonly write: (line: string) => void;
   readonly colours: Colours;
@@ -11,17 +11,17 @@ export function callLines(options: {
   const { write, colours, width } = options;
   const numbers = new Map<string, number>();
   let last = 0;
-  const begin = (call: ToolCall): number => {
+  const writeStart = (call: ToolCall): number => {
     const number = ++last;
     numbers.set(call.id, number);
     write(colours.dim(oneLine(`#${number} ${call.name} ${call.arguments}`, width)));
     return number;
   };
   return (item) => {
-    if (item.type === 'call-started') begin(item.call);
+    if (item.type === 'call-started') writeStart(item.call);
     else if (item.type === 'call-answered') {
-      // One that never ran (refused, not allowed) was not begun.
-      const number = numbers.get(item.call.id) ?? begin(item.call);
+      // A call that was rejected or denied has a result, but was not started.
+      const number = numbers.get(item.call.id) ?? writeStart(item.call);
       numbers.delete(item.call.id);
       const paint = item.result.isError ? colours.red : colours.dim;
       write(paint(oneLine(`#${number} ${resultText(item.result)}`, width)));
@@ -33,15 +33,14 @@ export function resultText(result: Pick<ToolResult, 'content' | 'isError'>): str
   const text = textOf(result.content);
   if (result.isError) return `error: ${text}`;
   const lines = text.split('\n');
-  return lines.length > 1
-    ? `gave ${lines.length} lines: ${lines.find((line) => line.trim() !== '') ?? ''}`
-    : `gave: ${text}`;
+  if (lines.length === 1) return `returned: ${text}`;
+  return `returned ${lines.length} lines: ${lines.find((line) => line.trim() !== '') ?? ''}`;
 }
 
-/** Shows a run as it goes: the model's words as they come, and tool calls between them on lines of their own. */
+/** Shows a run while it is driven: the text of the model as it arrives, and tool calls on their own lines. */
 export interface Transcript {
   readonly onItem: (item: Item) => void;
-  /** Ends a line that the model left open. */
+  /** Ends an incomplete line of the model. */
   endLine(): void;
 }
 
@@ -52,18 +51,18 @@ export function transcript(options: {
   readonly width: number;
 }): Transcript {
   const { writeText, writeLine, colours, width } = options;
-  let open = false;
+  let lineOpen = false;
   let streamed = false;
-  const say = (text: string): void => {
+  const writeReply = (text: string): void => {
     if (text === '') return;
     writeText(text);
-    open = !text.endsWith('\n');
+    lineOpen = !text.endsWith('\n');
   };
   const endLine = (): void => {
-    if (open) writeText('\n');
-    open = false;
+    if (lineOpen) writeText('\n');
+    lineOpen = false;
   };
-  const calls = callLines({
+  const writeCall = callLines({
     colours,
     width,
     write: (line) => {
@@ -76,13 +75,13 @@ export function transcript(options: {
     onItem(item) {
       if (item.type === 'text-delta') {
         streamed = true;
-        say(item.text);
+        writeReply(item.text);
       } else if (item.type === 'fact' && item.event.type === 'model-replied') {
-        // A model that cannot stream has said nothing yet.
-        if (!streamed) say(textOf(item.event.content.filter((part) => part.type === 'text')));
+        // A model that does not stream sends no deltas.
+        if (!streamed) writeReply(textOf(item.event.content.filter((part) => part.type === 'text')));
         streamed = false;
         endLine();
-      } else calls(item);
+      } else writeCall(item);
     },
   };
 }

@@ -1,31 +1,31 @@
 import { stringify } from 'smol-toml';
-import { CommandError, command, type Command, type CommandGroup, EXIT } from '../command-line/command.ts';
+import { CommandError, defineCommand, type Command, type CommandGroup, EXIT } from '../command-line/command.ts';
 import { LABEL, SCOPES } from '../config/server.ts';
 
-const newCommand: Command = command({
+const newCommand: Command = defineCommand({
   name: 'key new',
-  summary: 'Make a key for clients of "treadle serve"',
+  summary: 'Create a key for clients of "treadle serve"',
   flags: {
-    name: { type: 'text', short: 'n', value: 'NAME', help: 'What logs call it; default: made from its hash' },
-    tenant: { type: 'text', value: 'TENANT', help: 'Whose responses it sees; default: "default"' },
+    name: { type: 'text', short: 'n', value: 'NAME', help: 'Name of the key in logs; default: derived from its hash' },
+    tenant: { type: 'text', value: 'TENANT', help: 'Tenant whose responses the key can access; default: "default"' },
     scope: {
       type: 'choice',
       choices: SCOPES,
       many: true,
       value: 'SCOPE',
-      help: 'agents:invoke: the API (default); tools:execute: the tools of the server. More than once for both',
+      help: 'agents:invoke for the API (default), tools:execute for the tools of the server; may be repeated',
     },
   },
   notes: [
-    'The key goes to standard output, once: it is kept nowhere. The lines for treadle.toml go to standard error; they\n' +
-      'hold only its hash.',
+    'Prints the key to standard output. The key is not stored. The lines for treadle.toml go to standard error, and\n' +
+      'contain only the hash of the key.',
     'Examples:\n  treadle key new --name ci\n  treadle key new --name ops --tenant acme --scope agents:invoke --scope tools:execute',
   ],
   async run({ values }, io) {
     for (const flag of ['name', 'tenant'] as const) {
-      const given = values[flag];
-      if (given === undefined || LABEL.matches(given)) continue;
-      throw new CommandError(`--${flag} cannot be ${JSON.stringify(given)}. It takes ${LABEL.means}.`);
+      const value = values[flag];
+      if (value === undefined || LABEL.matches(value)) continue;
+      throw new CommandError(`--${flag} cannot be ${JSON.stringify(value)}. It takes ${LABEL.means}.`);
     }
     const { hashKey, newKey } = await import('@treadle/server');
     const key = newKey();
@@ -37,9 +37,9 @@ const newCommand: Command = command({
       ...(values.tenant !== undefined && { tenant: values.tenant }),
     };
     if (!entry.scopes.includes('agents:invoke')) {
-      io.stderr.write('Note: without the scope agents:invoke it cannot use the API. Add --scope agents:invoke.\n');
+      io.stderr.write('Note: without the scope agents:invoke the key cannot use the API. Add --scope agents:invoke.\n');
     }
-    io.stderr.write('The key is shown this once; keep it where secrets are kept:\n');
+    io.stderr.write('The key is shown only once; store it as a secret:\n');
     io.stdout.write(`${key}\n`);
     io.stderr.write(`\nFor treadle.toml:\n\n${stringify({ server: { keys: [entry] } })}`);
     return EXIT.completed;
@@ -48,7 +48,7 @@ const newCommand: Command = command({
 
 export const keyGroup: CommandGroup = {
   name: 'key',
-  summary: 'Make keys for clients of the server',
+  summary: 'Create keys for clients of the server',
   commands: [newCommand],
   notes: [],
 };

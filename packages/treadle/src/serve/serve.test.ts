@@ -2,12 +2,12 @@ import { expect, test, describe } from 'vitest';
 import { fileTools } from '../tools/file-tools.ts';
 import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from '../config/load.ts';
-import { welcome, servedModels, type ModelNames } from './serve.ts';
+import { servedModels, welcomeText, type ServedModels } from './serve.ts';
 
 const URL = 'http://127.0.0.1:3210';
 
-test('without keys', () => {
-  const text = welcome({
+test('welcomes users of a server without keys', () => {
+  const text = welcomeText({
     url: URL,
     models: ['demo'],
     default: 'demo',
@@ -16,18 +16,18 @@ test('without keys', () => {
   });
   expect(text.split('\n')).toEqual([
     'Models: demo (default)',
-    'Tools:  read, glob, grep; for requests that ask',
-    'Kept:   x/treadle.db',
+    'Tools:  read, glob, grep; for requests that ask for them',
+    'Store:  x/treadle.db',
     '',
     'Point any OpenAI client at http://127.0.0.1:3210/v1; any key will do. Or try:',
     `  curl ${URL}/v1/responses -H 'Content-Type: application/json' -d ` +
       `'{"model":"demo","input":"List the files","tools":[{"type":"mcp","server_label":"treadle"}]}'`,
-    'Ctrl-C stops it.',
+    'Press Ctrl-C to stop.',
   ]);
 });
 
-test('with keys, tools for everybody, and a name that a shell would take apart', () => {
-  const text = welcome({
+test('welcomes users of a server with keys and default tools, and quotes names for a shell', () => {
+  const text = welcomeText({
     url: URL,
     models: ['a', "it's"],
     default: "it's",
@@ -36,21 +36,21 @@ test('with keys, tools for everybody, and a name that a shell would take apart',
   });
   expect(text.split('\n')).toEqual([
     "Models: it's (default), a",
-    'Kept:   nothing; --store memory: forgets all when it stops',
+    'Store:  in memory, deleted when the server stops',
     '',
-    'Point any OpenAI client at http://127.0.0.1:3210/v1, with a key of yours. Or try:',
+    'Point any OpenAI client at http://127.0.0.1:3210/v1, with one of your keys. Or try:',
     `  curl ${URL}/v1/responses -H 'Content-Type: application/json' -H "Authorization: Bearer $TREADLE_KEY" -d ` +
       `'{"model":"it'\\''s","input":"Hello"}'`,
-    'Ctrl-C stops it.',
+    'Press Ctrl-C to stop.',
   ]);
   const offered = { tools: fileTools('.'), defaultTools: ['read'] };
-  expect(welcome({ url: URL, models: ['a'], default: 'a', options: offered, file: undefined })).toContain(
+  expect(welcomeText({ url: URL, models: ['a'], default: 'a', options: offered, file: undefined })).toContain(
     'Tools:  read, glob, grep; every request gets read\n',
   );
 });
 
-const served = (toml: string, env: Record<string, string> = {}, wish: object = {}): ModelNames =>
-  servedModels(wish, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: true }, env);
+const served = (toml: string, env: Record<string, string> = {}, values: object = {}): ServedModels =>
+  servedModels(values, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: true }, env);
 
 const TWO = `
 [models]
@@ -67,13 +67,13 @@ model = "claude"
 `;
 
 describe('without a configuration', () => {
-  test('the demo model under its name, which says what it is', () => {
+  test('serves the demo model with a notice', () => {
     const { notices, ...rest } = servedModels({}, { config: {}, named: false }, {});
     expect(rest).toEqual({ default: 'demo', choices: new Map([['demo', expect.objectContaining({ type: 'demo' })]]) });
     expect(notices).toEqual([expect.stringContaining('this is the demo model')]);
   });
 
-  test('with a key, that of OpenAI', () => {
+  test('serves an OpenAI model if there is a key', () => {
     const names = servedModels({}, { config: {}, named: false }, { OPENAI_API_KEY: 'k' });
     expect(names).toEqual({
       default: 'gpt-5-mini',
@@ -82,7 +82,7 @@ describe('without a configuration', () => {
     });
   });
 
-  test('the one that was wished for, as it was named', () => {
+  test('serves the model of --model under its name', () => {
     expect(servedModels({ model: 'ollama/llama' }, { config: {}, named: false }, {})).toEqual({
       default: 'ollama/llama',
       choices: new Map([['ollama/llama', { type: 'ollama', model: 'llama' }]]),
@@ -91,10 +91,10 @@ describe('without a configuration', () => {
   });
 });
 
-describe('of the configuration', () => {
+describe('with a configuration', () => {
   const env = { OPENAI_API_KEY: 'o', ANTHROPIC_API_KEY: 'a' };
 
-  test('all entries under their names, with what they fall back on', () => {
+  test('serves all entries under their names, with their fallbacks', () => {
     const { default: standard, choices, notices } = served(TWO, env);
     expect([standard, notices]).toEqual(['b', []]);
     expect(Object.fromEntries(choices)).toEqual({
@@ -104,29 +104,29 @@ describe('of the configuration', () => {
     });
   });
 
-  test('without its key one is left out, and said so', () => {
+  test('leaves out a model without a key, with a notice', () => {
     const { choices, notices } = served(TWO, { OPENAI_API_KEY: 'o' });
     expect([...choices.keys()]).toEqual(['b', 'a']);
     expect(notices).toEqual([
-      'The model c is left out, as it has no key: set the environment variable ANTHROPIC_API_KEY.',
+      'The model c is left out because it has no key: set the environment variable ANTHROPIC_API_KEY.',
     ]);
   });
 
-  test('without the key of the default nothing is served', () => {
+  test('fails without the key of the default', () => {
     expect(() => served(TWO, { ANTHROPIC_API_KEY: 'a' })).toThrow(/no key for gpt: set .* OPENAI_API_KEY/);
   });
 
-  test('--model makes another the default, or adds one', () => {
+  test('--model changes the default, or adds a model', () => {
     expect(served(TWO, env, { model: 'a' })).toMatchObject({ default: 'a' });
     const { default: standard, choices } = served(TWO, env, { model: 'demo' });
     expect([standard, ...choices.keys()]).toEqual(['demo', 'demo', 'a', 'b', 'c']);
   });
 
-  test('the only one is the default; of several, one has to be', () => {
+  test('uses the only model as the default, and requires a default if there are several', () => {
     expect(served('[models.x]\nprovider = "demo"').default).toBe('x');
     expect(() => served('[models.x]\nprovider = "demo"\n[models.y]\nprovider = "demo"')).toThrow(
       new CommandError(
-        'treadle.toml has the models x, y and no default. Choose one with --model, or write default = "…" under [models].',
+        'treadle.toml has the models x, y, but no default. Choose one with --model, or add default = "…" to [models].',
       ),
     );
   });

@@ -8,7 +8,7 @@ export interface Colours {
   bold(text: string): string;
 }
 
-/** Colours where a person looks, unless NO_COLOR says otherwise (https://no-color.org). */
+/** Colours on a terminal, unless NO_COLOR is set (https://no-color.org). */
 export function coloursFor(stream: { readonly isTTY?: boolean }, env: Io['env']): Colours {
   const on = stream.isTTY === true && !env['NO_COLOR'] && env['TERM'] !== 'dumb';
   const paint =

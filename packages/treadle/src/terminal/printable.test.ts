@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { oneLine, printable } from './printable.ts';
 
-test('shows what a terminal would obey', () => {
+test('escapes control sequences', () => {
   expect(printable('a\u001b[2Jb\u0007')).toBe('a\\u001b[2Jb\\u0007');
   expect(printable('\u009b31m')).toBe('\\u009b31m');
   expect(printable('safe\u202etxt')).toBe('safe\\u202etxt');

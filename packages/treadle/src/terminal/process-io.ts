@@ -4,10 +4,10 @@ import type { Io } from './io.ts';
 
 export function processIo(): Io {
   let outlivesReaders = false;
-  // Whoever read our output has seen enough (| head): there is nobody left to tell.
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
       if (outlivesReaders) return;
+      // The reader has closed the pipe, as `| head` does.
       if (error.code === 'EPIPE') process.exit(EXIT.completed);
       if (stream === process.stdout) process.stderr.write(`treadle: The output cannot be written: ${error.message}\n`);
       process.exit(EXIT.failed);
@@ -19,8 +19,8 @@ export function processIo(): Io {
     stderr: process.stderr,
     env: process.env,
     cwd: process.cwd(),
-    onInterrupt: (listener) => heed('SIGINT', listener),
-    onTerminate: (listener) => heed('SIGTERM', listener),
+    onInterrupt: (listener) => onSignal('SIGINT', listener),
+    onTerminate: (listener) => onSignal('SIGTERM', listener),
     outliveReaders() {
       outlivesReaders = true;
     },
@@ -28,12 +28,12 @@ export function processIo(): Io {
   };
 }
 
-function heed(signal: NodeJS.Signals, listener: () => void): () => void {
+function onSignal(signal: NodeJS.Signals, listener: () => void): () => void {
   process.on(signal, listener);
   return () => process.off(signal, listener);
 }
 
-/** Ends the process with what was written delivered, even if a tool that ignores its signal still runs. */
+/** Ends the process after all output is written, even if a tool that ignores its signal still runs. */
 export async function exit(code: number): Promise<void> {
   await Promise.all([drained(process.stdout), drained(process.stderr)]);
   process.exit(code);

@@ -1,7 +1,7 @@
 import { PassThrough } from 'node:stream';
 import { expect, test } from 'vitest';
 import { askLine } from './prompt.ts';
-import { interruptible, type Interrupt } from './signals.ts';
+import { catchInterrupt, type Interrupt } from './signals.ts';
 import type { Io } from './io.ts';
 
 function terminal(): { io: Io; type: (keys: string) => void; interrupt: Interrupt; shown: () => string } {
@@ -9,10 +9,10 @@ function terminal(): { io: Io; type: (keys: string) => void; interrupt: Interrup
   let shown = '';
   const stderr = new PassThrough().setEncoding('utf8').on('data', (text: string) => (shown += text));
   const io = { stdin, stderr, onInterrupt: () => () => {}, quit: () => {} } as unknown as Io;
-  return { io, type: (keys) => stdin.write(keys), interrupt: interruptible(io), shown: () => shown };
+  return { io, type: (keys) => stdin.write(keys), interrupt: catchInterrupt(io), shown: () => shown };
 }
 
-test('gives the line that was typed, and asks again', async () => {
+test('returns the typed line, and can ask again', async () => {
   const { io, type, interrupt, shown } = terminal();
   for (const answer of ['y', 'no']) {
     const asked = askLine(io, interrupt, 'Allow it? ');
@@ -22,7 +22,7 @@ test('gives the line that was typed, and asks again', async () => {
   expect(shown()).toContain('Allow it? ');
 });
 
-test('gives nothing at Ctrl-D', async () => {
+test('returns undefined at Ctrl-D', async () => {
   const { io, type, interrupt } = terminal();
   const asked = askLine(io, interrupt, 'Allow it? ');
   type('\u0004');
@@ -30,7 +30,7 @@ test('gives nothing at Ctrl-D', async () => {
   expect(interrupt.signal.aborted).toBe(false);
 });
 
-test('gives nothing at Ctrl-C, and cancels', async () => {
+test('returns undefined at Ctrl-C, and aborts the signal', async () => {
   const { io, type, interrupt } = terminal();
   const asked = askLine(io, interrupt, 'Allow it? ');
   type('\u0003');
@@ -38,7 +38,7 @@ test('gives nothing at Ctrl-C, and cancels', async () => {
   expect(interrupt.signal.aborted).toBe(true);
 });
 
-test('gives nothing once it is cancelled from elsewhere', async () => {
+test('returns undefined when the interrupt is pressed elsewhere', async () => {
   const { io, interrupt } = terminal();
   const asked = askLine(io, interrupt, 'Allow it? ');
   interrupt.press();

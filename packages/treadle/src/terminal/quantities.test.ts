@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ageText, durationText, momentText, parseAge, usageText } from './quantities.ts';
+import { ageText, durationText, timestampText, parseAge, usageText } from './quantities.ts';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -21,7 +21,7 @@ test.each([
   [2 * HOUR + 10 * MINUTE, '2 h 10 min'],
   [DAY - 1, '1 d'],
   [4 * DAY + 3 * HOUR + 59 * MINUTE, '4 d 3 h'],
-])('%d ms took %s', (ms, text) => {
+])('prints a duration of %d ms as %s', (ms, text) => {
   expect(durationText(ms)).toBe(text);
 });
 
@@ -33,7 +33,7 @@ test.each([
   [HOUR - 1, '59 min'],
   [25 * HOUR, '1 d'],
   [400 * DAY, '400 d'],
-])('%d ms ago is %s', (ms, text) => {
+])('prints an age of %d ms as %s', (ms, text) => {
   expect(ageText(ms)).toBe(text);
 });
 
@@ -50,12 +50,12 @@ test.each([
   ['1.5d', undefined],
   ['1y', undefined],
   ['', undefined],
-])('an age of %j', (text, ms) => {
+])('parses the age %j', (text, ms) => {
   expect(parseAge(text)).toBe(ms);
 });
 
-test('a moment in the time of whoever reads it', () => {
-  expect(momentText(new Date(2026, 0, 2, 3, 4, 5).getTime())).toBe('2026-01-02 03:04:05');
+test('prints a timestamp in local time', () => {
+  expect(timestampText(new Date(2026, 0, 2, 3, 4, 5).getTime())).toBe('2026-01-02 03:04:05');
 });
 
 test.each([
@@ -66,6 +66,6 @@ test.each([
     '1,200 in (800 cached), 50 out (20 reasoning), $0.0031',
   ],
   [{ inputTokens: 1, outputTokens: 1, cost: 12.345 }, '1 in, 1 out, $12.35'],
-])('%j', (usage, text) => {
+])('prints the usage %j', (usage, text) => {
   expect(usageText(usage)).toBe(text);
 });

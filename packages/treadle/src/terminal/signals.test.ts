@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import type { Io } from './io.ts';
-import { stoppable, interruptible } from './signals.ts';
+import { catchStopSignal, catchInterrupt } from './signals.ts';
 
-function stage() {
+function fakeSignals() {
   const listeners = { SIGINT: new Set<() => void>(), SIGTERM: new Set<() => void>() };
   const quits: number[] = [];
   const on = (name: keyof typeof listeners) => (listener: () => void) => {
@@ -11,7 +11,7 @@ function stage() {
   };
   const io = { onInterrupt: on('SIGINT'), onTerminate: on('SIGTERM'), quit: (code: number) => quits.push(code) };
   let time = 0;
-  const stop = stoppable(io as unknown as Io, () => time);
+  const stop = catchStopSignal(io as unknown as Io, () => time);
   return {
     stop,
     quits,
@@ -23,36 +23,33 @@ function stage() {
   };
 }
 
-test.each(['SIGINT', 'SIGTERM'] as const)(
-  '%s asks to stop, and a later signal of either kind ends at once',
-  async (name) => {
-    const { stop, quits, send } = stage();
-    send(name, 1_000);
-    await stop.asked;
-    expect(quits).toEqual([]);
-    send(name === 'SIGINT' ? 'SIGTERM' : 'SIGINT', 300);
-    expect(quits).toEqual([1]);
-  },
-);
+test.each(['SIGINT', 'SIGTERM'] as const)('%s asks to stop, and a later signal of either kind quits', async (name) => {
+  const { stop, quits, send } = fakeSignals();
+  send(name, 1_000);
+  await stop.received;
+  expect(quits).toEqual([]);
+  send(name === 'SIGINT' ? 'SIGTERM' : 'SIGINT', 300);
+  expect(quits).toEqual([1]);
+});
 
-test('what npm repeats of one Ctrl-C is not a second one', async () => {
-  const { stop, quits, send } = stage();
+test('ignores the duplicate of a Ctrl-C that npm sends', async () => {
+  const { stop, quits, send } = fakeSignals();
   send('SIGINT', 0);
   send('SIGINT', 5);
   send('SIGINT', 294);
-  await stop.asked;
+  await stop.received;
   expect(quits).toEqual([]);
   send('SIGINT', 1);
   expect(quits).toEqual([1]);
 });
 
-test("afterwards the signals are nobody's", () => {
-  const { stop, listeners } = stage();
+test('removes the signal listeners when released', () => {
+  const { stop, listeners } = fakeSignals();
   stop.release();
   expect([listeners.SIGINT.size, listeners.SIGTERM.size]).toEqual([0, 0]);
 });
 
-test("the first Ctrl-C cancels, the second quits, and afterwards it is nobody's", () => {
+test('aborts at the first Ctrl-C, quits at the second, and removes the listener when released', () => {
   const listeners = new Set<() => void>();
   const quits: number[] = [];
   const io = {
@@ -64,7 +61,7 @@ test("the first Ctrl-C cancels, the second quits, and afterwards it is nobody's"
   } as unknown as Io;
   const press = (): void => listeners.forEach((listener) => listener());
 
-  const interrupt = interruptible(io);
+  const interrupt = catchInterrupt(io);
   expect(interrupt.signal.aborted).toBe(false);
   press();
   expect(interrupt.signal.aborted).toBe(true);

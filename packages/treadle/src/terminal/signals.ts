@@ -3,14 +3,15 @@ import type { Io } from './io.ts';
 
 /** Ctrl-C while something runs. */
 export interface Interrupt {
+  /** Aborts at the first Ctrl-C. */
   readonly signal: AbortSignal;
-  /** As if Ctrl-C was pressed: the first time cancels, the second ends the process. */
+  /** Does what Ctrl-C does: the first time it aborts the signal, the second time it ends the process. */
   press(): void;
-  /** Ctrl-C means again what it did before. */
+  /** Restores the default behaviour of Ctrl-C. */
   release(): void;
 }
 
-export function interruptible(io: Io): Interrupt {
+export function catchInterrupt(io: Io): Interrupt {
   const controller = new AbortController();
   const press = (): void => {
     if (controller.signal.aborted) io.quit(EXIT.cancelled);
@@ -19,30 +20,30 @@ export function interruptible(io: Io): Interrupt {
   return { signal: controller.signal, press, release: io.onInterrupt(press) };
 }
 
-/** Waits to be told to stop, by SIGINT or SIGTERM. */
-export interface Stop {
-  /** Resolves at the first one. */
-  readonly asked: Promise<void>;
-  /** Signals mean again what they did before. */
+/** SIGINT or SIGTERM for a server. */
+export interface StopSignal {
+  /** Resolves at the first signal. */
+  readonly received: Promise<void>;
+  /** Restores the default behaviour of the signals. */
   release(): void;
 }
 
-/** npm hands on what the terminal has sent already, so one Ctrl-C may come twice at once. */
-const SAME_MS = 300;
+/** npm forwards a SIGINT that the terminal has already sent, so one Ctrl-C can arrive twice within this time. */
+const DUPLICATE_MS = 300;
 
-/** The first signal asks to stop; a later one ends the process at once. */
-export function stoppable(io: Io, now: () => number = () => performance.now()): Stop {
-  const { promise: asked, resolve } = Promise.withResolvers<void>();
-  let first: number | undefined;
-  const heed = (): void => {
-    if (first === undefined) {
-      first = now();
+/** The first signal asks the server to stop; a later one ends the process immediately. */
+export function catchStopSignal(io: Io, now: () => number = () => performance.now()): StopSignal {
+  const { promise: received, resolve } = Promise.withResolvers<void>();
+  let firstAt: number | undefined;
+  const onSignal = (): void => {
+    if (firstAt === undefined) {
+      firstAt = now();
       resolve();
-    } else if (now() - first >= SAME_MS) io.quit(EXIT.failed);
+    } else if (now() - firstAt >= DUPLICATE_MS) io.quit(EXIT.failed);
   };
-  const releases = [io.onInterrupt(heed), io.onTerminate(heed)];
+  const releases = [io.onInterrupt(onSignal), io.onTerminate(onSignal)];
   return {
-    asked,
+    received,
     release() {
       for (const release of releases) release();
     },

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { excerpts, firstDifference } from './first-difference.ts';
+import { excerpts, firstDifference } from './compare.ts';
 
 test.each([
   [{ a: 1 }, { a: 1 }, undefined],
@@ -9,11 +9,11 @@ test.each([
   [{}, { a: null }, { path: 'a', a: undefined, b: null }],
   [{ a: [] }, { a: {} }, { path: 'a', a: [], b: {} }],
   [{ at: 1, runId: 'x', attempts: [1], b: 1 }, { at: 2, runId: 'y', b: 1 }, undefined],
-])('%j and %j', (a, b, difference) => {
+])('finds the first difference of %j and %j', (a, b, difference) => {
   expect(firstDifference(a, b)).toEqual(difference);
 });
 
-test('long texts are shown from where they differ', () => {
+test('shows long texts from where they differ', () => {
   const same = 'x'.repeat(100);
   expect(excerpts({ path: '', a: `${same}one`, b: `${same}two` })).toEqual([
     `…${'x'.repeat(20)}one`,
