@@ -15,7 +15,7 @@ import { pipedDialogue, type Dialogue } from './dialogue.ts';
 import { terminalDialogue } from './terminal-dialogue.ts';
 
 const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
-  ['/help', 'Show this text'],
+  ['/help', 'Show this help'],
   ['/exit', 'Leave (also Ctrl-D, or Ctrl-C while nothing runs)'],
 ];
 

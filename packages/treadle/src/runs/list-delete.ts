@@ -131,8 +131,7 @@ export const pruneCommand: Command = runsCommand('prune', {
     'older-than': { type: 'text', value: 'AGE', help: 'Time since the last entry, such as 30d, 12h or 2w; required' },
     'dry-run': { type: 'switch', help: 'Only list what would be deleted' },
   },
-  details:
-    'Keeps runs that are running, interrupted or paused, and runs of server responses, which could not be continued.',
+  details: 'Keeps runs that are running, interrupted or paused, and runs that server responses need to be continued.',
   async run({ values, store, print, note }) {
     const before = Date.now() - parseMinimumAge(values['older-than']);
     if (!values['dry-run']) return note(`Deleted ${plural(await store.prune(before), 'run')}.`);

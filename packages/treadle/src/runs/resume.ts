@@ -13,7 +13,7 @@ import { childrenOf, isChild, readRun, runsCommand, shortId } from './store-acce
 import type { RunsRequest, StoredRun } from './store-access.ts';
 
 const DRIVE_FLAGS = {
-  'accept-changed-tools': { type: 'switch', help: 'Continue although the tools are not the ones of the run' },
+  'accept-changed-tools': { type: 'switch', help: 'Continue with tools that differ from those of the run' },
   ...MODEL_FLAGS,
   ...OUTPUT_FLAGS,
 } as const;

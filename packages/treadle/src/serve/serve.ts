@@ -38,7 +38,7 @@ export const serveCommand: Command = defineCommand({
       'are served under their names; --model selects the default. Clients execute the functions of their requests. The\n' +
       'server executes the read-only file tools of the working folder, for requests that contain\n' +
       '{"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server].',
-    'Without keys, the server listens on this machine only, and accepts requests of any program on it. "treadle key new"\n' +
+    'Without keys, the server listens on this machine only, and accepts requests from any program on it. "treadle key new"\n' +
       'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
     'Prints one line with the address to standard output, and the log as JSON lines to standard error. Ctrl-C or SIGTERM\n' +
       'stops the server: runs have shutdown_grace_ms to end, the others are resumed at the next start. A second signal ends\n' +
