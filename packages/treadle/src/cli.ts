@@ -1,15 +1,15 @@
 import { messageOf, TreadleError, type TreadleErrorCode } from '@treadle/core';
-import { parseArguments } from './command-line/arguments.ts';
 import { chatCommand } from './chat/chat.ts';
-import { CommandError, type Command, type CommandGroup, EXIT } from './command-line/command.ts';
+import { parseArguments } from './command-line/arguments.ts';
+import { CommandError, EXIT, type Command, type CommandGroup } from './command-line/command.ts';
 import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
-import type { Io } from './terminal/io.ts';
-import { modelsCommand } from './models/models.ts';
 import { didYouMean } from './command-line/nearest.ts';
+import { modelsCommand } from './models/models.ts';
 import { runCommand } from './run/run.ts';
 import { runsGroup } from './runs/runs.ts';
 import { keyGroup } from './serve/key.ts';
 import { serveCommand } from './serve/serve.ts';
+import type { Io } from './terminal/io.ts';
 import { version } from './version.ts';
 
 const COMMANDS: readonly (Command | CommandGroup)[] = [

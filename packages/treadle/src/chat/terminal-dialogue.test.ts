@@ -3,8 +3,8 @@ import { setImmediate } from 'node:timers/promises';
 import { stripVTControlCharacters } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ApprovalRequest } from '../run/drive-run.ts';
-import { catchInterrupt, type Interrupt } from '../terminal/signals.ts';
 import type { Io } from '../terminal/io.ts';
+import { catchInterrupt, type Interrupt } from '../terminal/signals.ts';
 import type { Dialogue } from './dialogue.ts';
 import { terminalDialogue } from './terminal-dialogue.ts';
 

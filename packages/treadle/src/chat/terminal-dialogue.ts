@@ -1,8 +1,8 @@
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
 import { askApproval, type ApprovalRequest, type Decision } from '../run/drive-run.ts';
-import type { Interrupt } from '../terminal/signals.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
+import type { Interrupt } from '../terminal/signals.ts';
 import type { Dialogue } from './dialogue.ts';
 
 const PROMPT = '> ';

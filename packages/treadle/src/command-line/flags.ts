@@ -1,6 +1,6 @@
 import type { Values } from './command.ts';
 
-/** Where the store, the configuration and the working folder are. Every command has these flags. */
+/** Where the store, the configuration and the working folder are. */
 export const LOCATION_FLAGS = {
   store: {
     type: 'text',

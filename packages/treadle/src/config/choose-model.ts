@@ -1,7 +1,7 @@
 import { CommandError } from '../command-line/command.ts';
 import type { ModelValues } from '../command-line/flags.ts';
-import type { Io } from '../terminal/io.ts';
 import { didYouMean } from '../command-line/nearest.ts';
+import type { Io } from '../terminal/io.ts';
 import { isWebAddress, modelEntries, type ModelEntry } from './config.ts';
 import type { LoadedConfig } from './load.ts';
 import { factsOf, isProvider, PROVIDERS, type HttpProvider } from './providers.ts';
@@ -33,30 +33,30 @@ const DEMO_NOTICE =
   'No API key and no configured model: this is the demo model, which follows a few fixed rules.\n' +
   'For a real model set OPENAI_API_KEY, or name your own server: --base-url http://localhost:11434/v1 --model NAME';
 
-export function chooseModel(wish: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
-  if (wish['base-url'] !== undefined && !isWebAddress(wish['base-url'])) {
+export function chooseModel(values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  if (values['base-url'] !== undefined && !isWebAddress(values['base-url'])) {
     throw new CommandError(
-      `--base-url cannot be ${JSON.stringify(wish['base-url'])}. It takes a URL such as https://host/v1.`,
+      `--base-url cannot be ${JSON.stringify(values['base-url'])}. It takes a URL such as https://host/v1.`,
     );
   }
   const entries = modelEntries(loaded.config);
-  if (wish.model !== undefined) {
-    const entry = entries.get(wish.model) ?? parseModelName(wish.model, wish, entries);
-    return withFallback(entry, wish, loaded, env);
+  if (values.model !== undefined) {
+    const entry = entries.get(values.model) ?? parseModelName(values.model, values, entries);
+    return withFallback(entry, values, loaded, env);
   }
   const name = defaultModelName(loaded);
-  if (name !== undefined) return withFallback(entries.get(name)!, wish, loaded, env);
+  if (name !== undefined) return withFallback(entries.get(name)!, values, loaded, env);
   if (entries.size > 1) {
     throw new CommandError(
       `${loaded.file} has the models ${[...entries.keys()].join(', ')}, but no default. Choose one with --model, or add ` +
         `default = "…" to [models].`,
     );
   }
-  if (wish['base-url'] !== undefined) {
+  if (values['base-url'] !== undefined) {
     throw new CommandError('--base-url names a server, but no model. Add --model NAME.');
   }
   if (!keyOf(DEFAULT_KEY, env)) return { type: 'demo', notice: DEMO_NOTICE };
-  return chooseEntry({ model: DEFAULT_MODEL }, wish, loaded, env);
+  return chooseEntry({ model: DEFAULT_MODEL }, values, loaded, env);
 }
 
 /** The entry of [models] that is used if no model is named. */
@@ -69,9 +69,9 @@ export function defaultModelName({ config }: LoadedConfig): string | undefined {
  * The model of a run that is resumed, if its server is certain. Otherwise a run that used a private server could be sent
  * to another provider because a key for it is set.
  */
-export function chooseModelOf(model: string, wish: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
-  if (wish.model !== undefined) return chooseModel(wish, loaded, env);
-  if (wish['base-url'] !== undefined) return chooseModel({ ...wish, model: `openai/${model}` }, loaded, env);
+export function chooseModelOf(model: string, values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  if (values.model !== undefined) return chooseModel(values, loaded, env);
+  if (values['base-url'] !== undefined) return chooseModel({ ...values, model: `openai/${model}` }, loaded, env);
   if (model === 'demo') return { type: 'demo' };
   const names = [...modelEntries(loaded.config)].flatMap(([name, entry]) => (entry.model === model ? name : []));
   if (names.length === 1) return chooseModel({ model: names[0]! }, loaded, env);
@@ -95,20 +95,20 @@ function defaultModel(loaded: LoadedConfig, env: Io['env']): string | undefined 
 }
 
 /** Parses `PROVIDER/MODEL`, or the name of an OpenAI model. */
-function parseModelName(name: string, wish: ModelValues, entries: ReadonlyMap<string, ModelEntry>): ModelEntry {
+function parseModelName(name: string, values: ModelValues, entries: ReadonlyMap<string, ModelEntry>): ModelEntry {
   if (name === 'demo') return { provider: 'demo' };
   const slash = name.indexOf('/');
   if (slash < 0) return { model: name };
   const provider = name.slice(0, slash);
   const model = name.slice(slash + 1);
   if (isProvider(provider) && model !== '') {
-    if (provider === 'demo' || wish['base-url'] !== undefined || factsOf(provider).baseURL !== undefined) {
+    if (provider === 'demo' || values['base-url'] !== undefined || factsOf(provider).baseURL !== undefined) {
       return { provider, model };
     }
     throw new CommandError(`--model ${name}: ${provider} has no default address. Add --base-url URL.`);
   }
   // Many servers have models such as "meta-llama/Llama-3", where the slash is part of the name.
-  if (wish['base-url'] !== undefined && model !== '') return { model: name };
+  if (values['base-url'] !== undefined && model !== '') return { model: name };
   throw new CommandError(
     `--model ${name}: there is no provider ${JSON.stringify(provider)}.${didYouMean(provider, [...PROVIDERS, ...entries.keys()])} ` +
       `Write PROVIDER/MODEL with one of ${PROVIDERS.join(', ')}, or openai/${name} if that is the model's whole name.`,
@@ -119,8 +119,8 @@ function parseModelName(name: string, wish: ModelValues, entries: ReadonlyMap<st
  * The entry with its fallbacks. --base-url applies to the entry only. Fallbacks without a key are left out, because they
  * are not needed while the first model works.
  */
-function withFallback(entry: ModelEntry, wish: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
-  const chosen = chooseEntry(entry, wish, loaded, env);
+function withFallback(entry: ModelEntry, values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  const chosen = chooseEntry(entry, values, loaded, env);
   if (chosen.type === 'demo' || !entry.fallback || entry.fallback.length === 0) return chosen;
   const entries = modelEntries(loaded.config);
   const names = [...new Set(entry.fallback)];
@@ -147,11 +147,11 @@ function withoutNotice({ notice: _, ...choice }: ModelChoice): ModelChoice {
 }
 
 /** One entry, without its fallbacks. */
-export function chooseEntry(entry: ModelEntry, wish: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+export function chooseEntry(entry: ModelEntry, values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
   const provider = entry.provider ?? 'openai';
   if (provider === 'demo') return { type: 'demo' };
-  const baseURL = wish['base-url'] ?? entry.base_url;
-  const key = keyFor(entry, env, wish['base-url']);
+  const baseURL = values['base-url'] ?? entry.base_url;
+  const key = keyFor(entry, env, values['base-url']);
   const { variable, value: apiKey } = key;
   if (lacksKey(key)) {
     throw new CommandError(
@@ -165,7 +165,7 @@ export function chooseEntry(entry: ModelEntry, wish: ModelValues, loaded: Loaded
     );
   }
   // A downloaded folder can contain a treadle.toml, so a key is never sent to another host without a notice.
-  const toOtherHost = !loaded.named && apiKey !== undefined && wish['base-url'] === undefined && isOtherHost(entry);
+  const toOtherHost = !loaded.named && apiKey !== undefined && values['base-url'] === undefined && isOtherHost(entry);
   return {
     type: provider,
     model: entry.model!,

@@ -1,7 +1,7 @@
 import { nearest } from '../command-line/nearest.ts';
-import type { Shape } from './shape.ts';
-import { PROVIDERS, type Provider, factsOf } from './providers.ts';
+import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
+import type { Shape } from './shape.ts';
 
 /** The parts of treadle.toml that this version uses. CONFIG_SHAPE defines everything that is allowed. */
 export interface Config {

@@ -195,8 +195,8 @@ describe('loads the file', () => {
       file: 'other.toml',
       named: true,
     });
-    await expect(loadConfig({ cwd: base, folder: base, file: 'gone.toml' })).rejects.toThrow(
-      /^The configuration gone\.toml cannot be read: ENOENT/,
+    await expect(loadConfig({ cwd: base, folder: base, file: 'missing.toml' })).rejects.toThrow(
+      /^The configuration missing\.toml cannot be read: ENOENT/,
     );
     await expect(loadConfig({ cwd: base, folder: base, file: 'work' })).rejects.toThrow(/cannot be read: EISDIR/);
   });

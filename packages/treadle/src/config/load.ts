@@ -3,9 +3,9 @@ import { join, resolve } from 'node:path';
 import { messageOf } from '@treadle/core';
 import { parse, TomlError } from 'smol-toml';
 import { CommandError } from '../command-line/command.ts';
-import { checkShape } from './shape.ts';
-import { CONFIG_SHAPE, type Config, modelProblems } from './config.ts';
+import { CONFIG_SHAPE, modelProblems, type Config } from './config.ts';
 import { serverProblems } from './server.ts';
+import { checkShape } from './shape.ts';
 
 export interface LoadedConfig {
   readonly config: Config;

@@ -1,11 +1,11 @@
-import { chooseModel, keyFor, defaultModelName } from '../config/choose-model.ts';
 import { CommandError } from '../command-line/command.ts';
+import { didYouMean } from '../command-line/nearest.ts';
+import { chooseModel, defaultModelName, keyFor } from '../config/choose-model.ts';
 import { modelEntries, type ModelEntry } from '../config/config.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { factsOf, type Provider } from '../config/providers.ts';
-import type { Io } from '../terminal/io.ts';
-import { didYouMean } from '../command-line/nearest.ts';
 import type { Colours } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
 import { alignColumns, oneLine } from '../terminal/printable.ts';
 import { passes, probeText, type Probe } from './probe.ts';
 

@@ -1,16 +1,16 @@
 import { messageOf, type ModelError } from '@treadle/core';
-import { chooseEntry } from '../config/choose-model.ts';
-import { coloursFor } from '../terminal/colours.ts';
-import { defineCommand, type Command, EXIT } from '../command-line/command.ts';
-import type { LoadedConfig } from '../config/load.ts';
-import { catchInterrupt } from '../terminal/signals.ts';
-import type { Io } from '../terminal/io.ts';
-import { resolveContext } from '../config/context.ts';
-import { printable } from '../terminal/printable.ts';
+import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
-import { listedModels, type ListedModel, modelTable, type Row } from './model-list.ts';
+import { chooseEntry } from '../config/choose-model.ts';
+import { resolveContext } from '../config/context.ts';
+import type { LoadedConfig } from '../config/load.ts';
+import { coloursFor } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { printable } from '../terminal/printable.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import { listedModels, modelTable, type ListedModel, type Row } from './model-list.ts';
 import { openModel } from './open-model.ts';
-import { passes, probeProblem, probeText, probe, type Probe } from './probe.ts';
+import { passes, probe, probeProblem, probeText, type Probe } from './probe.ts';
 
 const DEFAULT_TIMEOUT_S = 60;
 

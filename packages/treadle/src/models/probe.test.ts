@@ -1,7 +1,7 @@
 import type { Model, ModelReply } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
-import { passes, probeProblem, probeText, probe, type Probe } from './probe.ts';
+import { passes, probe, probeProblem, probeText, type Probe } from './probe.ts';
 
 const CALL = { calls: [{ name: 'ping', arguments: { word: 'treadle' } }] };
 const failure = (code: 'auth' | 'invalid-request', message: string): ModelReply => ({

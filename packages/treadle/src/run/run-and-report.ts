@@ -19,9 +19,9 @@ import { exitCodeOf, outcomeText } from './outcome-text.ts';
 import { callLines } from './transcript.ts';
 
 /**
- * Drives a run until it ends or needs a decision that nobody can be asked for. Prints tool calls while it runs, and the
- * result afterwards. Ctrl-C detaches a run that is stored, so that it can be resumed, and cancels one that is not.
- * Returns the exit code.
+ * Drives a run until it ends, or until it needs a decision and there is no terminal to ask on. Prints tool calls while it
+ * runs, and the result afterwards. Ctrl-C detaches a run that is stored, so that it can be resumed, and cancels one that
+ * is not. Returns the exit code.
  */
 export async function runAndReport(options: {
   readonly start: RunStart;

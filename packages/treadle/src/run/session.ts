@@ -1,14 +1,14 @@
 import type { LoopOptions, Policy, RunStore, RunSummary, Tool } from '@treadle/core';
+import { followUpCommand, locationOf, type LocationValues, type SessionValues } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
 import type { Config } from '../config/config.ts';
-import type { Io } from '../terminal/io.ts';
-import { openModel } from '../models/open-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
-import { followUpCommand, locationOf, type LocationValues, type SessionValues } from '../command-line/flags.ts';
+import { openStore } from '../config/store.ts';
+import { openModel } from '../models/open-model.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
+import type { Io } from '../terminal/io.ts';
 import { oneLine } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
-import { openStore } from '../config/store.ts';
 import { fileTools } from '../tools/file-tools.ts';
 
 /** The settings that flags, configuration and environment result in. */

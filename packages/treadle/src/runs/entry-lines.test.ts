@@ -135,15 +135,15 @@ test('describes failures and reached limits', async () => {
 });
 
 describe('lost effects', () => {
-  /** The lines of a run that was resumed after `kept` entries. */
-  async function resumed(kept: number, tools: LoopOptions['tools'] & {}): Promise<readonly string[]> {
+  /** The lines of a run that was resumed after `count` entries. */
+  async function resumed(count: number, tools: LoopOptions['tools'] & {}): Promise<readonly string[]> {
     const store = memoryJournal();
     const calls = [{ name: tools[0]!.name }];
     await runLoop({ model: scriptedModel([{ calls }, 'x']), tools, input: 'go', journal: store, runId: 'whole' });
-    const entries = (await store.read('whole')).slice(0, kept);
+    const entries = (await store.read('whole')).slice(0, count);
     await store.append('r', entries);
     await runLoop({ model: scriptedModel(['Done.']), tools, journal: store, runId: 'r' });
-    return (await lines(store)).slice(kept === 1 ? 2 : 4);
+    return (await lines(store)).slice(count === 1 ? 2 : 4);
   }
 
   test('of the model are repeated, and of tools if their effect allows it', async () => {

@@ -1,5 +1,5 @@
 import { stringify } from 'smol-toml';
-import { CommandError, defineCommand, type Command, type CommandGroup, EXIT } from '../command-line/command.ts';
+import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
 import { LABEL, SCOPES } from '../config/server.ts';
 
 const newCommand: Command = defineCommand({

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from '../config/load.ts';
 import { fileTools } from '../tools/file-tools.ts';
-import { serveOptions, type ServeOptions, type AddressFlags } from './serve-options.ts';
+import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
 
 const HASH = `sha256:${'ab'.repeat(32)}`;
 const TOOLS = fileTools('.');

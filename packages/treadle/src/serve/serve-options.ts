@@ -1,9 +1,9 @@
 import type { Tool } from '@treadle/core';
 import type { ApiKey, TreadleServerOptions } from '@treadle/server';
 import { CommandError } from '../command-line/command.ts';
-import { HOST, type KeyEntry } from '../config/server.ts';
-import type { LoadedConfig } from '../config/load.ts';
 import { didYouMean } from '../command-line/nearest.ts';
+import type { LoadedConfig } from '../config/load.ts';
+import { HOST, type KeyEntry } from '../config/server.ts';
 
 const DAY_MS = 24 * 60 * 60 * 1_000;
 

@@ -1,7 +1,7 @@
-import { expect, test, describe } from 'vitest';
-import { fileTools } from '../tools/file-tools.ts';
+import { describe, expect, test } from 'vitest';
 import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from '../config/load.ts';
+import { fileTools } from '../tools/file-tools.ts';
 import { servedModels, welcomeText, type ServedModels } from './serve.ts';
 
 const URL = 'http://127.0.0.1:3210';

@@ -1,8 +1,8 @@
 import { PassThrough } from 'node:stream';
 import { expect, test } from 'vitest';
+import type { Io } from './io.ts';
 import { askLine } from './prompt.ts';
 import { catchInterrupt, type Interrupt } from './signals.ts';
-import type { Io } from './io.ts';
 
 function terminal(): { io: Io; type: (keys: string) => void; interrupt: Interrupt; shown: () => string } {
   const stdin = new PassThrough();

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ageText, durationText, timestampText, parseAge, usageText } from './quantities.ts';
+import { ageText, durationText, parseAge, timestampText, usageText } from './quantities.ts';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;

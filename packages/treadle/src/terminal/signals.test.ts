@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Io } from './io.ts';
-import { catchStopSignal, catchInterrupt } from './signals.ts';
+import { catchInterrupt, catchStopSignal } from './signals.ts';
 
 function fakeSignals() {
   const listeners = { SIGINT: new Set<() => void>(), SIGTERM: new Set<() => void>() };
