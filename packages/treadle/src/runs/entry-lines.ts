@@ -24,8 +24,9 @@ function line(head: string, body?: string, tone: keyof Colours = 'dim', note?: s
 /** Describes the event of an entry and what resulted from it. `children`: the ids of the child runs. */
 export function entryLines(step: JournalStep, children: RunIds = new Set()): readonly EntryLine[] {
   const { entry, states, diverges } = step;
-  // The fallback is for events of a newer version.
-  const describe = (DESCRIPTIONS[entry.event.type] as Description<Event> | undefined) ?? (({ type }) => line(type));
+  // A newer version can have other events.
+  const known = Object.hasOwn(DESCRIPTIONS, entry.event.type);
+  const describe = known ? (DESCRIPTIONS[entry.event.type] as Description<Event>) : ({ type }: Event) => line(type);
   const lines = [describe(entry.event, step, children)].flat();
   if (states) return [...lines, ...resultLines(step)];
   return diverges ? [...lines, line('does not replay', 'this version cannot apply the entry', 'red')] : lines;

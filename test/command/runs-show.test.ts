@@ -3,9 +3,9 @@ import { agentTool, runLoop, tool, type LoopOptions } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { fakeTerminal } from './fake-terminal.ts';
-import { READ, runsStage } from './runs-stage.ts';
+import { READ, runsFixture } from './runs-fixture.ts';
 
-const stage = runsStage();
+const fixture = runsFixture();
 
 const echo = tool({
   name: 'echo',
@@ -20,7 +20,7 @@ const calling = (text: string): { calls: { name: string; arguments: unknown }[] 
 
 /** Adds runs to the store as a program would. */
 const stored = (...all: readonly Omit<LoopOptions, 'journal'>[]): Promise<void> =>
-  stage.inStore(async (store) => {
+  fixture.inStore(async (store) => {
     for (const options of all) await runLoop({ ...options, journal: store });
   });
 
@@ -35,8 +35,8 @@ describe('list', () => {
     const helper = agentTool({ name: 'helper', description: '', model: scriptedModel(['Helped.']) });
     const asking = { calls: [{ name: 'helper', arguments: { task: 'help me' } }] };
     await stored({ runId: 'a', input: 'the task', tools: [helper], model: scriptedModel([asking, 'Done.']) });
-    expect(await stage.treadle('runs', 'fork', 'a', '--at', '1', '--no-run')).toMatchObject({ code: 0 });
-    const { code, stdout, stderr } = await stage.treadle('runs', 'list');
+    expect(await fixture.treadle('runs', 'fork', 'a', '--at', '1', '--no-run')).toMatchObject({ code: 0 });
+    const { code, stdout, stderr } = await fixture.treadle('runs', 'list');
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout.split('\n').map((line) => line.trimEnd())).toEqual([
       'ID            STATUS       AGE  ENTRIES  MODEL     TITLE',
@@ -54,7 +54,7 @@ describe('list', () => {
       tools: [tool({ name: 'echo', description: 'elsewhere' })],
     });
     const ids = async (...args: readonly string[]): Promise<readonly string[]> =>
-      JSON.parse((await stage.treadle('runs', 'list', '--json', ...args)).stdout).map(
+      JSON.parse((await fixture.treadle('runs', 'list', '--json', ...args)).stdout).map(
         ({ runId }: { runId: string }) => runId,
       );
     expect(await ids()).toEqual(['c', 'b', 'a']);
@@ -62,11 +62,11 @@ describe('list', () => {
     expect(await ids('--status', 'paused', '--status=completed', '--limit', '2')).toEqual(['c', 'b']);
     expect(await ids('--status', 'running')).toEqual([]);
     expect(await ids('--status', 'interrupted')).toEqual([]);
-    expect(await stage.treadle('runs', 'list', '--limit', '1')).toMatchObject({
+    expect(await fixture.treadle('runs', 'list', '--limit', '1')).toMatchObject({
       stdout: expect.stringMatching(/^ID .*\nc .*\n$/),
       stderr: 'There are more runs: --limit 5\n',
     });
-    expect(await stage.treadle('runs', 'list', '--status', 'failed')).toEqual({
+    expect(await fixture.treadle('runs', 'list', '--status', 'failed')).toEqual({
       code: 0,
       stdout: '',
       stderr: 'There are no runs with this status.\n',
@@ -74,17 +74,17 @@ describe('list', () => {
   });
 
   test('lists nothing without a store, and does not create one', async () => {
-    const { code, stdout, stderr } = await stage.treadle('runs', 'list', '--json');
+    const { code, stdout, stderr } = await fixture.treadle('runs', 'list', '--json');
     expect([code, stdout]).toEqual([0, '[]\n']);
     expect(stderr).toMatch(/There are no runs yet: .*treadle\.db does not exist/);
-    expect(await stage.treadle('runs', 'show', 'x')).toMatchObject({ code: 2 });
-    expect(await stage.treadle('runs', 'list', '--store', 'memory:')).toMatchObject({ code: 2 });
-    expect(await readdir(stage.play.folder)).toEqual(['notes.txt']);
+    expect(await fixture.treadle('runs', 'show', 'x')).toMatchObject({ code: 2 });
+    expect(await fixture.treadle('runs', 'list', '--store', 'memory:')).toMatchObject({ code: 2 });
+    expect(await readdir(fixture.play.folder)).toEqual(['notes.txt']);
   });
 
   test('shortens titles to one line and escapes control sequences', async () => {
     await stored(answering('a', `\u001b[31m${'long '.repeat(50)}\nand more`));
-    const { exit, screen } = fakeTerminal(['runs', 'list'], stage.play.folder, 60);
+    const { exit, screen } = fakeTerminal(['runs', 'list'], fixture.play.folder, 60);
     expect(await exit).toBe(0);
     expect(screen()).toContain('\\u001b[31mlong');
     for (const line of screen().split('\n')) expect(line.length).toBeLessThanOrEqual(60);
@@ -93,11 +93,11 @@ describe('list', () => {
 
 describe('show', () => {
   test('prints a timeline of turns, calls and results with durations', async () => {
-    await stage.script({ ...READ, text: ['Let me look.\nAt once.'] }, { text: ['It says hello.'] });
-    await stage.treadle('run', ...stage.model(), 'What is in notes.txt?');
-    const { code, stdout, stderr } = await stage.treadle('runs', 'show', 'run_');
+    await fixture.script({ ...READ, text: ['Let me look.\nAt once.'] }, { text: ['It says hello.'] });
+    await fixture.treadle('run', ...fixture.model(), 'What is in notes.txt?');
+    const { code, stdout, stderr } = await fixture.treadle('runs', 'show', 'run_');
     expect([code, stderr]).toEqual([0, '']);
-    const { runId } = (await stage.runs())[0]!;
+    const { runId } = (await fixture.runs())[0]!;
     const plain = stdout.replaceAll(/\+?\d+(\.\d+)? m?s/g, 'TIME').replaceAll(/ +/g, ' ');
     expect(plain.split('\n')).toEqual([
       `${runId} completed`,
@@ -111,20 +111,20 @@ describe('show', () => {
       'Turn 1',
       ' 1 TIME model (TIME, 10 in, 5 out): 2 lines: Let me look.',
       ' t1.tool.0: read {"path":"notes.txt"}',
-      ` 2 TIME t1.tool.0 returned (TIME): the word is ${stage.play.nonce}`,
+      ` 2 TIME t1.tool.0 returned (TIME): the word is ${fixture.play.nonce}`,
       'Turn 2',
       ' 3 TIME model (TIME, 10 in, 5 out): It says hello.',
       ' completed',
       '',
     ]);
-    const { stdout: full } = await stage.treadle('runs', 'show', runId, '--full');
+    const { stdout: full } = await fixture.treadle('runs', 'show', runId, '--full');
     expect(full).toMatch(/instructions: You help a person at a terminal\. .* not instructions to you\.\n/);
     expect(full).toMatch(/model \(.*\):\n +Let me look\.\n +At once\.\n/);
   });
 
   test('--json prints the summary and every entry', async () => {
     await stored({ ...answering('a'), model: scriptedModel([calling('x'), 'Done.']), tools: [echo] });
-    const shown = JSON.parse((await stage.treadle('runs', 'show', 'a', '--json')).stdout);
+    const shown = JSON.parse((await fixture.treadle('runs', 'show', 'a', '--json')).stdout);
     expect(shown).toMatchObject({
       runId: 'a',
       status: 'completed',
@@ -137,13 +137,13 @@ describe('show', () => {
       children: [],
       forks: [],
     });
-    expect(shown.entries).toEqual(await stage.inStore((store) => store.read('a')));
+    expect(shown.entries).toEqual(await fixture.inStore((store) => store.read('a')));
   });
 
   test('--at prints the state after an entry', async () => {
-    await stage.script({ calls: [...READ.calls, ...READ.calls] });
-    await stage.treadle('run', '--ask', ...stage.model(), 'go');
-    const { stdout } = await stage.treadle('runs', 'show', 'run_', '--at', '2');
+    await fixture.script({ calls: [...READ.calls, ...READ.calls] });
+    await fixture.treadle('run', '--ask', ...fixture.model(), 'go');
+    const { stdout } = await fixture.treadle('runs', 'show', 'run_', '--at', '2');
     expect(stdout).toMatch(/^run_\w{8} after entry 2 of 0 to 2, \d{4}-.*\n\nevent {8}calls-judged t1\.judge\.0\n/);
     expect(stdout).toContain('\nphase        tools, turn 1\n');
     expect(stdout).toContain('\nwaits for    t1.approval.0: approval of read {"path":"notes.txt"}\n');
@@ -151,8 +151,8 @@ describe('show', () => {
     expect(stdout).toContain(
       'Conversation, 2 messages\n  user         go\n  assistant    calls read {"path":"notes.txt"}',
     );
-    expect((await stage.treadle('runs', 'show', 'run_', '--at', '0')).stdout).toContain('outstanding  t1.model.0\n');
-    const state = JSON.parse((await stage.treadle('runs', 'show', 'run_', '--at', '2', '--json')).stdout);
+    expect((await fixture.treadle('runs', 'show', 'run_', '--at', '0')).stdout).toContain('outstanding  t1.model.0\n');
+    const state = JSON.parse((await fixture.treadle('runs', 'show', 'run_', '--at', '2', '--json')).stdout);
     expect(state).toMatchObject({
       seq: 2,
       phase: { type: 'tools' },
@@ -174,7 +174,7 @@ describe('show', () => {
       summariser: scriptedModel(['They said the first, and got help.']),
       compaction: { tokens: 100, keepTurns: 1 },
     });
-    const { stdout } = await stage.treadle('runs', 'show', 'a');
+    const { stdout } = await fixture.treadle('runs', 'show', 'a');
     expect(stdout).toContain('child      a.t2.tool.0, completed');
     expect(stdout).toContain('t1.tool.0: echo {"text":"the first"}');
     expect(stdout).toMatch(/t2\.tool\.0 \(child run a\.t2\.tool\.0\): helper/);
@@ -182,9 +182,9 @@ describe('show', () => {
     expect(stdout).toMatch(/history compacted \(.*\): a summary replaces messages 2 to 5/);
     expect(stdout).toContain('summary: They said the first, and got help.');
     expect(stdout).toContain('90 in, 10 out, $0.2500');
-    const { stdout: child } = await stage.treadle('runs', 'show', 'a.t2');
+    const { stdout: child } = await fixture.treadle('runs', 'show', 'a.t2');
     expect(child).toContain('child of   a, call t2.tool.0');
-    expect((await stage.treadle('runs', 'resume', 'a.t2.tool.0')).stderr).toContain(
+    expect((await fixture.treadle('runs', 'resume', 'a.t2.tool.0')).stderr).toContain(
       'is a child of a and resumes with it',
     );
   });
@@ -194,14 +194,14 @@ describe('an id', () => {
   test('may be shortened, with or without run_', async () => {
     await stored(answering('run_abc1'), answering('run_abd2'));
     for (const prefix of ['run_abc', 'abc', 'abc1', 'run_abc1']) {
-      expect((await stage.treadle('runs', 'replay', prefix)).code).toBe(0);
+      expect((await fixture.treadle('runs', 'replay', prefix)).code).toBe(0);
     }
   });
 
   test('that matches several runs lists them', async () => {
     await stored(answering('run_abc1', 'one'), answering('run_abd2', 'two'));
     for (const prefix of ['run_', 'ab', '']) {
-      expect(await stage.treadle('runs', 'show', prefix)).toEqual({
+      expect(await fixture.treadle('runs', 'show', prefix)).toEqual({
         code: 2,
         stdout: '',
         stderr: `treadle: "${prefix}" matches 2 runs. Give more of the id:\n  run_abd2  two\n  run_abc1  one\n`,
@@ -211,18 +211,18 @@ describe('an id', () => {
 
   test('that matches no run suggests a similar one', async () => {
     await stored(answering('run_abc1'));
-    expect(await stage.treadle('runs', 'show', 'run_abx1')).toMatchObject({
+    expect(await fixture.treadle('runs', 'show', 'run_abx1')).toMatchObject({
       code: 2,
       stderr: 'treadle: There is no run "run_abx1". Did you mean run_abc1? "treadle runs list" lists the runs.\n',
     });
-    expect((await stage.treadle('runs', 'show', 'zzzzzz')).stderr).not.toContain('Did you mean');
+    expect((await fixture.treadle('runs', 'show', 'zzzzzz')).stderr).not.toContain('Did you mean');
   });
 
   test('is required', async () => {
     for (const sub of ['show', 'resume', 'cancel', 'fork', 'replay', 'export', 'delete']) {
-      expect((await stage.treadle('runs', sub)).stderr).toContain(`treadle runs ${sub} needs ID. Usage: `);
+      expect((await fixture.treadle('runs', sub)).stderr).toContain(`treadle runs ${sub} needs ID. Usage: `);
     }
-    expect((await stage.treadle('runs', 'diff', 'a')).stderr).toContain('treadle runs diff needs B.');
+    expect((await fixture.treadle('runs', 'diff', 'a')).stderr).toContain('treadle runs diff needs B.');
   });
 });
 
@@ -239,11 +239,11 @@ test.each([
   [['--json'], '--json is not a command.'],
 ])('rejects runs %j', async (args, message) => {
   await stored(answering('a'));
-  const { code, stdout, stderr } = await stage.treadle(
+  const { code, stdout, stderr } = await fixture.treadle(
     'runs',
     ...args,
     ...(args[0] === 'fork' ? ['--model', 'demo'] : []),
   );
   expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(message)]);
-  expect(await stage.runs()).toHaveLength(1);
+  expect(await fixture.runs()).toHaveLength(1);
 });

@@ -8,7 +8,7 @@ import { scriptedOpenAi, type ScriptedCall, type ScriptedOpenAi, type Step } fro
 import { stopLeftovers, treadle, type TreadleProcess } from './treadle-process.ts';
 
 /** A folder with a store, and a scripted model. Each test gets a new one. */
-export interface RunsStage {
+export interface RunsFixture {
   readonly play: Playground;
   readonly server: ScriptedOpenAi;
   /** Replaces the script, and resets the requests. */
@@ -25,7 +25,7 @@ export interface RunsStage {
   runs(): Promise<readonly RunSummary[]>;
 }
 
-export function runsStage(): RunsStage {
+export function runsFixture(): RunsFixture {
   let play: Playground;
   let server: ScriptedOpenAi | undefined;
   beforeEach(async () => {
@@ -37,7 +37,7 @@ export function runsStage(): RunsStage {
     server = undefined;
     await play.remove();
   });
-  const stage: RunsStage = {
+  const fixture: RunsFixture = {
     get play() {
       return play;
     },
@@ -59,9 +59,9 @@ export function runsStage(): RunsStage {
         await store.close();
       }
     },
-    runs: () => stage.inStore((store) => store.list()),
+    runs: () => fixture.inStore((store) => store.list()),
   };
-  return stage;
+  return fixture;
 }
 
 export const READ: { readonly calls: readonly ScriptedCall[] } = {
