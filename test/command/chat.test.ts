@@ -16,7 +16,7 @@ afterEach(async () => {
   await play.remove();
 });
 
-/** `treadle chat` over a pipe, with a model that follows the script. */
+/** Runs `treadle chat` with pipes and a scripted model. */
 async function chat(
   steps: readonly Step[],
   stdin: string | undefined,
@@ -32,13 +32,13 @@ async function chat(
 const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
 const afterGreeting = (stdout: string): string => stdout.slice(stdout.indexOf('\n') + 1);
 
-test('nothing to read: it greets and exits with 0', async () => {
+test('greets and exits with 0 if there is no input', async () => {
   const { code, stdout } = await (await chat([], '')).ended;
   expect(code).toBe(0);
   expect(stdout).toMatch(/^Treadle \S+, model \S*scripted, in /);
 });
 
-test('each line is a message, and the conversation goes on', async () => {
+test('treats each line as a message of one conversation', async () => {
   const { ended } = await chat(
     [{ ...READ, text: ['Looking. '] }, { text: ['I saw it.'] }, { text: ['You said one.'] }],
     'one\n\ntwo\n',
@@ -46,37 +46,37 @@ test('each line is a message, and the conversation goes on', async () => {
   const { code, stdout, stderr } = await ended;
   expect(code).toBe(0);
   expect(afterGreeting(stdout)).toBe('Looking. \nI saw it.\nYou said one.\n');
-  expect(stderr).toBe(`#1 read {"path":"notes.txt"}\n#1 gave: the word is ${play.nonce}\n`);
+  expect(stderr).toBe(`#1 read {"path":"notes.txt"}\n#1 returned: the word is ${play.nonce}\n`);
   const roles = server!.requests[2]!.messages.map(({ role }) => role).filter((role) => role !== 'system');
   expect(roles).toEqual(['user', 'assistant', 'tool', 'assistant', 'user']);
 });
 
-test('the reply streams: what has come is there before the rest', async () => {
+test('prints the reply while it streams', async () => {
   const { shows, child, ended } = await chat([{ hang: 'the first words' }], undefined);
   child.stdin.write('hi\n');
   await shows('the first words');
   child.kill('SIGINT');
   expect(await ended).toMatchObject({
     code: 130,
-    stderr: expect.stringContaining('Cancelled while the model was answering'),
+    stderr: expect.stringContaining('Cancelled while the model was replying'),
   });
 });
 
-test('a failure is told, and the chat goes on', async () => {
+test('reports a failure and continues the chat', async () => {
   const { ended } = await chat([{ status: 400, message: 'no such thing' }, { text: ['better'] }], 'one\ntwo\n');
   const { code, stdout, stderr } = await ended;
   expect([code, afterGreeting(stdout)]).toEqual([0, 'better\n']);
   expect(stderr).toMatch(/Failed \(invalid-request\): .*no such thing/);
 });
 
-test('at the limit of turns the model is asked for a last answer', async () => {
+test('gets a last answer at the turn limit', async () => {
   const { ended } = await chat([READ, { text: ['That is all I know.'] }], 'go\n', ['--max-turns', '1']);
   const { stdout, stderr } = await ended;
   expect(afterGreeting(stdout)).toBe('That is all I know.\n');
-  expect(stderr).toContain('Stopped at the limit of turns');
+  expect(stderr).toContain('Stopped at the turn limit');
 });
 
-test('--ask without a terminal is a refusal that the model hears of', async () => {
+test('--ask without a terminal denies the call, and sends the reason to the model', async () => {
   const { ended } = await chat([READ, { text: ['I may not.'] }], 'go\n', ['--ask']);
   const { code, stdout } = await ended;
   expect([code, afterGreeting(stdout)]).toEqual([0, 'I may not.\n']);
@@ -85,15 +85,15 @@ test('--ask without a terminal is a refusal that the model hears of', async () =
   expect(result).not.toContain(play.nonce);
 });
 
-describe('words with a slash', () => {
-  test('/help, one that is not known, and /exit', async () => {
+describe('slash commands', () => {
+  test('supports /help and /exit, and rejects others', async () => {
     const { code, stderr } = await (await chat([], '/help\n/exti\n/exit\nnever sent\n')).ended;
     expect(code).toBe(0);
     expect(stderr).toContain('/exit  Leave');
-    expect(stderr).toContain('There is no /exti. Did you mean "/exit"?');
+    expect(stderr).toContain('There is no command /exti. Did you mean "/exit"?');
     expect(server!.requests).toHaveLength(0);
   });
-  test('a path is a message', async () => {
+  test('sends a path as a message', async () => {
     await (
       await chat([{ text: ['ok'] }], '/etc/hosts please\n')
     ).ended;
@@ -101,7 +101,7 @@ describe('words with a slash', () => {
   });
 });
 
-test('ends quietly when nobody reads', async () => {
+test('exits without an error when standard output is closed', async () => {
   const { child, ended } = await chat([{ text: ['x'.repeat(1_000_000)] }], 'hi\n');
   child.stdout.destroy();
   expect(await ended).toMatchObject({ signal: null, stderr: '' });

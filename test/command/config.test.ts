@@ -6,7 +6,7 @@ import { stopLeftovers, treadle, type Ended } from './treadle-process.ts';
 let play: Playground;
 let server: ScriptedOpenAi;
 
-const ERROR: Step = { calls: [{ name: 'read', arguments: '{"path":"gone"}' }] };
+const ERROR: Step = { calls: [{ name: 'read', arguments: '{"path":"missing"}' }] };
 
 beforeEach(async () => {
   play = await playground();
@@ -24,8 +24,8 @@ async function script(...steps: Step[]): Promise<void> {
 const run = (args: string[], env: Record<string, string> = {}): Promise<Ended> =>
   treadle(['run', ...args], { cwd: play.folder, env, stdin: '' }).ended;
 
-describe('a model of the configuration', () => {
-  test('the default, its address, and its key from the environment', async () => {
+describe('[models]', () => {
+  test('uses the default, its address, and its key from the environment', async () => {
     await script({ text: ['hello'] });
     await play.write(
       'treadle.toml',
@@ -36,7 +36,7 @@ describe('a model of the configuration', () => {
     expect(server.keys).toEqual(['Bearer sesame']);
   });
 
-  test('another by name, from a file elsewhere', async () => {
+  test('uses another model by name, from the file that --config names', async () => {
     await script({ text: ['hello'] });
     await play.write(
       'conf/my.toml',
@@ -47,7 +47,7 @@ describe('a model of the configuration', () => {
     expect(server.keys).toEqual([undefined]);
   });
 
-  test('of the working folder that --cwd names', async () => {
+  test('uses treadle.toml of the folder that --cwd names', async () => {
     await script({ text: ['hello'] });
     await play.write('sub/treadle.toml', `[models.a]\nmodel = "m-3"\nbase_url = "${server.baseURL}"\n`);
     expect(await run(['--cwd', 'sub', 'hi'])).toMatchObject({ code: 0 });
@@ -59,7 +59,7 @@ describe('[orchestrator]', () => {
   const configured = async (lines: string): Promise<void> =>
     play.write('treadle.toml', `[models.a]\nmodel = "m"\nbase_url = "${server.baseURL}"\n[orchestrator]\n${lines}\n`);
 
-  test('max_tool_iterations limits the turns, and --max-turns wins', async () => {
+  test('max_tool_iterations limits the turns, and --max-turns overrides it', async () => {
     await script(ERROR, { text: ['done'] });
     await configured('max_tool_iterations = 1');
     expect((await run(['hi'])).code).toBe(3);
@@ -67,15 +67,15 @@ describe('[orchestrator]', () => {
     expect(await run(['--max-turns', '5', 'hi'])).toMatchObject({ code: 0, stdout: 'done\n' });
   });
 
-  test('tool_error_limit ends a run of errors', async () => {
+  test('tool_error_limit ends a run with only errors', async () => {
     await script(ERROR, ERROR, ERROR);
     await configured('tool_error_limit = 2');
-    expect(await run(['hi'])).toMatchObject({ code: 3, stderr: expect.stringContaining('nothing but errors') });
+    expect(await run(['hi'])).toMatchObject({ code: 3, stderr: expect.stringContaining('turns with only errors') });
     expect(server.requests).toHaveLength(2);
   });
 
   test.each(['tool_loop_enabled = false', '[orchestrator.tools.permissions]\nfile_read = false'])(
-    '%s: no tools',
+    '%s disables the tools',
     async (lines) => {
       await script({ text: ['ok'] });
       await configured(lines);
@@ -85,7 +85,7 @@ describe('[orchestrator]', () => {
   );
 });
 
-describe('a wrong file ends it before anything runs', () => {
+describe('rejects an invalid file before anything runs', () => {
   test.each([
     [
       '[models.a]\nmodel = "m"\napi_key = "sk-secret"',
@@ -97,7 +97,7 @@ describe('a wrong file ends it before anything runs', () => {
       '[models.a]\nmodel = "m"\nprovider = "anthropic"',
       /There is no key for m: set the environment variable ANTHROPIC_API_KEY/,
     ],
-    ['[models.a]\nmodel = "m"\nfallback = ["b"]', /models\.a\.fallback names no entry of \[models\]/],
+    ['[models.a]\nmodel = "m"\nfallback = ["b"]', /models\.a\.fallback does not name an entry of \[models\]/],
   ])('%s', async (toml, message) => {
     await script();
     await play.write('treadle.toml', toml);
@@ -108,7 +108,7 @@ describe('a wrong file ends it before anything runs', () => {
   });
 });
 
-test('a key is never shown, also when the server refuses it', async () => {
+test('does not show a key, even if the server rejects it', async () => {
   await script({ status: 401, message: 'Incorrect API key provided: sk-very-secret-key' });
   const { code, stdout, stderr } = await run(['--model', 'm', '--base-url', server.baseURL, '--json', 'hi'], {
     OPENAI_API_KEY: 'sk-very-secret-key',

@@ -2,13 +2,13 @@ import { PassThrough } from 'node:stream';
 import { stripVTControlCharacters } from 'node:util';
 import { main, type Io } from 'treadle';
 
-/** The command on a terminal that the test types on and looks at. */
+/** The command on a terminal that the test controls. */
 export interface FakeTerminal {
   readonly exit: Promise<number>;
   type(keys: string): void;
-  /** Resolves when the text stands on the screen, after whatever was waited for before. */
+  /** Resolves when the text is on the screen, after the text of the previous call. */
   shows(text: string): Promise<void>;
-  /** Everything since the start, without what moves the cursor. */
+  /** Everything since the start, without control sequences. */
   screen(): string;
 }
 

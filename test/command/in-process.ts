@@ -7,7 +7,7 @@ export interface Printed {
   readonly stderr: string;
 }
 
-/** The command in this process, with pipes for a terminal: for what needs no process of its own. */
+/** Runs the command in this process, with pipes instead of a terminal. */
 export async function command(args: readonly string[], cwd: string, stdin = ''): Promise<Printed> {
   const written = { stdout: '', stderr: '' };
   const stream = (name: keyof typeof written): PassThrough =>

@@ -39,8 +39,8 @@ const lines = ({ stdout }: Ended): string[][] =>
     .split('\n')
     .map((line) => line.split(/ {2,}/));
 
-describe('a list', () => {
-  test('of what the configuration has, with nothing sent', async () => {
+describe('lists', () => {
+  test('the models of the configuration without sending a request', async () => {
     await play.write(
       'treadle.toml',
       `[models]
@@ -82,9 +82,9 @@ provider = "demo"
     ]);
   });
 
-  test('without a configuration: what is used then', async () => {
+  test('the default model without a configuration', async () => {
     const demo = await models();
-    expect(demo).toMatchObject({ code: 0, stderr: expect.stringContaining('this one is used') });
+    expect(demo).toMatchObject({ code: 0, stderr: expect.stringContaining('This model is used instead') });
     expect(lines(demo)[1]!.slice(0, 4)).toEqual(['demo (default)', 'demo', 'in this process', 'none needed']);
     expect(demo.stdout).toMatch(/reachable, supports tools, streams \(\d/);
     const keyed = await models(['--no-test'], { OPENAI_API_KEY: KEY });
@@ -98,11 +98,11 @@ provider = "demo"
   });
 });
 
-describe('a test', () => {
+describe('tests', () => {
   const entry = (name: string, { baseURL }: ScriptedOpenAi, more = ''): string =>
     `[models.${name}]\nmodel = "m-${name}"\nbase_url = "${baseURL}"\n${more}\n`;
 
-  test('tells what a model can do, by asking for one call', async () => {
+  test('a model by asking for one call', async () => {
     const server = await script(CALL);
     await play.write('treadle.toml', entry('a', server, 'api_key_env = "MY_KEY"'));
     const ended = await models([], { MY_KEY: KEY });
@@ -122,7 +122,7 @@ describe('a test', () => {
     expect(server.keys).toEqual([`Bearer ${KEY}`]);
   });
 
-  test('one that talks instead is asked again, and one that refuses tools without them', async () => {
+  test('again with a required call, or without tools if the model rejects them', async () => {
     const talks = await script({ text: ['pong'] }, CALL);
     const never = await script({ text: ['pong'] }, { text: ['pong'] });
     const refuses = await script({ status: 400, message: 'm-c does not support tools' }, { text: ['ok'] });
@@ -136,20 +136,20 @@ describe('a test', () => {
     ]);
     expect(talks.requests[1]).toMatchObject({ tool_choice: 'required' });
     expect(refuses.requests[1]).not.toHaveProperty('tools');
-    expect(stderr).toContain('b: It answers, but does not call tools.\n');
-    expect(stderr).toContain('c: It answers, but does not call tools. It refused them: ');
+    expect(stderr).toContain('b: The model replies, but does not call tools.\n');
+    expect(stderr).toContain('c: The model replies, but does not call tools. It rejected them: ');
     expect(stderr).toContain('The provider answered 400: m-c does not support tools\n');
   });
 
-  test('fails for each its own reason, the others are tested all the same', async () => {
+  test('every model, and reports the reason of each failure', async () => {
     const refuses = await script({ status: 401, message: `Incorrect API key provided: ${KEY}` });
-    const gone = await scriptedOpenAi([]);
-    await gone.close();
+    const closed = await scriptedOpenAi([]);
+    await closed.close();
     const works = await script(CALL);
     await play.write(
       'treadle.toml',
       entry('refused', refuses, 'api_key_env = "MY_KEY"') +
-        entry('gone', gone) +
+        entry('closed', closed) +
         '[models.keyless]\nprovider = "anthropic"\nmodel = "claude-x"\n' +
         entry('works', works),
     );
@@ -158,28 +158,28 @@ describe('a test', () => {
     expect(lines(ended).map((cells) => [cells[0], cells.at(-1)])).toEqual([
       ['NAME', 'TEST'],
       ['refused', 'failed: auth'],
-      ['gone', 'failed: network'],
+      ['closed', 'failed: network'],
       ['keyless', 'failed: auth'],
       ['works', expect.stringMatching(/^reachable, supports tools/)],
     ]);
     expect(ended.stderr).toContain('refused: The provider answered 401: Incorrect API key provided: [redacted]\n');
-    expect(ended.stderr).toMatch(/gone: Connection to 127\.0\.0\.1:\d+ failed/);
+    expect(ended.stderr).toMatch(/closed: Connection to 127\.0\.0\.1:\d+ failed/);
     expect(ended.stderr).toContain('keyless: There is no key: set the environment variable ANTHROPIC_API_KEY.\n');
     expect(refuses.requests).toHaveLength(1);
     expect(await models(['works'])).toMatchObject({ code: 1 });
   });
 
-  test('has an end, though the model has none', async () => {
+  test('with a deadline', async () => {
     const server = await script({ hang: 'so' });
     await play.write('treadle.toml', entry('a', server));
     expect(await models(['--timeout', '1'])).toMatchObject({
       code: 1,
       stdout: expect.stringContaining('failed: timeout'),
-      stderr: expect.stringContaining('a: It gave no whole reply within 1 s. --timeout gives it more.\n'),
+      stderr: expect.stringContaining('a: There was no complete reply within 1 s. --timeout sets another deadline.\n'),
     });
   });
 
-  test('Ctrl-C ends it', async () => {
+  test('until Ctrl-C', async () => {
     const server = await script({ hang: 'so' });
     await play.write('treadle.toml', entry('a', server));
     const running = treadle(['models'], { cwd: play.folder, stdin: '' });
@@ -189,7 +189,7 @@ describe('a test', () => {
   });
 });
 
-test('every protocol, against a provider that refuses what the real ones would', async () => {
+test('tests every protocol against a provider that validates requests', async () => {
   await using provider = await startProvider();
   const script = await provider.script(
     FORMS.map(() => ({ calls: [{ name: 'ping', arguments: '{"word":"treadle"}' }] })),
@@ -210,7 +210,7 @@ test('every protocol, against a provider that refuses what the real ones would',
   for (const { headers } of requests) expect(JSON.stringify(headers)).toContain(KEY);
 });
 
-test('a fallback without its key keeps nobody from working', async () => {
+test('leaves out a fallback without a key', async () => {
   const first = await script({ text: ['hello'] });
   await play.write(
     'treadle.toml',
@@ -228,11 +228,11 @@ model = "m-b"
   const ended = await treadle(['run', 'hi'], { cwd: play.folder, stdin: '' }).ended;
   expect(ended).toMatchObject({ code: 0, stdout: 'hello\n' });
   expect(ended.stderr).toContain(
-    'The fallback b is left out, as it has no key: set the environment variable ANTHROPIC_API_KEY.\n',
+    'The fallback b is left out because it has no key: set the environment variable ANTHROPIC_API_KEY.\n',
   );
 });
 
-test('context_tokens reaches Ollama', async () => {
+test('sends context_tokens to Ollama', async () => {
   await using provider = await startProvider();
   const script = await provider.script([{ text: 'hello' }]);
   await play.write(
@@ -243,7 +243,7 @@ test('context_tokens reaches Ollama', async () => {
   expect(await script.requests()).toMatchObject([{ body: { options: { num_ctx: 32_768 } } }]);
 });
 
-test('a fallback is asked when the first fails, and the run bears the name of the first', async () => {
+test('calls a fallback when the first model fails, and stores the name of the first', async () => {
   const first = await script({ status: 401, message: 'no such key' });
   const second = await script({ text: ['hello'] });
   await play.write(
@@ -269,19 +269,19 @@ base_url = "${second.baseURL}"
   expect(JSON.parse((await list.ended).stdout)).toMatchObject([{ model: 'm-a' }]);
 });
 
-describe('wrong use', () => {
+describe('usage', () => {
   test.each([
     [['mian'], /There is no model "mian"\. Did you mean "main"\? treadle\.toml has main\./],
     [['--no-tests'], /has no flag --no-tests.* Did you mean "--no-test"\?/],
     [['a', 'b'], /takes one argument/],
-  ])('%j', async (args, message) => {
+  ])('rejects %j', async (args, message) => {
     await play.write('treadle.toml', '[models.main]\nmodel = "m"\n');
     const { code, stdout, stderr } = await models(args);
     expect([code, stdout]).toEqual([2, '']);
     expect(stderr).toMatch(message);
   });
 
-  test('help', async () => {
+  test('shows help', async () => {
     const { code, stdout } = await models(['--help']);
     expect(code).toBe(0);
     expect(stdout).toContain('Usage: treadle models [name] [flags]');

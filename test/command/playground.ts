@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
-/** A folder of its own, with a word in a file that nobody can know without reading it. */
+/** A temporary folder with a file that contains a random word. */
 export interface Playground {
   readonly folder: string;
   readonly nonce: string;

@@ -16,7 +16,7 @@ afterEach(async () => {
   await play.remove();
 });
 
-/** `treadle run` with a model that follows the script. */
+/** Runs `treadle run` with a scripted model. */
 async function run(
   steps: readonly Step[],
   args: readonly string[],
@@ -31,13 +31,13 @@ async function run(
 
 const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
 
-test('the answer on standard output and only that, tool calls on standard error', async () => {
+test('writes only the answer to standard output, and tool calls to standard error', async () => {
   const { ended } = await run([READ, { text: ['It says ', 'hello', '.'] }], ['What is in notes.txt?']);
   expect(await ended).toEqual({
     code: 0,
     signal: null,
     stdout: 'It says hello.\n',
-    stderr: `#1 read {"path":"notes.txt"}\n#1 gave: the word is ${play.nonce}\n`,
+    stderr: `#1 read {"path":"notes.txt"}\n#1 returned: the word is ${play.nonce}\n`,
   });
   const [first, second] = server!.requests;
   expect(first!.tools!.map((tool) => tool.function.name)).toEqual(['read', 'glob', 'grep']);
@@ -45,7 +45,7 @@ test('the answer on standard output and only that, tool calls on standard error'
   expect(JSON.stringify(second!.messages.at(-1))).toContain(play.nonce);
 });
 
-test('parallel calls, and one that is refused', async () => {
+test('shows parallel calls and a rejected call', async () => {
   const calls = [
     { name: 'glob', arguments: '{"pattern":"*"}' },
     { name: 'read', arguments: '{"path":"../secret"}' },
@@ -54,13 +54,13 @@ test('parallel calls, and one that is refused', async () => {
   const { stdout, stderr, code } = await (await run([{ calls }, { text: ['ok'] }], ['go'])).ended;
   expect([code, stdout]).toEqual([0, 'ok\n']);
   expect(stderr).toMatch(/^#\d glob \{"pattern":"\*"\}$/m);
-  expect(stderr).toMatch(/^#\d gave 2 lines: \.treadle\/$/m);
-  expect(stderr).toMatch(/^#\d error: .*lies outside the working folder/m);
+  expect(stderr).toMatch(/^#\d returned 2 lines: \.treadle\/$/m);
+  expect(stderr).toMatch(/^#\d error: .*is outside the working folder/m);
   expect(stderr).toMatch(/^#\d reed \{\}$/m);
 });
 
 describe('--json and --quiet', () => {
-  test('--json prints the whole result and nothing else there', async () => {
+  test('--json prints only the whole result', async () => {
     const { stdout, stderr } = await (await run([READ, { text: ['done'] }], ['--json', 'go'])).ended;
     expect(JSON.parse(stdout)).toMatchObject({
       runId: expect.any(String),
@@ -74,7 +74,7 @@ describe('--json and --quiet', () => {
     });
     expect(stderr).toContain('#1 read');
   });
-  test('--quiet says nothing but what went wrong', async () => {
+  test('--quiet prints no tool calls', async () => {
     expect(await (await run([READ, { text: ['done'] }], ['--quiet', 'go'])).ended).toMatchObject({
       stdout: 'done\n',
       stderr: '',
@@ -82,7 +82,7 @@ describe('--json and --quiet', () => {
   });
 });
 
-describe('the task comes from standard input', () => {
+describe('reads the task from standard input', () => {
   test.each([[[]], [['-']]])('with %j', async (args) => {
     const { ended } = await run([{ text: ['ok'] }], args, { stdin: '  do this\nand that\n' });
     expect(await ended).toMatchObject({ code: 0, stdout: 'ok\n' });
@@ -90,8 +90,8 @@ describe('the task comes from standard input', () => {
   });
 });
 
-describe('exit codes', () => {
-  test('failed is 1, with the reason', async () => {
+describe('exits', () => {
+  test('with 1 and the reason if the run fails', async () => {
     const { ended } = await run([{ status: 401, message: 'wrong key' }], ['go']);
     expect(await ended).toMatchObject({
       code: 1,
@@ -100,23 +100,23 @@ describe('exit codes', () => {
     });
   });
 
-  test('exhausted is 3, and --max-turns is what limits', async () => {
+  test('with 3 at the limit of --max-turns', async () => {
     const { ended } = await run([{ ...READ, text: ['Let me look.'] }], ['--max-turns', '1', 'go']);
     const { code, stdout, stderr } = await ended;
     expect([code, stdout]).toEqual([3, '']);
-    expect(stderr).toContain("The model's last words: Let me look.");
-    expect(stderr).toContain('Stopped at the limit of turns (--max-turns), after 1 turn and 1 call.');
+    expect(stderr).toContain('Last reply of the model: Let me look.');
+    expect(stderr).toContain('Stopped at the turn limit (--max-turns), after 1 turn and 1 call.');
   });
 
-  test('paused is 4 without a terminal to ask on, and says what it waits for', async () => {
+  test('with 4 and what it waits for if it pauses without a terminal', async () => {
     const { code, stdout, stderr } = await (await run([READ], ['--ask', 'go'])).ended;
     expect([code, stdout]).toEqual([4, '']);
-    expect(stderr).toContain('Paused: it waits for approval of read {"path":"notes.txt"}.');
-    expect(stderr).toContain('no terminal to ask on');
+    expect(stderr).toContain('Paused: waits for approval of read {"path":"notes.txt"}.');
+    expect(stderr).toContain('no terminal to ask for approval');
     expect(stderr).not.toContain(play.nonce);
   });
 
-  test('a paused run as JSON', async () => {
+  test('with 4 and the result as JSON if it pauses', async () => {
     const { code, stdout } = await (await run([READ], ['--ask', '--json', 'go'])).ended;
     const result = JSON.parse(stdout);
     expect([code, result.outcome]).toEqual([4, undefined]);
@@ -125,25 +125,25 @@ describe('exit codes', () => {
     ]);
   });
 
-  test('stopped with Ctrl-C is 130, and says what was done and how to go on', async () => {
+  test('with 130 at Ctrl-C, and prints how to resume', async () => {
     const { child, ended } = await run([READ, { hang: 'I am still th' }], ['go'], {});
     await server!.answered(2);
     child.kill('SIGINT');
     const { code, stdout, stderr } = await ended;
     expect([code, stdout]).toEqual([130, '']);
-    expect(stderr).toContain(`#1 gave: the word is ${play.nonce}`);
-    expect(stderr).toContain('Stopping; Ctrl-C again quits at once.');
+    expect(stderr).toContain(`#1 returned: the word is ${play.nonce}`);
+    expect(stderr).toContain('Stopping; press Ctrl-C again to quit immediately.');
     expect(stderr).toMatch(
       new RegExp(
         '^Stopped after 2 turns and 1 call\\.\\n' +
-          `Go on with: treadle runs resume run_[0-9a-f]{8} --model scripted --base-url ${server!.baseURL}\\n` +
-          'End it with: treadle runs cancel run_[0-9a-f]{8}\\n$',
+          `Resume with: treadle runs resume run_[0-9a-f]{8} --model scripted --base-url ${server!.baseURL}\\n` +
+          'Cancel with: treadle runs cancel run_[0-9a-f]{8}\\n$',
         'm',
       ),
     );
   });
 
-  test('stopped as JSON holds everything until then', async () => {
+  test('with 130 at Ctrl-C and the result so far as JSON', async () => {
     const { child, ended } = await run([READ, { hang: '…' }], ['--json', 'go'], {});
     await server!.answered(2);
     child.kill('SIGINT');
@@ -156,36 +156,36 @@ describe('exit codes', () => {
     expect(result).not.toHaveProperty('outcome');
   });
 
-  test('where nothing is kept Ctrl-C cancels', async () => {
+  test('with 130 at Ctrl-C, and cancels a run in a memory: store', async () => {
     const { child, ended } = await run([READ, { hang: '…' }], ['--store', 'memory:', '--json', 'go'], {});
     await server!.answered(2);
     child.kill('SIGINT');
     const { code, stdout, stderr } = await ended;
     expect(code).toBe(130);
     expect(JSON.parse(stdout)).toMatchObject({ outcome: { type: 'cancelled', phase: 'model' } });
-    expect(stderr).toContain('Cancelling; Ctrl-C again quits at once.');
-    expect(stderr).toContain('Cancelled while the model was answering, after 2 turns and 1 call.');
+    expect(stderr).toContain('Cancelling; press Ctrl-C again to quit immediately.');
+    expect(stderr).toContain('Cancelled while the model was replying, after 2 turns and 1 call.');
     expect(stderr).not.toContain('resume');
   });
 });
 
-test('--finish confirm asks once more before the answer counts', async () => {
+test('--finish confirm asks the model once more before it accepts the answer', async () => {
   const { ended } = await run([{ text: ['first'] }, { text: ['confirmed'] }], ['--finish', 'confirm', 'go']);
   expect(await ended).toMatchObject({ code: 0, stdout: 'confirmed\n' });
 });
 
-test('an answer that was cut is told so', async () => {
+test('reports an answer that was cut off', async () => {
   const { ended } = await run([{ text: ['half an ans'], finish: 'length' }], ['go']);
   expect(await ended).toMatchObject({ code: 0, stdout: 'half an ans\n', stderr: expect.stringContaining('cut off') });
 });
 
-test('ends quietly when nobody reads', async () => {
+test('exits without an error when standard output is closed', async () => {
   const { child, ended } = await run([{ text: ['x'.repeat(1_000_000)] }], ['go'], {});
   child.stdout.destroy();
   expect(await ended).toMatchObject({ code: 0, signal: null, stderr: '' });
 });
 
-test('no colours where no terminal is, and no control characters of others', async () => {
+test('prints no colours without a terminal, and escapes control characters', async () => {
   await play.write('notes.txt', '\u001b]0;owned\u0007');
   const { stderr } = await (await run([READ, { text: ['ok'] }], ['go'])).ended;
   expect(stderr).not.toContain('\u001b');

@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** What the server answers to one request, in the order of the script. */
+/** The answer of the server to one request, in the order of the script. */
 export type Step =
   /** Text in the given pieces, then calls. */
   | { readonly text?: readonly string[]; readonly calls?: readonly ScriptedCall[]; readonly finish?: string }
   | { readonly status: number; readonly message: string }
-  /** Says this much and then nothing more until `resume`; then it ends. */
+  /** Sends this text, and ends the answer when `resume` is called. */
   | { readonly hang: string };
 
 export interface ScriptedCall {
@@ -25,14 +25,14 @@ export interface ScriptedOpenAi {
   readonly baseURL: string;
   readonly requests: readonly ChatRequest[];
   readonly keys: readonly (string | undefined)[];
-  /** Resolves when that many requests have been answered, or have got as much as they will. */
+  /** Resolves when that many requests have been answered, or hang. */
   answered(count: number): Promise<void>;
-  /** Ends the answers that hang. */
+  /** Ends the hanging answers. */
   resume(): void;
   close(): Promise<void>;
 }
 
-/** Speaks OpenAI's streaming Chat Completions by a script. A request beyond it is refused. */
+/** A server for OpenAI's streaming Chat Completions that follows a script. Rejects requests beyond the script. */
 export async function scriptedOpenAi(steps: readonly Step[]): Promise<ScriptedOpenAi> {
   const requests: ChatRequest[] = [];
   const keys: (string | undefined)[] = [];
@@ -78,7 +78,7 @@ export async function scriptedOpenAi(steps: readonly Step[]): Promise<ScriptedOp
   };
 }
 
-/** Gives what ends it, if it hangs. */
+/** Returns the function that ends the answer, if it hangs. */
 function answer(response: ServerResponse, step: Step): (() => void) | undefined {
   if ('status' in step) {
     response.writeHead(step.status, { 'content-type': 'application/json' });

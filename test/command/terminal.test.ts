@@ -24,12 +24,12 @@ const CTRL_C = '\u0003';
 const CTRL_D = '\u0004';
 
 describe('chat', () => {
-  test('a conversation with a tool call in it, left with Ctrl-D', async () => {
+  test('holds a conversation with a tool call until Ctrl-D', async () => {
     const { type, shows, exit, screen } = await open([READ, { text: ['I saw it.'] }, { text: ['Goodbye.'] }], 'chat');
     await shows('> ');
     type('look\r');
     await shows('#1 read {"path":"notes.txt"}');
-    await shows(`#1 gave: the word is ${play.nonce}`);
+    await shows(`#1 returned: the word is ${play.nonce}`);
     await shows('I saw it.\n> ');
     type('bye\r');
     await shows('Goodbye.\n> ');
@@ -41,7 +41,7 @@ describe('chat', () => {
     );
   });
 
-  test('--ask: yes runs it, no does not', async () => {
+  test('--ask runs a call only after yes', async () => {
     const { type, shows, exit, screen } = await open(
       [READ, { text: ['Seen.'] }, READ, { text: ['Not seen.'] }],
       'chat',
@@ -52,7 +52,7 @@ describe('chat', () => {
     await shows('read wants to run with {"path":"notes.txt"}\nAllow it? [y/N] ');
     expect(screen()).not.toContain(play.nonce);
     type('y\r');
-    await shows(`#1 gave: the word is ${play.nonce}`);
+    await shows(`#1 returned: the word is ${play.nonce}`);
     await shows('Seen.\n> ');
     type('again\r');
     await shows('Allow it? [y/N] ');
@@ -64,7 +64,7 @@ describe('chat', () => {
     expect(JSON.stringify(server.requests[3]!.messages.at(-1))).toContain('The user said no.');
   });
 
-  test('what is typed during a run reaches the model in that run', async () => {
+  test('sends text that is typed during a run to the model in that run', async () => {
     const { type, shows, exit, screen } = await open([{ hang: 'Working' }, { text: ['Both done.'] }], 'chat');
     await shows('> ');
     type('one\r');
@@ -83,26 +83,26 @@ describe('chat', () => {
     expect(await exit).toBe(0);
   });
 
-  test('Ctrl-C cancels the run and not the chat, in which it stays a valid history', async () => {
+  test('Ctrl-C cancels the run, and the chat continues with a valid history', async () => {
     const { type, shows, exit } = await open([{ hang: 'I am think' }, { text: ['Yes?'] }], 'chat');
     await shows('> ');
     type('go\r');
     await shows('I am think');
     type(CTRL_C);
-    await shows('\nCancelled while the model was answering, after 1 turn and 0 calls.\n> ');
+    await shows('\nCancelled while the model was replying, after 1 turn and 0 calls.\n> ');
     type('hello?\r');
     await shows('Yes?\n> ');
     type(CTRL_C);
     expect(await exit).toBe(0);
   });
 
-  test('Ctrl-C while it asks cancels the run', async () => {
+  test('Ctrl-C at an approval cancels the run', async () => {
     const { type, shows, exit } = await open([READ, { text: ['Fine.'] }], 'chat', '--ask');
     await shows('> ');
     type('look\r');
     await shows('Allow it? [y/N] ');
     type(CTRL_C);
-    await shows('Cancelled while an approval was awaited');
+    await shows('Cancelled while waiting for approval');
     await shows('> ');
     type('never mind\r');
     await shows('Fine.\n> ');
@@ -114,27 +114,27 @@ describe('chat', () => {
 });
 
 describe('run', () => {
-  test('--ask asks on the terminal and goes on', async () => {
+  test('--ask asks on the terminal and continues', async () => {
     const { type, shows, exit } = await open([READ, { text: ['Seen.'] }], 'run', '--ask', 'look');
     await shows('Allow it? [y/N] ');
     type('y\r');
-    await shows(`#1 gave: the word is ${play.nonce}\nSeen.\n`);
+    await shows(`#1 returned: the word is ${play.nonce}\nSeen.\n`);
     expect(await exit).toBe(0);
   });
 
-  test('Ctrl-C while it asks leaves it paused', async () => {
+  test('Ctrl-C at an approval leaves the run paused', async () => {
     const { type, shows, exit } = await open([READ], 'run', '--ask', 'look');
     await shows('Allow it? [y/N] ');
     type(CTRL_C);
-    await shows('Paused: it waits for approval of read {"path":"notes.txt"}.');
-    await shows('Go on with: treadle runs resume run_');
+    await shows('Paused: waits for approval of read {"path":"notes.txt"}.');
+    await shows('Resume with: treadle runs resume run_');
     await shows('--approve t1.approval.0');
     expect(await exit).toBe(130);
   });
 
-  test('without a task on a terminal it says so instead of waiting', async () => {
+  test('reports a missing task on a terminal instead of waiting', async () => {
     const { exit, screen } = await open([], 'run');
     expect(await exit).toBe(2);
-    expect(screen()).toContain('There is no task.');
+    expect(screen()).toContain('The task is missing.');
   });
 });

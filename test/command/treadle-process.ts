@@ -13,22 +13,22 @@ export interface Ended {
 export interface TreadleProcess {
   readonly child: ChildProcessWithoutNullStreams;
   readonly ended: Promise<Ended>;
-  /** What it has written so far. */
+  /** The output so far. */
   readonly seen: { readonly stdout: string; readonly stderr: string };
-  /** Resolves when standard output (or error) holds the text; rejects when the process ends without it. */
+  /** Resolves when standard output (or error) contains the text; rejects when the process ends without it. */
   shows(text: string, where?: 'stdout' | 'stderr'): Promise<void>;
 }
 
 const running = new Set<ChildProcessWithoutNullStreams>();
 
-/** The command as a user starts it. `stdin` absent: it stays open, for the test to write to. */
+/** Starts the command in a process. Without `stdin`, standard input stays open for the test to write to. */
 export function treadle(
   args: readonly string[],
   options: { readonly cwd: string; readonly env?: Record<string, string>; readonly stdin?: string },
 ): TreadleProcess {
   const child = spawn(process.execPath, ['--conditions=treadle-source', MAIN, ...args], {
     cwd: options.cwd,
-    // Nothing of ours: a key in the environment of whoever runs the tests must not reach it.
+    // A key in the environment of the tests must not reach the command.
     env: { PATH: process.env['PATH'] ?? '', ...options.env },
   });
   running.add(child);
@@ -67,7 +67,7 @@ export function treadle(
   };
 }
 
-/** For `afterEach`: whatever a failed test has left behind. */
+/** For `afterEach`: ends the processes that a failed test has left running. */
 export function stopLeftovers(): void {
   for (const child of running) child.kill('SIGKILL');
 }

@@ -46,7 +46,7 @@ describe('help', () => {
 test.each([
   ['serve', ['host', 'port', 'model', 'base-url', 'store', 'config', 'cwd', 'help']],
   ['key new', ['name', 'tenant', 'scope', 'help']],
-])('help on %s', async (name, flags) => {
+])('%s --help', async (name, flags) => {
   const { code, stdout, stderr } = await command([...name.split(' '), '--help'], tmpdir());
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toMatch(new RegExp(`^Usage: treadle ${name} \\[flags\\]\n`));
@@ -56,7 +56,7 @@ test.each([
 
 describe('help on runs', () => {
   test.each([[['runs', '--help']], [['runs', '-h']], [['runs', 'help']], [['help', 'runs']]])(
-    '%j lists what can be done',
+    '%j lists the commands',
     async (args) => {
       const { code, stdout, stderr } = await command(args, tmpdir());
       expect([code, stderr]).toEqual([0, '']);
@@ -64,7 +64,7 @@ describe('help on runs', () => {
     },
   );
 
-  test.each(RUNS)('runs %s', async (name) => {
+  test.each(RUNS)('runs %s --help', async (name) => {
     const { code, stdout } = await command(['runs', name, '--help'], tmpdir());
     expect(code).toBe(0);
     expect(stdout).toMatch(new RegExp(`^Usage: treadle runs ${name}.* \\[flags\\]\\n`));
@@ -73,32 +73,32 @@ describe('help on runs', () => {
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
   });
 
-  test('runs alone shows it as what is missing', async () => {
+  test('runs without a command shows the help on standard error', async () => {
     const { code, stdout, stderr } = await command(['runs'], tmpdir());
     expect([code, stdout]).toEqual([2, '']);
     expect(stderr).toMatch(/^Usage: treadle runs <command>/);
   });
 });
 
-test('--version is that of the package', async () => {
+test('--version prints the version of the package', async () => {
   const file = readFileSync(new URL('../../packages/treadle/package.json', import.meta.url), 'utf8');
   expect(await run('--version')).toMatchObject({ code: 0, stdout: `${JSON.parse(file).version}\n` });
 });
 
-describe('mistakes exit with 2, say what was meant and leave standard output alone', () => {
+describe('mistakes exit with 2 and an error on standard error', () => {
   test.each([
     [[], /^Usage: treadle/],
     [
       ['chta'],
       /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, runs, models, key\./,
     ],
-    [['--verison'], /^treadle: --verison stands where the command belongs\. Did you mean "--version"\?/],
+    [['--verison'], /^treadle: --verison is not a command\. Did you mean "--version"\?/],
     [['run', '--modle', 'x', 'task'], /^treadle: treadle run has no flag --modle\. Did you mean "--model"\?/],
     [['run', '--finish=maybe', 'task'], /It takes plain or confirm/],
     [['run', '   '], /The task is empty/],
     [['run'], /The task is empty/],
     [['run', '--cwd', '/nothing/here', 'task'], /--cwd \/nothing\/here is not a folder/],
-    [['run', '--config', 'gone.toml', 'task'], /gone\.toml cannot be read/],
+    [['run', '--config', 'missing.toml', 'task'], /missing\.toml cannot be read/],
     [['run', '--model', 'gpt-x', 'task'], /There is no key for gpt-x: set the environment variable OPENAI_API_KEY/],
     [['run', '--model', 'm', '--base-url', 'http://u:p@localhost/v1', 'task'], /"baseURL" holds a password/],
     [['chat', 'words'], /takes no argument/],

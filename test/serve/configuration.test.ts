@@ -30,7 +30,7 @@ describe('models', () => {
     expect(logLines(stderr)).toContainEqual(
       expect.objectContaining({
         level: 'warn',
-        msg: 'The model c is left out, as it has no key: set the environment variable ANTHROPIC_API_KEY.',
+        msg: 'The model c is left out because it has no key: set the environment variable ANTHROPIC_API_KEY.',
       }),
     );
   });

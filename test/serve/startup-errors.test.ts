@@ -35,7 +35,7 @@ describe('an address that is not available: exit code 1', () => {
     expectStartupError(
       await serve('--port', String(port)),
       1,
-      new RegExp(`^treadle: Port ${port} of 127\\.0\\.0\\.1 is in use: .*\\n--host and --port say where`),
+      new RegExp(`^treadle: Port ${port} of 127\\.0\\.0\\.1 is in use: .*\\nChange the address with --host and --port`),
     );
     other.close();
   });
@@ -62,9 +62,9 @@ describe('an invalid configuration: exit code 2, and no files are created', () =
     ['[server]\nprot = 1', /server\.prot is not known, did you mean port\?/],
     ['[server]\nkey = "tk_secret"', /server\.key must not be here: .*treadle key new/],
     ['[[server.keys]]\nname = "a"\nhash = "tk_secret"', /server\.keys\[0\]\.hash must be "sha256:" and 64 hex digits/],
-    ['[server]\ndefault_tools = ["raed"]', /names "raed", which is no tool of the server\. Did you mean "read"\?/],
+    ['[server]\ndefault_tools = ["raed"]', /names "raed", which is not a tool of the server\. Did you mean "read"\?/],
     ['[models.a]\nmodel = "m"', /There is no key for m: set the environment variable OPENAI_API_KEY/],
-    ['[store]\nurl = "postgres://u:tk_secret@h/d"', /names PostgreSQL, which comes in a later version/],
+    ['[store]\nurl = "postgres://u:tk_secret@h/d"', /names PostgreSQL, which is not supported yet/],
   ])('%j', async (toml, message) => {
     await fixture.play.write('treadle.toml', toml);
     const ended = await serve('--port', '0');
@@ -95,7 +95,7 @@ test('a store that is locked by another program: exit code 2', async () => {
   expectStartupError(
     await serveProcess('--port', '0'),
     2,
-    /^treadle: The store .*treadle\.db .*\nOr serve without keeping anything: --store memory:/s,
+    /^treadle: The store .*treadle\.db .*\nOr serve without storing anything: --store memory:/s,
   );
   other.close();
 });

@@ -8,10 +8,10 @@ test('on a terminal prints the models, the tools and a request to try, and that 
   await fixture.play.write('treadle.toml', '[server]\nlog_level = "silent"\n');
   const { io, written, waitFor, interrupt } = testIo({ cwd: fixture.play.folder, isTTY: true });
   const ended = main(['serve', '--port', '0', '--store', 'memory:'], io);
-  await waitFor('Ctrl-C stops it.\n', 'stderr');
+  await waitFor('Press Ctrl-C to stop.\n', 'stderr');
   const url = /Treadle listens on (\S+)\n/.exec(written.stdout)![1]!;
   expect(written.stderr).toContain('this is the demo model');
-  expect(written.stderr).toContain('Models: demo (default)\nTools:  read, glob, grep; for requests that ask\n');
+  expect(written.stderr).toContain('Models: demo (default)\nTools:  read, glob, grep; for requests that ask for them\n');
   expect(written.stderr).toContain(`Point any OpenAI client at ${url}/v1; any key will do.`);
 
   // The printed curl command works unchanged.
@@ -24,6 +24,6 @@ test('on a terminal prints the models, the tools and a request to try, and that 
 
   interrupt();
   expect(await ended).toBe(0);
-  expect(written.stderr).toContain('Stopping; Ctrl-C again ends it at once.\n');
+  expect(written.stderr).toContain('Stopping; press Ctrl-C again to quit immediately.\n');
   await expect(fetch(`${url}/healthz`)).rejects.toThrow('fetch failed');
 });

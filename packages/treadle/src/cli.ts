@@ -1,17 +1,15 @@
 import { messageOf, TreadleError, type TreadleErrorCode } from '@treadle/core';
-import { parseArguments } from './arguments.ts';
-import { chatCommand } from './chat.ts';
-import { CommandError } from './command-error.ts';
-import type { Command, CommandGroup } from './command.ts';
-import { EXIT } from './exit-code.ts';
-import { commandHelp, globalHelp, groupHelp } from './help.ts';
-import type { Io } from './io.ts';
+import { chatCommand } from './chat/chat.ts';
+import { parseArguments } from './command-line/arguments.ts';
+import { CommandError, EXIT, type Command, type CommandGroup } from './command-line/command.ts';
+import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
+import { didYouMean } from './command-line/nearest.ts';
 import { modelsCommand } from './models/models.ts';
-import { didYouMean } from './nearest.ts';
-import { runCommand } from './run.ts';
+import { runCommand } from './run/run.ts';
 import { runsGroup } from './runs/runs.ts';
-import { keyGroup } from './serve/key-new.ts';
+import { keyGroup } from './serve/key.ts';
 import { serveCommand } from './serve/serve.ts';
+import type { Io } from './terminal/io.ts';
 import { version } from './version.ts';
 
 const COMMANDS: readonly (Command | CommandGroup)[] = [
@@ -23,13 +21,13 @@ const COMMANDS: readonly (Command | CommandGroup)[] = [
   keyGroup,
 ];
 
-/** The whole command; gives its exit code and never rejects. */
+/** Runs the command line. Returns the exit code and never rejects. */
 export async function main(argv: readonly string[], io: Io): Promise<number> {
   try {
     return await dispatch(argv, io);
   } catch (error) {
     io.stderr.write(`treadle: ${explain(error, io)}\n`);
-    return isUsers(error) ? EXIT.usage : EXIT.failed;
+    return isUserError(error) ? EXIT.usage : EXIT.failed;
   }
 }
 
@@ -39,36 +37,36 @@ async function dispatch([first, ...rest]: readonly string[], io: Io): Promise<nu
     return EXIT.usage;
   }
   if (first === '--version') return print(io, version());
-  if (isHelp(first) || first === 'help') return print(io, helpOn(rest));
-  const found = find(COMMANDS, first);
-  if (!('commands' in found)) return start(found, rest, io);
+  if (isHelp(first) || first === 'help') return print(io, helpText(rest));
+  const found = findCommand(COMMANDS, first);
+  if (!('commands' in found)) return runCommandWith(found, rest, io);
   const [second, ...others] = rest;
   if (second === undefined) {
     io.stderr.write(`${groupHelp(found)}\n`);
     return EXIT.usage;
   }
-  if (isHelp(second) || second === 'help') return print(io, helpOn([first, ...others]));
-  return start(find(found.commands, second, found.name), others, io);
+  if (isHelp(second) || second === 'help') return print(io, helpText([first, ...others]));
+  return runCommandWith(findCommand(found.commands, second, found.name), others, io);
 }
 
-async function start(command: Command, args: readonly string[], io: Io): Promise<number> {
-  const given = parseArguments(command, args);
-  return given === 'help' ? print(io, commandHelp(command)) : command.run(given, io);
+async function runCommandWith(command: Command, args: readonly string[], io: Io): Promise<number> {
+  const parsed = parseArguments(command, args);
+  return parsed === 'help' ? print(io, commandHelp(command)) : command.run(parsed, io);
 }
 
 function isHelp(word: string): boolean {
   return word === '--help' || word === '-h';
 }
 
-function helpOn([first, second]: readonly string[]): string {
+function helpText([first, second]: readonly string[]): string {
   if (first === undefined) return globalHelp(COMMANDS);
-  const found = find(COMMANDS, first);
+  const found = findCommand(COMMANDS, first);
   if (!('commands' in found)) return commandHelp(found);
-  return second === undefined ? groupHelp(found) : commandHelp(find(found.commands, second, found.name));
+  return second === undefined ? groupHelp(found) : commandHelp(findCommand(found.commands, second, found.name));
 }
 
-/** By its last word, among all commands or those of a group. */
-function find<C extends Command | CommandGroup>(commands: readonly C[], name: string, group?: string): C {
+/** Finds a command by its last word, among all commands or those of a group. */
+function findCommand<C extends Command | CommandGroup>(commands: readonly C[], name: string, group?: string): C {
   const wordOf = (one: C): string => one.name.slice(group === undefined ? 0 : group.length + 1);
   const command = commands.find((one) => wordOf(one) === name);
   if (command) return command;
@@ -76,13 +74,13 @@ function find<C extends Command | CommandGroup>(commands: readonly C[], name: st
   const inGroup = group === undefined ? '' : `${group} `;
   if (name.startsWith('-')) {
     throw new CommandError(
-      `${name} stands where the command belongs.${didYouMean(name, ['--help', '--version'])} Put the command first: ` +
+      `${name} is not a command.${didYouMean(name, ['--help', '--version'])} Put the command first: ` +
         `"treadle ${inGroup}${names[0]} ${name} …". Commands: ${names.join(', ')}.`,
     );
   }
   throw new CommandError(
     `There is no command ${JSON.stringify(inGroup + name)}.${didYouMean(name, names)} Commands: ${names.join(', ')}. ` +
-      `"treadle ${inGroup}--help" says more.`,
+      `See "treadle ${inGroup}--help".`,
   );
 }
 
@@ -93,16 +91,16 @@ function print(io: Io, text: string): number {
 
 function explain(error: unknown, io: Io): string {
   if (io.env['TREADLE_DEBUG'] === '1' && error instanceof Error) return error.stack ?? error.message;
-  if (isUsers(error) || error instanceof TreadleError) return messageOf(error);
-  return `${messageOf(error)}\nThis should not have happened. TREADLE_DEBUG=1 shows where it did.`;
+  if (isUserError(error) || error instanceof TreadleError) return messageOf(error);
+  return `${messageOf(error)}\nThis should not have happened. Set TREADLE_DEBUG=1 for the stack trace.`;
 }
 
-/** Whether it is for the user to put right. An option that core or a model cannot take came from a flag or a file. */
-function isUsers(error: unknown): boolean {
-  return error instanceof CommandError || (error instanceof TreadleError && USERS.has(error.code));
+/** Whether the user can fix the error. Invalid options of core or a model come from a flag or a file. */
+function isUserError(error: unknown): boolean {
+  return error instanceof CommandError || (error instanceof TreadleError && USER_ERRORS.has(error.code));
 }
 
-const USERS: ReadonlySet<TreadleErrorCode> = new Set<TreadleErrorCode>([
+const USER_ERRORS: ReadonlySet<TreadleErrorCode> = new Set<TreadleErrorCode>([
   'invalid-options',
   'unknown-run',
   'run-driven',

@@ -1,8 +1,9 @@
-import type { Shape } from './check.ts';
-import { PROVIDERS, type Provider } from './providers.ts';
+import { nearest } from '../command-line/nearest.ts';
+import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
+import type { Shape } from './shape.ts';
 
-/** The part of treadle.toml that this version uses; CONFIG_SHAPE says what it may hold. Keys are spelled as there. */
+/** The parts of treadle.toml that this version uses. CONFIG_SHAPE defines everything that is allowed. */
 export interface Config {
   readonly models?: { readonly default?: string } & { readonly [name: string]: ModelEntry | string | undefined };
   readonly server?: ServerConfig;
@@ -21,9 +22,9 @@ export interface ModelEntry {
   readonly model?: string;
   readonly base_url?: string;
   readonly api_key_env?: string;
-  /** Of ollama: the context window that the model is loaded with. */
+  /** For ollama: the context window that the model is loaded with. */
   readonly context_tokens?: number;
-  /** Names of other entries, asked in this order when this one fails. */
+  /** Names of other entries, called in this order if this one fails. */
   readonly fallback?: readonly string[];
 }
 
@@ -33,7 +34,7 @@ const onOff: Shape = { type: 'switch' };
 const later: Shape = { type: 'later' };
 const key: Shape = {
   type: 'forbidden',
-  why: 'keys do not belong in a file. Put it in an environment variable and name that with api_key_env',
+  why: 'keys do not belong in a file. Put the key in an environment variable, and name the variable with api_key_env',
 };
 
 const modelEntry: Shape = {
@@ -99,4 +100,53 @@ export function isWebAddress(address: string): boolean {
 export function modelEntries(config: Config): ReadonlyMap<string, ModelEntry> {
   const entries = Object.entries(config.models ?? {});
   return new Map(entries.filter((entry): entry is [string, ModelEntry] => typeof entry[1] === 'object'));
+}
+
+/** Problems of [models] that the shape does not cover. Never contains an address, which may contain a secret. */
+export function modelProblems(config: Config): string[] {
+  const entries = modelEntries(config);
+  const names = [...entries.keys()];
+  const unknown = config.models?.default !== undefined && !names.includes(config.models.default);
+  return [
+    ...(unknown ? [`models.default does not name an entry of [models]. Entries: ${names.join(', ') || 'none'}`] : []),
+    ...[...entries].flatMap(([name, entry]) => entryProblems(`models.${name}`, entry, { name, names })),
+  ];
+}
+
+function entryProblems(
+  path: string,
+  { provider = 'openai', model, base_url, context_tokens, fallback = [] }: ModelEntry,
+  { name, names }: { readonly name: string; readonly names: readonly string[] },
+): string[] {
+  const problems: string[] = [];
+  if (model === undefined && provider !== 'demo') {
+    problems.push(`${path}.model is missing: the name of the model at the provider`);
+  }
+  if (base_url === undefined && provider !== 'demo' && factsOf(provider).baseURL === undefined) {
+    problems.push(`${path}.base_url is missing: the address of the server, because ${provider} has no default address`);
+  }
+  if (base_url !== undefined && containsSecret(new URL(base_url))) {
+    problems.push(
+      `${path}.base_url contains a password or a key, which do not belong in a file. Put the key in an environment ` +
+        `variable, and name the variable with api_key_env`,
+    );
+  }
+  if (context_tokens !== undefined && provider !== 'ollama') {
+    problems.push(`${path}.context_tokens is only for the provider ollama, and this is ${provider}. Remove it`);
+  }
+  for (const other of fallback) {
+    if (other === name) problems.push(`${path}.fallback names the entry itself. Name other entries, or remove it`);
+    else if (!names.includes(other)) {
+      const meant = nearest(other, names);
+      const hint = meant === undefined ? '' : `, did you mean ${meant}?`;
+      problems.push(`${path}.fallback does not name an entry of [models]${hint || '.'} Entries: ${names.join(', ')}`);
+    }
+  }
+  return problems;
+}
+
+function containsSecret({ username, password, searchParams }: URL): boolean {
+  return (
+    username !== '' || password !== '' || [...searchParams.keys()].some((key) => /key|token|secret|sig/i.test(key))
+  );
 }

@@ -2,10 +2,10 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { CommandError } from '../command-error.ts';
+import { CommandError } from '../command-line/command.ts';
 import { loadConfig, parseConfig } from './load.ts';
 
-/** The example of the design, with every section. */
+/** A file with every section. */
 const WHOLE = `
 [server]
 host = "127.0.0.1"
@@ -53,7 +53,7 @@ args = ["x"]
 broker = "embedded"
 `;
 
-test('takes the whole file of the design', () => {
+test('parses a file with every section', () => {
   expect(parseConfig(WHOLE, 'treadle.toml')).toMatchObject({
     models: { default: 'main', main: { provider: 'openai', model: 'm', api_key_env: 'SOME_KEY' } },
     orchestrator: { max_tool_iterations: 10, tool_error_limit: 3, default_tool_timeout_ms: 30_000 },
@@ -61,7 +61,7 @@ test('takes the whole file of the design', () => {
   expect(parseConfig('', 'treadle.toml')).toEqual({});
 });
 
-describe('names the file, the place and what is allowed', () => {
+describe('errors name the file, the path and what is allowed', () => {
   test.each([
     [
       '[modles]',
@@ -72,9 +72,9 @@ describe('names the file, the place and what is allowed', () => {
       '[models.a]\nmodel = "m"\nmodell = "x"',
       'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, context_tokens, fallback.',
     ],
-    ['[models.a]\nmodel = 3', 'models.a.model must be a text in quotes, and is 3.'],
-    ['[models.a]\nmodel = ""', 'models.a.model must be a text in quotes, and is empty.'],
-    ['[models.a]\nprovider = "openai"', 'models.a.model is missing: the name that the provider has for the model.'],
+    ['[models.a]\nmodel = 3', 'models.a.model must be a string in quotes, but is 3.'],
+    ['[models.a]\nmodel = ""', 'models.a.model must be a string in quotes, but is empty.'],
+    ['[models.a]\nprovider = "openai"', 'models.a.model is missing: the name of the model at the provider.'],
     [
       '[models.a]\nmodel = "m"\nprovider = "gemini"',
       'models.a.provider must be one of openai, openai-responses, anthropic, ollama, openai-compatible, openrouter, groq, ' +
@@ -82,66 +82,69 @@ describe('names the file, the place and what is allowed', () => {
     ],
     [
       '[models.a]\nprovider = "ollama"\nmodel = "m"\ncontext_tokens = 0',
-      'models.a.context_tokens must be a whole number from 1, and is 0.',
+      'models.a.context_tokens must be a whole number from 1, but is 0.',
     ],
     [
       '[models.a]\nmodel = "m"\ncontext_tokens = 8192',
-      'models.a.context_tokens is for the provider ollama; openai has its own. Leave it out.',
+      'models.a.context_tokens is only for the provider ollama, and this is openai. Remove it.',
     ],
     ['[models.a]\nmodel = "m"\nbase_url = "host/v1"', 'models.a.base_url must be an address such as https://host/v1.'],
     [
       '[models.a]\nmodel = "m"\nfallback = "b"',
-      'models.a.fallback must be a list of texts such as ["a", "b"], and is a text.',
+      'models.a.fallback must be a list of strings such as ["a", "b"], but is a string.',
     ],
     [
       '[models.main]\nmodel = "m"\nfallback = ["b", "main"]',
-      'models.main.fallback names no entry of [models]. There are: main.\n' +
-        'my.toml: models.main.fallback names the entry itself. Name others, or leave it out.',
+      'models.main.fallback does not name an entry of [models]. Entries: main.\n' +
+        'my.toml: models.main.fallback names the entry itself. Name other entries, or remove it.',
     ],
     [
       '[models.main]\nmodel = "m"\nfallback = ["backpu"]\n[models.backup]\nmodel = "n"',
-      'models.main.fallback names no entry of [models], did you mean backup? There are: main, backup.',
+      'models.main.fallback does not name an entry of [models], did you mean backup? Entries: main, backup.',
     ],
     [
       '[models.a]\nprovider = "azure"\nmodel = "m"',
-      'models.a.base_url is missing: the address of the server, as azure has none of its own.',
+      'models.a.base_url is missing: the address of the server, because azure has no default address.',
     ],
-    ['[models]\ndefault = "b"\n[models.a]\nmodel = "m"', 'models.default names no entry of [models]. There are: a.'],
-    ['[models]\ndefault = 1', 'models.default must be a text in quotes, and is 1.'],
-    ['[models]\nmain = "m"', 'models.main must be a table, and is a text.'],
-    ['models = []', 'models must be a table, and is a list.'],
+    [
+      '[models]\ndefault = "b"\n[models.a]\nmodel = "m"',
+      'models.default does not name an entry of [models]. Entries: a.',
+    ],
+    ['[models]\ndefault = 1', 'models.default must be a string in quotes, but is 1.'],
+    ['[models]\nmain = "m"', 'models.main must be a table, but is a string.'],
+    ['models = []', 'models must be a table, but is a list.'],
     [
       '[orchestrator]\nmax_tool_iterations = 0',
-      'orchestrator.max_tool_iterations must be a whole number from 1, and is 0.',
+      'orchestrator.max_tool_iterations must be a whole number from 1, but is 0.',
     ],
     [
       '[orchestrator]\nmax_tool_iterations = 1.5',
-      'orchestrator.max_tool_iterations must be a whole number from 1, and is 1.5.',
+      'orchestrator.max_tool_iterations must be a whole number from 1, but is 1.5.',
     ],
     [
       '[orchestrator]\ntool_loop_enabled = "no"',
-      'orchestrator.tool_loop_enabled must be true or false, and is a text.',
+      'orchestrator.tool_loop_enabled must be true or false, but is a string.',
     ],
     [
       '[orchestrator]\ntool_loop_enabled = 2026-01-01',
-      'orchestrator.tool_loop_enabled must be true or false, and is a date.',
+      'orchestrator.tool_loop_enabled must be true or false, but is a date.',
     ],
-    ['store = "sqlite:x"', 'store must be a table, and is a text.'],
+    ['store = "sqlite:x"', 'store must be a table, but is a string.'],
   ])('%s', (toml, problem) => {
     expect(() => parseConfig(toml, 'my.toml')).toThrow(new CommandError(`my.toml: ${problem}`));
   });
 
-  test('all problems at once', () => {
+  test('reports all problems at once', () => {
     expect(() => parseConfig('a = 1\nb = 2', 'my.toml')).toThrow(/^my\.toml: a is.*\nmy\.toml: b is/);
   });
 
-  test('line and column where it is no TOML', () => {
+  test('reports line and column of a syntax error', () => {
     expect(() => parseConfig('[models]\ndefault = main', 'my.toml')).toThrow(/^my\.toml:2:11: This is not TOML: /);
     expect(() => parseConfig('a = 1\na = 2', 'my.toml')).toThrow(/^my\.toml:2:1: This is not TOML: /);
   });
 });
 
-describe('keys stay out of the file, and out of messages', () => {
+describe('keys are rejected, and not shown in errors', () => {
   const secret = 'sk-0123456789abcdef';
   test.each(['api_key', 'apiKey', 'key', 'token'])('%s', (name) => {
     const toml = `[models.a]\nmodel = "m"\n${name} = "${secret}"`;
@@ -166,7 +169,7 @@ describe('keys stay out of the file, and out of messages', () => {
   });
 });
 
-describe('finds the file', () => {
+describe('loads the file', () => {
   let base: string;
   beforeAll(async () => {
     base = await mkdtemp(join(tmpdir(), 'treadle-config-'));
@@ -177,7 +180,7 @@ describe('finds the file', () => {
   });
   afterAll(() => rm(base, { recursive: true }));
 
-  test('in the working folder, if it is there', async () => {
+  test('of the working folder, if it exists', async () => {
     expect(await loadConfig({ cwd: base, folder: join(base, 'work') })).toEqual({
       config: { orchestrator: { max_tool_iterations: 1 } },
       file: 'treadle.toml',
@@ -186,14 +189,14 @@ describe('finds the file', () => {
     expect(await loadConfig({ cwd: base, folder: join(base, 'empty') })).toEqual({ config: {}, named: false });
   });
 
-  test('where it was said to be, seen from where the command was given', async () => {
+  test('that --config names, relative to the current folder', async () => {
     expect(await loadConfig({ cwd: base, folder: join(base, 'work'), file: 'other.toml' })).toMatchObject({
       config: { orchestrator: { max_tool_iterations: 2 } },
       file: 'other.toml',
       named: true,
     });
-    await expect(loadConfig({ cwd: base, folder: base, file: 'gone.toml' })).rejects.toThrow(
-      /^The configuration gone\.toml cannot be read: ENOENT/,
+    await expect(loadConfig({ cwd: base, folder: base, file: 'missing.toml' })).rejects.toThrow(
+      /^The configuration missing\.toml cannot be read: ENOENT/,
     );
     await expect(loadConfig({ cwd: base, folder: base, file: 'work' })).rejects.toThrow(/cannot be read: EISDIR/);
   });

@@ -2,21 +2,20 @@ import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { messageOf } from '@treadle/core';
 import { parse, TomlError } from 'smol-toml';
-import { CommandError } from '../command-error.ts';
-import { check } from './check.ts';
-import { CONFIG_SHAPE, type Config } from './config.ts';
-import { modelProblems } from './model-problems.ts';
-import { serverProblems } from './server-problems.ts';
+import { CommandError } from '../command-line/command.ts';
+import { CONFIG_SHAPE, modelProblems, type Config } from './config.ts';
+import { serverProblems } from './server.ts';
+import { checkShape } from './shape.ts';
 
 export interface LoadedConfig {
   readonly config: Config;
-  /** As messages name it; absent when there is no file. */
+  /** The name of the file in messages; absent if there is no file. */
   readonly file?: string;
-  /** It was asked for by name, not found in the working folder. */
+  /** The file was named with --config, not found in the working folder. */
   readonly named: boolean;
 }
 
-/** Reads the file that was named, or else treadle.toml of the working folder if it is there. */
+/** Reads the named file, or treadle.toml of the working folder if it exists. */
 export async function loadConfig(where: { cwd: string; folder: string; file?: string }): Promise<LoadedConfig> {
   const named = where.file !== undefined;
   const file = where.file ?? 'treadle.toml';
@@ -32,7 +31,7 @@ export async function loadConfig(where: { cwd: string; folder: string; file?: st
 
 export function parseConfig(text: string, file: string): Config {
   const value = parseToml(text, file);
-  const problems = check(value, CONFIG_SHAPE, '');
+  const problems = checkShape(value, CONFIG_SHAPE, '');
   const config = value as Config;
   if (problems.length === 0) problems.push(...modelProblems(config), ...serverProblems(config));
   if (problems.length > 0) throw new CommandError(problems.map((problem) => `${file}: ${problem}.`).join('\n'));
@@ -44,7 +43,7 @@ function parseToml(text: string, file: string): unknown {
     return parse(text);
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
-    // The library's own message goes on with a picture of the line, which may hold a secret.
+    // The message of the library also contains the line, which may contain a secret.
     const what = error.message.split('\n')[0]!.replace('Invalid TOML document: ', '');
     throw new CommandError(`${file}:${error.line}:${error.column}: This is not TOML: ${what}.`);
   }

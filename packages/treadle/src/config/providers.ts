@@ -1,15 +1,15 @@
-/** What is known of a provider without asking it. */
+/** The defaults of a provider. */
 interface ProviderFacts {
-  /** Where its models are; absent: the configuration has to say it. */
+  /** The address of its API; absent: the configuration must contain it. */
   readonly baseURL?: string;
-  /** The environment variable that has the key unless the configuration names another; absent: none is needed. */
+  /** The environment variable of the key, unless the configuration names another; absent: no key is needed. */
   readonly key?: string;
 }
 
 const OPENAI: ProviderFacts = { baseURL: 'https://api.openai.com/v1', key: 'OPENAI_API_KEY' };
 
 export type Provider = HttpProvider | 'demo';
-/** One that is asked over HTTP. */
+/** A provider that is called over HTTP. */
 export type HttpProvider =
   | 'openai'
   | 'openai-responses'
@@ -26,7 +26,7 @@ export type HttpProvider =
   | 'llama-cpp'
   | 'lm-studio';
 
-/** By the name that `provider` has in treadle.toml. */
+/** By the value of `provider` in treadle.toml. */
 const FACTS: Readonly<Record<Provider, ProviderFacts>> = {
   openai: OPENAI,
   'openai-responses': OPENAI,

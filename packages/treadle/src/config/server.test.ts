@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { CommandError } from '../command-error.ts';
+import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from './load.ts';
 
 const HASH = `sha256:${'0123456789abcdef'.repeat(4)}`;
 const OTHER = `sha256:${'f'.repeat(64)}`;
 const key = (name: string, hash: string): string => `[[server.keys]]\nname = "${name}"\nhash = "${hash}"\n`;
 
-test('takes every key that there is', () => {
+test('parses all settings of [server]', () => {
   const toml = `
 [server]
 host = "0.0.0.0"
@@ -45,28 +45,31 @@ hash = "${OTHER}"
   });
 });
 
-test.each(['127.0.0.1', '0.0.0.0', '::', '::1', 'fe80::1%eth0', 'localhost', 'my-host.example'])('host %s', (host) => {
-  expect(parseConfig(`[server]\nhost = "${host}"`, 't').server?.host).toBe(host);
-});
+test.each(['127.0.0.1', '0.0.0.0', '::', '::1', 'fe80::1%eth0', 'localhost', 'my-host.example'])(
+  'accepts the host %s',
+  (host) => {
+    expect(parseConfig(`[server]\nhost = "${host}"`, 't').server?.host).toBe(host);
+  },
+);
 
-describe('says where it is wrong and what is allowed', () => {
+describe('errors name the path and what is allowed', () => {
   const aHost =
     'server.host must be a host such as 127.0.0.1, 0.0.0.0, ::1 or localhost, without "http://", port and brackets.';
   const anOrigin =
-    'server.cors_origins must hold only origins of web pages such as "https://app.example.com", scheme and host without ' +
+    'server.cors_origins must contain only origins of web pages such as "https://app.example.com", scheme and host without ' +
     'a path, or "*".';
   const aHash =
-    'server.keys[0].hash must be "sha256:" and 64 hex digits, and not the key itself. "treadle key new" makes a key and ' +
+    'server.keys[0].hash must be "sha256:" and 64 hex digits, and not the key itself. "treadle key new" creates a key and ' +
     'prints its hash.';
   test.each([
     ['host = "http://127.0.0.1"', aHost],
     ['host = "127.0.0.1:80"', aHost],
     ['host = "[::1]"', aHost],
     ['host = "-x"', aHost],
-    ['host = ""', 'server.host must be a text in quotes, and is empty.'],
-    ['port = 65536', 'server.port must be a whole number from 0 to 65535, and is 65536.'],
-    ['port = -1', 'server.port must be a whole number from 0 to 65535, and is -1.'],
-    ['port = "3210"', 'server.port must be a whole number from 0 to 65535, and is a text.'],
+    ['host = ""', 'server.host must be a string in quotes, but is empty.'],
+    ['port = 65536', 'server.port must be a whole number from 0 to 65535, but is 65536.'],
+    ['port = -1', 'server.port must be a whole number from 0 to 65535, but is -1.'],
+    ['port = "3210"', 'server.port must be a whole number from 0 to 65535, but is a string.'],
     [
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
@@ -74,46 +77,52 @@ describe('says where it is wrong and what is allowed', () => {
         'shutdown_grace_ms, retention_days, log_level.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],
-    ['requires_action_status = 1', 'server.requires_action_status must be true or false, and is 1.'],
-    ['max_concurrent_runs = 0', 'server.max_concurrent_runs must be a whole number from 1, and is 0.'],
-    ['shutdown_grace_ms = -1', 'server.shutdown_grace_ms must be a whole number from 0, and is -1.'],
-    ['default_tools = "read"', 'server.default_tools must be a list of texts such as ["a", "b"], and is a text.'],
+    ['requires_action_status = 1', 'server.requires_action_status must be true or false, but is 1.'],
+    ['max_concurrent_runs = 0', 'server.max_concurrent_runs must be a whole number from 1, but is 0.'],
+    ['shutdown_grace_ms = -1', 'server.shutdown_grace_ms must be a whole number from 0, but is -1.'],
+    ['default_tools = "read"', 'server.default_tools must be a list of strings such as ["a", "b"], but is a string.'],
     ['cors_origins = ["app.example.com"]', anOrigin],
     ['cors_origins = ["https://app.example.com/"]', anOrigin],
     ['cors_origins = ["file:///x"]', anOrigin],
     [
       'cors_origins = ["*"]',
-      'server.cors_origins = ["*"] lets every web page use a server without keys. Add [[server.keys]], or list origins.',
+      'server.cors_origins = ["*"] allows every web page to use a server without keys. Add [[server.keys]], or list origins.',
     ],
-    ['keys = "x"', 'server.keys must be a list of tables, each under a line [[server.keys]], and is a text.'],
-    ['keys = ["x"]', 'server.keys must be a list of tables, each under a line [[server.keys]], and is a list.'],
+    ['keys = "x"', 'server.keys must be a list of tables, each under a line [[server.keys]], but is a string.'],
+    ['keys = ["x"]', 'server.keys must be a list of tables, each under a line [[server.keys]], but is a list.'],
     [
       '[server.keys]\nname = "a"',
-      'server.keys must be a list of tables, each under a line [[server.keys]], and is a table.',
+      'server.keys must be a list of tables, each under a line [[server.keys]], but is a table.',
     ],
     [
       '[[server.keys]]',
-      'server.keys[0].name is missing: what logs call the key.\n' +
-        't: server.keys[0].hash is missing. "treadle key new" makes a key and prints its hash.',
+      'server.keys[0].name is missing: the name of the key in logs.\n' +
+        't: server.keys[0].hash is missing. "treadle key new" creates a key and prints its hash.',
     ],
     [
       `${key('a', HASH)}scope = ["x"]`,
       'server.keys[0].scope is not known, did you mean scopes? Allowed here: name, hash, scopes, tenant, ' +
         'requests_per_minute.',
     ],
-    [`${key('a', HASH)}scopes = ["all"]`, 'server.keys[0].scopes must hold only agents:invoke, tools:execute.'],
-    [`${key('a', HASH)}scopes = []`, 'server.keys[0].scopes is empty. Leave it out for agents:invoke, or name some.'],
+    [`${key('a', HASH)}scopes = ["all"]`, 'server.keys[0].scopes must contain only agents:invoke, tools:execute.'],
+    [
+      `${key('a', HASH)}scopes = []`,
+      'server.keys[0].scopes is empty. Remove it for the default agents:invoke, or name scopes.',
+    ],
     [
       `${key('a', HASH)}tenant = "a b"`,
-      'server.keys[0].tenant must be at most 64 letters, digits and . _ @ -, beginning with a letter or a digit.',
+      'server.keys[0].tenant must be at most 64 letters, digits and . _ @ -, starting with a letter or a digit.',
     ],
     [key('a', 'md5:0'), aHash],
     [key('a', HASH.slice(0, -1)), aHash],
     [key('a', HASH.replace('a', 'g')), aHash],
-    [key('a', HASH) + key('a', OTHER), 'server.keys[1].name is also that of server.keys[0]. Name it otherwise.'],
+    [
+      key('a', HASH) + key('a', OTHER),
+      'server.keys[1].name is already the name of server.keys[0]. Choose another name.',
+    ],
     [
       key('a', OTHER) + key('b', OTHER.toUpperCase().replace('SHA', 'sha')),
-      'server.keys[1].hash is also that of server.keys[0]. Make a key for each with "treadle key new".',
+      'server.keys[1].hash is already the hash of server.keys[0]. Create another key with "treadle key new".',
     ],
   ])('%s', (toml, problem) => {
     const whole = toml.startsWith('[') ? toml : `[server]\n${toml}`;
@@ -121,7 +130,7 @@ describe('says where it is wrong and what is allowed', () => {
   });
 });
 
-describe('a plain key is refused with advice, and not shown', () => {
+describe('a plain key is rejected, and not shown', () => {
   const secret = 'tk_0123456789abcdefghijklmnopqrstuvwxyz';
   const message = (toml: string): string => {
     try {

@@ -1,36 +1,37 @@
 import { isIP } from 'node:net';
 import type { Scope } from '@treadle/server';
-import type { Shape } from './check.ts';
+import type { Config } from './config.ts';
+import type { Shape } from './shape.ts';
 
-/** [server] of treadle.toml: how `treadle serve` serves. */
+/** [server] of treadle.toml: the settings of `treadle serve`. */
 export interface ServerConfig {
   readonly host?: string;
   readonly port?: number;
-  /** Who may use it; without any, only programs on this machine. */
+  /** The keys of clients. Without keys, only programs on this machine can use the server. */
   readonly keys?: readonly KeyEntry[];
-  /** Web pages of these origins may use it. */
+  /** Web pages of these origins can use the server. */
   readonly cors_origins?: readonly string[];
-  /** For each key that has no limit of its own. */
+  /** For each key without its own limit. */
   readonly requests_per_minute?: number;
   readonly max_concurrent_runs?: number;
   readonly max_concurrent_runs_per_tenant?: number;
-  /** Tools of the server that every request gets. */
+  /** The tools of the server that every request gets. */
   readonly default_tools?: readonly string[];
-  /** Every client hears of the status `requires_action`, which official ones do not know. */
+  /** Sends the status `requires_action` to every client. Official clients do not support it. */
   readonly requires_action_status?: boolean;
   readonly max_body_bytes?: number;
   readonly max_duration_ms?: number;
   readonly heartbeat_ms?: number;
-  /** How long runs may take to end when the server is stopped. */
+  /** How long runs may take to end when the server stops. */
   readonly shutdown_grace_ms?: number;
-  /** How long responses are kept after they ended or paused; 0 is for ever. */
+  /** How long responses are stored after they ended or paused; 0 is forever. */
   readonly retention_days?: number;
   readonly log_level?: LogLevel;
 }
 
 /** One of [[server.keys]]. */
 export interface KeyEntry {
-  /** Required, like `hash`: `serverProblems` says so. */
+  /** Required, like `hash`. `serverProblems` checks that. */
   readonly name?: string;
   readonly hash?: string;
   readonly scopes?: readonly Scope[];
@@ -38,7 +39,7 @@ export interface KeyEntry {
   readonly requests_per_minute?: number;
 }
 
-/** As in the server, which is not loaded for this: what a key can allow. */
+/** What a key can allow. A copy, because loading the server takes time. */
 export const SCOPES: readonly Scope[] = ['agents:invoke', 'tools:execute'];
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
@@ -49,10 +50,10 @@ export const HOST = {
   means: 'a host such as 127.0.0.1, 0.0.0.0, ::1 or localhost, without "http://", port and brackets',
 };
 
-/** Of keys and of tenants. Logs show it. */
+/** The names of keys and tenants, which logs contain. */
 export const LABEL = {
   matches: (name: string): boolean => /^[A-Za-z0-9][\w.@-]{0,63}$/.test(name),
-  means: 'at most 64 letters, digits and . _ @ -, beginning with a letter or a digit',
+  means: 'at most 64 letters, digits and . _ @ -, starting with a letter or a digit',
 };
 
 const ORIGIN = {
@@ -62,13 +63,13 @@ const ORIGIN = {
 
 const HASH = {
   matches: (hash: string): boolean => /^sha256:[0-9a-f]{64}$/i.test(hash),
-  means: '"sha256:" and 64 hex digits, and not the key itself. "treadle key new" makes a key and prints its hash',
+  means: '"sha256:" and 64 hex digits, and not the key itself. "treadle key new" creates a key and prints its hash',
 };
 
 const count: Shape = { type: 'count', min: 1 };
 const plainKey: Shape = {
   type: 'forbidden',
-  why: 'keys do not belong in a file, only their hashes. "treadle key new" makes a key and prints the lines for this file',
+  why: 'keys do not belong in a file, only their hashes. "treadle key new" creates a key and prints the lines for this file',
 };
 const plainKeys: Readonly<Record<string, Shape>> = {
   key: plainKey,
@@ -113,3 +114,42 @@ export const SERVER_SHAPE: Shape = {
     ...plainKeys,
   },
 };
+
+/** Problems of [server] that the shape does not cover. */
+export function serverProblems({ server }: Config): string[] {
+  const open = server?.cors_origins?.includes('*') && !server.keys?.length;
+  return [
+    ...(open
+      ? [
+          'server.cors_origins = ["*"] allows every web page to use a server without keys. Add [[server.keys]], or list origins',
+        ]
+      : []),
+    ...keyProblems(server?.keys ?? []),
+  ];
+}
+
+function keyProblems(keys: readonly KeyEntry[]): string[] {
+  const names = new Map<string, number>();
+  const hashes = new Map<string, number>();
+  return keys.flatMap(({ name, hash, scopes }, index) => {
+    const at = `server.keys[${index}]`;
+    const problems: string[] = [];
+    if (name === undefined) problems.push(`${at}.name is missing: the name of the key in logs`);
+    else if (names.has(name))
+      problems.push(`${at}.name is already the name of server.keys[${names.get(name)}]. Choose another name`);
+    else names.set(name, index);
+
+    const digest = hash?.toLowerCase();
+    if (digest === undefined) {
+      problems.push(`${at}.hash is missing. "treadle key new" creates a key and prints its hash`);
+    } else if (hashes.has(digest)) {
+      problems.push(
+        `${at}.hash is already the hash of server.keys[${hashes.get(digest)}]. Create another key with "treadle key new"`,
+      );
+    } else hashes.set(digest, index);
+
+    if (scopes?.length === 0)
+      problems.push(`${at}.scopes is empty. Remove it for the default agents:invoke, or name scopes`);
+    return problems;
+  });
+}

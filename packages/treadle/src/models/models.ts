@@ -1,61 +1,58 @@
 import { messageOf, type ModelError } from '@treadle/core';
-import { chooseEntry } from '../choose-model.ts';
-import { coloursFor } from '../colours.ts';
-import { command, type Command } from '../command.ts';
+import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { LOCATION_FLAGS } from '../command-line/flags.ts';
+import { chooseEntry } from '../config/choose-model.ts';
+import { resolveContext } from '../config/context.ts';
 import type { LoadedConfig } from '../config/load.ts';
-import { EXIT } from '../exit-code.ts';
-import { interruptible } from '../interrupt.ts';
-import type { Io } from '../io.ts';
-import { findPlace } from '../place.ts';
-import { printable } from '../printable.ts';
-import { PLACE_FLAGS } from '../session-flags.ts';
-import { listedModels, type ListedModel } from './listed-model.ts';
+import { coloursFor } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { printable } from '../terminal/printable.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import { listedModels, modelTable, type ListedModel, type Row } from './model-list.ts';
 import { openModel } from './open-model.ts';
-import { passes, probeProblem, probeText } from './probe-text.ts';
-import { probe, type Probe } from './probe.ts';
-import { modelTable, type Row } from './table.ts';
+import { passes, probe, probeProblem, probeText, type Probe } from './probe.ts';
 
 const DEFAULT_TIMEOUT_S = 60;
 
-export const modelsCommand: Command = command({
+export const modelsCommand: Command = defineCommand({
   name: 'models',
   summary: 'List the models of the configuration and test them',
   arguments: ['[name]'],
   flags: {
-    'no-test': { type: 'switch', help: 'Only list them; nothing is sent' },
-    timeout: { type: 'count', value: 'SECONDS', min: 1, help: `For each test; default: ${DEFAULT_TIMEOUT_S}` },
+    'no-test': { type: 'switch', help: 'Only list the models; do not send requests' },
+    timeout: { type: 'count', value: 'SECONDS', min: 1, help: `Deadline of each test; default: ${DEFAULT_TIMEOUT_S}` },
     json: { type: 'switch', help: 'Print JSON' },
-    config: PLACE_FLAGS.config,
-    cwd: PLACE_FLAGS.cwd,
+    config: LOCATION_FLAGS.config,
+    cwd: LOCATION_FLAGS.cwd,
   },
   notes: [
-    'Each model is asked for one small call of a tool: is it reachable, does it support tools, does it stream? That costs\n' +
-      'a few tokens. A model is tested alone, without those that it falls back on.',
-    'Keys come from the environment only and are never shown.',
-    'Exit codes:\n  0  every model that was tested is reachable and supports tools\n  1  one is not or does not\n' +
-      '  2  the command or the configuration is not right; nothing was sent\n  130  stopped with Ctrl-C',
+    'Asks each model for one small tool call, to test whether it is reachable, supports tools and streams. This costs a few\n' +
+      'tokens. Models are tested without their fallbacks.',
+    'API keys are read from the environment only, and are never shown.',
+    'Exit codes:\n  0    every tested model is reachable and supports tools\n  1    a tested model is not reachable or does not support tools\n' +
+      '  2    the command or its configuration is invalid; nothing was sent\n  130  stopped with Ctrl-C',
     'Examples:\n  treadle models\n  treadle models main --timeout 10\n  treadle models --no-test --json',
   ],
   async run({ values, arguments: [name] }, io) {
-    const { loaded } = await findPlace(values, io);
+    const { loaded } = await resolveContext(values, io);
     const models = listedModels(loaded, io.env, name);
     if (loaded.config.models === undefined) {
       io.stderr.write(
-        `${loaded.file ? `${loaded.file} names no model` : 'There is no treadle.toml'}, so this one is used.\n`,
+        `${loaded.file ? `${loaded.file} has no models` : 'There is no treadle.toml'}. This model is used instead.\n`,
       );
     }
     if (values['no-test']) {
-      show(models, { json: values.json, io });
+      printModels(models, { json: values.json, io });
       return EXIT.completed;
     }
-    const interrupt = interruptible(io);
+    const interrupt = catchInterrupt(io);
     try {
       const timeoutMs = (values.timeout ?? DEFAULT_TIMEOUT_S) * 1_000;
       const rows = await Promise.all(
-        models.map((model) => tested(model, { loaded, io, timeoutMs, stop: interrupt.signal })),
+        models.map((model) => testModel(model, { loaded, io, timeoutMs, stop: interrupt.signal })),
       );
       if (interrupt.signal.aborted) return EXIT.cancelled;
-      show(rows, { json: values.json, io });
+      printModels(rows, { json: values.json, io });
       return rows.every(({ test }) => passes(test)) ? EXIT.completed : EXIT.failed;
     } finally {
       interrupt.release();
@@ -63,33 +60,33 @@ export const modelsCommand: Command = command({
   },
 });
 
-interface Testing {
+interface TestOptions {
   readonly loaded: LoadedConfig;
   readonly io: Io;
   readonly timeoutMs: number;
   readonly stop: AbortSignal;
 }
 
-/** Tests one and tells of it on the way. */
-async function tested(
+/** Tests a model, and prints the progress. */
+async function testModel(
   listed: ListedModel,
-  { loaded, io, timeoutMs, stop }: Testing,
+  { loaded, io, timeoutMs, stop }: TestOptions,
 ): Promise<ListedModel & { readonly test: Probe }> {
   const colours = coloursFor(io.stderr, io.env);
-  const say = (text: string): void => {
+  const writeLine = (text: string): void => {
     if (!stop.aborted) io.stderr.write(`${text}\n`);
   };
   const name = printable(listed.name);
-  say(colours.dim(`${name}: testing…`));
-  const test = await outcome(listed, { loaded, io, timeoutMs, stop });
+  writeLine(colours.dim(`${name}: testing…`));
+  const test = await probeListed(listed, { loaded, io, timeoutMs, stop });
   const problem = probeProblem(test);
-  say(problem === undefined ? `${name}: ${probeText(test)}` : colours.red(`${name}: ${problem}`));
+  writeLine(problem === undefined ? `${name}: ${probeText(test)}` : colours.red(`${name}: ${problem}`));
   return { ...listed, test };
 }
 
-async function outcome(listed: ListedModel, { loaded, io, timeoutMs, stop }: Testing): Promise<Probe> {
+async function probeListed(listed: ListedModel, { loaded, io, timeoutMs, stop }: TestOptions): Promise<Probe> {
   const { variable, standing } = listed.key;
-  if (standing === 'missing') return unasked('auth', `There is no key: set the environment variable ${variable}.`);
+  if (standing === 'missing') return notSent('auth', `There is no key: set the environment variable ${variable}.`);
   const limit = AbortSignal.timeout(timeoutMs);
   try {
     const choice = chooseEntry(listed.entry, {}, loaded, io.env);
@@ -97,21 +94,27 @@ async function outcome(listed: ListedModel, { loaded, io, timeoutMs, stop }: Tes
     const model = await openModel(choice, { maxRetries: 0 });
     const result = await probe(model, AbortSignal.any([stop, limit]));
     if (!limit.aborted || result.reachable) return result;
-    return { ...result, error: { ...late(timeoutMs), retryable: true } };
+    return { ...result, error: { ...timedOut(timeoutMs), retryable: true } };
   } catch (thrown) {
-    return unasked('invalid-request', messageOf(thrown));
+    return notSent('invalid-request', messageOf(thrown));
   }
 }
 
-function late(timeoutMs: number): Pick<ModelError, 'code' | 'message'> {
-  return { code: 'timeout', message: `It gave no whole reply within ${timeoutMs / 1_000} s. --timeout gives it more.` };
+function timedOut(timeoutMs: number): Pick<ModelError, 'code' | 'message'> {
+  return {
+    code: 'timeout',
+    message: `There was no complete reply within ${timeoutMs / 1_000} s. --timeout sets another deadline.`,
+  };
 }
 
-function unasked(code: ModelError['code'], message: string): Probe {
+function notSent(code: ModelError['code'], message: string): Probe {
   return { reachable: false, ms: 0, error: { code, message, retryable: false } };
 }
 
-function show(rows: readonly Row[], { json, io }: { readonly json: boolean | undefined; readonly io: Io }): void {
+function printModels(
+  rows: readonly Row[],
+  { json, io }: { readonly json: boolean | undefined; readonly io: Io },
+): void {
   if (json) {
     const plain = rows.map(({ entry: _, ...row }) => row);
     io.stdout.write(`${JSON.stringify(plain, null, 2)}\n`);

@@ -1,16 +1,16 @@
 import { expect, test } from 'vitest';
-import type { HttpChoice } from '../choose-model.ts';
+import type { HttpChoice } from '../config/choose-model.ts';
 import { PROVIDERS } from '../config/providers.ts';
 import { openModel } from './open-model.ts';
 
 const baseURL = 'http://127.0.0.1:1/v1';
 
-test.each(PROVIDERS)('%s', async (provider) => {
+test.each(PROVIDERS)('opens a model of %s', async (provider) => {
   if (provider === 'demo') expect(await openModel({ type: 'demo' })).toMatchObject({ id: 'demo' });
   else expect(await openModel({ type: provider, model: 'm', baseURL, apiKey: 'secret' })).toMatchObject({ id: 'm' });
 });
 
-test('with others to fall back on it is still the one that it was', async () => {
+test('keeps the id of the first model if there are fallbacks', async () => {
   const one: HttpChoice = { type: 'openai', model: 'm', baseURL };
   const same = { ...one, fallback: [one, { type: 'demo' }] } as const;
   expect(await openModel(same)).toMatchObject({ id: 'm', priced: false });

@@ -1,6 +1,6 @@
 import type { Model } from '@treadle/core';
 import type * as models from '@treadle/models';
-import type { ModelChoice } from '../choose-model.ts';
+import type { ModelChoice } from '../config/choose-model.ts';
 import { factsOf } from '../config/providers.ts';
 
 type Models = typeof models;
@@ -10,71 +10,71 @@ export interface OpenOptions {
   readonly maxRetries?: number;
 }
 
-/** Loads what the choice needs, which is slow to load, and only that. */
+/** Opens the chosen model. Loads @treadle/models only here, because loading takes time. */
 export async function openModel(choice: ModelChoice, options: OpenOptions = {}): Promise<Model> {
   const models = await import('@treadle/models');
-  const first = opened(models, choice, options);
+  const first = openOne(models, choice, options);
   if (choice.type === 'demo' || !choice.fallback) return first;
   const names = [choice, ...choice.fallback].map((each, index) => `${index + 1}. ${nameOf(each)}`);
   const chain = Object.fromEntries(
-    choice.fallback.map((each, index) => [names[index + 1]!, opened(models, each, options)]),
+    choice.fallback.map((each, index) => [names[index + 1]!, openOne(models, each, options)]),
   );
   const routed = models.router({
     models: { [names[0]!]: first, ...chain },
     default: names[0]!,
     fallback: { [names[0]!]: Object.keys(chain) },
   });
-  // A run names its model by this, and goes on with the entry of that model.
+  // A run stores this id, and is resumed with the entry of that model.
   return { ...routed, id: first.id };
 }
 
-/** In messages about several that failed. */
+/** The name in errors that list several failed models. */
 function nameOf(choice: ModelChoice): string {
   return choice.type === 'demo' ? 'demo' : `${choice.type}/${choice.model}`;
 }
 
-function opened(models: Models, choice: ModelChoice, options: OpenOptions): Model {
+function openOne(models: Models, choice: ModelChoice, openOptions: OpenOptions): Model {
   if (choice.type === 'demo') return models.demo();
   const { type, model, apiKey } = choice;
   const baseURL = choice.baseURL ?? factsOf(type).baseURL;
-  const given = {
-    ...options,
+  const options = {
+    ...openOptions,
     model,
     ...(baseURL !== undefined && { baseURL }),
     ...(apiKey !== undefined && { apiKey }),
   };
   switch (type) {
     case 'openai':
-      return models.openaiChat(given);
+      return models.openaiChat(options);
     case 'openai-responses':
-      return models.openaiResponses(given);
+      return models.openaiResponses(options);
     case 'anthropic':
-      return models.anthropic(given);
+      return models.anthropic(options);
     case 'ollama':
       return models.ollama({
-        ...given,
+        ...options,
         ...(choice.contextTokens !== undefined && { contextTokens: choice.contextTokens }),
       });
     case 'openai-compatible':
-      return models.openaiCompatible({ ...given, baseURL: baseURL! });
+      return models.openaiCompatible({ ...options, baseURL: baseURL! });
     case 'openrouter':
-      return models.openRouter(given);
+      return models.openRouter(options);
     case 'groq':
-      return models.groq(given);
+      return models.groq(options);
     case 'together':
-      return models.together(given);
+      return models.together(options);
     case 'deepseek':
-      return models.deepSeek(given);
+      return models.deepSeek(options);
     case 'mistral':
-      return models.mistral(given);
+      return models.mistral(options);
     case 'azure':
-      return models.azure(given);
+      return models.azure(options);
     case 'vllm':
-      return models.vllm(given);
+      return models.vllm(options);
     case 'llama-cpp':
-      return models.llamaCpp(given);
+      return models.llamaCpp(options);
     case 'lm-studio':
-      return models.lmStudio(given);
+      return models.lmStudio(options);
     default:
       return type satisfies never;
   }

@@ -1,8 +1,7 @@
 import type { Model, ModelReply } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
-import { passes, probeProblem, probeText } from './probe-text.ts';
-import { probe, type Probe } from './probe.ts';
+import { passes, probe, probeProblem, probeText, type Probe } from './probe.ts';
 
 const CALL = { calls: [{ name: 'ping', arguments: { word: 'treadle' } }] };
 const failure = (code: 'auth' | 'invalid-request', message: string): ModelReply => ({
@@ -16,13 +15,13 @@ const silent = (model: Model): Model => ({
 const probed = (model: Model): Promise<Probe> => probe(model, new AbortController().signal);
 const ms = expect.any(Number);
 
-test('a model that calls is asked once', async () => {
+test('asks a model once if it calls the tool', async () => {
   using model = scriptedModel([CALL]);
   expect(await probed(model)).toEqual({ reachable: true, tools: true, streams: true, ms });
   expect(model.requests[0]).toMatchObject({ tools: [{ name: 'ping' }], toolChoice: 'auto' });
 });
 
-test('one that talks is asked again so that it has to, and only a call of the tool counts', async () => {
+test('requires a call if the model replies with text, and ignores calls of other tools', async () => {
   using talks = scriptedModel(['pong', CALL]);
   expect(await probed(talks)).toMatchObject({ tools: true });
   expect(talks.requests[1]).toMatchObject({ toolChoice: 'required' });
@@ -32,7 +31,7 @@ test('one that talks is asked again so that it has to, and only a call of the to
   expect(await probed(refuses)).toMatchObject({ reachable: true, tools: false });
 });
 
-test('one that refuses is asked without tools, any other failure is told at once', async () => {
+test('asks without tools if the model rejects the request, and reports other failures', async () => {
   using toolless = scriptedModel([failure('invalid-request', 'no tools'), 'ok']);
   expect(await probed(toolless)).toMatchObject({ reachable: true, tools: false, error: { message: 'no tools' } });
   expect(toolless.requests[1]!.tools).toEqual([]);
@@ -46,11 +45,11 @@ test('one that refuses is asked without tools, any other failure is told at once
   expect(await probed(locked)).toMatchObject({ reachable: false, error: { code: 'auth' } });
 });
 
-test('one that gives its reply whole does not stream', async () => {
+test('reports that a model does not stream', async () => {
   expect(await probed(silent(scriptedModel([CALL])))).toEqual({ reachable: true, tools: true, streams: false, ms });
 });
 
-test('in words', () => {
+test('describes the result of a test', () => {
   const fine: Probe = { reachable: true, tools: true, streams: false, ms: 50 };
   expect([passes(fine), probeText(fine), probeProblem(fine)]).toEqual([
     true,
@@ -61,7 +60,7 @@ test('in words', () => {
   expect([passes(toolless), probeText(toolless), probeProblem(toolless)]).toEqual([
     false,
     'reachable, no tools, streams (50 ms)',
-    'It answers, but does not call tools.',
+    'The model replies, but does not call tools.',
   ]);
   const error = { code: 'auth', message: 'no\u001b[2J', retryable: false } as const;
   const locked: Probe = { reachable: false, ms: 1, error };

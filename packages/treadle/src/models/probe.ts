@@ -1,12 +1,14 @@
 import { userText, type Model, type ModelError, type ModelReply, type ToolSpec } from '@treadle/core';
+import { printable } from '../terminal/printable.ts';
+import { durationText } from '../terminal/quantities.ts';
 
-/** What a model turned out to be able to do, by asking it. */
+/** What a test found out about a model. */
 export interface Probe {
-  /** It gave a reply. */
+  /** The model replied. */
   readonly reachable: boolean;
-  /** It called the tool that it was given; absent: it did not get that far. */
+  /** The model called the tool; absent if it was not reachable. */
   readonly tools?: boolean;
-  /** Its reply came in pieces. */
+  /** The reply was streamed. */
   readonly streams?: boolean;
   readonly ms: number;
   readonly error?: ModelError;
@@ -23,19 +25,19 @@ const PING: ToolSpec = {
   },
 };
 
-/** Enough for a model that thinks first. */
+/** Leaves room for reasoning. */
 const MAX_OUTPUT_TOKENS = 2_000;
 
-type Asked = 'call' | 'forced-call' | 'text';
+type ProbeRequest = 'call' | 'forced-call' | 'text';
 
 /**
- * Asks for one call of a tool. A model that answers in words is asked again in a way that leaves no choice, and one that
- * refuses is asked once more without tools, to tell a model without tools from one that is not there.
+ * Asks for one tool call. If the model replies with text, asks again with a required tool call. If the model rejects the
+ * request, asks again without tools, to distinguish a model without tools from one that is not available.
  */
 export async function probe(model: Model, signal: AbortSignal): Promise<Probe> {
-  const began = performance.now();
+  const startedAt = performance.now();
   let streams = false;
-  const ask = (what: Asked): Promise<ModelReply> =>
+  const ask = (what: ProbeRequest): Promise<ModelReply> =>
     model.reply(
       {
         instructions: 'You are being tested. Do as you are told and nothing else.',
@@ -51,13 +53,13 @@ export async function probe(model: Model, signal: AbortSignal): Promise<Probe> {
       },
       signal,
     );
-  const ms = (): number => Math.round(performance.now() - began);
+  const ms = (): number => Math.round(performance.now() - startedAt);
 
   const first = await ask('call');
-  if (calls(first)) return { reachable: true, tools: true, streams, ms: ms() };
+  if (callsPing(first)) return { reachable: true, tools: true, streams, ms: ms() };
   if (first.type === 'reply') {
     const second = await ask('forced-call');
-    return { reachable: true, tools: calls(second), streams, ms: ms() };
+    return { reachable: true, tools: callsPing(second), streams, ms: ms() };
   }
   if (first.error.code !== 'invalid-request') return { reachable: false, ms: ms(), error: first.error };
   const plain = await ask('text');
@@ -65,6 +67,26 @@ export async function probe(model: Model, signal: AbortSignal): Promise<Probe> {
   return { reachable: true, tools: false, streams, ms: ms(), error: first.error };
 }
 
-function calls(reply: ModelReply): boolean {
+function callsPing(reply: ModelReply): boolean {
   return reply.type === 'reply' && reply.content.some((part) => part.type === 'tool-call' && part.name === PING.name);
+}
+
+/** Whether Treadle can use the model: it replies and calls tools. Streaming is optional. */
+export function passes({ reachable, tools }: Probe): boolean {
+  return reachable && tools === true;
+}
+
+/** Such as `reachable, supports tools, streams (0.3 s)`. */
+export function probeText({ reachable, tools, streams, ms, error }: Probe): string {
+  if (!reachable) return `failed: ${error?.code ?? 'unknown'}`;
+  const found = ['reachable', tools ? 'supports tools' : 'no tools', streams ? 'streams' : 'does not stream'];
+  return `${found.join(', ')} (${durationText(ms)})`;
+}
+
+/** Why the model does not pass; undefined if it passes. */
+export function probeProblem({ reachable, tools, error }: Probe): string | undefined {
+  if (!reachable) return printable(error?.message ?? 'The model did not reply.');
+  if (tools) return undefined;
+  const rejected = error === undefined ? '' : ` It rejected them: ${printable(error.message)}`;
+  return `The model replies, but does not call tools.${rejected}`;
 }

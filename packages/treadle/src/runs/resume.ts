@@ -1,93 +1,213 @@
-import { waiting, type Answer, type State } from '@treadle/core';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { waitingText } from '../outcome-text.ts';
-import { MODEL_FLAGS, OUTPUT_FLAGS, PLACE_FLAGS } from '../session-flags.ts';
-import { goOn, GO_ON_FLAGS, refuseForeign } from './go-on.ts';
-import { pairsOf } from './pairs.ts';
-import { isChild, shortId } from './run-id.ts';
-import { readRun, stateOf, type StoredRun } from './stored-run.ts';
-import { withStore } from './with-store.ts';
+import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
+import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts } from '@treadle/core';
+import { CommandError, type Command, type Values } from '../command-line/command.ts';
+import { MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
+import { chooseModelOf } from '../config/choose-model.ts';
+import { openModel } from '../models/open-model.ts';
+import { waitingText } from '../run/outcome-text.ts';
+import { runAndReport } from '../run/run-and-report.ts';
+import { askAlways, namesOtherFolder, toolsOf } from '../run/session.ts';
+import { plural } from '../terminal/quantities.ts';
+import { stateAfter } from './journal.ts';
+import { childrenOf, isChild, readRun, runsCommand, shortId } from './store-access.ts';
+import type { RunsRequest, StoredRun } from './store-access.ts';
 
-export const resumeCommand: Command = command({
-  name: 'runs resume',
-  summary: 'Go on with a run that was interrupted, is paused, or failed with its model',
-  arguments: ['ID'],
-  flags: {
-    approve: {
-      type: 'text',
-      value: 'EFFECT',
-      many: true,
-      help: 'Approve what it waits for, such as t1.approval.0, or "all"',
-    },
-    deny: { type: 'text', value: 'EFFECT', many: true, help: 'Deny it, or "all"' },
-    answer: {
-      type: 'text',
-      value: 'EFFECT=TEXT',
-      many: true,
-      help: 'Give the result of a call that is executed elsewhere',
-    },
-    ...GO_ON_FLAGS,
-    ...MODEL_FLAGS,
-    ...PLACE_FLAGS,
-    ...OUTPUT_FLAGS,
+const DRIVE_FLAGS = {
+  'accept-changed-tools': { type: 'switch', help: 'Continue with tools that differ from those of the run' },
+  ...MODEL_FLAGS,
+  ...OUTPUT_FLAGS,
+} as const;
+
+const ANSWER_FLAGS = {
+  approve: { type: 'text', value: 'EFFECT', many: true, help: 'Approve a call, such as t1.approval.0, or "all"' },
+  deny: { type: 'text', value: 'EFFECT', many: true, help: 'Deny a call, or "all"' },
+  answer: { type: 'text', value: 'EFFECT=TEXT', many: true, help: 'Provide the result of a client-executed call' },
+} as const;
+
+export const resumeCommand: Command = runsCommand('resume ID', {
+  summary: 'Resume a run that is interrupted or paused, or that failed because of its model',
+  flags: { ...ANSWER_FLAGS, ...DRIVE_FLAGS },
+  details:
+    'Works like "treadle run", with the rules that the run was started with: on a terminal it asks for approvals, without\n' +
+    'one it pauses again. A call that has a result is not executed again. An outstanding call is repeated only if its tool\n' +
+    'allows that.\n\n' +
+    'The model is the one that the run was started with, if the configuration has it. Otherwise name one with --model.',
+  async run(request) {
+    const run = await readRun(request.store, request.args[0]!);
+    const state = stateAfter(run);
+    rejectEndedRun(run, state);
+    rejectForeignRun(state);
+    return resumeRun(request, state, answersFor(state, request.values));
   },
-  notes: [
-    'It goes on like "treadle run", by the rules that it was started with: on a terminal it asks for approvals, otherwise\n' +
-      'it pauses again. Nothing that has a result is executed twice; what was under way is taken up as its tool allows.',
-    'The model is the one that the run was started with, if it is in the configuration; any other is given by --model.',
-  ],
-  run: ({ values, arguments: [given] }, io) =>
-    withStore(values, io, async (store, place) => {
-      const run = await readRun(store, given!);
-      const state = stateOf(run);
-      refuseWhatIsOver(run, state);
-      refuseForeign(state);
-      const answers = answersFor(state, values);
-      return goOn({ runId: run.summary.runId, state, answers, store, place, values, io });
-    }),
 });
 
-function refuseWhatIsOver({ summary }: StoredRun, { phase }: State): void {
+export const forkCommand: Command = runsCommand('fork ID', {
+  summary: 'Copy a run up to one of its entries, and continue the copy with changes',
+  flags: {
+    at: { type: 'count', value: 'N', min: 0, help: 'The last entry to copy; default: the one that --result replaces' },
+    instructions: { type: 'text', value: 'TEXT', help: 'New instructions' },
+    result: { type: 'text', value: 'EFFECT=TEXT', many: true, help: 'New result for a copied call, such as t1.tool.0' },
+    'no-tools': { type: 'switch', help: 'Continue without tools' },
+    'no-run': { type: 'switch', help: 'Create the fork and print its id, but do not run it' },
+    ...DRIVE_FLAGS,
+  },
+  details:
+    'The original run does not change. Results that it got after that entry are copied for outstanding calls, so that no\n' +
+    'call is executed twice; the model is called again if anything changed. --model also changes the model.\n\n' +
+    'Examples:\n' +
+    '  treadle runs fork 1a2b --result t1.tool.0="the file is empty"\n' +
+    '  treadle runs fork 1a2b --at 4 --model openai/MODEL --instructions "Answer in French."',
+  async run(request) {
+    const { values, store, context, io, print, note } = request;
+    const run = await readRun(store, request.args[0]!);
+    const results = parsePairs('--result', values.result);
+    const at = values.at ?? lastEntryOf(run, results);
+    // Check everything before the fork is created, so that an error does not leave a fork behind.
+    const state = stateAfter(run, at);
+    if (!values['no-run']) rejectForeignRun(state);
+    const needsModel = values.model !== undefined || !values['no-run'];
+    const choice = needsModel ? chooseModelOf(state.model, values, context.loaded, io.env) : undefined;
+    const model = values.model !== undefined && choice ? (await openModel(choice)).id : state.model;
+    const changes = {
+      ...(values.instructions !== undefined && { instructions: values.instructions }),
+      ...(values['no-tools'] && { tools: [] }),
+      ...(results.length > 0 && { results: Object.fromEntries(results) }),
+      ...(model !== state.model && { model }),
+    };
+    const fork = await forkRun({ journal: store, runId: state.runId, at, changes });
+    if (values['no-run']) return print(fork);
+    note(`Forked ${shortId(state.runId)} after entry ${at}: ${fork}`);
+    return resumeRun(request, stateAfter(await readRun(store, fork)));
+  },
+});
+
+export const cancelCommand: Command = runsCommand('cancel ID', {
+  summary: 'Cancel a run that is interrupted or paused',
+  details:
+    'Calls without a result get an error result, and child runs are cancelled too. To stop a run that a process drives,\n' +
+    'press Ctrl-C where it was started.',
+  async run({ store, args, note }) {
+    const { summary } = await readRun(store, args[0]!);
+    const id = shortId(summary.runId);
+    if (hasEnded(summary)) throw new CommandError(`Run ${id} has already ended (${summary.status}).`);
+    const children = (await cancelWithChildren(store, summary)) - 1;
+    note(`Cancelled ${id}${children === 0 ? '' : ` and ${plural(children, 'child run')}`}.`);
+  },
+});
+
+/** Resumes a run of the store as `treadle run` would. Returns the exit code. */
+async function resumeRun(
+  { store, context, values, io, note }: RunsRequest<Values<typeof DRIVE_FLAGS>>,
+  state: State,
+  answers: readonly Answer[] = [],
+): Promise<number> {
+  const choice = chooseModelOf(state.model, values, context.loaded, io.env);
+  if (!values.quiet && choice.notice) note(choice.notice);
+  if (!values.quiet && namesOtherFolder(state.instructions, context.folder)) {
+    note(`The run was started in another working folder. Its tools now read ${context.folder}; --cwd changes that.`);
+  }
+  const start = {
+    runId: state.runId,
+    answers,
+    model: await openModel(choice),
+    tools: toolsOf(context),
+    // The policy of the original program is not available here, so every call needs approval.
+    ...(state.rules.judged && { policy: askAlways }),
+    acceptChangedTools: values['accept-changed-tools'] === true,
+  };
+  try {
+    return await runAndReport({ start, store, context, values, io });
+  } catch (error) {
+    if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
+    throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);
+  }
+}
+
+function rejectEndedRun({ summary }: StoredRun, { phase }: State): void {
   const id = shortId(summary.runId);
   if (isChild(summary)) {
-    throw new CommandError(
-      `Run ${id} works for ${shortId(summary.parent!)} and goes on with that: resume ${shortId(summary.parent!)}.`,
-    );
+    const parent = shortId(summary.parent!);
+    throw new CommandError(`Run ${id} is a child of ${parent} and resumes with it: resume ${parent}.`);
   }
   if (phase.type !== 'ended' || phase.effect !== undefined) return;
   throw new CommandError(
-    `Run ${id} has ended (${phase.outcome.type}), so there is nothing to go on with. "treadle runs show ${id}" shows it, ` +
-      `"treadle runs fork ${id} --at N" goes another way from one of its entries.`,
+    `Run ${id} has ended (${phase.outcome.type}), so it cannot be resumed. "treadle runs show ${id}" shows it, ` +
+      `"treadle runs fork ${id} --at N" continues a copy from one of its entries.`,
   );
 }
 
-function answersFor(
-  state: State,
-  given: {
-    readonly approve?: readonly string[];
-    readonly deny?: readonly string[];
-    readonly answer?: readonly string[];
-  },
-): readonly Answer[] {
+/** Throws for a run that needs code of the program that started it: resumed without that code, it would fail. */
+function rejectForeignRun(state: State): void {
+  const reason = foreignRunReason(state);
+  if (reason === undefined) return;
+  throw new CommandError(`Run ${shortId(state.runId)} ${reason}. Resume it from that program.`);
+}
+
+/** Why only the program that started a run can resume it; undefined if the command can. */
+export function foreignRunReason({ rules }: State): string | undefined {
+  if (rules.agent) return `belongs to the agent "${rules.agent.name}" of another program`;
+  return rules.prepared && 'was started by a program that prepares each turn in code';
+}
+
+function answersFor(state: State, values: Values<typeof ANSWER_FLAGS>): readonly Answer[] {
   const waits = waiting(state);
   const approvals = waits.filter((wait) => wait.type === 'approval');
-  const decided = (effects: readonly string[], approved: boolean): readonly Answer[] => {
-    const meant = effects.includes('all') ? approvals : effects.map((effect) => approvalOf(effect));
-    return meant.map(({ effect, digest }) => ({ type: 'approval', effect, digest, approved, by: 'command line' }));
-  };
-  const approvalOf = (effect: string): (typeof approvals)[number] => {
+  const findApproval = (effect: string): (typeof approvals)[number] => {
     const found = approvals.find((one) => one.effect === effect);
     if (found) return found;
-    const open = waits.map((wait) => `\n  ${wait.effect}: ${waitingText(wait)}`).join('');
-    throw new CommandError(
-      `Run ${shortId(state.runId)} waits for no approval ${JSON.stringify(effect)}.${open === '' ? ' It waits for nothing.' : ` It waits for:${open}`}`,
-    );
+    const list = waits.map((wait) => `\n  ${wait.effect}: ${waitingText(wait)}`).join('') || ' nothing.';
+    const problem = `Run ${shortId(state.runId)} does not wait for approval ${JSON.stringify(effect)}`;
+    throw new CommandError(`${problem}. It waits for:${list}`);
   };
-  const results = pairsOf('--answer', given.answer ?? []);
+  const decide = (effects: readonly string[] = [], approved: boolean): readonly Answer[] => {
+    const decided = effects.includes('all') ? approvals : effects.map(findApproval);
+    return decided.map(({ effect, digest }) => ({ type: 'approval', effect, digest, approved, by: 'command line' }));
+  };
+  const results = parsePairs('--answer', values.answer);
   return [
-    ...decided(given.approve ?? [], true),
-    ...decided(given.deny ?? [], false),
+    ...decide(values.approve, true),
+    ...decide(values.deny, false),
     ...results.map(([effect, content]): Answer => ({ type: 'client-result', effect, content })),
   ];
+}
+
+/** The values of a flag that takes EFFECT=TEXT. The text may be empty and may contain `=`. */
+function parsePairs(flag: string, pairs: readonly string[] = []): readonly (readonly [effect: string, text: string])[] {
+  return pairs.map((pair) => {
+    const at = pair.indexOf('=');
+    if (at > 0) return [pair.slice(0, at), pair.slice(at + 1)];
+    throw new CommandError(`${flag} cannot be ${JSON.stringify(pair)}. It takes EFFECT=TEXT, such as t1.tool.0=hello.`);
+  });
+}
+
+/** The entry of the last result that is to be replaced. */
+function lastEntryOf({ summary, entries }: StoredRun, results: ReturnType<typeof parsePairs>): number {
+  const effects = new Set(results.map(([effect]) => effect));
+  const at = entries.findLastIndex(({ event }) => event.type === 'tool-settled' && effects.has(event.effect));
+  if (at >= 0) return at;
+  const show = `"treadle runs show ${shortId(summary.runId)}" shows the entries`;
+  throw new CommandError(`--at N is missing. It takes the last entry to copy, 0 to ${entries.length - 1}. ${show}.`);
+}
+
+function hasEnded({ status }: RunSummary): boolean {
+  return status !== 'running' && status !== 'paused';
+}
+
+/** Returns how many runs it cancelled. */
+async function cancelWithChildren(store: RunStore, { runId }: RunSummary): Promise<number> {
+  const { tools } = stateAfter(await readRun(store, runId));
+  const model: Model = { id: 'unused', reply: unused };
+  await runLoop({ runId, journal: store, model, tools: tools.map(unusedTool), signal: AbortSignal.abort() });
+  let count = 1;
+  const children = (await childrenOf(store, runId)).filter((child) => !hasEnded(child));
+  for (const child of children) count += await cancelWithChildren(store, child);
+  return count;
+}
+
+function unusedTool({ name, description, parameters, effect, client }: ToolFacts): Tool {
+  return tool({ name, description, input: parameters, effect, ...(!client && { execute: unused }) });
+}
+
+function unused(): never {
+  throw new Error('A cancelled run calls neither its model nor a tool.');
 }

@@ -1,19 +1,13 @@
-import type { CommandGroup } from '../command.ts';
-import { cancelCommand } from './cancel.ts';
-import { deleteCommand } from './delete.ts';
-import { diffCommand } from './diff.ts';
-import { exportCommand } from './export.ts';
-import { forkCommand } from './fork.ts';
-import { importCommand } from './import.ts';
-import { listCommand } from './list.ts';
-import { pruneCommand } from './prune.ts';
-import { replayCommand } from './replay.ts';
-import { resumeCommand } from './resume.ts';
+import type { CommandGroup } from '../command-line/command.ts';
+import { diffCommand, replayCommand } from './compare.ts';
+import { deleteCommand, listCommand, pruneCommand } from './list-delete.ts';
+import { cancelCommand, forkCommand, resumeCommand } from './resume.ts';
 import { showCommand } from './show.ts';
+import { exportCommand, importCommand } from './transfer.ts';
 
 export const runsGroup: CommandGroup = {
   name: 'runs',
-  summary: 'Look at runs in the store, go on with them, branch and compare them',
+  summary: 'List, show, resume, fork and compare the runs in the store',
   commands: [
     listCommand,
     showCommand,
@@ -27,5 +21,5 @@ export const runsGroup: CommandGroup = {
     deleteCommand,
     pruneCommand,
   ],
-  notes: ['An ID may be abbreviated to its beginning, with or without "run_", as long as it is that of one run.'],
+  notes: ['ID may be shortened to its beginning, with or without "run_", as long as it matches only one run.'],
 };

@@ -1,150 +1,98 @@
-import {
-  messagesOf,
-  outstanding,
-  waiting,
-  type JournalEntry,
-  type RunStore,
-  type RunSummary,
-  type State,
-} from '@treadle/core';
-import { againThere } from '../again.ts';
-import { coloursFor, type Colours } from '../colours.ts';
-import { CommandError } from '../command-error.ts';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import { answerFlags } from '../next-steps.ts';
-import { workText } from '../outcome-text.ts';
-import { PLACE_FLAGS, type PlaceValues } from '../session-flags.ts';
-import { ageText, durationText, momentText } from '../time-text.ts';
-import { usageText } from '../usage-text.ts';
-import { momentsOf } from './moments.ts';
-import { foreignCode } from './go-on.ts';
-import { isChild, shortId } from './run-id.ts';
-import { standingOf, type Standing } from './run-standing.ts';
-import { stateText } from './state-text.ts';
-import { readRun, stateOf, type StoredRun } from './stored-run.ts';
-import { timeline } from './timeline.ts';
-import { withStore } from './with-store.ts';
+import { messagesOf, outstanding, waiting, type Event, type Message, type RunSummary, type State } from '@treadle/core';
+import type { Command } from '../command-line/command.ts';
+import { followUpCommand, locationOf } from '../command-line/flags.ts';
+import { outcomeDetail, waitingText, workText } from '../run/outcome-text.ts';
+import { answerFlags } from '../run/run-and-report.ts';
+import { resultText } from '../run/transcript.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
+import { ageText, durationText, plural, timestampText, usageText } from '../terminal/quantities.ts';
+import { callEffect, contentText, timeline, type TextLayout } from './entry-lines.ts';
+import { stateAfter, shownEntries } from './journal.ts';
+import { foreignRunReason } from './resume.ts';
+import { displayStatus, isChild, readRun, runsCommand, shortId } from './store-access.ts';
+import type { DisplayStatus, RunsRequest, StoredRun } from './store-access.ts';
 
-export const showCommand: Command = command({
-  name: 'runs show',
-  summary: 'Show a run as a timeline, or how it stood at one moment',
-  arguments: ['ID'],
+export const showCommand: Command = runsCommand('show ID', {
+  summary: 'Show a run as a timeline, or its state after one entry',
   flags: {
-    at: {
-      type: 'count',
-      value: 'N',
-      min: 0,
-      help: 'How it stood after entry N: phase, what was under way, conversation',
-    },
-    full: { type: 'switch', help: 'Whole texts, instructions and earlier messages; default: a line for each' },
+    at: { type: 'count', value: 'N', min: 0, help: 'Show the state after entry N: phase, effects, conversation' },
+    full: { type: 'switch', help: 'Show whole texts, instructions and earlier messages; default: one line each' },
     json: { type: 'switch', help: 'Print JSON: the summary and every entry; with --at the state' },
-    ...PLACE_FLAGS,
   },
-  notes: [
-    'The beginning of an id is enough, as long as it is that of one run. The numbers on the left are those of the entries,\n' +
-      'which --at and "treadle runs fork --at" take. All of a run is shown, also what was compacted since.',
-  ],
-  run: ({ values, arguments: [given] }, io) =>
-    withStore(values, io, async (store) => {
-      const run = await readRun(store, given!);
-      const look = {
-        colours: coloursFor(io.stdout, io.env),
-        width: io.stdout.columns ?? 120,
-        full: values.full === true,
-      };
-      const print = (lines: readonly string[]): void => void io.stdout.write(`${lines.join('\n')}\n`);
-      if (values.at !== undefined) {
-        const state = stateOf(run, countOf(run, values.at) + 1);
-        if (values.json) print([JSON.stringify(stateJson(state, run.entries[values.at]!), null, 2)]);
-        else print([atText(run, values.at), ...stateText(state, look)]);
-        return EXIT.completed;
-      }
-      const standing = await standingOf(store, run.summary);
-      const related = await store.list({ parent: run.summary.runId, limit: Infinity });
-      if (values.json) {
-        print([JSON.stringify(runJson(run, standing, related), null, 2)]);
-        return EXIT.completed;
-      }
-      const children = new Set(related.filter(isChild).map(({ runId }) => runId));
-      const moments = momentsOf(run.entries);
-      print([
-        ...(await heading(store, {
-          run,
-          standing,
-          related,
-          state: moments.at(-1)?.states?.after,
-          colours: look.colours,
-        })),
-        '',
-        ...timeline(moments, { ...look, children }),
-        ...steps(run, standing, moments.at(-1)?.states?.after, values),
-      ]);
-      return EXIT.completed;
-    }),
+  details: 'The numbers on the left are the entry numbers that --at and "treadle runs fork --at" take.',
+  async run(request) {
+    const { store, values, print, colours, io } = request;
+    const run = await readRun(store, request.args[0]!);
+    const layout = { colours, width: io.stdout.columns ?? 120, full: values.full === true };
+    if (values.at !== undefined) {
+      const state = stateAfter(run, values.at);
+      const { event, seq } = run.entries[values.at]!;
+      if (values.json) return print(JSON.stringify(stateJson(state, seq), null, 2));
+      const last = run.entries.length - 1;
+      print(`${shortId(state.runId)} after entry ${seq} of 0 to ${last}, ${timestampText(event.at)}`, '');
+      return print(...stateText(event, state, layout));
+    }
+    const steps = shownEntries(run.entries);
+    const shown: ShownRun = {
+      run,
+      state: steps.at(-1)?.states?.state,
+      status: await displayStatus(store, run.summary),
+      related: await store.list({ parent: run.summary.runId, limit: Infinity }),
+    };
+    if (values.json) return print(JSON.stringify(runJson(shown), null, 2));
+    const children = new Set(shown.related.filter(isChild).map(({ runId }) => runId));
+    print(...(await heading(shown, request)), '', ...timeline(steps, children, layout), ...nextStep(shown, request));
+  },
 });
 
-function countOf({ summary: { runId }, entries }: StoredRun, at: number): number {
-  if (at < entries.length) return at;
-  throw new CommandError(`Run ${shortId(runId)} has the entries 0 to ${entries.length - 1}, and not ${at}.`);
+interface ShownRun {
+  readonly run: StoredRun;
+  /** The last state; absent if the journal does not replay. */
+  readonly state: State | undefined;
+  readonly status: DisplayStatus;
+  /** Children and forks. */
+  readonly related: readonly RunSummary[];
 }
 
-function atText({ summary: { runId }, entries }: StoredRun, at: number): string {
-  const { event } = entries[at]!;
-  const effect = 'effect' in event && event.effect !== undefined ? ` ${event.effect}` : '';
-  return `${shortId(runId)} after entry ${at} of 0 to ${entries.length - 1}, ${momentText(event.at)}\n\nevent      ${event.type}${effect}`;
-}
-
-async function heading(
-  store: RunStore,
-  about: {
-    readonly run: StoredRun;
-    readonly standing: Standing;
-    readonly related: readonly RunSummary[];
-    readonly state: State | undefined;
-    readonly colours: Colours;
-  },
-): Promise<readonly string[]> {
-  const { run, standing, related, state, colours } = about;
+async function heading({ run, state, status, related }: ShownRun, request: RunsRequest): Promise<readonly string[]> {
+  const { store, colours } = request;
   const { runId, model, startedAt, updatedAt } = run.summary;
   const rows: [name: string, value: string][] = [
     ['model', state?.model ?? model],
-    ['started', `${momentText(startedAt)}, ${ageText(Date.now() - startedAt)} ago`],
+    ['started', `${timestampText(startedAt)}, ${ageText(Date.now() - startedAt)} ago`],
   ];
   if (state) {
-    const cost = state.usage.cost === undefined ? ', cost not known' : '';
+    const cost = state.usage.cost === undefined ? ', unknown cost' : '';
     rows.push(['used', `${workText({ turns: state.turn, calls: state.calls })}; ${usageText(state.usage)}${cost}`]);
-    rows.push(['worked', `${durationText(state.activeMs)} of ${durationText(updatedAt - startedAt)}`]);
+    rows.push(['active', `${durationText(state.activeMs)} of ${durationText(updatedAt - startedAt)}`]);
   }
   const first = run.entries[0]?.event;
   const origin = first?.type === 'run-started' ? first.parent : undefined;
-  if (origin?.seq !== undefined) rows.push(['fork of', `${shortId(origin.runId)}, after its entry ${origin.seq}`]);
-  else if (origin) rows.push(['works for', `${shortId(origin.runId)}, call ${origin.effect}`]);
+  if (origin?.seq !== undefined) rows.push(['fork of', `${shortId(origin.runId)}, after entry ${origin.seq}`]);
+  else if (origin) rows.push(['child of', `${shortId(origin.runId)}, call ${origin.effect}`]);
   for (const one of related) {
-    rows.push([isChild(one) ? 'child' : 'fork', `${shortId(one.runId)}, ${await standingOf(store, one)}`]);
+    rows.push([isChild(one) ? 'child' : 'fork', `${shortId(one.runId)}, ${await displayStatus(store, one)}`]);
   }
   return [
-    `${colours.bold(runId)}  ${standing}`,
+    `${colours.bold(runId)}  ${status}`,
     ...rows.map(([name, value]) => `  ${colours.dim(name.padEnd(9))}  ${value}`),
   ];
 }
 
-/** What can be done with it. */
-function steps(run: StoredRun, standing: Standing, state: State | undefined, values: PlaceValues): readonly string[] {
-  const id = shortId(run.summary.runId);
+/** How to resume the run, if that is possible. */
+function nextStep({ run, state, status }: ShownRun, { values }: RunsRequest): readonly string[] {
   const canRetry = state?.phase.type === 'ended' && state.phase.effect !== undefined;
-  if (isChild(run.summary) || !(standing === 'interrupted' || standing === 'paused' || canRetry)) return [];
-  const foreign = state && foreignCode(state);
-  if (foreign !== undefined) return ['', `It ${foreign}. Go on with it in that program.`];
-  const waits = state ? waiting(state) : [];
-  return ['', `Go on with: ${againThere(['runs', 'resume', id, ...waits.flatMap(answerFlags)], values)}`];
+  if (isChild(run.summary) || !(status === 'interrupted' || status === 'paused' || canRetry)) return [];
+  const foreign = state && foreignRunReason(state);
+  if (foreign !== undefined) return ['', `This run ${foreign}. Resume it from that program.`];
+  const words = ['runs', 'resume', shortId(run.summary.runId), ...(state ? waiting(state).flatMap(answerFlags) : [])];
+  return ['', `Resume with: ${followUpCommand(words, locationOf(values))}`];
 }
 
-function runJson(run: StoredRun, standing: Standing, related: readonly RunSummary[]): object {
-  const state = momentsOf(run.entries).at(-1)?.states?.after;
+function runJson({ run, state, status, related }: ShownRun): object {
   return {
     ...run.summary,
-    standing,
+    standing: status,
     ...(state && {
       ...(state.phase.type === 'ended' && { outcome: state.phase.outcome }),
       waiting: waiting(state),
@@ -159,8 +107,74 @@ function runJson(run: StoredRun, standing: Standing, related: readonly RunSummar
   };
 }
 
-function stateJson(state: State, { seq }: JournalEntry): object {
+function stateJson(state: State, seq: number): object {
   const { history, ...rest } = state;
-  const underWay = outstanding(state).map(({ id, type }) => ({ id, type }));
-  return { seq, ...rest, outstanding: underWay, waiting: waiting(state), messages: messagesOf(history) };
+  const effects = outstanding(state).map(({ id, type }) => ({ id, type }));
+  return { seq, ...rest, outstanding: effects, waiting: waiting(state), messages: messagesOf(history) };
+}
+
+type NamedText = readonly [name: string, text: string];
+
+const NAME_WIDTH = 13;
+
+/** The last event, the phase, what is outstanding, what the run waits for, and the messages that the model would get. */
+function stateText(event: Event, state: State, { colours, width, full }: TextLayout): readonly string[] {
+  const messages = messagesOf(state.history);
+  const lines = ([name, text]: NamedText, indent: string): readonly string[] => {
+    const margin = indent.length + NAME_WIDTH;
+    const [first, ...rest] = full ? printable(text).split('\n') : [oneLine(text, Math.max(20, width - margin))];
+    return [`${indent}${name.padEnd(NAME_WIDTH)}${first}`, ...rest.map((more) => ' '.repeat(margin) + more)];
+  };
+  return [
+    ...stateFacts(state, event).flatMap((fact) => lines(fact, '')),
+    '',
+    colours.bold(`Conversation, ${plural(messages.length, 'message')}`),
+    ...messages.flatMap((message) => messageTexts(message, full)).flatMap((text) => lines(text, '  ')),
+  ];
+}
+
+function stateFacts(state: State, event: Event): readonly NamedText[] {
+  const { phase, pending, turn, calls, usage, activeMs } = state;
+  const effectId = 'effect' in event && event.effect !== undefined ? ` ${event.effect}` : '';
+  const waits = waiting(state);
+  const effects = outstanding(state).filter(({ id }) => !waits.some(({ effect }) => effect === id));
+  const slots = phase.type === 'tools' || phase.type === 'judging' ? phase.slots : [];
+  const settled = slots.filter((slot) => slot.type === 'settled');
+  const callText = (id: string, { name, arguments: text }: { name: string; arguments: string }): string =>
+    `${id}: ${name} ${text}`;
+  const facts: Readonly<Record<string, readonly string[]>> = {
+    event: [`${event.type}${effectId}`],
+    phase: [phaseText(state)],
+    outstanding: effects.map((effect) => ('call' in effect ? callText(effect.id, effect.call) : effect.id)),
+    'waits for': waits.map((wait) => `${wait.effect}: ${waitingText(wait)}`),
+    queued: slots.flatMap(({ type, call }) => (type === 'queued' ? callText(callEffect(call), call) : [])),
+    answered: settled.map(({ call, result }) => `${callEffect(call)}: ${resultText(result)}`),
+    added: pending.map(({ content }) => contentText(content)),
+    used: [`${workText({ turns: turn, calls })}; ${usageText(usage)}; ${durationText(activeMs)}`],
+  };
+  return Object.entries(facts).flatMap(([name, texts]) => named(name, texts));
+}
+
+/** Puts the name before the first text only. */
+function named(name: string, texts: readonly string[]): readonly NamedText[] {
+  return texts.map((text, index) => [index === 0 ? name : '', text]);
+}
+
+function phaseText({ phase, turn, closing }: State): string {
+  if (phase.type === 'ended')
+    return ['ended', phase.outcome.type, outcomeDetail(phase.outcome)].filter(Boolean).join(', ');
+  return `${phase.type}, turn ${turn}${closing === undefined ? '' : `, closing turn (${closing})`}`;
+}
+
+function messageTexts(message: Message, full: boolean): readonly NamedText[] {
+  if (message.role === 'tool') {
+    return message.content.map((result) => {
+      const whole = `${result.isError ? 'error' : 'returned'}: ${contentText(result.content)}`;
+      return ['tool', `${result.name} ${full ? whole : resultText(result)}`];
+    });
+  }
+  const text = contentText(message.content.filter(({ type }) => type !== 'tool-call'));
+  const calls = message.content.filter((part) => part.type === 'tool-call');
+  const texts = [text, ...calls.map((call) => `calls ${call.name} ${call.arguments}`)];
+  return named(message.role, texts.filter(Boolean));
 }

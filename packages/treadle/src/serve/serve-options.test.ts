@@ -1,21 +1,21 @@
 import type { Tool } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
-import { CommandError } from '../command-error.ts';
+import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from '../config/load.ts';
 import { fileTools } from '../tools/file-tools.ts';
-import { serveOptions, type ServeOptions, type ServeWish } from './serve-options.ts';
+import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
 
 const HASH = `sha256:${'ab'.repeat(32)}`;
 const TOOLS = fileTools('.');
 
-const options = (toml: string, wish: ServeWish = {}, tools: readonly Tool[] = TOOLS): ServeOptions =>
-  serveOptions(wish, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: false }, tools);
+const options = (toml: string, flags: AddressFlags = {}, tools: readonly Tool[] = TOOLS): ServeOptions =>
+  serveOptions(flags, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: false }, tools);
 
-test('what nobody says is left to the server', () => {
+test('sets only the tools without a configuration', () => {
   expect(options('')).toEqual({ tools: TOOLS });
 });
 
-test('everything that the configuration says', () => {
+test('sets all options of the configuration', () => {
   const toml = `
 [server]
 host = "::1"
@@ -62,29 +62,27 @@ default_tool_timeout_ms = 9
   });
 });
 
-test('flags win', () => {
+test('prefers flags to the configuration', () => {
   expect(options('[server]\nhost = "::1"\nport = 1', { host: 'localhost', port: 0 })).toMatchObject({
     host: 'localhost',
     port: 0,
   });
 });
 
-describe('refused', () => {
+describe('rejects', () => {
   test.each(['http://x', '127.0.0.1:80', '[::1]', 'a b'])('--host %s', (host) => {
     expect(() => options('', { host })).toThrow(/^--host cannot be ".*"\. It takes a host such as 127\.0\.0\.1/);
   });
 
-  test('default_tools that there are not', () => {
+  test('unknown default_tools', () => {
     expect(() => options('[server]\ndefault_tools = ["read", "grpe"]')).toThrow(
       new CommandError(
-        'treadle.toml: server.default_tools names "grpe", which is no tool of the server. Did you mean "grep"? ' +
-          'There are: read, glob, grep.',
+        'treadle.toml: server.default_tools names "grpe", which is not a tool of the server. Did you mean "grep"? ' +
+          'Tools: read, glob, grep.',
       ),
     );
     expect(() => options('[server]\ndefault_tools = ["read"]', {}, [])).toThrow(
-      new CommandError(
-        'treadle.toml: server.default_tools names "read", and [orchestrator] has switched all tools off.',
-      ),
+      new CommandError('treadle.toml: server.default_tools names "read", but [orchestrator] disables all tools.'),
     );
   });
 });

@@ -1,29 +1,29 @@
 import type { Tool } from '@treadle/core';
 import type { ApiKey, TreadleServerOptions } from '@treadle/server';
-import { CommandError } from '../command-error.ts';
-import { HOST, type KeyEntry } from '../config/server.ts';
+import { CommandError } from '../command-line/command.ts';
+import { didYouMean } from '../command-line/nearest.ts';
 import type { LoadedConfig } from '../config/load.ts';
-import { didYouMean } from '../nearest.ts';
+import { HOST, type KeyEntry } from '../config/server.ts';
 
 const DAY_MS = 24 * 60 * 60 * 1_000;
 
-/** What flags and configuration say; what they do not say is the server's to choose. */
+/** The options of the server that flags and configuration set. */
 export type ServeOptions = Omit<TreadleServerOptions, 'models' | 'store' | 'log'>;
 
-export interface ServeWish {
+export interface AddressFlags {
   readonly host?: string | undefined;
   readonly port?: number | undefined;
 }
 
-export function serveOptions(wish: ServeWish, loaded: LoadedConfig, tools: readonly Tool[]): ServeOptions {
-  if (wish.host !== undefined && !HOST.matches(wish.host)) {
-    throw new CommandError(`--host cannot be ${JSON.stringify(wish.host)}. It takes ${HOST.means}.`);
+export function serveOptions(flags: AddressFlags, loaded: LoadedConfig, tools: readonly Tool[]): ServeOptions {
+  if (flags.host !== undefined && !HOST.matches(flags.host)) {
+    throw new CommandError(`--host cannot be ${JSON.stringify(flags.host)}. It takes ${HOST.means}.`);
   }
   const { server = {}, orchestrator = {} } = loaded.config;
   checkDefaultTools(loaded, tools);
-  const given = {
-    host: wish.host ?? server.host,
-    port: wish.port ?? server.port,
+  const options = {
+    host: flags.host ?? server.host,
+    port: flags.port ?? server.port,
     keys: server.keys?.map(keyOf),
     corsOrigins: server.cors_origins,
     requestsPerMinute: server.requests_per_minute,
@@ -39,19 +39,19 @@ export function serveOptions(wish: ServeWish, loaded: LoadedConfig, tools: reado
     errorLimit: orchestrator.tool_error_limit,
     retentionMs: server.retention_days === undefined ? undefined : server.retention_days * DAY_MS,
   };
-  return { tools, ...present(given) };
+  return { tools, ...present(options) };
 }
 
 type Present<T> = { readonly [K in keyof T]?: Exclude<T[K], undefined> };
 
-/** Without what is undefined. */
+/** Without undefined values. */
 function present<T extends object>(values: T): Present<T> {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Present<T>;
 }
 
 function keyOf({ name, hash, scopes, tenant, requests_per_minute }: KeyEntry): ApiKey {
   return {
-    // Both are there: the configuration was checked.
+    // The configuration was validated, so both are present.
     name: name!,
     hash: hash!,
     ...present({ scopes, tenant, requestsPerMinute: requests_per_minute }),
@@ -64,8 +64,8 @@ function checkDefaultTools({ config, file }: LoadedConfig, tools: readonly Tool[
   if (unknown === undefined) return;
   throw new CommandError(
     names.length === 0
-      ? `${file}: server.default_tools names ${JSON.stringify(unknown)}, and [orchestrator] has switched all tools off.`
-      : `${file}: server.default_tools names ${JSON.stringify(unknown)}, which is no tool of the server.` +
-          `${didYouMean(unknown, names)} There are: ${names.join(', ')}.`,
+      ? `${file}: server.default_tools names ${JSON.stringify(unknown)}, but [orchestrator] disables all tools.`
+      : `${file}: server.default_tools names ${JSON.stringify(unknown)}, which is not a tool of the server.` +
+          `${didYouMean(unknown, names)} Tools: ${names.join(', ')}.`,
   );
 }

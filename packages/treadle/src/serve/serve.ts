@@ -1,84 +1,86 @@
 import { TreadleError } from '@treadle/core';
 import type { TreadleServer } from '@treadle/server';
-import { command, type Command } from '../command.ts';
-import { EXIT } from '../exit-code.ts';
-import type { Io } from '../io.ts';
+import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, type ModelValues } from '../command-line/flags.ts';
+import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } from '../config/choose-model.ts';
+import { modelEntries } from '../config/config.ts';
+import { resolveContext } from '../config/context.ts';
+import type { LoadedConfig } from '../config/load.ts';
+import { openServerStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
-import { findPlace } from '../place.ts';
-import { MODEL_FLAGS, PLACE_FLAGS } from '../session-flags.ts';
-import { toolsOf } from '../session.ts';
-import { openServerStore } from '../store/open-store.ts';
-import { serveOptions } from './serve-options.ts';
-import { servedModels } from './served-models.ts';
-import { stoppable } from './stop.ts';
-import { welcome } from './welcome.ts';
+import { toolsOf } from '../run/session.ts';
+import type { Io } from '../terminal/io.ts';
+import { catchStopSignal } from '../terminal/signals.ts';
+import { serveOptions, type ServeOptions } from './serve-options.ts';
 
-export const serveCommand: Command = command({
+export const serveCommand: Command = defineCommand({
   name: 'serve',
-  summary: 'Serve the loop over HTTP to any OpenAI client',
+  summary: 'Start an HTTP server for OpenAI clients',
   flags: {
-    host: { type: 'text', value: 'HOST', help: 'Where to listen; default: 127.0.0.1. Elsewhere it needs keys' },
+    host: {
+      type: 'text',
+      value: 'HOST',
+      help: 'Address to listen on; default: 127.0.0.1. Other addresses require keys',
+    },
     port: {
       type: 'count',
       short: 'p',
       value: 'PORT',
       min: 0,
       max: 65_535,
-      help: 'Default: 3210; 0 is any that is free',
+      help: 'Port to listen on; default: 3210. 0 uses any free port',
     },
     ...MODEL_FLAGS,
-    ...PLACE_FLAGS,
+    ...LOCATION_FLAGS,
   },
   notes: [
-    'Clients find POST /v1/responses and /v1/chat/completions, GET /v1/models, /healthz and /readyz. All models of\n' +
-      '[models] are served under their names; --model says which is the default. Functions of a request run at the\n' +
-      'client; the read-only file tools of the working folder run here, for requests that ask for them with\n' +
-      '{"type": "mcp", "server_label": "treadle"} and, by default_tools in [server], for every request.',
-    'Without keys it listens on this machine only, and any program there may use it. "treadle key new" makes a key;\n' +
-      'its hash goes into [[server.keys]] of treadle.toml, beside limits, CORS and other settings in [server].',
-    'One line with the address goes to standard output, the log goes to standard error as JSON lines. Ctrl-C or SIGTERM\n' +
-      'stops it: runs get shutdown_grace_ms to end, what is left is put aside and goes on at the next start. A second\n' +
-      'one ends it at once.',
-    "The models' own keys come from the environment only: OPENAI_API_KEY, or the variable that api_key_env names in\n" +
-      'treadle.toml. Without a key and a configuration the demo model answers.',
-    'Exit codes:\n  0  it was stopped\n  1  it could not listen there, or was ended before it could stop\n' +
-      '  2  the command or its configuration is not right; nothing was served',
+    'Endpoints: POST /v1/responses and /v1/chat/completions, GET /v1/models, /healthz and /readyz. All entries of [models]\n' +
+      'are served under their names; --model selects the default. Clients execute the functions of their requests. The\n' +
+      'server executes the read-only file tools of the working folder, for requests that contain\n' +
+      '{"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server].',
+    'Without keys, the server listens on this machine only, and accepts requests from any program on it. "treadle key new"\n' +
+      'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
+    'Prints one line with the address to standard output, and the log as JSON lines to standard error. Ctrl-C or SIGTERM\n' +
+      'stops the server: runs have shutdown_grace_ms to end, the others are resumed at the next start. A second signal ends\n' +
+      'the process immediately.',
+    KEY_NOTE,
+    'Exit codes:\n  0  the server was stopped\n  1  it could not listen, or was ended before it had stopped\n' +
+      '  2  the command or its configuration is invalid; nothing was served',
     'Examples:\n  treadle serve\n  treadle serve --port 8080 --model openai/gpt-5-mini\n  treadle serve --config team.toml',
   ],
   async run({ values }, io) {
-    const place = await findPlace(values, io);
-    const models = servedModels({ model: values.model, baseUrl: values['base-url'] }, place.loaded, io.env);
-    const options = serveOptions(values, place.loaded, toolsOf(place));
+    const context = await resolveContext(values, io);
+    const models = servedModels(values, context.loaded, io.env);
+    const options = serveOptions(values, context.loaded, toolsOf(context));
     const opened = await Promise.all(
       [...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const),
     );
     const { newLog, treadleServer } = await import('@treadle/server');
-    const { log_level: level, shutdown_grace_ms: graceMs } = place.loaded.config.server ?? {};
+    const { log_level: level, shutdown_grace_ms: graceMs } = context.loaded.config.server ?? {};
     const log = newLog({ to: io.stderr, ...(level !== undefined && { level }) });
-    const say = (text: string): void => {
-      // For a person in words; for whoever collects logs, as one of them.
+    const warn = (text: string): void => {
       if (io.stderr.isTTY) io.stderr.write(`${text}\n`);
       else log.warn(text);
     };
     const served = { default: models.default, models: new Map(opened) };
 
-    // Last, so that nothing is made on the disk by a command that cannot work.
-    const store = await openServerStore(place.store);
-    const stop = stoppable(io);
+    // Last, so that a command that cannot run does not create files.
+    const store = await openServerStore(context.store);
+    const stop = catchStopSignal(io);
     try {
       const server = treadleServer({ ...options, models: served, store, log });
-      const url = await listening(server, io);
+      const url = await listenOrExplain(server, io);
       if (url === undefined) return EXIT.failed;
       io.outliveReaders();
       io.stdout.write(`Treadle listens on ${url}\n`);
-      for (const notice of models.notices) say(notice);
+      for (const notice of models.notices) warn(notice);
       if (io.stderr.isTTY) {
-        const file = place.store.type === 'memory' ? undefined : place.store.file;
+        const file = context.store.type === 'memory' ? undefined : context.store.file;
         const names = [...models.choices.keys()];
-        io.stderr.write(`${welcome({ url, models: names, default: models.default, options, file })}\n`);
+        io.stderr.write(`${welcomeText({ url, models: names, default: models.default, options, file })}\n`);
       }
-      await stop.asked;
-      if (io.stderr.isTTY) io.stderr.write('Stopping; Ctrl-C again ends it at once.\n');
+      await stop.received;
+      if (io.stderr.isTTY) io.stderr.write('Stopping; press Ctrl-C again to quit immediately.\n');
       await server.close(graceMs);
       return EXIT.completed;
     } finally {
@@ -88,14 +90,88 @@ export const serveCommand: Command = command({
   },
 });
 
-/** Its address; undefined when this machine does not let it listen there, which was said. */
-async function listening(server: TreadleServer, io: Io): Promise<string | undefined> {
+/** Returns the URL of the server. If the machine does not allow it to listen, prints why and returns undefined. */
+async function listenOrExplain(server: TreadleServer, io: Io): Promise<string | undefined> {
   try {
     return (await server.listen()).url;
   } catch (error) {
-    // A wrong option has no cause. What does may have passed by the next time.
+    // An invalid option has no cause. An error of the machine has one, and may not occur the next time.
     if (!(error instanceof TreadleError) || error.cause === undefined) throw error;
-    io.stderr.write(`treadle: ${error.message}\n--host and --port say where, or [server] in treadle.toml.\n`);
+    io.stderr.write(
+      `treadle: ${error.message}\nChange the address with --host and --port, or in [server] of treadle.toml.\n`,
+    );
     return undefined;
   }
+}
+
+/** The models of the server by name, and the default for requests that name none. */
+export interface ServedModels {
+  readonly default: string;
+  readonly choices: ReadonlyMap<string, ModelChoice>;
+  /** Messages for the user before anything is served. */
+  readonly notices: readonly string[];
+}
+
+/** All entries of [models], and the model of the flags as the default. Other models without a key are left out. */
+export function servedModels(values: ModelValues, loaded: LoadedConfig, env: Io['env']): ServedModels {
+  const chosen = chooseModel(values, loaded, env);
+  const name = values.model ?? defaultModelName(loaded) ?? (chosen.type === 'demo' ? 'demo' : chosen.model);
+  const choices = new Map([[name, chosen]]);
+  const notices = chosen.notice === undefined ? [] : [chosen.notice];
+  for (const [other, entry] of modelEntries(loaded.config)) {
+    if (other === name) continue;
+    const key = keyFor(entry, env);
+    if (lacksKey(key)) {
+      notices.push(
+        `The model ${other} is left out because it has no key: set the environment variable ${key.variable}.`,
+      );
+      continue;
+    }
+    const choice = chooseModel({ model: other }, loaded, env);
+    choices.set(other, choice);
+    if (choice.notice !== undefined) notices.push(choice.notice);
+  }
+  return { default: name, choices, notices: [...new Set(notices)] };
+}
+
+/** What a person sees who starts the server on a terminal. */
+export function welcomeText(server: {
+  readonly url: string;
+  readonly models: readonly string[];
+  readonly default: string;
+  readonly options: ServeOptions;
+  /** The file of the store; absent if it is in memory. */
+  readonly file: string | undefined;
+}): string {
+  const { url, options } = server;
+  const hasKeys = (options.keys ?? []).length > 0;
+  const others = server.models.filter((name) => name !== server.default);
+  const tools = (options.tools ?? []).map(({ name }) => name);
+  const defaults = options.defaultTools ?? [];
+  const offer = defaults.length > 0 ? `every request gets ${defaults.join(', ')}` : 'for requests that ask for them';
+  return [
+    `Models: ${[`${server.default} (default)`, ...others].join(', ')}`,
+    ...(tools.length > 0 ? [`Tools:  ${tools.join(', ')}; ${offer}`] : []),
+    `Store:  ${server.file ?? 'in memory, deleted when the server stops'}`,
+    '',
+    `Point any OpenAI client at ${url}/v1${hasKeys ? ', with one of your keys' : '; any key will do'}. Or try:`,
+    `  ${curlCommand(url, { model: server.default, hasKeys, hasTools: tools.includes('glob') })}`,
+    'Press Ctrl-C to stop.',
+  ].join('\n');
+}
+
+function curlCommand(
+  url: string,
+  { model, hasKeys, hasTools }: { readonly model: string; readonly hasKeys: boolean; readonly hasTools: boolean },
+): string {
+  const body = {
+    model,
+    input: hasTools ? 'List the files' : 'Hello',
+    ...(hasTools && { tools: [{ type: 'mcp', server_label: 'treadle' }] }),
+  };
+  return [
+    `curl ${url}/v1/responses -H 'Content-Type: application/json'`,
+    ...(hasKeys ? ['-H "Authorization: Bearer $TREADLE_KEY"'] : []),
+    `-d '${JSON.stringify(body).replaceAll("'", `'\\''`)}'`,
+  ].join(' ');
 }

@@ -48,7 +48,7 @@ function call(name: string, input: unknown, signal: AbortSignal = new AbortContr
   return used.execute!(input, context) as Promise<string>;
 }
 
-test('all are pure and describe their input', () => {
+test('all tools are pure and describe their input', () => {
   const tools = fileTools(folder);
   expect(tools.map(({ name, effect }) => [name, effect])).toEqual([
     ['read', 'pure'],
@@ -59,67 +59,67 @@ test('all are pure and describe their input', () => {
 });
 
 describe('read', () => {
-  test('gives the text of a file', async () => {
+  test('returns the text of a file', async () => {
     expect(await call('read', { path: 'notes.txt' })).toBe('first needle\nsecond\nthird Needle');
     expect(await call('read', { path: 'linked-notes.txt' })).toContain('first needle');
     expect(await call('read', { path: 'empty.txt' })).toBe('[the file is empty]');
   });
 
-  test('gives some lines, numbered, and says how to go on', async () => {
+  test('returns numbered lines and the next offset', async () => {
     expect(await call('read', { path: 'notes.txt', offset: 2, limit: 1, lineNumbers: true })).toBe(
-      '2\tsecond\n[the file goes on: read again with offset 3]',
+      '2\tsecond\n[the file continues: read again with offset 3]',
     );
     expect(await call('read', { path: 'notes.txt', offset: 3 })).toBe('third Needle');
     await expect(call('read', { path: 'notes.txt', offset: 4 })).rejects.toThrow(/only 3 lines/);
   });
 
-  test('a long file comes in parts that fit together', async () => {
+  test('returns a long file in parts without gaps', async () => {
     const lines = Array.from({ length: 5000 }, (_, i) => `line ${i + 1} ${'ü'.repeat(i % 7)}`);
     await put('long.txt', lines.join('\n'));
     const got: string[] = [];
     for (let offset: number | undefined = 1; offset;) {
       const part: string = await call('read', { path: 'long.txt', offset });
       expect(part.length).toBeLessThan(13_000);
-      const more = /\n\[the file goes on: read again with offset (\d+)\]$/.exec(part);
+      const more = /\n\[the file continues: read again with offset (\d+)\]$/.exec(part);
       got.push(...(more ? part.slice(0, more.index) : part).split('\n'));
       offset = more ? Number(more[1]) : undefined;
     }
     expect(got).toEqual(lines);
   });
 
-  test('characters that the reading cuts in two stay whole', async () => {
+  test('decodes characters that are split between chunks', async () => {
     const text = 'x' + '🙂'.repeat(40_000);
     await put('wide.txt', [...text].join('\n'));
     const part = await call('read', { path: 'wide.txt', offset: 13_100, limit: 10 });
     expect(part.split('\n').slice(0, 10)).toEqual(Array.from({ length: 10 }, () => '🙂'));
   });
 
-  test('a very long line is cut, not the file refused', async () => {
+  test('cuts a very long line', async () => {
     await put('minified.js', `${'a'.repeat(300_000)}\nend\n`);
     const text = await call('read', { path: 'minified.js' });
     expect(text).toBe(`${'a'.repeat(2000)} [cut: the line has 300000 characters]\nend`);
   });
 
-  test('refuses what is no text file, and says what to do', async () => {
+  test('rejects folders, binary files and missing files', async () => {
     await expect(call('read', { path: 'src' })).rejects.toThrow(/is a folder. Use glob/);
     await expect(call('read', { path: 'picture.png' })).rejects.toThrow(/binary file of 6 bytes/);
-    await expect(call('read', { path: 'gone.txt' })).rejects.toThrow(/There is no "gone.txt"/);
+    await expect(call('read', { path: 'missing.txt' })).rejects.toThrow(/There is no "missing.txt"/);
   });
 
-  test.skipIf(process.platform === 'win32')('does not wait for a pipe', async () => {
+  test.skipIf(process.platform === 'win32')('does not block on a pipe', async () => {
     execFileSync('/usr/bin/env', ['mkfifo', join(folder, 'pipe')]);
     await expect(call('read', { path: 'pipe' })).rejects.toThrow(/not a regular file/);
     expect(await call('grep', { pattern: 'nothing-has-this' })).not.toContain('pipe');
     await rm(join(folder, 'pipe'));
   });
 
-  test.each(['../secret.txt', 'outside.txt', 'up/secret.txt'])('never leaves the folder: %s', async (path) => {
-    await expect(call('read', { path })).rejects.toThrow(/lies outside/);
+  test.each(['../secret.txt', 'outside.txt', 'up/secret.txt'])('does not leave the folder: %s', async (path) => {
+    await expect(call('read', { path })).rejects.toThrow(/is outside/);
   });
 });
 
 describe('glob', () => {
-  test('lists one folder, sorted, folders marked, links out of it left out', async () => {
+  test('lists one folder sorted, marks folders, and leaves out links that lead out', async () => {
     await rm(join(folder, 'long.txt'), { force: true });
     const listed = (await call('glob', { pattern: '*.txt' })).split('\n');
     expect(listed.filter((line) => !line.startsWith('['))).toEqual([
@@ -128,13 +128,13 @@ describe('glob', () => {
       'notes.txt',
       'wide.txt',
     ]);
-    expect(listed.at(-1)).toBe('[2 symbolic links left out that lead out of the working folder or nowhere]');
+    expect(listed.at(-1)).toBe('[2 symbolic links left out that are broken or lead out of the working folder]');
     expect((await call('glob', { pattern: '*' })).split('\n')).toEqual(
       expect.arrayContaining(['src/', 'linked-src/', '.git/']),
     );
   });
 
-  test('looks in all folders but not where nobody wrote anything, and not through links', async () => {
+  test('searches all folders except generated and linked ones', async () => {
     const found = (await call('glob', { pattern: '**/*.{ts,js,yml}' })).split('\n');
     expect(found.filter((line) => !line.startsWith('['))).toEqual([
       '.github/ci.yml',
@@ -144,19 +144,19 @@ describe('glob', () => {
     ]);
   });
 
-  test('goes into node_modules when it is named', async () => {
+  test('enters node_modules if it is named', async () => {
     expect(await call('glob', { pattern: 'node_modules/**/*.js' })).toContain('node_modules/dep/index.js');
     expect(await call('glob', { pattern: '**/*.js', path: 'node_modules' })).toBe('node_modules/dep/index.js');
   });
 
-  test('paths are relative to the working folder, patterns to the given one', async () => {
+  test('returns paths relative to the working folder, and matches patterns in the given folder', async () => {
     expect(await call('glob', { pattern: '*.ts', path: 'src' })).toBe('src/main.ts');
     expect(await call('glob', { pattern: '*.ts', path: 'linked-src' })).toBe('src/main.ts');
   });
 
-  test('says when nothing matches or not all is shown', async () => {
+  test('reports no matches and too many matches', async () => {
     expect(await call('glob', { pattern: '*.ts' })).toMatch(
-      /nothing matches \*\.ts; to look in all folders, write \*\*\/\*\.ts/,
+      /nothing matches \*\.ts; to search all folders, write \*\*\/\*\.ts/,
     );
     for (let i = 0; i < 600; i++) await put(`many/${String(i).padStart(3, '0')}`, '');
     const lines = (await call('glob', { pattern: 'many/*' })).split('\n');
@@ -165,17 +165,17 @@ describe('glob', () => {
     await rm(join(folder, 'many'), { recursive: true });
   });
 
-  test('never leaves the folder', async () => {
+  test('does not leave the folder', async () => {
     await expect(call('glob', { pattern: '../*' })).rejects.toThrow(/leads out/);
-    await expect(call('glob', { pattern: '*', path: '..' })).rejects.toThrow(/lies outside/);
-    await expect(call('glob', { pattern: '*', path: 'up' })).rejects.toThrow(/lies outside/);
+    await expect(call('glob', { pattern: '*', path: '..' })).rejects.toThrow(/is outside/);
+    await expect(call('glob', { pattern: '*', path: 'up' })).rejects.toThrow(/is outside/);
     expect(await call('glob', { pattern: '**/secret*' })).not.toContain('secret.txt');
     await expect(call('glob', { pattern: '*', path: 'notes.txt' })).rejects.toThrow(/not a folder/);
   });
 });
 
 describe('grep', () => {
-  test('gives file, line and text', async () => {
+  test('returns file, line and text', async () => {
     const found = (await call('grep', { pattern: 'needle' })).split('\n');
     expect(found.filter((line) => !line.startsWith('['))).toEqual([
       '.github/ci.yml:1: needle: yes',
@@ -185,7 +185,7 @@ describe('grep', () => {
     expect(found).toContain('[1 binary file not searched]');
   });
 
-  test('ignores case, takes a path and a glob', async () => {
+  test('supports ignoreCase, path and glob', async () => {
     expect(await call('grep', { pattern: 'needle', path: 'notes.txt', ignoreCase: true })).toBe(
       'notes.txt:1: first needle\nnotes.txt:3: third Needle',
     );
@@ -197,17 +197,17 @@ describe('grep', () => {
     expect(await call('grep', { pattern: 'needle', path: 'node_modules' })).toBe('node_modules/dep/index.js:1: needle');
   });
 
-  test('knows both dialects of escapes', async () => {
+  test('supports escapes of both dialects', async () => {
     expect(await call('grep', { pattern: '\\p{Lu}eedle', path: 'notes.txt' })).toBe('notes.txt:3: third Needle');
     expect(await call('grep', { pattern: 'first\\ needle', path: 'notes.txt' })).toBe('notes.txt:1: first needle');
   });
 
-  test('a bad pattern is a clear error', async () => {
+  test('rejects an invalid pattern', async () => {
     await expect(call('grep', { pattern: '(' })).rejects.toThrow(/Invalid regular expression.*put "\\" before/);
     await expect(call('grep', { pattern: '(?i)x' })).rejects.toThrow(/ignoreCase instead of \(\?i\)/);
   });
 
-  test('says when nothing matches or not all is shown', async () => {
+  test('reports no matches and too many matches', async () => {
     expect(await call('grep', { pattern: 'absent', path: 'notes.txt' })).toBe('[no match in 1 file]');
     await put('hits.txt', 'hit\n'.repeat(300));
     const lines = (await call('grep', { pattern: 'hit', path: 'hits.txt' })).split('\n');
@@ -218,7 +218,7 @@ describe('grep', () => {
     await rm(join(folder, 'hits.txt'));
   });
 
-  test('gives up a pattern that would take forever', async () => {
+  test('stops a pattern that takes too long', async () => {
     await put('slow.txt', `${'a'.repeat(60)}b\n`);
     const before = performance.now();
     await expect(call('grep', { pattern: '(a+)+$', path: 'slow.txt' })).rejects.toThrow(/took more than 1000 ms/);
@@ -226,16 +226,16 @@ describe('grep', () => {
     await rm(join(folder, 'slow.txt'));
   });
 
-  test('leaves large files out and says so', async () => {
+  test('skips large files', async () => {
     await put('large.log', 'needle\n'.repeat(700_000));
     expect(await call('grep', { pattern: 'needle', path: 'large.log' })).toContain('[1 file over 4 MB not searched]');
     await rm(join(folder, 'large.log'));
   });
 
-  test('never leaves the folder', async () => {
+  test('does not leave the folder', async () => {
     expect(await call('grep', { pattern: 'outside' })).not.toContain('needle outside');
-    await expect(call('grep', { pattern: 'x', path: '../secret.txt' })).rejects.toThrow(/lies outside/);
-    await expect(call('grep', { pattern: 'x', path: 'outside.txt' })).rejects.toThrow(/lies outside/);
+    await expect(call('grep', { pattern: 'x', path: '../secret.txt' })).rejects.toThrow(/is outside/);
+    await expect(call('grep', { pattern: 'x', path: 'outside.txt' })).rejects.toThrow(/is outside/);
     await expect(call('grep', { pattern: 'x', glob: '../*' })).rejects.toThrow(/leads out/);
   });
 });
@@ -244,6 +244,6 @@ test.each([
   ['read', { path: 'notes.txt' }],
   ['glob', { pattern: '**' }],
   ['grep', { pattern: 'x' }],
-])('%s stops when it is cancelled', async (name, input) => {
+])('%s stops when it is aborted', async (name, input) => {
   await expect(call(name, input, AbortSignal.abort(new Error('enough')))).rejects.toThrow('enough');
 });

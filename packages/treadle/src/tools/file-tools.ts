@@ -4,7 +4,7 @@ import { grepTool } from './grep.ts';
 import { readTool } from './read.ts';
 import { workspace } from './workspace.ts';
 
-/** Tools that read, list and search one folder and nothing outside it. None of them changes anything. */
+/** Tools that read, list and search the files of one folder. They cannot access other folders, and do not change files. */
 export function fileTools(folder: string): readonly Tool[] {
   const space = workspace(folder);
   return [readTool(space), globTool(space), grepTool(space)];

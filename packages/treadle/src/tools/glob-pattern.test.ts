@@ -35,7 +35,7 @@ test.each([
   ['\\*', '*', true],
   ['\\*', 'a', false],
   ['\\{a,b\\}', '{a,b}', true],
-])('%s on %s: %s', (pattern, path, expected) => {
+])('%s matches %s: %s', (pattern, path, expected) => {
   expect(globPattern(pattern).matches(path)).toBe(expected);
 });
 
@@ -53,21 +53,21 @@ test.each([
   expect(globPattern(pattern).leadsInto(folder)).toBe(expected);
 });
 
-describe('refuses', () => {
+describe('rejects', () => {
   test.each(['../x', 'a/../../x', '/etc/*', 'C:\\x', 'C:/x', '{a,../b}/*', '{.,x}./y'])(
-    '%s, which leads out',
+    '%s, which leaves the folder',
     (pattern) => {
       expect(() => globPattern(pattern)).toThrow(/leads out of the working folder/);
     },
   );
-  test('what is no pattern', () => {
+  test('invalid patterns', () => {
     expect(() => globPattern('')).toThrow(/empty/);
-    expect(() => globPattern('{a,b')).toThrow(/without its "}"/);
+    expect(() => globPattern('{a,b')).toThrow(/without a "}"/);
     expect(() => globPattern('{a,b}'.repeat(20))).toThrow(/more than 256 alternatives/);
   });
 });
 
-test('stays fast on a pattern made to be slow', () => {
+test('is fast for patterns with many stars', () => {
   const pattern = globPattern(`${'*a'.repeat(100)}b`);
   const folders = globPattern(`${'**/a/'.repeat(100)}b`);
   const before = performance.now();

@@ -1,15 +1,15 @@
 /**
- * Matches paths against a glob: `*` and `?` within a name, `**` for any folders between, `[a-z]`, `{a,b}`, and `\` to
- * take the next character as it is. Names that begin with a dot match like others.
+ * Matches paths against a glob: `*` and `?` within a name, `**` for any number of folders, `[a-z]`, `{a,b}`, and `\` to
+ * escape the next character. Names that begin with a dot match like others.
  *
- * Why not path.matchesGlob: it makes a regular expression, and patterns come from a model; `*a*a*a*a*b` takes it time
- * that is exponential in the length of the name. Here it is the product of both lengths.
+ * path.matchesGlob builds a regular expression, whose time can be exponential in the length of the name, as for
+ * `*a*a*a*a*b`. Patterns come from a model, so here the time is at most the product of both lengths.
  */
 export interface GlobPattern {
   matches(path: string): boolean;
-  /** Whether anything below this folder could match. */
+  /** Whether a path below this folder can match. */
   leadsInto(folder: string): boolean;
-  /** True for a name that the pattern itself spells out. */
+  /** Whether the pattern contains this name literally. */
   names(segment: string): boolean;
 }
 
@@ -21,9 +21,9 @@ type Piece =
 
 type Segment = { readonly type: 'folders' } | { readonly type: 'name'; readonly pieces: readonly Piece[] };
 
-const MOST_ALTERNATIVES = 256;
+const MAX_ALTERNATIVES = 256;
 
-/** Throws when the pattern leaves the folder or is too large, and says what to write instead. */
+/** Throws if the pattern leaves the folder or is too large. */
 export function globPattern(pattern: string): GlobPattern {
   if (pattern === '' || pattern.includes('\0')) throw new Error('The pattern is empty. Give one such as "**/*.ts".');
   const spelled = expandBraces(pattern).map((one) => one.split('/').filter((name) => name !== '' && name !== '.'));
@@ -56,8 +56,8 @@ function expandBraces(pattern: string): readonly string[] {
       if (!group) done.add(one);
       else for (const option of group.options) next.push(group.before + option + group.after);
     }
-    if (done.size + next.length > MOST_ALTERNATIVES) {
-      throw new Error(`The pattern has more than ${MOST_ALTERNATIVES} alternatives in braces. Use fewer.`);
+    if (done.size + next.length > MAX_ALTERNATIVES) {
+      throw new Error(`The pattern has more than ${MAX_ALTERNATIVES} alternatives in braces. Use fewer.`);
     }
     open = next;
   }
@@ -82,7 +82,7 @@ function firstGroup(pattern: string): { before: string; options: string[]; after
       return { before: pattern.slice(0, start), options, after: pattern.slice(at + 1) };
     }
   }
-  throw new Error(`The pattern ${JSON.stringify(pattern)} has a "{" without its "}". Write "\\{" for the character.`);
+  throw new Error(`The pattern ${JSON.stringify(pattern)} has a "{" without a "}". Write "\\{" for the character.`);
 }
 
 function indexOutsideEscapes(text: string, char: string): number {
@@ -156,29 +156,29 @@ function matchName(segment: Segment, name: string): boolean {
 }
 
 /**
- * Whether a row of things matches a row of patterns, where a starred pattern takes any number of them. Only the last
- * star has to be tried again, which is what keeps this from being exponential.
+ * Whether a sequence matches a sequence of patterns, where a starred pattern matches any number of elements. Only the last
+ * star is retried, so the time is not exponential.
  */
 function matchStarred(
   patterns: number,
-  things: number,
+  elements: number,
   starred: (pattern: number) => boolean,
-  matches: (pattern: number, thing: number) => boolean,
+  matches: (pattern: number, element: number) => boolean,
 ): boolean {
   let pattern = 0;
-  let thing = 0;
+  let element = 0;
   let star = -1;
   let taken = 0;
-  while (thing < things) {
+  while (element < elements) {
     if (pattern < patterns && starred(pattern)) {
       star = pattern++;
-      taken = thing;
-    } else if (pattern < patterns && matches(pattern, thing)) {
+      taken = element;
+    } else if (pattern < patterns && matches(pattern, element)) {
       pattern++;
-      thing++;
+      element++;
     } else if (star >= 0) {
       pattern = star + 1;
-      thing = ++taken;
+      element = ++taken;
     } else return false;
   }
   while (pattern < patterns && starred(pattern)) pattern++;

@@ -4,7 +4,7 @@ import { listing, walkNotes } from './listing.ts';
 import { walk, type WalkNotes } from './walk.ts';
 import type { Workspace } from './workspace.ts';
 
-const MOST_PATHS = 500;
+const MAX_PATHS = 500;
 
 interface GlobInput {
   readonly pattern: string;
@@ -16,7 +16,7 @@ export function globTool(space: Workspace): Tool {
     name: 'glob',
     description:
       'List files and folders of the working folder whose paths match a pattern, sorted; folders end in "/". ' +
-      '"*" lists one folder, "**/*.ts" looks in all. node_modules, .git and .treadle are left out unless the pattern names them.',
+      '"*" lists one folder, "**/*.ts" searches all folders. node_modules, .git and .treadle are left out unless the pattern names them.',
     input: {
       type: 'object',
       properties: {
@@ -36,19 +36,19 @@ async function glob(space: Workspace, input: GlobInput, signal: AbortSignal): Pr
   const from = await space.locate(input.path ?? '.');
   if (from.kind !== 'folder') throw new Error(`${JSON.stringify(input.path)} is not a folder. Use read for a file.`);
 
-  const found = listing(MOST_PATHS);
+  const found = listing(MAX_PATHS);
   const notes: WalkNotes = { links: 0, closed: 0, cut: false };
-  const told: string[] = [];
+  const remarks: string[] = [];
   for await (const entry of walk({ space, from, pattern, notes, signal })) {
     if (!pattern.matches(entry.below)) continue;
     if (found.add(entry.kind === 'folder' ? `${entry.shown}/` : entry.shown)) continue;
-    told.push(`only the first ${found.length} are shown: narrow the pattern or give a path`);
+    remarks.push(`only the first ${found.length} are shown: narrow the pattern or give a path`);
     break;
   }
-  if (found.length === 0) told.push(`nothing matches ${input.pattern}${hint(input.pattern)}`);
-  return found.text([...told, ...walkNotes(notes)]);
+  if (found.length === 0) remarks.push(`nothing matches ${input.pattern}${hint(input.pattern)}`);
+  return found.text([...remarks, ...walkNotes(notes)]);
 }
 
 function hint(pattern: string): string {
-  return pattern.includes('/') || pattern === '*' ? '' : `; to look in all folders, write **/${pattern}`;
+  return pattern.includes('/') || pattern === '*' ? '' : `; to search all folders, write **/${pattern}`;
 }

@@ -7,13 +7,13 @@ import { TimeLimitPassed, withinTime } from './time-limit.ts';
 import { walk, type WalkNotes } from './walk.ts';
 import type { Located, Workspace } from './workspace.ts';
 
-const MOST_MATCHES = 200;
-const LARGEST_FILE = 4 * 1024 * 1024;
-/** Of a longer line only this much is searched. */
-const LONGEST_LINE = 10_000;
-const SHOWN_OF_LINE = 300;
-/** For the lines of one file. */
-const MOST_MS = 1_000;
+const MAX_MATCHES = 200;
+const MAX_FILE_BYTES = 4 * 1024 * 1024;
+/** Only this many characters of a line are searched. */
+const MAX_LINE_CHARS = 10_000;
+const SHOWN_LINE_CHARS = 300;
+/** The deadline for the lines of one file. */
+const MAX_FILE_MS = 1_000;
 
 interface GrepInput {
   readonly pattern: string;
@@ -26,7 +26,7 @@ export function grepTool(space: Workspace): Tool {
   return tool({
     name: 'grep',
     description:
-      'Search the text files of the working folder, line by line, with a JavaScript regular expression. Gives ' +
+      'Search the text files of the working folder, line by line, with a JavaScript regular expression. Returns ' +
       '"file:line: text". node_modules, .git, .treadle and binary files are left out.',
     input: {
       type: 'object',
@@ -50,12 +50,12 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
     input.glob === undefined ? undefined : globPattern(input.glob.includes('/') ? input.glob : `**/${input.glob}`);
   const from = await space.locate(input.path ?? '.');
   const notes: WalkNotes = { links: 0, closed: 0, cut: false };
-  const found = listing(MOST_MATCHES);
+  const found = listing(MAX_MATCHES);
   const skipped = { searched: 0, binary: 0, large: 0, unreadable: 0 };
   let full = false;
 
   const search = async (file: Located): Promise<void> => {
-    if (file.size > LARGEST_FILE) {
+    if (file.size > MAX_FILE_BYTES) {
       skipped.large++;
       return;
     }
@@ -76,7 +76,7 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
   if (from.kind === 'file') await search(from);
   else {
     for await (const entry of walk({ space, from, pattern: filter, notes, signal })) {
-      // What a link leads to is searched where it is.
+      // The target of a link is searched at its own path.
       if (entry.kind !== 'file' || entry.linked || (filter && !filter.matches(entry.below))) continue;
       const file = await space.locate(entry.shown).catch(() => undefined);
       if (file?.kind === 'file') {
@@ -86,22 +86,23 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
         });
       } else skipped.unreadable++;
       if (full) break;
-      // Lets an abort through: reading small files never waits long enough for a timer or a signal to be heard.
+      // Yields to timers and signals, so that an abort takes effect. Reading small files does not yield.
       await setImmediate();
     }
   }
 
-  const told: string[] = [];
-  if (full) told.push(`only the first ${found.length} matches are shown: narrow the pattern, or give a path or glob`);
-  if (found.length === 0) told.push(`no match in ${count(skipped.searched, 'file')}`);
-  if (skipped.binary > 0) told.push(`${count(skipped.binary, 'binary file')} not searched`);
+  const remarks: string[] = [];
+  if (full)
+    remarks.push(`only the first ${found.length} matches are shown: narrow the pattern, or give a path or glob`);
+  if (found.length === 0) remarks.push(`no match in ${count(skipped.searched, 'file')}`);
+  if (skipped.binary > 0) remarks.push(`${count(skipped.binary, 'binary file')} not searched`);
   if (skipped.large > 0)
-    told.push(`${count(skipped.large, 'file')} over ${LARGEST_FILE / 1024 / 1024} MB not searched`);
-  if (skipped.unreadable > 0) told.push(`${count(skipped.unreadable, 'file')} could not be read`);
-  return found.text([...told, ...walkNotes(notes)]);
+    remarks.push(`${count(skipped.large, 'file')} over ${MAX_FILE_BYTES / 1024 / 1024} MB not searched`);
+  if (skipped.unreadable > 0) remarks.push(`${count(skipped.unreadable, 'file')} could not be read`);
+  return found.text([...remarks, ...walkNotes(notes)]);
 }
 
-/** With `u` first, for \p{…}; without it for escapes such as \- that other dialects allow. */
+/** Tries the flag `u`, which \p{…} needs. Without it, escapes such as \- are allowed, as in other dialects. */
 function compile(input: GrepInput): RegExp {
   const flags = input.ignoreCase ? 'i' : '';
   try {
@@ -111,8 +112,8 @@ function compile(input: GrepInput): RegExp {
       return new RegExp(input.pattern, flags);
     } catch (error) {
       throw new Error(
-        `${messageOf(error)}. Give a JavaScript regular expression; put "\\" before a character such as ( or [ that is ` +
-          `meant as it is, and set ignoreCase instead of (?i).`,
+        `${messageOf(error)}. Give a JavaScript regular expression; put "\\" before a literal character such as ( ` +
+          `or [, and set ignoreCase instead of (?i).`,
         { cause: error },
       );
     }
@@ -124,18 +125,18 @@ async function wholeText(file: Located, signal: AbortSignal): Promise<string | u
   for await (const piece of readText(file, signal)) {
     if (piece === undefined) return undefined;
     text += piece;
-    if (text.length > LARGEST_FILE) break;
+    if (text.length > MAX_FILE_BYTES) break;
   }
   return text;
 }
 
 function matchingLines(expression: RegExp, text: string, shown: string): string[] {
   try {
-    return withinTime(MOST_MS, () => {
+    return withinTime(MAX_FILE_MS, () => {
       const matches: string[] = [];
       const lines = text.split('\n');
-      for (let i = 0; i < lines.length && matches.length <= MOST_MATCHES; i++) {
-        const line = lines[i]!.slice(0, LONGEST_LINE).replace(/\r$/, '');
+      for (let i = 0; i < lines.length && matches.length <= MAX_MATCHES; i++) {
+        const line = lines[i]!.slice(0, MAX_LINE_CHARS).replace(/\r$/, '');
         if (expression.test(line)) matches.push(`${shown}:${i + 1}: ${shortened(line)}`);
       }
       return matches;
@@ -143,15 +144,15 @@ function matchingLines(expression: RegExp, text: string, shown: string): string[
   } catch (error) {
     if (!(error instanceof TimeLimitPassed)) throw error;
     throw new Error(
-      `The pattern took more than ${MOST_MS} ms on ${shown}, so the search was given up. Make it simpler: no repetition ` +
-        `inside a repetition, such as (a+)+.`,
+      `The pattern took more than ${MAX_FILE_MS} ms on ${shown}, so the search was stopped. Simplify it: avoid repetition ` +
+        `inside repetition, such as (a+)+.`,
       { cause: error },
     );
   }
 }
 
 function shortened(line: string): string {
-  return line.length <= SHOWN_OF_LINE ? line : `${line.slice(0, SHOWN_OF_LINE)}…`;
+  return line.length <= SHOWN_LINE_CHARS ? line : `${line.slice(0, SHOWN_LINE_CHARS)}…`;
 }
 
 function isFileError(error: unknown): boolean {

@@ -1,18 +1,18 @@
 import type { WalkNotes } from './walk.ts';
 
-/** Below the loop's own limit for a result, so that the notes at its end are not what gets cut. */
-const MOST_CHARS = 12_000;
+/** Below the limit of the loop for a result, so that the notes at the end are not cut off. */
+const MAX_CHARS = 12_000;
 
-/** Lines of a result, up to a number of them and of characters. */
+/** The lines of a result, with a limit of lines and characters. */
 export interface Listing {
   readonly length: number;
-  /** False: it is full, and the line is not in it. */
+  /** Returns false if the listing is full; the line is not added then. */
   add(line: string): boolean;
-  /** The lines, then what the reader should know about what is missing. */
+  /** The lines, followed by notes about what is missing. */
   text(notes: readonly string[]): string;
 }
 
-export function listing(mostLines: number): Listing {
+export function listing(maxLines: number): Listing {
   const lines: string[] = [];
   let chars = 0;
   return {
@@ -20,7 +20,7 @@ export function listing(mostLines: number): Listing {
       return lines.length;
     },
     add(line) {
-      if (lines.length === mostLines || (lines.length > 0 && chars + line.length > MOST_CHARS)) return false;
+      if (lines.length === maxLines || (lines.length > 0 && chars + line.length > MAX_CHARS)) return false;
       lines.push(line);
       chars += line.length + 1;
       return true;
@@ -30,13 +30,13 @@ export function listing(mostLines: number): Listing {
 }
 
 export function walkNotes(notes: WalkNotes): string[] {
-  const told: string[] = [];
-  if (notes.cut) told.push('the folder is too large to be seen whole: give a path further down');
-  if (notes.closed > 0) told.push(`${count(notes.closed, 'folder')} could not be listed`);
+  const remarks: string[] = [];
+  if (notes.cut) remarks.push('the folder is too large to be listed completely: give the path of a subfolder');
+  if (notes.closed > 0) remarks.push(`${count(notes.closed, 'folder')} could not be listed`);
   if (notes.links > 0) {
-    told.push(`${count(notes.links, 'symbolic link')} left out that lead out of the working folder or nowhere`);
+    remarks.push(`${count(notes.links, 'symbolic link')} left out that are broken or lead out of the working folder`);
   }
-  return told;
+  return remarks;
 }
 
 export function count(number: number, noun: string): string {

@@ -2,10 +2,10 @@ import { tool, type Tool } from '@treadle/core';
 import { readText } from './text-file.ts';
 import type { Workspace } from './workspace.ts';
 
-/** Below the loop's own limit for a result, so that the note on how to go on is not what gets cut. */
-const MOST_CHARS = 12_000;
-const MOST_LINES = 2_000;
-const LONGEST_LINE = 2_000;
+/** Below the limit of the loop for a result, so that the note with the next offset is not cut off. */
+const MAX_CHARS = 12_000;
+const MAX_LINES = 2_000;
+const MAX_LINE_CHARS = 2_000;
 
 interface ReadInput {
   readonly path: string;
@@ -18,14 +18,14 @@ export function readTool(space: Workspace): Tool {
   return tool({
     name: 'read',
     description:
-      'Read a text file of the working folder. Long files come in parts: the last line then says with which offset to ' +
-      'go on.',
+      'Read a text file of the working folder. Long files are returned in parts: the last line then contains the offset ' +
+      'of the next part.',
     input: {
       type: 'object',
       properties: {
         path: { type: 'string', description: 'Path relative to the working folder' },
         offset: { type: 'integer', minimum: 1, description: 'First line to read, counted from 1' },
-        limit: { type: 'integer', minimum: 1, description: `Lines at most; default ${MOST_LINES}` },
+        limit: { type: 'integer', minimum: 1, description: `Lines at most; default ${MAX_LINES}` },
         lineNumbers: { type: 'boolean', description: 'Put its number before each line' },
       },
       required: ['path'],
@@ -43,12 +43,13 @@ async function read(space: Workspace, input: ReadInput, signal: AbortSignal): Pr
       `${JSON.stringify(input.path)} is a folder. Use glob with the pattern "*" and this path to list it.`,
     );
   }
-  if (file.kind === 'other') throw new Error(`${JSON.stringify(input.path)} is not a regular file, so it is not read.`);
+  if (file.kind === 'other')
+    throw new Error(`${JSON.stringify(input.path)} is not a regular file, so it cannot be read.`);
 
   const first = input.offset ?? 1;
   const window = lineWindow({
     first,
-    last: first + (input.limit ?? MOST_LINES) - 1,
+    last: first + (input.limit ?? MAX_LINES) - 1,
     numbered: input.lineNumbers === true,
   });
   for await (const piece of readText(file, signal)) {
@@ -58,40 +59,40 @@ async function read(space: Workspace, input: ReadInput, signal: AbortSignal): Pr
     if (!window.feed(piece)) break;
   }
   const { text, lines, full } = window.end();
-  if (full) return `${text}\n[the file goes on: read again with offset ${lines + 1}]`;
+  if (full) return `${text}\n[the file continues: read again with offset ${lines + 1}]`;
   if (lines === 0) return '[the file is empty]';
-  if (first > lines) throw new Error(`The file has only ${lines} lines, so none at offset ${first}.`);
+  if (first > lines) throw new Error(`The file has only ${lines} lines, so there is none at offset ${first}.`);
   return text;
 }
 
-/** Picks some lines out of text that comes in pieces, and holds no more of it than it gives. */
+/** Selects lines from text that arrives in chunks. Buffers only the selected lines. */
 function lineWindow(want: { first: number; last: number; numbered: boolean }): {
-  /** False: it has all it wants, and there is more. */
+  /** Returns false when it has all lines and there are more. */
   feed(piece: string): boolean;
   end(): { text: string; lines: number; full: boolean };
 } {
-  const kept: string[] = [];
+  const selected: string[] = [];
   let chars = 0;
   let lines = 0;
   let line = '';
   let length = 0;
   let full = false;
 
-  const take = (part: string): void => {
+  const append = (part: string): void => {
     length += part.length;
-    if (line.length < LONGEST_LINE) line += part.slice(0, LONGEST_LINE - line.length);
+    if (line.length < MAX_LINE_CHARS) line += part.slice(0, MAX_LINE_CHARS - line.length);
   };
-  const close = (): void => {
+  const endLine = (): void => {
     const number = lines + 1;
     if (number >= want.first) {
-      let shown = line.endsWith('\r') && length <= LONGEST_LINE ? line.slice(0, -1) : line;
-      if (length > LONGEST_LINE) shown += ` [cut: the line has ${length} characters]`;
+      let shown = line.endsWith('\r') && length <= MAX_LINE_CHARS ? line.slice(0, -1) : line;
+      if (length > MAX_LINE_CHARS) shown += ` [cut: the line has ${length} characters]`;
       if (want.numbered) shown = `${number}\t${shown}`;
-      if (number > want.last || (kept.length > 0 && chars + shown.length + 1 > MOST_CHARS)) {
+      if (number > want.last || (selected.length > 0 && chars + shown.length + 1 > MAX_CHARS)) {
         full = true;
         return;
       }
-      kept.push(shown);
+      selected.push(shown);
       chars += shown.length + 1;
     }
     lines = number;
@@ -103,16 +104,16 @@ function lineWindow(want: { first: number; last: number; numbered: boolean }): {
     feed(piece) {
       let from = 0;
       for (let at = piece.indexOf('\n'); at >= 0 && !full; at = piece.indexOf('\n', from)) {
-        take(piece.slice(from, at));
-        close();
+        append(piece.slice(from, at));
+        endLine();
         from = at + 1;
       }
-      if (!full) take(piece.slice(from));
+      if (!full) append(piece.slice(from));
       return !full;
     },
     end() {
-      if (!full && length > 0) close();
-      return { text: kept.join('\n'), lines, full };
+      if (!full && length > 0) endLine();
+      return { text: selected.join('\n'), lines, full };
     },
   };
 }

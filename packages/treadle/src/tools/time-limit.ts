@@ -1,19 +1,19 @@
 import { createContext, Script, type Context } from 'node:vm';
 
-/** Thrown by `withinTime`. */
+/** Thrown by `withinTime` when the time limit is reached. */
 export class TimeLimitPassed extends Error {}
 
 const script = new Script('work()');
 let context: Context | undefined;
 
 /**
- * Runs something synchronous and ends it by force when it takes too long, which nothing else can do to a regular
- * expression that backtracks. Costs about 0.2 ms, so give it work of some size. `work` runs here as usual: the virtual
- * machine is used for its watchdog only, and isolates nothing.
+ * Runs a synchronous function, and terminates it at the time limit. Nothing else can stop a regular expression that
+ * backtracks. Each call costs about 0.2 ms. The virtual machine is used for its watchdog only; it does not isolate
+ * `work`.
  */
 export function withinTime<T>(ms: number, work: () => T): T {
   let done: { readonly value: T } | undefined;
-  // Making one costs more than using it.
+  // Creating a context costs more than using it.
   context ??= createContext({});
   context['work'] = () => {
     done = { value: work() };

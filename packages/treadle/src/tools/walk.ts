@@ -4,15 +4,15 @@ import { join } from 'node:path';
 import type { GlobPattern } from './glob-pattern.ts';
 import type { Located, Workspace } from './workspace.ts';
 
-/** Folders that hold what nobody wrote here. They are entered only when asked for by name. */
-const PASSED_OVER: ReadonlySet<string> = new Set(['node_modules', '.git', '.treadle']);
+/** Folders with generated content. They are entered only if the pattern names them. */
+const SKIPPED_FOLDERS: ReadonlySet<string> = new Set(['node_modules', '.git', '.treadle']);
 
-const MOST_ENTRIES = 100_000;
+const MAX_ENTRIES = 100_000;
 
 export interface Entry {
-  /** Relative to the working folder and with `/`. */
+  /** The path relative to the working folder, with `/`. */
   readonly shown: string;
-  /** Relative to the folder where the walk began. */
+  /** The path relative to the folder where the walk started. */
   readonly below: string;
   readonly kind: Located['kind'];
   /** A symbolic link to something in the working folder. */
@@ -22,23 +22,23 @@ export interface Entry {
 export interface WalkOptions {
   readonly space: Workspace;
   readonly from: Located;
-  /** Only what may match; absent: everything. */
+  /** Skips folders without matches; absent: enters all folders. */
   readonly pattern: GlobPattern | undefined;
   readonly notes: WalkNotes;
   readonly signal: AbortSignal;
 }
 
-/** What a walk did not show, for whoever reads its result. */
+/** What a walk left out. */
 export interface WalkNotes {
-  /** Symbolic links that lead nowhere or out of the working folder. */
+  /** Symbolic links that are broken or lead out of the working folder. */
   links: number;
   /** Folders that could not be listed. */
   closed: number;
-  /** It stopped before it had seen everything. */
+  /** The walk stopped at its limit of entries. */
   cut: boolean;
 }
 
-/** What is below a folder, in the order of the paths. Linked folders are named but not entered, so it always ends. */
+/** Yields everything below a folder, sorted by path. Does not enter linked folders, so the walk always ends. */
 export async function* walk(options: WalkOptions): AsyncGenerator<Entry, void, void> {
   const { from, pattern, notes, signal } = options;
   const ahead: Entry[] = [];
@@ -51,7 +51,7 @@ export async function* walk(options: WalkOptions): AsyncGenerator<Entry, void, v
   let seen = 0;
   for (let next = ahead.pop(); next; next = ahead.pop()) {
     signal.throwIfAborted();
-    if (++seen > MOST_ENTRIES) {
+    if (++seen > MAX_ENTRIES) {
       notes.cut = true;
       return;
     }
@@ -62,7 +62,7 @@ export async function* walk(options: WalkOptions): AsyncGenerator<Entry, void, v
 
 function isWanted(folder: string, pattern: GlobPattern | undefined): boolean {
   const name = folder.slice(folder.lastIndexOf('/') + 1);
-  if (PASSED_OVER.has(name) && !pattern?.names(name)) return false;
+  if (SKIPPED_FOLDERS.has(name) && !pattern?.names(name)) return false;
   return pattern?.leadsInto(folder) ?? true;
 }
 
@@ -89,7 +89,7 @@ async function list(
   return entries.sort((a, b) => (sortKey(a) < sortKey(b) ? -1 : 1));
 }
 
-/** With the slash a folder stands where its contents do. */
+/** The slash sorts a folder directly before its contents. */
 const sortKey = (entry: Entry): string => (entry.kind === 'folder' ? `${entry.shown}/` : entry.shown);
 
 function kindOf(item: Dirent): Located['kind'] {

@@ -28,7 +28,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(base, { recursive: true }));
 
-describe('lets through what is inside', () => {
+describe('accepts paths inside the folder', () => {
   test.each([
     ['src/a.txt', 'src/a.txt', 'file'],
     ['./src/../src/a.txt', 'src/a.txt', 'file'],
@@ -41,11 +41,11 @@ describe('lets through what is inside', () => {
     expect(await space.locate(path)).toMatchObject({ shown, kind, real: join(base, 'work', shown) });
   });
 
-  test('an absolute path', async () => {
+  test('absolute paths', async () => {
     expect(await space.locate(join(base, 'work/src/a.txt'))).toMatchObject({ shown: 'src/a.txt' });
   });
 
-  test('by either name of a folder that is itself reached by a link', async () => {
+  test('both names of a folder that is reached through a link', async () => {
     const linked = workspace(join(base, 'also-work'));
     expect(await linked.locate('src/a.txt')).toMatchObject({ shown: 'src/a.txt' });
     expect(await linked.locate(join(base, 'also-work/src/a.txt'))).toMatchObject({ shown: 'src/a.txt' });
@@ -53,7 +53,7 @@ describe('lets through what is inside', () => {
   });
 });
 
-describe('refuses what is outside, and says what is allowed', () => {
+describe('rejects paths outside the folder', () => {
   test.each([
     '../secret.txt',
     '..',
@@ -68,12 +68,12 @@ describe('refuses what is outside, and says what is allowed', () => {
     'folder-link/work/src/../../secret.txt',
     'etc-link/passwd',
   ])('%s', async (path) => {
-    await expect(space.locate(path)).rejects.toThrow(/lies outside the working folder\. Only what is inside/);
+    await expect(space.locate(path)).rejects.toThrow(/is outside the working folder\. Only files inside/);
   });
 
-  test('the same whether it exists or not', async () => {
-    await expect(space.locate('../nothing-here')).rejects.toThrow(/lies outside/);
-    await expect(space.locate('/nothing/here')).rejects.toThrow(/lies outside/);
+  test('with the same error whether they exist or not', async () => {
+    await expect(space.locate('../nothing-here')).rejects.toThrow(/is outside/);
+    await expect(space.locate('/nothing/here')).rejects.toThrow(/is outside/);
   });
 });
 
@@ -84,9 +84,9 @@ test.each([
   ['missing.txt', /There is no "missing.txt".*Use glob/],
   ['src/a.txt/b', /There is no/],
   ['dangling', /There is no/],
-  ['loop', /leads back to itself/],
+  ['loop', /symbolic link to itself/],
   ['x'.repeat(5000), /longer than/],
-])('what cannot be there: %j', async (path, message) => {
+])('rejects the path %j', async (path, message) => {
   await expect(space.locate(path)).rejects.toThrow(message);
 });
 

@@ -1,37 +1,38 @@
 import { realpath, stat } from 'node:fs/promises';
 import { isAbsolute, relative, resolve, sep } from 'node:path';
 
-/** The one folder that file tools may see. Every path that a model gives goes through `locate`. */
+/** The only folder that file tools can access. Every path of a model is checked by `locate`. */
 export interface Workspace {
-  /** Where it really is, without symbolic links. */
+  /** The real path of the folder, without symbolic links. */
   root(): Promise<string>;
-  /** Throws for whatever is not there or lies outside, also by way of a symbolic link, and says what is allowed. */
+  /** Throws if the path does not exist, or is outside the folder, even through a symbolic link. */
   locate(path: string): Promise<Located>;
 }
 
 export interface Located {
-  /** The real path, to open. */
+  /** The real path, for opening the file. */
   readonly real: string;
-  /** Relative to the working folder and with `/`, to show; `.` is the folder itself. */
+  /** The path relative to the working folder, with `/`, for messages; `.` is the folder itself. */
   readonly shown: string;
   readonly kind: 'file' | 'folder' | 'other';
   readonly size: number;
 }
 
 export function workspace(folder: string): Workspace {
-  const given = resolve(folder);
+  const named = resolve(folder);
   let real: Promise<string> | undefined;
-  const root = (): Promise<string> => (real ??= realpath(given));
+  const root = (): Promise<string> => (real ??= realpath(named));
 
   return {
     root,
     async locate(path) {
       if (path === '') throw new Error('The path is empty. Give one inside the working folder, such as "src/main.ts".');
-      if (path.includes('\0')) throw new Error('The path holds a NUL byte, which no file name can. Leave it out.');
+      if (path.includes('\0'))
+        throw new Error('The path contains a NUL byte, which file names cannot contain. Remove it.');
       const top = await root();
-      const wanted = resolve(given, path);
-      // Before the file system is asked, so that nobody learns what exists elsewhere.
-      if (!inside(given, wanted) && !inside(top, wanted)) throw outside(path);
+      const wanted = resolve(named, path);
+      // Checked before the file system is accessed, so that errors do not reveal what exists elsewhere.
+      if (!inside(named, wanted) && !inside(top, wanted)) throw outside(path);
       const found = await realpath(wanted).catch((error: unknown) => {
         throw unreachable(path, error);
       });
@@ -56,8 +57,8 @@ function shownPath(root: string, path: string): string {
 
 function outside(path: string): Error {
   return new Error(
-    `${JSON.stringify(path)} lies outside the working folder. Only what is inside it can be seen: give a path relative ` +
-      `to it, without ".." that leaves it and without symbolic links that lead out.`,
+    `${JSON.stringify(path)} is outside the working folder. Only files inside it are accessible: give a path relative to it, ` +
+      `without ".." and symbolic links that lead out of it.`,
   );
 }
 
@@ -69,11 +70,11 @@ function unreachable(path: string, error: unknown): Error {
       return new Error(`There is no ${name} in the working folder. Use glob to see what is there.`);
     case 'EACCES':
     case 'EPERM':
-      return new Error(`${name} may not be read by this user.`);
+      return new Error(`${name} cannot be read: permission denied.`);
     case 'ELOOP':
-      return new Error(`${name} is a symbolic link that leads back to itself.`);
+      return new Error(`${name} is a symbolic link to itself.`);
     case 'ENAMETOOLONG':
-      return new Error('The path is longer than the file system takes.');
+      return new Error('The path is longer than the file system allows.');
     default:
       return new Error(`${name} cannot be read: ${(error as Error).message}`);
   }

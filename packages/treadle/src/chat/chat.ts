@@ -1,0 +1,118 @@
+import { userText, type LiveRun, type Message } from '@treadle/core';
+import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import { columns } from '../command-line/help.ts';
+import { didYouMean } from '../command-line/nearest.ts';
+import { driveRun } from '../run/drive-run.ts';
+import { outcomeText } from '../run/outcome-text.ts';
+import { openSession, type Session } from '../run/session.ts';
+import { transcript } from '../run/transcript.ts';
+import { coloursFor, type Colours } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import { version } from '../version.ts';
+import { pipedDialogue, type Dialogue } from './dialogue.ts';
+import { terminalDialogue } from './terminal-dialogue.ts';
+
+const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
+  ['/help', 'Show this help'],
+  ['/exit', 'Leave (also Ctrl-D, or Ctrl-C while nothing runs)'],
+];
+
+export const chatCommand: Command = defineCommand({
+  name: 'chat',
+  summary: 'Chat with a model that can use the tools of the working folder',
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS },
+  notes: [
+    `In the chat:\n${columns(SLASH_COMMANDS)}\n` +
+      'Ctrl-C cancels the current run, a second Ctrl-C quits. Text that you enter during a run is sent to the model with the\n' +
+      'next turn.',
+    'Without a terminal, each line of standard input is one message. Answers go to standard output, tool calls to standard\n' +
+      'error. At the end of the input the command exits with 0.',
+    'Each message starts a run, which is stored. "treadle runs" lists, shows and forks stored runs.',
+    KEY_NOTE,
+  ],
+  async run({ values }, io) {
+    // The closing turn makes sure that the user gets a reply at the turn limit.
+    const session = await openSession(values, io, { maxTurns: 10, closingTurn: true });
+    const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
+    for (const text of session.notices) io.stderr.write(`${text}\n`);
+    io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.context.folder}\n`);
+    if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
+
+    const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
+    const dialogue = onTerminal ? terminalDialogue(io) : pipedDialogue(io);
+    const conversation = startConversation({ session, io, dialogue, colours });
+    try {
+      for (;;) {
+        const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
+        if (text === undefined || text === '/exit') return EXIT.completed;
+        if (/^\/[a-z]*$/.test(text)) dialogue.writeLine(slashCommandText(text));
+        else if (text !== '') {
+          const { interrupted } = await conversation.send(text);
+          if (interrupted && !dialogue.outlivesInterrupt) return EXIT.cancelled;
+        }
+      }
+    } finally {
+      dialogue.close();
+      await session.store.close();
+    }
+  },
+});
+
+function slashCommandText(text: string): string {
+  if (text === '/help') return columns(SLASH_COMMANDS);
+  const names = SLASH_COMMANDS.map(([name]) => name);
+  return `There is no command ${text}.${didYouMean(text, names)} Commands: ${names.join(', ')}.`;
+}
+
+/** Each message of the user starts a run, whose input is the conversation so far. */
+interface Conversation {
+  send(text: string): Promise<{ readonly interrupted: boolean }>;
+  /** Messages that the user entered when the run could not accept them any more. Send them next. */
+  readonly unsent: string[];
+}
+
+function startConversation(options: {
+  readonly session: Session;
+  readonly io: Io;
+  readonly dialogue: Dialogue;
+  readonly colours: Colours;
+}): Conversation {
+  const { session, io, dialogue, colours } = options;
+  let messages: readonly Message[] = [];
+  const unsent: string[] = [];
+  return {
+    unsent,
+    async send(text) {
+      let live: LiveRun | undefined;
+      const interrupt = catchInterrupt(io);
+      const { onItem, endLine } = transcript({ ...dialogue, colours, width: io.stdout.columns ?? 120 });
+      const endRun = dialogue.startRun({
+        interrupt,
+        steer: (more) => {
+          if (!live?.send(more)) unsent.push(more);
+        },
+      });
+      try {
+        const result = await driveRun({
+          start: { ...session.options, input: [...messages, userText(text)] },
+          store: session.store,
+          signal: interrupt.signal,
+          stopping: 'cancel',
+          onItem,
+          onLive: (started) => (live = started),
+          approve: dialogue.approve,
+        });
+        messages = result.messages;
+        endLine();
+        const ending = outcomeText(result);
+        if (ending) dialogue.writeLine(colours.red(ending));
+      } finally {
+        endRun();
+        interrupt.release();
+      }
+      return { interrupted: interrupt.signal.aborted };
+    },
+  };
+}

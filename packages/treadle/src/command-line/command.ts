@@ -1,0 +1,79 @@
+import type { Io } from '../terminal/io.ts';
+
+/** A flag of a command. Arguments are parsed by it, and help is generated from it. */
+export type Flag = { readonly short?: string; readonly help: string } & (
+  | { readonly type: 'switch' }
+  /** `many`: the flag may be repeated. */
+  | { readonly type: 'text'; readonly value: string; readonly many?: true }
+  /** A whole number from `min` to `max`, or without an upper limit. */
+  | { readonly type: 'count'; readonly value: string; readonly min: number; readonly max?: number }
+  /** `bare`: the value if none is given; without it a value is required. `value`: what help shows for the choices. */
+  | {
+      readonly type: 'choice';
+      readonly choices: readonly string[];
+      readonly bare?: string;
+      readonly value?: string;
+      readonly many?: true;
+    }
+);
+
+export type Flags = Readonly<Record<string, Flag>>;
+
+/** The values of the flags on the command line. Absent flags are absent here. */
+export type Values<F extends Flags> = {
+  readonly [Name in keyof F]?: F[Name] extends { readonly many: true } ? readonly Value<F[Name]>[] : Value<F[Name]>;
+};
+
+type Value<F extends Flag> = F extends { readonly type: 'switch' }
+  ? boolean
+  : F extends { readonly type: 'count' }
+    ? number
+    : F extends { readonly type: 'choice'; readonly choices: readonly (infer Choice)[] }
+      ? Choice
+      : string;
+
+export interface Command<F extends Flags = Flags> {
+  /** One word, or the name of its group and one word. */
+  readonly name: string;
+  readonly summary: string;
+  /** The positional arguments as usage shows them: `[x]` is optional, `x…` is one or more. */
+  readonly arguments?: readonly string[];
+  readonly flags: F;
+  /** Paragraphs below the flags in the help. */
+  readonly notes: readonly string[];
+  /** Returns the exit code. */
+  readonly run: (parsed: ParsedArguments<F>, io: Io) => Promise<number>;
+}
+
+/** Commands whose names begin with the same word. */
+export interface CommandGroup {
+  readonly name: string;
+  readonly summary: string;
+  readonly commands: readonly Command[];
+  readonly notes: readonly string[];
+}
+
+export interface ParsedArguments<F extends Flags = Flags> {
+  readonly values: Values<F>;
+  readonly arguments: readonly string[];
+}
+
+/** Infers the types of the flags for `run`, and hides them from the table of commands. */
+export function defineCommand<const F extends Flags>(definition: Command<F>): Command {
+  return definition as unknown as Command;
+}
+
+/** An error that the user can fix. Only the message is shown: what is wrong, and what to do. */
+export class CommandError extends Error {
+  override readonly name = 'CommandError';
+}
+
+export const EXIT = {
+  completed: 0,
+  failed: 1,
+  usage: 2,
+  exhausted: 3,
+  paused: 4,
+  /** 128 + SIGINT, as in shells. */
+  cancelled: 130,
+} as const;

@@ -1,0 +1,92 @@
+import type { Values } from './command.ts';
+
+/** Where the store, the configuration and the working folder are. */
+export const LOCATION_FLAGS = {
+  store: {
+    type: 'text',
+    value: 'URL',
+    help: 'Store for runs: sqlite:PATH or memory:; default: sqlite:.treadle/treadle.db',
+  },
+  config: {
+    type: 'text',
+    short: 'c',
+    value: 'FILE',
+    help: 'Configuration file; default: treadle.toml in the working folder, if it exists',
+  },
+  cwd: {
+    type: 'text',
+    short: 'C',
+    value: 'FOLDER',
+    help: 'Working folder, the only one that tools can read; default: the current folder',
+  },
+} as const;
+
+export const MODEL_FLAGS = {
+  model: {
+    type: 'text',
+    short: 'm',
+    value: 'NAME',
+    help: 'A name under [models], PROVIDER/MODEL, an OpenAI model, or "demo"',
+  },
+  'base-url': {
+    type: 'text',
+    value: 'URL',
+    help: 'Server with an OpenAI Chat Completions API, such as http://localhost:11434/v1',
+  },
+} as const;
+
+/** The rules of a new run. */
+export const RULE_FLAGS = {
+  'max-turns': { type: 'count', value: 'N', min: 1, help: 'Call the model at most N times per task' },
+  finish: {
+    type: 'choice',
+    choices: ['plain', 'confirm'],
+    help: '"confirm" asks the model once whether the task is done; default: plain',
+  },
+  ask: {
+    type: 'choice',
+    choices: ['always', 'never'],
+    bare: 'always',
+    help: 'Ask for approval before each tool call; default: never, because all tools only read',
+  },
+} as const;
+
+/** Flags of commands that drive a run and print its result. */
+export const OUTPUT_FLAGS = {
+  json: { type: 'switch', help: 'Print the whole result as JSON instead of the answer' },
+  quiet: { type: 'switch', short: 'q', help: 'Do not print tool calls to standard error' },
+} as const;
+
+export type LocationValues = Values<typeof LOCATION_FLAGS>;
+export type ModelValues = Values<typeof MODEL_FLAGS>;
+export type OutputValues = Values<typeof OUTPUT_FLAGS>;
+/** The flags of commands that start runs. */
+export type SessionValues = LocationValues & ModelValues & Values<typeof RULE_FLAGS>;
+
+export const KEY_NOTE: string =
+  'API keys are read from the environment only: from OPENAI_API_KEY, or the variable that api_key_env names in\n' +
+  'treadle.toml. Without a key and a configuration, the demo model is used.';
+
+const REPEATED_FLAGS = ['model', 'base-url', 'store', 'config', 'cwd'] as const;
+
+/** A command to copy that finds the same store and model: `treadle runs resume run_1a2b3c4d --store sqlite:x.db`. */
+export function followUpCommand(words: readonly string[], values: LocationValues & ModelValues): string {
+  const flags = REPEATED_FLAGS.flatMap((name) => {
+    const value = values[name];
+    return value === undefined ? [] : [`--${name}`, value];
+  });
+  return ['treadle', ...words, ...flags].map(shellQuoted).join(' ');
+}
+
+/** Without the model, for commands that do not need it or work on runs with different models. */
+export function locationOf({ store, config, cwd }: LocationValues): LocationValues {
+  return {
+    ...(store !== undefined && { store }),
+    ...(config !== undefined && { config }),
+    ...(cwd !== undefined && { cwd }),
+  };
+}
+
+function shellQuoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,61 @@
+import { HELP_FLAG, usageOf } from './arguments.ts';
+import type { Command, CommandGroup, Flag, Flags } from './command.ts';
+
+export function commandHelp(command: Command): string {
+  return [
+    `Usage: ${usageOf(command)}`,
+    `${command.summary}.`,
+    `Flags:\n${flagLines({ ...command.flags, help: HELP_FLAG })}`,
+    ...command.notes,
+  ].join('\n\n');
+}
+
+export function groupHelp(group: CommandGroup): string {
+  return [
+    `Usage: treadle ${group.name} <command> [flags]`,
+    `${group.summary}.`,
+    `Commands:\n${columns(group.commands.map((command) => [usageOf(command).slice('treadle '.length, -' [flags]'.length), command.summary]))}`,
+    ...group.notes,
+    `"treadle ${group.name} <command> --help" shows the flags of a command.`,
+  ].join('\n\n');
+}
+
+export function globalHelp(commands: readonly (Command | CommandGroup)[]): string {
+  return [
+    'Usage: treadle <command> [flags]',
+    'Treadle runs the agentic tool loop: it calls a model, executes the tools that the model calls, and returns their\n' +
+      'results to the model, until the task is done.',
+    `Commands:\n${columns(commands.map((command) => [command.name, command.summary]))}`,
+    `Flags:\n${flagLines({ help: HELP_FLAG, version: { type: 'switch', help: 'Show the version' } })}`,
+    '"treadle <command> --help" shows the flags of a command.',
+  ].join('\n\n');
+}
+
+/** Two columns. */
+export function columns(rows: readonly (readonly [left: string, right: string])[]): string {
+  const width = Math.max(...rows.map(([left]) => left.length));
+  return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n');
+}
+
+function flagLines(flags: Flags): string {
+  return columns(
+    Object.entries(flags).map(([name, flag]) => [
+      `${flag.short ? `-${flag.short}, ` : '    '}--${name}${valueForm(flag)}`,
+      flag.help,
+    ]),
+  );
+}
+
+function valueForm(flag: Flag): string {
+  switch (flag.type) {
+    case 'switch':
+      return '';
+    case 'text':
+    case 'count':
+      return ` ${flag.value}`;
+    case 'choice': {
+      const choices = flag.value ?? flag.choices.join('|');
+      return flag.bare === undefined ? ` ${choices}` : `[=${choices}]`;
+    }
+  }
+}

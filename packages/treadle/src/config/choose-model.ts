@@ -1,0 +1,217 @@
+import { CommandError } from '../command-line/command.ts';
+import type { ModelValues } from '../command-line/flags.ts';
+import { didYouMean } from '../command-line/nearest.ts';
+import type { Io } from '../terminal/io.ts';
+import { isWebAddress, modelEntries, type ModelEntry } from './config.ts';
+import type { LoadedConfig } from './load.ts';
+import { factsOf, isProvider, PROVIDERS, type HttpProvider } from './providers.ts';
+
+/** Which model to use, and how to reach it. Plain data, so that tests need no model. */
+export type ModelChoice = DemoChoice | HttpChoice;
+
+export interface DemoChoice {
+  readonly type: 'demo';
+  /** A message for the user before anything runs. */
+  readonly notice?: string;
+}
+
+export interface HttpChoice {
+  readonly type: HttpProvider;
+  readonly model: string;
+  readonly baseURL?: string;
+  readonly apiKey?: string;
+  readonly contextTokens?: number;
+  readonly notice?: string;
+  /** Called in this order if the model fails. They have no fallbacks of their own. */
+  readonly fallback?: readonly ModelChoice[];
+}
+
+const DEFAULT_MODEL = 'gpt-5-mini';
+const DEFAULT_KEY = 'OPENAI_API_KEY';
+
+const DEMO_NOTICE =
+  'No API key and no configured model: this is the demo model, which follows a few fixed rules.\n' +
+  'For a real model set OPENAI_API_KEY, or name your own server: --base-url http://localhost:11434/v1 --model NAME';
+
+export function chooseModel(values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  if (values['base-url'] !== undefined && !isWebAddress(values['base-url'])) {
+    throw new CommandError(
+      `--base-url cannot be ${JSON.stringify(values['base-url'])}. It takes a URL such as https://host/v1.`,
+    );
+  }
+  const entries = modelEntries(loaded.config);
+  if (values.model !== undefined) {
+    const entry = entries.get(values.model) ?? parseModelName(values.model, values, entries);
+    return withFallback(entry, values, loaded, env);
+  }
+  const name = defaultModelName(loaded);
+  if (name !== undefined) return withFallback(entries.get(name)!, values, loaded, env);
+  if (entries.size > 1) {
+    throw new CommandError(
+      `${loaded.file} has the models ${[...entries.keys()].join(', ')}, but no default. Choose one with --model, or add ` +
+        `default = "…" to [models].`,
+    );
+  }
+  if (values['base-url'] !== undefined) {
+    throw new CommandError('--base-url names a server, but no model. Add --model NAME.');
+  }
+  if (!keyOf(DEFAULT_KEY, env)) return { type: 'demo', notice: DEMO_NOTICE };
+  return chooseEntry({ model: DEFAULT_MODEL }, values, loaded, env);
+}
+
+/** The entry of [models] that is used if no model is named. */
+export function defaultModelName({ config }: LoadedConfig): string | undefined {
+  const entries = modelEntries(config);
+  return config.models?.default ?? (entries.size === 1 ? [...entries.keys()][0] : undefined);
+}
+
+/**
+ * The model of a run that is resumed, if its server is certain. Otherwise a run that used a private server could be sent
+ * to another provider because a key for it is set.
+ */
+export function chooseModelOf(model: string, values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  if (values.model !== undefined) return chooseModel(values, loaded, env);
+  if (values['base-url'] !== undefined) return chooseModel({ ...values, model: `openai/${model}` }, loaded, env);
+  if (model === 'demo') return { type: 'demo' };
+  const names = [...modelEntries(loaded.config)].flatMap(([name, entry]) => (entry.model === model ? name : []));
+  if (names.length === 1) return chooseModel({ model: names[0]! }, loaded, env);
+  if (names.length === 0 && defaultModel(loaded, env) === model) return chooseModel({}, loaded, env);
+  throw new CommandError(
+    names.length > 1
+      ? `The run uses the model ${model}, which ${loaded.file} has as ${names.join(' and ')}. Choose one with --model.`
+      : `The run uses the model ${model}, but its server is not configured. Name the model with --model ${model}, and ` +
+          `add --base-url URL if it is not from OpenAI. You can also resume with another model.`,
+  );
+}
+
+/** The model that is used if none is named. */
+function defaultModel(loaded: LoadedConfig, env: Io['env']): string | undefined {
+  try {
+    const choice = chooseModel({}, loaded, env);
+    return choice.type === 'demo' ? undefined : choice.model;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Parses `PROVIDER/MODEL`, or the name of an OpenAI model. */
+function parseModelName(name: string, values: ModelValues, entries: ReadonlyMap<string, ModelEntry>): ModelEntry {
+  if (name === 'demo') return { provider: 'demo' };
+  const slash = name.indexOf('/');
+  if (slash < 0) return { model: name };
+  const provider = name.slice(0, slash);
+  const model = name.slice(slash + 1);
+  if (isProvider(provider) && model !== '') {
+    if (provider === 'demo' || values['base-url'] !== undefined || factsOf(provider).baseURL !== undefined) {
+      return { provider, model };
+    }
+    throw new CommandError(`--model ${name}: ${provider} has no default address. Add --base-url URL.`);
+  }
+  // Many servers have models such as "meta-llama/Llama-3", where the slash is part of the name.
+  if (values['base-url'] !== undefined && model !== '') return { model: name };
+  throw new CommandError(
+    `--model ${name}: there is no provider ${JSON.stringify(provider)}.${didYouMean(provider, [...PROVIDERS, ...entries.keys()])} ` +
+      `Write PROVIDER/MODEL with one of ${PROVIDERS.join(', ')}, or openai/${name} if that is the model's whole name.`,
+  );
+}
+
+/**
+ * The entry with its fallbacks. --base-url applies to the entry only. Fallbacks without a key are left out, because they
+ * are not needed while the first model works.
+ */
+function withFallback(entry: ModelEntry, values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  const chosen = chooseEntry(entry, values, loaded, env);
+  if (chosen.type === 'demo' || !entry.fallback || entry.fallback.length === 0) return chosen;
+  const entries = modelEntries(loaded.config);
+  const names = [...new Set(entry.fallback)];
+  const keyless = names.filter((name) => lacksKey(keyFor(entries.get(name)!, env)));
+  const fallback = names
+    .filter((name) => !keyless.includes(name))
+    .map((name) => chooseEntry(entries.get(name)!, {}, loaded, env));
+  const notices = [
+    ...[chosen, ...fallback].flatMap((choice) => choice.notice ?? []),
+    ...keyless.map((name) => {
+      const { variable } = keyFor(entries.get(name)!, env);
+      return `The fallback ${name} is left out because it has no key: set the environment variable ${variable}.`;
+    }),
+  ];
+  return {
+    ...chosen,
+    ...(fallback.length > 0 && { fallback: fallback.map(withoutNotice) }),
+    ...(notices.length > 0 && { notice: notices.join('\n') }),
+  };
+}
+
+function withoutNotice({ notice: _, ...choice }: ModelChoice): ModelChoice {
+  return choice;
+}
+
+/** One entry, without its fallbacks. */
+export function chooseEntry(entry: ModelEntry, values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
+  const provider = entry.provider ?? 'openai';
+  if (provider === 'demo') return { type: 'demo' };
+  const baseURL = values['base-url'] ?? entry.base_url;
+  const key = keyFor(entry, env, values['base-url']);
+  const { variable, value: apiKey } = key;
+  if (lacksKey(key)) {
+    throw new CommandError(
+      `There is no key for ${entry.model}: set the environment variable ${variable}. The demo model (--model demo) and ` +
+        `servers on this machine (--base-url http://localhost:…/v1) do not need a key.`,
+    );
+  }
+  if (apiKey !== undefined && !/^[\x21-\x7e]+$/.test(apiKey)) {
+    throw new CommandError(
+      `The key in ${variable} is invalid: it contains spaces, line breaks or non-ASCII characters. Set it again.`,
+    );
+  }
+  // A downloaded folder can contain a treadle.toml, so a key is never sent to another host without a notice.
+  const toOtherHost = !loaded.named && apiKey !== undefined && values['base-url'] === undefined && isOtherHost(entry);
+  return {
+    type: provider,
+    model: entry.model!,
+    ...(baseURL !== undefined && { baseURL }),
+    ...(apiKey !== undefined && { apiKey }),
+    ...(entry.context_tokens !== undefined && { contextTokens: entry.context_tokens }),
+    ...(toOtherHost && {
+      notice: `${loaded.file} sends the key in ${variable} to ${new URL(entry.base_url!).host}.`,
+    }),
+  };
+}
+
+export interface KeyFor {
+  /** The environment variable of the key, if the entry or its provider names one. */
+  readonly variable: string | undefined;
+  readonly value: string | undefined;
+  /** False for a server on this machine. */
+  readonly needed: boolean;
+}
+
+export function keyFor(entry: ModelEntry, env: Io['env'], baseUrl?: string): KeyFor {
+  const facts = factsOf(entry.provider ?? 'openai');
+  const variable = entry.api_key_env ?? facts.key;
+  const address = baseUrl ?? entry.base_url ?? facts.baseURL;
+  return {
+    variable,
+    value: variable === undefined ? undefined : keyOf(variable, env),
+    needed: variable !== undefined && !(address !== undefined && isLoopback(address)),
+  };
+}
+
+export function lacksKey({ needed, value }: KeyFor): boolean {
+  return needed && value === undefined;
+}
+
+function keyOf(variable: string, env: Io['env']): string | undefined {
+  return env[variable]?.trim() || undefined;
+}
+
+function isOtherHost({ base_url, provider = 'openai' }: ModelEntry): boolean {
+  if (base_url === undefined || isLoopback(base_url)) return false;
+  const own = factsOf(provider).baseURL;
+  return own === undefined || new URL(base_url).hostname !== new URL(own).hostname;
+}
+
+function isLoopback(address: string): boolean {
+  const host = new URL(address).hostname;
+  return host === 'localhost' || host.endsWith('.localhost') || host === '[::1]' || /^127(\.\d+){3}$/.test(host);
+}

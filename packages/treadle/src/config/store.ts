@@ -1,0 +1,91 @@
+import { existsSync } from 'node:fs';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { basename, dirname, join, resolve } from 'node:path';
+import { memoryJournal, TreadleError, type RunStore } from '@treadle/core';
+import type { SqliteStore } from '@treadle/store';
+import { CommandError } from '../command-line/command.ts';
+
+export type StoreLocation = { readonly type: 'memory' } | { readonly type: 'sqlite'; readonly file: string };
+
+export const DEFAULT_STORE = 'sqlite:.treadle/treadle.db';
+
+/** `from` names the URL in errors, `folder` is the base of a relative path. Errors never contain a password. */
+export function parseStoreUrl(url: string, { from, folder }: { from: string; folder: string }): StoreLocation {
+  if (url === 'memory:') return { type: 'memory' };
+  const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(url)?.[1]?.toLowerCase();
+  if (scheme === 'postgres' || scheme === 'postgresql') {
+    throw new CommandError(`${from} names PostgreSQL, which is not supported yet. Use a file instead: sqlite:PATH.`);
+  }
+  if (scheme === undefined) {
+    throw new CommandError(`${from} must be sqlite:PATH or memory:. If ${url} is a file, write sqlite:${url}.`);
+  }
+  if (scheme !== 'sqlite') throw new CommandError(`${from} must be sqlite:PATH or memory:, not ${scheme}:.`);
+  const path = url.slice('sqlite:'.length);
+  if (path === ':memory:') return { type: 'memory' };
+  if (path === '' || /^\/\/[^/]/.test(path)) {
+    throw new CommandError(`${from} needs a path: sqlite:runs.db, or sqlite:/folder/runs.db.`);
+  }
+  return { type: 'sqlite', file: path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path) };
+}
+
+/** Opens the store of a command that creates runs. Creates the store if it does not exist. */
+export async function openStore(location: StoreLocation): Promise<RunStore> {
+  if (location.type === 'memory') return memoryJournal();
+  await createStoreFolder(dirname(location.file));
+  return openSqlite(location.file, 'Or run without storing anything: --store memory:');
+}
+
+/** Opens the store of a server, which stores responses beside runs. */
+export async function openServerStore(location: StoreLocation): Promise<SqliteStore> {
+  if (location.type === 'memory') return openSqlite(':memory:');
+  await createStoreFolder(dirname(location.file));
+  return openSqlite(location.file, 'Or serve without storing anything: --store memory:');
+}
+
+/** Opens the store of a command that needs existing runs. */
+export async function openExistingStore(location: StoreLocation): Promise<SqliteStore> {
+  rejectMemoryStore(location);
+  if (!existsSync(location.file)) throw new CommandError(missingStoreText(location.file));
+  return openSqlite(location.file);
+}
+
+export function rejectMemoryStore(location: StoreLocation): asserts location is StoreLocation & { type: 'sqlite' } {
+  if (location.type === 'sqlite') return;
+  throw new CommandError(
+    'A memory: store ends with the command that uses it. Name another store: --store sqlite:PATH.',
+  );
+}
+
+export function missingStoreText(file: string): string {
+  return `There are no runs yet: ${file} does not exist. "treadle run" creates it; --store, --cwd and --config name another.`;
+}
+
+async function openSqlite(file: string, alternative?: string): Promise<SqliteStore> {
+  const { sqliteStore } = await withoutWarnings(() => import('@treadle/store'));
+  try {
+    return sqliteStore(file);
+  } catch (error) {
+    if (!(error instanceof TreadleError)) throw error;
+    throw new CommandError(alternative === undefined ? error.message : `${error.message}\n${alternative}`);
+  }
+}
+
+/** Creates `.treadle` with a .gitignore. Ignores errors: opening the store reports them. */
+async function createStoreFolder(folder: string): Promise<void> {
+  if (basename(folder) !== '.treadle') return;
+  try {
+    if ((await mkdir(folder, { recursive: true })) !== undefined) await writeFile(join(folder, '.gitignore'), '*\n');
+  } catch {}
+}
+
+/** Node 22 prints an experimental warning when SQLite is loaded. Users cannot act on it. */
+async function withoutWarnings<T>(load: () => Promise<T>): Promise<T> {
+  const { emitWarning } = process;
+  process.emitWarning = () => {};
+  try {
+    return await load();
+  } finally {
+    process.emitWarning = emitWarning;
+  }
+}

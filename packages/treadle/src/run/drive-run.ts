@@ -1,0 +1,88 @@
+import {
+  streamLoop,
+  type Answer,
+  type ContinueOptions,
+  type Item,
+  type LiveRun,
+  type LoopOptions,
+  type LoopResult,
+  type RunStore,
+  type Waiting,
+} from '@treadle/core';
+import { printable } from '../terminal/printable.ts';
+
+type SetByDriver = 'journal' | 'signal' | 'onItem';
+/** The options of a new run, or of a run to resume. */
+export type RunStart = Omit<LoopOptions, SetByDriver> | Omit<ContinueOptions, SetByDriver>;
+
+export interface DriveRunOptions {
+  readonly start: RunStart;
+  readonly store: RunStore;
+  /** Aborts when the user stops the run. */
+  readonly signal: AbortSignal;
+  /** What stopping does: `cancel` ends the run, `detach` leaves it so that it can be resumed. */
+  readonly stopping: 'cancel' | 'detach';
+  readonly onItem: (item: Item) => void;
+  /** Asks the user for a decision. Without it the run stays paused. */
+  readonly approve?: (request: ApprovalRequest) => Promise<Decision>;
+  /** Receives the run that accepts input. Called again after each approval, with another one. */
+  readonly onLive?: (live: LiveRun) => void;
+}
+
+export type ApprovalRequest = Waiting & { readonly type: 'approval' };
+
+export interface Decision {
+  readonly approved: boolean;
+  readonly reason?: string;
+}
+
+/** Drives a run to its end and asks for every approval on the way. Stops if the user stops the run at such a question. */
+export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
+  const { start, store, signal, stopping, onItem, approve, onLive } = options;
+  const follow = async (from: RunStart): Promise<LoopResult> => {
+    const live = streamLoop({ ...from, journal: store });
+    const stop = (): void => void (stopping === 'cancel' ? live.cancel() : live.detach());
+    if (signal.aborted) stop();
+    signal.addEventListener('abort', stop);
+    try {
+      onLive?.(live);
+      for await (const item of live) onItem(item);
+      return await live.result;
+    } finally {
+      signal.removeEventListener('abort', stop);
+    }
+  };
+
+  let result = await follow(start);
+  while (!result.outcome && approve) {
+    const requests = result.waiting.filter((waiting) => waiting.type === 'approval');
+    if (requests.length === 0) break;
+    const answers: Answer[] = [];
+    for (const request of requests) {
+      const decision = await approve(request);
+      if (signal.aborted) break;
+      answers.push({ type: 'approval', effect: request.effect, digest: request.digest, ...decision });
+    }
+    if (signal.aborted && stopping === 'detach') break;
+    const { model, tools, policy } = start;
+    result = await follow({ runId: result.runId, answers, model, ...(tools && { tools }), ...(policy && { policy }) });
+  }
+  return result;
+}
+
+export interface Prompter {
+  writeLine(line: string): void;
+  /** Resolves with one line, or with undefined at Ctrl-C and Ctrl-D. */
+  ask(prompt: string): Promise<string | undefined>;
+}
+
+/** Shows the call with its exact arguments, and asks until the answer is yes or no. No answer means no. */
+export async function askApproval({ call, reason }: ApprovalRequest, { writeLine, ask }: Prompter): Promise<Decision> {
+  writeLine(`${call.name} wants to run with ${printable(call.arguments)}`);
+  if (reason) writeLine(`(${printable(reason)})`);
+  for (let prompt = 'Allow it? [y/N] '; ; prompt = 'Please answer y or n: ') {
+    const answer = (await ask(prompt))?.trim().toLowerCase();
+    if (answer === 'y' || answer === 'yes') return { approved: true };
+    if (!answer || answer === 'n' || answer === 'no') return { approved: false, reason: 'The user said no.' };
+  }
+}

@@ -1,0 +1,110 @@
+import type { Event, LoopResult, RunStore, Waiting } from '@treadle/core';
+import { EXIT } from '../command-line/command.ts';
+import {
+  followUpCommand,
+  locationOf,
+  type LocationValues,
+  type ModelValues,
+  type OutputValues,
+} from '../command-line/flags.ts';
+import type { CommandContext } from '../config/context.ts';
+import { shortId } from '../runs/store-access.ts';
+import { coloursFor } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { printable } from '../terminal/printable.ts';
+import { askLine } from '../terminal/prompt.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import { askApproval, driveRun, type RunStart } from './drive-run.ts';
+import { exitCodeOf, outcomeText } from './outcome-text.ts';
+import { callLines } from './transcript.ts';
+
+/**
+ * Drives a run until it ends, or until it needs a decision and there is no terminal to ask on. Prints tool calls while it
+ * runs, and the result afterwards. Ctrl-C detaches a run that is stored, so that it can be resumed, and cancels one that
+ * is not. Returns the exit code.
+ */
+export async function runAndReport(options: {
+  readonly start: RunStart;
+  readonly store: RunStore;
+  readonly context: CommandContext;
+  readonly values: LocationValues & ModelValues & OutputValues;
+  readonly io: Io;
+}): Promise<number> {
+  const { start, store, context, values, io } = options;
+  const writeLine = (text: string): void => void io.stderr.write(`${text}\n`);
+  const colours = coloursFor(io.stderr, io.env);
+  const stored = context.store.type !== 'memory';
+  const canAsk = Boolean(io.stdin.isTTY && io.stderr.isTTY);
+  const interrupt = catchInterrupt(io);
+  interrupt.signal.addEventListener('abort', () =>
+    writeLine(`${stored ? 'Stopping' : 'Cancelling'}; press Ctrl-C again to quit immediately.`),
+  );
+  const writeCall = values.quiet
+    ? undefined
+    : callLines({ write: writeLine, colours, width: io.stderr.columns ?? 120 });
+  const ask = (prompt: string): Promise<string | undefined> => askLine(io, interrupt, prompt);
+  let lastEvent: Event['type'] | undefined;
+  let result: LoopResult;
+  try {
+    result = await driveRun({
+      start,
+      store,
+      signal: interrupt.signal,
+      stopping: stored ? 'detach' : 'cancel',
+      onItem(item) {
+        if (item.type === 'fact') lastEvent = item.event.type;
+        writeCall?.(item);
+      },
+      ...(canAsk && { approve: (request) => askApproval(request, { writeLine, ask }) }),
+    });
+  } finally {
+    interrupt.release();
+  }
+
+  const completed = result.outcome?.type === 'completed';
+  if (values.json) io.stdout.write(`${JSON.stringify(result, null, 2)}\n`);
+  else if (completed) io.stdout.write(`${io.stdout.isTTY ? printable(result.text) : result.text}\n`);
+  else if (result.text !== '') writeLine(`Last reply of the model: ${printable(result.text)}`);
+  const ending = outcomeText(result);
+  if (ending) writeLine(completed || result.detached ? ending : colours.red(ending));
+  for (const line of nextSteps(result, { stored, canRetry: lastEvent === 'model-failed', canAsk, values }))
+    writeLine(line);
+  return !result.outcome && interrupt.signal.aborted ? EXIT.cancelled : exitCodeOf(result);
+}
+
+/** What the user can do with a run that has not completed. */
+export function nextSteps(
+  { runId, outcome, detached, waiting, turns }: LoopResult,
+  options: {
+    /** The run is in a store, so it can be resumed. */
+    readonly stored: boolean;
+    /** The run failed because of its model. */
+    readonly canRetry: boolean;
+    /** There is a terminal to ask on. */
+    readonly canAsk: boolean;
+    /** The flags that the commands repeat. */
+    readonly values: LocationValues & ModelValues;
+  },
+): readonly string[] {
+  const { stored, canRetry, canAsk, values } = options;
+  const id = shortId(runId);
+  const resume = (flags: readonly string[] = []): string => followUpCommand(['runs', 'resume', id, ...flags], values);
+  if (outcome) return stored && outcome.type === 'failed' && canRetry ? [`Retry with: ${resume()}`] : [];
+  if (detached) {
+    if (turns === 0) return ['The run had not started.'];
+    return [`Resume with: ${resume()}`, `Cancel with: ${followUpCommand(['runs', 'cancel', id], locationOf(values))}`];
+  }
+  const needsApproval = waiting.some(({ type }) => type === 'approval');
+  return [
+    ...(needsApproval && !canAsk ? ['There is no terminal to ask for approval.'] : []),
+    stored
+      ? `Resume with: ${resume(waiting.flatMap(answerFlags))}`
+      : 'Run it in a terminal, without --ask, or with a store to resume it later.',
+  ];
+}
+
+/** The flags of `runs resume` that answer what a run waits for. */
+export function answerFlags(waiting: Waiting): readonly string[] {
+  if (waiting.type === 'approval') return ['--approve', waiting.effect];
+  return waiting.type === 'client' ? ['--answer', `${waiting.effect}=RESULT`] : [];
+}

@@ -1,0 +1,53 @@
+import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import { columns } from '../command-line/help.ts';
+import { readStdin, type Io } from '../terminal/io.ts';
+import { runAndReport } from './run-and-report.ts';
+import { openSession } from './session.ts';
+
+const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
+  [EXIT.completed, 'completed: the answer is on standard output'],
+  [EXIT.failed, 'failed: the model could not be reached, or rejected the request'],
+  [EXIT.usage, 'the command or its configuration is invalid; nothing was run'],
+  [EXIT.exhausted, 'exhausted: a limit was reached before the task was done'],
+  [EXIT.paused, 'paused: it waits for a client result, or for approval without a terminal to ask on'],
+  [EXIT.cancelled, 'stopped with Ctrl-C'],
+];
+
+export const runCommand: Command = defineCommand({
+  name: 'run',
+  summary: 'Run one task with the tools of the working folder, and print the answer',
+  arguments: ['[task]'],
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS },
+  notes: [
+    'The answer goes to standard output, everything else to standard error. The task is read from standard input if it is\n' +
+      '"-", or if it is missing and standard input is not a terminal. Ctrl-C stops the run and prints how to resume it; a\n' +
+      'second Ctrl-C quits immediately.',
+    'Each step is stored before the next one starts. "treadle runs" lists, shows and resumes stored runs.',
+    `Exit codes:\n${columns(EXIT_CODES.map(([code, meaning]) => [String(code), meaning]))}`,
+    KEY_NOTE,
+    'Examples:\n' +
+      '  treadle run "Which files mention a licence?"\n' +
+      '  treadle run --model openai/MODEL --json "What does src/main.ts do?" | jq .usage\n' +
+      '  treadle run --quiet - < task.md',
+  ],
+  async run({ values, arguments: [argument] }, io) {
+    const task = await readTask(argument, io);
+    const { store, context, options, notices } = await openSession(values, io);
+    try {
+      if (!values.quiet) for (const text of notices) io.stderr.write(`${text}\n`);
+      return await runAndReport({ start: { ...options, input: task }, store, context, values, io });
+    } finally {
+      await store.close();
+    }
+  },
+});
+
+async function readTask(argument: string | undefined, io: Io): Promise<string> {
+  if (argument === undefined && io.stdin.isTTY) {
+    throw new CommandError('The task is missing. Give it in quotes, "treadle run \'…\'", or on standard input.');
+  }
+  const task = (argument === undefined || argument === '-' ? await readStdin(io) : argument).trim();
+  if (task === '') throw new CommandError('The task is empty. Describe what to do: "treadle run \'…\'".');
+  return task;
+}

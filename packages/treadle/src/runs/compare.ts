@@ -1,0 +1,130 @@
+import { diffRuns, replay, type RunDiff } from '@treadle/core';
+import { EXIT, type Command } from '../command-line/command.ts';
+import type { Colours } from '../terminal/colours.ts';
+import { oneLine, padded } from '../terminal/printable.ts';
+import { plural } from '../terminal/quantities.ts';
+import { entryLines, shortLine, type EntryLine } from './entry-lines.ts';
+import { shownEntries } from './journal.ts';
+import { readRun, runsCommand, shortId, type StoredRun } from './store-access.ts';
+
+export const replayCommand: Command = runsCommand('replay ID', {
+  summary: 'Replay the journal of a run, and check that it produces the same run',
+  details:
+    'Executes nothing. Exits with 1 and names the first entry that differs if code, wording or rules have changed since the\n' +
+    'run was recorded.',
+  async run({ store, args, colours, print }) {
+    const { summary, entries } = await readRun(store, args[0]!);
+    const replayed = replay(entries);
+    if (replayed.type === 'replayed') return print(`${plural(entries.length, 'entry', 'entries')} replayed the same.`);
+    const { seq, event, effect, difference } = replayed;
+    print(
+      colours.red(`Run ${shortId(summary.runId)} differs at entry ${seq} of 0 to ${entries.length - 1}.`),
+      `  event       ${event}`,
+      ...(effect === undefined ? [] : [`  effect      ${effect}`]),
+      `  difference  ${oneLine(difference, 1_000)}`,
+    );
+    return EXIT.failed;
+  },
+});
+
+/** Two runs are printed side by side on terminals with at least this many columns. */
+const WIDE_TERMINAL = 100;
+
+export const diffCommand: Command = runsCommand('diff A B', {
+  summary: 'Show where two runs first differ, and how each continued',
+  details:
+    `Ignores times and run ids. On a terminal with at least ${WIDE_TERMINAL} columns the runs are shown side by side.\n` +
+    'Exits with 0 if the runs are the same, with 1 if they differ.',
+  async run({ store, args, io: { stdout }, colours, print }) {
+    const a = await readRun(store, args[0]!);
+    const b = await readRun(store, args[1]!);
+    const diff = diffRuns(a.entries, b.entries);
+    if (diff.rest.length === 0) return print(`All ${plural(diff.same, 'entry is', 'entries are')} the same.`);
+    const width = stdout.columns ?? 120;
+    print(...differenceText(diff, colours, width));
+    const groups = stdout.isTTY && width >= WIDE_TERMINAL ? [{ A: a, B: b }] : [{ A: a }, { B: b }];
+    for (const runs of groups) print('', ...entryColumns(runs, diff.same, colours, width));
+    return EXIT.failed;
+  },
+});
+
+function differenceText({ same, rest }: RunDiff, colours: Colours, width: number): readonly string[] {
+  const { a, b } = rest[0]!;
+  const start =
+    same === 0 ? 'The first entries differ.' : `The first ${plural(same, 'entry is', 'entries are')} the same.`;
+  if (!a || !b) return [start, `Entry ${same} is missing in ${a ? 'B' : 'A'}.`];
+  if (a.event.type !== b.event.type) return [start, `Entry ${same} is ${a.event.type} in A and ${b.event.type} in B.`];
+  const found = firstDifference(a.event, b.event);
+  if (!found) return [start];
+  const [inA, inB] = excerpts(found).map((text) => colours.red(oneLine(text, width - 5)));
+  return [start, `Entry ${same}, ${a.event.type}, differs in ${found.path}:`, `  A  ${inA}`, `  B  ${inB}`];
+}
+
+type NamedRuns = Readonly<Record<string, StoredRun>>;
+
+/** The entries of the runs from entry `from` on, with one column per run. */
+function entryColumns(named: NamedRuns, from: number, colours: Colours, width: number): readonly string[] {
+  const runs = Object.entries(named);
+  const digits = Math.max(3, ...runs.map(([, { entries }]) => String(entries.length - 1).length));
+  const cellWidth = Math.floor((width - digits - 2 - 3 * (runs.length - 1)) / runs.length);
+  const columns = runs.map(([name, { summary, entries }]): (readonly EntryLine[])[] => {
+    const heading = `${name} ${shortId(summary.runId)}${entries.length > from ? '' : ' (no more entries)'}`;
+    const steps = shownEntries(entries).slice(from);
+    return [
+      [{ head: heading, tone: 'bold' }],
+      ...steps.map((step) => entryLines(step).filter(({ detail }) => !detail)),
+    ];
+  });
+  const rows: string[] = [];
+  for (let index = 0; index < Math.max(...columns.map(({ length }) => length)); index++) {
+    const cells = columns.map((column) => column[index] ?? []);
+    for (let at = 0; at < Math.max(...cells.map(({ length }) => length)); at++) {
+      const texts = cells.map((lines, column) => {
+        const line: EntryLine = lines[at] ?? { head: '', tone: 'plain' };
+        const text = shortLine(line, cellWidth);
+        return colours[line.tone](column < runs.length - 1 ? padded(text, cellWidth) : text);
+      });
+      const number = index > 0 && at === 0 ? String(from + index - 1) : '';
+      rows.push(`${colours.dim(number.padStart(digits))}  ${texts.join(` ${colours.dim('│')} `)}`.trimEnd());
+    }
+  }
+  return rows;
+}
+
+/** Fields that differ between any two runs. */
+const INCIDENTAL: ReadonlySet<string> = new Set(['at', 'runId', 'parent', 'attempts', 'expiresAt']);
+
+export interface Difference {
+  /** Such as `result.content[0].text`. */
+  readonly path: string;
+  readonly a: unknown;
+  readonly b: unknown;
+}
+
+/** Where two JSON values first differ; undefined if they are equal. */
+export function firstDifference(a: unknown, b: unknown, path = ''): Difference | undefined {
+  if (Object.is(a, b)) return undefined;
+  if (!isObject(a) || !isObject(b) || Array.isArray(a) !== Array.isArray(b)) return { path, a, b };
+  for (const key of new Set([...Object.keys(a), ...Object.keys(b)])) {
+    if (INCIDENTAL.has(key)) continue;
+    const inside = Array.isArray(a) ? `${path}[${key}]` : path === '' ? key : `${path}.${key}`;
+    const found = firstDifference(a[key], b[key], inside);
+    if (found) return found;
+  }
+  return undefined;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}
+
+const SHARED_CHARS = 20;
+
+/** Both values, from shortly before the first character that differs. */
+export function excerpts({ a, b }: Difference): readonly string[] {
+  const texts = [a, b].map((value) => (typeof value === 'string' ? value : (JSON.stringify(value) ?? 'nothing')));
+  const [first, second] = texts as [string, string];
+  let same = 0;
+  while (same < first.length && first[same] === second[same]) same++;
+  return same <= SHARED_CHARS * 2 ? texts : texts.map((text) => `…${text.slice(same - SHARED_CHARS)}`);
+}

@@ -1,0 +1,233 @@
+import { textOf, waiting, type Call, type Event, type Item, type Verdict } from '@treadle/core';
+import { errorText, outcomeDetail, waitingText } from '../run/outcome-text.ts';
+import type { Colours } from '../terminal/colours.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
+import { durationText, plural, usageText } from '../terminal/quantities.ts';
+import type { ShownEntry } from './journal.ts';
+import { shortId } from './store-access.ts';
+
+/** One line about an entry: `head (note): body`. The body can be long; `lineTexts` shortens it. */
+export interface EntryLine {
+  readonly head: string;
+  readonly body?: string | undefined;
+  readonly tone: keyof Colours;
+  /** Duration and token usage. */
+  readonly note?: string | undefined;
+  /** Shown only with --full. */
+  readonly detail?: true;
+}
+
+function line(head: string, body?: string, tone: keyof Colours = 'dim', note?: string): EntryLine {
+  return { head, body, tone, note };
+}
+
+/** Describes the event of an entry and what resulted from it. `children`: the ids of the child runs. */
+export function entryLines(step: ShownEntry, children: RunIds = new Set()): readonly EntryLine[] {
+  const { entry, states, diverges } = step;
+  // A newer version can have other events.
+  const known = Object.hasOwn(DESCRIPTIONS, entry.event.type);
+  const describe = known ? (DESCRIPTIONS[entry.event.type] as Description<Event>) : ({ type }: Event) => line(type);
+  const lines = [describe(entry.event, step, children)].flat();
+  if (states) return [...lines, ...resultLines(step)];
+  return diverges ? [...lines, line('does not replay', 'this version cannot apply the entry', 'red')] : lines;
+}
+
+type RunIds = ReadonlySet<string>;
+type Description<E extends Event> = (event: E, step: ShownEntry, children: RunIds) => EntryLine | EntryLine[];
+
+const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Event, { type: Type }>> } = {
+  'run-started': ({ model, tools, instructions, input }) => {
+    const task = input.at(-1);
+    const earlier = input.slice(0, -1);
+    return [
+      line('started', `model ${model}; ${toolsText(tools)}`),
+      ...(instructions === undefined ? [] : [{ ...line('instructions', instructions), detail: true } as const]),
+      ...(earlier.length === 0 ? [] : [line(plural(earlier.length, 'earlier message'))]),
+      ...earlier.map(({ role, content }) => ({ ...line(role, contentText(content)), detail: true }) as const),
+      ...(task ? [line(task.role === 'user' ? 'task' : task.role, contentText(task.content), 'bold')] : []),
+    ];
+  },
+  'run-forked': (event) => line('forked', changesText(event), 'bold'),
+  'turn-prepared': ({ problem, decision }, { took }) =>
+    problem === undefined
+      ? line('turn prepared', changesText(decision), 'dim', took)
+      : line('turn not prepared', problem, 'red', took),
+  'input-added': ({ messages }) => messages.map(({ content }) => line('user added', textOf(content), 'bold')),
+  'tools-changed': ({ tools }) => line('tools now', namesOf(tools)),
+  'model-replied': ({ content, model, usage, finish, attempts, effect: reply }, { took, states }, children) => {
+    const text = content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('');
+    const calls = content.filter((part) => part.type === 'tool-call');
+    const notes = [
+      took,
+      usageText(usage),
+      finish === 'length' && 'cut off at its length limit',
+      finish === 'content-filter' && 'stopped by a content filter',
+      attempts && attempts.length > 1 && plural(attempts.length, 'attempt'),
+    ];
+    return [
+      ...content.flatMap((part) => (part.type === 'reasoning' ? line('reasoning', part.text) : [])),
+      line('model', text || (calls.length === 0 ? '(empty)' : plural(calls.length, 'call')), 'plain', joined(notes)),
+      { ...line('answered by', model), detail: true },
+      ...calls.map((call, index) => {
+        const effect = `${reply.split('.')[0]}.tool.${index}`;
+        const child = `${states?.state.runId}.${effect}`;
+        const note = children.has(child) ? `child run ${shortId(child)}` : undefined;
+        return line(`  ${effect}`, `${call.name} ${call.arguments}`, 'plain', note);
+      }),
+    ];
+  },
+  'model-failed': ({ error }, { took }) => line('model failed', errorText(error), 'red', took),
+  'calls-judged': ({ verdicts }, { states }) => {
+    const slots = states?.before.phase.type === 'judging' ? states.before.phase.slots : [];
+    const judged = slots.filter(({ type }) => type === 'queued');
+    return judged.map(({ call }, index) => line(`  ${callEffect(call)}`, verdictText(verdicts[index])));
+  },
+  'tool-settled': ({ effect, result: { type } }, { took }) => {
+    if (type === 'result') return []; // resultLines describes it.
+    const body = type === 'not-done' ? 'it did not take effect, so it runs now' : 'whether it took effect is unknown';
+    return line(effect, body, 'dim', took);
+  },
+  'tool-parked': ({ effect, on }, { took }) => line(`${effect} waits for a child run`, shortId(on), 'dim', took),
+  'approval-given': (event, { took }) => {
+    const decision = `${event.approved ? 'approved' : 'denied'}${event.by === undefined ? '' : ` by ${event.by}`}`;
+    return line(`${event.effect} ${decision}`, event.approved ? undefined : event.reason, 'plain', took);
+  },
+  'client-result-given': () => [],
+  'output-checked': ({ result }, { took }) =>
+    result.type === 'valid'
+      ? line('answer validated', 'it matches the required schema', 'dim', took)
+      : line('answer rejected', result.problems.join('; '), 'red', took),
+  'history-compacted': ({ result }, { took, states }) => {
+    if (result.type === 'failure') return line('history not compacted', errorText(result.error), 'red', took);
+    const { phase, inputLength } = states?.before ?? {};
+    const range = phase?.type === 'compacting' ? `messages ${inputLength! + 1} to ${phase.to}` : 'the oldest messages';
+    const note = joined([took, usageText(result.usage)]);
+    return [line('history compacted', `a summary replaces ${range}`, 'bold', note), line('  summary', result.summary)];
+  },
+  'effect-lost': ({ effect, cause }) =>
+    line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
+  'deadline-passed': ({ effect }, { took }) =>
+    line(effect === undefined ? 'deadline passed' : `${effect} timed out`, undefined, 'red', took),
+  'cancel-requested': () => line('cancel requested', undefined, 'plain'),
+};
+
+/** The results of calls, what runs again because an effect was lost, and the status of the run. */
+function resultLines({ entry: { event, status }, states, items, took }: ShownEntry): readonly EntryLine[] {
+  const { before, state: after } = states!;
+  const settles = event.type === 'tool-settled' || event.type === 'client-result-given';
+  const usage = event.type === 'tool-settled' && event.result.type === 'result' && event.result.usage;
+  const lines = items.flatMap((item: Item): EntryLine | [] => {
+    if (item.type === 'call-answered') {
+      const effect = settles ? event.effect : `t${before.turn}.tool.${item.index}`;
+      const note = joined([settles && took, usage && `it used ${usageText(usage)}`]);
+      const { isError, content } = item.result;
+      const head = `  ${effect} ${isError ? 'error' : 'returned'}`;
+      return line(head, contentText(content), isError ? 'red' : 'plain', note);
+    }
+    if (event.type !== 'effect-lost') return [];
+    if (item.type === 'call-started') return line(`  t${before.turn}.tool.${item.index} runs again`);
+    return item.type === 'turn-started' && item.turn === before.turn ? line('  the model is called again') : [];
+  });
+  if (status === 'paused') {
+    const waits = waiting(after);
+    return [...lines, ...waits.map((wait) => line('paused', `waits for ${waitingText(wait)}`, 'bold', wait.effect))];
+  }
+  if (after.phase.type !== 'ended' || before.phase.type === 'ended') return lines;
+  const { outcome } = after.phase;
+  return [...lines, line(outcome.type, outcomeDetail(outcome), outcome.type === 'failed' ? 'red' : 'bold')];
+}
+
+function joined(notes: readonly (string | false | undefined)[]): string | undefined {
+  return notes.filter(Boolean).join(', ') || undefined;
+}
+
+function verdictText(verdict: Verdict | undefined): string {
+  if (!verdict) return 'denied, because the policy returned no verdict';
+  if (verdict.type === 'allow') return 'allowed';
+  const decision = verdict.type === 'ask' ? 'needs approval' : 'denied';
+  return verdict.reason === undefined ? decision : `${decision}: ${verdict.reason}`;
+}
+
+/** The text of a message; other parts are named in brackets. */
+export function contentText(content: Parameters<typeof textOf>[0]): string {
+  const others = content.filter(({ type }) => type !== 'text' && type !== 'error').map(({ type }) => `[${type}]`);
+  return [textOf(content), ...others].filter((text) => text !== '').join(' ');
+}
+
+export function callEffect({ turn, index }: Call): string {
+  return `t${turn}.tool.${index}`;
+}
+
+type Tools = readonly (string | { readonly name: string })[];
+
+function changesText(changes: { model?: string; instructions?: string; tools?: Tools; toolChoice?: unknown }): string {
+  const { model, instructions, tools, toolChoice } = changes;
+  const parts = [
+    model !== undefined && `model ${model}`,
+    tools && toolsText(tools),
+    toolChoice !== undefined &&
+      `tool choice ${typeof toolChoice === 'string' ? toolChoice : JSON.stringify(toolChoice)}`,
+    instructions !== undefined && `instructions ${JSON.stringify(instructions)}`,
+  ];
+  return parts.filter(Boolean).join('; ') || 'nothing changed';
+}
+
+function toolsText(tools: Tools): string {
+  return tools.length === 0 ? 'no tools' : `tools ${namesOf(tools)}`;
+}
+
+function namesOf(tools: Tools): string {
+  return tools.map((tool) => (typeof tool === 'string' ? tool : tool.name)).join(', ');
+}
+
+/** The entries of a run with their numbers and times, under the turns that they belong to. */
+export function timeline(steps: readonly ShownEntry[], children: RunIds, layout: TextLayout): readonly string[] {
+  const { colours, width, full } = layout;
+  const startedAt = steps[0]?.entry.event.at ?? 0;
+  const times = steps.map(({ entry }) => `+${durationText(entry.event.at - startedAt)}`);
+  const timeWidth = Math.max(...times.map(({ length }) => length));
+  const digits = Math.max(3, String(steps.length - 1).length);
+  const margin = ' '.repeat(digits + 2 + timeWidth + 2);
+  let turn = 0;
+  return steps.flatMap((step, index) => {
+    const prefix = colours.dim(`${String(step.entry.seq).padStart(digits)}  ${times[index]!.padEnd(timeWidth)}  `);
+    const lines = entryLines(step, children).filter(({ detail }) => full || !detail);
+    const texts = lines.flatMap((one) => {
+      const whole = full ? fullLines(one) : [shortLine(one, width - margin.length)];
+      return whole.map((text) => colours[one.tone](text));
+    });
+    const rows = texts.map((text, at) => (at === 0 ? prefix : margin) + text);
+    const started = step.items.findLast((item) => item.type === 'turn-started');
+    if (!started || started.turn === turn) return rows;
+    turn = started.turn;
+    return [...rows, colours.bold(`Turn ${turn}`)];
+  });
+}
+
+export interface TextLayout {
+  readonly colours: Colours;
+  readonly width: number;
+  /** Print whole texts and details instead of one line each. */
+  readonly full: boolean;
+}
+
+/** The line, shortened to `width` columns. */
+export function shortLine(line: EntryLine, width: number): string {
+  if (line.body === undefined) return headingOf(line);
+  const lines = line.body.trim().split('\n');
+  const body = lines.length > 1 ? `${lines.length} lines: ${lines[0]}` : lines[0]!;
+  const indent = ' '.repeat(line.head.search(/\S/));
+  return indent + oneLine(`${headingOf(line)}: ${body}`, Math.max(20, width - indent.length));
+}
+
+/** The whole text, below its heading if it has several lines. */
+function fullLines(line: EntryLine): readonly string[] {
+  const lines = line.body === undefined ? [] : printable(line.body).split('\n');
+  if (lines.length < 2) return [[headingOf(line), ...lines].join(': ')];
+  const indent = ' '.repeat(line.head.search(/\S/) + 2);
+  return [`${headingOf(line)}:`, ...lines.map((text) => indent + text)];
+}
+
+function headingOf({ head, note }: EntryLine): string {
+  return note === undefined ? head : `${head} (${note})`;
+}

@@ -1,0 +1,155 @@
+import type { RunStore, RunSummary } from '@treadle/core';
+import { CommandError, EXIT, type Command } from '../command-line/command.ts';
+import type { Colours } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { alignColumns, oneLine } from '../terminal/printable.ts';
+import { askLine } from '../terminal/prompt.ts';
+import { ageText, parseAge, plural } from '../terminal/quantities.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import { childrenOf, displayStatus, findRun, isChild, runsCommand, shortId } from './store-access.ts';
+import type { DisplayStatus } from './store-access.ts';
+
+const DEFAULT_LIMIT = 20;
+const MAX_MODEL_WIDTH = 18;
+const MIN_TITLE_WIDTH = 12;
+
+const STATUS_TONES = {
+  running: 'bold',
+  interrupted: 'bold',
+  paused: 'bold',
+  completed: 'plain',
+  exhausted: 'red',
+  failed: 'red',
+  cancelled: 'dim',
+} as const satisfies Record<DisplayStatus, keyof Colours>;
+
+const STATUSES = Object.keys(STATUS_TONES) as readonly DisplayStatus[];
+
+type ListedRun = RunSummary & { readonly standing: DisplayStatus };
+
+export const listCommand: Command = runsCommand('list', {
+  summary: 'List runs, newest first',
+  flags: {
+    status: { type: 'choice', choices: STATUSES, value: 'STATUS', many: true, help: `One of ${STATUSES.join(', ')}` },
+    limit: { type: 'count', value: 'N', min: 1, help: `List at most N runs; default: ${DEFAULT_LIMIT}` },
+    json: { type: 'switch', help: 'Print JSON' },
+  },
+  details:
+    'An interrupted run has not ended, and no process drives it. AGE is the time since the run was started. The id of a\n' +
+    'child run is the id of its parent followed by the call that started it.\n\n' +
+    'Examples:\n' +
+    '  treadle runs list --status interrupted --status paused\n' +
+    '  treadle runs list --json --limit 1000 | jq \'.[] | select(.model == "demo") | .runId\'',
+  emptyStore: ({ json }) => (json ? ['[]'] : []),
+  async run({ values, store, io, colours, print, note }) {
+    const limit = values.limit ?? DEFAULT_LIMIT;
+    // One more than the limit shows whether there are more.
+    const found = await listRuns(store, values.status, limit + 1);
+    const runs = found.slice(0, limit);
+    if (values.json) return print(JSON.stringify(runs, null, 2));
+    if (runs.length === 0) note(values.status ? 'There are no runs with this status.' : 'There are no runs yet.');
+    else print(...runTable(runs, colours, io.stdout.isTTY ? (io.stdout.columns ?? 80) : Infinity));
+    if (found.length > limit) note(`There are more runs: --limit ${limit * 5}`);
+  },
+});
+
+/** The store has no status `interrupted`: such runs are among those with the status `running`. */
+async function listRuns(
+  store: RunStore,
+  wanted: readonly DisplayStatus[] | undefined,
+  limit: number,
+): Promise<readonly ListedRun[]> {
+  const status = wanted && [...new Set(wanted.map((one) => (one === 'interrupted' ? 'running' : one)))];
+  const filter = { ...(status && { status }), limit: status?.includes('running') ? Infinity : limit };
+  const listed = (await store.list(filter)).map(async (run) => ({ ...run, standing: await displayStatus(store, run) }));
+  const found = await Promise.all(listed);
+  return found.filter(({ standing }) => !wanted || wanted.includes(standing)).slice(0, limit);
+}
+
+function runTable(runs: readonly ListedRun[], colours: Colours, width: number): readonly string[] {
+  const cells = runs.map(({ runId, standing, startedAt, entries, model }) => {
+    const age = ageText(Date.now() - startedAt);
+    return [shortId(runId), standing, age, String(entries), oneLine(model, MAX_MODEL_WIDTH)];
+  });
+  const [headings, ...rows] = alignColumns([['ID', 'STATUS', 'AGE', 'ENTRIES', 'MODEL'], ...cells], { right: 3 });
+  const titleWidth = Math.max(MIN_TITLE_WIDTH, width - headings!.join('  ').length - 2);
+  return [
+    colours.dim([...headings!, 'TITLE'].join('  ')),
+    ...rows.map(([id, status, ...rest], index) => {
+      const run = runs[index]!;
+      const fork = run.parent !== undefined && !isChild(run) ? `(fork of ${shortId(run.parent)}) ` : '';
+      const title = oneLine(fork + run.title, titleWidth);
+      return [id, colours[STATUS_TONES[run.standing]](status!), ...rest, title].join('  ').trimEnd();
+    }),
+  ];
+}
+
+export const deleteCommand: Command = runsCommand('delete ID…', {
+  summary: 'Delete runs with all their data',
+  flags: { yes: { type: 'switch', short: 'y', help: 'Do not ask for confirmation' } },
+  details:
+    'Also deletes child runs and the server response of the run, but not its forks. A run that is running is not deleted.',
+  async run({ values, args, store, io, note }) {
+    const runs = new Map<string, RunSummary>();
+    for (const prefix of args) {
+      const run = await findRun(store, prefix);
+      runs.set(run.runId, run);
+    }
+    const confirmed = values.yes || (await confirmDelete([...runs.values()], io));
+    let count = 0;
+    if (confirmed) for (const runId of runs.keys()) count += await deleteWithChildren(store, runId);
+    note(confirmed ? `Deleted ${plural(count, 'run')}.` : 'Nothing was deleted.');
+    return confirmed ? EXIT.completed : EXIT.failed;
+  },
+});
+
+async function confirmDelete(runs: readonly RunSummary[], io: Io): Promise<boolean> {
+  if (!io.stdin.isTTY || !io.stderr.isTTY) {
+    throw new CommandError('There is no terminal to confirm this on. Add --yes to delete without confirmation.');
+  }
+  for (const { runId, status, title } of runs)
+    io.stderr.write(`  ${shortId(runId)}  ${status}  ${oneLine(title, 60)}\n`);
+  const interrupt = catchInterrupt(io);
+  try {
+    const answer = await askLine(io, interrupt, `Delete ${runs.length === 1 ? 'it' : 'them'}? [y/N] `);
+    return /^\s*y(es)?\s*$/i.test(answer ?? '');
+  } finally {
+    interrupt.release();
+  }
+}
+
+async function deleteWithChildren(store: RunStore, runId: string): Promise<number> {
+  const children = await childrenOf(store, runId);
+  let count = (await store.delete(runId)) ? 1 : 0;
+  for (const child of children) count += await deleteWithChildren(store, child.runId);
+  return count;
+}
+
+export const pruneCommand: Command = runsCommand('prune', {
+  summary: 'Delete old runs that have ended',
+  flags: {
+    'older-than': { type: 'text', value: 'AGE', help: 'Time since the last entry, such as 30d, 12h or 2w; required' },
+    'dry-run': { type: 'switch', help: 'Only list what would be deleted' },
+  },
+  details: 'Keeps runs that are running, interrupted or paused, and runs that server responses need to be continued.',
+  async run({ values, store, print, note }) {
+    const before = Date.now() - parseMinimumAge(values['older-than']);
+    if (!values['dry-run']) return note(`Deleted ${plural(await store.prune(before), 'run')}.`);
+    const ended = await store.list({ status: ['completed', 'exhausted', 'failed', 'cancelled'], limit: Infinity });
+    let count = 0;
+    for (const { runId, status, updatedAt, title } of ended) {
+      if (updatedAt >= before || (await store.responses.hasRun(runId))) continue;
+      count++;
+      const age = ageText(Date.now() - updatedAt);
+      print(`${shortId(runId)}  ${status.padEnd(9)}  ${age.padEnd(6)}  ${oneLine(title, 60)}`);
+    }
+    note(`${plural(count, 'run')} would be deleted.`);
+  },
+});
+
+function parseMinimumAge(text: string | undefined): number {
+  const age = parseAge(text ?? '');
+  if (age !== undefined) return age;
+  const problem = text === undefined ? '--older-than is missing' : `--older-than cannot be ${JSON.stringify(text)}`;
+  throw new CommandError(`${problem}. It takes a number with s, m, h, d or w, such as 30d.`);
+}

@@ -1,0 +1,130 @@
+import { existsSync } from 'node:fs';
+import type { JournalEntry, RunStatus, RunStore, RunSummary } from '@treadle/core';
+import type { SqliteStore } from '@treadle/store';
+import { CommandError, defineCommand, EXIT, type Command, type Flags, type Values } from '../command-line/command.ts';
+import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
+import { nearest } from '../command-line/nearest.ts';
+import { resolveContext, type CommandContext } from '../config/context.ts';
+import { missingStoreText, openExistingStore } from '../config/store.ts';
+import { coloursFor, type Colours } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { oneLine } from '../terminal/printable.ts';
+
+/** What a subcommand of `treadle runs` works with. */
+export interface RunsRequest<V = object> {
+  readonly values: V & LocationValues;
+  readonly args: readonly string[];
+  readonly store: SqliteStore;
+  readonly context: CommandContext;
+  readonly io: Io;
+  /** For standard output. */
+  readonly colours: Colours;
+  /** Writes lines to standard output. */
+  print(...lines: readonly string[]): void;
+  /** Writes a line to standard error. */
+  note(text: string): void;
+}
+
+/** A subcommand of `treadle runs`, such as `show ID`. Opens the store for `run`, and closes it afterwards. */
+export function runsCommand<const F extends Flags>(
+  usage: string,
+  definition: {
+    readonly summary: string;
+    readonly flags?: F;
+    /** Text below the flags in the help. */
+    readonly details: string;
+    /** What to print if there is no store yet. Without it, a missing store is an error. */
+    readonly emptyStore?: (values: Values<F>) => readonly string[];
+    /** Returns the exit code; nothing means success. */
+    readonly run: (request: RunsRequest<Values<F>>) => Promise<number | void>;
+  },
+): Command {
+  const [name, ...positionals] = usage.split(' ');
+  const { summary, flags, details, emptyStore } = definition;
+  return defineCommand<Flags>({
+    name: `runs ${name}`,
+    summary,
+    arguments: positionals,
+    flags: { ...flags, ...LOCATION_FLAGS },
+    notes: [details],
+    async run({ values: parsed, arguments: args }, io) {
+      const values = parsed as Values<F> & LocationValues;
+      const print = (...lines: readonly string[]): void =>
+        void io.stdout.write(lines.map((one) => `${one}\n`).join(''));
+      const note = (text: string): void => void io.stderr.write(`${text}\n`);
+      const context = await resolveContext(values, io);
+      if (emptyStore && context.store.type === 'sqlite' && !existsSync(context.store.file)) {
+        print(...emptyStore(values));
+        note(missingStoreText(context.store.file));
+        return EXIT.completed;
+      }
+      const store = await openExistingStore(context.store);
+      try {
+        const colours = coloursFor(io.stdout, io.env);
+        return (await definition.run({ values, args, store, context, io, colours, print, note })) ?? EXIT.completed;
+      } finally {
+        await store.close();
+      }
+    },
+  });
+}
+
+/** A run as the store has it. */
+export interface StoredRun {
+  readonly summary: RunSummary;
+  readonly entries: readonly JournalEntry[];
+}
+
+/** `interrupted`: the run has not ended, and no process drives it. */
+export type DisplayStatus = RunStatus | 'interrupted';
+
+export async function displayStatus(store: RunStore, { runId, status }: RunSummary): Promise<DisplayStatus> {
+  return status === 'running' && !(await store.isDriven(runId)) ? 'interrupted' : status;
+}
+
+/** The beginning of an id, long enough to identify the run. Lists show it, and commands accept it. */
+export function shortId(runId: string): string {
+  return runId.replace(/^((?:run|resp)_[0-9a-f]{8})[0-9a-f]{24}(?=$|\.)/, '$1');
+}
+
+/** Whether a call of another run started it. Forks also have a parent, but an id of their own. */
+export function isChild({ runId, parent }: Pick<RunSummary, 'runId' | 'parent'>): boolean {
+  return parent !== undefined && runId.startsWith(`${parent}.`);
+}
+
+export async function childrenOf(store: RunStore, runId: string): Promise<readonly RunSummary[]> {
+  return (await store.list({ parent: runId, limit: Infinity })).filter(isChild);
+}
+
+export async function readRun(store: RunStore, prefix: string): Promise<StoredRun> {
+  const summary = await findRun(store, prefix);
+  return { summary, entries: await store.read(summary.runId) };
+}
+
+/** Finds a run by its id or the beginning of it. Throws if no run matches, or more than one. */
+export async function findRun(store: RunStore, prefix: string): Promise<RunSummary> {
+  const all = await store.list({ limit: Infinity });
+  const exact = all.find(({ runId }) => runId === prefix);
+  if (exact) return exact;
+  const matches = all.filter(({ runId }) => runId.startsWith(prefix) || runId.startsWith(`run_${prefix}`));
+  if (matches.length === 0) throw new CommandError(unknownRun(prefix, all));
+  // The ids of child runs begin with the id of their parent, which is then the shortest match.
+  const shortest = matches.reduce((a, b) => (a.runId.length <= b.runId.length ? a : b));
+  if (matches.every((run) => run === shortest || run.runId.startsWith(`${shortest.runId}.`))) return shortest;
+  throw new CommandError(ambiguousRun(prefix, matches));
+}
+
+function unknownRun(prefix: string, all: readonly RunSummary[]): string {
+  const ids = new Map(all.map(({ runId }) => [runId.slice(0, Math.max(prefix.length, shortId(runId).length)), runId]));
+  const meant = nearest(prefix, ids.keys());
+  const suggestion = meant === undefined ? '' : ` Did you mean ${shortId(ids.get(meant)!)}?`;
+  return `There is no run ${JSON.stringify(prefix)}.${suggestion} "treadle runs list" lists the runs.`;
+}
+
+const MAX_LISTED = 5;
+
+function ambiguousRun(prefix: string, matches: readonly RunSummary[]): string {
+  const lines = matches.slice(0, MAX_LISTED).map(({ runId, title }) => `\n  ${runId}  ${oneLine(title, 60)}`);
+  const more = matches.length > MAX_LISTED ? `\n  and ${matches.length - MAX_LISTED} more` : '';
+  return `${JSON.stringify(prefix)} matches ${matches.length} runs. Give more of the id:${lines.join('')}${more}`;
+}

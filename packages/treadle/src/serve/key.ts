@@ -1,0 +1,54 @@
+import { stringify } from 'smol-toml';
+import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
+import { LABEL, SCOPES } from '../config/server.ts';
+
+const newCommand: Command = defineCommand({
+  name: 'key new',
+  summary: 'Create a key for clients of "treadle serve"',
+  flags: {
+    name: { type: 'text', short: 'n', value: 'NAME', help: 'Name of the key in logs; default: derived from its hash' },
+    tenant: { type: 'text', value: 'TENANT', help: 'Tenant whose responses the key can access; default: "default"' },
+    scope: {
+      type: 'choice',
+      choices: SCOPES,
+      many: true,
+      value: 'SCOPE',
+      help: 'agents:invoke for the API (default), tools:execute for the tools of the server; may be repeated',
+    },
+  },
+  notes: [
+    'Prints the key to standard output. The key is not stored. The lines for treadle.toml go to standard error, and\n' +
+      'contain only the hash of the key.',
+    'Examples:\n  treadle key new --name ci\n  treadle key new --name ops --tenant acme --scope agents:invoke --scope tools:execute',
+  ],
+  async run({ values }, io) {
+    for (const flag of ['name', 'tenant'] as const) {
+      const value = values[flag];
+      if (value === undefined || LABEL.matches(value)) continue;
+      throw new CommandError(`--${flag} cannot be ${JSON.stringify(value)}. It takes ${LABEL.means}.`);
+    }
+    const { hashKey, newKey } = await import('@treadle/server');
+    const key = newKey();
+    const hash = hashKey(key);
+    const entry = {
+      name: values.name ?? `key-${hash.slice('sha256:'.length).slice(0, 8)}`,
+      hash,
+      scopes: [...new Set(values.scope ?? ['agents:invoke'])],
+      ...(values.tenant !== undefined && { tenant: values.tenant }),
+    };
+    if (!entry.scopes.includes('agents:invoke')) {
+      io.stderr.write('Note: without the scope agents:invoke the key cannot use the API. Add --scope agents:invoke.\n');
+    }
+    io.stderr.write('The key is shown only once; store it as a secret:\n');
+    io.stdout.write(`${key}\n`);
+    io.stderr.write(`\nFor treadle.toml:\n\n${stringify({ server: { keys: [entry] } })}`);
+    return EXIT.completed;
+  },
+});
+
+export const keyGroup: CommandGroup = {
+  name: 'key',
+  summary: 'Create keys for clients of the server',
+  commands: [newCommand],
+  notes: [],
+};

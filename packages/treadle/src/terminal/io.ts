@@ -1,0 +1,30 @@
+import type { Readable, Writable } from 'node:stream';
+
+/** The parts of the process that a command uses. Tests replace them. */
+export interface Io {
+  readonly stdin: Readable & { readonly isTTY?: boolean };
+  readonly stdout: Writable & Screen;
+  readonly stderr: Writable & Screen;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly cwd: string;
+  /** Calls `listener` at each SIGINT instead of ending the process, until the returned function is called. */
+  onInterrupt(listener: () => void): () => void;
+  /** The same for SIGTERM. */
+  onTerminate(listener: () => void): () => void;
+  /** From now on, the process continues when the readers of its output have closed. */
+  outliveReaders(): void;
+  /** Ends the process immediately. */
+  quit(code: number): void;
+}
+
+interface Screen {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+}
+
+/** Reads standard input to its end. */
+export async function readStdin(io: Io): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of io.stdin) chunks.push(Buffer.from(chunk));
+  return Buffer.concat(chunks).toString('utf8');
+}

@@ -1,0 +1,44 @@
+import type { Writable } from 'node:stream';
+import { EXIT } from '../command-line/command.ts';
+import type { Io } from './io.ts';
+
+export function processIo(): Io {
+  let outlivesReaders = false;
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on('error', (error: NodeJS.ErrnoException) => {
+      if (outlivesReaders) return;
+      // The reader has closed the pipe, as `| head` does.
+      if (error.code === 'EPIPE') process.exit(EXIT.completed);
+      if (stream === process.stdout) process.stderr.write(`treadle: The output cannot be written: ${error.message}\n`);
+      process.exit(EXIT.failed);
+    });
+  }
+  return {
+    stdin: process.stdin,
+    stdout: process.stdout,
+    stderr: process.stderr,
+    env: process.env,
+    cwd: process.cwd(),
+    onInterrupt: (listener) => onSignal('SIGINT', listener),
+    onTerminate: (listener) => onSignal('SIGTERM', listener),
+    outliveReaders() {
+      outlivesReaders = true;
+    },
+    quit: (code) => process.exit(code),
+  };
+}
+
+function onSignal(signal: NodeJS.Signals, listener: () => void): () => void {
+  process.on(signal, listener);
+  return () => process.off(signal, listener);
+}
+
+/** Ends the process after all output is written, even if a tool that ignores its signal still runs. */
+export async function exit(code: number): Promise<void> {
+  await Promise.all([drained(process.stdout), drained(process.stderr)]);
+  process.exit(code);
+}
+
+function drained(stream: Writable): Promise<void> {
+  return new Promise((resolve) => stream.write('', () => resolve()));
+}

@@ -1,0 +1,73 @@
+import { expect, test } from 'vitest';
+import type { Io } from './io.ts';
+import { catchInterrupt, catchStopSignal } from './signals.ts';
+
+function fakeSignals() {
+  const listeners = { SIGINT: new Set<() => void>(), SIGTERM: new Set<() => void>() };
+  const quits: number[] = [];
+  const on = (name: keyof typeof listeners) => (listener: () => void) => {
+    listeners[name].add(listener);
+    return () => listeners[name].delete(listener);
+  };
+  const io = { onInterrupt: on('SIGINT'), onTerminate: on('SIGTERM'), quit: (code: number) => quits.push(code) };
+  let time = 0;
+  const stop = catchStopSignal(io as unknown as Io, () => time);
+  return {
+    stop,
+    quits,
+    listeners,
+    send: (name: keyof typeof listeners, after: number) => {
+      time += after;
+      for (const listener of listeners[name]) listener();
+    },
+  };
+}
+
+test.each(['SIGINT', 'SIGTERM'] as const)('%s asks to stop, and a later signal of either kind quits', async (name) => {
+  const { stop, quits, send } = fakeSignals();
+  send(name, 1_000);
+  await stop.received;
+  expect(quits).toEqual([]);
+  send(name === 'SIGINT' ? 'SIGTERM' : 'SIGINT', 300);
+  expect(quits).toEqual([1]);
+});
+
+test('ignores the duplicate of a Ctrl-C that npm sends', async () => {
+  const { stop, quits, send } = fakeSignals();
+  send('SIGINT', 0);
+  send('SIGINT', 5);
+  send('SIGINT', 294);
+  await stop.received;
+  expect(quits).toEqual([]);
+  send('SIGINT', 1);
+  expect(quits).toEqual([1]);
+});
+
+test('removes the signal listeners when released', () => {
+  const { stop, listeners } = fakeSignals();
+  stop.release();
+  expect([listeners.SIGINT.size, listeners.SIGTERM.size]).toEqual([0, 0]);
+});
+
+test('aborts at the first Ctrl-C, quits at the second, and removes the listener when released', () => {
+  const listeners = new Set<() => void>();
+  const quits: number[] = [];
+  const io = {
+    onInterrupt(listener: () => void) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    quit: (code: number) => quits.push(code),
+  } as unknown as Io;
+  const press = (): void => listeners.forEach((listener) => listener());
+
+  const interrupt = catchInterrupt(io);
+  expect(interrupt.signal.aborted).toBe(false);
+  press();
+  expect(interrupt.signal.aborted).toBe(true);
+  expect(quits).toEqual([]);
+  press();
+  expect(quits).toEqual([130]);
+  interrupt.release();
+  expect(listeners.size).toBe(0);
+});

@@ -1,0 +1,114 @@
+import { runLoop, type Clock, type JournalEntry } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { describe, expect, test } from 'vitest';
+import { fakeTerminal } from './fake-terminal.ts';
+import { runsFixture } from './runs-fixture.ts';
+
+const fixture = runsFixture();
+const DAY = 86_400_000;
+
+/** Adds runs that ended the given number of days ago. */
+const ended = (ages: Readonly<Record<string, number>>): Promise<void> =>
+  fixture.inStore(async (store) => {
+    for (const [runId, days] of Object.entries(ages)) {
+      const clock: Clock = { now: () => Date.now() - days * DAY, timer: () => () => {} };
+      await runLoop({ model: scriptedModel(['Done.']), input: `task of ${runId}`, journal: store, runId, clock });
+    }
+  });
+const ids = async (): Promise<readonly string[]> => (await fixture.runs()).map(({ runId }) => runId);
+
+describe('delete', () => {
+  test('--yes deletes the runs by their short ids, with their child runs', async () => {
+    await ended({ abc: 1, abd: 1, other: 1 });
+    await fixture.inStore((store) =>
+      runLoop({
+        model: scriptedModel(['x']),
+        input: 'x',
+        journal: store,
+        runId: 'abc.t1.tool.0',
+        parent: { runId: 'abc', effect: 't1.tool.0' },
+      }),
+    );
+    expect(await fixture.treadle('runs', 'delete', 'abc', 'oth', 'other', '--yes')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: 'Deleted 3 runs.\n',
+    });
+    expect(await ids()).toEqual(['abd']);
+  });
+
+  test('deletes nothing if one id is wrong', async () => {
+    await ended({ a: 1 });
+    expect(await fixture.treadle('runs', 'delete', '--yes', 'a', 'b')).toMatchObject({ code: 2 });
+    expect(await ids()).toEqual(['a']);
+  });
+
+  test('requires --yes without a terminal', async () => {
+    await ended({ a: 1 });
+    const { code, stderr } = await fixture.treadle('runs', 'delete', 'a');
+    expect([code, stderr]).toEqual([2, expect.stringContaining('Add --yes')]);
+    expect(await ids()).toEqual(['a']);
+  });
+
+  test.each([
+    ['y\r', 0, []],
+    ['n\r', 1, ['a']],
+    ['\u0003', 1, ['a']],
+  ] as const)('asks on a terminal: %j', async (keys, code, left) => {
+    await ended({ a: 1 });
+    const { type, shows, exit } = fakeTerminal(['runs', 'delete', 'a'], fixture.play.folder);
+    await shows('a  completed  task of a\n');
+    await shows('Delete it? [y/N] ');
+    type(keys);
+    expect(await exit).toBe(code);
+    expect(await ids()).toEqual(left);
+  });
+});
+
+describe('prune', () => {
+  test('deletes runs that ended long ago, but no unfinished runs', async () => {
+    await ended({ old: 40, new: 1 });
+    await fixture.inStore(async (store) => {
+      const first = (await store.read('old'))[0]!;
+      await store.append('open', [{ ...first, event: { ...first.event, runId: 'open' } as JournalEntry['event'] }]);
+    });
+    const dry = await fixture.treadle('runs', 'prune', '--older-than', '30d', '--dry-run');
+    expect(dry).toEqual({
+      code: 0,
+      stdout: 'old  completed  40 d    task of old\n',
+      stderr: '1 run would be deleted.\n',
+    });
+    expect(await ids()).toHaveLength(3);
+    expect(await fixture.treadle('runs', 'prune', '--older-than', '30d')).toMatchObject({
+      code: 0,
+      stderr: 'Deleted 1 run.\n',
+    });
+    expect((await ids()).toSorted()).toEqual(['new', 'open']);
+    expect((await fixture.treadle('runs', 'prune', '--older-than', '1h')).stderr).toBe('Deleted 1 run.\n');
+  });
+
+  test('keeps the run of a response', async () => {
+    await ended({ resp: 40, old: 40 });
+    const record = { tenant: 't', status: 'completed', createdAt: 1, updatedAt: 1, request: {}, response: {} };
+    await fixture.inStore((store) => store.responses.create({ ...record, id: 'resp', runId: 'resp' }));
+    const dry = await fixture.treadle('runs', 'prune', '--older-than', '30d', '--dry-run');
+    expect(dry).toMatchObject({ stdout: expect.stringMatching(/^old [^\n]*\n$/), stderr: '1 run would be deleted.\n' });
+    expect((await fixture.treadle('runs', 'prune', '--older-than', '30d')).stderr).toBe('Deleted 1 run.\n');
+    expect(await ids()).toEqual(['resp']);
+    expect((await fixture.treadle('runs', 'delete', 'resp', '--yes')).stderr).toBe('Deleted 1 run.\n');
+    expect(await fixture.inStore((store) => store.responses.get('t', 'resp'))).toBeUndefined();
+  });
+
+  test.each([
+    [[], '--older-than is missing. It takes a number with s, m, h, d or w, such as 30d.'],
+    [['--older-than', 'long'], '--older-than cannot be "long". It takes a number with s, m, h, d or w, such as 30d.'],
+    [['--older-than', '30'], '--older-than cannot be "30".'],
+  ])('rejects %j', async (args, message) => {
+    await ended({ a: 99 });
+    expect(await fixture.treadle('runs', 'prune', ...args)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(message),
+    });
+    expect(await ids()).toEqual(['a']);
+  });
+});
