@@ -1,5 +1,5 @@
 import { newLog } from '../src/http/log.ts';
-import { createServer, type Server, type ServerOptions } from '../src/server.ts';
+import { createServer, type Server, type ServerOptions } from '../src/http/server.ts';
 import { rawConnection, type RawConnection } from './raw-http.ts';
 
 /** A server on a free port of loopback, with its log at hand. */

@@ -14,12 +14,11 @@ import pino from 'pino';
 import { expect, test } from 'vitest';
 import { addedChunks } from '../../test/added-chunks.ts';
 import { ApiError } from '../api-error.ts';
-import { engine } from '../engine/engine.ts';
-import { registeredTools } from '../executors/registered.ts';
-import type { Caller } from '../http/env.ts';
-import { runLimit } from '../http/run-limit.ts';
+import { registeredTools } from '../engine/executors.ts';
+import type { Caller } from '../http/admission.ts';
+import { activeRuns } from '../engine/engine.ts';
 import { chats } from './chats.ts';
-import { parseChat } from './parse.ts';
+import { parseChat } from './parse-request.ts';
 
 const log = pino({ level: 'silent' });
 const caller: Caller = { tenant: 't', key: '', scopes: ['agents:invoke', 'tools:execute'], requestId: '', log };
@@ -99,16 +98,14 @@ async function asClient(
 ): Promise<readonly Message[]> {
   const model = scriptedModel(script);
   const store = sqliteStore(':memory:');
-  const { prepare } = chats(
-    engine({
-      models: { default: 'm', models: new Map([['m', model]]) },
-      store,
-      offer: { executors: [registeredTools([look])], defaultTools: ['look'] },
-      limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
-      admission: runLimit({ runs: 1 }),
-      log,
-    }),
-  );
+  const { prepare } = chats({
+    models: { default: 'm', models: new Map([['m', model]]) },
+    store,
+    serverTools: { executors: [registeredTools([look])], defaultTools: ['look'] },
+    limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
+    runs: activeRuns({ max: 1 }),
+    log,
+  });
   const tools = [{ type: 'function', function: { name: 'ask', parameters } }];
   const messages: object[] = [{ role: 'user', content: 'go' }];
   try {

@@ -1,9 +1,9 @@
 import { tool } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import type { ApiError } from '../api-error.ts';
-import { registeredTools } from '../executors/registered.ts';
-import type { ToolExecutor } from '../executors/executor.ts';
-import type { FunctionTool } from '../responses/request.ts';
+import { registeredTools } from './executors.ts';
+import type { ToolExecutor } from './executors.ts';
+import type { FunctionTool } from './tools.ts';
 import { toolsetOf, type Toolset } from './tools.ts';
 
 const read = tool({ name: 'read', description: 'Reads', execute: async () => 'text' });
@@ -75,8 +75,8 @@ describe('what cannot be served is named', () => {
   test.each([
     [{ ...plain, otherTools: [{ ...OWN, server_label: 'else' }] }, 400, 'MCP server "else"'],
     [{ ...plain, otherTools: [{ type: 'web_search' }] }, 400, 'type "web_search"'],
-    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: ['write'] }] }, 400, 'no tool "write". It has: read, grep'],
-    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: 'read' }] }, 400, 'list of names'],
+    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: ['write'] }] }, 400, 'no tool "write". Its tools: read, grep'],
+    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: 'read' }] }, 400, 'list of tool names'],
     [{ ...plain, otherTools: [{ ...OWN, require_approval: 'always' }] }, 400, 'Approvals'],
     [
       { ...plain, functions: [{ ...ask, name: 'read' }], otherTools: [OWN] },
@@ -85,7 +85,7 @@ describe('what cannot be served is named', () => {
     ],
     [{ ...plain, toolChoice: { type: 'function', name: 'nope' } }, 400, '"nope"'],
     [{ ...plain, functions: [], toolChoice: 'required' }, 400, 'no tool to call'],
-    [{ ...plain, toolChoice: { type: 'mcp', server_label: 'treadle' } }, 400, 'of which the request has no tools'],
+    [{ ...plain, toolChoice: { type: 'mcp', server_label: 'treadle' } }, 400, 'but the request has no such tools'],
     [
       { ...plain, otherTools: [OWN], toolChoice: { type: 'mcp', server_label: 'treadle', name: 'ask' } },
       400,

@@ -4,7 +4,7 @@ import { HTTPException } from 'hono/http-exception';
 import { describe, expect, test } from 'vitest';
 import { served, type Served } from '../../test/served.ts';
 import { ApiError } from '../api-error.ts';
-import type { ServerOptions } from '../server.ts';
+import type { ServerOptions } from './server.ts';
 import { readJson } from './body.ts';
 import { hashKey, newKey, type ApiKey } from './keys.ts';
 
@@ -135,7 +135,7 @@ describe('keys', () => {
       const answer = await get(at, '/v1/me', bearer(key));
       expect(answer.status).toBe(401);
       expect(answer.headers.get('www-authenticate')).toBe('Bearer realm="treadle"');
-      expect(await answer.json()).toEqual(denied('is not one of this server'));
+      expect(await answer.json()).toEqual(denied('is not valid for this server'));
     }
     for (const path of ['/v1/me', '/v1/unknown', '/', '/v1/stream', '/healthz/../v1/me', '/readyz/x']) {
       const answer = await get(at, path);
@@ -271,7 +271,7 @@ describe('rate limits', () => {
     expect(refused.headers.get('ratelimit')).toBe('"requests";r=0;t=60');
     expect(await refused.json()).toEqual({
       error: {
-        message: expect.stringContaining('More than 2 requests in a minute') as string,
+        message: expect.stringContaining('more than 2 requests in a minute') as string,
         type: 'rate_limit_error',
         param: null,
         code: 'rate_limit_exceeded',
@@ -364,7 +364,7 @@ describe('what goes wrong', () => {
       expect(answer.status).toBe(500);
       expect(await answer.json()).toEqual({
         error: {
-          message: 'The server failed at this request. Its log says why, under the request id the-id.',
+          message: 'The server failed to process this request. Its log has the reason, with the request id the-id.',
           type: 'server_error',
           param: null,
           code: 'internal_error',
@@ -395,7 +395,7 @@ describe('what goes wrong', () => {
     expect(answer.status).toBe(404);
     expect(await answer.json()).toEqual({
       error: {
-        message: 'There is no POST /v1/thinks here.',
+        message: 'This server has no route POST /v1/thinks.',
         type: 'not_found_error',
         param: null,
         code: 'unknown_url',
@@ -416,7 +416,7 @@ describe('what goes wrong', () => {
       expect(answer.headers.get('allow')).toBe(allow);
       expect(await answer.json()).toEqual({
         error: {
-          message: `${path} takes ${allow}, not ${method}.`,
+          message: `${path} supports ${allow}, not ${method}.`,
           type: 'invalid_request_error',
           param: null,
           code: 'method_not_allowed',

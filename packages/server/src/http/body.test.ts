@@ -97,7 +97,9 @@ describe('a body', () => {
     ] as const) {
       const answer = await post(at, body);
       expect(answer.status).toBe(400);
-      expect(await answer.json()).toEqual(error(`more than 3 deep, at line 1, column ${column}.`, 'invalid_json'));
+      expect(await answer.json()).toEqual(
+        error(`more than 3 levels deep, at line 1, column ${column}.`, 'invalid_json'),
+      );
     }
   });
 
@@ -129,7 +131,7 @@ describe('a body that is too large', () => {
     const { status, headers, body } = await connection.answer();
     expect(status).toBe(413);
     expect(headers['x-request-id']).toMatch(/^req_/);
-    expect(JSON.parse(body)).toEqual(error('larger than the 1000 bytes', 'request_too_large'));
+    expect(JSON.parse(body)).toEqual(error('larger than the limit of 1000 bytes', 'request_too_large'));
   });
 
   test('is refused as soon as it is, if its length was not announced', async () => {
@@ -142,7 +144,7 @@ describe('a body that is too large', () => {
     connection.write(`258\r\n${' '.repeat(600)}\r\n`);
     const { status, body } = await connection.answer();
     expect(status).toBe(413);
-    expect(JSON.parse(body)).toEqual(error('larger than the 1000 bytes', 'request_too_large'));
+    expect(JSON.parse(body)).toEqual(error('larger than the limit of 1000 bytes', 'request_too_large'));
   });
 
   test('of megabytes is answered to clients that write before they read', async () => {

@@ -55,7 +55,7 @@ describe('a configuration of keys is refused', () => {
         { name: 'a', hash },
         { name: 'a', hash: hashKey('two') },
       ],
-      'Key "a" is there twice',
+      'Key "a" is defined twice',
     ],
     [
       'with one key under two names',
@@ -68,11 +68,7 @@ describe('a configuration of keys is refused', () => {
     ['with the key instead of its hash', [{ name: 'a', hash: secret }], 'Key "a" needs a hash, "sha256:" and 64 hex'],
     ['with a hash that is too short', [{ name: 'a', hash: hash.slice(0, -1) }], 'Key "a" needs a hash'],
     ['without a hash', [{ name: 'a' }], 'Key "a" needs a hash'],
-    [
-      'with an unknown scope',
-      [{ name: 'a', hash, scopes: ['agent:invoke'] }],
-      'unknown scope "agent:invoke": there are',
-    ],
+    ['with an unknown scope', [{ name: 'a', hash, scopes: ['agent:invoke'] }], 'unknown scope "agent:invoke": use'],
     ['with no scope', [{ name: 'a', hash, scopes: [] }], 'Key "a" has no scopes'],
     ['with scopes in one string', [{ name: 'a', hash, scopes: 'agents:invoke' }], 'Key "a" has no scopes'],
     ['with an odd tenant', [{ name: 'a', hash, tenant: '../b' }], 'Key "a" needs a tenant'],

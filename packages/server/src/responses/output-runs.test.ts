@@ -16,11 +16,11 @@ import {
 import { inPieces, isPiece, picking, recut, withoutTails } from '../../test/pieces.ts';
 import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent, type WireResponse } from '../../test/stream-rules.ts';
-import { presented, type ResponseResource } from '../wire/response.ts';
-import { callIdFor } from './ids.ts';
-import type { CallKinds } from '../engine/call-kinds.ts';
-import { endingOf, type Ending } from '../engine/ending.ts';
-import { output, type OutputOptions } from './output.ts';
+import { presentedResponse, type ResponseResource } from './wire.ts';
+import { callIdFor } from '../ids.ts';
+import type { CallKinds } from '../engine/tools.ts';
+import { endingOf, type Ending } from '../engine/run.ts';
+import { responseOutput, type ResponseOutputOptions } from './output.ts';
 
 /** One reply of the model, or how it breaks off. */
 interface Step {
@@ -186,7 +186,7 @@ async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise
     maxTurns,
     signal: controller.signal,
   });
-  if (!wasCut) return { items, ending: endingOf(result, { spent: false, failure: undefined, at: AT }) };
+  if (!wasCut) return { items, ending: endingOf(result, { isSpent: false, failure: undefined, at: AT }) };
   if (!result.outcome) await runLoop({ ...around, signal: AbortSignal.abort() });
   const { usage } = result;
   return { items, ending: { at: AT, usage, type: 'incomplete', reason: 'max_output_tokens' } };
@@ -204,13 +204,21 @@ interface Heard {
   readonly events: readonly WireEvent[];
 }
 
-function hear(items: readonly Item[], ending: Ending, options: Omit<OutputOptions, 'response' | 'emit'>): Heard {
+function hear(
+  items: readonly Item[],
+  ending: Ending,
+  options: Omit<ResponseOutputOptions, 'response' | 'emit'>,
+): Heard {
   const events: WireEvent[] = [];
-  const out = output({ response: createdResponse(), ...options, emit: (event) => void events.push(plain(event)) });
-  out.begin();
-  for (const item of items) void out.hear(item);
+  const out = responseOutput({
+    response: createdResponse(),
+    ...options,
+    emit: (event) => void events.push(plain(event)),
+  });
+  out.sendCreated();
+  for (const item of items) void out.addItem(item);
   const response = out.close(ending);
-  out.finish();
+  out.sendTerminal();
   return { response: plain(response), events };
 }
 
@@ -247,7 +255,7 @@ describe('over random runs', () => {
         const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
         const { events, response } = hear(items, ending, options);
         const checked = checkStream(events);
-        expect(checked.response).toEqual(presented(response, given.requiresAction));
+        expect(checked.response).toEqual(presentedResponse(response, given.requiresAction));
         checkCalls(given, items, response, ending);
       }),
       count(600),

@@ -13,10 +13,10 @@ import {
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent } from '../../test/stream-rules.ts';
-import { reasoningFrom } from './encrypted-content.ts';
-import type { CallKinds } from '../engine/call-kinds.ts';
-import type { Ending } from '../engine/ending.ts';
-import { output, type Output, type OutputOptions } from './output.ts';
+import { decodedReasoning } from './wire.ts';
+import type { CallKinds } from '../engine/tools.ts';
+import type { Ending } from '../engine/run.ts';
+import { responseOutput, type ResponseOutput, type ResponseOutputOptions } from './output.ts';
 
 const HEX = RESPONSE_ID.slice('resp_'.length);
 const USAGE = { inputTokens: 7, outputTokens: 5, cachedTokens: 2, reasoningTokens: 1 };
@@ -31,15 +31,15 @@ const KINDS: CallKinds = {
   },
 };
 
-interface Listening extends Output {
+interface Listening extends ResponseOutput {
   readonly events: WireEvent[];
   /** Ends it, and gives the types of the events; each is prefixed by `response.` unless it is an error. */
   end(ending?: Partial<Ending>): string[];
 }
 
-function listening(options: Partial<OutputOptions> = {}): Listening {
+function listening(options: Partial<ResponseOutputOptions> = {}): Listening {
   const events: WireEvent[] = [];
-  const out = output({
+  const out = responseOutput({
     response: createdResponse(),
     calls: KINDS,
     requiresAction: false,
@@ -52,7 +52,7 @@ function listening(options: Partial<OutputOptions> = {}): Listening {
     events,
     end(ending = { type: 'completed' }) {
       out.close({ ...END, ...ending } as Ending);
-      out.finish();
+      out.sendTerminal();
       return [...checkStream(events).types].map((type) => type.replace('response.', ''));
     },
   };
@@ -108,8 +108,8 @@ const MESSAGE_END = ['output_text.done', 'content_part.done', 'output_item.done'
 describe('a message', () => {
   test('comes in pieces, and is told as a whole with every field', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('two '), text('words'), replied([said('two words')])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), text('two '), text('words'), replied([said('two words')])]) out.addItem(item);
     out.end();
     const item_id = `msg_${HEX}_1_0`;
     const place = { item_id, output_index: 0, content_index: 0 };
@@ -152,8 +152,8 @@ describe('a message', () => {
   test('comes as one piece if the model gave none, and its rest if it gave too few', () => {
     for (const pieces of [[], [text('tw')]]) {
       const out = listening();
-      out.begin();
-      for (const item of [turn(1), ...pieces, replied([said('two'), said(' words')])]) out.hear(item);
+      out.sendCreated();
+      for (const item of [turn(1), ...pieces, replied([said('two'), said(' words')])]) out.addItem(item);
       const types = out.end();
       const deltas = pieces.length + 1;
       const middle = [...MESSAGE, ...Array<string>(deltas).fill('output_text.delta'), ...MESSAGE_END];
@@ -164,8 +164,8 @@ describe('a message', () => {
 
   test('is what the reply says, also where its pieces said something else', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('wrong'), replied([said('right')])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), text('wrong'), replied([said('right')])]) out.addItem(item);
     out.close({ ...END, type: 'completed' });
     const done = out.events.find(({ type }) => type === 'response.output_text.done');
     expect(done).toMatchObject({ text: 'right' });
@@ -174,8 +174,8 @@ describe('a message', () => {
 
   test('that pieces told of and the reply does not is incomplete', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('a'), piece(0, 'ask', '{'), replied([])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), text('a'), piece(0, 'ask', '{'), replied([])]) out.addItem(item);
     expect(out.current().output).toMatchObject([{ status: 'completed' }, { status: 'incomplete' }]);
     out.end({ type: 'incomplete', reason: 'max_turns' });
     expect(out.current().output).toMatchObject([
@@ -187,8 +187,8 @@ describe('a message', () => {
   test('is a comment beside calls, and before a thought what the whole reply makes it', () => {
     const phases = (content: readonly AssistantPart[], items: readonly Item[]): unknown[] => {
       const out = listening();
-      out.begin();
-      for (const item of [turn(1), ...items, replied(content)]) out.hear(item);
+      out.sendCreated();
+      for (const item of [turn(1), ...items, replied(content)]) out.addItem(item);
       out.close({ ...END, type: 'cancelled' });
       return out.current().output.flatMap((item) => (item.type === 'message' ? item.phase : []));
     };
@@ -202,9 +202,9 @@ describe('a message', () => {
   test('that ran into a limit or a filter is incomplete, and nothing before it', () => {
     for (const finish of ['length', 'content-filter'] as const) {
       const out = listening();
-      out.begin();
-      out.hear(turn(1));
-      out.hear(replied([{ type: 'reasoning', text: 'hm' }, said('and th')], finish));
+      out.sendCreated();
+      out.addItem(turn(1));
+      out.addItem(replied([{ type: 'reasoning', text: 'hm' }, said('and th')], finish));
       out.end({ type: 'incomplete', reason: 'max_output_tokens' });
       expect(out.current()).toMatchObject({
         status: 'incomplete',
@@ -221,9 +221,9 @@ describe('reasoning', () => {
 
   test('is a summary that closes when the answer begins', () => {
     const out = listening();
-    out.begin();
+    out.sendCreated();
     for (const item of [turn(1), thought('we'), thought('ll'), text('ok'), replied([signed, said('ok')])])
-      out.hear(item);
+      out.addItem(item);
     expect(out.end()).toEqual([
       'created',
       'in_progress',
@@ -249,10 +249,10 @@ describe('reasoning', () => {
 
   test('waits for what the model has to get back, where the client wants that', () => {
     const out = listening({ encrypted: true });
-    out.begin();
+    out.sendCreated();
     const hidden = { type: 'reasoning', text: '', signature: 'h', protocol: 'p' } as const;
     const content = [signed, { ...signed, text: 'so', signature: 't' }, hidden, said('ok')];
-    for (const item of [turn(1), thought('wellso'), text('ok'), replied(content)]) out.hear(item);
+    for (const item of [turn(1), thought('wellso'), text('ok'), replied(content)]) out.addItem(item);
     out.end();
     const { output: items } = out.current();
     expect(items.map((item) => [item.type, item.id.at(-1), item.status])).toEqual([
@@ -262,7 +262,7 @@ describe('reasoning', () => {
       ['reasoning', '3', 'completed'],
     ]);
     const given = items.flatMap((item) =>
-      item.type === 'reasoning' ? (reasoningFrom(item.encrypted_content!)?.part ?? []) : [],
+      item.type === 'reasoning' ? (decodedReasoning(item.encrypted_content!)?.part ?? []) : [],
     );
     expect(given).toEqual([signed, { ...signed, text: 'so', signature: 't' }, hidden]);
     expect(items.flatMap((item) => (item.type === 'reasoning' ? [item.summary.map((part) => part.text)] : []))).toEqual(
@@ -272,9 +272,11 @@ describe('reasoning', () => {
 
   test('that nobody may read is nothing to a client that does not ask for it', () => {
     const out = listening();
-    out.begin();
-    out.hear(turn(1));
-    out.hear(replied([{ type: 'reasoning', text: '', signature: 'h' }, said('ok'), { type: 'reasoning', text: '' }]));
+    out.sendCreated();
+    out.addItem(turn(1));
+    out.addItem(
+      replied([{ type: 'reasoning', text: '', signature: 'h' }, said('ok'), { type: 'reasoning', text: '' }]),
+    );
     out.end();
     expect(out.current().output.map(({ type }) => type)).toEqual(['message']);
   });
@@ -283,9 +285,9 @@ describe('reasoning', () => {
 describe('a call', () => {
   test('of the client is a function_call, and the response waits for it', () => {
     const out = listening();
-    out.begin();
+    out.sendCreated();
     const items = [turn(1), text('let me'), piece(0, 'ask', ''), piece(0, 'ask', '{"a'), piece(0, 'ask', '":1}')];
-    for (const item of [...items, replied([said('let me'), called('ask', '{"a":1}')])]) out.hear(item);
+    for (const item of [...items, replied([said('let me'), called('ask', '{"a":1}')])]) out.addItem(item);
     const call_id = `call_${HEX}_1_0`;
     expect(out.end({ type: 'pending', waiting: [waitingFor('ask', 0)] })).toEqual([
       'created',
@@ -312,30 +314,30 @@ describe('a call', () => {
 
   test('in a reply that was filtered is not for anybody to execute', () => {
     const out = listening();
-    out.begin();
+    out.sendCreated();
     for (const item of [turn(1), replied([called('ask'), called('read'), said('then')], 'content-filter')])
-      out.hear(item);
+      out.addItem(item);
     out.end({ type: 'incomplete', reason: 'content_filter' });
     expect(out.current().output.map(({ status }) => status)).toEqual(['incomplete', 'incomplete', 'incomplete']);
   });
 
   test('shows the status by its name to a client that wants it', () => {
     const out = listening({ requiresAction: true });
-    out.begin();
-    for (const item of [turn(1), replied([called('ask')])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), replied([called('ask')])]) out.addItem(item);
     out.end({ type: 'pending', waiting: [waitingFor('ask', 0)] });
     expect(out.events.at(-1)).toMatchObject({ type: 'response.completed', response: { status: 'requires_action' } });
   });
 
   test('of the server is an mcp_call with its output, in words', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), piece(0, 'read', '{}'), replied([called('read')])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), piece(0, 'read', '{}'), replied([called('read')])]) out.addItem(item);
     expect(out.current().output).toMatchObject([{ status: 'in_progress', output: null, error: null }]);
-    out.hear({ type: 'call-started', index: 0, call: called('read') });
-    out.hear({ type: 'call-started', index: 0, call: called('read') });
-    out.hear({ type: 'tool-report', call: called('read'), progress: 0.5 });
-    out.hear(
+    out.addItem({ type: 'call-started', index: 0, call: called('read') });
+    out.addItem({ type: 'call-started', index: 0, call: called('read') });
+    out.addItem({ type: 'tool-report', call: called('read'), progress: 0.5 });
+    out.addItem(
       answered('read', [
         { type: 'text', text: 'two' },
         { type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'https://x.test/a.png' } },
@@ -362,7 +364,7 @@ describe('a call', () => {
         arguments: '{}',
         status: 'completed',
         output:
-          'two\n(An image of type image/png, which the model was shown.)\n(A file "a.csv" of type text/csv, which the model was shown.)',
+          'two\n(An image of type image/png, which was sent to the model.)\n(A file "a.csv" of type text/csv, which was sent to the model.)',
         error: null,
         approval_request_id: null,
       },
@@ -371,12 +373,12 @@ describe('a call', () => {
 
   test('that fails or is refused is a failed mcp_call with its error, and no error event', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), piece(0, 'read', '{'), piece(1, 'ghost', '{}')]) out.hear(item);
-    out.hear(replied([called('read'), called('ghost')]));
-    out.hear(answered('ghost', [{ type: 'error', text: 'There is no tool "ghost".' }], true, 1));
-    out.hear({ type: 'call-started', index: 0, call: called('read') });
-    out.hear(answered('read', [], true));
+    out.sendCreated();
+    for (const item of [turn(1), piece(0, 'read', '{'), piece(1, 'ghost', '{}')]) out.addItem(item);
+    out.addItem(replied([called('read'), called('ghost')]));
+    out.addItem(answered('ghost', [{ type: 'error', text: 'There is no tool "ghost".' }], true, 1));
+    out.addItem({ type: 'call-started', index: 0, call: called('read') });
+    out.addItem(answered('read', [], true));
     expect(out.end().filter((type) => type.includes('mcp_call.') || type === 'error')).toEqual([
       'mcp_call.in_progress',
       'mcp_call.failed',
@@ -391,11 +393,11 @@ describe('a call', () => {
 
   test('of which it is not clear whether it is let through is shown when that is', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('a'), piece(0, 'maybe', '{}'), piece(1, 'maybe', '{"b":2}')]) out.hear(item);
-    out.hear(replied([said('a'), called('maybe', '{}', 'x'), called('maybe', '{"b":2}', 'y')]));
+    out.sendCreated();
+    for (const item of [turn(1), text('a'), piece(0, 'maybe', '{}'), piece(1, 'maybe', '{"b":2}')]) out.addItem(item);
+    out.addItem(replied([said('a'), called('maybe', '{}', 'x'), called('maybe', '{"b":2}', 'y')]));
     expect(out.current().output).toHaveLength(1);
-    out.hear(answered('maybe', [{ type: 'error', text: 'all calls are used up' }], true, 1));
+    out.addItem(answered('maybe', [{ type: 'error', text: 'all calls are used up' }], true, 1));
     out.end({ type: 'pending', waiting: [waitingFor('maybe', 0)] });
     expect(out.current()).toMatchObject({
       pending_call_ids: [`call_${HEX}_1_0`],
@@ -415,10 +417,10 @@ describe('a call', () => {
     ];
     for (const order of orders) {
       const out = listening();
-      out.begin();
+      out.sendCreated();
       const content = [called('read'), ...(order.length > 3 ? [said('b')] : []), called('ask', '{"n":1}')];
-      for (const item of [turn(1), ...order, replied(content)]) out.hear(item);
-      out.hear(answered('read', [{ type: 'text', text: 'ok' }]));
+      for (const item of [turn(1), ...order, replied(content)]) out.addItem(item);
+      out.addItem(answered('read', [{ type: 'text', text: 'ok' }]));
       out.end({ type: 'pending', waiting: [waitingFor('ask', 1)] });
       const shown = out.current().output.map((item) => ('name' in item ? item.name + item.arguments : item.type));
       expect(shown).toEqual(['read{}', ...(order.length > 3 ? ['message'] : []), 'ask{"n":1}']);
@@ -427,13 +429,13 @@ describe('a call', () => {
 
   test('is found though the model repeats its ids or gives none', () => {
     const out = listening();
-    out.begin();
-    out.hear(turn(3));
+    out.sendCreated();
+    out.addItem(turn(3));
     const repeated = ['a', 'a', '', 'z'];
-    out.hear(replied(repeated.map((id, index) => called('read', String(index), id))));
+    out.addItem(replied(repeated.map((id, index) => called('read', String(index), id))));
     const places = repeated.map((_, index) => index);
     for (const index of [...places.toReversed(), 9]) {
-      out.hear(answered('read', [{ type: 'text', text: `result ${index}` }], false, index));
+      out.addItem(answered('read', [{ type: 'text', text: `result ${index}` }], false, index));
     }
     out.end({ type: 'cancelled' });
     expect(out.current().output).toMatchObject(
@@ -448,10 +450,10 @@ describe('a call', () => {
       kindOf: (name, index) => (asked.push(`${index} ${name}`), 'refused'),
     };
     const out = listening({ calls });
-    out.begin();
-    out.hear(turn(2));
-    out.hear(piece(0, 'no such tool', ''));
-    out.hear(replied([called('no such tool'), called('')]));
+    out.sendCreated();
+    out.addItem(turn(2));
+    out.addItem(piece(0, 'no such tool', ''));
+    out.addItem(replied([called('no such tool'), called('')]));
     out.end({ type: 'cancelled' });
     expect(asked).toEqual(['0 no such tool', '1 ']);
     expect(out.current().output).toMatchObject([{ name: 'no_such_tool' }, { name: 'unnamed' }]);
@@ -475,15 +477,15 @@ describe('an end in the middle', () => {
     ['server_error', 'server_error'],
   ])('%s is told as a %s', (code, type) => {
     const out = listening();
-    out.begin();
+    out.sendCreated();
     out.end({ type: 'failed', error: { code, message: 'no' } });
     expect(out.events.at(-2)).toMatchObject({ type: 'error', code, error: { code, type } });
   });
 
   test('closes what is open as incomplete, tells of the error both ways, and fails', () => {
     const out = listening();
-    out.begin();
-    for (const item of [...half, failed()]) out.hear(item);
+    out.sendCreated();
+    for (const item of [...half, failed()]) out.addItem(item);
     const error = { code: 'rate_limit_exceeded', message: 'slow down' };
     expect(out.end({ type: 'failed', error }).slice(-2)).toEqual(['error', 'failed']);
     expect(out.events.at(-2)).toMatchObject({
@@ -506,8 +508,8 @@ describe('an end in the middle', () => {
 
   test('by the client is incomplete too, in the words that clients know', () => {
     const out = listening({ encrypted: true });
-    out.begin();
-    for (const item of half.slice(0, 3)) out.hear(item);
+    out.sendCreated();
+    for (const item of half.slice(0, 3)) out.addItem(item);
     expect(out.current()).toMatchObject({ status: 'in_progress', output: [{}, { content: [{ text: 'I thi' }] }] });
     expect(out.end({ type: 'cancelled' }).at(-1)).toBe('incomplete');
     expect(out.current()).toMatchObject({
@@ -520,20 +522,20 @@ describe('an end in the middle', () => {
 
   test('is the end: nothing that comes later is heard', () => {
     const out = listening();
-    out.begin();
-    out.hear(turn(1));
+    out.sendCreated();
+    out.addItem(turn(1));
     const before = out.close({ ...END, type: 'cancelled' });
-    for (const item of [text('late'), replied([said('late')])]) expect(out.hear(item)).toBeUndefined();
+    for (const item of [text('late'), replied([said('late')])]) expect(out.addItem(item)).toBeUndefined();
     expect(out.close({ ...END, type: 'completed' })).toBe(before);
     expect(out.events).toHaveLength(2);
   });
 
   test('of one attempt leaves the next one of the same turn its own ids', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('lost'), piece(0, 'ask', ''), failed(), turn(1)]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), text('lost'), piece(0, 'ask', ''), failed(), turn(1)]) out.addItem(item);
     expect(out.current().output).toMatchObject([{ status: 'completed' }, { status: 'incomplete' }]);
-    for (const item of [text('again'), replied([said('again')])]) out.hear(item);
+    for (const item of [text('again'), replied([said('again')])]) out.addItem(item);
     out.end({ type: 'incomplete', reason: 'max_turns' });
     expect(out.current().output.map((item) => [item.id, item.status])).toEqual([
       [`msg_${HEX}_1_0`, 'completed'],
@@ -546,10 +548,10 @@ describe('an end in the middle', () => {
 test('what the listener waits for is what the run has to wait for', async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const out = listening({ emit: ({ type }) => (type === 'response.output_item.added' ? promise : undefined) });
-  out.begin();
-  expect(out.hear(turn(1))).toBeUndefined();
-  expect(out.hear(text('a'))).toBe(promise);
-  expect(out.hear(text('b'))).toBeUndefined();
+  out.sendCreated();
+  expect(out.addItem(turn(1))).toBeUndefined();
+  expect(out.addItem(text('a'))).toBe(promise);
+  expect(out.addItem(text('b'))).toBeUndefined();
   resolve();
 });
 
@@ -559,8 +561,8 @@ describe('with the real loop', () => {
 
   async function listened(script: readonly ScriptStep[]): Promise<Listening> {
     const out = listening();
-    out.begin();
-    const onItem = (item: Item): void => void out.hear(item);
+    out.sendCreated();
+    const onItem = (item: Item): void => void out.addItem(item);
     const { waiting } = await runLoop({ model: scriptedModel(script), tools: [read, ask], input: 'go', onItem });
     out.end(waiting.length > 0 ? { type: 'pending', waiting } : { type: 'completed' });
     return out;
@@ -587,7 +589,7 @@ describe('with the real loop', () => {
 
 test('the rules see every event that is missing, doubled or out of place', () => {
   const out = listening();
-  out.begin();
+  out.sendCreated();
   const content = [
     { type: 'reasoning', text: 'hm' } as const,
     said('a b'),
@@ -595,9 +597,9 @@ test('the rules see every event that is missing, doubled or out of place', () =>
     called('ghost'),
     called('ask'),
   ];
-  for (const item of [turn(1), thought('hm'), text('a '), text('b'), replied(content)]) out.hear(item);
-  out.hear(answered('read', [{ type: 'text', text: 'ok' }]));
-  out.hear(answered('ghost', [], true, 1));
+  for (const item of [turn(1), thought('hm'), text('a '), text('b'), replied(content)]) out.addItem(item);
+  out.addItem(answered('read', [{ type: 'text', text: 'ok' }]));
+  out.addItem(answered('ghost', [], true, 1));
   out.end({ type: 'failed', error: { code: 'server_error', message: 'down' } });
   const numbered = (events: readonly WireEvent[]): WireEvent[] =>
     events.map((event, sequence_number) => ({ ...event, sequence_number }));

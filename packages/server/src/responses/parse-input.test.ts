@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
-import type { InputItem } from './input-items.ts';
-import { parseRequest } from './parse.ts';
-import { mcpError } from '../wire/mcp-error.ts';
+import type { InputItem } from './wire.ts';
+import { parseRequest } from './parse-request.ts';
+import { mcpError } from './wire.ts';
 
 function parsed(...input: readonly unknown[]): readonly InputItem[] {
   let count = 0;
