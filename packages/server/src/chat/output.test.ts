@@ -79,7 +79,7 @@ function contentOf({ whole }: Played): string | null {
   return whole.choices[0].message.content;
 }
 
-test('a text: the role, the words, the reason, the usage', async () => {
+test('sends the role, the text, the finish reason and the usage', async () => {
   const { frames, whole } = await play(['two words'], { includeUsage: true });
   const chunk = { ...HEAD, object: 'chat.completion.chunk', usage: null };
   const choice = { index: 0, logprobs: null, finish_reason: null };
@@ -117,14 +117,14 @@ test('a text: the role, the words, the reason, the usage', async () => {
   });
 });
 
-test('without include_usage no chunk speaks of it', async () => {
+test('sends no usage without include_usage', async () => {
   const { frames } = await play(['hello']);
   expect(frames.some((frame) => 'usage' in frame)).toBe(false);
   expect(frames).toHaveLength(3);
 });
 
 describe('calls', () => {
-  test('of the client are shown as they come, and the run waits for them', async () => {
+  test('for the client are sent as they arrive, and the run waits for them', async () => {
     const { frames, whole } = await play([{ text: 'I ask.', calls: [{ name: 'ask', arguments: { a: 1 } }] }]);
     expect(deltasOf(frames).slice(1)).toEqual([
       { content: 'I ' },
@@ -146,7 +146,7 @@ describe('calls', () => {
     });
   });
 
-  test('of the server are not shown; indices count those that are, ids those of the reply', async () => {
+  test('of the server are not sent; indices count the sent calls, ids the calls of the reply', async () => {
     const played = await play(
       [
         { text: 'First.', calls: [{ name: 'look' }] },
@@ -178,7 +178,7 @@ describe('calls', () => {
     expect(shown.map(({ index }) => index)).toEqual([0, 1]);
   });
 
-  test('that may yet be refused are shown when the run waits for them, and not before', async () => {
+  test('that may still be refused are sent only when the run waits for them', async () => {
     const played = await play(
       [
         {
@@ -204,7 +204,7 @@ describe('calls', () => {
     expect(addedChunks(played.frames)).toEqual(played.whole);
   });
 
-  test('a call without arguments has an empty object: clients parse it', async () => {
+  test('without arguments have an empty object', async () => {
     const called = { message: { content: null, tool_calls: [{ function: { name: 'ask', arguments: '{}' } }] } };
     for (const calls of [KINDS, LATER]) {
       const played = await play([{ calls: [{ name: 'ask', arguments: '' }] }], { calls, includeUsage: true });
@@ -213,7 +213,7 @@ describe('calls', () => {
     }
   });
 
-  test('pieces of several calls at once go to each its own', () => {
+  test('that are streamed in parallel receive their own deltas', () => {
     const frames: Frame[] = [];
     const emit = (frame: Frame): void => void frames.push(frame);
     const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false, emit });
@@ -249,20 +249,20 @@ describe('texts of several turns', () => {
     '{"a":1}',
   ];
 
-  test('have a blank line between them; a turn that says nothing adds none', async () => {
+  test('are separated by a blank line; a turn without text adds none', async () => {
     const played = await play(script, { includeUsage: true });
     expect(contentOf(played)).toBe('Looking.\n\n{"a":1}');
     expect(addedChunks(played.frames)).toEqual(played.whole);
   });
 
-  test('are left out for the last one where the answer has to have a form', async () => {
+  test('are dropped except the last one if the answer needs a format', async () => {
     const played = await play(script, { includeUsage: true, lastTextOnly: true });
     expect(contentOf(played)).toBe('{"a":1}');
     expect(addedChunks(played.frames)).toEqual(played.whole);
   });
 });
 
-test('a model that does not stream is shown all the same', async () => {
+test('sends the reply of a model that does not stream', async () => {
   const silent = (item: Item): boolean => !item.type.endsWith('-delta');
   const script = [
     { text: 'First.', calls: [{ name: 'look' }] },
@@ -273,7 +273,7 @@ test('a model that does not stream is shown all the same', async () => {
   expect(addedChunks(played.frames)).toEqual(played.whole);
 });
 
-test('thoughts are shown beside the content, those of several turns apart', async () => {
+test('sends reasoning beside the content, separated by turn', async () => {
   const reply = (text: string, thought: string, calls: readonly string[]): ModelReply => ({
     type: 'reply',
     content: [
@@ -299,8 +299,8 @@ test('thoughts are shown beside the content, those of several turns apart', asyn
   expect(addedChunks(played.frames)).toEqual(played.whole);
 });
 
-describe('how it ends', () => {
-  test('cut off: length', async () => {
+describe('the end', () => {
+  test('is length for a reply that was cut off', async () => {
     const played = await play([{ text: 'half a', finish: 'length' }], { includeUsage: true });
     expect(played.whole).toMatchObject({
       choices: [{ finish_reason: 'length' }],
@@ -309,7 +309,7 @@ describe('how it ends', () => {
     expect(addedChunks(played.frames)).toEqual(played.whole);
   });
 
-  test('a limit of the loop: length, with the true reason beside it', async () => {
+  test('is length for a limit of the loop, with the reason in incomplete_details', async () => {
     const played = await play([{ text: 'On and on', calls: [{ name: 'look' }] }], { maxTurns: 1, includeUsage: true });
     expect(played.whole).toMatchObject({
       choices: [{ finish_reason: 'length', message: { content: 'On and on' } }],
@@ -318,7 +318,7 @@ describe('how it ends', () => {
     expect(addedChunks(played.frames)).toEqual(played.whole);
   });
 
-  test('another reason while a call of the client is on its way: it has been shown, and is not in the whole', async () => {
+  test('leaves a call that was being streamed out of the whole completion', async () => {
     const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false });
     void out.addItem({ type: 'turn-started', turn: 1 });
     void out.addItem({ type: 'call-delta', call: 0, name: 'ask', arguments: '{"a' });
@@ -328,12 +328,12 @@ describe('how it ends', () => {
     expect(JSON.stringify(whole)).not.toContain('tool_calls');
   });
 
-  test('a filter', async () => {
+  test('is content_filter for a filtered reply', async () => {
     const { whole } = await play([{ text: 'So', finish: 'content-filter' }]);
     expect(whole).toMatchObject({ choices: [{ finish_reason: 'content_filter', message: { content: 'So' } }] });
   });
 
-  test('a failure is an error and no completion; what was said before has been said', async () => {
+  test('is an error after a failure; the chunks before it were sent', async () => {
     const failure = { type: 'failure', error: { code: 'overloaded', message: 'Busy.', retryable: true } } as const;
     const { frames, whole } = await play([{ text: 'So far', calls: [{ name: 'look' }] }, failure], {
       includeUsage: true,
@@ -349,7 +349,7 @@ describe('how it ends', () => {
     });
   });
 
-  test('the failure of the model says what happened, when it is told', () => {
+  test('has the details of a model failure', () => {
     const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false });
     const ending: Ending = {
       type: 'failed',
@@ -361,14 +361,18 @@ describe('how it ends', () => {
     expect(error).toMatchObject({ status: 429, code: 'rate_limit_exceeded', headers: { 'retry-after': '2' } });
   });
 
-  test('cancelled', () => {
+  test('is an error after a cancellation', () => {
     const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false });
-    const ending: Ending = { type: 'cancelled', at: 0, usage: { inputTokens: 0, outputTokens: 0 } };
+    const ending: Ending = {
+      type: 'cancelled',
+      at: 0,
+      usage: { inputTokens: 0, outputTokens: 0 },
+    };
     expect(out.close(ending)).toMatchObject({ status: 503, code: 'cancelled' });
   });
 });
 
-test('who hears waits while the client reads slowly', async () => {
+test('returns the promise of a client that reads slowly', async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false, emit: () => promise });
   const heard = out.addItem({ type: 'text-delta', text: 'a' });
@@ -380,7 +384,7 @@ test('who hears waits while the client reads slowly', async () => {
   await heard;
 });
 
-test('nobody who wants chunks: the same completion', async () => {
+test('builds the same completion without chunks', async () => {
   const script = ['hello'];
   const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: true, lastTextOnly: false });
   out.sendRole();

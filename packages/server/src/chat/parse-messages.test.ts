@@ -25,7 +25,7 @@ const result = (id: string, text = `of ${id}`): object => ({
 });
 const toolCall = (id: string): object => ({ type: 'tool-call', id, name: 'f', arguments: '{}' });
 
-test('each role, as text and as parts', () => {
+test('accepts each role, with text and with parts', () => {
   const { messages, system } = from([
     { role: 'system', content: 'Be brief.' },
     {
@@ -66,7 +66,7 @@ test('each role, as text and as parts', () => {
   ]);
 });
 
-test('images and files', () => {
+test('accepts images and files', () => {
   const { messages } = from([
     {
       role: 'user',
@@ -85,7 +85,7 @@ test('images and files', () => {
 });
 
 describe('calls', () => {
-  test('have their results in one message, in call order, whatever order they came in', () => {
+  test('have their results in one message, in call order', () => {
     const { messages } = from([user, calls('a', 'b'), answer('b'), answer('a'), user]);
     expect(messages.slice(1, 3)).toEqual([
       { role: 'assistant', content: [toolCall('a'), toolCall('b')] },
@@ -93,7 +93,7 @@ describe('calls', () => {
     ]);
   });
 
-  test('the text and the thoughts beside them are kept', () => {
+  test('preserve the text and the reasoning beside them', () => {
     const { messages } = from([user, { ...calls('a'), content: 'Well.', reasoning_content: 'Hm.' }, answer('a')]);
     expect(messages[1]!.content).toEqual([
       { type: 'reasoning', text: 'Hm.' },
@@ -102,11 +102,11 @@ describe('calls', () => {
     ]);
   });
 
-  test('an id may come again in a later turn', () => {
+  test('may repeat an id in a later turn', () => {
     expect(from([user, calls('a'), answer('a'), calls('a'), answer('a')]).messages).toHaveLength(5);
   });
 
-  test('a result may be parts, also an image, nothing at all, and an error', () => {
+  test('may have results with parts, without content, or with an error', () => {
     const { messages } = from([
       user,
       calls('a', 'b', 'c'),
@@ -130,18 +130,18 @@ describe('calls', () => {
     ]);
   });
 
-  test('what the system says between a call and its result does not part them', () => {
+  test('may be separated from their results by a system message', () => {
     const { messages, system } = from([user, calls('a'), { role: 'system', content: 'Now.' }, answer('a')]);
     expect([messages.length, system]).toEqual([3, ['Now.']]);
   });
 });
 
-test('a message of the assistant that says nothing is left out', () => {
+test('drops an empty assistant message', () => {
   const empty = { role: 'assistant', content: '', tool_calls: [], reasoning_content: 'Hm.' };
   expect(from([user, empty, user]).messages).toHaveLength(2);
 });
 
-test('where only the system speaks, its last words are the question', () => {
+test('uses the last system message as user message if there is no other', () => {
   const system = (content: string): object => ({ role: 'system', content });
   expect(from([system('a'), system('b')])).toEqual({
     messages: [{ role: 'user', content: [{ type: 'text', text: 'b' }] }],
@@ -149,13 +149,13 @@ test('where only the system speaks, its last words are the question', () => {
   });
 });
 
-describe('what is wrong is named', () => {
+describe('rejects', () => {
   test.each<[string, unknown, string, RegExp]>([
     ['no messages', undefined, 'messages', /Missing required parameter: 'messages'/],
-    ['no list', 'hello', 'messages', /expected a list of messages/],
+    ['a value that is not a list', 'hello', 'messages', /expected a list of messages/],
     ['an empty list', [], 'messages', /are empty/],
-    ['nothing said', [{ role: 'system', content: '' }], 'messages', /are empty/],
-    ['no object', [user, 'hello'], 'messages[1]', /expected an object, but got a string/],
+    ['empty texts', [{ role: 'system', content: '' }], 'messages', /are empty/],
+    ['a message that is not an object', [user, 'hello'], 'messages[1]', /expected an object, but got a string/],
     ['no role', [{ content: 'x' }], 'messages[0].role', /Missing/],
     ['an unknown role', [{ role: 'robot', content: 'x' }], 'messages[0].role', /'robot'.*'system', 'developer'/],
     ['the role function', [{ role: 'function', name: 'f', content: 'x' }], 'messages[0].role', /'tool_call_id'/],
@@ -174,14 +174,14 @@ describe('what is wrong is named', () => {
       /'input_audio'/,
     ],
     [
-      'a picture of the system',
+      'an image in a system message',
       [{ role: 'system', content: [{ type: 'image_url' }] }],
       'messages[0].content[0].type',
       /text/,
     ],
     ['a part without text', [{ role: 'user', content: [{ type: 'text' }] }], 'messages[0].content[0].text', /Missing/],
     [
-      'a picture from the disk',
+      'a file URL',
       [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'file:///etc/passwd' } }] }],
       'messages[0].content[0].image_url',
       /http/,
@@ -211,35 +211,40 @@ describe('what is wrong is named', () => {
       /'custom'/,
     ],
     [
-      'arguments that are no text',
+      'arguments that are not a string',
       [{ role: 'assistant', tool_calls: [{ id: 'a', function: { name: 'f', arguments: {} } }] }],
       'messages[0].tool_calls[0].function.arguments',
       /string/,
     ],
-    ['an id twice', [user, calls('a', 'a')], 'messages[1].tool_calls', /'a' twice/],
+    ['a duplicate call id', [user, calls('a', 'a')], 'messages[1].tool_calls', /'a' twice/],
     [
-      'too few answers',
+      'missing results',
       [user, calls('a', 'b', 'c'), answer('b'), user],
       'messages[1].tool_calls',
       /for 'a', 'c' after/,
     ],
-    ['no answers at the end', [user, calls('a')], 'messages[1].tool_calls', /'a'/],
+    ['missing results at the end', [user, calls('a')], 'messages[1].tool_calls', /'a'/],
     [
-      'an answer too many',
+      'a result for an unknown call',
       [user, calls('a'), answer('a'), answer('b')],
       'messages[3].tool_call_id',
       /'b'.*calls are 'a'/,
     ],
     [
-      'an answer twice',
+      'two results for one call',
       [user, calls('a'), answer('a'), answer('a')],
       'messages[3].tool_call_id',
       /'a' is answered twice/,
     ],
-    ['an answer to nothing', [user, answer('a')], 'messages[1].tool_call_id', /none with calls/],
-    ['an answer too late', [user, calls('a'), answer('a'), user, answer('a')], 'messages[4].tool_call_id', /'a'/],
+    ['a result without a call', [user, answer('a')], 'messages[1].tool_call_id', /none with calls/],
     [
-      'an answer without an id',
+      'a result after another message',
+      [user, calls('a'), answer('a'), user, answer('a')],
+      'messages[4].tool_call_id',
+      /'a'/,
+    ],
+    [
+      'a result without an id',
       [user, calls('a'), { role: 'tool', content: 'x' }],
       'messages[2].tool_call_id',
       /Missing/,

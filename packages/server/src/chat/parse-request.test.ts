@@ -8,7 +8,7 @@ const weather = { type: 'function', function: { name: 'get_weather', parameters:
 
 const parse = (more: object = {}): ChatRequest => parseChat({ messages, ...more });
 
-test('the least there is', () => {
+test('fills in all defaults', () => {
   expect(parse()).toEqual({
     stream: false,
     store: true,
@@ -25,7 +25,7 @@ test('the least there is', () => {
   });
 });
 
-test('everything', () => {
+test('parses every supported field', () => {
   const request = parse({
     model: 'gpt-x',
     messages: [{ role: 'system', content: 'Be brief.' }, ...messages],
@@ -79,7 +79,7 @@ test('everything', () => {
   });
 });
 
-test('null is as good as absent', () => {
+test('treats null like an absent field', () => {
   const names = [
     'model stream store tools tool_choice parallel_tool_calls max_tokens max_completion_tokens temperature top_p stop seed',
     'reasoning_effort response_format stream_options n logprobs top_logprobs metadata user service_tier functions',
@@ -89,7 +89,7 @@ test('null is as good as absent', () => {
   expect(parse(nulls)).toEqual(parse());
 });
 
-test('max_tokens is the older name of max_completion_tokens', () => {
+test('accepts max_tokens, and prefers max_completion_tokens', () => {
   expect(parse({ max_tokens: 1 }).maxOutputTokens).toBe(1);
   expect(parse({ max_tokens: 1, max_completion_tokens: 2 }).maxOutputTokens).toBe(2);
 });
@@ -141,25 +141,25 @@ describe('response_format', () => {
   });
 });
 
-describe('what is wrong is named as the client named it', () => {
+describe('rejects, with the path of the field,', () => {
   test.each<[string, unknown, string | null, RegExp]>([
-    ['no object', 'hello', null, /the request body/],
+    ['a body that is not an object', 'hello', null, /the request body/],
     ['a list', [], null, /but got a list/],
     ['no messages', {}, 'messages', /Missing required parameter: 'messages'/],
     ['several answers', { messages, n: 2 }, 'n', /several requests/],
     ['log probabilities', { messages, logprobs: true }, 'logprobs', /not supported/],
     ['functions', { messages, functions: [] }, 'functions', /'tools'/],
     ['function_call', { messages, function_call: 'auto' }, 'function_call', /'tool_choice'/],
-    ['a voice', { messages, modalities: ['text', 'audio'] }, 'modalities', /only text/],
-    ['a search', { messages, web_search_options: {} }, 'web_search_options', /tool/],
-    ['a model that is no name', { messages, model: 7 }, 'model', /expected a string/],
-    ['no tokens', { messages, max_tokens: 0 }, 'max_tokens', /at least 1/],
-    ['heat', { messages, temperature: 3 }, 'temperature', /at most 2/],
+    ['audio', { messages, modalities: ['text', 'audio'] }, 'modalities', /only text/],
+    ['web_search_options', { messages, web_search_options: {} }, 'web_search_options', /tool/],
+    ['a model that is not a string', { messages, model: 7 }, 'model', /expected a string/],
+    ['max_tokens of 0', { messages, max_tokens: 0 }, 'max_tokens', /at least 1/],
+    ['a temperature above 2', { messages, temperature: 3 }, 'temperature', /at most 2/],
     ['an empty stop', { messages, stop: [''] }, 'stop[0]', /at least 1/],
     ['stream options', { messages, stream_options: { include_usage: 1 } }, 'stream_options.include_usage', /boolean/],
-    ['an effort', { messages, reasoning_effort: 'huge' }, 'reasoning_effort', /'reasoning_effort': 'huge'/],
+    ['an unknown effort', { messages, reasoning_effort: 'huge' }, 'reasoning_effort', /'reasoning_effort': 'huge'/],
     [
-      'a format',
+      'an unknown format',
       { messages, response_format: { type: 'xml' } },
       'response_format.type',
       /'response_format.type': 'xml'/,
@@ -171,12 +171,12 @@ describe('what is wrong is named as the client named it', () => {
       /Missing/,
     ],
     [
-      'a format without its form',
+      'a format without json_schema',
       { messages, response_format: { type: 'json_schema' } },
       'response_format.json_schema.name',
       /Missing/,
     ],
-    ['a format that is no object', { messages, response_format: 'json' }, 'response_format', /object/],
+    ['a format that is not an object', { messages, response_format: 'json' }, 'response_format', /object/],
     [
       'a tool without a name',
       { messages, tools: [{ type: 'function', function: {} }] },
@@ -184,19 +184,19 @@ describe('what is wrong is named as the client named it', () => {
       /Missing required parameter: 'tools\[0\].function.name'/,
     ],
     [
-      'a schema of no object',
+      'parameters that are not of type object',
       { messages, tools: [weather, { type: 'function', function: { name: 'f', parameters: { type: 'string' } } }] },
       'tools[1].function.parameters.type',
       /object/,
     ],
-    ['a tool twice', { messages, tools: [weather, weather] }, 'tools[1].function.name', /declared twice/],
+    ['a duplicate tool', { messages, tools: [weather, weather] }, 'tools[1].function.name', /declared twice/],
     [
       'an unknown choice',
       { messages, tools: [weather], tool_choice: { type: 'function', function: { name: 'f' } } },
       'tool_choice.function.name',
       /no function 'f'/,
     ],
-    ['metadata', { messages, metadata: { a: 1 } }, 'metadata.a', /string/],
+    ['metadata that is not a string', { messages, metadata: { a: 1 } }, 'metadata.a', /string/],
   ])('%s', (_, body, param, message) => {
     expect(() => parseChat(body)).toThrow(ApiError);
     try {
@@ -207,7 +207,7 @@ describe('what is wrong is named as the client named it', () => {
     }
   });
 
-  test('a conversation that is too long is a 413', () => {
+  test('a conversation that is too long, with a 413', () => {
     expect(() => parseChat({ messages }, { inputChars: 10 })).toThrow(
       expect.objectContaining({ status: 413, param: 'messages', code: 'input_too_large' }),
     );

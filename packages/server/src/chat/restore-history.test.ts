@@ -26,7 +26,7 @@ function results(...content: readonly ToolResult[]): Message {
   return { role: 'tool', content };
 }
 
-/** Two turns of the server; in the second a call of its own stands between two of the client's. */
+/** Two turns. In the second, a call of the server is between two calls for the client. */
 const kept: StoredTurns = {
   messages: [
     says('First.', ['m1', 'look']),
@@ -56,11 +56,11 @@ const whole: readonly Message[] = [
   results(result('m2', 'ask', 'asked'), result('m3', 'look', 'seen again'), result('m4', 'tell', 'told')),
 ];
 
-test('the turns that the client has not seen take the place of its message, and all results stand in call order', async () => {
+test('replaces the message by the stored turns, with all results in call order', async () => {
   expect(await restoreTurns(followUp, stored)).toEqual(whole);
 });
 
-test('what comes before and after stays, and each completion of a conversation is found', async () => {
+test('restores several completions, and leaves other messages unchanged', async () => {
   const other: StoredTurns = {
     messages: [
       {
@@ -84,7 +84,7 @@ test('what comes before and after stays, and each completion of a conversation i
   ]);
 });
 
-test('one that is not to be found, or of somebody else, stays as the client has it', async () => {
+test('leaves messages of unknown completions unchanged', async () => {
   const foreign = [user, says('', ['abc', 'ask']), results(result('abc', 'ask', 'x'))];
   expect(await restoreTurns(foreign, stored)).toEqual(foreign);
   const asked: string[] = [];
@@ -93,14 +93,14 @@ test('one that is not to be found, or of somebody else, stays as the client has 
   expect(asked).toEqual([`chatcmpl-${X}`]);
 });
 
-test('a store is asked only for calls of ours', async () => {
+test('looks up only calls with ids of this server', async () => {
   const never = (): Promise<undefined> => Promise.reject(new Error('asked'));
   const messages = [user, says('a'), says('', ['call_1', 'ask']), results(result('call_1', 'ask', 'x'))];
   expect(await restoreTurns(messages, never)).toEqual(messages);
 });
 
 describe('a client that has changed its conversation', () => {
-  test('has made a message of each call', async () => {
+  test('may send each call as a message of its own', async () => {
     const apart = [
       user,
       says('First.\n\nThen.', [wire(X, 2, 0), 'ask', '{"a":1}']),
@@ -112,7 +112,7 @@ describe('a client that has changed its conversation', () => {
     expect(await restoreTurns(apart, stored)).toEqual([...whole, user]);
   });
 
-  test('has left a call out: it is left out', async () => {
+  test('may leave a call out', async () => {
     const less = [user, says('', [wire(X, 2, 2), 'tell']), results(result(wire(X, 2, 2), 'tell', 'told'))];
     expect(await restoreTurns(less, stored)).toEqual([
       user,
@@ -122,7 +122,7 @@ describe('a client that has changed its conversation', () => {
     ]);
   });
 
-  test('has changed arguments: they are changed', async () => {
+  test('may change arguments', async () => {
     const changed = [
       user,
       says('', [wire(X, 2, 0), 'ask', '{"a":2}'], [wire(X, 2, 2), 'tell', 'broken']),
@@ -139,7 +139,7 @@ describe('a client that has changed its conversation', () => {
     ['names another turn', [wire(X, 1, 0)]],
     ['mixes two completions', [wire(X, 2, 0), wire(Y, 2, 0)]],
     ['mixes in a call of its own', [wire(X, 2, 0), 'mine']],
-  ])('%s: it is taken at its word', async (_, ids) => {
+  ])('%s: its messages are left unchanged', async (_, ids) => {
     const messages = [
       user,
       says('', ...ids.map((id) => [id, 'ask'] as const)),
@@ -149,20 +149,20 @@ describe('a client that has changed its conversation', () => {
   });
 });
 
-describe('what is kept', () => {
+describe('turnsToStore', () => {
   const open = { calls: [{ wireId: wire(X, 1, 0), callId: 'm1', name: 'ask' }] };
 
-  test('only what the run has said itself', () => {
+  test('returns only the messages that the run added', () => {
     expect(turnsToStore({ messages: [user, says('Earlier.'), user, ...kept.messages], open: kept.open }, 3)).toEqual(
       kept,
     );
   });
 
-  test('nothing, where the client has it all: no server call, no thoughts, one turn', () => {
+  test('returns nothing for one turn without server calls and reasoning', () => {
     expect(turnsToStore({ messages: [user, says('Well.', ['m1', 'ask'])], open }, 1)).toBe(undefined);
   });
 
-  test('nothing of one that does not wait for its client', () => {
+  test('returns nothing for a run that does not wait for its client', () => {
     expect(turnsToStore({ messages: [user, says('Done.')] }, 1)).toBe(undefined);
   });
 

@@ -21,7 +21,7 @@ test.each([
 });
 
 describe('a server without keys', () => {
-  test('must not be reachable from the network, and is told what to do', () => {
+  test('must not be reachable from the network', () => {
     expect(() => checkReach('0.0.0.0', '0.0.0.0', false)).toThrow(
       'Without keys the server listens on loopback only, and 0.0.0.0 is reachable from the network. ' +
         'Add at least one key ([[server.keys]] with name and hash), or use the host 127.0.0.1.',
@@ -40,7 +40,7 @@ describe('a server without keys', () => {
     '127.1.2.3',
     '[::1]:3210',
     '[::1]',
-  ])('answers to the name %s', (host) => {
+  ])('accepts the host %s', (host) => {
     expect(() => checkLocal(host, undefined, [])).not.toThrow();
     expect(() => checkLocal(host, `http://${host}`, [])).not.toThrow();
   });
@@ -60,11 +60,11 @@ describe('a server without keys', () => {
     '[::2]:3210',
     'localhost:3210@evil.example',
     'evil.example:80:localhost',
-  ])('does not answer to the name %s', (host) => {
+  ])('rejects the host %s', (host) => {
     expect(() => checkLocal(host, undefined, [])).toThrow(expect.objectContaining({ status: 403 }) as Error);
   });
 
-  test('answers pages of other origins only if they are allowed', () => {
+  test('accepts pages of other origins only if they are allowed', () => {
     for (const origin of ['https://evil.example', 'null', 'http://localhost:5173', 'https://localhost:3210'])
       expect(() => checkLocal('localhost:3210', origin, ['https://app.example'])).toThrow('Allow their origin');
     expect(() => checkLocal('localhost:3210', 'https://app.example', ['https://app.example'])).not.toThrow();

@@ -15,15 +15,15 @@ interface Connected {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
   readonly stream: EventStream;
-  /** How often the client was found to be gone. */
-  gone(): number;
-  /** What was written, a write each. */
+  /** How often a disconnect was reported. */
+  disconnects(): number;
+  /** The written strings, one for each write. */
   readonly writes: string[];
 }
 
-/** A client and a stream to it, over a real connection. The client reads nothing until it is told to. */
+/** A client and a stream to it, over a real connection. The client reads nothing until the test resumes it. */
 async function connected(options: Partial<EventStreamOptions> = {}): Promise<Connected> {
-  let gone = 0;
+  let disconnects = 0;
   const writes: string[] = [];
   const { promise, resolve } = Promise.withResolvers<{ outgoing: ServerResponse; stream: EventStream }>();
   const server = createServer((_, outgoing) => {
@@ -31,7 +31,7 @@ async function connected(options: Partial<EventStreamOptions> = {}): Promise<Con
     outgoing.write = (chunk: string) => (writes.push(chunk), write(chunk));
     const stream = eventStream(outgoing, {
       heartbeatMs: 15_000,
-      onDisconnect: () => gone++,
+      onDisconnect: () => disconnects++,
       clock: manualClock(),
       ...options,
     });
@@ -42,7 +42,7 @@ async function connected(options: Partial<EventStreamOptions> = {}): Promise<Con
   const asked = request({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).end();
   const [incoming] = (await once(asked, 'response')) as [IncomingMessage];
   incoming.on('error', () => {});
-  return { incoming, ...(await promise), gone: () => gone, writes };
+  return { incoming, ...(await promise), disconnects: () => disconnects, writes };
 }
 
 async function bodyOf(incoming: IncomingMessage): Promise<string> {
@@ -51,7 +51,7 @@ async function bodyOf(incoming: IncomingMessage): Promise<string> {
   return body;
 }
 
-/** Nothing leaves the server until `free` is called, so that there is room for no more than it keeps itself. */
+/** Blocks the socket until `free` is called, so that only the server's own buffer takes data. */
 function jam({ outgoing, stream }: Connected): { sent: number; room: Promise<void>; free: () => void } {
   const socket = outgoing.socket!;
   socket.cork();
@@ -62,8 +62,8 @@ function jam({ outgoing, stream }: Connected): { sent: number; room: Promise<voi
 }
 
 describe('an event', () => {
-  test('has its name and one line of data, ends in an empty line, and is one write', async () => {
-    const { incoming, stream, writes, gone } = await connected();
+  test('has a name and one line of data, ends with an empty line, and is one write', async () => {
+    const { incoming, stream, writes, disconnects } = await connected();
     expect(incoming.statusCode).toBe(200);
     expect(incoming.headers).toMatchObject({
       'content-type': 'text/event-stream; charset=utf-8',
@@ -82,22 +82,22 @@ describe('an event', () => {
     expect(body).not.toContain('\r');
     expect(writes.join('')).toBe(body);
     expect(writes).toHaveLength(3);
-    expect(gone()).toBe(0);
+    expect(disconnects()).toBe(0);
   });
 
-  test('is not written after the end, and there is one end', async () => {
-    const { incoming, stream, writes, gone } = await connected();
+  test('is not written after the end, and the end is written once', async () => {
+    const { incoming, stream, writes, disconnects } = await connected();
     stream.end();
     stream.end();
     expect(stream.send('late', {})).toBeUndefined();
     expect(await bodyOf(incoming)).toBe('data: [DONE]\n\n');
     expect(writes).toHaveLength(1);
-    expect(gone()).toBe(0);
+    expect(disconnects()).toBe(0);
   });
 });
 
 describe('a heartbeat', () => {
-  test('comes when nothing else does, and not after the end', async () => {
+  test('is sent only while there are no events, and not after the end', async () => {
     const clock = manualClock();
     const { incoming, stream, writes } = await connected({ clock, heartbeatMs: 1_000 });
     await clock.advance(999);
@@ -116,7 +116,7 @@ describe('a heartbeat', () => {
     expect(writes).toHaveLength(4);
   });
 
-  test('is spared a client that does not read', async () => {
+  test('is not sent to a client that does not read', async () => {
     const clock = manualClock();
     const client = await connected({ clock, heartbeatMs: 1_000 });
     const { sent } = jam(client);
@@ -126,7 +126,7 @@ describe('a heartbeat', () => {
 });
 
 describe('a slow reader', () => {
-  test('is waited for, and what waits is bounded', async () => {
+  test('applies backpressure, and the buffer is bounded', async () => {
     const client = await connected();
     const { stream, outgoing, incoming } = client;
     const { sent, room, free } = jam(client);
@@ -135,7 +135,7 @@ describe('a slow reader', () => {
     await setImmediate();
     expect(isRoom).toBe(false);
     expect(outgoing.writableLength).toBeLessThan(outgoing.writableHighWaterMark + 5_000);
-    // The same promise serves everybody who sends in the meantime.
+    // All sends in the meantime share the same promise.
     expect(stream.send('more', { sent: sent + 1 })).toBe(room);
     incoming.resume();
     free();
@@ -143,7 +143,7 @@ describe('a slow reader', () => {
     expect(stream.send('more', { sent: sent + 2 })).toBeUndefined();
   });
 
-  test('that does not read at all stops whoever waits for it, and later gets everything in order', async () => {
+  test('that does not read at all blocks the sender, and later receives everything in order', async () => {
     const { incoming, outgoing, stream } = await connected();
     const most = 100_000;
     let sent = 0;
@@ -154,7 +154,7 @@ describe('a slow reader', () => {
         longest = Math.max(longest, outgoing.writableLength);
       }
     })();
-    // As long as it goes on, it goes on: the buffers of the system are large, but they end.
+    // Sends until the buffers of the operating system are full.
     for (let before = -1, still = 0; still < 100; still = sent === before ? still + 1 : 0) {
       before = sent;
       await setImmediate();
@@ -173,45 +173,45 @@ describe('a slow reader', () => {
     expect(longest).toBeLessThan(outgoing.writableHighWaterMark + 5_000);
   });
 
-  test('that is sent the end before it has read the rest still gets all of it', async () => {
+  test('receives everything also if the stream ends before it has read', async () => {
     const client = await connected();
-    const { incoming, stream, gone } = client;
+    const { incoming, stream, disconnects } = client;
     const { sent, room, free } = jam(client);
     stream.end();
     await room;
     free();
     expect((await bodyOf(incoming)).match(/event: more/g)).toHaveLength(sent);
-    expect(gone()).toBe(0);
+    expect(disconnects()).toBe(0);
   });
 });
 
-describe('a client that vanishes', () => {
-  test('is told of once, keeps nobody waiting, and nothing more is written', async () => {
+describe('a client that disconnects', () => {
+  test('is reported once, releases the sender, and nothing more is written', async () => {
     const clock = manualClock();
     const client = await connected({ clock });
-    const { incoming, outgoing, stream, gone, writes } = client;
+    const { incoming, outgoing, stream, disconnects, writes } = client;
     const { sent, room, free } = jam(client);
     free();
     incoming.destroy();
     await room;
     if (!outgoing.closed) await once(outgoing, 'close');
-    expect(gone()).toBe(1);
+    expect(disconnects()).toBe(1);
     expect(clock.pending).toBe(0);
     expect(stream.send('more', {})).toBeUndefined();
     stream.end();
     await clock.advance(60_000);
     expect(writes).toHaveLength(sent);
-    expect(gone()).toBe(1);
+    expect(disconnects()).toBe(1);
   });
 
-  test('is told of while nothing is sent', async () => {
-    const { incoming, outgoing, gone } = await connected();
+  test('is reported while nothing is sent', async () => {
+    const { incoming, outgoing, disconnects } = await connected();
     incoming.destroy();
     await once(outgoing, 'close');
-    expect(gone()).toBe(1);
+    expect(disconnects()).toBe(1);
   });
 
-  test('is told of if it had gone before the stream began', async () => {
+  test('is reported if it disconnected before the stream started', async () => {
     const { promise, resolve } = Promise.withResolvers<string[]>();
     const server = createServer((incoming, outgoing) => {
       incoming.socket.destroy();
@@ -219,7 +219,7 @@ describe('a client that vanishes', () => {
         const log: string[] = [];
         const stream = eventStream(outgoing, {
           heartbeatMs: 1_000,
-          onDisconnect: () => log.push('gone'),
+          onDisconnect: () => log.push('disconnects'),
           clock: manualClock(),
         });
         log.push(String(stream.send('event', {})));
@@ -231,6 +231,6 @@ describe('a client that vanishes', () => {
     await once(server.listen(0, '127.0.0.1'), 'listening');
     const asked = request({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).end();
     await once(asked, 'error');
-    expect(await promise).toEqual(['undefined', 'gone']);
+    expect(await promise).toEqual(['undefined', 'disconnects']);
   });
 });

@@ -18,7 +18,7 @@ const misuse = (message: string): Error =>
     message: expect.stringContaining(message) as string,
   }) as Error;
 
-/** Routes whose requests the test ends: `/wait` is answered whole, `/stream` is open from the start. */
+/** Routes whose responses the test ends: `/wait` sends JSON, `/stream` sends its headers at once. */
 function held(): Pick<ServerOptions, 'routes'> & {
   readonly arrived: Promise<void>;
   readonly release: () => void;
@@ -48,14 +48,14 @@ function held(): Pick<ServerOptions, 'routes'> & {
 }
 
 describe('listening', () => {
-  test('is on loopback by default, and says where', async () => {
+  test('is on loopback by default, and returns the URL', async () => {
     await using at = await served();
     expect(at.url).toBe(`http://127.0.0.1:${at.port}`);
     expect(at.logged('listening')).toMatchObject([{ url: at.url }]);
     expect(await at.server.listen()).toEqual({ url: at.url, port: at.port });
   });
 
-  test('on localhost', async () => {
+  test('works on localhost', async () => {
     await using at = await served({ host: 'localhost' });
     expect((await fetch(`${at.url}/healthz`)).status).toBe(200);
   });
@@ -72,25 +72,25 @@ describe('listening', () => {
     expect((await connection.answer()).status).toBe(403);
   });
 
-  test('on a port that is in use says so', async () => {
+  test('on a port in use is rejected with advice', async () => {
     await using at = await served();
     await expect(served({ port: at.port })).rejects.toThrow(
       misuse(`Port ${at.port} of 127.0.0.1 is in use: stop the program that listens there, or choose another port.`),
     );
   });
 
-  test('beyond loopback is refused without keys', async () => {
+  test('beyond loopback is rejected without keys', async () => {
     for (const host of ['0.0.0.0', '::', '192.0.2.1'])
       await expect(served({ host })).rejects.toThrow(misuse('Add at least one key'));
   });
 
-  test('beyond loopback is right with keys', async () => {
+  test('beyond loopback works with keys', async () => {
     await using at = await served({ host: '0.0.0.0', keys: [{ name: 'a', hash: hashKey('k') }] });
     expect(at.url).toBe(`http://127.0.0.1:${at.port}`);
     expect((await fetch(`${at.url}/healthz`)).status).toBe(200);
   });
 
-  test('on an address of another machine says so', async () => {
+  test('on an address of another machine is rejected with advice', async () => {
     const keys = [{ name: 'a', hash: hashKey('k') }];
     await expect(served({ host: '192.0.2.1', keys })).rejects.toThrow(misuse('is not an address of this machine'));
   });
@@ -101,11 +101,11 @@ describe('listening', () => {
     [{ port: Number.NaN }, 'The port must be'],
     [{ limits: { requestsPerMinute: 0 } }, 'limits.requestsPerMinute must be a whole number above 0, not 0.'],
     [{ keys: [{ name: 'a', hash: 'plain' }] }, 'Key "a" needs a hash'],
-  ])('is refused with %j', async (options, message) => {
+  ])('is rejected with %j', async (options, message) => {
     await expect(served(options)).rejects.toThrow(misuse(message));
   });
 
-  test('after closing is refused, and closing before listening is no trouble', async () => {
+  test('is rejected after closing, and closing before listening works', async () => {
     const nothing = async (): Promise<void> => undefined;
     const log = newLog({ level: 'silent' });
     const server = createServer({ port: 0, log, routes: () => undefined, ready: nothing, drain: nothing });
@@ -114,7 +114,7 @@ describe('listening', () => {
   });
 });
 
-describe('what is no request', () => {
+describe('an unreadable request', () => {
   const error = (code: string): object => ({
     error: { message: expect.any(String) as string, type: 'invalid_request_error', param: null, code },
   });
@@ -124,7 +124,7 @@ describe('what is no request', () => {
     ['GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n', 400, 'invalid_request'],
     [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'headers_too_large'],
     ['POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400, 'invalid_request'],
-  ])('%j… is answered with an error body', async (text, status, code) => {
+  ])('%j gets an error body', async (text, status, code) => {
     await using at = await served();
     await using connection = await at.connect();
     connection.write(text);
@@ -136,10 +136,10 @@ describe('what is no request', () => {
     expect(at.logged('unreadable request')).toMatchObject([{ status, requestId: answer.headers['x-request-id'] }]);
   });
 
-  /** On Node's own clock. What is sent in time has to arrive within it, also where the machine is busy. */
+  /** Measured by Node's own clock. Long enough for a busy machine. */
   const SOON_MS = 500;
 
-  test('headers that never end are cut off in time, while a stream that is older goes on', async () => {
+  test('with headers that never end is closed after the timeout, while an older stream continues', async () => {
     const { routes, stream } = held();
     await using at = await served({
       routes,
@@ -160,7 +160,7 @@ describe('what is no request', () => {
     expect(await streaming.until('second')).toContain('data: first');
   });
 
-  test('a body that never ends is cut off in time even if no route reads it', async () => {
+  test('with a body that never ends is closed after the timeout, also if no route reads it', async () => {
     const { routes, arrived } = held();
     await using at = await served({
       routes: (app) => app.post('/unread', () => new Promise<Response>(() => undefined)) && routes(app),
@@ -174,7 +174,7 @@ describe('what is no request', () => {
     await arrived;
   });
 
-  test('in the middle of a stream puts nothing into it', async () => {
+  test('in the middle of a stream writes nothing into it', async () => {
     const { routes, stream } = held();
     await using at = await served({ routes });
     await using connection = await at.connect();
@@ -188,12 +188,12 @@ describe('what is no request', () => {
 });
 
 describe('closing', () => {
-  /** Until the server has begun to close. */
+  /** Resolves when the server has started to close. */
   const begun = async (at: Served): Promise<void> => {
     while (at.logged('shutting down').length === 0) await new Promise((resolve) => void setImmediate(resolve));
   };
 
-  test('ends idle connections at once, those too that never sent anything', async () => {
+  test('closes idle connections at once, also those without any request', async () => {
     await using at = await served();
     const used = await at.connect();
     used.write(GET('/healthz'));
@@ -207,7 +207,7 @@ describe('closing', () => {
     await expect(at.connect()).rejects.toThrow('ECONNREFUSED');
   });
 
-  test('waits for the request that runs, and closes its connection after the answer', async () => {
+  test('waits for the request in progress, and closes its connection after the response', async () => {
     const { routes, arrived, release } = held();
     const order: string[] = [];
     await using at = await served({ routes, drain: async () => void order.push('drain') });
@@ -231,7 +231,7 @@ describe('closing', () => {
   test.each(['/readyz', '/wait'])('answers %s with a 503 on a connection that is still busy', async (path) => {
     const { routes, stream } = held();
     let requests = 0;
-    // Every request looks at the clock when it comes.
+    // Every request reads the clock when it arrives.
     const clock = { ...systemClock, now: () => (requests += 1) };
     await using at = await served({ routes, clock });
     await using connection = await at.connect();
@@ -261,7 +261,7 @@ describe('closing', () => {
     await closed;
   });
 
-  test('ends the connection of a stream as soon as that ends', async () => {
+  test('closes the connection of a stream as soon as the stream ends', async () => {
     const { routes, stream } = held();
     await using at = await served({ routes });
     await using connection = await at.connect();
@@ -274,7 +274,7 @@ describe('closing', () => {
     await closed;
   });
 
-  test('has what still runs put aside when the time is up, which may say its last words', async () => {
+  test('detaches the runs after the grace period, and lets them send their last events', async () => {
     const clock = manualClock();
     const { routes, stream } = held();
     let drains = 0;
@@ -310,7 +310,7 @@ describe('closing', () => {
       },
     ],
     ['leaves the streams open', async () => undefined],
-  ])('comes to an end though putting aside %s', async (what, drain) => {
+  ])('ends also if draining %s', async (what, drain) => {
     const clock = manualClock();
     const { routes, stream } = held();
     await using at = await served({ routes, clock, drain });
@@ -327,7 +327,7 @@ describe('closing', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('twice is closing once', async () => {
+  test('called twice shuts down once', async () => {
     let drains = 0;
     await using at = await served({ drain: async () => void (drains += 1) });
     const first = at.server.close();
@@ -336,7 +336,7 @@ describe('closing', () => {
     expect(drains).toBe(1);
   });
 
-  test('a client that went away does not hold it up', async () => {
+  test('does not wait for a client that disconnected', async () => {
     const { routes, stream } = held();
     await using at = await served({ routes });
     const connection = await at.connect();

@@ -22,7 +22,7 @@ function refused(body: object, options?: ParseOptions): Partial<ApiError> {
 }
 
 describe('tools', () => {
-  test('functions are the client’s, everything else is not, and all are repeated', () => {
+  test('separates functions from other tools, and repeats all of them', () => {
     const other = { type: 'web_search', filters: { allowed_domains: ['a.example'] } };
     const { functions, otherTools, echo } = parseRequest({ input: 'Hi', tools: [weather, mcp, other] });
     expect(functions).toEqual([weather]);
@@ -31,7 +31,7 @@ describe('tools', () => {
   });
 
   test.each([[{}], [{ description: null, parameters: null, strict: null }]])(
-    'a function that says only its name: %j',
+    'accepts a function with only a name: %j',
     (fields) => {
       const { functions, echo } = parseRequest({ input: 'Hi', tools: [{ type: 'function', name: 'f', ...fields }] });
       const whole = { type: 'function', name: 'f', description: null, parameters: null, strict: null };
@@ -66,7 +66,7 @@ describe('tools', () => {
       [{ type: 'function', function: { name: 'f' } }],
       { param: 'tools[0].name', message: expect.stringContaining("not under 'function'") },
     ],
-  ])('%j is refused', (tools, error) => {
+  ])('rejects %j', (tools, error) => {
     expect(refused({ tools })).toMatchObject({ status: 400, ...error });
   });
 });
@@ -114,20 +114,20 @@ describe('tool_choice', () => {
     expect(echo.tool_choice).toEqual(meant);
   });
 
-  test('a kind of tool is forced by allowing nothing else', () => {
+  test('forces another type of tool by allowing no other tools', () => {
     const { toolChoice, echo } = parseRequest({ input: 'Hi', tools, tool_choice: { type: 'web_search' } });
     expect(toolChoice).toEqual({ type: 'allowed_tools', mode: 'required', tools: [{ type: 'web_search' }] });
     expect(echo.tool_choice).toEqual({ type: 'web_search' });
   });
 
-  test('allowed tools of which none may be called', () => {
+  test('accepts allowed tools with the mode none', () => {
     const given = { type: 'allowed_tools', mode: 'none', tools: [named] };
     const { toolChoice, echo } = parseRequest({ input: 'Hi', tools, tool_choice: given });
     expect(toolChoice).toBe('none');
     expect(echo.tool_choice).toEqual(given);
   });
 
-  test('a server whose tools every request has need not be declared', () => {
+  test('accepts the label of default tools without a declaration', () => {
     const choice = { input: 'Hi', tool_choice: labelled };
     expect(parseRequest(choice, { labels: ['treadle'] }).toolChoice).toEqual(labelled);
     expect(refused(choice)).toMatchObject({ param: 'tool_choice.server_label', code: 'unknown_tool' });
@@ -164,7 +164,7 @@ describe('tool_choice', () => {
     [{ allowed_tools: null }, { param: 'tool_choice.tools' }],
     [{ allowed_tools: { tools: [{}] } }, { param: 'tool_choice.allowed_tools.tools[0].type' }],
     [{ type: 'allowed_tools', tools: Array.from({ length: 129 }, () => named) }, { param: 'tool_choice.tools' }],
-  ])('%j is refused', (given, error) => {
+  ])('rejects %j', (given, error) => {
     expect(refused({ tools, tool_choice: given })).toMatchObject({ status: 400, ...error });
   });
 });

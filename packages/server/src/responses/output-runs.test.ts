@@ -22,13 +22,13 @@ import type { CallKinds } from '../engine/tools.ts';
 import { endingOf, type Ending } from '../engine/run.ts';
 import { responseOutput, type ResponseOutputOptions } from './output.ts';
 
-/** One reply of the model, or how it breaks off. */
+/** One reply of the model, or how it is interrupted. */
 interface Step {
   readonly content: readonly AssistantPart[];
   readonly finish: Finish;
-  /** Seed of the pieces that it comes in; absent: it comes whole. */
+  /** The seed of its deltas; absent: no deltas. */
   readonly pieces: number | undefined;
-  /** After how many pieces something else happens. */
+  /** After how many deltas the interruption happens. */
   readonly breaks?: { readonly after: number; readonly by: 'failure' | 'cancel' };
 }
 
@@ -151,7 +151,7 @@ interface Ran {
   readonly ending: Ending;
 }
 
-/** As the server drives it: a reply that met the limit of tokens is the last one, and nobody has to answer its calls. */
+/** Like the server: a reply that reached the token limit is the last one, and its calls are not answered. */
 async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise<Ran> {
   const controller = new AbortController();
   const items: Item[] = [];
@@ -226,7 +226,7 @@ function plain<T>(value: T): T {
   return JSON.parse(JSON.stringify(value)) as T;
 }
 
-/** What the official client makes of a stream: its own sum of the events. Rejects where its user would see an error. */
+/** The response that the official client accumulates from a stream. Rejects where its user would see an error. */
 async function accumulated(events: readonly WireEvent[]): Promise<WireResponse> {
   const lines = events.map((event) => `${JSON.stringify(event)}\n`);
   const stream = ReadableStream.from(lines.map((line) => new TextEncoder().encode(line))) as ReadableStream;
@@ -234,13 +234,13 @@ async function accumulated(events: readonly WireEvent[]): Promise<WireResponse> 
   return withoutAdditions(response) as WireResponse;
 }
 
-/** Without what the client adds for its user's convenience. */
+/** Without the fields that the client adds. */
 function withoutAdditions(value: unknown): unknown {
   const added = ['output_text', 'output_parsed', 'parsed', 'parsed_arguments'];
   return JSON.parse(JSON.stringify(value, (key, field: unknown) => (added.includes(key) ? undefined : field)));
 }
 
-/** A model call was broken off: what it had said until then is told, but is no fact. */
+/** A model call was interrupted: its deltas were sent, but are not part of a fact. */
 function wasBrokenOff({ steps }: World): boolean {
   return steps.some(({ breaks }) => breaks);
 }
@@ -248,7 +248,7 @@ function wasBrokenOff({ steps }: World): boolean {
 describe('over random runs', () => {
   const count = (runs: number): { numRuns: number } => ({ numRuns: Number(process.env['OUTPUT_RUNS'] ?? runs) });
 
-  test('a stream keeps the rules, and ends with the response', async () => {
+  test('streams follow the rules, and end with the response', async () => {
     await fc.assert(
       fc.asyncProperty(world, async (given) => {
         const { items, ending } = await run(given);
@@ -262,7 +262,7 @@ describe('over random runs', () => {
     );
   });
 
-  test('the same reply makes the same response, however it was cut, and also without any pieces', async () => {
+  test('a reply makes the same response for any deltas, and without deltas', async () => {
     await fc.assert(
       fc.asyncProperty(world, fc.nat(1000), async (given, seed) => {
         const { items, ending } = await run(given);
@@ -282,7 +282,7 @@ describe('over random runs', () => {
     );
   });
 
-  test('the official client sums it up to the same response', async () => {
+  test('the official client accumulates the same response', async () => {
     await fc.assert(
       fc.asyncProperty(world, async (given) => {
         const { items, ending } = await run(given);
@@ -295,7 +295,7 @@ describe('over random runs', () => {
             code: 'server_error',
           });
         } else expect(await accumulated(events)).toEqual(last);
-        // The items alone, before the last word replaces them.
+        // The accumulated items, before the terminal event replaces them.
         const before = events.slice(0, last.status === 'failed' ? -2 : -1);
         expect((await accumulated(before)).output).toEqual(last.output);
       }),
@@ -304,7 +304,7 @@ describe('over random runs', () => {
   });
 });
 
-/** Every call is there once, as its kind demands, and the pending ones are those that the run waits for. */
+/** Every call occurs once, as its kind requires, and the pending calls are those that the run waits for. */
 function checkCalls(given: World, items: readonly Item[], response: ResponseResource, ending: Ending): void {
   const waiting = ending.type === 'pending' ? ending.waiting : [];
   const pending = waiting.map(({ call }) => callIdFor(RESPONSE_ID, call.turn, call.index));

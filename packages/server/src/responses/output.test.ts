@@ -33,7 +33,7 @@ const KINDS: CallKinds = {
 
 interface Listening extends ResponseOutput {
   readonly events: WireEvent[];
-  /** Ends it, and gives the types of the events; each is prefixed by `response.` unless it is an error. */
+  /** Ends the response and returns the types of the events, without the prefix `response.`. */
   end(ending?: Partial<Ending>): string[];
 }
 
@@ -106,7 +106,7 @@ const MESSAGE = ['output_item.added', 'content_part.added'];
 const MESSAGE_END = ['output_text.done', 'content_part.done', 'output_item.done'];
 
 describe('a message', () => {
-  test('comes in pieces, and is told as a whole with every field', () => {
+  test('is streamed as deltas, and sent as a whole with every field', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), text('two '), text('words'), replied([said('two words')])]) out.addItem(item);
@@ -149,7 +149,7 @@ describe('a message', () => {
     expect(out.current()).toEqual(response);
   });
 
-  test('comes as one piece if the model gave none, and its rest if it gave too few', () => {
+  test('is sent as one delta if the model sent none, or with the missing rest', () => {
     for (const pieces of [[], [text('tw')]]) {
       const out = listening();
       out.sendCreated();
@@ -162,7 +162,7 @@ describe('a message', () => {
     }
   });
 
-  test('is what the reply says, also where its pieces said something else', () => {
+  test('is the text of the reply, also if the deltas differ', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), text('wrong'), replied([said('right')])]) out.addItem(item);
@@ -172,7 +172,7 @@ describe('a message', () => {
     expect(out.current().output).toMatchObject([{ content: [{ text: 'right' }], status: 'completed' }]);
   });
 
-  test('that pieces told of and the reply does not is incomplete', () => {
+  test('is incomplete if only the deltas contain it', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), text('a'), piece(0, 'ask', '{'), replied([])]) out.addItem(item);
@@ -184,7 +184,7 @@ describe('a message', () => {
     ]);
   });
 
-  test('is a comment beside calls, and before a thought what the whole reply makes it', () => {
+  test('is commentary beside calls, and before reasoning its phase depends on the whole reply', () => {
     const phases = (content: readonly AssistantPart[], items: readonly Item[]): unknown[] => {
       const out = listening();
       out.sendCreated();
@@ -199,7 +199,7 @@ describe('a message', () => {
     expect(phases([said('a'), called('maybe'), said('b')], [])).toEqual(['commentary', 'commentary']);
   });
 
-  test('that ran into a limit or a filter is incomplete, and nothing before it', () => {
+  test('is incomplete if a limit or a filter cut it off; items before it are not', () => {
     for (const finish of ['length', 'content-filter'] as const) {
       const out = listening();
       out.sendCreated();
@@ -219,7 +219,7 @@ describe('a message', () => {
 describe('reasoning', () => {
   const signed = { type: 'reasoning', text: 'well', signature: 's', protocol: 'p' } as const;
 
-  test('is a summary that closes when the answer begins', () => {
+  test('is a summary that is closed when the answer begins', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), thought('we'), thought('ll'), text('ok'), replied([signed, said('ok')])])
@@ -247,7 +247,7 @@ describe('reasoning', () => {
     });
   });
 
-  test('waits for what the model has to get back, where the client wants that', () => {
+  test('is closed only with the reply if the client wants encrypted_content', () => {
     const out = listening({ encrypted: true });
     out.sendCreated();
     const hidden = { type: 'reasoning', text: '', signature: 'h', protocol: 'p' } as const;
@@ -270,7 +270,7 @@ describe('reasoning', () => {
     );
   });
 
-  test('that nobody may read is nothing to a client that does not ask for it', () => {
+  test('without readable text is not sent to a client that does not want encrypted_content', () => {
     const out = listening();
     out.sendCreated();
     out.addItem(turn(1));
@@ -283,7 +283,7 @@ describe('reasoning', () => {
 });
 
 describe('a call', () => {
-  test('of the client is a function_call, and the response waits for it', () => {
+  test('for the client is a function_call, and the response waits for it', () => {
     const out = listening();
     out.sendCreated();
     const items = [turn(1), text('let me'), piece(0, 'ask', ''), piece(0, 'ask', '{"a'), piece(0, 'ask', '":1}')];
@@ -312,7 +312,7 @@ describe('a call', () => {
     expect(out.events.at(-1)).toMatchObject({ response: { status: 'completed', pending_call_ids: [call_id] } });
   });
 
-  test('in a reply that was filtered is not for anybody to execute', () => {
+  test('in a filtered reply is not to be executed', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), replied([called('ask'), called('read'), said('then')], 'content-filter')])
@@ -321,7 +321,7 @@ describe('a call', () => {
     expect(out.current().output.map(({ status }) => status)).toEqual(['incomplete', 'incomplete', 'incomplete']);
   });
 
-  test('shows the status by its name to a client that wants it', () => {
+  test('has the status requires_action for a client that requests it', () => {
     const out = listening({ requiresAction: true });
     out.sendCreated();
     for (const item of [turn(1), replied([called('ask')])]) out.addItem(item);
@@ -329,7 +329,7 @@ describe('a call', () => {
     expect(out.events.at(-1)).toMatchObject({ type: 'response.completed', response: { status: 'requires_action' } });
   });
 
-  test('of the server is an mcp_call with its output, in words', () => {
+  test('of the server is an mcp_call with its output as text', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), piece(0, 'read', '{}'), replied([called('read')])]) out.addItem(item);
@@ -371,7 +371,7 @@ describe('a call', () => {
     ]);
   });
 
-  test('that fails or is refused is a failed mcp_call with its error, and no error event', () => {
+  test('that fails or is refused is a failed mcp_call with its error, without an error event', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), piece(0, 'read', '{'), piece(1, 'ghost', '{}')]) out.addItem(item);
@@ -391,7 +391,7 @@ describe('a call', () => {
     ]);
   });
 
-  test('of which it is not clear whether it is let through is shown when that is', () => {
+  test('that may still be refused is sent when that is decided', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), text('a'), piece(0, 'maybe', '{}'), piece(1, 'maybe', '{"b":2}')]) out.addItem(item);
@@ -409,7 +409,7 @@ describe('a call', () => {
     });
   });
 
-  test('keeps its place though its pieces come before those of one before it, or before its name', () => {
+  test('is opened in the order of the reply, also if its deltas arrive early or before its name', () => {
     const orders = [
       [piece(1, 'ask', '{"n":'), piece(0, 'read', '{}'), piece(1, 'ask', '1}')],
       [piece(0, '', '{'), piece(1, 'ask', '{"n":1}'), piece(0, 'read', '}')],
@@ -427,7 +427,7 @@ describe('a call', () => {
     }
   });
 
-  test('is found though the model repeats its ids or gives none', () => {
+  test('is found also if the model repeats ids or sends none', () => {
     const out = listening();
     out.sendCreated();
     out.addItem(turn(3));
@@ -443,7 +443,7 @@ describe('a call', () => {
     );
   });
 
-  test('has the name that the loop keeps, and is decided on by the one that the model gave', () => {
+  test('has the name that the loop stores, and its kind follows from the name of the model', () => {
     const asked: string[] = [];
     const calls: CallKinds = {
       ...KINDS,
@@ -460,7 +460,7 @@ describe('a call', () => {
   });
 });
 
-describe('an end in the middle', () => {
+describe('an interruption', () => {
   const half = [
     turn(1),
     thought('hm'),
@@ -475,14 +475,14 @@ describe('an end in the middle', () => {
     ['context_length_exceeded', 'invalid_request_error'],
     ['invalid_prompt', 'invalid_request_error'],
     ['server_error', 'server_error'],
-  ])('%s is told as a %s', (code, type) => {
+  ])('with the code %s has the type %s', (code, type) => {
     const out = listening();
     out.sendCreated();
     out.end({ type: 'failed', error: { code, message: 'no' } });
     expect(out.events.at(-2)).toMatchObject({ type: 'error', code, error: { code, type } });
   });
 
-  test('closes what is open as incomplete, tells of the error both ways, and fails', () => {
+  test('closes open items as incomplete, sends the error in both forms, and fails', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [...half, failed()]) out.addItem(item);
@@ -506,7 +506,7 @@ describe('an end in the middle', () => {
     });
   });
 
-  test('by the client is incomplete too, in the words that clients know', () => {
+  test('by the client is sent as response.incomplete', () => {
     const out = listening({ encrypted: true });
     out.sendCreated();
     for (const item of half.slice(0, 3)) out.addItem(item);
@@ -520,7 +520,7 @@ describe('an end in the middle', () => {
     expect(out.current().output[1]).not.toHaveProperty('phase');
   });
 
-  test('is the end: nothing that comes later is heard', () => {
+  test('ends the stream: later items are ignored', () => {
     const out = listening();
     out.sendCreated();
     out.addItem(turn(1));
@@ -530,7 +530,7 @@ describe('an end in the middle', () => {
     expect(out.events).toHaveLength(2);
   });
 
-  test('of one attempt leaves the next one of the same turn its own ids', () => {
+  test('of one attempt leaves unique ids to the next attempt of the turn', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), text('lost'), piece(0, 'ask', ''), failed(), turn(1)]) out.addItem(item);
@@ -545,7 +545,7 @@ describe('an end in the middle', () => {
   });
 });
 
-test('what the listener waits for is what the run has to wait for', async () => {
+test('returns the promise of the listener', async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const out = listening({ emit: ({ type }) => (type === 'response.output_item.added' ? promise : undefined) });
   out.sendCreated();
@@ -568,7 +568,7 @@ describe('with the real loop', () => {
     return out;
   }
 
-  test('a turn of both kinds leaves the client its own calls, and indices go on over the turns', async () => {
+  test('leaves the client its own calls in a mixed turn, and counts indices over the turns', async () => {
     const out = await listened([
       { text: 'First I read.', calls: [{ name: 'read' }, { name: 'nothing' }] },
       { text: 'Now I ask.', calls: [{ name: 'read' }, { name: 'ask', arguments: { q: 1 } }] },
@@ -587,7 +587,7 @@ describe('with the real loop', () => {
   });
 });
 
-test('the rules see every event that is missing, doubled or out of place', () => {
+test('the stream rules detect every missing, repeated or misplaced event', () => {
   const out = listening();
   out.sendCreated();
   const content = [
@@ -606,7 +606,7 @@ test('the rules see every event that is missing, doubled or out of place', () =>
   for (const [at, event] of out.events.entries()) {
     const { events } = out;
     expect(() => checkStream(numbered(events.toSpliced(at, 1))), `without ${event.type}`).toThrow(/event/);
-    // A piece twice is another text.
+    // A repeated delta is another text.
     expect(() => checkStream(numbered(events.toSpliced(at, 0, event))), `${event.type} twice`).toThrow(/event/);
     const field = Object.keys(event).find((key) => key !== 'type' && key !== 'sequence_number')!;
     const { [field]: _, ...lacking } = event;

@@ -66,7 +66,7 @@ describe('the smallest request', () => {
     });
   });
 
-  test('may say null where it says nothing, and may hold fields that nobody knows', () => {
+  test('may have null instead of absent fields, and unknown fields', () => {
     const nothing = {
       model: null,
       previous_response_id: null,
@@ -103,7 +103,7 @@ describe('the smallest request', () => {
   });
 });
 
-test('what is asked for is understood and repeated', () => {
+test('parses and repeats every supported field', () => {
   const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
   const request = parseRequest({
     model: 'm',
@@ -201,7 +201,7 @@ test.each([
   expect(request.echo.text).toEqual({ format: echo });
 });
 
-test('instructions may be messages', () => {
+test('accepts messages as instructions', () => {
   const instructions = [
     { role: 'developer', content: 'Be brief.' },
     { role: 'system', content: [{ type: 'input_text', text: 'Be kind.' }] },
@@ -214,12 +214,12 @@ test('instructions may be messages', () => {
   });
 });
 
-test('after a previous response there may be nothing to add', () => {
+test('accepts an empty input after a previous response', () => {
   expect(parseRequest({ previous_response_id: 'resp_1' }).input).toEqual([]);
   expect(parseRequest({ previous_response_id: 'resp_1', input: [] }).input).toEqual([]);
 });
 
-test('secrets of tools are neither repeated nor stored, but the executor has them', () => {
+test('neither repeats nor stores the secrets of tools, but passes them to the executor', () => {
   const tool = {
     type: 'mcp',
     server_label: 'files',
@@ -247,7 +247,7 @@ test('secrets of tools are neither repeated nor stored, but the executor has the
   expect(JSON.stringify(storable(request))).not.toMatch(/bearer|in-a-header|deep-down|user:pass|in-path|in-query/);
 });
 
-describe('what is wrong is named', () => {
+describe('rejects, with the path of the field,', () => {
   test.each<[unknown, Partial<ApiError>]>([
     ['text', { param: null, code: 'invalid_type', message: expect.stringContaining('an object, but got a string') }],
     [null, { param: null, message: expect.stringContaining('got null') }],
@@ -386,14 +386,14 @@ describe('what is wrong is named', () => {
 });
 
 describe('limits', () => {
-  test('as many pairs and characters of metadata as may be', () => {
+  test('allow the maximum of metadata', () => {
     const metadata = Object.fromEntries(
       Array.from({ length: 16 }, (_, n) => [String(n).padStart(64, 'k'), 'v'.repeat(512)]),
     );
     expect(parseRequest({ input: 'a', metadata }).echo.metadata).toEqual(metadata);
   });
 
-  test('are named when they are passed', () => {
+  test('are part of the error message', () => {
     const said = { role: 'user', content: 'a' };
     expect(refused({ input: [said, said, said] }, { inputItems: 2 })).toMatchObject({
       status: 400,
@@ -427,8 +427,8 @@ describe('limits', () => {
   });
 });
 
-describe('odd JSON', () => {
-  test('nesting without end', () => {
+describe('unusual JSON', () => {
+  test('is rejected if it is nested too deeply', () => {
     for (const field of ['input', 'metadata', 'tools', 'unknown']) {
       const body: unknown = JSON.parse(`{"input":"a","${field}":${'['.repeat(50_000)}${']'.repeat(50_000)}}`);
       expect(refused(body), field).toMatchObject({ status: 400, param: field, code: 'nesting_too_deep' });
@@ -444,7 +444,7 @@ describe('odd JSON', () => {
     expect(refused(JSON.parse(json))).toMatchObject({ status: 400, message: expect.stringContaining('__proto__') });
   });
 
-  test('names that only look dangerous are names', () => {
+  test('may contain keys like constructor', () => {
     const parameters = { type: 'object', properties: { constructor: { type: 'string' }, toString: {} } };
     const body: unknown = JSON.parse(
       JSON.stringify({
@@ -525,8 +525,8 @@ describe('odd JSON', () => {
     previous_response_id: word('resp_1'),
   });
 
-  /** Whether it was understood. Anything but a request or a reason fails. */
-  function understands(given: unknown): boolean {
+  /** Whether the body was accepted. Fails for any error but an `ApiError`. */
+  function isAccepted(given: unknown): boolean {
     try {
       const request = parseRequest(given);
       expect(JSON.parse(JSON.stringify(request))).toEqual(request);
@@ -540,14 +540,14 @@ describe('odd JSON', () => {
     }
   }
 
-  test('whatever comes is understood, or refused with a reason', () => {
+  test('is accepted, or rejected with an ApiError', () => {
     fc.assert(
-      fc.property(body, (given) => void understands(given)),
+      fc.property(body, (given) => void isAccepted(given)),
       { numRuns: 3_000 },
     );
   });
 
-  const sound = {
+  const valid = {
     model: 'm',
     input: [
       {
@@ -575,24 +575,24 @@ describe('odd JSON', () => {
     include: ['reasoning.encrypted_content'],
   };
 
-  test('a sound request with one thing in it that is odd, or missing', () => {
-    const places = placesIn(sound);
-    let understood = 0;
+  test('in one field of a valid request is accepted, or rejected with an ApiError', () => {
+    const places = placesIn(valid);
+    let accepted = 0;
     fc.assert(
       fc.property(fc.constantFrom(...places), fc.option(odd, { nil: undefined }), (place, value) => {
-        const given = structuredClone(sound);
+        const given = structuredClone(valid);
         const last = place.at(-1)!;
         let holder: Record<PropertyKey, unknown> = given;
         for (const key of place.slice(0, -1)) holder = holder[key] as Record<PropertyKey, unknown>;
         if (value === undefined) delete holder[last];
         else holder[last] = value;
-        if (understands(JSON.parse(JSON.stringify(given)))) understood++;
+        if (isAccepted(JSON.parse(JSON.stringify(given)))) accepted++;
       }),
       { numRuns: 3_000 },
     );
-    expect(understands(sound)).toBe(true);
-    expect(understood).toBeGreaterThan(300);
-    expect(understood).toBeLessThan(2_700);
+    expect(isAccepted(valid)).toBe(true);
+    expect(accepted).toBeGreaterThan(300);
+    expect(accepted).toBeLessThan(2_700);
   });
 });
 

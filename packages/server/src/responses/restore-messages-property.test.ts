@@ -7,7 +7,7 @@ import type { ConversationBefore } from '../engine/conversation.ts';
 import { conversationFrom } from './restore-history.ts';
 import { parseRequest } from './parse-request.ts';
 
-/** What the model says or does in a turn. `kind`: who executes a call. */
+/** A part of a turn. `kind`: who executes a call. */
 type Said =
   | SaidText
   | { readonly type: 'reasoning'; readonly text: string; readonly signature?: string; readonly protocol?: string }
@@ -25,7 +25,7 @@ interface Given {
   readonly image: boolean;
 }
 
-/** What a client said, and the turns of the response to it. */
+/** A user message, and the turns of the response to it. */
 interface Exchange {
   readonly said: readonly UserBlock[];
   readonly turns: readonly (readonly Said[])[];
@@ -71,7 +71,7 @@ const exchange: fc.Arbitrary<Exchange> = fc
   .map(([said, turns, last]) => ({ said, turns: [...turns, last] }));
 const exchanges = fc.array(exchange, { minLength: 1, maxLength: 3 });
 
-/** How a client may give outputs back: after all calls, in any order, or each right after its call. */
+/** How a client sends outputs: after all calls, in reverse, or each right after its call. */
 const habit = fc.constantFrom('after', 'reversed', 'between');
 type Habit = 'after' | 'reversed' | 'between';
 
@@ -105,7 +105,7 @@ function resultBlocks(kind: 'client' | 'server', { text, isError, image }: Given
   return image ? [{ type: 'text', text }, shown] : [{ type: 'text', text }];
 }
 
-/** The same as items, as a client sends them that keeps the conversation itself. */
+/** The same conversation as items, as a client sends them that stores the conversation itself. */
 function itemsOf(all: readonly Exchange[], habit: Habit): object[] {
   return all.flatMap(({ said, turns }, index) => [
     { role: 'user', content: said.map(wirePart) },
@@ -179,7 +179,7 @@ function wirePart(block: UserBlock): object {
   }
 }
 
-test('a conversation that went over the wire and came back is the same conversation', () => {
+test('a conversation that a client sends back is restored unchanged', () => {
   fc.assert(
     fc.property(exchanges, habit, (all, habit) => {
       const request = parseRequest(JSON.parse(JSON.stringify({ input: itemsOf(all, habit as Habit) })));
@@ -189,7 +189,7 @@ test('a conversation that went over the wire and came back is the same conversat
   );
 });
 
-test('a turn that waits for its client goes on the same, kept by the server or by the client', () => {
+test('a paused turn continues equally from the stored response and from the items of the client', () => {
   fc.assert(
     fc.property(exchanges, turn, habit, (all, paused, habit) => {
       const response = responseId(99);

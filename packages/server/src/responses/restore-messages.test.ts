@@ -12,7 +12,7 @@ const RESPONSE = `resp_${'ab'.repeat(16)}`;
 const ours = (kind: Parameters<typeof itemId>[0], turn: number, n: number): string => itemId(kind, RESPONSE, turn, n);
 const callId = (turn: number, index: number): string => callIdFor(RESPONSE, turn, index);
 
-/** As a client writes them. */
+/** Items as a client sends them. */
 function items(...input: readonly object[]): readonly InputItem[] {
   return parseRequest({ input, previous_response_id: 'resp_1' }).input;
 }
@@ -61,8 +61,8 @@ const answered = (callId: string, text = `of ${callId}`, name = 'f'): ToolResult
   isError: false,
 });
 
-describe('a conversation that the client keeps', () => {
-  test('a text, and a dialogue', () => {
+describe('a conversation that the client stores', () => {
+  test('may be a text or a dialogue', () => {
     expect(conversationFrom(parseRequest({ input: 'Hi' }).input)).toEqual({ messages: [said('Hi')], system: [] });
     expect(conversationFrom(items(user('a'), assistant('b'), user('c'))).messages).toEqual([
       said('a'),
@@ -71,7 +71,7 @@ describe('a conversation that the client keeps', () => {
     ]);
   });
 
-  test('system and developer messages stand apart, in order', () => {
+  test('has system and developer messages apart, in order', () => {
     const { messages, system } = conversationFrom(
       items({ role: 'system', content: 'one' }, user('a'), { role: 'developer', content: 'two' }, user('b')),
     );
@@ -79,14 +79,14 @@ describe('a conversation that the client keeps', () => {
     expect(system).toEqual(['one', 'two']);
   });
 
-  test('where only a system message speaks, it is what is asked', () => {
+  test('uses the last system message as user message if there is no other', () => {
     expect(conversationFrom(items({ role: 'system', content: 'one' }, { role: 'developer', content: 'two' }))).toEqual({
       messages: [said('two')],
       system: ['one'],
     });
   });
 
-  test('images and files of users and of outputs', () => {
+  test('may contain images and files in messages and outputs', () => {
     const parts = [
       { type: 'input_text', text: 'See:' },
       { type: 'input_image', image_url: 'data:image/png;base64,AAAA' },
@@ -107,7 +107,7 @@ describe('a conversation that the client keeps', () => {
     expect(messages[2]!.content).toEqual([{ ...answered('c1'), content: blocks }]);
   });
 
-  test('what is empty is not said', () => {
+  test('drops empty content', () => {
     expect(
       conversationFrom(
         items(user('a'), assistant(''), user(''), user([]), { type: 'reasoning', summary: [] }, user('b')),
@@ -115,7 +115,7 @@ describe('a conversation that the client keeps', () => {
     ).toEqual([said('a'), said('b')]);
   });
 
-  test('parallel calls are one message, and so are their results, in call order', () => {
+  test('has parallel calls in one message, and their results in the next, in call order', () => {
     expect(
       conversationFrom(
         items(user('a'), call('c1'), call('c2'), call('c3'), output('c3'), output('c1'), output('c2'), user('b')),
@@ -128,7 +128,7 @@ describe('a conversation that the client keeps', () => {
     ]);
   });
 
-  test('text beside calls and reasoning before them are kept, in order', () => {
+  test('preserves text beside calls and reasoning before them, in order', () => {
     expect(
       conversationFrom(
         items(
@@ -157,7 +157,7 @@ describe('a conversation that the client keeps', () => {
     ]);
   });
 
-  test('turns whose models repeat the ids of calls', () => {
+  test('may repeat call ids in different turns', () => {
     expect(
       conversationFrom(items(user('a'), call('c1'), output('c1'), call('c1'), output('c1', 'again'))).messages,
     ).toEqual([
@@ -174,14 +174,14 @@ describe('a conversation that the client keeps', () => {
     ['the status', { status: 'incomplete' }, true],
     ['both, of which one says it outright', { status: 'incomplete', is_error: false }, false],
     ['nothing', { status: 'completed' }, false],
-  ])('an error is marked by %s', (_, mark, isError) => {
+  ])('marks an error by %s', (_, mark, isError) => {
     expect(conversationFrom(items(user('a'), call('c1'), { ...output('c1'), ...mark })).messages[2]).toEqual({
       role: 'tool',
       content: [{ ...answered('c1'), isError }],
     });
   });
 
-  test('calls of other servers, with what came of them', () => {
+  test('may contain calls of other servers with their results', () => {
     expect(
       conversationFrom(
         items(
@@ -218,8 +218,8 @@ describe('a conversation that the client keeps', () => {
   });
 });
 
-describe('ids of ours tell the turns apart', () => {
-  test('calls of one turn whose outputs stand between them', () => {
+describe('ids of this server separate the turns', () => {
+  test('of calls with their outputs in between', () => {
     const [a, b] = [callId(1, 0), callId(1, 1)];
     const turn = [
       { role: 'assistant', content: [called(a), called(b)] },
@@ -227,12 +227,12 @@ describe('ids of ours tell the turns apart', () => {
     ];
     const byItem = [call(a, ours('function_call', 1, 0)), output(a), call(b, ours('function_call', 1, 1)), output(b)];
     expect(conversationFrom(items(user('a'), ...byItem)).messages.slice(1)).toEqual(turn);
-    // Clients that keep no item ids still keep those of calls.
+    // Clients that drop the ids of items still preserve those of calls.
     const byCall = [call(a), output(a), call(b), output(b)];
     expect(conversationFrom(items(user('a'), ...byCall)).messages.slice(1)).toEqual(turn);
   });
 
-  test('turns of the server, of which nothing of the client stands between', () => {
+  test('of the server without items of the client in between', () => {
     expect(
       conversationFrom(
         items(
@@ -259,7 +259,7 @@ describe('ids of ours tell the turns apart', () => {
     ]);
   });
 
-  test('a call of the client that was shown late goes to its place', () => {
+  test('and restore the index of a call that was sent late', () => {
     const [a, b, c] = [callId(1, 0), callId(1, 1), callId(1, 2)];
     const { messages } = conversationFrom(
       items(user('a'), mcp(ours('mcp_call', 1, 0), { output: 'x' }), call(c), call(a), output(c), output(a)),
@@ -270,7 +270,7 @@ describe('ids of ours tell the turns apart', () => {
     ]);
   });
 
-  test('a mixed turn that was left unanswered is named', () => {
+  test('and name the unanswered calls of a mixed turn', () => {
     const turn = [
       mcp(ours('mcp_call', 1, 0), { output: 'x' }),
       call(callId(1, 1)),
@@ -307,7 +307,7 @@ describe('after a previous response', () => {
   };
   const outputs = [{ ...output(callId(1, 2), 'three'), is_error: true }, output(callId(1, 0), 'one')];
 
-  test('outputs go beside the results of the server, in call order', () => {
+  test('merges outputs with the results of the server, in call order', () => {
     expect(conversationFrom(items(...outputs), before)).toEqual({
       messages: [said('a'), reply, results],
       system: ['Be brief.'],
@@ -318,14 +318,14 @@ describe('after a previous response', () => {
     });
   });
 
-  test('what was before is left as it was', () => {
+  test('does not change the previous messages', () => {
     const copy = structuredClone(before);
     conversationFrom(items(...outputs), before);
     conversationFrom(items(...outputs), before);
     expect(before).toEqual(copy);
   });
 
-  test('with nothing open, the input follows', () => {
+  test('appends the input if no call is open', () => {
     const { open: _, ...closed } = before;
     expect(conversationFrom(items(user('b')), { ...closed, messages: [said('a')] }).messages).toEqual([
       said('a'),
@@ -369,7 +369,7 @@ describe('after a previous response', () => {
   });
 });
 
-describe('what no model could go on with is refused', () => {
+describe('rejects', () => {
   test.each<[string, object[], Partial<ApiError>]>([
     [
       'an output without a call',
@@ -399,7 +399,7 @@ describe('what no model could go on with is refused', () => {
   });
 });
 
-test('the loop takes what comes out, and the model sees it', async () => {
+test('the loop accepts the conversation and sends it to the model', async () => {
   const seen: Message[][] = [];
   const model = scriptedModel([{ text: 'Done.' }]);
   const { messages } = conversationFrom(
