@@ -47,12 +47,12 @@ interface Playing {
   readonly lastTextOnly?: boolean;
   readonly maxTurns?: number;
   readonly maxCalls?: number;
-  /** Which items reach the output. */
-  readonly heard?: (item: Item) => boolean;
+  /** Selects the items that the output receives; default all. */
+  readonly passes?: (item: Item) => boolean;
 }
 
 async function play(script: readonly ScriptStep[], playing: Playing = {}): Promise<Played> {
-  const { calls = KINDS, includeUsage = false, lastTextOnly = false, maxTurns = 10, maxCalls, heard } = playing;
+  const { calls = KINDS, includeUsage = false, lastTextOnly = false, maxTurns = 10, maxCalls, passes } = playing;
   const frames: Frame[] = [];
   const emit = (frame: Frame): void => void frames.push(frame);
   const out = chatOutput({ head: HEAD, calls, includeUsage, lastTextOnly, emit });
@@ -63,7 +63,7 @@ async function play(script: readonly ScriptStep[], playing: Playing = {}): Promi
     input: 'go',
     maxTurns,
     ...(maxCalls !== undefined && { limits: { calls: maxCalls } }),
-    onItem: (item) => (heard?.(item) === false ? undefined : void out.addItem(item)),
+    onItem: (item) => (passes?.(item) === false ? undefined : void out.addItem(item)),
   });
   const whole = out.close(endingOf(result, { isSpent: false, failure: undefined, at: 0 }));
   out.sendRest();
@@ -268,7 +268,7 @@ test('sends the reply of a model that does not stream', async () => {
     { text: 'First.', calls: [{ name: 'look' }] },
     { text: 'Then.', calls: [{ name: 'ask' }] },
   ];
-  const played = await play(script, { includeUsage: true, heard: silent });
+  const played = await play(script, { includeUsage: true, passes: silent });
   expect(played.whole).toEqual((await play(script)).whole);
   expect(addedChunks(played.frames)).toEqual(played.whole);
 });
@@ -375,13 +375,13 @@ describe('the end', () => {
 test('returns the promise of a client that reads slowly', async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: false, lastTextOnly: false, emit: () => promise });
-  const heard = out.addItem({ type: 'text-delta', text: 'a' });
-  expect(heard).toBe(promise);
+  const pending = out.addItem({ type: 'text-delta', text: 'a' });
+  expect(pending).toBe(promise);
   expect(
     out.addItem({ type: 'tool-report', call: { type: 'tool-call', id: '', name: '', arguments: '' }, progress: 1 }),
   ).toBe(undefined);
   resolve();
-  await heard;
+  await pending;
 });
 
 test('builds the same completion without chunks', async () => {

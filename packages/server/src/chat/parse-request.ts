@@ -65,7 +65,7 @@ function bodySchema(limits: RequestLimits) {
     function_call: unsupported("Use 'tool_choice'."),
     audio: unsupported('Answers contain only text.'),
     modalities: unsupported("Answers contain only text: leave it out, or send ['text'].", {
-      isUsed: (given) => Array.isArray(given) && given.some((one) => one !== 'text'),
+      isUsed: (value) => Array.isArray(value) && value.some((one) => one !== 'text'),
     }),
     web_search_options: unsupported("Declare a search tool in 'tools'."),
     max_tokens: z.int().min(1).nullish(),

@@ -27,7 +27,7 @@ function results(...content: readonly ToolResult[]): Message {
 }
 
 /** Two turns. In the second, a call of the server is between two calls for the client. */
-const kept: StoredTurns = {
+const waitingTurns: StoredTurns = {
   messages: [
     says('First.', ['m1', 'look']),
     results(result('m1', 'look', 'seen')),
@@ -42,7 +42,8 @@ const kept: StoredTurns = {
   },
 };
 
-const stored = async (id: string): Promise<StoredTurns | undefined> => (id === `chatcmpl-${X}` ? kept : undefined);
+const stored = async (id: string): Promise<StoredTurns | undefined> =>
+  id === `chatcmpl-${X}` ? waitingTurns : undefined;
 
 const followUp: readonly Message[] = [
   user,
@@ -52,7 +53,7 @@ const followUp: readonly Message[] = [
 
 const whole: readonly Message[] = [
   user,
-  ...kept.messages,
+  ...waitingTurns.messages,
   results(result('m2', 'ask', 'asked'), result('m3', 'look', 'seen again'), result('m4', 'tell', 'told')),
 ];
 
@@ -116,7 +117,7 @@ describe('a client that has changed its conversation', () => {
     const less = [user, says('', [wire(X, 2, 2), 'tell']), results(result(wire(X, 2, 2), 'tell', 'told'))];
     expect(await restoreTurns(less, stored)).toEqual([
       user,
-      ...kept.messages.slice(0, 2),
+      ...waitingTurns.messages.slice(0, 2),
       says('Then.', ['m3', 'look'], ['m4', 'tell']),
       results(result('m3', 'look', 'seen again'), result('m4', 'tell', 'told')),
     ]);
@@ -135,7 +136,7 @@ describe('a client that has changed its conversation', () => {
 
   test.each<[string, readonly string[]]>([
     ['answers a call of the server', [wire(X, 2, 0), wire(X, 2, 1)]],
-    ['names a call that never was', [wire(X, 2, 0), wire(X, 2, 7)]],
+    ['names a call that does not exist', [wire(X, 2, 0), wire(X, 2, 7)]],
     ['names another turn', [wire(X, 1, 0)]],
     ['mixes two completions', [wire(X, 2, 0), wire(Y, 2, 0)]],
     ['mixes in a call of its own', [wire(X, 2, 0), 'mine']],
@@ -153,9 +154,9 @@ describe('turnsToStore', () => {
   const open = { calls: [{ wireId: wire(X, 1, 0), callId: 'm1', name: 'ask' }] };
 
   test('returns only the messages that the run added', () => {
-    expect(turnsToStore({ messages: [user, says('Earlier.'), user, ...kept.messages], open: kept.open }, 3)).toEqual(
-      kept,
-    );
+    expect(
+      turnsToStore({ messages: [user, says('Earlier.'), user, ...waitingTurns.messages], open: waitingTurns.open }, 3),
+    ).toEqual(waitingTurns);
   });
 
   test('returns nothing for one turn without server calls and reasoning', () => {

@@ -144,8 +144,8 @@ describe('a conversation over server and client tools', () => {
   });
 
   test.each<[string, object]>([
-    ['is not to be found', {}],
-    ['was not to be kept', { store: false }],
+    ['does not exist', {}],
+    ['was not stored', { store: false }],
   ])('that %s continues with the messages of the client', async (_, more) => {
     const store = newStore();
     const { client } = await serve(scriptedModel(STEPS.slice(0, 2)), { store });
@@ -330,9 +330,9 @@ describe('errors', () => {
       400,
       'messages[1].tool_calls',
     ],
-    ['a tool that nobody runs', { tools: [{ type: 'mcp', server_label: 'elsewhere' }] }, 400, 'tools'],
+    ['a tool that no executor runs', { tools: [{ type: 'mcp', server_label: 'elsewhere' }] }, 400, 'tools'],
     [
-      'a name that is taken',
+      'a function with the name of a server tool',
       {
         tools: [
           { type: 'function', function: { name: 'look' } },
@@ -386,8 +386,8 @@ test.each([[true], [false]])('reports a shutdown as an error (streamed: %s)', as
   const { client } = await serve(model);
   const answer = client.chat.completions
     .create({ model: 'main', messages: [user], stream: isStreamed })
-    .then(async (given) => {
-      if (Symbol.asyncIterator in given) for await (const _ of given);
+    .then(async (completion) => {
+      if (Symbol.asyncIterator in completion) for await (const _ of completion);
     });
   const failure = answer.catch((error: unknown) => error);
   await asked.promise;
@@ -407,15 +407,15 @@ test.each([[true], [false]])('cancels the run if the client disconnects (streame
     },
   ]);
   const { client } = await serve(model);
-  const gone = new AbortController();
+  const disconnected = new AbortController();
   const answer = client.chat.completions
-    .create({ model: 'main', messages: [user], stream: isStreamed }, { signal: gone.signal })
-    .then(async (given) => {
-      if (!(Symbol.asyncIterator in given)) return;
-      for await (const _ of given);
+    .create({ model: 'main', messages: [user], stream: isStreamed }, { signal: disconnected.signal })
+    .then(async (completion) => {
+      if (!(Symbol.asyncIterator in completion)) return;
+      for await (const _ of completion);
     });
   await asked.promise;
-  gone.abort();
+  disconnected.abort();
   await answer.catch(() => undefined);
   await ended.promise;
 });

@@ -40,11 +40,11 @@ describe('the tools of a request', () => {
   });
 
   test('include the default tools if the key has the scope and no function has that name', async () => {
-    const standing = { ...offer, defaultTools: ['read'] };
-    expect(names(await toolsetOf(plain, standing, caller))).toEqual(['ask', 'read']);
-    expect(names(await toolsetOf(plain, standing, { ...caller, scopes: ['agents:invoke'] }))).toEqual(['ask']);
+    const withDefaults = { ...offer, defaultTools: ['read'] };
+    expect(names(await toolsetOf(plain, withDefaults, caller))).toEqual(['ask', 'read']);
+    expect(names(await toolsetOf(plain, withDefaults, { ...caller, scopes: ['agents:invoke'] }))).toEqual(['ask']);
     const mine = { ...plain, functions: [{ ...ask, name: 'read' }] };
-    const { tools } = await toolsetOf(mine, standing, caller);
+    const { tools } = await toolsetOf(mine, withDefaults, caller);
     expect(tools.map(({ name, execute }) => [name, execute])).toEqual([['read', undefined]]);
   });
 

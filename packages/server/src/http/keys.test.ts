@@ -50,7 +50,7 @@ describe('rejects a configuration of keys', () => {
     ['without a name', [{ hash }], 'Key 1 needs a name'],
     ['with a name that cannot be logged', [{ name: 'a b\n', hash }], 'Key 1 needs a name'],
     [
-      'with a name twice',
+      'with a duplicate name',
       [
         { name: 'a', hash },
         { name: 'a', hash: hashKey('two') },
@@ -72,11 +72,7 @@ describe('rejects a configuration of keys', () => {
     ['with no scope', [{ name: 'a', hash, scopes: [] }], 'Key "a" has no scopes'],
     ['with scopes in one string', [{ name: 'a', hash, scopes: 'agents:invoke' }], 'Key "a" has no scopes'],
     ['with an invalid tenant', [{ name: 'a', hash, tenant: '../b' }], 'Key "a" needs a tenant'],
-    [
-      'with a limit of nothing',
-      [{ name: 'a', hash, requestsPerMinute: 0 }],
-      'requestsPerMinute must be a whole number',
-    ],
+    ['with a limit of 0', [{ name: 'a', hash, requestsPerMinute: 0 }], 'requestsPerMinute must be a whole number'],
   ];
   test.each(cases)('%s', (_what, keys, message) => {
     const refused = (): unknown => keyring(keys as readonly ApiKey[]);

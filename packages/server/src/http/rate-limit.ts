@@ -32,7 +32,7 @@ export function rateLimiter(clock: Clock, maxIds = 10_000): RateLimiter {
     countRequest(id, perMinute) {
       const now = clock.now();
       const each = WINDOW_MS / perMinute;
-      // If the clock was set back, nobody is locked out.
+      // If the clock was set back, no id is blocked.
       const before = Math.min(Math.max(wholeAt.get(id) ?? now, now), now + WINDOW_MS);
       const after = before + each;
       // Tolerates rounding errors.

@@ -189,7 +189,7 @@ describe('an unreadable request', () => {
 
 describe('closing', () => {
   /** Resolves when the server has started to close. */
-  const begun = async (at: Served): Promise<void> => {
+  const closingStarted = async (at: Served): Promise<void> => {
     while (at.logged('shutting down').length === 0) await new Promise((resolve) => void setImmediate(resolve));
   };
 
@@ -215,7 +215,7 @@ describe('closing', () => {
     connection.write(GET('/wait'));
     await arrived;
     const closed = at.server.close(3_600_000).then(() => order.push('closed'));
-    await begun(at);
+    await closingStarted(at);
     await expect(at.connect()).rejects.toThrow('ECONNREFUSED');
     expect(order).toEqual([]);
     release();
@@ -238,7 +238,7 @@ describe('closing', () => {
     connection.write(GET('/stream'));
     const outgoing = await stream;
     const closed = at.server.close(3_600_000);
-    await begun(at);
+    await closingStarted(at);
     connection.write(GET(path));
     while (requests < 2) await new Promise((resolve) => void setImmediate(resolve));
     outgoing.end();
@@ -268,7 +268,7 @@ describe('closing', () => {
     connection.write(GET('/stream'));
     const outgoing = await stream;
     const closed = at.server.close(3_600_000);
-    await begun(at);
+    await closingStarted(at);
     outgoing.end('data: last\n\n');
     expect(await connection.closed()).toContain('data: last\n\n\r\n0\r\n\r\n');
     await closed;
@@ -290,7 +290,7 @@ describe('closing', () => {
     connection.write(GET('/stream'));
     await stream;
     const closed = at.server.close(8_000);
-    await begun(at);
+    await closingStarted(at);
     await clock.advance(7_999);
     expect(drains).toBe(0);
     await clock.advance(1);
@@ -318,7 +318,7 @@ describe('closing', () => {
     connection.write(GET('/stream'));
     await stream;
     const closed = at.server.close(1_000);
-    await begun(at);
+    await closingStarted(at);
     await clock.advance(7_000);
     await closed;
     await connection.closed();

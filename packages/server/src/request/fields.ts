@@ -160,8 +160,8 @@ export function jsonSchemaFormat(
   { toolChars }: RequestLimits,
   { isSchemaOptional = false }: { readonly isSchemaOptional?: boolean } = {},
 ): z.ZodType<ParsedFormat> {
-  const schema = jsonObject.superRefine((given, ctx) => {
-    const { length } = JSON.stringify(given);
+  const schema = jsonObject.superRefine((value, ctx) => {
+    const { length } = JSON.stringify(value);
     if (length <= toolChars) return;
     const message = `${PARAM} has ${length} characters as JSON, and this server accepts at most ${toolChars} for a schema. Shorten it.`;
     refuse(ctx, message, { code: 'schema_too_large' });

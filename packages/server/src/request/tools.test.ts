@@ -108,8 +108,8 @@ describe('tool_choice', () => {
       { allowed_tools: { mode: 'required', tools: [named] } },
       { type: 'allowed_tools', mode: 'required', tools: [named] },
     ],
-  ])('%j', (given, meant) => {
-    const { toolChoice, echo } = parseRequest({ input: 'Hi', tools, tool_choice: given });
+  ])('%j', (requested, meant) => {
+    const { toolChoice, echo } = parseRequest({ input: 'Hi', tools, tool_choice: requested });
     expect(toolChoice).toEqual(meant);
     expect(echo.tool_choice).toEqual(meant);
   });
@@ -121,10 +121,10 @@ describe('tool_choice', () => {
   });
 
   test('accepts allowed tools with the mode none', () => {
-    const given = { type: 'allowed_tools', mode: 'none', tools: [named] };
-    const { toolChoice, echo } = parseRequest({ input: 'Hi', tools, tool_choice: given });
+    const requested = { type: 'allowed_tools', mode: 'none', tools: [named] };
+    const { toolChoice, echo } = parseRequest({ input: 'Hi', tools, tool_choice: requested });
     expect(toolChoice).toBe('none');
-    expect(echo.tool_choice).toEqual(given);
+    expect(echo.tool_choice).toEqual(requested);
   });
 
   test('accepts the label of default tools without a declaration', () => {
@@ -164,7 +164,7 @@ describe('tool_choice', () => {
     [{ allowed_tools: null }, { param: 'tool_choice.tools' }],
     [{ allowed_tools: { tools: [{}] } }, { param: 'tool_choice.allowed_tools.tools[0].type' }],
     [{ type: 'allowed_tools', tools: Array.from({ length: 129 }, () => named) }, { param: 'tool_choice.tools' }],
-  ])('rejects %j', (given, error) => {
-    expect(refused({ tools, tool_choice: given })).toMatchObject({ status: 400, ...error });
+  ])('rejects %j', (requested, error) => {
+    expect(refused({ tools, tool_choice: requested })).toMatchObject({ status: 400, ...error });
   });
 });

@@ -73,20 +73,20 @@ interface ToolForms {
 }
 
 export function toolsSchema({ limits, functionForm, namePath }: ToolForms): z.ZodType<ParsedTools> {
-  const tool = chosenSchema<FunctionTool | RequestTool>((given, ctx) => {
-    if (!isObject(given)) return wrongType(ctx, given, 'object');
-    const { length } = JSON.stringify(given);
+  const tool = chosenSchema<FunctionTool | RequestTool>((value, ctx) => {
+    if (!isObject(value)) return wrongType(ctx, value, 'object');
+    const { length } = JSON.stringify(value);
     if (length > limits.toolChars) {
       const message = `${PARAM} has ${length} characters as JSON, and this server accepts at most ${limits.toolChars} for a tool. Shorten its schema or its description.`;
       return refuse(ctx, message, { code: 'tool_too_large' });
     }
-    if (given['type'] === 'function') return functionForm(given, ctx);
-    return given['type'] === 'mcp' ? mcpTool : otherTool;
+    if (value['type'] === 'function') return functionForm(value, ctx);
+    return value['type'] === 'mcp' ? mcpTool : otherTool;
   });
   return list(tool, { expected: 'a list of tools', max: limits.tools })
     .superRefine((tools, ctx) => refuseDuplicates(tools, namePath, ctx))
     .nullish()
-    .transform((given) => given ?? [])
+    .transform((value) => value ?? [])
     .transform((tools) => ({
       functions: tools.filter(isFunction),
       others: tools.filter((one): one is RequestTool => !isFunction(one)),
@@ -162,8 +162,8 @@ const MAX_ALLOWED = 128;
 const selectedByFunctionName = z
   .object({ name })
   .transform(({ name }): SelectedTool => ({ tool: { type: 'function', name }, path: ['name'] }));
-const selectedByNestedName = z.object({ function: z.object({ name }) }).transform((given): SelectedTool => ({
-  tool: { type: 'function', name: given.function.name },
+const selectedByNestedName = z.object({ function: z.object({ name }) }).transform((value): SelectedTool => ({
+  tool: { type: 'function', name: value.function.name },
   path: ['function', 'name'],
 }));
 const selectedByLabel = z
@@ -208,10 +208,10 @@ const allowedTools = z.object({
 });
 
 /** Flat, as in the Responses API, or nested, as in the chat API. */
-const flatAllowed = allowedTools.transform((given) => allowedChoice(given, ['tools']));
+const flatAllowed = allowedTools.transform((value) => allowedChoice(value, ['tools']));
 const nestedAllowed = z
   .object({ allowed_tools: allowedTools })
-  .transform((given) => allowedChoice(given.allowed_tools, ['allowed_tools', 'tools']));
+  .transform((value) => allowedChoice(value.allowed_tools, ['allowed_tools', 'tools']));
 
 function allowedChoice({ mode, tools }: z.infer<typeof allowedTools>, at: readonly string[]): ParsedChoice {
   const echo = { type: 'allowed_tools', mode: mode ?? 'auto', tools: tools.map(({ tool }) => tool) } as const;
@@ -222,13 +222,13 @@ function allowedChoice({ mode, tools }: z.infer<typeof allowedTools>, at: readon
   };
 }
 
-export const toolChoiceSchema: z.ZodType<ParsedChoice> = chosenSchema<ParsedChoice>((given, ctx) => {
-  if (given == null) return noChoice;
-  if (typeof given === 'string') return modeChoice;
-  if (!isObject(given)) return wrongType(ctx, given, 'a string or an object');
-  if (given['type'] !== 'allowed_tools' && !(given['type'] === undefined && 'allowed_tools' in given))
+export const toolChoiceSchema: z.ZodType<ParsedChoice> = chosenSchema<ParsedChoice>((value, ctx) => {
+  if (value == null) return noChoice;
+  if (typeof value === 'string') return modeChoice;
+  if (!isObject(value)) return wrongType(ctx, value, 'a string or an object');
+  if (value['type'] !== 'allowed_tools' && !(value['type'] === undefined && 'allowed_tools' in value))
     return toolChoice;
-  return given['allowed_tools'] == null ? flatAllowed : nestedAllowed;
+  return value['allowed_tools'] == null ? flatAllowed : nestedAllowed;
 });
 
 /** Throws a 400 if the choice names a tool that the request does not declare. `labels`: available to every request. */

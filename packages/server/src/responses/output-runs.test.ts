@@ -250,13 +250,13 @@ describe('over random runs', () => {
 
   test('streams follow the rules, and end with the response', async () => {
     await fc.assert(
-      fc.asyncProperty(world, async (given) => {
-        const { items, ending } = await run(given);
-        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+      fc.asyncProperty(world, async (sample) => {
+        const { items, ending } = await run(sample);
+        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
         const { events, response } = hear(items, ending, options);
         const checked = checkStream(events);
-        expect(checked.response).toEqual(presentedResponse(response, given.requiresAction));
-        checkCalls(given, items, response, ending);
+        expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
+        checkCalls(sample, items, response, ending);
       }),
       count(600),
     );
@@ -264,13 +264,13 @@ describe('over random runs', () => {
 
   test('a reply makes the same response for any deltas, and without deltas', async () => {
     await fc.assert(
-      fc.asyncProperty(world, fc.nat(1000), async (given, seed) => {
-        const { items, ending } = await run(given);
-        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+      fc.asyncProperty(world, fc.nat(1000), async (sample, seed) => {
+        const { items, ending } = await run(sample);
+        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
         const { response } = hear(items, ending, options);
         const pick = picking(seed);
         expect(hear(recut(items, pick), ending, options).response).toEqual(response);
-        if (wasBrokenOff(given)) return;
+        if (wasBrokenOff(sample)) return;
         const others = [withoutTails(items, pick), items.filter((item) => !isPiece(item))];
         for (const other of others) {
           const heard = hear(other, ending, options);
@@ -284,9 +284,9 @@ describe('over random runs', () => {
 
   test('the official client accumulates the same response', async () => {
     await fc.assert(
-      fc.asyncProperty(world, async (given) => {
-        const { items, ending } = await run(given);
-        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+      fc.asyncProperty(world, async (sample) => {
+        const { items, ending } = await run(sample);
+        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
         const { events } = hear(items, ending, options);
         const last = events.at(-1)!['response'] as ResponseResource;
         if (last.status === 'failed') {
@@ -305,15 +305,15 @@ describe('over random runs', () => {
 });
 
 /** Every call occurs once, as its kind requires, and the pending calls are those that the run waits for. */
-function checkCalls(given: World, items: readonly Item[], response: ResponseResource, ending: Ending): void {
+function checkCalls(sample: World, items: readonly Item[], response: ResponseResource, ending: Ending): void {
   const waiting = ending.type === 'pending' ? ending.waiting : [];
   const pending = waiting.map(({ call }) => callIdFor(RESPONSE_ID, call.turn, call.index));
   expect(response.pending_call_ids ?? []).toEqual(pending);
-  if (wasBrokenOff(given)) return;
+  if (wasBrokenOff(sample)) return;
   const replies = items.flatMap((item) =>
     item.type === 'fact' && item.event.type === 'model-replied' ? item.event : [],
   );
-  const { kindOf } = kindsOf(given);
+  const { kindOf } = kindsOf(sample);
   const expected = replies.flatMap(({ content, finish }, turn) => {
     const calls = content.filter(({ type }) => type === 'tool-call');
     return calls.flatMap((call, index) => {

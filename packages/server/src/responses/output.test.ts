@@ -261,10 +261,10 @@ describe('reasoning', () => {
       ['reasoning', '2', 'completed'],
       ['reasoning', '3', 'completed'],
     ]);
-    const given = items.flatMap((item) =>
+    const decoded = items.flatMap((item) =>
       item.type === 'reasoning' ? (decodedReasoning(item.encrypted_content!)?.part ?? []) : [],
     );
-    expect(given).toEqual([signed, { ...signed, text: 'so', signature: 't' }, hidden]);
+    expect(decoded).toEqual([signed, { ...signed, text: 'so', signature: 't' }, hidden]);
     expect(items.flatMap((item) => (item.type === 'reasoning' ? [item.summary.map((part) => part.text)] : []))).toEqual(
       [['wellso'], [], []],
     );

@@ -86,8 +86,8 @@ describe('messages', () => {
         content: [said('a'), { type: 'refusal', refusal: 'no' }],
       },
     ],
-  ])('%j', (given, item) => {
-    expect(parsed(given)).toEqual([item]);
+  ])('%j', (sent, item) => {
+    expect(parsed(sent)).toEqual([item]);
   });
 
   test('accepts images and files', () => {

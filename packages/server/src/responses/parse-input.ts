@@ -49,8 +49,8 @@ const toolName = z.string().min(1).max(MAX_LENGTH.id);
 const serverLabel = z.string().max(MAX_LENGTH.id);
 const phase = z.enum(['commentary', 'final_answer']).nullish();
 
-function itemStatus(given: string | null | undefined): ItemStatus {
-  return given === 'in_progress' || given === 'incomplete' ? given : 'completed';
+function itemStatus(value: string | null | undefined): ItemStatus {
+  return value === 'in_progress' || value === 'incomplete' ? value : 'completed';
 }
 
 const inputText = z
@@ -214,11 +214,11 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
     ['item_reference', reference],
     ['compaction', compaction],
   ]);
-  const item = chosenSchema((given, ctx) =>
-    isObject(given) ? (byType.get(typeOf(given)) ?? unknownItem) : wrongType(ctx, given, 'object'),
+  const item = chosenSchema((value, ctx) =>
+    isObject(value) ? (byType.get(typeOf(value)) ?? unknownItem) : wrongType(ctx, value, 'object'),
   );
-  const text = longText.transform((given): readonly InputItem[] =>
-    given === ''
+  const text = longText.transform((value): readonly InputItem[] =>
+    value === ''
       ? []
       : [
           {
@@ -226,7 +226,7 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
             id: newId('msg'),
             status: 'completed',
             role: 'user',
-            content: [{ type: 'input_text', text: given }],
+            content: [{ type: 'input_text', text: value }],
           },
         ],
   );

@@ -526,9 +526,9 @@ describe('unusual JSON', () => {
   });
 
   /** Whether the body was accepted. Fails for any error but an `ApiError`. */
-  function isAccepted(given: unknown): boolean {
+  function isAccepted(candidate: unknown): boolean {
     try {
-      const request = parseRequest(given);
+      const request = parseRequest(candidate);
       expect(JSON.parse(JSON.stringify(request))).toEqual(request);
       conversationFrom(request.input);
       return true;
@@ -542,7 +542,7 @@ describe('unusual JSON', () => {
 
   test('is accepted, or rejected with an ApiError', () => {
     fc.assert(
-      fc.property(body, (given) => void isAccepted(given)),
+      fc.property(body, (candidate) => void isAccepted(candidate)),
       { numRuns: 3_000 },
     );
   });
@@ -580,13 +580,13 @@ describe('unusual JSON', () => {
     let accepted = 0;
     fc.assert(
       fc.property(fc.constantFrom(...places), fc.option(odd, { nil: undefined }), (place, value) => {
-        const given = structuredClone(valid);
+        const candidate = structuredClone(valid);
         const last = place.at(-1)!;
-        let holder: Record<PropertyKey, unknown> = given;
+        let holder: Record<PropertyKey, unknown> = candidate;
         for (const key of place.slice(0, -1)) holder = holder[key] as Record<PropertyKey, unknown>;
         if (value === undefined) delete holder[last];
         else holder[last] = value;
-        if (isAccepted(JSON.parse(JSON.stringify(given)))) accepted++;
+        if (isAccepted(JSON.parse(JSON.stringify(candidate)))) accepted++;
       }),
       { numRuns: 3_000 },
     );

@@ -148,8 +148,8 @@ function textOfMessages(items: readonly InputItem[]): string {
   return texts.join('\n\n');
 }
 
-function emptyInput(given: unknown): Error {
-  if (given == null) return badRequest("Missing required parameter: 'input'.", 'input', 'missing_required_parameter');
+function emptyInput(value: unknown): Error {
+  if (value == null) return badRequest("Missing required parameter: 'input'.", 'input', 'missing_required_parameter');
   const message = "'input' is empty. Send at least one message, or a 'previous_response_id' to continue from.";
   return badRequest(message, 'input', 'empty_input');
 }

@@ -16,10 +16,10 @@ type Said =
       readonly kind: 'client' | 'server';
       readonly name: string;
       readonly arguments: string;
-      readonly result: Given;
+      readonly result: CallResult;
     };
 
-interface Given {
+interface CallResult {
   readonly text: string;
   readonly isError: boolean;
   readonly image: boolean;
@@ -99,7 +99,7 @@ function turnMessages(turn: readonly Said[], response: string, number: number): 
   return results.length === 0 ? [reply] : [reply, { role: 'tool', content: results }];
 }
 
-function resultBlocks(kind: 'client' | 'server', { text, isError, image }: Given): readonly ResultBlock[] {
+function resultBlocks(kind: 'client' | 'server', { text, isError, image }: CallResult): readonly ResultBlock[] {
   if (kind === 'server') return [{ type: isError ? 'error' : 'text', text }];
   const shown: ResultBlock = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } };
   return image ? [{ type: 'text', text }, shown] : [{ type: 'text', text }];
@@ -159,8 +159,8 @@ function turnItems(turn: readonly Said[], { response, number, habit }: Wire): ob
       const output = result.image
         ? [text, { type: 'input_image', image_url: 'data:image/png;base64,AAAA' }]
         : result.text;
-      const given = { type: 'function_call_output', call_id, output, ...(result.isError && { is_error: true }) };
-      (habit === 'between' ? items : outputs).push(given);
+      const item = { type: 'function_call_output', call_id, output, ...(result.isError && { is_error: true }) };
+      (habit === 'between' ? items : outputs).push(item);
     }
   }
   return [...items, ...(habit === 'reversed' ? outputs.reverse() : outputs)];

@@ -172,8 +172,8 @@ describe('a conversation that the client stores', () => {
   test.each([
     ['is_error', { is_error: true }, true],
     ['the status', { status: 'incomplete' }, true],
-    ['both, of which one says it outright', { status: 'incomplete', is_error: false }, false],
-    ['nothing', { status: 'completed' }, false],
+    ['is_error in preference to the status', { status: 'incomplete', is_error: false }, false],
+    ['neither', { status: 'completed' }, false],
   ])('marks an error by %s', (_, mark, isError) => {
     expect(conversationFrom(items(user('a'), call('c1'), { ...output('c1'), ...mark })).messages[2]).toEqual({
       role: 'tool',
@@ -340,21 +340,29 @@ describe('after a previous response', () => {
 
   test.each<[string, object[], Partial<ApiError>]>([
     [
-      'no outputs',
+      'rejects missing outputs',
       [],
       { code: 'missing_output', message: expect.stringContaining(`${callId(1, 0)}, ${callId(1, 2)}`) },
     ],
-    ['too few', [outputs[0]!], { code: 'missing_output', message: expect.stringContaining(callId(1, 0)) }],
-    ['words instead', [user('b')], { code: 'missing_output', param: 'input' }],
-    ['words before them', [user('b'), ...outputs], { code: 'missing_output' }],
-    ['one twice', [outputs[0]!, outputs[0]!], { code: 'duplicate_output', param: 'input[1].call_id' }],
     [
-      'one of the server',
+      'rejects a missing output',
+      [outputs[0]!],
+      { code: 'missing_output', message: expect.stringContaining(callId(1, 0)) },
+    ],
+    ['rejects a user message instead of outputs', [user('b')], { code: 'missing_output', param: 'input' }],
+    ['rejects a user message before the outputs', [user('b'), ...outputs], { code: 'missing_output' }],
+    [
+      'rejects two outputs for one call',
+      [outputs[0]!, outputs[0]!],
+      { code: 'duplicate_output', param: 'input[1].call_id' },
+    ],
+    [
+      'rejects an output for a call of the server',
       [output(callId(1, 1))],
       { code: 'duplicate_output', message: expect.stringContaining(callId(1, 1)) },
     ],
     [
-      'an unknown one',
+      'rejects an output for an unknown call',
       [output('c9')],
       {
         code: 'unknown_call',
@@ -362,8 +370,12 @@ describe('after a previous response', () => {
         message: expect.stringMatching(new RegExp(`'c9'.*${callId(1, 0)}, ${callId(1, 2)}`)),
       },
     ],
-    ['too many', [...outputs, output('c9')], { code: 'unknown_call', param: 'input[2].call_id' }],
-    ['the call itself again', [call(callId(1, 0)), ...outputs], { code: 'duplicate_call', param: 'input[0].call_id' }],
+    ['rejects an additional output', [...outputs, output('c9')], { code: 'unknown_call', param: 'input[2].call_id' }],
+    [
+      'rejects a repeated call',
+      [call(callId(1, 0)), ...outputs],
+      { code: 'duplicate_call', param: 'input[0].call_id' },
+    ],
   ])('%s', (_, input, error) => {
     expect(refused(items(...input), before)).toMatchObject({ status: 400, ...error });
   });
@@ -382,18 +394,18 @@ describe('rejects', () => {
       [user('a'), call('c1')],
       { code: 'missing_output', message: expect.stringContaining('c1') },
     ],
-    ['a user between', [call('c1'), user('b'), output('c1')], { code: 'missing_output' }],
+    ['a user message between a call and its output', [call('c1'), user('b'), output('c1')], { code: 'missing_output' }],
     [
-      'an output twice',
+      'two outputs for one call',
       [call('c1'), output('c1'), output('c1')],
       { code: 'duplicate_output', param: 'input[2].call_id' },
     ],
-    ['two calls of one id', [call('c1'), call('c1')], { code: 'duplicate_call', param: 'input[1].call_id' }],
-    ['two such calls of a server', [mcp('m1'), mcp('m1')], { code: 'duplicate_call', param: 'input[1].id' }],
+    ['two calls with one id', [call('c1'), call('c1')], { code: 'duplicate_call', param: 'input[1].call_id' }],
+    ['two calls of a server with one id', [mcp('m1'), mcp('m1')], { code: 'duplicate_call', param: 'input[1].id' }],
     ['an output for a server’s call', [mcp('m1'), output('m1')], { code: 'duplicate_output' }],
-    ['an output of an earlier turn', [call('c1'), output('c1'), call('c2'), output('c1')], { code: 'unknown_call' }],
-    ['a reference to nothing', [{ id: 'msg_1' }], { code: 'item_not_found', param: 'input[0].id' }],
-    ['nothing at all', [user('')], { code: 'empty_input', param: 'input' }],
+    ['an output for an earlier turn', [call('c1'), output('c1'), call('c2'), output('c1')], { code: 'unknown_call' }],
+    ['a reference to an unknown item', [{ id: 'msg_1' }], { code: 'item_not_found', param: 'input[0].id' }],
+    ['empty input', [user('')], { code: 'empty_input', param: 'input' }],
   ])('%s', (_, input, error) => {
     expect(refused(items(...input))).toMatchObject({ status: 400, ...error });
   });
