@@ -1,4 +1,4 @@
-/** The benchmark: `npm run bench -- --help`. Installs the peers when they are not there, builds Treadle, measures, reports. */
+/** The benchmark: `npm run bench -- --help`. Installs missing peers, builds Treadle, measures and reports. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
@@ -19,7 +19,7 @@ import { takesPart } from './workloads/list.ts';
 import type { Values, Workload } from './workloads/workload.ts';
 
 const BENCH = import.meta.dirname;
-/** A measurement that takes longer is given up. */
+/** A measurement that takes longer is aborted. */
 const LIMIT_MS = 180_000;
 
 interface Pair {
@@ -53,7 +53,7 @@ async function main(args: readonly string[]): Promise<void> {
   const absent = pairs.flatMap(({ entry, failure }) =>
     failure?.type === 'absent' ? `${entry.name} (${failure.what})` : [],
   );
-  if (absent.length > 0) console.log(`left out: ${[...new Set(absent)].join('; ')}`);
+  if (absent.length > 0) console.log(`skipped: ${[...new Set(absent)].join('; ')}`);
 }
 
 function readOptions(args: readonly string[]): Options | undefined {
@@ -68,7 +68,7 @@ function readOptions(args: readonly string[]): Options | undefined {
   }
 }
 
-/** The peers when their lock file is newer than what is installed, and always what is built of Treadle. */
+/** Installs the peers if their lock file is newer than the installation, and always builds Treadle. */
 function prepare(): void {
   const marker = path.join(BENCH, 'node_modules', '.package-lock.json');
   const lock = path.join(BENCH, 'package-lock.json');
@@ -81,7 +81,7 @@ function prepare(): void {
   execFileSync('npm', ['run', '--silent', 'build'], { cwd: path.dirname(BENCH), stdio: 'inherit', shell });
 }
 
-/** Repeat r of every contender comes before repeat r + 1 of any, so that a noisy hour disturbs all of them. */
+/** Performs repeat r of every contender before repeat r + 1 of any, so that noise affects all of them. */
 async function measureAll(pairs: readonly Pair[], options: Options): Promise<void> {
   const server = await startServer();
   buildStart(options.contenders);
@@ -94,8 +94,8 @@ async function measureAll(pairs: readonly Pair[], options: Options): Promise<voi
         for (const pair of pairs.filter((one) => one.workload === workload)) {
           done++;
           if (pair.failure) continue;
-          say(
-            `${workload.id} ${pair.entry.name}, repeat ${repeat}; ${done} of ${total}, ${left(began, done, total)} left`,
+          showProgress(
+            `${workload.id} ${pair.entry.name}, repeat ${repeat}; ${done} of ${total}, ${remainingTime(began, done, total)} left`,
           );
           const verdict = await once(pair, server.baseURL, options);
           if (verdict.type === 'measured') pair.samples.push(verdict.values);
@@ -105,7 +105,7 @@ async function measureAll(pairs: readonly Pair[], options: Options): Promise<voi
     }
   } finally {
     server.stop();
-    say('');
+    showProgress('');
   }
 }
 
@@ -125,13 +125,13 @@ async function once({ workload, entry }: Pair, baseURL: string, { quick, profile
   return measure({ ...job, serverFlags: [] }, LIMIT_MS, flags);
 }
 
-/** On a terminal one line that changes, else nothing but every so often a line. */
-function say(text: string): void {
+/** Overwrites one line on a terminal; otherwise prints a line per measurement. */
+function showProgress(text: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r\u001b[2K${text}`);
   else if (text !== '') process.stderr.write(`${text}\n`);
 }
 
-function left(began: number, done: number, total: number): string {
+function remainingTime(began: number, done: number, total: number): string {
   if (done < 2) return '…';
   const seconds = ((performance.now() - began) / (done - 1)) * (total - done + 1) * 0.001;
   return seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;

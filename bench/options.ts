@@ -16,14 +16,14 @@ export const HELP = `npm run bench -- [options]
   --only W1,S2                  only these workloads: ${[...new Set(WORKLOADS.map(({ id }) => id.split('-', 1)[0]))].join(', ')},
                                 or one of their rows: W1-stream, W6-import
   --contenders treadle,ai       only these: ${CONTENDERS.map(({ id }) => id).join(', ')}
-  --repeats 5                   how often each is measured; the median counts
-  --quick                       short measurements and two repeats: a look, not a result
-  --profile FOLDER              write a CPU profile of each measurement there (and mistrust its figures)
-  --help                        this
+  --repeats 5                   number of measurements; the report shows the median
+  --quick                       short measurements and two repeats, for a first impression
+  --profile FOLDER              write a CPU profile of each measurement to FOLDER (profiling distorts the results)
+  --help                        show this help
 
 Writes bench/results/latest.json, latest.md and latest.svg.`;
 
-/** Undefined: help was asked for. Throws on what it does not know. */
+/** Undefined for `--help`. Throws for unknown options and names. */
 export function optionsOf(args: readonly string[]): Options | undefined {
   const { values } = parseArgs({
     args: [...args],
@@ -38,7 +38,7 @@ export function optionsOf(args: readonly string[]): Options | undefined {
   });
   if (values.help) return undefined;
   const repeats = Number(values.repeats ?? (values.quick ? 2 : 5));
-  if (!Number.isInteger(repeats) || repeats < 1) throw new Error('--repeats takes a whole number from 1 on');
+  if (!Number.isInteger(repeats) || repeats < 1) throw new Error('--repeats must be a positive integer');
   return {
     workloads: values.only === undefined ? WORKLOADS : values.only.split(',').flatMap(chosen),
     contenders: values.contenders === undefined ? CONTENDERS : values.contenders.split(',').map(entryOf),
@@ -51,7 +51,7 @@ export function optionsOf(args: readonly string[]): Options | undefined {
 function chosen(name: string): Workload[] {
   const found = WORKLOADS.filter(({ id }) => id.toLowerCase() === name.toLowerCase() || startsWith(id, name));
   if (found.length === 0)
-    throw new Error(`no workload '${name}'; there are ${WORKLOADS.map(({ id }) => id).join(', ')}`);
+    throw new Error(`Unknown workload '${name}'. Workloads: ${WORKLOADS.map(({ id }) => id).join(', ')}`);
   return found;
 }
 

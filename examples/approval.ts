@@ -1,4 +1,4 @@
-/** A tool that a person has to allow: the run pauses, and goes on with the answer. Run it: npm run example approval */
+/** A tool call that needs approval: the run pauses and is resumed with the answer. Run it: npm run example approval */
 import { memoryJournal, runLoop, tool, type Answer, type Policy } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 
@@ -13,7 +13,7 @@ const transfer = tool({
   execute: ({ to, amount }) => `Transferred ${amount} to ${to}.`,
 });
 
-/** Small amounts are allowed, large ones are put before a person. */
+/** Small amounts are allowed, large ones need approval. */
 const policy: Policy = {
   judge: (calls) =>
     calls.map(({ input }) =>
@@ -21,7 +21,7 @@ const policy: Policy = {
     ),
 };
 
-// A script in the place of a model, so that the example runs anywhere. Try openaiChat({ model }) of @treadle/models.
+// A scripted model, so that the example needs no key. Try openaiChat({ model }) of @treadle/models.
 const model = scriptedModel([{ calls: [{ name: 'transfer', arguments: { to: 'Ada', amount: 500 } }] }, 'It is done.']);
 const run = { model, tools: [transfer], policy, journal: memoryJournal(), runId: 'transfer-1' };
 

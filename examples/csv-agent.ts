@@ -1,4 +1,4 @@
-/** An agent with a typed answer, which is refused once and mended. Run it: npm run example csv-agent */
+/** An agent with a typed answer. Its first answer is rejected. Run it: npm run example csv-agent */
 import { defineAgent, executeAgent } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { z } from 'zod';
@@ -20,7 +20,7 @@ const Report = z.object({
   regions: z.array(z.object({ name: z.string(), revenue: z.number() })).min(1),
 });
 
-// A script in the place of a model, so that the example runs anywhere. Try openaiChat({ model }) of @treadle/models.
+// A scripted model, so that the example runs offline. For a real one, use openaiChat({ model }) of @treadle/models.
 const north = { name: 'north', revenue: 700 };
 const south = { name: 'south', revenue: 250 };
 const west = { name: 'west', revenue: 50 };
@@ -78,8 +78,8 @@ const analyst = defineAgent({
         validate({ regions }, { input }) {
           const [, ...rows] = rowsOf(input.csv);
           const all = rows.reduce((sum, [, revenue]) => sum + Number(revenue), 0);
-          const told = regions.reduce((sum, { revenue }) => sum + revenue, 0);
-          return told === all || `the regions sum up to ${told}, but the file to ${all}`;
+          const reported = regions.reduce((sum, { revenue }) => sum + revenue, 0);
+          return reported === all || `the regions sum up to ${reported}, but the file to ${all}`;
         },
       },
     ],
@@ -100,7 +100,7 @@ const result = await executeAgent(analyst, {
 // prints: 1.1 read_rows
 // prints: 1.2 report
 // prints: 1.3 submit
-// prints: "adds-up" refused the output: the regions sum up to 950, but the file to 1000
+// prints: "adds-up" rejected the output: the regions sum up to 950, but the file to 1000
 // prints: attempt 1 was rejected
 // prints: 2.1 read_rows
 // prints: 2.2 report

@@ -1,4 +1,4 @@
-/** A server with a tool of its own, and a client that brings another. Run it: npm run example server */
+/** A server with a tool, and a client with a function. Run it: npm run example server */
 import { tool } from '@treadle/core';
 import { demo } from '@treadle/models';
 import { newLog, treadleServer } from '@treadle/server';
@@ -8,7 +8,7 @@ import type { FunctionTool, ResponseInput, Tool } from 'openai/resources/respons
 
 const clock = tool({ name: 'get_time', description: 'The current time', effect: 'pure', execute: () => '12:00' });
 
-const store = sqliteStore(':memory:'); // give it a file, and responses outlive the process
+const store = sqliteStore(':memory:'); // use a file to keep responses after the process ends
 const server = treadleServer({
   models: { default: 'demo', models: new Map([['demo', demo()]]) },
   store,
@@ -18,7 +18,7 @@ const server = treadleServer({
 });
 const { url } = await server.listen();
 
-// From here on it is a client, which could be any program on this machine.
+// The client. It could be any program on this machine.
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'any' });
 const weather: FunctionTool = {
   type: 'function',
@@ -29,9 +29,9 @@ const weather: FunctionTool = {
 };
 const tools: Tool[] = [weather, { type: 'mcp', server_label: 'treadle' }];
 
-/** Asks, runs the functions that the model calls, and goes on with what they gave until there are no more calls. */
-async function ask(input: string | ResponseInput, previous: string | null = null): Promise<void> {
-  const stream = client.responses.stream({ model: 'demo', input, tools, previous_response_id: previous });
+/** Creates a response and answers the function calls of the model, until there are no more calls. */
+async function respond(input: string | ResponseInput, previousId: string | null = null): Promise<void> {
+  const stream = client.responses.stream({ model: 'demo', input, tools, previous_response_id: previousId });
   for await (const event of stream) {
     if (event.type === 'response.output_text.delta') process.stdout.write(event.delta);
     if (event.type !== 'response.output_item.done') continue;
@@ -44,10 +44,10 @@ async function ask(input: string | ResponseInput, previous: string | null = null
       ? [{ type: 'function_call_output' as const, call_id: item.call_id, output: '12 degrees and rain' }]
       : [],
   );
-  if (outputs.length > 0) await ask(outputs, id);
+  if (outputs.length > 0) await respond(outputs, id);
 }
 
-await ask('What time is it, and what is the weather in Oslo?');
+await respond('What time is it, and what is the weather in Oslo?');
 console.log();
 
 await server.close();

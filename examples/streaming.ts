@@ -1,4 +1,4 @@
-/** What happens in a run, as it happens. Run it: npm run example streaming */
+/** Prints the deltas and tool calls of a run while it runs. Run it: npm run example streaming */
 import { streamLoop, tool } from '@treadle/core';
 import { demo } from '@treadle/models';
 
@@ -8,7 +8,7 @@ const live = streamLoop({ model: demo(), tools: [clock], input: 'What time is it
 for await (const item of live) {
   if (item.type === 'text-delta') process.stdout.write(item.text);
   if (item.type === 'call-started') console.log(`> ${item.call.name} ${item.call.arguments}`);
-  if (item.type === 'call-answered') console.log(`< ${item.result.isError ? 'failed' : 'fine'}`);
+  if (item.type === 'call-answered') console.log(`< ${item.result.isError ? 'failed' : 'ok'}`);
 }
 const { outcome, usage, turns } = await live.result;
 console.log(`\n${outcome?.type} after ${turns} turns and ${usage.outputTokens} tokens`);

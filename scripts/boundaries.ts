@@ -1,30 +1,45 @@
 /**
- * Holds the boundaries between packages and the purity of the core: `node scripts/boundaries.ts [root]`.
+ * Checks the boundaries between packages and the purity of the state machine: `node scripts/boundaries.ts [root]`.
  *
  * 1. A package imports only from lower layers, by the names that the other package exports.
  * 2. Whatever a package imports is in its package.json, and the other way round.
- * 3. The core runs in any JavaScript runtime, and the loop has neither clock nor chance.
- * 4. Modules of a package do not import each other in a circle.
- * 5. `index.ts` is a list of named exports.
+ * 3. The core runs in any JavaScript runtime.
+ * 4. Folders inside a package import in one direction, as FOLDERS says.
+ * 5. The state machine uses no clock, no randomness and no I/O. The driver and the journal operations take clock and ids
+ *    from a port.
+ * 6. Modules of a package do not import each other in a cycle.
+ * 7. `index.ts` is a list of named exports.
  */
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import path from 'node:path/posix';
 import { readModules, type Module } from './modules.ts';
 
-/** Lowest first. A package imports what is below its own layer. */
+/** Lowest first. A package imports only packages of lower layers. */
 const LAYERS = [['core'], ['models', 'tools', 'store'], ['edge'], ['server'], ['treadle']];
-/** They import no package, and none imports them. */
+/** Packages that import no other package and are imported by none. */
 const APART = ['console'];
-/** Folders outside the packages: they may import every package. */
+/** Folders outside of the packages. They may import every package. */
 const OUTSIDE = ['test', 'examples', 'scripts'];
-/** Outside too, with dependencies that the workspace does not install. */
+/** Also outside, with dependencies that the workspace does not install. */
 const BENCH = 'bench';
 
-const AMBIENT =
-  /^(Date|Date\.now|Math|Math\.random|(performance|crypto|Temporal|set(Timeout|Interval|Immediate))(\..*)?)$/;
-/** The only files of the loop that may choose a clock or an id themselves: where a program enters. */
-const ENTRIES = ['run.ts', 'fork.ts'].map((file) => `packages/core/src/loop/${file}`);
+/** Folders of a package, and what their modules may not import, not even as a type. */
+const FOLDERS: readonly { readonly folder: string; readonly mayNotImport: readonly string[] }[] = [
+  { folder: 'core/src/machine', mayNotImport: ['driver', 'journal', 'tools', 'agents', 'testing', 'platform.ts'] },
+  { folder: 'core/src/journal', mayNotImport: ['driver', 'agents', 'testing'] },
+  { folder: 'core/src/driver', mayNotImport: ['agents', 'testing'] },
+];
+
+const MACHINE = 'packages/core/src/machine/';
+/** Driver and journal operations: they get clock and ids as arguments. */
+const PORTED = ['packages/core/src/driver/', 'packages/core/src/journal/'];
+/** Entry points, which choose the default clock and id. */
+const ENTRIES = ['packages/core/src/driver/run.ts', 'packages/core/src/journal/fork.ts'];
+
+const CLOCK_OR_RANDOM =
+  /^(Date|Date\.now|Math|Math\.random|(performance|Temporal|set(Timeout|Interval|Immediate))(\..*)?|crypto(\.(?!subtle$).*)?)$/;
+const IO = /^(globalThis|(fetch|console|process|Worker|WebSocket|XMLHttpRequest|localStorage)(\..*)?)$/;
 
 /** A package, or what lies outside all packages. */
 interface Part {
@@ -62,21 +77,22 @@ export function findViolations(root: string): Violation[] {
     return [{ file: 'packages', line: 1, message: `no source files in ${root}, give the root of the repository` }];
   }
   return [...packages, outside, bench].flatMap((part) => [
-    ...homeless(part),
+    ...packagesWithoutLayer(part),
     ...malformed(part),
     ...misplacedImports(part, packages, outside.manifest),
     ...unusedDependencies(part),
-    ...ambientInLoop(part),
+    ...misplacedFolderImports(part),
+    ...ambientNames(part),
     ...cycles(part),
   ]);
 }
 
-function* homeless({ folder, manifestFile }: Part): Iterable<Violation> {
+function* packagesWithoutLayer({ folder, manifestFile }: Part): Iterable<Violation> {
   if (folder === undefined || LAYERS.flat().includes(folder) || APART.includes(folder)) return;
   yield {
     file: manifestFile,
     line: 1,
-    message: `package ${folder} has no place, add it to LAYERS in scripts/boundaries.ts`,
+    message: `package ${folder} has no layer, add it to LAYERS in scripts/boundaries.ts`,
   };
 }
 
@@ -104,7 +120,7 @@ function* misplacedImports(part: Part, packages: readonly Part[], root: Manifest
   function problemOf(specifier: string, { file, isTest }: Module): string | undefined {
     if (specifier.startsWith('.')) {
       if (folderOf(path.join(path.dirname(file), specifier)) === part.folder) return undefined;
-      return `'${specifier}' crosses the border of a package, import that package by its name`;
+      return `'${specifier}' crosses the boundary of a package, import that package by its name`;
     }
     if (isBuiltin(specifier)) {
       if (part.folder !== 'core' || isTest || file.startsWith('packages/core/src/testing/')) return undefined;
@@ -126,7 +142,7 @@ function* misplacedImports(part: Part, packages: readonly Part[], root: Manifest
     const { dependencies, peerDependencies, devDependencies } = part.manifest;
     const declared = { ...dependencies, ...peerDependencies };
     if (isTest || part.folder === undefined) Object.assign(declared, devDependencies, root.devDependencies);
-    return name in declared ? undefined : `${name} is no dependency, add it to ${part.manifestFile}`;
+    return name in declared ? undefined : `${name} is not a dependency, add it to ${part.manifestFile}`;
   }
 }
 
@@ -139,20 +155,34 @@ function* unusedDependencies({ manifest, manifestFile, modules }: Part): Iterabl
   }
 }
 
-function* ambientInLoop({ modules }: Part): Iterable<Violation> {
+function* misplacedFolderImports({ modules }: Part): Iterable<Violation> {
+  for (const { file, isTest, imports } of modules) {
+    const rule = FOLDERS.find(({ folder }) => file.startsWith(`packages/${folder}/`));
+    if (isTest || !rule) continue;
+    const source = `packages/${path.dirname(rule.folder)}/`;
+    for (const { line, specifier } of imports) {
+      const target = path.join(path.dirname(file), specifier);
+      const folder = rule.mayNotImport.find((name) => `${target}/`.startsWith(`${source}${name}/`));
+      if (!specifier.startsWith('.') || folder === undefined) continue;
+      const message = `${rule.folder} may not import ${specifier}, because ${folder} depends on it; move what both need`;
+      yield { file, line, message };
+    }
+  }
+}
+
+function* ambientNames({ modules }: Part): Iterable<Violation> {
   for (const { file, isTest, names, imports } of modules) {
-    if (isTest || !file.startsWith('packages/core/src/loop/')) continue;
+    const pure = file.startsWith(MACHINE);
+    if (isTest || !(pure || PORTED.some((folder) => file.startsWith(folder)))) continue;
     for (const { line, specifier, typeOnly } of imports) {
-      if (typeOnly || ENTRIES.includes(file) || !/\/(clock|ids)\.ts$/.test(specifier)) continue;
-      yield {
-        file,
-        line,
-        message: `the loop may not import ${specifier}, take time and chance from a port or an event`,
-      };
+      if (pure || typeOnly || ENTRIES.includes(file) || !specifier.endsWith('/platform.ts')) continue;
+      yield { file, line, message: `import ${specifier} only as a type, take clock and ids as arguments` };
     }
     for (const { line, name } of names) {
-      if (!AMBIENT.test(name.replace(/^globalThis\./, ''))) continue;
-      yield { file, line, message: `the loop may not use ${name}, take time and chance from a port or an event` };
+      const bare = name.replace(/^globalThis\./, '');
+      if (!CLOCK_OR_RANDOM.test(bare) && !(pure && IO.test(bare))) continue;
+      const remedy = pure ? 'the state machine is pure: take it from an event' : 'take it from a port';
+      yield { file, line, message: `${name} is not allowed here, ${remedy}` };
     }
   }
 }
@@ -174,8 +204,8 @@ function cycles({ modules }: Part): Violation[] {
         follow(next, here);
         continue;
       }
-      const circle = [...here.slice(here.indexOf(next)), next].map(({ file }) => path.basename(file)).join(' → ');
-      const message = `import cycle ${circle}, move what they share to a module of its own`;
+      const cycle = [...here.slice(here.indexOf(next)), next].map(({ file }) => path.basename(file)).join(' → ');
+      const message = `import cycle ${cycle}, move what they share to a module of its own`;
       found.push({ file: module.file, line, message });
     }
     done.add(module);

@@ -1,4 +1,4 @@
-/** Bundles @treadle/core as a program that imports it would, for `npm run size`. */
+/** Bundles @treadle/core with its dependencies, to measure its size: `npm run size`. */
 import { build } from 'vite';
 
 await build({

@@ -1,6 +1,6 @@
 /**
- * Writes the JavaScript of every package: one file for each way to import it, and what several of them share. Finding
- * and reading a hundred small files takes longer than all that is in them, so what is published has few.
+ * Bundles the JavaScript of every package: one file per entry point, and shared chunks. Resolving and reading a hundred
+ * small files takes longer than running them, so published packages contain few.
  */
 import { globSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-/** Runs one of the examples: `npm run example NAME`. */
+/** Runs an example: `npm run example NAME`. */
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -9,6 +9,6 @@ const file = path.join(folder, `${name}.ts`);
 if (name !== undefined && existsSync(file)) await import(pathToFileURL(file).href);
 else {
   const names = readdirSync(folder).map((each) => path.basename(each, '.ts'));
-  console.error(`Which example? There are: ${names.join(', ')}`);
+  console.error(`Usage: npm run example NAME. Examples: ${names.join(', ')}`);
   process.exitCode = 2;
 }

@@ -2,16 +2,16 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseSync, type ESTree } from 'vite';
 
-/** A source file as the checks see it: what it imports and which names it refers to. */
+/** The parts of a source file that the checks use: its imports and the names it refers to. */
 export interface Module {
-  /** Relative to the root that was read, with forward slashes. */
+  /** Relative to the root, with forward slashes. */
   readonly file: string;
   readonly isTest: boolean;
   readonly imports: readonly Import[];
   readonly starExports: readonly Line[];
   /** Top-level statements other than `export { … } from '…'`. */
   readonly ownStatements: readonly Line[];
-  /** What it refers to by name, as `name` or `name.property`; names of properties and methods are not among them. */
+  /** Referenced names, as `name` or `name.property`, without the names of properties and methods. */
   readonly names: readonly Name[];
   readonly syntaxErrors: readonly (Line & { readonly message: string })[];
 }
@@ -22,7 +22,7 @@ export interface Line {
 
 export interface Import extends Line {
   readonly specifier: string;
-  /** Gone at run time. `import { type A }` is not: it still loads the module. */
+  /** Erased at run time. `import { type A }` is not erased: it still loads the module. */
   readonly typeOnly: boolean;
 }
 
@@ -103,7 +103,7 @@ function propertyOf(node: ESTree.MemberExpression): string {
   return isText(node.property) ? node.property.value : '?';
 }
 
-/** Names of properties are no references: they are left out. */
+/** Skips the names of properties, which are not references. */
 function* childrenOf(node: ESTree.Node): Iterable<ESTree.Node> {
   for (const [field, value] of Object.entries(node)) {
     const isPropertyName = (field === 'key' || field === 'property') && 'computed' in node && !node.computed;

@@ -1,7 +1,7 @@
-/** Runs every check but the tests, one after the other, to the end: `npm run verify`. */
+/** Runs all checks except the tests, also after a failure: `npm run verify`. */
 import { spawnSync } from 'node:child_process';
 
-/** Names of npm scripts. The build comes first: the checks of packages look at what it made. */
+/** Names of npm scripts. The build is first, because later checks read its output. */
 const CHECKS = ['build', 'format:check', 'lint', 'boundaries', 'knip', 'publint', 'attw', 'size'];
 
 const width = Math.max(...CHECKS.map((check) => check.length));
@@ -10,13 +10,13 @@ console.log(failed.length === 0 ? `all ${CHECKS.length} checks passed` : `failed
 if (failed.length > 0) process.exitCode = 1;
 
 function passes(check: string): boolean {
-  const began = performance.now();
+  const start = performance.now();
   const { status, stdout, stderr, error } = spawnSync('npm', ['run', '--silent', check], {
     encoding: 'utf8',
     maxBuffer: 64 * 1024 * 1024,
     shell: process.platform === 'win32',
   });
-  const seconds = ((performance.now() - began) / 1000).toFixed(1);
+  const seconds = ((performance.now() - start) / 1000).toFixed(1);
   const passed = status === 0;
   console.log(`${check.padEnd(width)}  ${passed ? 'ok' : 'failed'}  ${seconds} s`);
   if (!passed) console.log([stdout, stderr, error?.message].filter(Boolean).join('\n').replaceAll(/^/gm, '    '));

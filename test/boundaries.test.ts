@@ -6,27 +6,28 @@ import { afterAll, expect, test } from 'vitest';
 import { findViolations } from '../scripts/boundaries.ts';
 
 const repository = path.resolve(import.meta.dirname, '..');
+const MACHINE = 'packages/core/src/machine';
 const planted: string[] = [];
 
 afterAll(() => {
   for (const root of planted) rmSync(root, { recursive: true });
 });
 
-test('the repository itself holds its boundaries', () => {
+test('accepts the repository itself', () => {
   expect(findViolations(repository)).toEqual([]);
 });
 
-test('a sound tree passes', () => {
+test('accepts a valid tree', () => {
   expect(findViolations(plant({}))).toEqual([]);
 });
 
-test('a tree without sources fails', () => {
+test('rejects a tree without sources', () => {
   expect(problems(bare({ 'README.md': '' }))).toEqual([
     expect.stringMatching(/^packages:1: no source files in .*, give the root of the repository$/),
   ]);
 });
 
-test('as a command it prints every violation and exits with 1', () => {
+test('prints every violation and exits with 1 as a command', () => {
   const run = (root: string) => spawnSync(process.execPath, ['scripts/boundaries.ts', root], { cwd: repository });
 
   const sound = run(plant({}));
@@ -66,44 +67,56 @@ test.each([
   // The core
   ['packages/core/src/a.ts', "import type { Stats } from 'node:fs';", builtin('node:fs')],
   ['packages/core/src/a.ts', "const fs = await import('fs/promises');", builtin('fs/promises')],
-  // The loop
-  ['packages/core/src/loop/a.ts', 'const at = Date.now();', ambient('Date.now')],
-  ['packages/core/src/loop/a.ts', 'const at = new Date();', ambient('Date')],
-  ['packages/core/src/loop/a.ts', 'const die = Math.random();', ambient('Math.random')],
-  ['packages/core/src/loop/a.ts', 'Temporal.Now.instant();', ambient('Temporal.Now')],
+  // The state machine
+  [`${MACHINE}/a.ts`, 'const at = Date.now();', impure('Date.now')],
+  [`${MACHINE}/a.ts`, 'const at = new Date();', impure('Date')],
+  [`${MACHINE}/a.ts`, 'const die = Math.random();', impure('Math.random')],
+  [`${MACHINE}/a.ts`, 'Temporal.Now.instant();', impure('Temporal.Now')],
+  [`${MACHINE}/a.ts`, 'const { random } = Math;', impure('Math')],
+  [`${MACHINE}/finish/a.ts`, 'performance.now();', impure('performance.now')],
+  [`${MACHINE}/a.ts`, 'const later = setTimeout;', impure('setTimeout')],
+  [`${MACHINE}/a.ts`, 'globalThis.setInterval(f);', impure('globalThis.setInterval')],
+  [`${MACHINE}/a.ts`, 'crypto.randomUUID();', impure('crypto.randomUUID')],
+  [`${MACHINE}/a.ts`, "await fetch('http://localhost');", impure('fetch')],
+  [`${MACHINE}/a.ts`, "import { systemClock } from '../platform.ts';", folder('core/src/machine', '../platform.ts')],
+  [`${MACHINE}/a.ts`, "import type { Shell } from '../driver/b.ts';", folder('core/src/machine', '../driver/b.ts')],
   [
-    'packages/core/src/loop/a.ts',
-    "import { systemClock } from '../clock.ts';",
-    'the loop may not import ../clock.ts, take time and chance from a port or an event',
+    `${MACHINE}/finish/a.ts`,
+    "export { a } from '../../journal/b.ts';",
+    folder('core/src/machine', '../../journal/b.ts'),
   ],
-  ['packages/core/src/loop/a.ts', 'const { random } = Math;', ambient('Math')],
-  ['packages/core/src/loop/finish/a.ts', 'performance.now();', ambient('performance.now')],
-  ['packages/core/src/loop/a.ts', 'const later = setTimeout;', ambient('setTimeout')],
-  ['packages/core/src/loop/a.ts', 'globalThis.setInterval(f);', ambient('globalThis.setInterval')],
-  ['packages/core/src/loop/a.ts', 'crypto.randomUUID();', ambient('crypto.randomUUID')],
+  // The driver and the journal operations
+  ['packages/core/src/driver/a.ts', 'const at = Date.now();', 'Date.now is not allowed here, take it from a port'],
+  ['packages/core/src/journal/a.ts', 'Math.random();', 'Math.random is not allowed here, take it from a port'],
+  [
+    'packages/core/src/driver/a.ts',
+    "import { systemClock } from '../platform.ts';",
+    'import ../platform.ts only as a type, take clock and ids as arguments',
+  ],
+  ['packages/core/src/journal/a.ts', "import '../driver/b.ts';", folder('core/src/journal', '../driver/b.ts')],
   // Exports
   ['packages/core/src/a.ts', "export * from './tool.ts';", '`export *` hides what is public, name each export'],
   ['packages/tools/src/index.ts', "import '@treadle/core';", ownStatement()],
   ['packages/core/src/testing/index.ts', 'export const a = 1;', ownStatement()],
   ['packages/core/src/a.ts', 'let = ;', 'Unexpected token, correct the syntax'],
-])('%s with %s', (file, line, message) => {
+])('rejects %s with %s', (file, line, message) => {
   const root = plant({ [file]: `// A comment with import 'left-pad' in it.\n${line}\n` });
   expect(problems(root)).toEqual([`${file}:2: ${message}`]);
 });
 
-test('a dependency that nothing imports', () => {
+test('rejects a dependency that nothing imports', () => {
   expect(
     problems(plant({ 'packages/models/package.json': manifest('@treadle/models', ['@treadle/core', 'undici']) })),
   ).toEqual(['packages/models/package.json:1: dependency undici is never imported, remove it']);
 });
 
-test('a package that has no layer', () => {
+test('rejects a package without a layer', () => {
   expect(problems(plant({ 'packages/extra/package.json': manifest('@treadle/extra', []) }))).toEqual([
-    'packages/extra/package.json:1: package extra has no place, add it to LAYERS in scripts/boundaries.ts',
+    'packages/extra/package.json:1: package extra has no layer, add it to LAYERS in scripts/boundaries.ts',
   ]);
 });
 
-test('modules that import each other in a circle', () => {
+test('rejects an import cycle', () => {
   const root = plant({
     'packages/core/src/a.ts': "import { b } from './deep/b.ts';",
     'packages/core/src/deep/b.ts': "export { c } from '../c.ts';",
@@ -114,14 +127,14 @@ test('modules that import each other in a circle', () => {
   ]);
 });
 
-test('types may go in a circle, tests and fakes may use Node, names of properties are free', () => {
+test('allows cycles of types, Node in tests and fakes, and any property name', () => {
   const root = plant({
     'packages/core/src/a.ts': "import type { B } from './b.ts';",
     'packages/core/src/b.ts': "import { a } from './a.ts';",
     'packages/core/src/a.test.ts': "import 'node:fs'; import 'vitest'; import '@treadle/core/testing';",
-    'packages/core/src/loop/b.test.ts': 'Date.now();',
+    'packages/core/src/machine/b.test.ts': 'Date.now();',
     'packages/core/src/testing/files.ts': "import 'node:fs';",
-    'packages/core/src/loop/clock.ts':
+    'packages/core/src/machine/clock.ts':
       "// Date.now()\nconst text = 'Math.random()'; port.crypto({ setTimeout: 1 }); Math.min(1);",
     'test/a.test.ts': "import '@treadle/core'; import 'vitest'; import 'node:fs'; import './b.ts';",
   });
@@ -133,7 +146,7 @@ function upward(from: string, to: string): string {
 }
 
 function crossing(specifier: string): string {
-  return `'${specifier}' crosses the border of a package, import that package by its name`;
+  return `'${specifier}' crosses the boundary of a package, import that package by its name`;
 }
 
 function deep(specifier: string): string {
@@ -141,15 +154,20 @@ function deep(specifier: string): string {
 }
 
 function undeclared(name: string, manifestFile: string): string {
-  return `${name} is no dependency, add it to ${manifestFile}`;
+  return `${name} is not a dependency, add it to ${manifestFile}`;
 }
 
 function builtin(name: string): string {
   return `core may not import '${name}' from Node, take what it needs through a port`;
 }
 
-function ambient(name: string): string {
-  return `the loop may not use ${name}, take time and chance from a port or an event`;
+function impure(name: string): string {
+  return `${name} is not allowed here, the state machine is pure: take it from an event`;
+}
+
+function folder(from: string, specifier: string): string {
+  const to = /\.\.\/(\w+(?:\.ts)?)(?:\/|$)/.exec(specifier)![1];
+  return `${from} may not import ${specifier}, because ${to} depends on it; move what both need`;
 }
 
 function ownStatement(): string {
@@ -160,7 +178,7 @@ function problems(root: string): string[] {
   return findViolations(root).map(({ file, line, message }) => `${file}:${line}: ${message}`);
 }
 
-/** A sound tree with the given files added or replaced. */
+/** A valid tree with these files added or replaced. */
 function plant(files: Readonly<Record<string, string>>): string {
   return bare({
     'package.json': JSON.stringify({ name: 'root', devDependencies: { vitest: '1' } }),

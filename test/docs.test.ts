@@ -5,20 +5,20 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { snippetsOf, type Snippet } from './snippets.ts';
 
 const root = path.resolve(import.meta.dirname, '..');
-/** Inside the repository, so that the packages are found; not in node_modules, where Node strips no types. */
+/** Inside the repository, so that packages can be resolved; not in node_modules, where Node does not strip types. */
 const folder = path.join(root, '.cache', 'snippets');
 const snippets = ['README.md', ...globSync('docs/**/*.md', { cwd: root }).toSorted()]
   .filter((file) => existsSync(path.join(root, file)))
   .flatMap((file) => snippetsOf(file, readFileSync(path.join(root, file), 'utf8')));
 
-describe('what the pages show', () => {
+describe('snippets of the pages', () => {
   beforeAll(() => write(snippets));
 
-  test('the README has an example that runs', () => {
+  test('README.md has a snippet that runs', () => {
     expect(snippets.filter(({ at, runs }) => runs && at.startsWith('README.md:'))).not.toEqual([]);
   });
 
-  test('every snippet compiles', () => {
+  test('all snippets compile', () => {
     const { status, stdout } = compile();
     expect(status, stdout).toBe(0);
   });
@@ -30,7 +30,7 @@ describe('what the pages show', () => {
   });
 });
 
-test('snippets are found with their place, their mark and what they print', () => {
+test('snippetsOf returns position, code, mark and expected output', () => {
   const page = [
     '# Page',
     '```ts',

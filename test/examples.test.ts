@@ -16,7 +16,7 @@ test.each(readdirSync(folder))('examples/%s runs', (file) => {
   expect(stdout.trim()).not.toBe('');
 });
 
-test('the page on typed agents shows the example as it is', () => {
+test('docs/typed-agents.md contains the example unchanged', () => {
   const page = readFileSync(path.join(folder, '..', 'docs', 'typed-agents.md'), 'utf8');
   const example = readFileSync(path.join(folder, 'csv-agent.ts'), 'utf8');
   expect(page).toContain(`\`\`\`ts\n${example}\`\`\``);

@@ -1,9 +1,9 @@
 /**
- * Whether a test that needs something of the machine runs. Where it is missing the test is left out, and that is said
- * loudly; in CI it runs all the same, and fails.
+ * Whether to run a test that needs something from the machine. If that is missing, the test is skipped with a message; in
+ * CI it runs anyway and fails.
  */
-export function needs(what: string, isThere: boolean): boolean {
-  if (isThere || process.env['CI'] !== undefined) return true;
-  process.stderr.write(`\nLEFT OUT: a test needs ${what}, which is not to be had here.\n`);
+export function needs(what: string, isAvailable: boolean): boolean {
+  if (isAvailable || process.env['CI'] !== undefined) return true;
+  process.stderr.write(`\nSKIPPED: a test needs ${what}, which is not available here.\n`);
   return false;
 }

@@ -1,16 +1,17 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { needs } from './needs.ts';
 
 const root = path.resolve(import.meta.dirname, '..');
-/** A folder right under / has too common a name to be searched for. */
+/** The path of this checkout, unless it is directly below / and its name is too common to search for. */
 const ownPath = path.dirname(root) === path.parse(root).root ? [] : [root];
 
 interface Locked {
   readonly resolved?: string;
   readonly link?: boolean;
+  readonly engines?: Readonly<Record<string, string>>;
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
 
@@ -18,20 +19,39 @@ const lock = JSON.parse(readFileSync(path.join(root, 'package-lock.json'), 'utf8
   readonly packages: Readonly<Record<string, Locked>>;
 };
 
-test('the lock file names no place to download from', () => {
+test('the lock file contains no download addresses', () => {
   const entries = Object.entries(lock.packages);
   expect(entries.length).toBeGreaterThan(100);
   expect(entries.filter(([, { link, resolved }]) => resolved && !link)).toEqual([]);
 });
 
-test('the lock file has the binaries of every platform', () => {
+test('the lock file contains the binaries of every platform', () => {
   const binaries = Object.values(lock.packages).flatMap((one) => Object.keys(one.optionalDependencies ?? {}));
   for (const platform of ['darwin', 'win32', 'linux-arm64']) expect(binaries.join()).toContain(platform);
   expect(binaries.filter((name) => !lock.packages[`node_modules/${name}`])).toEqual([]);
 });
 
+test('the lock file has the engines of package.json', () => {
+  const { engines } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as Locked;
+  expect(lock.packages['']?.engines).toEqual(engines);
+});
+
+test.each(globSync('packages/*/package.json', { cwd: root }))('%s has complete metadata', (file) => {
+  const directory = path.dirname(file).replaceAll(path.sep, '/');
+  const manifest = JSON.parse(readFileSync(path.join(root, file), 'utf8')) as Record<string, unknown>;
+  expect(manifest).toMatchObject({
+    description: expect.stringMatching(/\w/),
+    keywords: expect.arrayContaining([expect.any(String)]),
+    license: 'Apache-2.0',
+    homepage: `https://github.com/treadle-dev/treadle/tree/main/${directory}#readme`,
+    repository: { type: 'git', url: 'git+https://github.com/treadle-dev/treadle.git', directory },
+    bugs: { url: 'https://github.com/treadle-dev/treadle/issues' },
+    engines: { node: '>=22.18' },
+  });
+});
+
 test.runIf(needs('a git checkout', existsSync(path.join(root, '.git'))))(
-  'no file names a registry or a path of one machine',
+  'no file contains the address of a registry or a path of one machine',
   () => {
     const git = ['-c', 'safe.directory=*', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'];
     const files = execFileSync('git', git, { cwd: root, encoding: 'utf8' }).split('\0');
@@ -47,7 +67,7 @@ test.each([
   `/${'home'}/dev/x`,
   `C:\\${'Users'}\\dev`,
   ...ownPath,
-])('finds %s', (address) => {
+])('the search for such addresses finds %s', (address) => {
   expect(strayLines('a.md', `one\nsee ${address} there`)).toEqual([`a.md:2: see ${address} there`]);
 });
 

@@ -1,10 +1,10 @@
-/** A fenced `ts` block of a page. Every block is compiled; one that is marked `ts no-run` is not run. */
+/** A fenced `ts` block of a page. All blocks are compiled; those marked `ts no-run` are not run. */
 export interface Snippet {
-  /** Where it is, as `README.md:12`. */
+  /** File and line, such as `README.md:12`. */
   readonly at: string;
   readonly code: string;
   readonly runs: boolean;
-  /** What its `// prints: …` comments say, in order; empty when it has none, and then it may print anything. */
+  /** The lines of its `// prints: …` comments, in order. If there are none, it may print anything. */
   readonly prints: readonly string[];
 }
 

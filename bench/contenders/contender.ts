@@ -1,8 +1,8 @@
-/** Something that runs the agentic loop. Each is a module that exports `contender`. */
+/** An implementation of the agentic loop. Each is a module that exports `contender`. */
 export interface Contender {
-  /** Against a model behind HTTP. What can be made once for many runs is made here. */
+  /** For a model behind HTTP. Creates everything that many runs can share. */
   readonly prepare: (task: Task) => Run;
-  /** With a model in the same process, where it can be given one. */
+  /** For a model in the same process, if the contender supports one. */
   readonly prepareInProcess?: (task: InProcessTask) => Run;
 }
 
@@ -11,21 +11,21 @@ export type Run = () => Promise<string>;
 
 interface Work {
   readonly stream: boolean;
-  /** Hears each piece of text as it arrives; only of a stream. */
+  /** Called with each piece of text of a stream. */
   readonly onDelta: (text: string) => void;
-  /** What the one tool does. */
+  /** Executes the only tool. */
   readonly step: (input: StepInput) => string | Promise<string>;
   readonly maxTurns: number;
 }
 
 export interface Task extends Work {
-  /** Up to the protocol's own path: `http://127.0.0.1:1234/v1`. */
+  /** Without the path of the protocol: `http://127.0.0.1:1234/v1`. */
   readonly baseURL: string;
   /** The script that the server follows, such as `chain:20`. */
   readonly model: string;
 }
 
-/** The model calls the tool `turns` times, one call a turn, and then answers; of a stream each reply has `deltas` words. */
+/** The model calls the tool `turns` times, once per turn, and then answers. A streamed reply has `deltas` pieces. */
 export interface InProcessTask extends Work {
   readonly turns: number;
   readonly deltas: number;

@@ -10,8 +10,8 @@ import {
 } from './contender.ts';
 
 /**
- * As fast as it can be made by hand while it still parses, executes and appends: connections of its own and undici's
- * bare dispatch, events found by `indexOf`, and a history that is one growing text, kept as the bytes that are sent.
+ * The fastest hand-written loop that still parses, executes and appends: its own connections and the bare dispatch of
+ * undici, events found by `indexOf`, and a history that is one growing buffer of the bytes to send.
  */
 export const contender: Contender = {
   prepare({ baseURL, model, stream, onDelta, step }) {
@@ -51,7 +51,7 @@ async function run(start: string, send: (body: Buffer) => Promise<Reply>, step: 
   }
 }
 
-/** Grows by doubling; what has been written is never read or written again. */
+/** Doubles its size when full; written bytes are never read or written again. */
 class History {
   #bytes = Buffer.allocUnsafeSlow(2_048);
   #size = 0;
@@ -70,7 +70,7 @@ class History {
     this.#size += this.#bytes.write(text, this.#size);
   }
 
-  /** With the end of the request after it, until more is appended. */
+  /** Includes the end of the request; valid until the next append. */
   body(): Buffer {
     return this.#bytes.subarray(0, this.#size + this.#bytes.write(']}', this.#size, 'latin1'));
   }
@@ -93,7 +93,7 @@ interface Reader {
 }
 
 const HEADERS = ['content-type', 'application/json', 'authorization', 'Bearer key'];
-/** Between the models of a process too, as a pool would. */
+/** Shared by all models of a process, like a pool. */
 const idle = new Map<string, Client[]>();
 
 function sender(origin: string, path: string, reader: () => Reader): (body: Buffer) => Promise<Reply> {
@@ -109,7 +109,7 @@ function sender(origin: string, path: string, reader: () => Reader): (body: Buff
     });
 }
 
-/** Undici's older form of a handler: the newer one is made from it by a wrapper, which parses every header. */
+/** The older handler interface of undici: the newer one is a wrapper that parses every header. */
 class Answer {
   #status = 0;
   readonly client: Client;
@@ -186,7 +186,7 @@ interface Chunk {
   }[];
 }
 
-/** A line always ends where a character does, so only whole lines are decoded. */
+/** Decodes whole lines only, because a line never ends inside a character. */
 class Events implements Reader {
   readonly onDelta: (text: string) => void;
   #rest: Buffer | undefined;
@@ -206,7 +206,7 @@ class Events implements Reader {
 
   #read(text: string): void {
     for (let from = 0, end = text.indexOf('\n'); end !== -1; from = end + 1, end = text.indexOf('\n', from)) {
-      // `data:` and an object, with or without a space between; the rest is empty lines, `[DONE]` and comments.
+      // `data:` and an object, with or without a space; skips empty lines, `[DONE]` and comments.
       if (text.charCodeAt(from) !== 100) continue;
       const at = text.charCodeAt(from + 5) === 32 ? from + 6 : from + 5;
       if (text.charCodeAt(at) !== 123) continue;

@@ -22,7 +22,7 @@ const TOOLS = [
   { type: 'function', function: { name: TOOL_NAME, description: TOOL_DESCRIPTION, parameters: PARAMETERS } },
 ];
 
-/** The loop as one writes it by hand in an afternoon: `fetch`, eventsource-parser, and an array of messages. */
+/** A simple loop written by hand: `fetch`, eventsource-parser, and an array of messages. */
 export const contender: Contender = {
   prepare({ baseURL, model, stream, onDelta, step }) {
     const url = `${baseURL}/chat/completions`;

@@ -1,6 +1,6 @@
 import { callArguments } from '../server/script.ts';
 
-/** What every model in the process says, the same for all contenders. */
+/** The replies of every in-process model, the same for all contenders. */
 export const DELTA = 'word ';
 export const ANSWER = 'done';
 export const CALL_ARGUMENTS: readonly string[] = Array.from({ length: 100 }, (_, index) => callArguments(index));

@@ -2,16 +2,16 @@ import { existsSync } from 'node:fs';
 import type { Front } from '../serving/front.ts';
 import type { Contender } from './contender.ts';
 
-/** A contender as the benchmark knows it before it is loaded. */
+/** The description of a contender, available before it is loaded. */
 export interface Entry {
   readonly id: ContenderId;
   readonly name: string;
   readonly kind: 'ours' | 'floor' | 'peer';
   readonly file: string;
-  /** Streaming and not; `http: []` for what has only a model in the process, or is a server. */
+  /** Supported modes; `http: []` for contenders with only an in-process model, and for servers. */
   readonly http: readonly Mode[];
   readonly inProcess: readonly Mode[];
-  /** What a user imports to have this loop and a provider. */
+  /** The imports that a user needs for this loop and a provider. */
   readonly imports: readonly string[];
 }
 
@@ -47,7 +47,7 @@ const OURS = {
   imports: ['@treadle/core', '@treadle/models/openai-chat'],
 } as const;
 const FLOOR = { kind: 'floor', http: BOTH, inProcess: [] } as const;
-/** Between a client and the model; in the rows of servers only. */
+/** Servers between a client and the model, used only in the server rows. */
 const SERVED = { http: [], inProcess: [], imports: [] } as const;
 const PEER = { kind: 'peer', http: BOTH, inProcess: BOTH } as const;
 
@@ -115,7 +115,7 @@ function peer(name: string): string {
 
 export function entryOf(id: string): Entry {
   const found = CONTENDERS.find((one) => one.id === id);
-  if (!found) throw new Error(`no contender '${id}'; there are ${IDS.join(', ')}`);
+  if (!found) throw new Error(`Unknown contender '${id}'. Contenders: ${IDS.join(', ')}`);
   return found;
 }
 
@@ -129,6 +129,6 @@ export async function loadFront(entry: Pick<Entry, 'file'>): Promise<Front> {
 
 async function loaded({ file }: Pick<Entry, 'file'>): Promise<unknown> {
   const url = new URL(`../${file}`, import.meta.url);
-  if (!existsSync(url)) throw new Error(`${file} is not there`);
+  if (!existsSync(url)) throw new Error(`${file} does not exist`);
   return import(url.href);
 }

@@ -4,7 +4,7 @@ import { chainModel } from '../loop/workload.ts';
 import { CALL_ARGUMENTS } from './in-process.ts';
 import { PROMPT, TOOL_NAME, type Contender } from './contender.ts';
 
-/** The floor of what runs in the process. */
+/** The floor of the in-process rows. */
 export const contender: Contender = {
   prepare() {
     throw new Error('the minimal loop has no HTTP');

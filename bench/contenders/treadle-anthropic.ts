@@ -2,5 +2,5 @@ import { anthropic } from '@treadle/models/anthropic';
 import type { Contender } from './contender.ts';
 import { endpoint, treadle } from './treadle.ts';
 
-/** Over the same protocol as Anthropic's own tool runner. */
+/** Uses the same protocol as the tool runner of Anthropic. */
 export const contender: Contender = treadle((task) => ({ model: anthropic({ ...endpoint(task) }) }));

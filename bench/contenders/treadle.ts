@@ -4,7 +4,7 @@ import { chainModel } from '../loop/workload.ts';
 import { CALL_ARGUMENTS } from './in-process.ts';
 import { PARAMETERS, PROMPT, TOOL_DESCRIPTION, TOOL_NAME, type Contender, type Task } from './contender.ts';
 
-/** With everything on that is on by default: journal in memory, argument checks, limits, retries, timeouts. */
+/** With all defaults: journal in memory, argument validation, limits, retries, timeouts. */
 export const contender: Contender = treadle((task) => ({ model: openaiChat({ ...endpoint(task) }) }));
 
 export function endpoint({ model, baseURL, stream }: Task): {

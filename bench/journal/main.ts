@@ -1,6 +1,6 @@
 /**
- * What a journal on disk costs: per turn at one and at a hundred runs at once, for replaying, for opening a long run
- * with and without its snapshot, and in bytes. Beside it, in the same process and by turns, the journal in memory.
+ * Measures the cost of a journal on disk: per turn for one run and for a hundred concurrent runs, for replay, for opening
+ * a long run with and without a snapshot, and in bytes. Alternates with the journal in memory in the same process.
  */
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -27,7 +27,7 @@ interface Cost {
   readonly cpu: number;
 }
 
-/** Microseconds per turn of `count` chains at once. */
+/** Microseconds per turn of `count` concurrent chains. */
 async function measure(journal: RunStore, count: number): Promise<Cost> {
   const [cpu, wall] = [process.cpuUsage(), performance.now()];
   await chains(journal, count);

@@ -1,6 +1,6 @@
 /**
- * What the loop itself costs: microseconds of CPU per turn with a model in the same process, beside a loop without
- * features. Both run in one process, by turns, so that a noisy machine disturbs both; what counts is the ratio.
+ * Measures the loop itself: CPU microseconds per turn with a model in the same process, compared with a minimal loop. Both
+ * alternate in one process, so that noise affects both. The ratio is the result.
  */
 import { memoryJournal, runLoop } from '@treadle/core';
 import { minimalLoop } from './minimal.ts';
@@ -10,8 +10,8 @@ const TURNS = 20;
 const RUNS = 500;
 const ROUNDS = 15;
 
-let heard = 0;
-const listen = (): void => void heard++;
+let received = 0;
+const listen = (): void => void received++;
 
 async function ours(deltas: number): Promise<void> {
   const model = chainModel(TURNS, deltas);
@@ -41,7 +41,7 @@ async function measure(run: () => Promise<void>): Promise<number> {
   return (user + system) / RUNS / (TURNS + 1);
 }
 
-/** Wall microseconds between the model's requests of one long run, from a turn on. */
+/** Median wall microseconds between the model requests of one long run, early and late in the run. */
 async function growth(): Promise<{ early: number; late: number }> {
   const turns = 2_000;
   const model = chainModel(turns, 10);

@@ -2,7 +2,7 @@ import type { Message, Model, ModelDelta, ToolResult } from '@treadle/core';
 
 type Handlers = Readonly<Record<string, (input: never) => unknown>>;
 
-/** The loop as one would write it by hand: no journal, no policy, no limits, no checks, one call after the other. */
+/** A minimal hand-written loop: no journal, policy, limits or validation, and sequential calls. */
 export async function minimalLoop(
   model: Model,
   handlers: Handlers,

@@ -7,7 +7,7 @@ interface Called {
 
 const ADD: Called = { name: 'add', arguments: (turn) => `{"a":${turn},"b":1}` };
 
-/** Replies with a call until there are `turns` of them, then with a text; each reply comes in `deltas` pieces. */
+/** Replies with a call in each of `turns` turns, then with a text. Each reply has `deltas` deltas. */
 export function chainModel(turns: number, deltas: number, called: Called = ADD): Model {
   const usage = { inputTokens: 100, outputTokens: 20, cost: 0 };
   const call = (turn: number): ModelReply => ({
@@ -28,7 +28,7 @@ export function chainModel(turns: number, deltas: number, called: Called = ADD):
     id: 'chain',
     async reply(request, emit) {
       for (let i = 0; i < deltas; i++) emit({ type: 'text-delta', text: 'word ' });
-      // Two messages a turn and the task before them: looking at the history would cost what is being measured.
+      // The task and two messages per turn. Searching the history would affect the measurement.
       const turn = (request.messages.length - 1) / 2;
       return turn < turns ? call(turn) : answer;
     },

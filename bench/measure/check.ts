@@ -3,7 +3,7 @@ import { NOTE, words } from '../server/script.ts';
 
 export type Check = 'chain' | 'parallel' | 'deltas' | 'in-process';
 
-interface Place {
+interface Target {
   readonly baseURL: string;
   readonly stream: boolean;
 }
@@ -12,54 +12,56 @@ const CALLS = 4;
 const DELTAS = 60;
 
 /**
- * Whether a contender does what it is about to be measured at: undefined, or what is wrong. A loop that loses a call or
- * a word is not fast.
+ * Checks that a contender works correctly before it is measured. Returns the problem, or undefined. A loop that loses calls
+ * or text must not count as fast.
  */
-export async function wrong(contender: Contender, check: Check, place: Place): Promise<string | undefined> {
+export async function problemOf(contender: Contender, check: Check, target: Target): Promise<string | undefined> {
   try {
-    if (check === 'chain') return await calls(contender, place, `chain:${CALLS}`);
-    if (check === 'parallel') return await calls(contender, place, `parallel:${CALLS}`);
-    if (check === 'in-process') return await inProcess(contender, place);
-    return (await deltas(contender, place, 'burst')) ?? (await deltas(contender, place, 'split'));
+    if (check === 'chain') return await calls(contender, target, `chain:${CALLS}`);
+    if (check === 'parallel') return await calls(contender, target, `parallel:${CALLS}`);
+    if (check === 'in-process') return await inProcess(contender, target);
+    return (await deltas(contender, target, 'burst')) ?? (await deltas(contender, target, 'split'));
   } catch (thrown) {
     return thrown instanceof Error ? thrown.message.split('\n', 1)[0] || thrown.name : String(thrown);
   }
 }
 
-/** Each call once, with its own arguments and in order, and then the answer. */
-async function calls(contender: Contender, { baseURL, stream }: Place, model: string): Promise<string | undefined> {
-  const heard = listener();
-  const text = await contender.prepare({ ...heard.task, baseURL, stream, model })();
+/** Checks that each call is executed once, in order and with its arguments, before the answer. */
+async function calls(contender: Contender, { baseURL, stream }: Target, model: string): Promise<string | undefined> {
+  const recorded = recorder();
+  const text = await contender.prepare({ ...recorded.task, baseURL, stream, model })();
   return (
-    wrongCalls(heard.inputs, CALLS) ??
-    wrongText(text, words(1)) ??
-    (stream ? wrongText(heard.text(), words(1)) : undefined)
+    problemOfCalls(recorded.inputs, CALLS) ??
+    problemOfText(text, words(1)) ??
+    (stream ? problemOfText(recorded.text(), words(1)) : undefined)
   );
 }
 
-async function deltas({ prepare }: Contender, { baseURL, stream }: Place, pace: string): Promise<string | undefined> {
-  const heard = listener();
-  const text = await prepare({ ...heard.task, baseURL, stream, model: `text:${DELTAS}:0:${pace}` })();
-  if (heard.pieces.length !== DELTAS) return `${heard.pieces.length} of ${DELTAS} deltas delivered (${pace})`;
-  return wrongText(heard.text(), words(DELTAS)) ?? wrongText(text, words(DELTAS));
+async function deltas({ prepare }: Contender, { baseURL, stream }: Target, pace: string): Promise<string | undefined> {
+  const recorded = recorder();
+  const text = await prepare({ ...recorded.task, baseURL, stream, model: `text:${DELTAS}:0:${pace}` })();
+  if (recorded.pieces.length !== DELTAS) return `${recorded.pieces.length} of ${DELTAS} deltas delivered (${pace})`;
+  return problemOfText(recorded.text(), words(DELTAS)) ?? problemOfText(text, words(DELTAS));
 }
 
-async function inProcess({ prepareInProcess }: Contender, { stream }: Place): Promise<string | undefined> {
-  const heard = listener();
-  const text = await prepareInProcess!({ ...heard.task, stream, turns: CALLS, deltas: 10 })();
+async function inProcess({ prepareInProcess }: Contender, { stream }: Target): Promise<string | undefined> {
+  const recorded = recorder();
+  const text = await prepareInProcess!({ ...recorded.task, stream, turns: CALLS, deltas: 10 })();
   const least = 10 * (CALLS + 1);
-  if (stream && heard.pieces.length < least) return `${heard.pieces.length} of ${least} deltas delivered`;
-  return wrongCalls(heard.inputs, CALLS) ?? (text.endsWith('done') ? undefined : `answered ${JSON.stringify(text)}`);
+  if (stream && recorded.pieces.length < least) return `${recorded.pieces.length} of ${least} deltas delivered`;
+  return (
+    problemOfCalls(recorded.inputs, CALLS) ?? (text.endsWith('done') ? undefined : `answered ${JSON.stringify(text)}`)
+  );
 }
 
-interface Listener {
+interface Recorder {
   readonly task: Pick<Task, 'onDelta' | 'step' | 'maxTurns'>;
   readonly inputs: StepInput[];
   readonly pieces: string[];
   readonly text: () => string;
 }
 
-function listener(): Listener {
+function recorder(): Recorder {
   const inputs: StepInput[] = [];
   const pieces: string[] = [];
   return {
@@ -77,15 +79,15 @@ function listener(): Listener {
   };
 }
 
-function wrongCalls(inputs: readonly StepInput[], count: number): string | undefined {
+function problemOfCalls(inputs: readonly StepInput[], count: number): string | undefined {
   const indexes = inputs.map(({ index }) => index).join(', ');
   if (inputs.length !== count) return `${inputs.length} of ${count} calls executed (${indexes || 'none'})`;
   if (inputs.some(({ index }, at) => index !== at)) return `calls executed as ${indexes}`;
-  if (inputs.some(({ note }) => note !== NOTE)) return 'a call was executed with other arguments';
+  if (inputs.some(({ note }) => note !== NOTE)) return 'a call was executed with wrong arguments';
   return undefined;
 }
 
-function wrongText(text: string, expected: string): string | undefined {
+function problemOfText(text: string, expected: string): string | undefined {
   return text === expected
     ? undefined
     : `text ${JSON.stringify(text.slice(0, 40))}, not ${JSON.stringify(expected.slice(0, 40))}`;

@@ -8,7 +8,7 @@ import type { Verdict } from './job.ts';
 const BENCH = path.resolve(import.meta.dirname, '..');
 const ROOT = path.resolve(BENCH, '..');
 
-/** What somebody has on disk who installs only this: bytes and packages. */
+/** The installed size of a contender: bytes and packages. */
 export function installed({ kind, imports }: Entry): Verdict {
   const names = [...new Set(imports.map((name) => /^(@[^/]+\/)?[^/]+/.exec(name)![0]))];
   if (kind === 'ours') return packed(names);
@@ -33,7 +33,7 @@ function lockOf(home: string): Readonly<Record<string, Locked>> {
   return (JSON.parse(text) as { packages: Readonly<Record<string, Locked>> }).packages;
 }
 
-/** The places of a package and of all that npm would install with it, each where Node would find it. */
+/** Adds the folders of a package and of all its dependencies, as Node resolves them. */
 function follow(home: string, lock: Readonly<Record<string, Locked>>, place: string, found: Set<string>): void {
   if (found.has(place) || !existsSync(path.join(home, place))) return;
   found.add(place);
@@ -48,7 +48,7 @@ function follow(home: string, lock: Readonly<Record<string, Locked>>, place: str
   }
 }
 
-/** Ours as it would be published: packed, and installed into an empty folder. */
+/** Packs our packages as for publication and installs them into an empty folder. */
 function packed(names: readonly string[]): Verdict {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-install-'));
   try {
@@ -73,7 +73,7 @@ function measured(places: readonly string[]): Verdict {
   return { type: 'measured', values: { megabytes: bytes / 1e6, packages: places.length } };
 }
 
-/** Without the packages inside it, which have a place of their own. */
+/** Without nested packages, which are counted separately. */
 function sizeOf(place: string): number {
   const files = globSync('**/*', { cwd: place, exclude: ['node_modules', '**/node_modules'] });
   return files.reduce((sum, file) => sum + fileSize(path.join(place, file)), 0);

@@ -1,12 +1,12 @@
-/** One measurement: loads a contender, checks it, warms it up, measures it, says what it found and exits. */
+/** Performs one measurement: loads a contender, checks it, warms it up, measures it, reports and exits. */
 import { writeSync } from 'node:fs';
 import type { Contender } from '../contenders/contender.ts';
 import { entryOf, load, loadFront } from '../contenders/list.ts';
-import { CHECK_SCRIPTS, wrongFront } from '../serving/check.ts';
+import { CHECK_SCRIPTS, problemOfFront } from '../serving/check.ts';
 import type { Front } from '../serving/front.ts';
 import { workloadOf } from '../workloads/list.ts';
 import type { Served } from '../workloads/served.ts';
-import { wrong } from './check.ts';
+import { problemOf } from './check.ts';
 import type { Job, Verdict } from './job.ts';
 
 const job = JSON.parse(process.argv[2]!) as Job;
@@ -21,7 +21,7 @@ async function verdict(): Promise<Verdict> {
     return { type: 'absent', what: messageOf(thrown) };
   }
   for (const one of check) {
-    const what = await wrong(contender, one, { baseURL: job.baseURL, stream: mode === 'stream' });
+    const what = await problemOf(contender, one, { baseURL: job.baseURL, stream: mode === 'stream' });
     if (what !== undefined) return { type: 'wrong', what: `${one}: ${what}` };
   }
   return { type: 'measured', values: await measure!({ ...job, contender, mode }) };
@@ -37,7 +37,7 @@ async function servedVerdict({ check, scripts, measure }: Served): Promise<Verdi
   const { baseURL: provider, serverFlags: flags } = job;
   const open = await front.open({ provider, scripts: [...CHECK_SCRIPTS, ...scripts], flags });
   for (const one of check) {
-    const what = await wrongFront(open, one);
+    const what = await problemOfFront(open, one);
     if (what !== undefined) return { type: 'wrong', what: `${one}: ${what}` };
   }
   const values = await measure({ ...job, provider, front: open });
@@ -49,10 +49,10 @@ function messageOf(thrown: unknown): string {
   return String(thrown).split('\n', 1)[0]!;
 }
 
-function say(verdict: Verdict): never {
+function report(verdict: Verdict): never {
   writeSync(3, JSON.stringify(verdict));
   process.exit();
 }
 
-process.on('unhandledRejection', (thrown) => say({ type: 'failed', what: messageOf(thrown) }));
-say(await verdict().catch((thrown: unknown): Verdict => ({ type: 'failed', what: messageOf(thrown) })));
+process.on('unhandledRejection', (thrown) => report({ type: 'failed', what: messageOf(thrown) }));
+report(await verdict().catch((thrown: unknown): Verdict => ({ type: 'failed', what: messageOf(thrown) })));

@@ -7,7 +7,7 @@ export interface Server {
   readonly stop: () => void;
 }
 
-/** The scripted model in a process of its own. */
+/** Starts the scripted model in its own process. */
 export async function startServer(): Promise<Server> {
   const file = new URL('../server/main.ts', import.meta.url).pathname;
   const [command, args] = node(0, ['--disable-warning=ExperimentalWarning', file]);

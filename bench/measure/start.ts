@@ -9,7 +9,7 @@ import type { Verdict } from './job.ts';
 import { node } from './pinned.ts';
 
 const BENCH = path.resolve(import.meta.dirname, '..');
-/** Inside the folder of the benchmark, so that packages are found. */
+/** Inside the folder of the benchmark, so that packages can be resolved. */
 const BUILT = path.join(BENCH, '.cache', 'start');
 
 const FIRST_DELTA = `import { writeSync } from 'node:fs';
@@ -20,7 +20,7 @@ const task = { baseURL, model: 'text:10', stream: true, maxTurns: 10, onDelta, s
 await contender.prepare(task)();
 `;
 
-/** Contenders as JavaScript: stripping types is no part of anybody's start. */
+/** Contenders as JavaScript, because stripping types is not part of the start. */
 export function buildStart(entries: readonly Entry[]): void {
   rmSync(BUILT, { recursive: true, force: true });
   for (const file of globSync('{contenders,peers,server,loop}/*.ts', { cwd: BENCH })) {
@@ -38,7 +38,7 @@ export function buildStart(entries: readonly Entry[]): void {
   }
 }
 
-/** Wall milliseconds of a process that imports it, less those of one that does nothing. */
+/** Wall milliseconds of a process that imports the contender, minus those of an empty process. */
 export async function importTime({ id }: Entry): Promise<Verdict> {
   const bare = await run(['bare.js']);
   const loaded = await run([`import-${id}.js`]);
@@ -46,18 +46,18 @@ export async function importTime({ id }: Entry): Promise<Verdict> {
   return { type: 'measured', values: { ms: loaded.ms - bare.ms } };
 }
 
-/** By the clock of the process itself, which begins when the process does. */
+/** Measured by the clock of the process, which starts with it. */
 export async function firstDelta({ file }: Entry, baseURL: string): Promise<Verdict> {
-  const { said } = await run(['first-delta.js', path.join(BUILT, file.replace(/\.ts$/, '.js')), baseURL]);
-  const ms = Number(said);
-  return ms > 0 ? { type: 'measured', values: { ms } } : { type: 'failed', what: 'no delta came' };
+  const { output } = await run(['first-delta.js', path.join(BUILT, file.replace(/\.ts$/, '.js')), baseURL]);
+  const ms = Number(output);
+  return ms > 0 ? { type: 'measured', values: { ms } } : { type: 'failed', what: 'no delta received' };
 }
 
-async function run(script: readonly string[]): Promise<{ ms: number; code: number; said: string }> {
+async function run(script: readonly string[]): Promise<{ ms: number; code: number; output: string }> {
   const [command, args] = node(1, script);
   const began = performance.now();
   const env = { ...process.env, MASTRA_TELEMETRY_DISABLED: '1', NODE_ENV: 'production' };
   const child = spawn(command, args, { cwd: BUILT, stdio: ['ignore', 'pipe', 'ignore'], env });
-  const [said, [code]] = await Promise.all([text(child.stdout!), once(child, 'exit') as Promise<[number]>]);
-  return { ms: performance.now() - began, code, said };
+  const [output, [code]] = await Promise.all([text(child.stdout!), once(child, 'exit') as Promise<[number]>]);
+  return { ms: performance.now() - began, code, output };
 }

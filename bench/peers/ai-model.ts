@@ -13,7 +13,7 @@ const usage: Generated['usage'] = {
   outputTokens: { total: 20, text: 20, reasoning: undefined },
 };
 
-/** A model in the process for whoever takes those of the AI SDK: its mock, which keeps no list of what it was asked. */
+/** An in-process model for contenders that accept models of the AI SDK: its mock, without the list of recorded calls. */
 export function chainModel({ turns, deltas }: InProcessTask): MockLanguageModelV4 {
   const reply = (turn: number): Pick<Generated, 'content' | 'finishReason'> => {
     if (turn >= turns) {

@@ -12,7 +12,7 @@ import {
 } from '../contenders/contender.ts';
 import { chainModel } from './ai-model.ts';
 
-/** `generateText` and `streamText` of the AI SDK; a schema that is not checked, which is faster than zod's. */
+/** `generateText` and `streamText` of the AI SDK, with a schema that is not validated, which is faster than zod. */
 export const contender: Contender = {
   prepare: (task) => runOf(task, createOpenAI({ baseURL: task.baseURL, apiKey: 'key' }).chat(task.model)),
   prepareInProcess: (task) => runOf(task, chainModel(task)),

@@ -2,7 +2,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import { betaTool } from '@anthropic-ai/sdk/helpers/beta/json-schema';
 import { PARAMETERS, PROMPT, TOOL_DESCRIPTION, TOOL_NAME, type Contender } from '../contenders/contender.ts';
 
-/** The tool runner of Anthropic's own SDK, over the Messages API. */
+/** The tool runner of the Anthropic SDK, over the Messages API. */
 export const contender: Contender = {
   prepare({ baseURL, model, stream, onDelta, step, maxTurns }) {
     const client = new Anthropic({ baseURL: baseURL.replace(/\/v1$/, ''), apiKey: 'key' });
@@ -18,7 +18,7 @@ export const contender: Contender = {
       messages: [{ role: 'user' as const, content: PROMPT }],
       tools: [tool],
       max_iterations: maxTurns,
-      // The server keeps no threads, as no other host of the protocol does: the whole history goes out with each turn.
+      // The server does not support threads: each turn sends the whole history.
       thread: false as const,
     };
     if (!stream) {

@@ -94,9 +94,9 @@ class ChainModel extends BaseChatModel {
     _options: this['ParsedCallOptions'],
     runManager?: CallbackManagerForLLMRun,
   ): AsyncGenerator<ChatGenerationChunk> {
-    for (let n = 0; n < this.#task.deltas; n++) yield await told(new AIMessageChunk(DELTA), DELTA, runManager);
+    for (let n = 0; n < this.#task.deltas; n++) yield await reported(new AIMessageChunk(DELTA), DELTA, runManager);
     const { content, tool_calls } = this.#reply(messages);
-    yield await told(new AIMessageChunk({ content, ...(tool_calls && { tool_calls }) }), content, runManager);
+    yield await reported(new AIMessageChunk({ content, ...(tool_calls && { tool_calls }) }), content, runManager);
   }
 
   #reply(messages: readonly BaseMessage[]): { content: string; tool_calls?: AIMessage['tool_calls'] & object } {
@@ -107,7 +107,7 @@ class ChainModel extends BaseChatModel {
   }
 }
 
-async function told(
+async function reported(
   message: AIMessageChunk,
   text: string,
   runManager: CallbackManagerForLLMRun | undefined,

@@ -15,7 +15,7 @@ import { chainModel } from './ai-model.ts';
 
 process.env['MASTRA_TELEMETRY_DISABLED'] = '1';
 
-/** An agent without memory, storage or observability, over the AI SDK's provider. */
+/** An agent without memory, storage or observability, with the provider of the AI SDK. */
 export const contender: Contender = {
   prepare: (task) => runOf(task, createOpenAI({ baseURL: task.baseURL, apiKey: 'key' }).chat(task.model)),
   prepareInProcess: (task) => runOf(task, chainModel(task)),

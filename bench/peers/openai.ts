@@ -8,7 +8,7 @@ import {
   type StepInput,
 } from '../contenders/contender.ts';
 
-/** `chat.completions.runTools` of OpenAI's own SDK. */
+/** `chat.completions.runTools` of the OpenAI SDK. */
 export const contender: Contender = {
   prepare({ baseURL, model, stream, onDelta, step, maxTurns }) {
     const client = new OpenAI({ baseURL, apiKey: 'key' });

@@ -27,7 +27,7 @@ import { ANSWER, CALL_ARGUMENTS, callId, DELTA } from '../contenders/in-process.
 
 const NOTHING = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 };
 
-/** pi's bare loop with a listener, which costs less than its `Agent`; it only streams. */
+/** The bare loop of pi with a listener, which is faster than its `Agent`. It supports only streaming. */
 export const contender: Contender = {
   prepare: (task) => runOf(task, modelOf(task), streamSimple),
   prepareInProcess: (task) => runOf(task, modelOf({ model: 'chain', baseURL: '' }), chainStream(task)),

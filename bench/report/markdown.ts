@@ -2,7 +2,7 @@ import type { Entry } from '../contenders/list.ts';
 import { floorOf, numberOf, oursOf, rowsOf, type Cell, type Results, type Row } from './results.ts';
 import { judge } from './targets.ts';
 
-/** One table: a line for each row, a column for each contender; in brackets how many times the floor. */
+/** One table: a line per row, a column per contender, with the ratio to the floor in brackets. */
 export function markdownOf(results: Results): string {
   const rows = rowsOf(results);
   const entries = [...new Map(rows.flatMap(({ cells }) => cells.map(({ entry }) => [entry.id, entry]))).values()];
@@ -13,7 +13,7 @@ export function markdownOf(results: Results): string {
     `Versions: ${Object.entries(results.versions)
       .map(([name, version]) => `${name} ${version}`)
       .join(', ')}.`,
-    'Each cell: the median, and how many times the floor (fast floor; in the process the minimal loop; W8: Treadle without; of servers a bare proxy).',
+    'Each cell: the median, and in brackets the ratio to the floor (the fast floor; in-process: the minimal loop; W8: Treadle alone; servers: the bare proxy).',
     table([
       ['row', ...entries.map(({ name }) => name)],
       ...rows.map((row) => [titleOf(row), ...entries.map((entry) => cellText(row, entry))]),
@@ -47,8 +47,8 @@ function detail(row: Row): string {
   const lines = row.cells.map(({ entry, figure, note }: Cell) => {
     if (!figure) return [entry.name, note!, '', '', ''];
     const spread = `${numberOf(figure.low, row.metric)}–${numberOf(figure.high, row.metric)}`;
-    const over = (base: number | undefined): string => (base === undefined ? '' : (figure.median / base).toFixed(2));
-    return [entry.name, numberOf(figure.median, row.metric), spread, over(floor), over(ours)];
+    const ratioTo = (base: number | undefined): string => (base === undefined ? '' : (figure.median / base).toFixed(2));
+    return [entry.name, numberOf(figure.median, row.metric), spread, ratioTo(floor), ratioTo(ours)];
   });
   return `${titleOf(row)}\n\n${table([['contender', 'median', 'spread', 'x floor', 'x Treadle'], ...lines])}`;
 }

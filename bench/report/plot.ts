@@ -4,7 +4,7 @@ const COLOURS = { ours: '#c2410c', floor: '#94a3b8', peer: '#334155' } as const;
 const PANEL = { width: 440, label: 150, bar: 16, gap: 6, head: 34, foot: 18 };
 const COLUMNS = 2;
 
-/** Panels of bars, one for each row with a peer in it; shorter is better. */
+/** Panels of bars, one per row that has a peer; shorter is better. */
 export function plotOf(results: Results): string {
   const rows = rowsOf(results).filter(({ cells }) => cells.filter(({ figure }) => figure).length > 1);
   const lines: Row[][] = [];

@@ -2,7 +2,7 @@ import { entryOf, type Entry } from '../contenders/list.ts';
 import { workloadOf } from '../workloads/list.ts';
 import type { Metric, Values, Workload } from '../workloads/workload.ts';
 
-/** Everything that one run of the benchmark found out; this is what is written as JSON. */
+/** All results of one run of the benchmark, in the form of the JSON file. */
 export interface Results {
   readonly date: string;
   readonly machine: Readonly<Record<'node' | 'cpu' | 'pinning', string>>;
@@ -12,7 +12,7 @@ export interface Results {
   readonly series: readonly Series[];
 }
 
-/** The repeats of one contender at one workload, or why there are none. */
+/** The samples of one contender for one workload, or the reason why there are none. */
 export interface Series {
   readonly workload: string;
   readonly contender: string;
@@ -21,7 +21,7 @@ export interface Series {
   readonly failed?: string;
 }
 
-/** One line of what is reported: a metric, and all who were measured by it. */
+/** One line of the report: a metric and the values of all contenders. */
 export interface Row {
   readonly workload: Workload;
   readonly metric: Metric;
@@ -31,7 +31,7 @@ export interface Row {
 export interface Cell {
   readonly entry: Entry;
   readonly figure?: Figure;
-  /** Instead of a figure. */
+  /** The reason for a missing value. */
   readonly note?: string;
 }
 
@@ -69,7 +69,7 @@ export function medianFor({ cells }: Row, id: string): number | undefined {
 
 const FLOORS = { http: 'fast-floor', start: 'fast-floor', 'in-process': 'minimal', served: 'proxy' } as const;
 
-/** What others are compared with: the fast floor, in the process the minimal loop, of servers the bare proxy. */
+/** The reference of the ratios: the fast floor, the minimal loop for in-process rows, the bare proxy for servers. */
 export function floorOf(row: Row): number | undefined {
   return medianFor(row, FLOORS[row.workload.where]);
 }

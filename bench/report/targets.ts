@@ -1,12 +1,12 @@
 import type { ContenderId } from '../contenders/list.ts';
 import { medianFor, type Row } from './results.ts';
 
-/** What we hold ourselves to: as a ratio to another contender in the same run, or as it is. */
+/** Performance targets: a ratio to another contender in the same run, or an absolute value. */
 interface Target {
   readonly row: string;
   readonly metric: string;
   readonly who?: ContenderId;
-  readonly over?: ContenderId;
+  readonly relativeTo?: ContenderId;
   readonly atMost: number;
 }
 
@@ -14,32 +14,32 @@ export interface Judged {
   readonly what: string;
   readonly atMost: string;
   readonly is: string;
-  /** `close`: over it by less than what counts as a difference. `tie`: neither is ahead. */
+  /** `close`: above the target by less than a significant difference. `tie`: neither is ahead. */
   readonly verdict: 'met' | 'close' | 'tie' | 'missed';
 }
 
-/** Differences smaller than this say nothing. */
+/** Smaller differences are not significant. */
 const TIE = 1.25;
 
 const TARGETS: readonly Target[] = [
-  { row: 'W1-whole', metric: 'cpu', over: 'fast-floor', atMost: 1.5 },
-  { row: 'W1-stream', metric: 'cpu', over: 'fast-floor', atMost: 1.5 },
-  { row: 'W2', metric: 'growth', over: 'fast-floor', atMost: 1 },
-  { row: 'W2', metric: 'total', over: 'fast-floor', atMost: 1.6 },
-  { row: 'W3a', metric: 'cpu', over: 'fast-floor', atMost: 1.5 },
-  { row: 'W3c', metric: 'cpu', over: 'fast-floor', atMost: 1.3 },
-  { row: 'W4', metric: 'cpu', over: 'fast-floor', atMost: 1.6 },
+  { row: 'W1-whole', metric: 'cpu', relativeTo: 'fast-floor', atMost: 1.5 },
+  { row: 'W1-stream', metric: 'cpu', relativeTo: 'fast-floor', atMost: 1.5 },
+  { row: 'W2', metric: 'growth', relativeTo: 'fast-floor', atMost: 1 },
+  { row: 'W2', metric: 'total', relativeTo: 'fast-floor', atMost: 1.6 },
+  { row: 'W3a', metric: 'cpu', relativeTo: 'fast-floor', atMost: 1.5 },
+  { row: 'W3c', metric: 'cpu', relativeTo: 'fast-floor', atMost: 1.3 },
+  { row: 'W4', metric: 'cpu', relativeTo: 'fast-floor', atMost: 1.6 },
   { row: 'W4', metric: 'memory', atMost: 150 },
   { row: 'W5', metric: 'wall', atMost: 1.1 },
   { row: 'W6-import', metric: 'ms', atMost: 60 },
   { row: 'W6-install', metric: 'packages', atMost: 10 },
   { row: 'W6-install', metric: 'megabytes', atMost: 8 },
-  { row: 'W7-whole', metric: 'cpu', over: 'minimal', atMost: 7 },
-  { row: 'W7-stream', metric: 'cpu', over: 'minimal', atMost: 7 },
-  { row: 'W8-100', metric: 'cpu', who: 'treadle-sqlite', over: 'treadle', atMost: 1.5 },
+  { row: 'W7-whole', metric: 'cpu', relativeTo: 'minimal', atMost: 7 },
+  { row: 'W7-stream', metric: 'cpu', relativeTo: 'minimal', atMost: 7 },
+  { row: 'W8-100', metric: 'cpu', who: 'treadle-sqlite', relativeTo: 'treadle', atMost: 1.5 },
 ];
 
-/** In these we are to be ahead of every peer. */
+/** Rows in which Treadle has to be ahead of every peer. */
 const LEADS = /^W[123457]/;
 
 export function judge(rows: readonly Row[]): Judged[] {
@@ -50,13 +50,13 @@ export function judge(rows: readonly Row[]): Judged[] {
   return [...judged, ...rows.filter(({ workload }) => LEADS.test(workload.id)).flatMap(judgeLead)];
 }
 
-function judgeTarget(row: Row, { who = 'treadle', over, atMost }: Target): Judged[] {
+function judgeTarget(row: Row, { who = 'treadle', relativeTo, atMost }: Target): Judged[] {
   const value = medianFor(row, who);
-  const base = over === undefined ? 1 : medianFor(row, over);
+  const base = relativeTo === undefined ? 1 : medianFor(row, relativeTo);
   if (value === undefined || base === undefined) return [];
-  const unit = over === undefined ? row.metric.unit : `x ${over}`;
+  const unit = relativeTo === undefined ? row.metric.unit : `x ${relativeTo}`;
   const ratio = value / base;
-  const verdict = ratio <= atMost ? 'met' : over !== undefined && ratio <= atMost * TIE ? 'close' : 'missed';
+  const verdict = ratio <= atMost ? 'met' : relativeTo !== undefined && ratio <= atMost * TIE ? 'close' : 'missed';
   const what = `${row.workload.id} ${row.metric.title}${who === 'treadle' ? '' : ` (${who})`}`;
   return [{ what, atMost: `${atMost} ${unit}`.trim(), is: `${ratio.toFixed(2)} ${unit}`.trim(), verdict }];
 }

@@ -1,7 +1,7 @@
 import { floorOf, numberOf, oursOf, rowsOf, type Cell, type Results, type Row } from './results.ts';
 import { judge } from './targets.ts';
 
-/** For the terminal: a block for each row, the quickest first. */
+/** For the terminal: a block per row, the fastest first. */
 export function textOf(results: Results): string {
   const rows = rowsOf(results);
   return [...rows.map(block), targets(rows)].join('\n\n');
@@ -17,7 +17,13 @@ function block(row: Row): string {
   function valuesOf({ entry, figure, note }: Cell): string[] {
     if (!figure) return [entry.name, note!];
     const spread = `${numberOf(figure.low, metric)}–${numberOf(figure.high, metric)}`;
-    return [entry.name, numberOf(figure.median, metric), spread, over(figure.median, floor), over(figure.median, ours)];
+    return [
+      entry.name,
+      numberOf(figure.median, metric),
+      spread,
+      ratioText(figure.median, floor),
+      ratioText(figure.median, ours),
+    ];
   }
 }
 
@@ -31,7 +37,7 @@ function byMedian(a: Cell, b: Cell): number {
   return (a.figure?.median ?? Infinity) - (b.figure?.median ?? Infinity);
 }
 
-function over(value: number, base: number | undefined): string {
+function ratioText(value: number, base: number | undefined): string {
   return base === undefined ? '' : (value / base).toFixed(2);
 }
 

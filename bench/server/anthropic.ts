@@ -21,10 +21,10 @@ export const anthropic: Wire = {
     }),
   events(script) {
     const frames: string[] = [];
-    const say = (type: string, rest: object): void => {
+    const addEvent = (type: string, rest: object): void => {
       frames.push(`event: ${type}\ndata: ${JSON.stringify({ type, ...rest })}\n\n`);
     };
-    say('message_start', {
+    addEvent('message_start', {
       message: {
         ...message(script),
         content: [],
@@ -33,24 +33,27 @@ export const anthropic: Wire = {
         usage: { ...USAGE, output_tokens: 1 },
       },
     });
-    say('ping', {});
+    addEvent('ping', {});
     for (const [index, block] of blocksOf(script).entries()) {
       if (block.type === 'text') {
-        say('content_block_start', { index, content_block: { type: 'text', text: '' } });
+        addEvent('content_block_start', { index, content_block: { type: 'text', text: '' } });
         const count = script.type === 'text' ? script.deltas : 0;
         for (let n = 0; n < count; n++)
-          say('content_block_delta', { index, delta: { type: 'text_delta', text: word(n) } });
+          addEvent('content_block_delta', { index, delta: { type: 'text_delta', text: word(n) } });
       } else {
         const { input, ...rest } = block;
-        say('content_block_start', { index, content_block: { ...rest, input: {} } });
+        addEvent('content_block_start', { index, content_block: { ...rest, input: {} } });
         for (const piece of pieces(JSON.stringify(input))) {
-          say('content_block_delta', { index, delta: { type: 'input_json_delta', partial_json: piece } });
+          addEvent('content_block_delta', { index, delta: { type: 'input_json_delta', partial_json: piece } });
         }
       }
-      say('content_block_stop', { index });
+      addEvent('content_block_stop', { index });
     }
-    say('message_delta', { delta: { stop_reason: stopOf(script), stop_sequence: null }, usage: { output_tokens: 17 } });
-    say('message_stop', {});
+    addEvent('message_delta', {
+      delta: { stop_reason: stopOf(script), stop_sequence: null },
+      usage: { output_tokens: 17 },
+    });
+    addEvent('message_stop', {});
     return frames;
   },
 };

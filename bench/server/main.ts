@@ -1,6 +1,6 @@
 /**
- * A language model as far as a benchmark needs one: it replies by script, as fast as it can, in the exact shape of the
- * real APIs. Runs in its own process, prints its port, and ends when its standard input does.
+ * A scripted language model: replies as fast as possible in the exact format of the real APIs. Runs in its own process,
+ * prints its port, and ends when its standard input is closed.
  */
 import { createServer, type Socket } from 'node:net';
 import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises';
@@ -24,8 +24,8 @@ const LAST_CHUNK = '0\r\n\r\n';
 
 const made = new Map<string, Buffer>();
 
-/** An answer is written once and then sent again and again. */
-function kept(key: string, make: () => Buffer): Buffer {
+/** Caches encoded answers. */
+function cached(key: string, make: () => Buffer): Buffer {
   let bytes = made.get(key);
   if (!bytes) made.set(key, (bytes = make()));
   return bytes;
@@ -46,9 +46,9 @@ const server = createServer({ noDelay: true }, (socket) => {
 
 function reply(socket: Socket, path: string, wire: Wire, { script, stream, pace }: Scripted): void {
   const key = `${path} ${JSON.stringify(script)} ${stream} ${pace}`;
-  if (!stream) return void socket.write(kept(key, () => whole(wire.whole(script))));
+  if (!stream) return void socket.write(cached(key, () => whole(wire.whole(script))));
   if (pace === 'burst') {
-    const bytes = kept(key, () => {
+    const bytes = cached(key, () => {
       const events = Buffer.from(wire.events(script).join(''));
       return Buffer.concat([Buffer.from(STREAM_HEAD), chunk(events), Buffer.from(LAST_CHUNK)]);
     });

@@ -44,22 +44,22 @@ export const openaiChat: Wire = {
   events(script) {
     const frames: string[] = [];
     const chunk = { id: idOf(script), object: 'chat.completion.chunk', ...HEAD };
-    const say = (delta: object, finish: string | null = null): void => {
+    const addChunk = (delta: object, finish: string | null = null): void => {
       const choices = [{ index: 0, delta, logprobs: null, finish_reason: finish }];
       frames.push(`data: ${JSON.stringify({ ...chunk, choices, usage: null, obfuscation: 'mZ3qv8' })}\n\n`);
     };
-    say({ role: 'assistant', content: script.type === 'text' ? '' : null, refusal: null });
-    if (script.type === 'text') for (let n = 0; n < script.deltas; n++) say({ content: word(n) });
+    addChunk({ role: 'assistant', content: script.type === 'text' ? '' : null, refusal: null });
+    if (script.type === 'text') for (let n = 0; n < script.deltas; n++) addChunk({ content: word(n) });
     else {
       for (const index of numbers(script)) {
         const at = index - script.first;
-        say({ tool_calls: [{ index: at, ...call(index, '') }] });
+        addChunk({ tool_calls: [{ index: at, ...call(index, '') }] });
         for (const piece of pieces(callArguments(index))) {
-          say({ tool_calls: [{ index: at, function: { arguments: piece } }] });
+          addChunk({ tool_calls: [{ index: at, function: { arguments: piece } }] });
         }
       }
     }
-    say({}, script.type === 'text' ? 'stop' : 'tool_calls');
+    addChunk({}, script.type === 'text' ? 'stop' : 'tool_calls');
     frames.push(`data: ${JSON.stringify({ ...chunk, choices: [], usage: USAGE })}\n\n`, 'data: [DONE]\n\n');
     return frames;
   },

@@ -15,21 +15,21 @@ export const openaiResponses: Wire = {
   events(script) {
     let sequence = 0;
     const frames: string[] = [];
-    const say = (type: string, rest: object): void => {
+    const addEvent = (type: string, rest: object): void => {
       frames.push(`event: ${type}\ndata: ${JSON.stringify({ type, ...rest, sequence_number: sequence++ })}\n\n`);
     };
-    say('response.created', { response: response(script, 'in_progress', []) });
-    say('response.in_progress', { response: response(script, 'in_progress', []) });
+    addEvent('response.created', { response: response(script, 'in_progress', []) });
+    addEvent('response.in_progress', { response: response(script, 'in_progress', []) });
     const items = itemsOf(script);
     for (const [output_index, item] of items.entries()) {
       const at = { item_id: item.id, output_index };
       if (item.type === 'message') {
         const part = { type: 'output_text', annotations: [], logprobs: [], text: '' };
-        say('response.output_item.added', { output_index, item: { ...item, status: 'in_progress', content: [] } });
-        say('response.content_part.added', { ...at, content_index: 0, part });
+        addEvent('response.output_item.added', { output_index, item: { ...item, status: 'in_progress', content: [] } });
+        addEvent('response.content_part.added', { ...at, content_index: 0, part });
         const count = script.type === 'text' ? script.deltas : 0;
         for (let n = 0; n < count; n++) {
-          say('response.output_text.delta', {
+          addEvent('response.output_text.delta', {
             ...at,
             content_index: 0,
             delta: word(n),
@@ -38,18 +38,21 @@ export const openaiResponses: Wire = {
           });
         }
         const { text } = item.content[0]!;
-        say('response.output_text.done', { ...at, content_index: 0, text, logprobs: [] });
-        say('response.content_part.done', { ...at, content_index: 0, part: { ...part, text } });
+        addEvent('response.output_text.done', { ...at, content_index: 0, text, logprobs: [] });
+        addEvent('response.content_part.done', { ...at, content_index: 0, part: { ...part, text } });
       } else {
-        say('response.output_item.added', { output_index, item: { ...item, status: 'in_progress', arguments: '' } });
+        addEvent('response.output_item.added', {
+          output_index,
+          item: { ...item, status: 'in_progress', arguments: '' },
+        });
         for (const delta of pieces(item.arguments)) {
-          say('response.function_call_arguments.delta', { ...at, delta, obfuscation: 'mZ3qv8' });
+          addEvent('response.function_call_arguments.delta', { ...at, delta, obfuscation: 'mZ3qv8' });
         }
-        say('response.function_call_arguments.done', { ...at, arguments: item.arguments });
+        addEvent('response.function_call_arguments.done', { ...at, arguments: item.arguments });
       }
-      say('response.output_item.done', { output_index, item });
+      addEvent('response.output_item.done', { output_index, item });
     }
-    say('response.completed', { response: response(script, 'completed', items) });
+    addEvent('response.completed', { response: response(script, 'completed', items) });
     return frames;
   },
 };

@@ -1,6 +1,6 @@
 /**
- * Reads the requests of one connection from its bytes, as much of HTTP/1.1 as clients of model APIs use: bodies by
- * length or in chunks, one request after the other. Node's own server would cost more than most of what is measured.
+ * Parses the requests of one connection, for the part of HTTP/1.1 that clients of model APIs use: bodies with a length or
+ * in chunks, one request after the other. The server of Node would cost more than most measured code.
  */
 export function requestReader(onRequest: (path: string, body: Buffer) => void): (bytes: Buffer) => void {
   let rest: Buffer = Buffer.alloc(0);

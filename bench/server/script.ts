@@ -1,7 +1,7 @@
 /**
- * What the server is to reply, said by the model's name: `chain:20` calls a tool until 20 results are in the history,
- * `parallel:8` calls 8 at once and then answers, `text:1000` answers with a text in 1,000 deltas. After that may follow
- * how long it thinks, in milliseconds, and how its stream comes: `chain:5:50`, `text:100:0:20`, `text:100:0:split`.
+ * The reply of the server, selected by the model name: `chain:20` calls a tool until 20 results are in the history,
+ * `parallel:8` makes 8 calls at once and then answers, `text:1000` answers with a text in 1,000 deltas. A delay in
+ * milliseconds and the pace of the stream may follow: `chain:5:50`, `text:100:0:20`, `text:100:0:split`.
  */
 export type Script =
   | { readonly type: 'calls'; readonly first: number; readonly count: number }
@@ -10,12 +10,12 @@ export type Script =
 export interface Scripted {
   readonly script: Script;
   readonly delayMs: number;
-  /** All at once, an event every so many milliseconds, or cut into pieces in the middle of events and characters. */
+  /** All events at once, one event per this many milliseconds, or split inside events and characters. */
   readonly pace: number | 'burst' | 'split';
   readonly stream: boolean;
 }
 
-/** Reads no more of a request than it has to: what the server costs must not be what is measured. */
+/** Reads as little of a request as possible, so that the cost of the server does not affect the measurement. */
 export function scriptOf(body: Buffer, resultMark: string): Scripted {
   const [kind, size = '1', delay = '0', pace = 'burst'] = after(body, '"model":"').split(':');
   const results = kind === 'text' ? 0 : count(body, resultMark);
@@ -38,13 +38,13 @@ function next(kind: string, n: number, results: number): Script {
     case 'text':
       return { type: 'text', deltas: n };
     default:
-      throw new Error(`no such script: ${kind}`);
+      throw new Error(`Unknown script: ${kind}`);
   }
 }
 
 function after(body: Buffer, mark: string): string {
   const at = body.indexOf(mark);
-  if (at === -1) throw new Error('the request names no model');
+  if (at === -1) throw new Error('The request has no model');
   const from = at + mark.length;
   return body.toString('latin1', from, body.indexOf('"', from));
 }
@@ -57,22 +57,22 @@ function count(body: Buffer, mark: string): number {
 
 export const NOTE = 'the quick brown fox jumps over the lazy dog';
 
-/** The calls and words of a reply, the same in every protocol. */
+/** The arguments of a call, the same in every protocol. */
 export function callArguments(index: number): string {
   return JSON.stringify({ index, note: NOTE });
 }
 
-/** Differs between the replies of a run: there are clients that take replies of the same id for the same. */
+/** Differs between the replies of a run: some clients treat replies with the same id as one. */
 export function replyId(script: Script): string {
   return `B9MBs8CjcvOU2jLn4n${String(script.type === 'calls' ? script.first : 9_999_999).padStart(7, '0')}`;
 }
 
-/** In pieces of the size in which providers send them. */
+/** Pieces of the size that providers send. */
 export function pieces(text: string): readonly string[] {
   return text.match(/[^]{1,12}/g) ?? [];
 }
 
-/** Each differs from those beside it, and each is more bytes than characters. */
+/** Differs from its neighbours and contains a multi-byte character. */
 export function word(n: number): string {
   return `wörd${n % 10} `;
 }

@@ -1,10 +1,10 @@
 import type { Script } from './script.ts';
 
-/** How one protocol puts a reply. */
+/** The encoding of replies in one protocol. */
 export interface Wire {
-  /** Stands once in a request for each tool result. */
+  /** Occurs in a request once for each tool result. */
   readonly resultMark: string;
   readonly whole: (script: Script) => string;
-  /** The frames of a stream, one for each event. */
+  /** The frames of a stream, one per event. */
   readonly events: (script: Script) => readonly string[];
 }

@@ -9,19 +9,19 @@ const CALLS = 4;
 const STREAMS = [`text:${DELTAS}`, `text:${DELTAS}:0:split`];
 const CHAIN = `chain:${CALLS}`;
 
-/** The models that the checks ask for. */
+/** The model names that the checks use. */
 export const CHECK_SCRIPTS: readonly string[] = [...STREAMS, CHAIN];
 
-/** Asks for the tools that the server runs. */
+/** Requests the tools of the server. */
 export const OWN_TOOLS: readonly object[] = [{ type: 'mcp', server_label: 'treadle' }];
 
-/** What the one tool of the server answers. */
+/** The result of the only tool of the server. */
 export function stepDone(index: number): string {
   return `step ${index} done, and all is well so far`;
 }
 
-/** Whether a front does what it is about to be measured at: undefined, or what is wrong. */
-export async function wrongFront(front: OpenFront, check: FrontCheck): Promise<string | undefined> {
+/** Checks a front before it is measured. Returns the problem, or undefined. */
+export async function problemOfFront(front: OpenFront, check: FrontCheck): Promise<string | undefined> {
   try {
     if (check === 'whole') return wrongText(textOf(await whole(front, { model: STREAMS[0]! })), words(DELTAS));
     if (check === 'tools') return await wrongTools(front);
@@ -65,7 +65,7 @@ async function streamed(front: OpenFront, request: Omit<Ask, 'stream'>): Promise
     .map((frame) => JSON.parse(frame.slice(frame.indexOf('data: ') + 6)) as Event);
 }
 
-/** One life, numbered without gaps, with all of the text in its pieces and at its end. */
+/** Checks that events are numbered without gaps, start and end once, and contain the whole text in deltas and at the end. */
 function wrongEvents(events: readonly Event[], expected: string): string | undefined {
   const [first, last] = [events[0], events.at(-1)];
   if (first?.type !== 'response.created' || last?.type !== 'response.completed')
@@ -77,7 +77,7 @@ function wrongEvents(events: readonly Event[], expected: string): string | undef
   return wrongText(pieces.map(({ delta }) => delta).join(''), expected) ?? wrongText(textOf(last.response!), expected);
 }
 
-/** Each call executed once and in order, and then the answer, streamed and not. */
+/** Checks that each call is executed once and in order before the answer, with and without streaming. */
 async function wrongTools(front: OpenFront): Promise<string | undefined> {
   const request = { model: CHAIN, tools: OWN_TOOLS };
   const events = await streamed(front, request);

@@ -11,25 +11,28 @@ export interface Ask {
 
 export interface Answer {
   readonly body: Buffer;
-  /** From the request until the first byte of the body, the first piece of text and the end, in milliseconds. */
+  /** Milliseconds from the request to the first byte of the body, the first piece of text and the end. */
   readonly firstByteMs: number;
   readonly firstDeltaMs: number;
   readonly wholeMs: number;
 }
 
-export interface Asked {
+export interface PendingAnswer {
   /** Resolves with the first piece of text. */
-  readonly begun: Promise<void>;
+  readonly started: Promise<void>;
   readonly answer: Promise<Answer>;
-  /** Goes away in the middle. */
-  readonly leave: () => void;
+  /** Closes the connection before the end. */
+  readonly abort: () => void;
 }
 
 const HEADERS = ['content-type', 'application/json', 'authorization', 'Bearer key'];
 const DELTA = 'event: response.output_text.delta\n';
 
-/** The same for every front: each request on a connection of its own while it lasts, which the next one then has. */
-export function ask({ baseURL, fields }: Pick<OpenFront, 'baseURL' | 'fields'>, { model, stream, tools }: Ask): Asked {
+/** The same client for every front. Each request uses one connection, which a later request reuses. */
+export function ask(
+  { baseURL, fields }: Pick<OpenFront, 'baseURL' | 'fields'>,
+  { model, stream, tools }: Ask,
+): PendingAnswer {
   const { origin, pathname } = new URL(baseURL);
   const free = idleOf(origin);
   const client = free.pop() ?? new Client(origin, { headersTimeout: 0, bodyTimeout: 0 });
@@ -37,17 +40,17 @@ export function ask({ baseURL, fields }: Pick<OpenFront, 'baseURL' | 'fields'>, 
   const reader = new Reader(() => free.push(client));
   client.dispatch({ path: `${pathname}/responses`, method: 'POST', headers: HEADERS, body }, reader);
   return {
-    begun: reader.begun.promise,
+    started: reader.started.promise,
     answer: reader.answer.promise,
-    leave() {
-      // Nobody waits any more for what does not come.
+    abort() {
+      // Settles everything that still waits.
       reader.answer.promise.catch(() => {});
       void client.destroy();
     },
   };
 }
 
-/** How often it stands in the bytes. */
+/** The number of occurrences. */
 export function count(bytes: Buffer, mark: string): number {
   let found = 0;
   for (let at = bytes.indexOf(mark); at !== -1; at = bytes.indexOf(mark, at + mark.length)) found++;
@@ -63,7 +66,7 @@ function idleOf(origin: string): Client[] {
 }
 
 class Reader {
-  readonly begun: PromiseWithResolvers<void> = Promise.withResolvers();
+  readonly started: PromiseWithResolvers<void> = Promise.withResolvers();
   readonly answer: PromiseWithResolvers<Answer> = Promise.withResolvers();
   readonly #free: () => void;
   readonly #sentAt = performance.now();
@@ -74,8 +77,8 @@ class Reader {
 
   constructor(free: () => void) {
     this.#free = free;
-    // Most wait for the whole answer only.
-    this.begun.promise.catch(() => {});
+    // Most callers only wait for the whole answer.
+    this.started.promise.catch(() => {});
   }
 
   onConnect(): void {}
@@ -88,16 +91,16 @@ class Reader {
   onData(chunk: Buffer): boolean {
     this.#firstByteAt ||= performance.now();
     this.#chunks.push(chunk);
-    if (this.#firstDeltaAt === 0) this.#look();
+    if (this.#firstDeltaAt === 0) this.#findFirstDelta();
     return true;
   }
 
-  #look(): void {
-    // It may be cut in two.
+  #findFirstDelta(): void {
+    // The mark may be split between two chunks.
     if (this.#chunks.length > 1) this.#chunks = [Buffer.concat(this.#chunks)];
     if (!this.#chunks[0]!.includes(DELTA)) return;
     this.#firstDeltaAt = performance.now();
-    this.begun.resolve();
+    this.started.resolve();
   }
 
   onComplete(): void {
@@ -105,7 +108,7 @@ class Reader {
     const body = Buffer.concat(this.#chunks);
     if (this.#status !== 200)
       return this.onError(new Error(`status ${this.#status}: ${body.toString().slice(0, 300)}`));
-    this.begun.resolve();
+    this.started.resolve();
     this.answer.resolve({
       body,
       firstByteMs: this.#firstByteAt - this.#sentAt,
@@ -115,7 +118,7 @@ class Reader {
   }
 
   onError(error: Error): void {
-    this.begun.reject(error);
+    this.started.reject(error);
     this.answer.reject(error);
   }
 }

@@ -1,22 +1,22 @@
-import type { Said, ServerJob } from './process.ts';
+import type { ServerJob, ServerMessage } from './process.ts';
 
-/** In the process of a server: what it is to do. */
+/** The options of this server process. */
 export function jobOf(): ServerJob {
   return JSON.parse(process.argv[2]!) as ServerJob;
 }
 
-/** Tells the parent where the server listens, answers how much was used, and ends with the channel. */
+/** Reports the address to the parent, answers requests for usage, and exits when the channel is closed. */
 export function attach(baseURL: string): void {
   process.on('disconnect', () => process.exit());
   process.on('message', () => {
     const { user, system } = process.cpuUsage();
     globalThis.gc?.();
     const { rss, heapUsed, external } = process.memoryUsage();
-    say({ cpu: user + system, rss, heap: heapUsed + external });
+    send({ cpu: user + system, rss, heap: heapUsed + external });
   });
-  say({ baseURL });
+  send({ baseURL });
 }
 
-function say(said: Said): void {
-  process.send!(said);
+function send(message: ServerMessage): void {
+  process.send!(message);
 }

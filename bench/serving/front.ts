@@ -1,32 +1,32 @@
-/** What clients are pointed at: the provider itself, or a server before it. Each is a module that exports `front`. */
+/** The server that a client uses: the provider itself, or a server in front of it. Each is a module that exports `front`. */
 export interface Front {
   readonly open: (options: FrontOptions) => Promise<OpenFront>;
 }
 
 export interface FrontOptions {
-  /** Of the scripted model: `http://127.0.0.1:1234/v1`. */
+  /** The address of the scripted model: `http://127.0.0.1:1234/v1`. */
   readonly provider: string;
-  /** The models that will be asked for: the scripts. */
+  /** The model names that will be used: the scripts. */
   readonly scripts: readonly string[];
-  /** For Node, where there is a process. */
+  /** Flags for Node, if the front has a process. */
   readonly flags: readonly string[];
 }
 
 export interface OpenFront {
   /** Answers `POST <baseURL>/responses`. */
   readonly baseURL: string;
-  /** What a request says beside the model, the input and whether it is streamed. */
+  /** Further fields of each request, besides model, input and stream. */
   readonly fields: Readonly<Record<string, unknown>>;
-  /** What its process has used so far. */
+  /** The usage of its process so far. */
   readonly usage: () => Promise<Usage>;
   /** Resolves when its process has ended. */
   readonly close: () => Promise<void>;
 }
 
 export interface Usage {
-  /** User and system, in microseconds. */
+  /** User and system time, in microseconds. */
   readonly cpu: number;
-  /** In bytes, after a collection: of the process, and of that what JavaScript holds. */
+  /** In bytes, after garbage collection: the whole process, and the JavaScript heap. */
   readonly rss: number;
   readonly heap: number;
 }

@@ -3,13 +3,13 @@ import { once } from 'node:events';
 import { node } from '../measure/pinned.ts';
 import type { FrontOptions, OpenFront, Usage } from './front.ts';
 
-/** What the process of a server is told, as JSON in its first argument. */
+/** The options of a server process, as JSON in its first argument. */
 export type ServerJob = Pick<FrontOptions, 'provider' | 'scripts'>;
 
-/** What it says over its channel: once where it listens, and its usage as often as it is asked. */
-export type Said = { readonly baseURL: string } | Usage;
+/** The messages of a server process: once its address, and its usage for each request. */
+export type ServerMessage = { readonly baseURL: string } | Usage;
 
-/** Starts a server in a process and on a core of its own. It ends when its channel is closed, so also with this process. */
+/** Starts a server in its own process, on its own core. It ends when its channel is closed, and so with this process. */
 export async function startFront(
   file: URL,
   { provider, scripts, flags }: FrontOptions,
@@ -21,22 +21,22 @@ export async function startFront(
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     env: { ...process.env, NODE_ENV: 'production' },
   });
-  // Its log is written in full and read by nobody; the last of it says why it did not start.
-  let complaint = '';
-  child.stderr!.on('data', (bytes: Buffer) => (complaint = bytes.toString()));
+  // The log is written completely but only its end is used, to report why the server did not start.
+  let lastOutput = '';
+  child.stderr!.on('data', (bytes: Buffer) => (lastOutput = bytes.toString()));
   const exited = once(child, 'exit');
-  const heard = async <T>(): Promise<T> => {
-    const [said] = (await Promise.race([once(child, 'message'), exited.then(() => [undefined])])) as [T | undefined];
-    if (said === undefined) throw new Error(`the server ended: ${complaint.trim().split('\n').at(-1)}`);
-    return said;
+  const nextMessage = async <T>(): Promise<T> => {
+    const [message] = (await Promise.race([once(child, 'message'), exited.then(() => [undefined])])) as [T | undefined];
+    if (message === undefined) throw new Error(`the server ended: ${lastOutput.trim().split('\n').at(-1)}`);
+    return message;
   };
-  const { baseURL } = await heard<{ baseURL: string }>();
+  const { baseURL } = await nextMessage<{ baseURL: string }>();
   return {
     baseURL,
     fields,
     usage() {
       child.send('usage');
-      return heard<Usage>();
+      return nextMessage<Usage>();
     },
     async close() {
       if (child.connected) child.disconnect();

@@ -1,4 +1,4 @@
-/** The least that a server between a client and the model can be: it passes on what comes, and looks at nothing. */
+/** A minimal server between a client and the model: it forwards all bytes without parsing them. */
 import { Agent, createServer, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { pipeline } from 'node:stream';

@@ -1,4 +1,4 @@
-/** Our server before the scripted model, as an embedding program would have it. See `process.ts`. */
+/** The Treadle server in front of the scripted model, embedded as in a user program. See `process.ts`. */
 import { mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
 import { devNull, tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,7 +13,7 @@ import { attach, jobOf } from './control.ts';
 const { provider: baseURL, scripts } = jobOf();
 const folder = mkdtempSync(path.join(tmpdir(), 'treadle-bench-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
-/** Written in full, line by line, and read by nobody. */
+/** Writes the complete log; nothing reads it. */
 const sink = openSync(devNull, 'w');
 
 const server = treadleServer({

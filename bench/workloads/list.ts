@@ -15,7 +15,7 @@ import type { Workload } from './workload.ts';
 
 export const WORKLOADS: readonly Workload[] = [...W1, W2, ...W3, W4, W5, ...W6, ...W7, ...W8, ...S1, ...S2, ...S3, S4];
 
-/** Variants of ours that only show what something costs: in their own rows, or where a protocol can make a difference. */
+/** Variants of Treadle that show the cost of a feature: in their own rows, or where the protocol can make a difference. */
 const VARIANTS: readonly string[] = ['treadle-sqlite', 'treadle-policy'];
 const SAME_PACKAGES: readonly string[] = ['treadle-anthropic'];
 
@@ -28,6 +28,6 @@ export function takesPart({ only, where, mode }: Workload, { id, http, inProcess
 
 export function workloadOf(id: string): Workload {
   const found = WORKLOADS.find((one) => one.id === id);
-  if (!found) throw new Error(`no workload '${id}'`);
+  if (!found) throw new Error(`Unknown workload '${id}'.`);
   return found;
 }

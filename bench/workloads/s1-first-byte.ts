@@ -1,14 +1,14 @@
 import { ask, type Answer } from '../serving/client.ts';
-import { SERVERS, type FrontStage } from './served.ts';
+import { SERVERS, type FrontMeasurement } from './served.ts';
 import { repeat, type Values, type Workload } from './workload.ts';
 
 const SCRIPT = 'text:20';
 
 const ms = (id: string, title: string) => ({ id, title, unit: 'ms', digits: 2 });
 
-/** One request at a time, by turns to the server and to the model directly, so that both see the same machine. */
+/** One request at a time, alternating between the server and the model, so that noise affects both. */
 async function times(
-  { front, provider, warmUpMs, measureMs }: FrontStage,
+  { front, provider, warmUpMs, measureMs }: FrontMeasurement,
   stream: boolean,
 ): Promise<{ readonly ours: readonly Answer[]; readonly direct: readonly Answer[] }> {
   const [ours, direct]: [Answer[], Answer[]] = [[], []];

@@ -7,7 +7,7 @@ const AT_ONCE = 10;
 const TEXT = 'text:20';
 const ROUND = 'chain:1';
 
-/** What one answer costs the process of the server, several at once as a server has them. */
+/** The CPU time of the server per response, with several concurrent requests. */
 function responses(
   id: string,
   title: string,

@@ -1,5 +1,5 @@
 import { ask, count } from '../serving/client.ts';
-import { SERVERS, type FrontStage } from './served.ts';
+import { SERVERS, type FrontMeasurement } from './served.ts';
 import { repeat, type Values, type Workload } from './workload.ts';
 
 const BURST = 1_000;
@@ -7,9 +7,9 @@ const STREAMS = 50;
 const PACED = 50;
 const PACE_MS = 20;
 
-/** Streams until the time is over; the CPU time of the server for each event that came. */
+/** Streams until the time has passed, and returns the CPU time of the server per event. */
 async function cpuPerEvent(
-  { front, warmUpMs, measureMs }: FrontStage,
+  { front, warmUpMs, measureMs }: FrontMeasurement,
   model: string,
   atOnce: number,
   deltas: number,
@@ -17,8 +17,8 @@ async function cpuPerEvent(
   let events = 0;
   const stream = async (): Promise<void> => {
     const { body } = await ask(front, { model, stream: true }).answer;
-    const heard = count(body, 'event: response.output_text.delta\n');
-    if (heard !== deltas) throw new Error(`${heard} of ${deltas} deltas delivered`);
+    const received = count(body, 'event: response.output_text.delta\n');
+    if (received !== deltas) throw new Error(`${received} of ${deltas} deltas delivered`);
     events += count(body, 'event: ');
   };
   const round = (): Promise<unknown> => Promise.all(Array.from({ length: atOnce }, stream));

@@ -3,22 +3,22 @@ import type { FrontCheck } from '../serving/check.ts';
 import type { OpenFront } from '../serving/front.ts';
 import type { Values } from './workload.ts';
 
-/** What fronts are measured at: servers between a client and the model. The client is this process, they have another. */
+/** A workload for servers between a client and the model. This process is the client; the server has its own process. */
 export interface Served {
   readonly check: readonly FrontCheck[];
-  /** The models that it asks for. */
+  /** The model names that it uses. */
   readonly scripts: readonly string[];
-  /** With a front that passed the checks. */
-  readonly measure: (stage: FrontStage) => Promise<Values>;
+  /** Called with a front that passed the checks. */
+  readonly measure: (measurement: FrontMeasurement) => Promise<Values>;
 }
 
-export interface FrontStage {
+export interface FrontMeasurement {
   readonly front: OpenFront;
-  /** The scripted model, to ask it directly. */
+  /** The address of the scripted model, for direct requests. */
   readonly provider: string;
   readonly warmUpMs: number;
   readonly measureMs: number;
 }
 
-/** Those with a process whose CPU time and memory can be measured. */
+/** Contenders with a process whose CPU time and memory can be measured. */
 export const SERVERS: readonly ContenderId[] = ['proxy', 'treadle-server', 'treadle-server-stored'];

@@ -2,7 +2,7 @@ import { cpuOf, task, type Workload } from './workload.ts';
 
 const TURNS = 20;
 
-/** What a turn costs: a request, an answer with a call, the call, the next request. */
+/** The cost of a turn: a request, an answer with a call, the call, the next request. */
 function loop(mode: 'stream' | 'whole'): Workload {
   return {
     id: `W1-${mode}`,

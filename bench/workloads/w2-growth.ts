@@ -3,7 +3,7 @@ import { cpuSince, repeat, task, type Workload } from './workload.ts';
 const TURNS = 300;
 const EDGE = 50;
 
-/** Whether a turn gets dearer as the history grows. */
+/** Whether the cost of a turn grows with the history. */
 export const W2: Workload = {
   id: 'W2',
   title: `growth over ${TURNS} turns, streaming`,

@@ -19,7 +19,7 @@ const burst: Workload = {
   },
 };
 
-/** Each delta comes in a packet of its own, and there is time between them: what a server with many users does all day. */
+/** Each delta arrives in a packet of its own, with time in between: the usual load of a server with many users. */
 const paced: Workload = {
   id: 'W3c',
   title: `${STREAMS} streams at once, a delta each ${PACE_MS} ms, one write per delta`,
@@ -28,18 +28,18 @@ const paced: Workload = {
   where: 'http',
   check: ['deltas'],
   async measure(stage) {
-    let heard = 0;
-    const onDelta = (): void => void heard++;
+    let received = 0;
+    const onDelta = (): void => void received++;
     const streams = async (deltas: number): Promise<void> => {
       const run = stage.contender.prepare(task(stage, `text:${deltas}:0:${PACE_MS}`, { onDelta }));
       await Promise.all(Array.from({ length: STREAMS }, run));
     };
     await streams(PACED / 2);
-    heard = 0;
+    received = 0;
     const before = process.cpuUsage();
     await streams(PACED);
-    if (heard !== STREAMS * PACED) throw new Error(`${heard} of ${STREAMS * PACED} deltas delivered`);
-    return { cpu: cpuSince(before) / heard };
+    if (received !== STREAMS * PACED) throw new Error(`${received} of ${STREAMS * PACED} deltas delivered`);
+    return { cpu: cpuSince(before) / received };
   },
 };
 

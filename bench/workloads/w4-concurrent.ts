@@ -18,20 +18,20 @@ export const W4: Workload = {
   check: ['chain'],
   async measure(stage) {
     const run = stage.contender.prepare(task(stage, `chain:${TURNS}:${MODEL_MS}`));
-    // Code gets warm, but the connections and the memory of a thousand runs are not there yet.
+    // Warms up the code, but does not yet create the connections and the memory of a thousand runs.
     for (let n = 0; n < 3; n++) await Promise.all(Array.from({ length: 30 }, run));
     globalThis.gc?.();
     const rss = process.memoryUsage.rss();
     let most = rss;
-    const look = (): void => {
+    const sampleMemory = (): void => {
       most = Math.max(most, process.memoryUsage.rss());
     };
-    const timer = setInterval(look, 20);
+    const timer = setInterval(sampleMemory, 20);
     const [cpu, began] = [process.cpuUsage(), performance.now()];
     await Promise.all(Array.from({ length: RUNS }, run));
     const wall = performance.now() - began;
     const used = cpuSince(cpu);
-    look();
+    sampleMemory();
     clearInterval(timer);
     return { cpu: used / RUNS, wall: wall / IDEAL_MS, memory: (most - rss) / RUNS / 1_000 };
   },

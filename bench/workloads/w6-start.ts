@@ -1,6 +1,6 @@
 import type { Workload } from './workload.ts';
 
-/** What is paid before the first turn. Measured from outside: see `measure/start.ts` and `measure/install.ts`. */
+/** The cost before the first turn, measured by the parent: see `measure/start.ts` and `measure/install.ts`. */
 export const W6: readonly Workload[] = [
   {
     id: 'W6-import',

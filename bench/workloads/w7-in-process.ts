@@ -1,9 +1,9 @@
-import { cpuOf, quiet, type Workload } from './workload.ts';
+import { cpuOf, counting, type Workload } from './workload.ts';
 
 const TURNS = 20;
 const DELTAS = 10;
 
-/** The loop alone, with each contender's own way to have a model without a network. */
+/** The loop alone, with the in-process model of each contender. */
 function inProcess(mode: 'stream' | 'whole'): Workload {
   return {
     id: `W7-${mode}`,
@@ -13,7 +13,7 @@ function inProcess(mode: 'stream' | 'whole'): Workload {
     where: 'in-process',
     check: ['in-process'],
     async measure({ contender, ...stage }) {
-      const task = { ...quiet(), stream: mode === 'stream', turns: TURNS, deltas: DELTAS };
+      const task = { ...counting(), stream: mode === 'stream', turns: TURNS, deltas: DELTAS };
       return { cpu: (await cpuOf(contender.prepareInProcess!(task), stage, { steps: TURNS })) / (TURNS + 1) };
     },
   };

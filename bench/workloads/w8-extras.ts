@@ -3,8 +3,8 @@ import { cpuSince, repeat, task, type Workload } from './workload.ts';
 const TURNS = 20;
 
 /**
- * What a journal on disk and a policy cost beside nothing of the kind, over the same chain as W1. Tracing gets its row
- * here when there is tracing.
+ * The cost of a journal on disk and of a policy, compared with neither, for the chain of W1. Tracing gets a row here when
+ * it exists.
  */
 function extras(atOnce: number): Workload {
   return {

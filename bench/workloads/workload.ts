@@ -3,20 +3,20 @@ import type { ContenderId, Mode } from '../contenders/list.ts';
 import type { Check } from '../measure/check.ts';
 import type { Served } from './served.ts';
 
-/** Something that contenders are measured at, in a process of its own each time. */
+/** A measured task. Each measurement has its own process. */
 export interface Workload {
-  /** `W1-stream`; what is before the dash is the name by which it is chosen. */
+  /** For example `W1-stream`; `--only W1` selects all workloads with that prefix. */
   readonly id: string;
   readonly title: string;
   readonly metrics: readonly Metric[];
   readonly mode: Mode;
   readonly where: 'http' | 'in-process' | 'start' | 'served';
-  /** Only these take part; default: all that can. */
+  /** The contenders that take part. By default all that support the workload. */
   readonly only?: readonly ContenderId[];
   readonly check: readonly Check[];
-  /** In the measured process, with a contender that passed the checks. Not of `start`, which the parent measures. */
-  readonly measure?: (stage: Stage) => Promise<Values>;
-  /** Instead, of what is `served`. */
+  /** Called in the measured process with a contender that passed the checks. Absent for `start`, which the parent measures. */
+  readonly measure?: (measurement: Measurement) => Promise<Values>;
+  /** Replaces `measure` for `served` workloads. */
   readonly served?: Served;
 }
 
@@ -27,26 +27,30 @@ export interface Metric {
   readonly digits: number;
 }
 
-/** By the ids of the metrics. */
+/** Values by metric id. */
 export type Values = Readonly<Record<string, number>>;
 
-export interface Stage {
+export interface Measurement {
   readonly contender: Contender;
   readonly baseURL: string;
   readonly mode: Mode;
-  /** How long to warm up and how long to measure, in milliseconds; at least one round is always measured. */
+  /** Duration of warm-up and measurement in milliseconds; at least one round is always measured. */
   readonly warmUpMs: number;
   readonly measureMs: number;
 }
 
-export function task(stage: Stage, model: string, part: Partial<Pick<Task, 'onDelta' | 'step'>> = {}): Task {
-  return { baseURL: stage.baseURL, model, stream: stage.mode === 'stream', ...quiet(), ...part };
+export function task(
+  measurement: Measurement,
+  model: string,
+  part: Partial<Pick<Task, 'onDelta' | 'step'>> = {},
+): Task {
+  return { baseURL: measurement.baseURL, model, stream: measurement.mode === 'stream', ...counting(), ...part };
 }
 
-/** Counted, so that nobody is fast by doing less when it matters. */
+/** Counters that reveal a contender that does less work while it is measured. */
 let [steps, deltas] = [0, 0];
 
-export function quiet(): Pick<Task, 'onDelta' | 'step' | 'maxTurns'> {
+export function counting(): Pick<Task, 'onDelta' | 'step' | 'maxTurns'> {
   return {
     maxTurns: 1_000,
     onDelta: () => void deltas++,
@@ -62,10 +66,10 @@ interface Expected {
   readonly deltas?: number;
 }
 
-/** CPU microseconds of one run, over as many as fit into the time; each has to do as much as expected. */
+/** CPU microseconds per run, averaged over the runs that fit into the time. Throws if a run did less than expected. */
 export async function cpuOf(
   run: Run,
-  { warmUpMs, measureMs }: Pick<Stage, 'warmUpMs' | 'measureMs'>,
+  { warmUpMs, measureMs }: Pick<Measurement, 'warmUpMs' | 'measureMs'>,
   expected: Expected,
 ): Promise<number> {
   await repeat(run, warmUpMs);
@@ -82,7 +86,7 @@ export async function cpuOf(
   return cpu;
 }
 
-/** At least once, and until the time is over. */
+/** Runs at least once, and until the time has passed. */
 export async function repeat(run: () => Promise<unknown>, forMs: number): Promise<number> {
   const end = performance.now() + forMs;
   let runs = 0;

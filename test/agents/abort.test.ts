@@ -13,12 +13,12 @@ function cancelled(context: Cancelled['context']): Cancelled {
   return { code: 'EXECUTION_CANCELLED', message: 'The execution was cancelled.', context };
 }
 
-/** Waits for nothing that ever comes. */
+/** A promise that never settles. */
 const forever = (): Promise<never> => new Promise(() => {});
 
-describe('before anything', () => {
-  test('nothing is built, asked or started', async () => {
-    const { result, told } = await fail(summing({ prompts: { user: () => expect.fail('built') } }), [], {
+describe('before the start', () => {
+  test('calls no prompt and no model', async () => {
+    const { result, log } = await fail(summing({ prompts: { user: () => expect.fail('built') } }), [], {
       input,
       signal: AbortSignal.abort(),
     });
@@ -37,10 +37,10 @@ describe('before anything', () => {
       },
       messages: [],
     } satisfies ExecuteFailure);
-    expect(told).toEqual([['onFailure', '1/2 0/15', result.error]]);
+    expect(log).toEqual([['onFailure', '1/2 0/15', result.error]]);
   });
 
-  test('the journal has no run of it, so it can be started later', async () => {
+  test('leaves no run in the journal, so it can be started later', async () => {
     const journal = memoryJournal();
     await fail(summing(), [], { input, journal, runId: 'r', signal: AbortSignal.abort() });
     expect(await journal.read('r')).toEqual([]);
@@ -49,22 +49,22 @@ describe('before anything', () => {
   });
 });
 
-describe('while a prompt is being built', () => {
+describe('during a prompt', () => {
   test.for(['system', 'user'] as const)('%s', async (which) => {
     const controller = new AbortController();
     const slow = (): Promise<never> => {
       controller.abort();
       return forever();
     };
-    const { error, told } = await fail(summing({ prompts: { user: 'Go', [which]: slow } }), [], {
+    const { error, log } = await fail(summing({ prompts: { user: 'Go', [which]: slow } }), [], {
       input,
       signal: controller.signal,
     });
     expect(error).toEqual(cancelled({ attempt: 1, iteration: 0, phase: 'prompt' }));
-    expect(told).toEqual([['onFailure', '1/2 0/15', error]]);
+    expect(log).toEqual([['onFailure', '1/2 0/15', error]]);
   });
 
-  test('one that fails because of it is a cancellation too', async () => {
+  test('a prompt that throws because of the abort is a cancellation', async () => {
     const controller = new AbortController();
     const user = (): never => {
       controller.abort();
@@ -75,16 +75,16 @@ describe('while a prompt is being built', () => {
   });
 });
 
-describe('while the model call is in flight', () => {
+describe('during a model call', () => {
   const failure = { type: 'failure', error: { code: 'cancelled', message: 'Aborted', retryable: false } } as const;
   const untilAborted = (signal: AbortSignal): Promise<void> =>
     new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
   const ways: readonly (readonly [string, (inner: AbortSignal, outer: AbortSignal) => Promise<ScriptStep>])[] = [
     ['never answers', forever],
-    ['answers all the same', (inner) => untilAborted(inner).then(() => calling('answer', { total: 3 }))],
-    ['answers with the failure "cancelled"', (inner) => untilAborted(inner).then(() => failure)],
+    ['replies after the abort', (inner) => untilAborted(inner).then(() => calling('answer', { total: 3 }))],
+    ['returns the failure "cancelled"', (inner) => untilAborted(inner).then(() => failure)],
     [
-      'knows the signal itself and answers with the failure "cancelled"',
+      'listens to the signal of the execution and returns the failure "cancelled"',
       (_, outer) => untilAborted(outer).then(() => failure),
     ],
     [
@@ -96,9 +96,9 @@ describe('while the model call is in flight', () => {
     ],
   ];
 
-  test.for(ways)('a model that %s: a cancellation, not an API error', async ([, answer]) => {
+  test.for(ways)('a model that %s: EXECUTION_CANCELLED, not API_ERROR', async ([, answer]) => {
     const controller = new AbortController();
-    const { result, told } = await fail(
+    const { result, log } = await fail(
       summing({ helpers: [look] }),
       [
         calling('look', { at: 'a' }),
@@ -120,7 +120,7 @@ describe('while the model call is in flight', () => {
       tools: { look: { calls: 1, errors: 0 } },
       callbackErrors: [],
     });
-    expect(told.map(([name, at]) => `${name} ${at}`)).toEqual([
+    expect(log.map(([name, at]) => `${name} ${at}`)).toEqual([
       'onAttemptStart 1/2 1/15',
       'onToolCall 1/2 1/15',
       'onToolResult 1/2 1/15',
@@ -130,8 +130,8 @@ describe('while the model call is in flight', () => {
     expect(rolesIn(result.messages)).toEqual(['user', 'assistant', 'tool']);
   });
 
-  test('a model that hears of it before the run does', async () => {
-    // Where a signal is aborted from outside JavaScript, promises go on between its listeners.
+  test('a model that notices the abort before the run does', async () => {
+    // If native code aborts a signal, promise callbacks run between its listeners.
     const { signal } = new AbortController();
     let aborted = false;
     Object.defineProperty(signal, 'aborted', { get: () => aborted });
@@ -139,7 +139,7 @@ describe('while the model call is in flight', () => {
     expect(error).toEqual(cancelled({ attempt: 1, iteration: 1, phase: 'iteration', during: 'model' }));
   });
 
-  test('that failure without a cancellation is an API error', async () => {
+  test('the failure "cancelled" without an abort is API_ERROR', async () => {
     const { error } = await fail(summing(), [failure], { input });
     expect(error).toEqual({
       code: 'API_ERROR',
@@ -148,7 +148,7 @@ describe('while the model call is in flight', () => {
     });
   });
 
-  test('a model that rejects without a cancellation is one too', async () => {
+  test('a model that rejects without an abort is API_ERROR', async () => {
     const rejecting = (): never => {
       throw new DOMException('This operation was aborted', 'AbortError');
     };
@@ -157,11 +157,11 @@ describe('while the model call is in flight', () => {
   });
 });
 
-describe('while a helper runs', () => {
+describe('during a helper', () => {
   const behaviours: readonly (readonly [string, (signal: AbortSignal) => Promise<unknown>])[] = [
     ['ignores the signal', forever],
     [
-      'heeds the signal',
+      'respects the signal',
       (signal) =>
         new Promise((_, reject) =>
           signal.addEventListener('abort', () => reject(new Error('stopped')), { once: true }),
@@ -169,63 +169,66 @@ describe('while a helper runs', () => {
     ],
   ];
 
-  test.for(behaviours)('one that %s: its call is answered, as are those that had not begun', async ([, behave]) => {
-    const controller = new AbortController();
-    const slow = {
-      definition: { name: 'slow', description: 'Takes its time' },
-      handler: (_: unknown, { signal }: { signal: AbortSignal }) => {
-        setImmediate(() => controller.abort());
-        return behave(signal);
-      },
-    };
-    const { result, told } = await fail(
-      summing({ helpers: [look, slow], parallel: false }),
-      [callingAll(['look', { at: 'a' }], ['slow'], ['look', { at: 'b' }], ['answer', { total: 3 }])],
-      { input, signal: controller.signal },
-    );
-    expect(result.error).toEqual(cancelled({ attempt: 1, iteration: 1, phase: 'iteration', during: 'tool' }));
-    const words = 'Not finished: the run was cancelled.';
-    expect(resultsIn(result.messages)).toEqual([
-      ['look: seen a', `slow!: ${words}`, `look!: ${words}`, `answer!: ${words}`],
-    ]);
-    expect(result.metadata.tools).toEqual({
-      look: { calls: 2, errors: 1 },
-      slow: { calls: 1, errors: 1 },
-      answer: { calls: 1, errors: 0 },
-    });
-    expect(told).toEqual([
-      ['onAttemptStart', '1/2 1/15'],
-      ['onToolCall', '1/2 1/15', 'look', { at: 'a' }],
-      ['onToolResult', '1/2 1/15', 'look', 'seen a'],
-      ['onToolCall', '1/2 1/15', 'slow', {}],
-      ['onToolResult', '1/2 1/15', 'slow', words],
-      ['onToolCall', '1/2 1/15', 'look', { at: 'b' }],
-      ['onToolResult', '1/2 1/15', 'look', words],
-      ['onAttemptComplete', '1/2 1/15', 'stopped'],
-      ['onFailure', '1/2 1/15', result.error],
-    ]);
-  });
+  test.for(behaviours)(
+    'a helper that %s: its call and the calls not started get an error result',
+    async ([, behave]) => {
+      const controller = new AbortController();
+      const slow = {
+        definition: { name: 'slow', description: 'Is slow' },
+        handler: (_: unknown, { signal }: { signal: AbortSignal }) => {
+          setImmediate(() => controller.abort());
+          return behave(signal);
+        },
+      };
+      const { result, log } = await fail(
+        summing({ helpers: [look, slow], parallel: false }),
+        [callingAll(['look', { at: 'a' }], ['slow'], ['look', { at: 'b' }], ['answer', { total: 3 }])],
+        { input, signal: controller.signal },
+      );
+      expect(result.error).toEqual(cancelled({ attempt: 1, iteration: 1, phase: 'iteration', during: 'tool' }));
+      const message = 'Not finished: the run was cancelled.';
+      expect(resultsIn(result.messages)).toEqual([
+        ['look: seen a', `slow!: ${message}`, `look!: ${message}`, `answer!: ${message}`],
+      ]);
+      expect(result.metadata.tools).toEqual({
+        look: { calls: 2, errors: 1 },
+        slow: { calls: 1, errors: 1 },
+        answer: { calls: 1, errors: 0 },
+      });
+      expect(log).toEqual([
+        ['onAttemptStart', '1/2 1/15'],
+        ['onToolCall', '1/2 1/15', 'look', { at: 'a' }],
+        ['onToolResult', '1/2 1/15', 'look', 'seen a'],
+        ['onToolCall', '1/2 1/15', 'slow', {}],
+        ['onToolResult', '1/2 1/15', 'slow', message],
+        ['onToolCall', '1/2 1/15', 'look', { at: 'b' }],
+        ['onToolResult', '1/2 1/15', 'look', message],
+        ['onAttemptComplete', '1/2 1/15', 'stopped'],
+        ['onFailure', '1/2 1/15', result.error],
+      ]);
+    },
+  );
 
-  test('the handler is told', async () => {
+  test('aborts the signal of the handler', async () => {
     const controller = new AbortController();
-    let told: AbortSignal | undefined;
+    let received: AbortSignal | undefined;
     const slow = {
-      definition: { name: 'slow', description: 'Takes its time' },
+      definition: { name: 'slow', description: 'Is slow' },
       handler: (_: unknown, { signal }: { signal: AbortSignal }) => {
-        told = signal;
+        received = signal;
         setImmediate(() => controller.abort());
         return forever();
       },
     };
     await fail(summing({ helpers: [slow] }), [calling('slow')], { input, signal: controller.signal });
-    expect(told?.aborted).toBe(true);
+    expect(received?.aborted).toBe(true);
   });
 
-  test('what it wrote into the state is not kept', async () => {
+  test('discards the changes of the handler to the state', async () => {
     const controller = new AbortController();
     const journal = memoryJournal();
     const slow = {
-      definition: { name: 'slow', description: 'Takes its time' },
+      definition: { name: 'slow', description: 'Is slow' },
       handler: (_: unknown, { state }: { state: { run: { n: number } } }) => {
         state.run.n = 9;
         setImmediate(() => controller.abort());
@@ -242,7 +245,7 @@ describe('while a helper runs', () => {
   });
 });
 
-test('while a policy judges', async () => {
+test('during a policy', async () => {
   const controller = new AbortController();
   const policy: Policy = {
     judge: () => {
@@ -258,11 +261,11 @@ test('while a policy judges', async () => {
   expect(error).toEqual(cancelled({ attempt: 1, iteration: 1, phase: 'iteration', during: 'tool' }));
 });
 
-test('while the reflection runs', async () => {
+test('during the reflection', async () => {
   const controller = new AbortController();
-  let told: AbortSignal | undefined;
+  let received: AbortSignal | undefined;
   const agent = reflecting();
-  const { result, told: callbacks } = await fail(
+  const { result, log: callbacks } = await fail(
     {
       ...agent,
       tools: {
@@ -270,7 +273,7 @@ test('while the reflection runs', async () => {
           name: 'answer',
           description: 'Answers',
           reflectionHandler: (_: Total, { signal }) => {
-            told = signal;
+            received = signal;
             setImmediate(() => controller.abort());
             return forever();
           },
@@ -281,9 +284,9 @@ test('while the reflection runs', async () => {
     { input, signal: controller.signal },
   );
   expect(result.error).toEqual(cancelled({ attempt: 1, iteration: 1, phase: 'iteration', during: 'tool' }));
-  expect(told?.aborted).toBe(true);
-  const words = 'Not finished: the run was cancelled.';
-  expect(resultsIn(result.messages)).toEqual([[`answer!: ${words}`, `submit!: ${words}`]]);
+  expect(received?.aborted).toBe(true);
+  const message = 'Not finished: the run was cancelled.';
+  expect(resultsIn(result.messages)).toEqual([[`answer!: ${message}`, `submit!: ${message}`]]);
   expect(callbacks.map(([name, , what]) => [name, what])).toEqual([
     ['onAttemptStart', undefined],
     ['onToolCall', 'answer'],
@@ -295,29 +298,29 @@ test('while the reflection runs', async () => {
   ]);
 });
 
-describe('while the output is validated', () => {
+describe('during the validation', () => {
   const inValidation = cancelled({ attempt: 1, iteration: 1, phase: 'validation' });
-  const words = 'Not finished: the run was cancelled.';
+  const message = 'Not finished: the run was cancelled.';
 
-  test('by a custom validator, which is told', async () => {
+  test('in a custom validator: aborts its signal', async () => {
     const controller = new AbortController();
-    let told: AbortSignal | undefined;
+    let received: AbortSignal | undefined;
     const slow = {
       name: 'slow',
       validate: (_: Total, { signal }: { signal: AbortSignal }) => {
-        told = signal;
+        received = signal;
         setImmediate(() => controller.abort());
         return forever();
       },
     };
-    const { result, told: callbacks } = await fail(
+    const { result, log: callbacks } = await fail(
       summing({ helpers: [look], validation: { customValidators: [slow] } }),
       [callingAll(['look', { at: 'a' }], ['answer', { total: 3 }])],
       { input, signal: controller.signal },
     );
     expect(result.error).toEqual(inValidation);
-    expect(told?.aborted).toBe(true);
-    expect(resultsIn(result.messages)).toEqual([['look: seen a', `answer!: ${words}`]]);
+    expect(received?.aborted).toBe(true);
+    expect(resultsIn(result.messages)).toEqual([['look: seen a', `answer!: ${message}`]]);
     expect(callbacks.slice(-2)).toEqual([
       ['onAttemptComplete', '1/2 1/15', 'stopped'],
       ['onFailure', '1/2 1/15', inValidation],
@@ -326,35 +329,32 @@ describe('while the output is validated', () => {
   });
 
   test.for([
-    ['refuses', 'stopped'],
+    ['rejects', 'stopped'],
     ['accepts', undefined],
-  ] as const)(
-    'by one that heeds the signal and %s: that counts no more, and nobody else is asked',
-    async ([, verdict]) => {
-      const controller = new AbortController();
-      const asked: string[] = [];
-      const heeding = {
-        name: 'heeding',
-        validate: (_: Total, { signal }: { signal: AbortSignal }) => {
-          setImmediate(() => controller.abort());
-          return new Promise<typeof verdict>((resolve) => signal.addEventListener('abort', () => resolve(verdict)));
-        },
-      };
-      const next = { name: 'next', validate: () => void asked.push('next') };
-      const prompts = { user: 'Go', error: () => (asked.push('error'), 'Again') };
-      const { error, told } = await fail(
-        summing({ prompts, validation: { customValidators: [heeding, next] } }),
-        [calling('answer', { total: 3 })],
-        { input, signal: controller.signal },
-      );
-      await new Promise(setImmediate);
-      expect(error).toEqual(inValidation);
-      expect(asked).toEqual([]);
-      expect(told.map(([name]) => name)).toEqual(['onAttemptStart', 'onAttemptComplete', 'onFailure']);
-    },
-  );
+  ] as const)('in a custom validator that then %s: ignores the verdict and calls nothing else', async ([, verdict]) => {
+    const controller = new AbortController();
+    const called: string[] = [];
+    const first = {
+      name: 'first',
+      validate: (_: Total, { signal }: { signal: AbortSignal }) => {
+        setImmediate(() => controller.abort());
+        return new Promise<typeof verdict>((resolve) => signal.addEventListener('abort', () => resolve(verdict)));
+      },
+    };
+    const next = { name: 'next', validate: () => void called.push('next') };
+    const prompts = { user: 'Go', error: () => (called.push('error'), 'Again') };
+    const { error, log } = await fail(
+      summing({ prompts, validation: { customValidators: [first, next] } }),
+      [calling('answer', { total: 3 })],
+      { input, signal: controller.signal },
+    );
+    await new Promise(setImmediate);
+    expect(error).toEqual(inValidation);
+    expect(called).toEqual([]);
+    expect(log.map(([name]) => name)).toEqual(['onAttemptStart', 'onAttemptComplete', 'onFailure']);
+  });
 
-  test('by a schema that takes its time', async () => {
+  test('in an asynchronous schema', async () => {
     const controller = new AbortController();
     const outputSchema = z.object({
       total: z.number().refine(async () => (setImmediate(() => controller.abort()), forever())),
@@ -366,7 +366,7 @@ describe('while the output is validated', () => {
     expect(error).toEqual(inValidation);
   });
 
-  test('while the error prompt is being built', async () => {
+  test('in the error prompt', async () => {
     const controller = new AbortController();
     const slow = (): Promise<never> => {
       setImmediate(() => controller.abort());
@@ -378,12 +378,12 @@ describe('while the output is validated', () => {
       { input, signal: controller.signal },
     );
     expect(result.error).toEqual(inValidation);
-    expect(resultsIn(result.messages)).toEqual([['answer: The total would be 3.', `submit!: ${words}`]]);
+    expect(resultsIn(result.messages)).toEqual([['answer: The total would be 3.', `submit!: ${message}`]]);
   });
 });
 
 describe('between turns', () => {
-  test('the model is not asked again', async () => {
+  test('prevents the next model call', async () => {
     const controller = new AbortController();
     const { result, requests } = await fail(summing({ helpers: [look] }), [calling('look', { at: 'a' })], {
       input,
@@ -395,9 +395,9 @@ describe('between turns', () => {
     expect(rolesIn(result.messages)).toEqual(['user', 'assistant', 'tool']);
   });
 
-  test('between attempts', async () => {
+  test('between attempts, ends the next attempt', async () => {
     const controller = new AbortController();
-    const { result, requests, told } = await fail(
+    const { result, requests, log } = await fail(
       summing({ validation: { customValidators: [even] } }),
       [calling('answer', { total: 3 })],
       { input, signal: controller.signal, callbacks: { onValidationFailure: () => controller.abort() } },
@@ -405,7 +405,7 @@ describe('between turns', () => {
     expect(requests).toHaveLength(1);
     expect(result.error).toEqual(cancelled({ attempt: 2, iteration: 1, phase: 'iteration', during: 'model' }));
     expect(rolesIn(result.messages)).toEqual(['user', 'assistant', 'tool', 'user']);
-    expect(told.map(([name, at, how]) => [name, at, typeof how === 'string' ? how : ''])).toEqual([
+    expect(log.map(([name, at, how]) => [name, at, typeof how === 'string' ? how : ''])).toEqual([
       ['onAttemptStart', '1/2 1/15', ''],
       ['onValidationFailure', '1/2 1/15', ''],
       ['onAttemptComplete', '1/2 1/15', 'rejected'],
@@ -415,7 +415,7 @@ describe('between turns', () => {
     ]);
   });
 
-  test('as the first attempt starts', async () => {
+  test('in onAttemptStart, prevents the first model call', async () => {
     const controller = new AbortController();
     const { error, requests } = await fail(summing(), [], {
       input,
@@ -427,7 +427,7 @@ describe('between turns', () => {
   });
 });
 
-test('too late to change anything: a success stays one', async () => {
+test('an abort after the output was accepted has no effect', async () => {
   const controller = new AbortController();
   const { result } = await succeed(
     summing({ projectFinalState: () => controller.abort() }),
@@ -463,7 +463,7 @@ describe('streamAgent', () => {
     await checkHistories(model.requests, result);
   });
 
-  test('the given signal cancels', async () => {
+  test('the signal cancels', async () => {
     const controller = new AbortController();
     const model = scriptedModel([() => (controller.abort(), forever())]);
     const result = await streamAgent(summing(), { input, model, signal: controller.signal }).result;
@@ -472,7 +472,7 @@ describe('streamAgent', () => {
   });
 });
 
-test('a cancelled run stays so when it is executed again', async () => {
+test('a cancelled run returns the same failure when it is executed again', async () => {
   const journal = memoryJournal();
   const controller = new AbortController();
   const stop = { definition: look.definition, handler: () => controller.abort() };
@@ -484,15 +484,15 @@ test('a cancelled run stays so when it is executed again', async () => {
     clock: manualClock(),
   });
   const model = scriptedModel([]);
-  const told: unknown[] = [];
+  const log: unknown[] = [];
   const again = await executeAgent(summing({ helpers: [stop] }), {
     input,
     journal,
     runId: 'r',
     model,
     clock: manualClock(),
-    callbacks: { onFailure: (_, error) => void told.push(error), onAttemptStart: () => void told.push('started') },
+    callbacks: { onFailure: (_, error) => void log.push(error), onAttemptStart: () => void log.push('started') },
   });
   expect(again).toEqual(result);
-  expect(told).toEqual([result.error]);
+  expect(log).toEqual([result.error]);
 });

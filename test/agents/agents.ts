@@ -1,8 +1,8 @@
 import { defineAgent, textOf, type Agent, type AgentDefinition, type Message, type Model } from '@treadle/core';
 import { z } from 'zod';
 
-/** Where `run` brings the model. */
-export const nobody: Model = { id: 'nobody', reply: () => Promise.reject(new Error('nobody is asked')) };
+/** For agents whose model is set by `run`. */
+export const unusedModel: Model = { id: 'unused', reply: () => Promise.reject(new Error('unexpected model call')) };
 
 export const total = z.object({ total: z.number() });
 export type Total = z.infer<typeof total>;
@@ -14,7 +14,7 @@ type Changes<Run, Attempt, Final> = Partial<Omit<Definition<Run, Attempt, Final>
   readonly validation?: Partial<Definition<Run, Attempt, Final>['validation']>;
 };
 
-/** Adds numbers up: without reflection, two attempts. */
+/** An agent without reflection that adds numbers up, with two attempts. */
 export function summing<Run = unknown, Attempt = unknown, Final = unknown>({
   helpers,
   validation,
@@ -23,7 +23,7 @@ export function summing<Run = unknown, Attempt = unknown, Final = unknown>({
   return defineAgent<string, Total, Run, Attempt, Final>({
     name: 'summing',
     description: 'Adds numbers up',
-    model: nobody,
+    model: unusedModel,
     prompts: { system: 'You add up.', user: (input) => `Add up ${input}` },
     tools: { ...(helpers && { helpers }), output: { name: 'answer', description: 'Gives the total' } },
     validation: { outputSchema: total, maxAttempts: 2, ...validation },
@@ -31,7 +31,7 @@ export function summing<Run = unknown, Attempt = unknown, Final = unknown>({
   });
 }
 
-/** The same with reflection. */
+/** The same agent with reflection. */
 export function reflecting<Run = unknown, Attempt = unknown, Final = unknown>({
   helpers,
   validation,
@@ -40,7 +40,7 @@ export function reflecting<Run = unknown, Attempt = unknown, Final = unknown>({
   return defineAgent<string, Total, Run, Attempt, Final>({
     name: 'reflecting',
     description: 'Adds numbers up and looks again',
-    model: nobody,
+    model: unusedModel,
     prompts: { user: (input) => `Add up ${input}` },
     tools: {
       ...(helpers && { helpers }),
@@ -55,7 +55,7 @@ export function reflecting<Run = unknown, Attempt = unknown, Final = unknown>({
   });
 }
 
-/** A rule that the schema does not know. */
+/** A validator for a rule that the schema does not have. */
 export const even = {
   name: 'even',
   validate: ({ total }: Total) => (total % 2 === 0 ? undefined : `${total} is odd`),
@@ -77,7 +77,7 @@ export const broken = {
   },
 };
 
-/** The results that the model got, message by message, as `name: text`, with `!` for an error. */
+/** The tool results of each message as `name: text`, with `!` after the name of an error. */
 export function resultsIn(messages: readonly Message[]): readonly (readonly string[])[] {
   return messages.flatMap((message) =>
     message.role === 'tool'

@@ -2,30 +2,30 @@ import { executeAgent, type AgentError, type AgentPrompts } from '@treadle/core'
 import { manualClock, memoryJournal, scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { broken, even, look, reflecting, summing, total, type Total } from './agents.ts';
-import { calling, callingAll, checkHistories, fail, recorder, run, succeed, type Told } from './run.ts';
+import { calling, callingAll, checkHistories, fail, recorder, run, succeed, type CallbackEntry } from './run.ts';
 
 const input = '1, 2';
-const odd = { validator: 'even', problems: ['3 is odd'], message: '"even" refused the output: 3 is odd' };
+const odd = { validator: 'even', problems: ['3 is odd'], message: '"even" rejected the output: 3 is odd' };
 
 const thrown = (message: string): never => {
   throw new Error(message);
 };
 
-/** What every path that ends in the first iteration tells. */
-const stopped = (error: AgentError, how = 'stopped'): readonly Told[] => [
+/** The callbacks of an execution that ends in the first iteration. */
+const stopped = (error: AgentError, how = 'stopped'): readonly CallbackEntry[] => [
   ['onAttemptStart', '1/2 1/15'],
   ['onAttemptComplete', '1/2 1/15', how],
   ['onFailure', '1/2 1/15', error],
 ];
 
-describe('order and arguments on every path', () => {
-  test('success without reflection: the output is told by onSuccess', async () => {
-    const { told } = await succeed(
+describe('order and arguments', () => {
+  test('success without reflection: onToolCall is not called for the output', async () => {
+    const { log } = await succeed(
       summing({ helpers: [look] }),
       [callingAll(['look', { at: 'a' }], ['answer', { total: 3 }])],
       { input },
     );
-    expect(told).toEqual([
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/15'],
       ['onToolCall', '1/2 1/15', 'look', { at: 'a' }],
       ['onToolResult', '1/2 1/15', 'look', 'seen a'],
@@ -34,13 +34,13 @@ describe('order and arguments on every path', () => {
     ]);
   });
 
-  test('rejected, then success, with reflection', async () => {
-    const { told } = await succeed(
+  test('a rejection, then success, with reflection', async () => {
+    const { log } = await succeed(
       reflecting({ validation: { customValidators: [even] } }),
       [calling('answer', { total: 3 }), calling('submit'), callingAll(['answer', { total: 4 }], ['submit'])],
       { input },
     );
-    expect(told).toEqual([
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/15'],
       ['onToolCall', '1/2 1/15', 'answer', { total: 3 }],
       ['onToolResult', '1/2 1/15', 'answer', 'The total would be 3.'],
@@ -58,8 +58,8 @@ describe('order and arguments on every path', () => {
     ]);
   });
 
-  test('a tool that throws, one that is unknown, bad arguments and none that are JSON', async () => {
-    const { told } = await succeed(
+  test('a tool that throws, an unknown tool, invalid arguments, and arguments that are not JSON', async () => {
+    const { log } = await succeed(
       summing({ helpers: [broken, look] }),
       [
         callingAll(['broken', { a: 1 }], ['nothing'], ['look', { at: 1 }], ['look', '{"at":']),
@@ -67,7 +67,7 @@ describe('order and arguments on every path', () => {
       ],
       { input },
     );
-    const calls = told.filter(([name]) => name === 'onToolCall').map(([, , ...given]) => given);
+    const calls = log.filter(([name]) => name === 'onToolCall').map(([, , ...args]) => args);
     expect(calls).toEqual(
       expect.arrayContaining([
         ['broken', { a: 1 }],
@@ -76,19 +76,19 @@ describe('order and arguments on every path', () => {
         ['look', '{"at":'],
       ]),
     );
-    const results = told.filter(([name]) => name === 'onToolResult').map(([, , ...given]) => given);
+    const results = log.filter(([name]) => name === 'onToolResult').map(([, , ...args]) => args);
     expect(results).toHaveLength(4);
     expect(results).toContainEqual(['broken', 'The tool "broken" failed: it is broken']);
     expect(results).toContainEqual(['look', expect.stringMatching(/^The tool "look" was not called\. .*JSON/s)]);
   });
 
   test('MAX_ITERATIONS', async () => {
-    const { told, error } = await fail(
+    const { log, error } = await fail(
       summing({ helpers: [look], validation: { maxIterationsPerAttempt: 1 } }),
       [calling('look', { at: 'a' })],
       { input },
     );
-    expect(told).toEqual([
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/1'],
       ['onToolCall', '1/2 1/1', 'look', { at: 'a' }],
       ['onToolResult', '1/2 1/1', 'look', 'seen a'],
@@ -99,13 +99,13 @@ describe('order and arguments on every path', () => {
   });
 
   test('MAX_ATTEMPTS_EXCEEDED', async () => {
-    const { told, error } = await fail(
+    const { log, error } = await fail(
       summing({ validation: { customValidators: [even] } }),
       [calling('answer', { total: 3 }), calling('answer', { total: 3 })],
       { input },
     );
     expect(error.code).toBe('MAX_ATTEMPTS_EXCEEDED');
-    expect(told).toEqual([
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/15'],
       ['onValidationFailure', '1/2 1/15', { ...odd, output: { total: 3 } }],
       ['onAttemptComplete', '1/2 1/15', 'rejected'],
@@ -117,12 +117,12 @@ describe('order and arguments on every path', () => {
   });
 
   test('SUBMIT_BEFORE_OUTPUT', async () => {
-    const { told, error } = await fail(reflecting(), [calling('submit')], { input });
-    const words = 'There is nothing to submit yet. Call "answer" with your output first.';
-    expect(told).toEqual([
+    const { log, error } = await fail(reflecting(), [calling('submit')], { input });
+    const message = 'There is nothing to submit yet. Call "answer" with your output first.';
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/15'],
       ['onToolCall', '1/2 1/15', 'submit', {}],
-      ['onToolResult', '1/2 1/15', 'submit', words],
+      ['onToolResult', '1/2 1/15', 'submit', message],
       ['onAttemptComplete', '1/2 1/15', 'stopped'],
       ['onFailure', '1/2 1/15', error],
     ]);
@@ -130,8 +130,8 @@ describe('order and arguments on every path', () => {
   });
 
   test('INVALID_RESPONSE', async () => {
-    const { told, error } = await fail(summing(), ['It is 3.'], { input });
-    expect(told).toEqual(stopped(error));
+    const { log, error } = await fail(summing(), ['It is 3.'], { input });
+    expect(log).toEqual(stopped(error));
     expect(error.code).toBe('INVALID_RESPONSE');
   });
 
@@ -140,26 +140,26 @@ describe('order and arguments on every path', () => {
     ['cost', { cost: 0 }],
   ] as const)('LIMIT_EXCEEDED of %s, between iterations', async ([limit, limits]) => {
     const script = limit === 'cost' ? [] : [calling('look', { at: 'a' })];
-    const { told, error } = await fail(summing({ helpers: [look], limits }), script, { input });
-    const names = told.map(([name]) => name);
+    const { log, error } = await fail(summing({ helpers: [look], limits }), script, { input });
+    const names = log.map(([name]) => name);
     expect(error).toMatchObject({ code: 'LIMIT_EXCEEDED', context: { attempt: 1, limit } });
     expect(names).toEqual(
       limit === 'cost'
         ? ['onFailure']
         : ['onAttemptStart', 'onToolCall', 'onToolResult', 'onAttemptComplete', 'onFailure'],
     );
-    expect(told.at(-1)).toEqual(['onFailure', limit === 'cost' ? '1/2 0/15' : '1/2 1/15', error]);
+    expect(log.at(-1)).toEqual(['onFailure', limit === 'cost' ? '1/2 0/15' : '1/2 1/15', error]);
   });
 
-  test('LIMIT_EXCEEDED of tokens, between attempts: the next one never began', async () => {
-    const { told, error, result } = await fail(
+  test('LIMIT_EXCEEDED of tokens, between attempts: the next attempt is not started', async () => {
+    const { log, error, result } = await fail(
       summing({ limits: { tokens: 15 }, validation: { customValidators: [even] } }),
       [calling('answer', { total: 3 })],
       { input },
     );
     expect(error).toMatchObject({ code: 'LIMIT_EXCEEDED', context: { attempt: 2, iteration: 0, limit: 'tokens' } });
     expect(result.metadata).toMatchObject({ attempts: 1, iterations: 1 });
-    expect(told).toEqual([
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/15'],
       ['onValidationFailure', '1/2 1/15', { ...odd, output: { total: 3 } }],
       ['onAttemptComplete', '1/2 1/15', 'rejected'],
@@ -167,21 +167,21 @@ describe('order and arguments on every path', () => {
     ]);
   });
 
-  test('LIMIT_EXCEEDED of calls: told once, then ended', async () => {
-    const { told, error } = await fail(
+  test('LIMIT_EXCEEDED of calls: the first reply over the limit gets error results, the second ends the run', async () => {
+    const { log, error } = await fail(
       summing({ helpers: [look], limits: { calls: 1 } }),
       [calling('look', { at: 'a' }), calling('look', { at: 'b' }), calling('look', { at: 'c' })],
       { input },
     );
-    const words = 'Not executed: all 1 tool calls of this run are used up. Give your output with what you have.';
-    expect(told).toEqual([
+    const message = 'Not executed: all 1 tool calls of this run are used up. Give your output with what you have.';
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/15'],
       ['onToolCall', '1/2 1/15', 'look', { at: 'a' }],
       ['onToolResult', '1/2 1/15', 'look', 'seen a'],
       ['onToolCall', '1/2 2/15', 'look', { at: 'b' }],
-      ['onToolResult', '1/2 2/15', 'look', words],
+      ['onToolResult', '1/2 2/15', 'look', message],
       ['onToolCall', '1/2 3/15', 'look', { at: 'c' }],
-      ['onToolResult', '1/2 3/15', 'look', words],
+      ['onToolResult', '1/2 3/15', 'look', message],
       ['onAttemptComplete', '1/2 3/15', 'stopped'],
       ['onFailure', '1/2 3/15', error],
     ]);
@@ -194,17 +194,17 @@ describe('order and arguments on every path', () => {
     const slow = { definition: look.definition, handler: late };
     const validation = where === 'validation' ? { customValidators: [{ name: 'slow', validate: late }] } : {};
     const reply = { model: late, tool: calling('look', { at: 'a' }), validation: calling('answer', { total: 3 }) };
-    const { told, error, result } = await fail(
+    const { log, error, result } = await fail(
       summing({ helpers: [slow], validation, limits: { durationMs: 500 } }),
       [reply[where]],
       { input, clock },
     );
     expect(error).toEqual({
       code: 'LIMIT_EXCEEDED',
-      message: 'The run met its limit of duration.',
+      message: 'The run reached its limit of duration.',
       context: { attempt: 1, iteration: 1, limit: 'duration' },
     });
-    expect(told.slice(-2)).toEqual([
+    expect(log.slice(-2)).toEqual([
       ['onAttemptComplete', '1/2 1/15', 'stopped'],
       ['onFailure', '1/2 1/15', error],
     ]);
@@ -213,14 +213,14 @@ describe('order and arguments on every path', () => {
 
   test('API_ERROR', async () => {
     const failure = { code: 'rate-limit', message: 'Too many', retryable: true } as const;
-    const { told, error } = await fail(summing(), [{ type: 'failure', error: failure }], { input });
-    expect(told).toEqual(stopped(error));
+    const { log, error } = await fail(summing(), [{ type: 'failure', error: failure }], { input });
+    expect(log).toEqual(stopped(error));
     expect(error).toMatchObject({ code: 'API_ERROR', context: { attempt: 1, iteration: 1, code: 'rate-limit' } });
   });
 
   test('API_ERROR by a content filter', async () => {
-    const { told, error } = await fail(summing(), [{ text: 'No', finish: 'content-filter' }], { input });
-    expect(told).toEqual(stopped(error));
+    const { log, error } = await fail(summing(), [{ text: 'No', finish: 'content-filter' }], { input });
+    expect(log).toEqual(stopped(error));
     expect(error).toMatchObject({ code: 'API_ERROR', context: { code: 'content-filter' } });
   });
 
@@ -230,40 +230,40 @@ describe('order and arguments on every path', () => {
       'throws',
       {
         user: 'Go',
-        system: () => thrown('no words'),
+        system: () => thrown('unavailable'),
       },
-      'prompts.system failed: no words',
+      'prompts.system failed: unavailable',
     ],
-    ['system', 'gives no text', { user: 'Go', system: () => 1 as never }, 'prompts.system gave no text.'],
-    ['user', 'rejects', { user: async () => thrown('no words') }, 'prompts.user failed: no words'],
+    ['system', 'returns a number', { user: 'Go', system: () => 1 as never }, 'prompts.system returned no text.'],
+    ['user', 'rejects', { user: async () => thrown('unavailable') }, 'prompts.user failed: unavailable'],
     [
       'user',
-      'gives nothing',
+      'returns undefined',
       { user: () => undefined as never },
-      'prompts.user gave neither a text nor content blocks.',
+      'prompts.user returned neither a text nor content blocks.',
     ],
-    ['user', 'gives no blocks', { user: () => [] }, 'prompts.user gave neither a text nor content blocks.'],
-    ['user', 'gives an empty text', { user: () => '' }, 'prompts.user gave neither a text nor content blocks.'],
+    ['user', 'returns no blocks', { user: () => [] }, 'prompts.user returned neither a text nor content blocks.'],
+    ['user', 'returns an empty text', { user: () => '' }, 'prompts.user returned neither a text nor content blocks.'],
   ];
   test.for(prompting)('PROMPT_FAILED: %s %s', async ([prompt, , prompts, message]) => {
-    const { told, error } = await fail(summing({ prompts }), [], { input });
+    const { log, error } = await fail(summing({ prompts }), [], { input });
     expect(error).toEqual({ code: 'PROMPT_FAILED', message, context: { prompt } });
-    expect(told).toEqual([['onFailure', '1/2 0/15', error]]);
+    expect(log).toEqual([['onFailure', '1/2 0/15', error]]);
   });
 
   const writing: readonly (readonly [string, () => string | Promise<string>, string])[] = [
-    ['throws', () => thrown('no words'), 'prompts.error failed: no words'],
-    ['rejects', async () => thrown('no words'), 'prompts.error failed: no words'],
-    ['gives nothing', () => ' ', 'prompts.error gave no text.'],
+    ['throws', () => thrown('unavailable'), 'prompts.error failed: unavailable'],
+    ['rejects', async () => thrown('unavailable'), 'prompts.error failed: unavailable'],
+    ['returns white space', () => ' ', 'prompts.error returned no text.'],
   ];
   test.for(writing)('PROMPT_FAILED: error %s', async ([, write, message]) => {
-    const { told, error } = await fail(
+    const { log, error } = await fail(
       summing({ prompts: { user: 'Go', error: write }, validation: { customValidators: [even] } }),
       [calling('answer', { total: 3 })],
       { input },
     );
     expect(error).toEqual({ code: 'PROMPT_FAILED', message, context: { prompt: 'error' } });
-    expect(told).toEqual([
+    expect(log).toEqual([
       ['onAttemptStart', '1/2 1/15'],
       ['onValidationFailure', '1/2 1/15', { ...odd, output: { total: 3 } }],
       ['onAttemptComplete', '1/2 1/15', 'rejected'],
@@ -271,9 +271,9 @@ describe('order and arguments on every path', () => {
     ]);
   });
 
-  test('the error prompt is not asked for after the last attempt', async () => {
+  test('the error prompt is not called after the last attempt', async () => {
     const { error } = await fail(
-      summing({ prompts: { user: 'Go', error: () => expect.fail('asked') }, validation: { maxAttempts: 1 } }),
+      summing({ prompts: { user: 'Go', error: () => expect.fail('called') }, validation: { maxAttempts: 1 } }),
       [calling('answer')],
       { input },
     );
@@ -283,28 +283,31 @@ describe('order and arguments on every path', () => {
   test.for([
     ['throws', () => thrown('no state')],
     ['rejects', async () => thrown('no state')],
-  ] as const)('STATE_PROJECTION_FAILED: it %s; the attempt was accepted', async ([, projectFinalState]) => {
-    const { told, error } = await fail(summing({ projectFinalState }), [calling('answer', { total: 3 })], { input });
-    expect(error).toEqual({
-      code: 'STATE_PROJECTION_FAILED',
-      message: 'projectFinalState failed: no state',
-      context: { attempt: 1, iteration: 1 },
-    });
-    expect(told).toEqual(stopped(error, 'accepted'));
-  });
+  ] as const)(
+    'STATE_PROJECTION_FAILED: projectFinalState %s; the attempt was accepted',
+    async ([, projectFinalState]) => {
+      const { log, error } = await fail(summing({ projectFinalState }), [calling('answer', { total: 3 })], { input });
+      expect(error).toEqual({
+        code: 'STATE_PROJECTION_FAILED',
+        message: 'projectFinalState failed: no state',
+        context: { attempt: 1, iteration: 1 },
+      });
+      expect(log).toEqual(stopped(error, 'accepted'));
+    },
+  );
 
   test('cancellation', async () => {
     const controller = new AbortController();
-    const { told, error } = await fail(summing(), [() => (controller.abort(), 'late')], {
+    const { log, error } = await fail(summing(), [() => (controller.abort(), 'late')], {
       input,
       signal: controller.signal,
     });
-    expect(told).toEqual(stopped(error));
+    expect(log).toEqual(stopped(error));
     expect(error.code).toBe('EXECUTION_CANCELLED');
   });
 });
 
-describe('callbacks that misbehave', () => {
+describe('failing callbacks', () => {
   const names = [
     'onAttemptStart',
     'onAttemptComplete',
@@ -319,36 +322,36 @@ describe('callbacks that misbehave', () => {
     callingAll(['answer', { total: 3 }], ['submit']),
     callingAll(['answer', { total: 4 }], ['submit']),
   ];
-  const whole = async (): Promise<readonly Told[]> => (await succeed(agent, script, { input })).told;
+  const expectedLog = async (): Promise<readonly CallbackEntry[]> => (await succeed(agent, script, { input })).log;
 
-  test.for(names)('%s that throws changes nothing and is collected', async (name) => {
+  test.for(names)('an error thrown by %s is collected and changes nothing', async (name) => {
     const callback = (): never => {
       throw new Error(`${name} threw`);
     };
-    const { result, told } = await succeed(agent, script, { input, callbacks: { [name]: callback } });
+    const { result, log } = await succeed(agent, script, { input, callbacks: { [name]: callback } });
     expect(result.output).toEqual({ total: 4 });
-    expect(told).toEqual(await whole());
-    const times = told.filter(([one]) => one === name).length;
+    expect(log).toEqual(await expectedLog());
+    const times = log.filter(([one]) => one === name).length;
     expect(result.metadata.callbackErrors).toEqual(
       Array.from({ length: times }, () => ({ callback: name, message: `${name} threw` })),
     );
   });
 
-  test.for(names)('%s that rejects changes nothing and is collected', async (name) => {
+  test.for(names)('a rejection of %s is collected and changes nothing', async (name) => {
     const callback = (): Promise<never> => Promise.reject(new Error(`${name} rejected`));
-    const { result, told } = await succeed(agent, script, { input, callbacks: { [name]: callback } });
-    expect(told).toEqual(await whole());
-    const times = told.filter(([one]) => one === name).length;
+    const { result, log } = await succeed(agent, script, { input, callbacks: { [name]: callback } });
+    expect(log).toEqual(await expectedLog());
+    const times = log.filter(([one]) => one === name).length;
     expect(result.metadata.callbackErrors).toEqual(
       Array.from({ length: times }, () => ({ callback: name, message: `${name} rejected` })),
     );
   });
 
   test.for(['onToolCall', 'onSuccess', 'onFailure'] as const)(
-    '%s that never settles is waited for only so long',
+    'the result waits at most 5 seconds for %s',
     async (name) => {
       const clock = manualClock();
-      const { callbacks, told } = recorder<Total>({ [name]: () => new Promise(() => {}) });
+      const { callbacks, log } = recorder<Total>({ [name]: () => new Promise(() => {}) });
       const model = scriptedModel(
         name === 'onFailure' ? ['text'] : [calling('look', { at: 'a' }), calling('answer', { total: 4 })],
       );
@@ -357,16 +360,18 @@ describe('callbacks that misbehave', () => {
       void executing.then(() => (done = true));
       await clock.advance(4_999);
       expect(done).toBe(false);
-      expect(told.map(([one]) => one)).toContain(name);
+      expect(log.map(([one]) => one)).toContain(name);
       await clock.advance(1);
       const result = await executing;
-      expect(result.metadata.callbackErrors).toEqual([{ callback: name, message: 'It had not ended after 5000 ms.' }]);
+      expect(result.metadata.callbackErrors).toEqual([
+        { callback: name, message: 'Its promise was not settled after 5000 ms.' },
+      ]);
       expect(result.metadata.latencyMs).toBe(0);
       expect(clock.pending).toBe(0);
     },
   );
 
-  test('one that fails after the result is given changes the result no more', async () => {
+  test('a rejection after the result does not change the result', async () => {
     const clock = manualClock();
     const { promise, reject } = Promise.withResolvers<void>();
     const model = scriptedModel([calling('answer', { total: 4 })]);
@@ -379,7 +384,7 @@ describe('callbacks that misbehave', () => {
     expect(metadata).toEqual(before);
   });
 
-  test('those that take their time are waited for at the end, not on the way', async () => {
+  test('promises are awaited at the end, not during the run', async () => {
     const order: string[] = [];
     const { promise, resolve } = Promise.withResolvers<void>();
     const { result } = await succeed(
@@ -389,7 +394,7 @@ describe('callbacks that misbehave', () => {
         input,
         clock: manualClock(),
         callbacks: {
-          onToolCall: () => promise.then(() => void order.push('call written')),
+          onToolCall: () => promise.then(() => void order.push('call logged')),
           onSuccess: () => {
             order.push('success');
             resolve();
@@ -397,11 +402,11 @@ describe('callbacks that misbehave', () => {
         },
       },
     );
-    expect(order).toEqual(['success', 'call written']);
+    expect(order).toEqual(['success', 'call logged']);
     expect(result.metadata.callbackErrors).toEqual([]);
   });
 
-  test('all of them at once, with whatever they throw', async () => {
+  test('collects thrown values of any type', async () => {
     const thrown = ['text', { odd: true }, null, new Error('')];
     const { result } = await run(summing(), ['text'], {
       input,
@@ -427,7 +432,7 @@ describe('callbacks that misbehave', () => {
     });
   });
 
-  test('they are called as methods of what they belong to', async () => {
+  test('are called as methods of their object', async () => {
     class Log {
       readonly lines: string[] = [];
       onSuccess(): void {
@@ -442,7 +447,7 @@ describe('callbacks that misbehave', () => {
   });
 });
 
-test('validators and handlers are called as methods of what they belong to', async () => {
+test('validators and handlers are called as methods of their object', async () => {
   class AtMost {
     readonly name = 'at most';
     readonly most: number;
@@ -460,28 +465,28 @@ test('validators and handlers are called as methods of what they belong to', asy
       return this.things;
     }
   }
-  const { result, told } = await succeed(
+  const { result, log } = await succeed(
     summing({ helpers: [new Shelf()], validation: { outputSchema: total, customValidators: [new AtMost(5)] } }),
     [calling('look', { at: 'a' }), calling('answer', { total: 9 }), calling('answer', { total: 4 })],
     { input },
   );
-  expect(told).toContainEqual(['onToolResult', '1/2 1/15', 'look', '["a cup"]']);
-  expect(told.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({ problems: ['more than 5'] });
+  expect(log).toContainEqual(['onToolResult', '1/2 1/15', 'look', '["a cup"]']);
+  expect(log.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({ problems: ['more than 5'] });
   expect(result.output).toEqual({ total: 4 });
 });
 
-describe('a run that is gone on with tells only what happens from then on', () => {
-  const failure = { type: 'failure', error: { code: 'network', message: 'Gone', retryable: true } } as const;
+describe('a resumed run reports only new events', () => {
+  const failure = { type: 'failure', error: { code: 'network', message: 'Unreachable', retryable: true } } as const;
   const agent = summing({ helpers: [look] });
 
-  test('the attempt that goes on has started before', async () => {
-    const around = { input, journal: memoryJournal(), runId: 'r' };
-    await fail(agent, [failure], around);
-    const { callbacks, told } = recorder<Total>();
+  test('no onAttemptStart for the resumed attempt', async () => {
+    const options = { input, journal: memoryJournal(), runId: 'r' };
+    await fail(agent, [failure], options);
+    const { callbacks, log } = recorder<Total>();
     const model = scriptedModel([calling('look', { at: 'a' }), calling('answer', { total: 4 })]);
-    const result = await executeAgent(agent, { ...around, model, callbacks });
+    const result = await executeAgent(agent, { ...options, model, callbacks });
     await checkHistories(model.requests, result);
-    expect(told).toEqual([
+    expect(log).toEqual([
       ['onToolCall', '1/2 1/15', 'look', { at: 'a' }],
       ['onToolResult', '1/2 1/15', 'look', 'seen a'],
       ['onAttemptComplete', '1/2 2/15', 'accepted'],
@@ -489,11 +494,11 @@ describe('a run that is gone on with tells only what happens from then on', () =
     ]);
   });
 
-  test('one that has ended has only its end', async () => {
-    const around = { input, journal: memoryJournal(), runId: 'r' };
-    await succeed(agent, [calling('answer', { total: 4 })], around);
-    const { callbacks, told } = recorder<Total>();
-    await executeAgent(agent, { ...around, model: scriptedModel([]), callbacks });
-    expect(told).toEqual([['onSuccess', '1/2 1/15', { total: 4 }]]);
+  test('only onSuccess for an ended run', async () => {
+    const options = { input, journal: memoryJournal(), runId: 'r' };
+    await succeed(agent, [calling('answer', { total: 4 })], options);
+    const { callbacks, log } = recorder<Total>();
+    await executeAgent(agent, { ...options, model: scriptedModel([]), callbacks });
+    expect(log).toEqual([['onSuccess', '1/2 1/15', { total: 4 }]]);
   });
 });

@@ -3,13 +3,11 @@ import { describe, expect, test } from 'vitest';
 import { broken, even, look, reflecting, resultsIn, rolesIn, summing } from './agents.ts';
 import { calling, callingAll, fail, succeed } from './run.ts';
 
-// The document's edge cases, by their numbers.
-
 const input = { input: '1, 2' };
 
-describe('Tool Execution Scenarios', () => {
-  describe('1. Output Tool Called Immediately (No Helpers)', () => {
-    test('non-reflection: exits at once and validates', async () => {
+describe('tool execution', () => {
+  describe('the output tool is called in the first reply', () => {
+    test('without reflection, validates the output and ends', async () => {
       const { result, requests } = await succeed(summing(), [calling('answer', { total: 3 })], input);
       expect(result).toEqual({
         type: 'success',
@@ -47,7 +45,7 @@ describe('Tool Execution Scenarios', () => {
       expect(requests).toHaveLength(1);
     });
 
-    test('reflection: executes the handler and waits for submit', async () => {
+    test('with reflection, calls the handler and waits for submit', async () => {
       const { result, requests } = await succeed(
         reflecting(),
         [calling('answer', { total: 3 }), calling('submit')],
@@ -59,8 +57,8 @@ describe('Tool Execution Scenarios', () => {
     });
   });
 
-  describe('2. Multiple Output Tool Calls (Reflection Mode)', () => {
-    test('each is reflected, and submit takes the last', async () => {
+  describe('several calls of the output tool with reflection', () => {
+    test('reflects each output, and submit takes the last one', async () => {
       const { result } = await succeed(
         reflecting(),
         [
@@ -78,7 +76,7 @@ describe('Tool Execution Scenarios', () => {
       ]);
     });
 
-    test('submit without any output is an error', async () => {
+    test('a submit without an output is an error', async () => {
       const { error, result } = await fail(reflecting(), [calling('submit')], input);
       expect(error.code).toBe('SUBMIT_BEFORE_OUTPUT');
       expect(resultsIn(result.messages)).toEqual([
@@ -86,7 +84,7 @@ describe('Tool Execution Scenarios', () => {
       ]);
     });
 
-    test('with earlySubmit "feedback" the model is told, and the attempt goes on', async () => {
+    test('with earlySubmit "feedback", the submit gets an error result and the attempt continues', async () => {
       const { result } = await succeed(
         reflecting({ validation: { earlySubmit: 'feedback' } }),
         [calling('submit'), callingAll(['submit'], ['submit']), calling('answer', { total: 3 }), calling('submit')],
@@ -106,8 +104,8 @@ describe('Tool Execution Scenarios', () => {
       expect(error).toMatchObject({ code: 'SUBMIT_BEFORE_OUTPUT', context: { attempt: 2, iteration: 1 } });
     });
 
-    test('an output that cannot be reflected is still the last one', async () => {
-      const { result, told } = await succeed(
+    test('an output without a reflection still counts as the last one', async () => {
+      const { result, log } = await succeed(
         reflecting(),
         [
           calling('answer', { total: 1 }),
@@ -117,7 +115,7 @@ describe('Tool Execution Scenarios', () => {
         ],
         input,
       );
-      expect(told.find(([name]) => name === 'onValidationFailure')?.[2]).toEqual({
+      expect(log.find(([name]) => name === 'onValidationFailure')?.[2]).toEqual({
         output: { total: 'three' },
         problems: [expect.stringContaining('total')],
         message: expect.stringContaining('The output does not match its schema: '),
@@ -126,8 +124,8 @@ describe('Tool Execution Scenarios', () => {
     });
   });
 
-  describe('3. Mixed Tool Uses in Single Response', () => {
-    test('[helper, output, helper]: all are processed in order, then the attempt ends', async () => {
+  describe('different tools in one reply', () => {
+    test('[helper, output, helper]: all calls get a result, then the attempt ends', async () => {
       const { result, requests } = await succeed(
         summing({ helpers: [look] }),
         [callingAll(['look', { at: 'a' }], ['answer', { total: 3 }], ['look', { at: 'b' }])],
@@ -138,7 +136,7 @@ describe('Tool Execution Scenarios', () => {
       expect(result.output).toEqual({ total: 3 });
     });
 
-    test('the last output counts', async () => {
+    test('the last of several outputs counts', async () => {
       const { result } = await succeed(
         summing({ helpers: [look] }),
         [callingAll(['answer', { total: 'bad' }], ['look', { at: 'a' }], ['answer', { total: 3 }])],
@@ -146,11 +144,11 @@ describe('Tool Execution Scenarios', () => {
       );
       expect(result.output).toEqual({ total: 3 });
       expect(resultsIn(result.messages)).toEqual([
-        ['answer: Not used: a later call in the same reply takes its place.', 'look: seen a', 'answer: Accepted.'],
+        ['answer: Not used: a later call in the same reply replaces it.', 'look: seen a', 'answer: Accepted.'],
       ]);
     });
 
-    test('a rejection is the result of the very call that is rejected', async () => {
+    test('a rejection is the result of the rejected call', async () => {
       const { result } = await succeed(
         summing({ helpers: [look], validation: { customValidators: [even] } }),
         [
@@ -168,11 +166,11 @@ describe('Tool Execution Scenarios', () => {
     test.for([
       ['output, then submit', ['answer', 'look', 'submit']],
       ['submit, then output', ['submit', 'look', 'answer']],
-    ] as const)('%s in one reply: submit ends it with that output', async ([, order]) => {
-      const given = { answer: { total: 3 }, look: { at: 'a' }, submit: {} };
+    ] as const)('%s in one reply: submit ends the attempt with that output', async ([, order]) => {
+      const args = { answer: { total: 3 }, look: { at: 'a' }, submit: {} };
       const { result, requests } = await succeed(
         reflecting({ helpers: [look] }),
-        [callingAll(...order.map((name) => [name, given[name]] as const))],
+        [callingAll(...order.map((name) => [name, args[name]] as const))],
         input,
       );
       expect(requests).toHaveLength(1);
@@ -181,7 +179,7 @@ describe('Tool Execution Scenarios', () => {
       expect(resultsIn(result.messages)).toEqual([order.map((name) => `${name}: ${results[name]}`)]);
     });
 
-    test('of two submits the last one counts', async () => {
+    test('the last of two submits counts', async () => {
       const { result } = await succeed(
         reflecting(),
         [callingAll(['submit'], ['answer', { total: 3 }], ['submit'])],
@@ -189,14 +187,14 @@ describe('Tool Execution Scenarios', () => {
       );
       expect(resultsIn(result.messages)).toEqual([
         [
-          'submit: Not used: a later call in the same reply takes its place.',
+          'submit: Not used: a later call in the same reply replaces it.',
           'answer: The total would be 3.',
           'submit: Accepted.',
         ],
       ]);
     });
 
-    test('text beside calls is kept', async () => {
+    test('keeps the text of a reply with calls', async () => {
       const { result } = await succeed(
         summing(),
         [{ text: 'Here it is:', calls: [{ name: 'answer', arguments: { total: 3 } }] }],
@@ -208,7 +206,7 @@ describe('Tool Execution Scenarios', () => {
       ]);
     });
 
-    test('of more calls than one reply may have, the held output is the one that is validated', async () => {
+    test('ignores an output beyond the maximum number of calls per reply', async () => {
       const many = [
         ...Array.from({ length: 127 }, () => ['look', { at: 'a' }] as const),
         ['answer', { total: 3 }] as const,
@@ -223,20 +221,20 @@ describe('Tool Execution Scenarios', () => {
     });
   });
 
-  describe('4. Unknown Tool Called', () => {
-    test('it is told what there is, and may try something else', async () => {
-      const { result, told } = await succeed(
+  describe('unknown tool', () => {
+    test('gets an error result with the available tools, and the execution continues', async () => {
+      const { result, log } = await succeed(
         summing({ helpers: [look] }),
         [callingAll(['nothing', { a: 1 }], ['look', { at: 'a' }]), calling('answer', { total: 3 })],
         input,
       );
-      const words = 'There is no tool "nothing". Available tools: look, answer. Use one of them.';
-      expect(resultsIn(result.messages)[0]).toEqual([`nothing!: ${words}`, 'look: seen a']);
-      expect(told).toContainEqual(['onToolCall', '1/2 1/15', 'nothing', { a: 1 }]);
-      expect(told).toContainEqual(['onToolResult', '1/2 1/15', 'nothing', words]);
+      const message = 'There is no tool "nothing". Available tools: look, answer. Use one of them.';
+      expect(resultsIn(result.messages)[0]).toEqual([`nothing!: ${message}`, 'look: seen a']);
+      expect(log).toContainEqual(['onToolCall', '1/2 1/15', 'nothing', { a: 1 }]);
+      expect(log).toContainEqual(['onToolResult', '1/2 1/15', 'nothing', message]);
     });
 
-    test('submit is unknown without reflection', async () => {
+    test('submit is an unknown tool without reflection', async () => {
       const { result } = await succeed(summing(), [calling('submit'), calling('answer', { total: 3 })], input);
       expect(resultsIn(result.messages)[0]).toEqual([
         'submit!: There is no tool "submit". Available tools: answer. Use one of them.',
@@ -244,16 +242,18 @@ describe('Tool Execution Scenarios', () => {
     });
   });
 
-  describe('5. Tool Handler Throws Exception', () => {
-    test('the model sees it and goes on', async () => {
-      const { result, told } = await succeed(
+  describe('a handler that throws', () => {
+    test('gets an error result, and the execution continues', async () => {
+      const { result, log } = await succeed(
         summing({ helpers: [broken] }),
         [calling('broken'), calling('answer', { total: 3 })],
         input,
       );
-      const words = 'The tool "broken" failed: it is broken';
-      expect(resultsIn(result.messages)[0]).toEqual([`broken!: ${words}`]);
-      expect(told.filter(([name]) => name === 'onToolResult')).toEqual([['onToolResult', '1/2 1/15', 'broken', words]]);
+      const message = 'The tool "broken" failed: it is broken';
+      expect(resultsIn(result.messages)[0]).toEqual([`broken!: ${message}`]);
+      expect(log.filter(([name]) => name === 'onToolResult')).toEqual([
+        ['onToolResult', '1/2 1/15', 'broken', message],
+      ]);
     });
 
     test.for([
@@ -264,19 +264,22 @@ describe('Tool Execution Scenarios', () => {
         },
       ],
       ['rejects', () => Promise.reject(new Error('cannot show'))],
-    ] as const)('a reflection that %s is an error result; the output stands', async ([, reflectionHandler]) => {
-      const agent = reflecting();
-      const { result } = await succeed(
-        { ...agent, tools: { output: { name: 'answer', description: 'Answers', reflectionHandler } } },
-        [calling('answer', { total: 3 }), calling('submit')],
-        input,
-      );
-      expect(resultsIn(result.messages)[0]).toEqual(['answer!: The tool "answer" failed: cannot show']);
-      expect(result.output).toEqual({ total: 3 });
-      expect(result.metadata.tools).toEqual({ answer: { calls: 1, errors: 1 }, submit: { calls: 1, errors: 0 } });
-    });
+    ] as const)(
+      'a reflection that %s gets an error result; the output can be submitted',
+      async ([, reflectionHandler]) => {
+        const agent = reflecting();
+        const { result } = await succeed(
+          { ...agent, tools: { output: { name: 'answer', description: 'Answers', reflectionHandler } } },
+          [calling('answer', { total: 3 }), calling('submit')],
+          input,
+        );
+        expect(resultsIn(result.messages)[0]).toEqual(['answer!: The tool "answer" failed: cannot show']);
+        expect(result.output).toEqual({ total: 3 });
+        expect(result.metadata.tools).toEqual({ answer: { calls: 1, errors: 1 }, submit: { calls: 1, errors: 0 } });
+      },
+    );
 
-    test('errors in a row end nothing: iterations and attempts are the limits', async () => {
+    test('consecutive errors do not end the execution', async () => {
       const script: ScriptStep[] = Array.from({ length: 14 }, () => calling('broken'));
       const { result } = await succeed(
         summing({ helpers: [broken] }),
@@ -290,7 +293,7 @@ describe('Tool Execution Scenarios', () => {
       });
     });
 
-    test('the same rejected output again and again ends nothing but attempts', async () => {
+    test('repeated identical outputs end the execution only by maxAttempts', async () => {
       const script: ScriptStep[] = Array.from({ length: 6 }, () => calling('answer', { total: 1 }));
       const { error, result } = await fail(
         summing({ validation: { customValidators: [even], maxAttempts: 6 } }),
@@ -299,19 +302,19 @@ describe('Tool Execution Scenarios', () => {
       );
       expect(error).toEqual({
         code: 'MAX_ATTEMPTS_EXCEEDED',
-        message: 'No output was accepted in 6 attempts. "even" refused the output: 1 is odd',
+        message: 'No output was accepted in 6 attempts. "even" rejected the output: 1 is odd',
         context: {
           attempts: 6,
-          lastError: { validator: 'even', problems: ['1 is odd'], message: '"even" refused the output: 1 is odd' },
+          lastError: { validator: 'even', problems: ['1 is odd'], message: '"even" rejected the output: 1 is odd' },
         },
       });
       expect(result.metadata).toMatchObject({ attempts: 6, iterations: 6, tools: { answer: { calls: 6, errors: 0 } } });
     });
   });
 
-  describe('6. Iteration Limit Exceeded', () => {
-    test('ends with its context and the tokens so far, without validation', async () => {
-      const { result, told } = await fail(
+  describe('iteration limit', () => {
+    test('fails with the iteration count and the tokens so far, without validation', async () => {
+      const { result, log } = await fail(
         reflecting({
           validation: {
             maxIterationsPerAttempt: 2,
@@ -333,10 +336,10 @@ describe('Tool Execution Scenarios', () => {
         ['answer: The total would be 1.'],
         ['answer: The total would be 2.'],
       ]);
-      expect(told.map(([name]) => name)).not.toContain('onValidationFailure');
+      expect(log.map(([name]) => name)).not.toContain('onValidationFailure');
     });
 
-    test('each attempt has its own', async () => {
+    test('applies to each attempt separately', async () => {
       const look2 = [calling('look', { at: 'a' }), calling('look', { at: 'b' })];
       const { error } = await fail(
         summing({
@@ -349,7 +352,7 @@ describe('Tool Execution Scenarios', () => {
       expect(error.context).toEqual({ attempt: 2, iterationCount: 3, maxIterations: 3 });
     });
 
-    test('an output in the last iteration is still validated, and may open another attempt', async () => {
+    test('an output in the last iteration is validated, and a rejection starts another attempt', async () => {
       const { result } = await succeed(
         summing({ validation: { maxIterationsPerAttempt: 1, customValidators: [even] } }),
         [calling('answer', { total: 1 }), calling('answer', { total: 2 })],
@@ -358,7 +361,7 @@ describe('Tool Execution Scenarios', () => {
       expect(result.metadata).toMatchObject({ attempts: 2, iterations: 2 });
     });
 
-    test('a rejection in the last iteration of the last attempt is of attempts, not of iterations', async () => {
+    test('a rejection in the last iteration of the last attempt is MAX_ATTEMPTS_EXCEEDED', async () => {
       const { error } = await fail(
         summing({ validation: { maxIterationsPerAttempt: 1, maxAttempts: 1 } }),
         [calling('answer', {})],
@@ -368,8 +371,8 @@ describe('Tool Execution Scenarios', () => {
     });
   });
 
-  describe('7. Abort Signal During Iteration', () => {
-    test('is looked at before each model call', async () => {
+  describe('abort during an iteration', () => {
+    test('prevents the next model call', async () => {
       const controller = new AbortController();
       const { result, requests } = await fail(summing({ helpers: [look] }), [calling('look', { at: 'a' })], {
         ...input,
@@ -385,8 +388,8 @@ describe('Tool Execution Scenarios', () => {
   });
 });
 
-describe('Conversation History Management', () => {
-  test('1. Structure Requirements', async () => {
+describe('conversation history', () => {
+  test('alternates assistant messages with tool results', async () => {
     const { requests } = await succeed(
       reflecting({ helpers: [look] }),
       [calling('look', { at: 'a' }), calling('answer', { total: 3 }), calling('submit')],
@@ -405,7 +408,7 @@ describe('Conversation History Management', () => {
     }
   });
 
-  test('2. Accumulation Pattern', async () => {
+  test('grows without changes, and the next attempt continues it', async () => {
     const { requests, result } = await succeed(
       summing({
         prompts: { user: 'Add up', error: ({ message }) => `Again: ${message}` },
@@ -416,7 +419,6 @@ describe('Conversation History Management', () => {
     );
     const [first, second] = requests;
     expect(first!.messages).toEqual([{ role: 'user', content: [{ type: 'text', text: 'Add up' }] }]);
-    // Nothing that was said is taken back, and the next attempt goes on in the same conversation.
     expect(second!.messages.slice(0, 1)).toEqual(first!.messages);
     expect(second!.messages.slice(1)).toEqual([
       {
@@ -435,13 +437,13 @@ describe('Conversation History Management', () => {
           },
         ],
       },
-      { role: 'user', content: [{ type: 'text', text: 'Again: "even" refused the output: 3 is odd' }] },
+      { role: 'user', content: [{ type: 'text', text: 'Again: "even" rejected the output: 3 is odd' }] },
     ]);
     expect(result.messages.slice(0, 4)).toEqual(second!.messages);
     expect(rolesIn(result.messages)).toEqual(['user', 'assistant', 'tool', 'user', 'assistant', 'tool']);
   });
 
-  test('2. Accumulation Pattern, without an error prompt', async () => {
+  test('opens the next attempt with a default sentence if there is no error prompt', async () => {
     const { requests } = await succeed(
       summing({ validation: { customValidators: [even] } }),
       [calling('answer', { total: 3 }), calling('answer', { total: 4 })],
@@ -452,13 +454,13 @@ describe('Conversation History Management', () => {
       content: [
         {
           type: 'text',
-          text: 'Your output was not accepted. Mend what is wrong and give it again. This is attempt 2 of 2.',
+          text: 'Your output was not accepted. Correct it and submit it again. This is attempt 2 of 2.',
         },
       ],
     });
   });
 
-  test('3. Tool Result Grouping', async () => {
+  test('groups all results of a reply in one message, in call order', async () => {
     const { requests } = await succeed(
       summing({ helpers: [look, broken] }),
       [
@@ -478,7 +480,7 @@ describe('Conversation History Management', () => {
   });
 });
 
-describe('replies that bring nothing', () => {
+describe('replies without a call', () => {
   const empty = {
     type: 'reply',
     content: [],
@@ -489,16 +491,16 @@ describe('replies that bring nothing', () => {
   const thinking = { ...empty, content: [{ type: 'reasoning', text: 'Hm' }] } as const;
 
   test.for([
-    ['an empty one', empty],
-    ['one of nothing but reasoning', thinking],
-    ['one of blanks', ' \n'],
-  ] as const)('%s is INVALID_RESPONSE with no text', async ([, reply]) => {
+    ['an empty reply', empty],
+    ['a reply with reasoning only', thinking],
+    ['a reply of white space', ' \n'],
+  ] as const)('%s is INVALID_RESPONSE with an empty text', async ([, reply]) => {
     const { error, result } = await fail(summing(), [reply], input);
     expect(error).toMatchObject({ code: 'INVALID_RESPONSE', context: { attempt: 1, iteration: 1, text: '' } });
     expect(rolesIn(result.messages)).toEqual(['user']);
   });
 
-  test('with textOnly "feedback" the model is told, however often, and what it said stays', async () => {
+  test('with textOnly "feedback", each is answered by a user message and stays in the history', async () => {
     const { result, requests } = await succeed(
       summing({ helpers: [look], validation: { textOnly: 'feedback' } }),
       [empty, thinking, 'It is 3.', calling('look', { at: 'a' }), empty, empty, calling('answer', { total: 3 })],
@@ -533,7 +535,7 @@ describe('replies that bring nothing', () => {
     expect(result.metadata).toMatchObject({ attempts: 1, iterations: 7 });
   });
 
-  test('they count as iterations', async () => {
+  test('count as iterations', async () => {
     const { error } = await fail(
       summing({ validation: { textOnly: 'feedback', maxIterationsPerAttempt: 2 } }),
       ['Hm.', 'Hm.'],
@@ -542,7 +544,7 @@ describe('replies that bring nothing', () => {
     expect(error.context).toEqual({ attempt: 1, iterationCount: 2, maxIterations: 2 });
   });
 
-  test('an empty text beside a call is no part of the conversation', async () => {
+  test('an empty text in a reply with a call is dropped', async () => {
     const { result } = await succeed(
       summing(),
       [{ text: '', calls: [{ name: 'answer', arguments: { total: 3 } }] }],

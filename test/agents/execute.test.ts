@@ -9,17 +9,17 @@ const script = [calling('look', { at: 'a' }), { text: 'Here it is', ...calling('
 const agent = summing({ helpers: [look] });
 
 describe('streamAgent', () => {
-  test('gives the same result, with the items of the run as they happen', async () => {
+  test('returns the same result as executeAgent and yields the items of the run', async () => {
     const clock = manualClock();
     const { result } = await succeed(agent, script, { input, runId: 'r', clock });
     const model = scriptedModel(script);
-    const heard: Item[] = [];
-    const live = streamAgent(agent, { input, runId: 'r', clock, model, onItem: (item) => heard.push(item) });
+    const received: Item[] = [];
+    const live = streamAgent(agent, { input, runId: 'r', clock, model, onItem: (item) => received.push(item) });
     const items: Item[] = [];
     for await (const item of live) items.push(item);
     expect(live.runId).toBe('r');
     expect(await live.result).toEqual(result);
-    expect(heard).toEqual(items);
+    expect(received).toEqual(items);
     expect(items.map((item) => (item.type === 'fact' ? item.event.type : item.type))).toEqual([
       'run-started',
       'turn-started',
@@ -45,7 +45,7 @@ describe('streamAgent', () => {
     await checkHistories(model.requests, result);
   });
 
-  test('a listener that throws is its own affair', async () => {
+  test('ignores errors thrown by onItem', async () => {
     const onItem = (): never => {
       throw new Error('no');
     };
@@ -53,7 +53,7 @@ describe('streamAgent', () => {
     expect(result.metadata.callbackErrors).toEqual([]);
   });
 
-  test('what prompts fail with is in the result', async () => {
+  test('reports a failed prompt in the result', async () => {
     const live = streamAgent(summing({ prompts: { user: () => Promise.reject(new Error('no')) } }), {
       input,
       model: scriptedModel([]),
@@ -65,16 +65,16 @@ describe('streamAgent', () => {
   });
 });
 
-describe('a run that waits for somebody', () => {
+describe('policies', () => {
   const asking: Policy = { judge: (calls) => calls.map(() => ({ type: 'ask' })) };
 
-  test('is paused, and goes on with answers', async () => {
+  test('a call that needs approval pauses the run, and answers resume it', async () => {
     const journal = memoryJournal();
     const clock = manualClock();
-    const around = { input, journal, runId: 'r', clock, policy: asking };
-    const { error, result: paused, told } = await fail(agent, script.slice(0, 1), around);
+    const options = { input, journal, runId: 'r', clock, policy: asking };
+    const { error, result: paused, log } = await fail(agent, script.slice(0, 1), options);
     if (error.code !== 'EXECUTION_PAUSED') expect.fail(error.code);
-    expect(told.map(([name]) => name)).toEqual(['onAttemptStart', 'onAttemptComplete', 'onFailure']);
+    expect(log.map(([name]) => name)).toEqual(['onAttemptStart', 'onAttemptComplete', 'onFailure']);
     expect(error.context).toMatchObject({
       attempt: 1,
       iteration: 1,
@@ -83,12 +83,12 @@ describe('a run that waits for somebody', () => {
     expect(paused.metadata).toMatchObject({ attempts: 1, iterations: 1, tokens: { input: 10, output: 5 } });
 
     const [wait] = error.context.waiting;
-    if (wait?.type !== 'approval') expect.fail('it waits for something else');
+    if (wait?.type !== 'approval') expect.fail('not waiting for an approval');
     const { effect, digest } = wait;
     const model = scriptedModel(script.slice(1));
-    const { callbacks, told: later } = recorder<{ total: number }>();
+    const { callbacks, log: later } = recorder<{ total: number }>();
     const result = await executeAgent(agent, {
-      ...around,
+      ...options,
       model,
       callbacks,
       answers: [{ type: 'approval', effect, digest, approved: true }],
@@ -104,13 +104,13 @@ describe('a run that waits for somebody', () => {
     await checkHistories(model.requests, result);
   });
 
-  test('a policy that denies is answered, and the model goes on', async () => {
+  test('a denied call gets an error result, and the execution continues', async () => {
     const denying: Policy = { judge: (calls) => calls.map(() => ({ type: 'deny', reason: 'not today' })) };
     const { result } = await succeed(agent, script, { input, policy: denying });
     expect(resultsIn(result.messages)[0]).toEqual(['look!: The call of "look" was denied: not today']);
   });
 
-  test('what ends an attempt is not judged', async () => {
+  test('the call that ends an attempt is not judged', async () => {
     const judged: string[] = [];
     const policy: Policy = {
       judge: (calls) => calls.map(({ name }) => (judged.push(name), { type: 'allow' })),
@@ -121,40 +121,43 @@ describe('a run that waits for somebody', () => {
   });
 });
 
-describe('misuse rejects', () => {
+describe('rejects misuse', () => {
   const journal = memoryJournal();
 
-  test('a runId of a run with another input, of another agent, or of none', async () => {
+  test('a runId of a run with another input, of another agent, or of runLoop', async () => {
     await succeed(agent, script, { input, journal, runId: 'r' });
     const again = { input, journal, runId: 'r', model: scriptedModel([]) };
     await expect(executeAgent(agent, { ...again, input: 'other' })).rejects.toThrow(
       new TreadleError(
         'run-exists',
-        'There is a run "r" already, which was started with another input. Give another runId.',
+        'There is already a run "r" that was started with another input. Give another runId.',
       ),
     );
     await expect(executeAgent(reflecting(), again)).rejects.toThrow(
-      new TreadleError('run-exists', 'There is a run "r" already, of the agent "summing". Give another runId.'),
+      new TreadleError('run-exists', 'There is already a run "r" of the agent "summing". Give another runId.'),
     );
     await runLoop({ model: scriptedModel(['Done']), input: 'Go', journal, runId: 'plain' });
     await expect(executeAgent(agent, { ...again, runId: 'plain' })).rejects.toThrow(
-      new TreadleError('run-exists', 'There is a run "plain" already, which is none of an agent. Give another runId.'),
+      new TreadleError(
+        'run-exists',
+        'There is already a run "plain" that is not a run of an agent. Give another runId.',
+      ),
     );
   });
 
-  test('an output that the schema does not take any more', async () => {
+  test('an ended run whose output the schema now rejects', async () => {
     const changed = summing({ helpers: [look], validation: { outputSchema: { type: 'object', required: ['sum'] } } });
     await expect(executeAgent(changed, { input, journal, runId: 'r', model: scriptedModel([]) })).rejects.toThrow(
-      'Run "r" ended with an output that the agent\'s schema does not take any more. Give the agent that it was executed with.',
+      'Run "r" ended with an output that the schema of the agent now rejects. Give the agent that it was executed with.',
     );
   });
 
-  test('no model', async () => {
+  test('a missing model', async () => {
     await expect(executeAgent(agent, { input, model: 'gpt' as never })).rejects.toThrow('There is no model.');
   });
 });
 
-test('the model, settings and a principal of the execution', async () => {
+test('merges the settings of the execution over those of the agent', async () => {
   const { requests } = await succeed(summing({ settings: { temperature: 1 } }), [calling('answer', { total: 3 })], {
     input,
     settings: { maxOutputTokens: 5 },
@@ -168,7 +171,7 @@ test('the model, settings and a principal of the execution', async () => {
   });
 });
 
-test('an input that has no JSON form can be executed, but is not told from another', async () => {
+test('accepts an input that has no JSON form', async () => {
   const round: { self?: unknown } = {};
   round.self = round;
   const { result } = await succeed(summing(), [calling('answer', { total: 3 })], { input: round as unknown as string });
@@ -176,10 +179,10 @@ test('an input that has no JSON form can be executed, but is not told from anoth
 });
 
 test.each([
-  ['no agent', [undefined, { input: '1' }], 'There is no agent. Give one of defineAgent.'],
-  ['no options', [summing()], 'There are no options. Give { input }.'],
-  ['a signal that is none', [summing(), { input: '1', signal: {} }], 'The signal is no AbortSignal.'],
-])('misuse: %s', async (_, given, words) => {
-  await expect(executeAgent(...(given as Parameters<typeof executeAgent>))).rejects.toThrow(words);
-  expect(() => streamAgent(...(given as Parameters<typeof streamAgent>))).toThrow(words);
+  ['a missing agent', [undefined, { input: '1' }], 'The agent is missing. Give one that defineAgent returned.'],
+  ['missing options', [summing()], 'The options are missing. Give { input }.'],
+  ['a signal that is not an AbortSignal', [summing(), { input: '1', signal: {} }], 'The signal is not an AbortSignal.'],
+])('rejects %s', async (_, args, message) => {
+  await expect(executeAgent(...(args as Parameters<typeof executeAgent>))).rejects.toThrow(message);
+  expect(() => streamAgent(...(args as Parameters<typeof streamAgent>))).toThrow(message);
 });

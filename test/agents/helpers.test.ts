@@ -16,34 +16,34 @@ function counting(
   let runs = 0;
   const helper: HelperTool = {
     definition: { ...look.definition, effect: 'pure' },
-    handler: (given, context) => {
+    handler: (args, context) => {
       runs++;
-      return handler(given as { at: string }, context);
+      return handler(args as { at: string }, context);
     },
     ...changes,
   };
   return { helper, runs: () => runs };
 }
 
-describe('the cache', () => {
+describe('cache', () => {
   const twice = [calling('look', { at: 'a' }), calling('look', { at: 'a' }), calling('look', { at: 'b' }), answer];
 
-  test('is off unless it is asked for', async () => {
+  test('is off by default', async () => {
     const { helper, runs } = counting(undefined, {});
     await succeed(summing({ helpers: [helper] }), twice, { input });
     expect(runs()).toBe(3);
   });
 
-  test.for(['sync', 'async'] as const)('spares the same call within an attempt, %s', async (how) => {
+  test.for(['sync', 'async'] as const)('runs the same call once per attempt, %s', async (how) => {
     const { helper, runs } = counting(({ at }) => (how === 'sync' ? `seen ${at}` : Promise.resolve(`seen ${at}`)));
-    const { result, told } = await succeed(summing({ helpers: [helper] }), twice, { input });
+    const { result, log } = await succeed(summing({ helpers: [helper] }), twice, { input });
     expect(runs()).toBe(2);
     expect(resultsIn(result.messages).slice(0, 3)).toEqual([['look: seen a'], ['look: seen a'], ['look: seen b']]);
     expect(result.metadata.tools['look']).toEqual({ calls: 3, errors: 0 });
-    expect(told.filter(([name]) => name === 'onToolCall')).toHaveLength(3);
+    expect(log.filter(([name]) => name === 'onToolCall')).toHaveLength(3);
   });
 
-  test('ends with the attempt', async () => {
+  test('is cleared with each attempt', async () => {
     const { helper, runs } = counting();
     await succeed(
       summing({ helpers: [helper], validation: { customValidators: [even] } }),
@@ -53,7 +53,7 @@ describe('the cache', () => {
     expect(runs()).toBe(2);
   });
 
-  test('and with the execution', async () => {
+  test('is not shared between executions', async () => {
     const { helper, runs } = counting();
     const agent = summing({ helpers: [helper] });
     await succeed(agent, [calling('look', { at: 'a' }), answer], { input });
@@ -61,7 +61,7 @@ describe('the cache', () => {
     expect(runs()).toBe(2);
   });
 
-  test('identical calls in parallel run once', async () => {
+  test('runs identical parallel calls once', async () => {
     const { helper, runs } = counting(async ({ at }) => `seen ${at}`);
     const { result } = await succeed(
       summing({ helpers: [helper] }),
@@ -72,7 +72,7 @@ describe('the cache', () => {
     expect(resultsIn(result.messages)[0]).toEqual(['look: seen a', 'look: seen b', 'look: seen a']);
   });
 
-  test('keeps falsy results too', async () => {
+  test('caches falsy results', async () => {
     const { helper, runs } = counting(() => undefined);
     await succeed(summing({ helpers: [helper] }), twice, { input });
     expect(runs()).toBe(2);
@@ -86,11 +86,11 @@ describe('the cache', () => {
       },
     ],
     ['rejected', () => Promise.reject(new Error('not now'))],
-    ['told', () => ({ content: 'not now', isError: true })],
-    ['told later', async () => ({ content: 'not now', isError: true })],
+    ['returned', () => ({ content: 'not now', isError: true })],
+    ['returned by a promise', async () => ({ content: 'not now', isError: true })],
   ];
 
-  test.for(ways)('an error that is %s is not kept', async ([, fails]) => {
+  test.for(ways)('does not cache an error that is %s', async ([, fails]) => {
     let first = true;
     const { helper, runs } = counting(() => {
       const give = first ? fails : () => 'seen';
@@ -110,7 +110,7 @@ describe('the cache', () => {
     expect(runs()).toBe(2);
   });
 
-  test('one that timed out is not kept', async () => {
+  test('does not cache a call that timed out', async () => {
     const clock = manualClock();
     let hangs = true;
     const { helper, runs } = counting(() => {
@@ -128,7 +128,7 @@ describe('the cache', () => {
     expect(runs()).toBe(2);
   });
 
-  test('inputs that look the same as JSON are not taken for the same', async () => {
+  test('does not confuse inputs whose JSON is the same', async () => {
     const runs: unknown[] = [];
     const helper: HelperTool = {
       definition: {
@@ -138,8 +138,8 @@ describe('the cache', () => {
         input: z.object({ at: z.array(z.string()).transform((at) => new Set(at)) }),
         parameters: { type: 'object' },
       },
-      handler: (given) => {
-        const seen = [...(given as { at: Set<string> }).at].join();
+      handler: (value) => {
+        const seen = [...(value as { at: Set<string> }).at].join();
         runs.push(seen);
         return `seen ${seen}`;
       },
@@ -154,7 +154,7 @@ describe('the cache', () => {
   });
 });
 
-describe('several at once', () => {
+describe('parallel calls', () => {
   function gated(most?: number): { readonly helper: HelperTool; readonly peak: () => number } {
     let running = 0;
     let peak = 0;
@@ -162,12 +162,12 @@ describe('several at once', () => {
     const open = most ?? 3;
     const helper: HelperTool = {
       definition: look.definition,
-      async handler(given) {
+      async handler(value) {
         peak = Math.max(peak, ++running);
         if (running >= open) for (const go of waiting.splice(0)) go();
         else await new Promise<void>((resolve) => void waiting.push(resolve));
         running--;
-        return `seen ${(given as { at: string }).at}`;
+        return `seen ${(value as { at: string }).at}`;
       },
     };
     return { helper, peak: () => peak };
@@ -181,13 +181,13 @@ describe('several at once', () => {
     expect(resultsIn(result.messages)[0]).toEqual(['look: seen a', 'look: seen b', 'look: seen c']);
   });
 
-  test('parallel: false runs them one by one', async () => {
+  test('parallel: false runs them one after the other', async () => {
     const { helper, peak } = gated(1);
     await succeed(summing({ helpers: [helper], parallel: false }), [three, answer], { input });
     expect(peak()).toBe(1);
   });
 
-  test('maxParallel', async () => {
+  test('maxParallel limits the calls that run at the same time', async () => {
     const { helper, peak } = gated(2);
     const four = callingAll(['look', { at: 'a' }], ['look', { at: 'b' }], ['look', { at: 'c' }], ['look', { at: 'd' }]);
     await succeed(summing({ helpers: [helper], maxParallel: 2 }), [four, answer], { input });
@@ -230,19 +230,19 @@ describe('state', () => {
   }
   const noting: HelperTool<Run, Steps> = {
     definition: look.definition,
-    handler: (given, { state, attempt }) => {
-      state.run.seen.push((given as { at: string }).at);
+    handler: (value, { state, attempt }) => {
+      state.run.seen.push((value as { at: string }).at);
       state.attempt.count++;
       return `${state.run.seen.join()} ${state.attempt.count} in attempt ${attempt}`;
     },
   };
-  const state = { run: (given: string) => ({ seen: [given] }), attempt: { count: 0 } };
+  const state = { run: (value: string) => ({ seen: [value] }), attempt: { count: 0 } };
   const projectFinalState = (final: { run: Run; attempt: Steps }): unknown => ({
     run: final.run,
     attempt: final.attempt,
   });
 
-  test('that of the run outlives attempts, that of the attempt begins anew', async () => {
+  test('of the run lasts over attempts; of the attempt is reset', async () => {
     const { result } = await succeed(
       summing<Run, Steps>({ helpers: [noting], state, projectFinalState, validation: { customValidators: [even] } }),
       [
@@ -262,7 +262,7 @@ describe('state', () => {
     expect(result.finalState).toEqual({ run: { seen: ['x', 'a', 'b', 'c'] }, attempt: { count: 1 } });
   });
 
-  test('what a helper wrote before it failed is not kept', async () => {
+  test('discards the changes of a helper that failed', async () => {
     const failing: HelperTool<Run, Steps> = {
       definition: { name: 'fail', description: 'Writes and fails' },
       handler: (_, { state }) => {
@@ -278,14 +278,14 @@ describe('state', () => {
     expect(result.finalState).toEqual({ run: { seen: ['x', 'a', 'b'] }, attempt: { count: 2 } });
   });
 
-  test('writers run one after the other, also if they take their time', async () => {
+  test('helpers that may write run one after the other', async () => {
     const slow: HelperTool<Run, Steps> = {
       ...noting,
-      handler: async (given, context) => {
+      handler: async (value, context) => {
         const before = context.state.attempt.count;
         await new Promise(setImmediate);
         context.state.attempt.count = before + 1;
-        return given;
+        return value;
       },
     };
     const { result } = await succeed(
@@ -296,7 +296,7 @@ describe('state', () => {
     expect(result.finalState).toMatchObject({ attempt: { count: 3 } });
   });
 
-  test('to pure helpers it is frozen', async () => {
+  test('is frozen for pure helpers', async () => {
     const pure: HelperTool<Run, Steps> = {
       definition: { ...look.definition, effect: 'pure' },
       handler: (_, { state }) => {
@@ -313,7 +313,7 @@ describe('state', () => {
     expect(result.finalState).toEqual({ run: { seen: ['x'] }, attempt: { count: 0 } });
   });
 
-  test('what has no JSON form is an error result', async () => {
+  test('a change without a JSON form is an error result', async () => {
     const odd: HelperTool<{ n: unknown }> = {
       definition: look.definition,
       handler: (_, { state }) => void (state.run.n = 1n),
@@ -324,35 +324,35 @@ describe('state', () => {
       { input },
     );
     expect(resultsIn(result.messages)[0]).toEqual([
-      expect.stringMatching(/^look!: What it left in the state of the agent cannot be kept as JSON: /),
+      expect.stringMatching(/^look!: The changed state of the agent cannot be stored as JSON: /),
     ]);
     expect(result.finalState).toEqual({ n: 1 });
   });
 
-  test('is journaled with the result, so that a resumed run has it', async () => {
+  test('is journaled with the result', async () => {
     const journal = memoryJournal();
     const agent = summing<Run, Steps>({ helpers: [noting], state, projectFinalState });
-    const failure = { type: 'failure', error: { code: 'network', message: 'Gone', retryable: true } } as const;
+    const failure = { type: 'failure', error: { code: 'network', message: 'Unreachable', retryable: true } } as const;
     await fail(agent, [calling('look', { at: 'a' }), failure], { input: 'x', journal, runId: 'r' });
     const settled = (await journal.read('r')).find(({ event }) => event.type === 'tool-settled');
     expect(settled?.event).toMatchObject({ result: { memory: { run: { seen: ['x', 'a'] }, attempt: { count: 1 } } } });
   });
 
-  test('one that is no JSON to begin with is misuse', async () => {
+  test('rejects an initial state that is not JSON', async () => {
     const agent = summing<unknown>({ state: { run: { n: 1n } } });
     await expect(fail(agent, [], { input })).rejects.toThrow(
-      'The state of agent "summing" cannot be made, or is not plain JSON',
+      'The state of agent "summing" cannot be created, or is not plain JSON',
     );
   });
 
-  test('without helpers that write it is what it was', async () => {
+  test('is unchanged without helpers that write', async () => {
     const { result } = await succeed(summing<Run, Steps>({ state, projectFinalState }), [answer], { input: 'x' });
     expect(result.finalState).toEqual({ run: { seen: ['x'] }, attempt: { count: 0 } });
   });
 });
 
 describe('plain tools as helpers', () => {
-  test('work beside handlers', async () => {
+  test('work together with handlers', async () => {
     const double = tool({
       name: 'double',
       description: 'Doubles',
@@ -368,7 +368,7 @@ describe('plain tools as helpers', () => {
   });
 });
 
-test('inputs are validated before the handler gets them', async () => {
+test('inputs are validated before the handler is called', async () => {
   const seen: unknown[] = [];
   const helper: HelperTool = {
     definition: {
@@ -377,7 +377,7 @@ test('inputs are validated before the handler gets them', async () => {
       input: z.object({ n: z.coerce.number() }),
       parameters: { type: 'object' },
     },
-    handler: (given) => void seen.push(given),
+    handler: (value) => void seen.push(value),
   };
   const { result } = await succeed(
     summing({ helpers: [helper] }),
@@ -388,12 +388,12 @@ test('inputs are validated before the handler gets them', async () => {
   expect(resultsIn(result.messages)[0]![0]).toMatch(/^look!: The tool "look" was not called\. .*n/);
 });
 
-test('a helper gets the context, its signal and a key', async () => {
+test('a helper gets the context, a signal and a key', async () => {
   const contexts: HelperContext[] = [];
   const context = { user: 'me' };
   const helper: HelperTool = {
     definition: look.definition,
-    handler: (_, given) => void contexts.push(given),
+    handler: (_, received) => void contexts.push(received),
   };
   await succeed(summing({ helpers: [helper] }), [calling('look', { at: 'a' }), answer], { input, context, runId: 'r' });
   const { signal, report, ...rest } = contexts[0]!;
@@ -402,7 +402,7 @@ test('a helper gets the context, its signal and a key', async () => {
   expect(rest).toEqual({ key: 'r/t1.tool.0', context, principal: undefined, agentInput: input, state: {}, attempt: 1 });
 });
 
-test('tool analytics: calls and errors of every name that was called', async () => {
+test('metadata.tools counts the calls and errors of every tool name', async () => {
   const { result } = await succeed(
     reflecting({ helpers: [look, broken], validation: { customValidators: [even], earlySubmit: 'feedback' } }),
     [
@@ -422,11 +422,11 @@ test('tool analytics: calls and errors of every name that was called', async () 
   });
 });
 
-test('submit can be named and described', async () => {
+test('submit can have another name and description', async () => {
   const agent = reflecting();
   const submit = { name: 'done', description: 'Says that it is done' };
   const output = { name: 'answer', description: 'Answers', reflectionHandler: () => 'fine', submit };
-  const { result, requests, told } = await succeed(
+  const { result, requests, log } = await succeed(
     { ...agent, tools: { output } },
     [calling('submit'), calling('answer', { total: 4 }), calling('done')],
     { input },
@@ -437,10 +437,10 @@ test('submit can be named and described', async () => {
     ['answer: fine'],
     ['done: Accepted.'],
   ]);
-  expect(told).toContainEqual(['onToolCall', '1/2 3/15', 'done', {}]);
+  expect(log).toContainEqual(['onToolCall', '1/2 3/15', 'done', {}]);
 });
 
-test('settings, toolChoice and maxResultChars reach the loop', async () => {
+test('passes settings, toolChoice and maxResultChars to the loop', async () => {
   const long = { definition: look.definition, handler: () => 'x'.repeat(100) };
   const { requests, result } = await succeed(
     summing({ helpers: [long], toolChoice: 'auto', maxResultChars: 20, settings: { temperature: 0, seed: 1 } }),
@@ -451,7 +451,7 @@ test('settings, toolChoice and maxResultChars reach the loop', async () => {
   expect(resultsIn(result.messages)[0]![0]).toContain('80 of 100 characters left out');
 });
 
-test('a plain tool has no part in the state of the agent', async () => {
+test('a plain tool does not get the state of the agent', async () => {
   const seen: unknown[] = [];
   const plain = tool({
     name: 'plain',
@@ -463,29 +463,31 @@ test('a plain tool has no part in the state of the agent', async () => {
   expect(seen).toEqual([undefined]);
 });
 
-test('a state that cannot be made is misuse, and nothing begins', async () => {
+test('rejects an initial state that throws', async () => {
   const broken = (): never => {
     throw new Error('no such file');
   };
   const agent = { ...summing(), state: { run: broken } };
   await expect(executeAgent(agent, { input })).rejects.toThrow(
-    'The state of agent "summing" cannot be made, or is not plain JSON: no such file',
+    'The state of agent "summing" cannot be created, or is not plain JSON: no such file',
   );
 });
 
 test.each([
   ['a Set', { seen: new Set() }],
   ['a Date', { at: new Date(0) }],
-  ['a number without a value', { n: Number.NaN }],
-])('%s is no state: it would come out of the journal as something else', async (_, run) => {
+  ['NaN', { n: Number.NaN }],
+])('rejects %s in the state', async (_, run) => {
   await expect(executeAgent({ ...summing(), state: { run } }, { input })).rejects.toThrow(
-    'it holds more than JSON can say, such as a Date, a Set or a class',
+    'it contains a value that JSON cannot represent, such as a Date or a Set',
   );
   const writer: HelperTool<{ kept: unknown }> = {
     definition: look.definition,
-    handler: (_given, { state }) => void (state.run.kept = run),
+    handler: (_value, { state }) => void (state.run.kept = run),
   };
   const agent = { ...summing({ helpers: [writer] }), state: { run: { kept: 1 } } };
   const { result } = await succeed(agent, [calling('look', { at: 'a' }), answer], { input });
-  expect(resultsIn(result.messages)[0]![0]).toContain('cannot be kept as JSON: it holds more than JSON can say');
+  expect(resultsIn(result.messages)[0]![0]).toContain(
+    'cannot be stored as JSON: it contains a value that JSON cannot represent',
+  );
 });

@@ -9,47 +9,47 @@ import { type } from 'arktype';
 import * as v from 'valibot';
 import { afterAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { nobody, summing, type Total } from './agents.ts';
+import { summing, unusedModel, type Total } from './agents.ts';
 import { calling, callingAll, checkHistories, fail, succeed } from './run.ts';
 
 type Reflection = 'without reflection' | 'with reflection';
 
-interface Giving<Output> {
+interface OutputForm<Output> {
   readonly outputSchema: StandardSchema<Output> | JsonSchema;
   readonly parameters?: JsonSchema;
 }
 
-/** Gives whatever the schema takes. */
+/** An agent with any output schema. Handlers record the outputs they get in `seen`. */
 function giving<Output>(
-  { outputSchema, parameters }: Giving<Output>,
+  { outputSchema, parameters }: OutputForm<Output>,
   mode: Reflection,
   seen: unknown[] = [],
 ): Agent<undefined, Output> {
   const output = { name: 'give', description: 'Gives', ...(parameters && { parameters }) };
-  const reflectionHandler = (given: Output): string => {
-    seen.push(given);
+  const reflectionHandler = (value: Output): string => {
+    seen.push(value);
     return 'seen';
   };
   return defineAgent<undefined, Output>({
     name: 'giving',
     description: 'Gives something',
-    model: nobody,
+    model: unusedModel,
     prompts: { user: 'Give' },
     tools: { output: mode === 'with reflection' ? { ...output, reflectionHandler } : output },
     validation: {
       outputSchema,
-      customValidators: [{ name: 'watching', validate: (given) => void seen.push(given) }],
+      customValidators: [{ name: 'recording', validate: (value) => void seen.push(value) }],
       maxAttempts: 2,
     },
-    projectFinalState: ({ output: given }) => void seen.push(given),
+    projectFinalState: ({ output: value }) => void seen.push(value),
   });
 }
 
 const modes = ['without reflection', 'with reflection'] as const;
-const script = (mode: Reflection, given: unknown) =>
-  mode === 'with reflection' ? [calling('give', given), calling('submit')] : [calling('give', given)];
+const script = (mode: Reflection, args: unknown) =>
+  mode === 'with reflection' ? [calling('give', args), calling('submit')] : [calling('give', args)];
 
-const falsy: readonly (readonly [string, unknown, Record<string, Giving<unknown>>])[] = [
+const falsy: readonly (readonly [string, unknown, Record<string, OutputForm<unknown>>])[] = [
   [
     '0',
     0,
@@ -106,33 +106,33 @@ const cases = falsy.flatMap(([name, value, schemas]) =>
   Object.entries(schemas).flatMap(([kind, schema]) => modes.map((mode) => ({ name, value, kind, schema, mode }))),
 );
 
-describe('outputs that are no objects, also falsy ones', () => {
-  test.for(cases)('$name by $kind, $mode', async ({ value, schema, mode }) => {
+describe('outputs that are not objects, including falsy ones', () => {
+  test.for(cases)('accepts $name with $kind, $mode', async ({ value, schema, mode }) => {
     const seen: unknown[] = [];
-    const { result, told, requests } = await succeed(giving(schema, mode, seen), script(mode, { output: value }), {
+    const { result, log, requests } = await succeed(giving(schema, mode, seen), script(mode, { output: value }), {
       input: undefined,
     });
     expect(result).toHaveProperty('output');
     expect(result.output).toEqual(value);
     expect(seen).toEqual(Array.from({ length: mode === 'with reflection' ? 3 : 2 }, () => value));
-    expect(told.at(-1)).toEqual(['onSuccess', expect.anything(), value]);
+    expect(log.at(-1)).toEqual(['onSuccess', expect.anything(), value]);
     expect(requests[0]!.tools[0]!.parameters).toMatchObject({ type: 'object', required: ['output'] });
   });
 
-  test.for(modes)('one that is missing is rejected, %s', async (mode) => {
-    const { told } = await succeed(
+  test.for(modes)('rejects a missing output, %s', async (mode) => {
+    const { log } = await succeed(
       giving({ outputSchema: z.null() }, mode),
       [...script(mode, {}), ...script(mode, { output: null })],
       {
         input: undefined,
       },
     );
-    expect(told.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
+    expect(log.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
       problems: ['the output is missing: give it as "output"'],
     });
   });
 
-  test('a falsy output is not the same as another falsy one', async () => {
+  test('does not confuse falsy outputs with each other', async () => {
     const { error } = await fail(
       giving({ outputSchema: z.literal(0) }, 'without reflection'),
       [calling('give', { output: false }), calling('give', { output: '' })],
@@ -142,8 +142,8 @@ describe('outputs that are no objects, also falsy ones', () => {
   });
 });
 
-describe('objects are given as they are', () => {
-  const schemas: Record<string, Giving<unknown>> = {
+describe('objects are not wrapped', () => {
+  const schemas: Record<string, OutputForm<unknown>> = {
     zod: { outputSchema: z.object({ a: z.number() }) },
     valibot: {
       outputSchema: v.object({ a: v.number() }),
@@ -151,7 +151,7 @@ describe('objects are given as they are', () => {
     },
     arktype: { outputSchema: type({ a: 'number' }) },
     'JSON Schema': { outputSchema: { type: 'object', properties: { a: { type: 'number' } }, required: ['a'] } },
-    'zod, with a part named output': { outputSchema: z.object({ a: z.number(), output: z.string().optional() }) },
+    'zod, with a property named output': { outputSchema: z.object({ a: z.number(), output: z.string().optional() }) },
   };
   test.for(Object.entries(schemas).flatMap(([kind, schema]) => modes.map((mode) => ({ kind, schema, mode }))))(
     '$kind, $mode',
@@ -166,7 +166,7 @@ describe('objects are given as they are', () => {
   );
 });
 
-describe('schemas that have to be wrapped', () => {
+describe('wrapped schemas', () => {
   interface Tree {
     value: number;
     children: Tree[];
@@ -179,7 +179,7 @@ describe('schemas that have to be wrapped', () => {
   });
   const leaf: Tree = { value: 1, children: [] };
 
-  test.for(modes)('a recursive one: references move along, %s', async (mode) => {
+  test.for(modes)('moves the references of a recursive schema, %s', async (mode) => {
     const { result, requests } = await succeed(
       giving({ outputSchema: z.array(tree) }, mode),
       script(mode, { output: [{ value: 0, children: [leaf] }] }),
@@ -192,7 +192,7 @@ describe('schemas that have to be wrapped', () => {
     for (const reference of references) expect(at(parameters, reference), reference).toMatchObject({ type: 'object' });
   });
 
-  test('$defs, the root itself and anchors', async () => {
+  test('moves references to $defs and to the root, but not to anchors', async () => {
     const outputSchema = {
       anyOf: [{ $ref: '#/$defs/number' }, { type: 'array', items: { $ref: '#' } }, { $ref: '#word' }],
       $defs: { number: { type: 'number' }, word: { $anchor: 'word', type: 'string' } },
@@ -218,7 +218,7 @@ describe('schemas that have to be wrapped', () => {
     });
   });
 
-  test('a union of objects', async () => {
+  test('accepts a union of objects', async () => {
     const outputSchema = z.discriminatedUnion('kind', [
       z.object({ kind: z.literal('a'), a: z.number() }),
       z.object({ kind: z.literal('b'), b: z.string() }),
@@ -231,7 +231,7 @@ describe('schemas that have to be wrapped', () => {
     expect(result.output).toEqual({ kind: 'b', b: '' });
   });
 
-  /** What a local reference points to. */
+  /** Resolves a local reference. */
   function at(schema: unknown, reference: string): unknown {
     return reference
       .split('/')
@@ -249,23 +249,23 @@ describe('transforms', () => {
     tags: z.array(z.string()).transform((tags) => new Set(tags)),
     note: z.string().default('none'),
   });
-  const given = { on: '2020-05-06', tags: ['a', 'b', 'a'] };
-  const made = { on: new Date('2020-05-06'), tags: new Set(['a', 'b']), note: 'none' };
+  const args = { on: '2020-05-06', tags: ['a', 'b', 'a'] };
+  const transformed = { on: new Date('2020-05-06'), tags: new Set(['a', 'b']), note: 'none' };
 
-  test.for(modes)('live, %s: handler, validators, callbacks and result get what the schema makes', async (mode) => {
+  test.for(modes)('handler, validators, callbacks and result get the transformed output, %s', async (mode) => {
     const seen: unknown[] = [];
-    const { result, told } = await succeed(giving({ outputSchema }, mode, seen), script(mode, given), {
+    const { result, log } = await succeed(giving({ outputSchema }, mode, seen), script(mode, args), {
       input: undefined,
     });
-    expect(result.output).toEqual(made);
-    expect(seen).toEqual(Array.from({ length: mode === 'with reflection' ? 3 : 2 }, () => made));
-    expect(told.at(-1)?.[2]).toEqual(made);
+    expect(result.output).toEqual(transformed);
+    expect(seen).toEqual(Array.from({ length: mode === 'with reflection' ? 3 : 2 }, () => transformed));
+    expect(log.at(-1)?.[2]).toEqual(transformed);
   });
 
-  test.for(modes)('after a resume from SQLite, %s', async (mode) => {
+  test.for(modes)('an ended run in SQLite returns the transformed output again, %s', async (mode) => {
     const file = path.join(folder, `${mode}.db`);
     const first = sqliteStore(file);
-    const before = await succeed(giving({ outputSchema }, mode), script(mode, given), {
+    const before = await succeed(giving({ outputSchema }, mode), script(mode, args), {
       input: undefined,
       journal: first,
       runId: 'r',
@@ -282,48 +282,48 @@ describe('transforms', () => {
     });
     await store.close();
     expect(result).toEqual(before.result);
-    expect(result).toMatchObject({ type: 'success', output: made });
-    // Only the state is projected again: the validators had their say.
-    expect(seen).toEqual([made]);
+    expect(result).toMatchObject({ type: 'success', output: transformed });
+    // Only projectFinalState runs again, not the validators.
+    expect(seen).toEqual([transformed]);
     await checkHistories(model.requests, result);
   });
 
-  test('after a resume in the middle, from SQLite', async () => {
+  test('a run that is resumed from SQLite returns the transformed output', async () => {
     const file = path.join(folder, 'middle.db');
     const first = sqliteStore(file);
-    const failure = { type: 'failure', error: { code: 'network', message: 'Gone', retryable: true } } as const;
+    const failure = { type: 'failure', error: { code: 'network', message: 'Unreachable', retryable: true } } as const;
     const agent = giving({ outputSchema }, 'with reflection');
-    await fail(agent, [calling('give', given), failure], { input: undefined, journal: first, runId: 'r' });
+    await fail(agent, [calling('give', args), failure], { input: undefined, journal: first, runId: 'r' });
     await first.close();
     const store = sqliteStore(file);
     const model = scriptedModel([calling('submit')]);
     const result = await executeAgent(agent, { input: undefined, journal: store, runId: 'r', model });
     await store.close();
-    expect(result).toMatchObject({ type: 'success', output: made, metadata: { attempts: 1, iterations: 2 } });
+    expect(result).toMatchObject({ type: 'success', output: transformed, metadata: { attempts: 1, iterations: 2 } });
     await checkHistories(model.requests, result);
   });
 
-  test('the journal keeps what the model gave', async () => {
+  test('the journal stores the arguments, not the transformed output', async () => {
     const journal = memoryJournal();
-    await succeed(giving({ outputSchema }, 'without reflection'), script('without reflection', given), {
+    await succeed(giving({ outputSchema }, 'without reflection'), script('without reflection', args), {
       input: undefined,
       journal,
       runId: 'r',
     });
     const checked = (await journal.read('r')).find(({ event }) => event.type === 'output-checked');
-    expect(checked?.event).toMatchObject({ result: { type: 'valid', value: given } });
+    expect(checked?.event).toMatchObject({ result: { type: 'valid', value: args } });
   });
 });
 
-test('arguments are mended where that is harmless, and only there', async () => {
+test('repairs unambiguous errors in the arguments, and no others', async () => {
   const agent = giving({ outputSchema: z.object({ a: z.number() }) }, 'without reflection');
-  const { result, told } = await succeed(
+  const { result, log } = await succeed(
     agent,
     [callingAll(['give', '{"a": 1']), callingAll(['give', '```json\n{"a": 1,}\n```'])],
     { input: undefined },
   );
   expect(result.output).toEqual({ a: 1 });
-  const failure = told.find(([name]) => name === 'onValidationFailure')?.[2];
+  const failure = log.find(([name]) => name === 'onValidationFailure')?.[2];
   expect(failure).toMatchObject({ problems: [expect.stringContaining('JSON')] });
 });
 
@@ -333,19 +333,19 @@ describe('a reply that was cut off', () => {
   const cut = (text: string) => ({ calls: [{ name: 'give', arguments: text }], finish: 'length' }) as const;
 
   test.for(['', '```json\n{"note":"a"}', '{"note":"a",}', '{"note":"a'])(
-    'gives no output that is guessed: %j',
+    'rejects incomplete arguments: %j',
     async (text) => {
-      const { result, told } = await succeed(agent('without reflection'), [cut(text), calling('give', { note: 'b' })], {
+      const { result, log } = await succeed(agent('without reflection'), [cut(text), calling('give', { note: 'b' })], {
         input: undefined,
       });
       expect(result.output).toEqual({ note: 'b' });
-      expect(told.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
+      expect(log.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
         problems: [expect.any(String)],
       });
     },
   );
 
-  test('nor is one that was reflected upon in vain', async () => {
+  test('with reflection, rejects a submit of incomplete arguments', async () => {
     const { result } = await succeed(
       agent('with reflection'),
       [cut(''), calling('submit'), callingAll(['give', { note: 'b' }], ['submit'])],
@@ -354,36 +354,36 @@ describe('a reply that was cut off', () => {
     expect(result.output).toEqual({ note: 'b' });
   });
 
-  test('one that came whole counts', async () => {
+  test('accepts complete arguments', async () => {
     const { result } = await succeed(agent('without reflection'), [cut('{"note":"a"}')], { input: undefined });
     expect(result.output).toEqual({ note: 'a' });
   });
 
-  test('a whole reply is mended, also where the schema refuses it: the problem is told', async () => {
-    const { told } = await succeed(
+  test('reports the problem of the schema for repaired arguments of a complete reply', async () => {
+    const { log } = await succeed(
       giving({ outputSchema: z.object({ a: z.number() }) }, 'with reflection'),
       [callingAll(['give', '```json\n{"a":"x"}\n```'], ['submit']), callingAll(['give', { a: 1 }], ['submit'])],
       { input: undefined },
     );
-    expect(told.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
+    expect(log.find(([name]) => name === 'onValidationFailure')?.[2]).toMatchObject({
       problems: [expect.stringMatching(/^a: /)],
     });
   });
 });
 
-test('a validator that changes what it is given changes nothing else', async () => {
+test('a validator that changes its argument does not change the output', async () => {
   const journal = memoryJournal();
-  const meddling = { name: 'meddling', validate: (output: Total) => void ((output as { total: number }).total = 99) };
-  const agent = summing({ validation: { customValidators: [meddling] } });
-  const around = { input: '1', journal, runId: 'r' };
-  const { result } = await succeed(agent, [calling('answer', { total: 4 })], around);
+  const mutating = { name: 'mutating', validate: (output: Total) => void ((output as { total: number }).total = 99) };
+  const agent = summing({ validation: { customValidators: [mutating] } });
+  const options = { input: '1', journal, runId: 'r' };
+  const { result } = await succeed(agent, [calling('answer', { total: 4 })], options);
   expect(result.output).toEqual({ total: 4 });
-  expect(await executeAgent(agent, { ...around, model: scriptedModel([]) })).toMatchObject({ output: { total: 4 } });
+  expect(await executeAgent(agent, { ...options, model: scriptedModel([]) })).toMatchObject({ output: { total: 4 } });
 });
 
-test('what a validator says is no longer than a result', async () => {
-  const wordy = { name: 'wordy', validate: ({ total }: Total) => total === 4 || 'x'.repeat(100_000) };
-  const agent = summing({ maxResultChars: 100, validation: { customValidators: [wordy] } });
+test('problems of a validator are limited to maxResultChars', async () => {
+  const verbose = { name: 'verbose', validate: ({ total }: Total) => total === 4 || 'x'.repeat(100_000) };
+  const agent = summing({ maxResultChars: 100, validation: { customValidators: [verbose] } });
   const { result } = await succeed(agent, [calling('answer', { total: 3 }), calling('answer', { total: 4 })], {
     input: '1',
   });

@@ -20,9 +20,9 @@ function agentOf(world: World, stop: () => void): ReturnType<typeof summing> {
 }
 
 /** The replies that are in the conversation. */
-function heard(world: World, { asked }: Expected): readonly Exclude<Reply, { type: 'failure' | 'abort' }>[] {
+function repliesIn(world: World, { modelCalls }: Expected): readonly Exclude<Reply, { type: 'failure' | 'abort' }>[] {
   return world.replies
-    .slice(0, asked)
+    .slice(0, modelCalls)
     .filter(
       (reply): reply is Exclude<Reply, { type: 'failure' | 'abort' }> =>
         reply.type === 'calls' || reply.type === 'text',
@@ -45,7 +45,7 @@ function contextOf(world: World, expected: Expected): object | undefined {
     case 'API_ERROR':
       return { attempt, iteration, code: 'overloaded' };
     case 'INVALID_RESPONSE':
-      return { attempt, iteration, text: textOf(world.replies[expected.asked - 1]!) };
+      return { attempt, iteration, text: textOf(world.replies[expected.modelCalls - 1]!) };
     default:
       return { attempt, iteration };
   }
@@ -57,7 +57,7 @@ function textOf(reply: Reply): string {
 
 function countsOf(world: World, expected: Expected): Record<string, number> {
   const counts: Record<string, number> = {};
-  for (const reply of heard(world, expected)) {
+  for (const reply of repliesIn(world, expected)) {
     if (reply.type !== 'calls') continue;
     for (const call of reply.calls) counts[CALLS[call][0]] = (counts[CALLS[call][0]] ?? 0) + 1;
   }
@@ -68,12 +68,12 @@ function endOf(result: ExecuteResult<unknown>): 'success' | AgentErrorCode {
   return result.type === 'success' ? 'success' : result.error.code;
 }
 
-/** `run` holds the histories and the story of the callbacks against their rules on the way. */
+/** `run` also checks the histories and the order of the callbacks. */
 async function check(world: World): Promise<void> {
   const expected = expectedOf(world);
   const controller = new AbortController();
   const stop = (): void => controller.abort();
-  const { result, told } = await run(agentOf(world, stop), scriptOf(world.replies.slice(0, expected.asked), stop), {
+  const { result, log } = await run(agentOf(world, stop), scriptOf(world.replies.slice(0, expected.modelCalls), stop), {
     input: '1, 2',
     signal: controller.signal,
     clock: manualClock(),
@@ -83,39 +83,38 @@ async function check(world: World): Promise<void> {
   if (result.type === 'failure') expect(result.error.context).toEqual(contextOf(world, expected));
   else expect(result.output).toEqual({ total: 2 } satisfies Total);
 
-  const said = heard(world, expected);
+  const replies = repliesIn(world, expected);
   const { tokens, cost, tools, attempts, iterations } = result.metadata;
-  expect({ attempts, iterations }).toEqual({ attempts: expected.attempts, iterations: expected.asked });
-  expect(tokens!.input + tokens!.output).toBe(said.reduce((sum, reply) => sum + tokensOf(reply), 0));
-  expect(cost).toBe(said.reduce((sum, reply) => sum + reply.tokens / 4, 0));
+  expect({ attempts, iterations }).toEqual({ attempts: expected.attempts, iterations: expected.modelCalls });
+  expect(tokens!.input + tokens!.output).toBe(replies.reduce((sum, reply) => sum + tokensOf(reply), 0));
+  expect(cost).toBe(replies.reduce((sum, reply) => sum + reply.tokens / 4, 0));
   const counts = countsOf(world, expected);
   expect(Object.fromEntries(Object.entries(tools).map(([name, { calls }]) => [name, calls]))).toEqual(counts);
 
-  const times = (name: string): number => told.filter(([one]) => one === name).length;
-  const calls = said.flatMap((reply) => (reply.type === 'calls' ? reply.calls : []));
+  const times = (name: string): number => log.filter(([one]) => one === name).length;
+  const calls = replies.flatMap((reply) => (reply.type === 'calls' ? reply.calls : []));
   expect(times('onToolCall')).toBe(calls.filter((call) => world.reflection || !isOutput(call)).length);
   expect(times('onValidationFailure')).toBe(expected.rejections);
-  for (const [name, at] of told)
+  for (const [name, at] of log)
     if (name !== 'onFailure') expect(at).toMatch(new RegExp(`^[1-3]/${world.maxAttempts} [1-5]/`));
 }
 
-describe('whatever a model says', () => {
-  test('the execution ends as the document says, with a valid history and true accounts', async () => {
+describe('for any replies of the model', () => {
+  test('the execution ends as the reference does, with a valid history and correct metadata', async () => {
     await fc.assert(fc.asyncProperty(worlds, check), PARAMETERS);
   });
 
-  test('MAX_ITERATIONS is reported exactly when the limit was the reason', async () => {
-    // With one iteration more it succeeds: the limit was the reason, and nothing else was.
+  test('MAX_ITERATIONS is reported only if one more iteration would succeed', async () => {
     const limited = worlds.filter(
       (world) => expectedOf(world).end === 'MAX_ITERATIONS' && Object.keys(world.limits).length === 0,
     );
     await fc.assert(
       fc.asyncProperty(limited, async (world) => {
-        const { asked } = expectedOf(world);
+        const { modelCalls } = expectedOf(world);
         const maxIterations = world.maxIterations + 1;
         const good: Reply = { type: 'calls', calls: ['good', 'submit'], tokens: 1 };
-        const longer: World = { ...world, maxIterations, replies: [...world.replies.slice(0, asked), good] };
-        expect(expectedOf(longer)).toMatchObject({ end: 'success', asked: asked + 1 });
+        const longer: World = { ...world, maxIterations, replies: [...world.replies.slice(0, modelCalls), good] };
+        expect(expectedOf(longer)).toMatchObject({ end: 'success', modelCalls: modelCalls + 1 });
         await check(world);
         await check(longer);
       }),
@@ -123,26 +122,26 @@ describe('whatever a model says', () => {
     );
   });
 
-  test('executing an ended run again gives the same, and asks nobody', async () => {
+  test('executing an ended run again returns the same result without a model call', async () => {
     const ended = worlds.filter((world) => expectedOf(world).end !== 'API_ERROR');
     await fc.assert(
       fc.asyncProperty(ended, async (world) => {
-        const { asked } = expectedOf(world);
+        const { modelCalls } = expectedOf(world);
         const controller = new AbortController();
         const stop = (): void => controller.abort();
         const agent = agentOf(world, stop);
-        const around = { input: '1, 2', journal: memoryJournal(), runId: 'r', clock: manualClock() };
-        const { result } = await run(agent, scriptOf(world.replies.slice(0, asked), stop), {
-          ...around,
+        const options = { input: '1, 2', journal: memoryJournal(), runId: 'r', clock: manualClock() };
+        const { result } = await run(agent, scriptOf(world.replies.slice(0, modelCalls), stop), {
+          ...options,
           signal: controller.signal,
         });
-        expect(await executeAgent(agent, { ...around, model: scriptedModel([]) })).toEqual(result);
+        expect(await executeAgent(agent, { ...options, model: scriptedModel([]) })).toEqual(result);
       }),
       { ...PARAMETERS, numRuns: PARAMETERS.numRuns / 4 },
     );
   });
 
-  test('the worlds reach every end', () => {
+  test('the generated cases reach every kind of end', () => {
     const ends = new Set(fc.sample(worlds, PARAMETERS).map((world) => expectedOf(world).end));
     expect([...ends].toSorted()).toEqual([
       'API_ERROR',

@@ -6,7 +6,7 @@ import { historyProblem } from '../provider/rules/messages.ts';
 import type { Step } from '../provider/script.ts';
 import { even, look, reflecting, summing } from './agents.ts';
 
-/** Over every protocol, with a provider that answers 400 to a history that the real ones would not take. */
+/** Uses a provider that answers 400 to a history that real providers reject. */
 
 let provider: Provider;
 beforeAll(async () => {
@@ -28,7 +28,7 @@ async function overWay(
 }
 
 describe.each(WAYS)('over $name', (way) => {
-  test('reflection, a helper, an unknown tool, a rejected submit and a second attempt: no request is refused', async () => {
+  test('accepts every request: reflection, helper, unknown tool, rejected submit, second attempt', async () => {
     const { script, model } = await overWay(way, [
       { reasoning: 'Look first.', calls: [call('look', { at: 'a' }), call('answer', { total: 1 }), call('nothing')] },
       { text: 'That is it.', calls: [call('submit'), call('look', { at: 'b' })] },
@@ -42,7 +42,7 @@ describe.each(WAYS)('over $name', (way) => {
     expect(historyProblem(result.messages)).toBeUndefined();
   });
 
-  test('without reflection, with several outputs and a text that is answered', async () => {
+  test('accepts every request: no reflection, several outputs, a reply without a call', async () => {
     const { script, model } = await overWay(way, [
       { text: 'I think it is three.' },
       { calls: [call('answer', { total: 8 }), call('look', { at: 'a' }), call('answer', { total: 3 })] },
@@ -56,7 +56,7 @@ describe.each(WAYS)('over $name', (way) => {
   });
 });
 
-test('an invalid history is answered with 400, which is an API error', async () => {
+test('an invalid history is rejected with 400 and reported as API_ERROR', async () => {
   const [way] = WAYS;
   const { model } = await overWay(way!, [{ calls: [call('answer', { total: 4 })] }]);
   const broken: Model = {

@@ -1,15 +1,15 @@
 import type { AgentErrorCode } from '@treadle/core';
 import type { Called, Reply, World } from './replies.ts';
 
-/** How an execution has to end, worked out from the document's own words, without the loop. */
+/** The expected end of an execution, computed by a second implementation that does not use the loop. */
 export interface Expected {
   readonly end: 'success' | AgentErrorCode;
   readonly attempt: number;
   /** Of that attempt. */
   readonly iteration: number;
-  /** Replies that the model was asked for. */
-  readonly asked: number;
-  /** Attempts in which it was. */
+  /** Model calls. */
+  readonly modelCalls: number;
+  /** Attempts with a model call. */
   readonly attempts: number;
   readonly rejections: number;
   readonly limit?: 'tokens' | 'calls';
@@ -20,18 +20,18 @@ export function expectedOf(world: World): Expected {
   const { reflection, maxAttempts, maxIterations, limits, replies } = world;
   let attempt = 1;
   let iteration = 0;
-  let asked = 0;
+  let modelCalls = 0;
   let rejections = 0;
   let proposal: Called | undefined;
   let tokens = 0;
   let calls = 0;
-  let refusals = 0;
+  let limitedReplies = 0;
 
   const ending = (end: Expected['end'], more: Pick<Expected, 'limit' | 'during'> = {}): Expected => ({
     end,
     attempt,
     iteration,
-    asked,
+    modelCalls,
     attempts: iteration === 0 ? attempt - 1 : attempt,
     rejections,
     ...more,
@@ -39,10 +39,10 @@ export function expectedOf(world: World): Expected {
 
   for (;;) {
     if (iteration >= maxIterations) return ending('MAX_ITERATIONS');
-    if (limits.tokens !== undefined && asked > 0 && (tokens === 0 || tokens >= limits.tokens)) {
+    if (limits.tokens !== undefined && modelCalls > 0 && (tokens === 0 || tokens >= limits.tokens)) {
       return ending('LIMIT_EXCEEDED', { limit: 'tokens' });
     }
-    const reply = replies[asked++]!;
+    const reply = replies[modelCalls++]!;
     iteration++;
     if (reply.type === 'failure') return ending('API_ERROR');
     if (reply.type === 'abort') return ending('EXECUTION_CANCELLED', { during: 'model' });
@@ -52,24 +52,24 @@ export function expectedOf(world: World): Expected {
       continue;
     }
 
-    const admitted = admittedOf(world, reply.calls, calls, refusals > 0);
+    const admitted = admittedOf(world, reply.calls, calls, limitedReplies > 0);
     if (admitted.ran.includes('stop')) return ending('EXECUTION_CANCELLED', { during: 'tool' });
     calls += admitted.ran.length;
-    refusals += admitted.refused ? 1 : 0;
+    limitedReplies += admitted.refused ? 1 : 0;
 
     const output = reply.calls.findLast(isOutput);
     if (reflection) proposal = output ?? proposal;
     const submits = reflection && reply.calls.includes('submit');
     if (submits && proposal === undefined && world.earlySubmit === 'fail') return ending('SUBMIT_BEFORE_OUTPUT');
 
-    const given = reflection ? (submits ? proposal : undefined) : output;
-    if (given === 'good') return ending('success');
-    if (given !== undefined) {
+    const validated = reflection ? (submits ? proposal : undefined) : output;
+    if (validated === 'good') return ending('success');
+    if (validated !== undefined) {
       rejections++;
       if (attempt >= maxAttempts) return ending('MAX_ATTEMPTS_EXCEEDED');
     }
-    if (refusals > 1) return ending('LIMIT_EXCEEDED', { limit: 'calls' });
-    if (given !== undefined) {
+    if (limitedReplies > 1) return ending('LIMIT_EXCEEDED', { limit: 'calls' });
+    if (validated !== undefined) {
       attempt++;
       iteration = 0;
       proposal = undefined;
@@ -85,7 +85,7 @@ export function tokensOf({ tokens }: Reply): number {
   return tokens === 0 ? 0 : 2 * tokens + 1;
 }
 
-/** Which helpers run, and whether one was refused because the limit of calls is spent. */
+/** The helpers that run, and whether one was refused because the limit of calls is reached. */
 function admittedOf(
   { limits, reflection }: World,
   calls: readonly Called[],

@@ -1,7 +1,7 @@
 import type { ScriptStep } from '@treadle/core/testing';
 import fc from 'fast-check';
 
-/** What an agent may be asked to live with: its own limits, and what a model says to it. */
+/** A test case: the limits of an agent and the replies of the model. */
 export interface World {
   readonly reflection: boolean;
   readonly maxAttempts: number;
@@ -12,7 +12,7 @@ export interface World {
   readonly replies: readonly Reply[];
 }
 
-/** `tokens`: of its input; as many again, and one, of its output. */
+/** `tokens` is the number of input tokens; the output has one more. */
 export type Reply = { readonly tokens: number } & (
   | { readonly type: 'calls'; readonly calls: readonly Called[]; readonly text?: string }
   | { readonly type: 'text'; readonly text: string }
@@ -20,7 +20,7 @@ export type Reply = { readonly tokens: number } & (
   | { readonly type: 'abort' }
 );
 
-/** An output is `good`, refused by a validator (`odd`), by the schema (`bad`), or no JSON (`cut`). */
+/** An output is `good`, rejected by a validator (`odd`) or by the schema (`bad`), or not JSON (`cut`). */
 export type Called = keyof typeof CALLS;
 
 export const CALLS = {
@@ -70,7 +70,7 @@ const reply: fc.Arbitrary<Reply> = fc.oneof(
 
 const leniency = fc.constantFrom('fail' as const, 'feedback' as const);
 
-/** With as many replies as its limits let it take. */
+/** Each has as many replies as its limits allow. */
 export const worlds: fc.Arbitrary<World> = fc
   .record({
     reflection: fc.boolean(),
@@ -93,7 +93,7 @@ export const worlds: fc.Arbitrary<World> = fc
       .map((replies) => ({ ...rules, replies })),
   );
 
-/** What the model says; `abort` is what cancels the execution. */
+/** The script of the model; `abort` cancels the execution. */
 export function scriptOf(replies: readonly Reply[], abort: () => void): readonly ScriptStep[] {
   return replies.map((one): ScriptStep => {
     const usage = {

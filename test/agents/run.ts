@@ -5,19 +5,19 @@ import { expect } from 'vitest';
 import { historyProblem } from '../provider/rules/messages.ts';
 import { wireProblem } from './wire.ts';
 
-/** One callback: its name, where the execution was (`attempt/maxAttempts iteration/maxIterations`), and what it got. */
-export type Told = readonly [callback: string, at: string, ...given: unknown[]];
+/** A recorded callback: its name, its state as `attempt/maxAttempts iteration/maxIterations`, its other arguments. */
+export type CallbackEntry = readonly [callback: string, state: string, ...args: unknown[]];
 
 export interface Ran<Output, Final> {
   readonly result: ExecuteResult<Output, Final>;
   /** Every callback, in order. */
-  readonly told: readonly Told[];
+  readonly log: readonly CallbackEntry[];
   readonly requests: readonly ModelRequest[];
 }
 
 /**
- * Executes an agent with a model that says what it is told to, and holds against what is always true: the history is one
- * that every provider takes, at each request and at the end, the callbacks tell a whole story, and all was said.
+ * Executes an agent with a scripted model and checks what must hold for every execution: the history is valid for every
+ * provider, at each request and at the end; the order of the callbacks is complete; the whole script was used.
  */
 export async function run<Input, Output, Run, Attempt, Final>(
   agent: Agent<Input, Output, Run, Attempt, Final>,
@@ -25,14 +25,14 @@ export async function run<Input, Output, Run, Attempt, Final>(
   options: ExecuteAgentOptions<Input, Output>,
 ): Promise<Ran<Output, Final>> {
   using model = scriptedModel(script);
-  const { callbacks, told } = recorder<Output>(options.callbacks);
+  const { callbacks, log } = recorder<Output>(options.callbacks);
   const result = await executeAgent(agent, { ...options, model, callbacks });
   await checkHistories(model.requests, result);
-  checkStory(told, result);
-  return { result, told, requests: model.requests };
+  checkCallbackOrder(log, result);
+  return { result, log, requests: model.requests };
 }
 
-/** `run` for one that has to succeed. */
+/** `run` for an execution that must succeed. */
 export async function succeed<Input, Output, Run, Attempt, Final>(
   agent: Agent<Input, Output, Run, Attempt, Final>,
   script: readonly ScriptStep[],
@@ -43,7 +43,7 @@ export async function succeed<Input, Output, Run, Attempt, Final>(
   return { ...ran, result };
 }
 
-/** `run` for one that has to fail. */
+/** `run` for an execution that must fail. */
 export async function fail<Input, Output, Run, Attempt, Final>(
   agent: Agent<Input, Output, Run, Attempt, Final>,
   script: readonly ScriptStep[],
@@ -54,21 +54,21 @@ export async function fail<Input, Output, Run, Attempt, Final>(
   return { ...ran, result, error: result.error };
 }
 
-/** In our own form and in that of every provider. */
+/** Checks the histories in our own format and in the format of every provider. */
 export async function checkHistories(requests: readonly ModelRequest[], result: ExecuteResult<unknown>): Promise<void> {
   for (const [index, request] of requests.entries()) {
     expect(historyProblem(request.messages), `request ${index}`).toBeUndefined();
     expect(await wireProblem(request), `request ${index}`).toBeUndefined();
   }
   if (result.type === 'failure' && result.error.code === 'EXECUTION_PAUSED') return;
-  // A run that never began has said nothing.
+  // A run that was not started has no messages.
   if (result.messages.length === 0) expect(result.metadata.iterations).toBe(0);
   else expect(historyProblem(result.messages), 'the whole conversation').toBeUndefined();
 }
 
-/** Of an execution that was not resumed. */
-function checkStory(told: readonly Told[], { type, metadata }: ExecuteResult<unknown>): void {
-  const names = told.map(([name]) => name);
+/** For executions that were not resumed. */
+function checkCallbackOrder(log: readonly CallbackEntry[], { type, metadata }: ExecuteResult<unknown>): void {
+  const names = log.map(([name]) => name);
   const count = (name: string): number => names.filter((one) => one === name).length;
   expect(names.at(-1)).toBe(type === 'success' ? 'onSuccess' : 'onFailure');
   expect(count('onSuccess') + count('onFailure')).toBe(1);
@@ -77,19 +77,19 @@ function checkStory(told: readonly Told[], { type, metadata }: ExecuteResult<unk
   expect(frames).toEqual(
     Array.from({ length: metadata.attempts }, () => ['onAttemptStart', 'onAttemptComplete']).flat(),
   );
-  expect(toolsOf(told, 'onToolResult')).toEqual(toolsOf(told, 'onToolCall'));
+  expect(toolsOf(log, 'onToolResult')).toEqual(toolsOf(log, 'onToolCall'));
 }
 
-function toolsOf(told: readonly Told[], callback: string): readonly unknown[] {
-  return told.flatMap(([name, , tool]) => (name === callback ? [tool] : [])).toSorted();
+function toolsOf(log: readonly CallbackEntry[], callback: string): readonly unknown[] {
+  return log.flatMap(([name, , tool]) => (name === callback ? [tool] : [])).toSorted();
 }
 
-/** Callbacks that write down what they get, and then do what the given ones do. */
-export function recorder<Output>(given: ExecuteCallbacks<Output> = {}): {
+/** Callbacks that record their arguments, then call `inner`. */
+export function recorder<Output>(inner: ExecuteCallbacks<Output> = {}): {
   readonly callbacks: ExecuteCallbacks<Output>;
-  readonly told: readonly Told[];
+  readonly log: readonly CallbackEntry[];
 } {
-  const told: Told[] = [];
+  const log: CallbackEntry[] = [];
   const names = [
     'onAttemptStart',
     'onAttemptComplete',
@@ -104,22 +104,22 @@ export function recorder<Output>(given: ExecuteCallbacks<Output> = {}): {
       name,
       (...[state, ...rest]: Parameters<NonNullable<ExecuteCallbacks<Output>['onToolCall']>>) => {
         const { attempt, maxAttempts, iteration, maxIterations } = state;
-        told.push([name, `${attempt}/${maxAttempts} ${iteration}/${maxIterations}`, ...rest]);
-        return (given[name] as ((...all: unknown[]) => unknown) | undefined)?.(state, ...rest);
+        log.push([name, `${attempt}/${maxAttempts} ${iteration}/${maxIterations}`, ...rest]);
+        return (inner[name] as ((...all: unknown[]) => unknown) | undefined)?.(state, ...rest);
       },
     ]),
   );
-  return { callbacks, told };
+  return { callbacks, log };
 }
 
 /** A reply that calls one tool. */
-export function calling(name: string, given: unknown = {}): { readonly calls: readonly ScriptedCall[] } {
-  return callingAll([name, given]);
+export function calling(name: string, args: unknown = {}): { readonly calls: readonly ScriptedCall[] } {
+  return callingAll([name, args]);
 }
 
 /** A reply that calls several tools. */
-export function callingAll(...calls: readonly (readonly [name: string, given?: unknown])[]): {
+export function callingAll(...calls: readonly (readonly [name: string, args?: unknown])[]): {
   readonly calls: readonly ScriptedCall[];
 } {
-  return { calls: calls.map(([name, given = {}]) => ({ name, arguments: given })) };
+  return { calls: calls.map(([name, args = {}]) => ({ name, arguments: args })) };
 }

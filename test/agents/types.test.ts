@@ -26,52 +26,52 @@ import { type } from 'arktype';
 import * as v from 'valibot';
 import { describe, expect, expectTypeOf, test } from 'vitest';
 import { z } from 'zod';
-import { nobody } from './agents.ts';
+import { unusedModel } from './agents.ts';
 
 interface Totals {
   total: number;
 }
 
 const output = { name: 'answer', description: 'Gives the total' };
-const base = { name: 'typed', description: 'Types', model: nobody };
+const base = { name: 'typed', description: 'Types', model: unusedModel };
 const prompts = { user: 'Add up' };
 
-describe('submit and reflection go together', () => {
+describe('submit requires a reflectionHandler', () => {
   const reflectionHandler = ({ total }: Totals): string => `${total}`;
 
-  test('with a handler, submit may be named', () => {
+  test('submit is optional with a reflectionHandler', () => {
     expectTypeOf({ ...output, reflectionHandler }).toExtend<OutputTool<Totals>>();
     expectTypeOf({ ...output, reflectionHandler, submit: { name: 'done' } }).toExtend<OutputTool<Totals>>();
     expectTypeOf({ ...output }).toExtend<OutputTool<Totals>>();
   });
 
   test('submit without reflectionHandler does not compile', () => {
-    // @ts-expect-error there is nothing to submit
+    // @ts-expect-error submit without a reflectionHandler
     const named: OutputTool<Totals> = { ...output, submit: { name: 'done' } };
-    // @ts-expect-error not even the default one
+    // @ts-expect-error the default submit without a reflectionHandler
     const empty: OutputTool<Totals> = { ...output, submit: {} };
-    // @ts-expect-error a handler that is undefined is none
+    // @ts-expect-error an undefined reflectionHandler
     const unhandled: OutputTool<Totals> = { ...output, reflectionHandler: undefined, submit: {} };
     expect([named, empty, unhandled]).toHaveLength(3);
   });
 
   test('reflectionHandler without a submit tool does not compile', () => {
-    // @ts-expect-error it cannot be switched off
+    // @ts-expect-error submit cannot be disabled
     const off: OutputTool<Totals> = { ...output, reflectionHandler, submit: false };
-    // @ts-expect-error nor taken away
+    // @ts-expect-error submit cannot be null
     const none: OutputTool<Totals> = { ...output, reflectionHandler, submit: null };
-    // @ts-expect-error nor left undefined
+    // @ts-expect-error submit cannot be undefined
     const open: OutputTool<Totals> = { ...output, reflectionHandler, submit: undefined };
     expect([off, none, open]).toHaveLength(3);
   });
 
-  test('the same inside defineAgent', () => {
+  test('defineAgent enforces it', () => {
     const validation = { outputSchema: z.object({ total: z.number() }), maxAttempts: 1 };
     const define = (): unknown =>
       defineAgent({
         ...base,
         prompts,
-        // @ts-expect-error there is nothing to submit
+        // @ts-expect-error submit without a reflectionHandler
         tools: { output: { ...output, submit: { name: 'done' } } },
         validation,
       });
@@ -80,36 +80,36 @@ describe('submit and reflection go together', () => {
       defineAgent({
         ...base,
         prompts,
-        // @ts-expect-error it cannot be switched off
+        // @ts-expect-error submit cannot be disabled
         tools: { output: { ...output, reflectionHandler, submit: false } },
         validation,
       });
-    expect(without).toThrow('there is always a submit tool');
+    expect(without).toThrow('its submit is not an object');
   });
 });
 
 describe('helpers', () => {
   const definition = { name: 'look', description: 'Looks' };
 
-  test('are a definition with its handler, or a tool', () => {
+  test('are a definition with a handler, or a tool', () => {
     expectTypeOf({ definition, handler: () => 1 }).toExtend<HelperTool>();
     expectTypeOf({ definition, handler: async (input: unknown) => input }).toExtend<HelperTool>();
     expectTypeOf<NonNullable<AgentTools<Totals>['helpers']>[number]>().toEqualTypeOf<HelperTool | Tool>();
   });
 
-  test('one without handler or definition does not compile', () => {
-    // @ts-expect-error what would it do?
+  test('a helper without a handler or a definition does not compile', () => {
+    // @ts-expect-error no handler
     const unhandled: AgentTools<Totals> = { helpers: [{ definition }], output };
-    // @ts-expect-error what would it be called?
+    // @ts-expect-error no definition
     const unnamed: AgentTools<Totals> = { helpers: [{ handler: () => 1 }], output };
-    // @ts-expect-error a bare definition, as `additional` had it
+    // @ts-expect-error a definition without a handler
     const bare: AgentTools<Totals> = { helpers: [{ name: 'look', description: 'Looks', input_schema: {} }], output };
-    // @ts-expect-error the old name
+    // @ts-expect-error unknown property
     const additional: AgentTools<Totals> = { additional: [definition], output };
     expect([unhandled, unnamed, bare, additional]).toHaveLength(4);
   });
 
-  test('a handler gets unknown input', () => {
+  test('the input of a handler is unknown', () => {
     const helper: HelperTool<{ n: number }, { seen: string[] }> = {
       definition,
       handler(input, context) {
@@ -119,13 +119,13 @@ describe('helpers', () => {
         expectTypeOf(context.signal).toEqualTypeOf<AbortSignal>();
       },
     };
-    // @ts-expect-error it may be anything, so it has to be looked at
-    const careless: HelperTool = { definition, handler: (input) => input.at };
-    expect([helper, careless]).toHaveLength(2);
+    // @ts-expect-error the input is unknown
+    const unchecked: HelperTool = { definition, handler: (input) => input.at };
+    expect([helper, unchecked]).toHaveLength(2);
   });
 });
 
-describe('the output flows', () => {
+describe('the output type is inferred', () => {
   test('from a zod schema', async () => {
     const agent = defineAgent({
       ...base,
@@ -133,8 +133,8 @@ describe('the output flows', () => {
       tools: {
         output: {
           ...output,
-          reflectionHandler: (given) => {
-            expectTypeOf(given).toEqualTypeOf<{ total: number; on: Date }>();
+          reflectionHandler: (value) => {
+            expectTypeOf(value).toEqualTypeOf<{ total: number; on: Date }>();
             return '';
           },
         },
@@ -144,10 +144,10 @@ describe('the output flows', () => {
         customValidators: [
           {
             name: 'positive',
-            validate: (given, about) => {
-              expectTypeOf(given).toEqualTypeOf<{ total: number; on: Date }>();
-              expectTypeOf(about.input).toEqualTypeOf<{ day: string }>();
-              return given.total > 0;
+            validate: (value, context) => {
+              expectTypeOf(value).toEqualTypeOf<{ total: number; on: Date }>();
+              expectTypeOf(context.input).toEqualTypeOf<{ day: string }>();
+              return value.total > 0;
             },
           },
         ],
@@ -166,7 +166,7 @@ describe('the output flows', () => {
       executeAgent(agent, {
         input: { day: 'today' },
         callbacks: {
-          onSuccess: (_, given) => expectTypeOf(given).toEqualTypeOf<{ total: number; on: Date }>(),
+          onSuccess: (_, value) => expectTypeOf(value).toEqualTypeOf<{ total: number; on: Date }>(),
         },
       });
     type Result = Awaited<ReturnType<typeof execute>>;
@@ -176,7 +176,7 @@ describe('the output flows', () => {
     const live = () => streamAgent(agent, { input: { day: 'today' } });
     expectTypeOf<Awaited<ReturnType<typeof live>['result']>>().toEqualTypeOf<Result>();
     expectTypeOf<ReturnType<typeof live>>().toExtend<AsyncIterable<Item>>();
-    // @ts-expect-error the input is not a text
+    // @ts-expect-error the input is not a string
     const wrong = () => executeAgent(agent, { input: 'today' });
     expect([execute, live, wrong]).toHaveLength(3);
   });
@@ -191,8 +191,8 @@ describe('the output flows', () => {
         customValidators: [
           {
             name: 'short',
-            validate: (given) => {
-              expectTypeOf(given).toEqualTypeOf<{ total: string }>();
+            validate: (value) => {
+              expectTypeOf(value).toEqualTypeOf<{ total: string }>();
             },
           },
         ],
@@ -213,9 +213,9 @@ describe('the output flows', () => {
       tools: {
         output: {
           ...output,
-          reflectionHandler: (given) => {
-            expectTypeOf(given).toEqualTypeOf<{ total: number }>();
-            return `${given.total}`;
+          reflectionHandler: (value) => {
+            expectTypeOf(value).toEqualTypeOf<{ total: number }>();
+            return `${value.total}`;
           },
         },
       },
@@ -233,7 +233,7 @@ describe('the output flows', () => {
       tools: {
         output: {
           ...output,
-          // @ts-expect-error there is no sum, only a total
+          // @ts-expect-error the output has no property sum
           reflectionHandler: ({ sum }) => `${sum}`,
         },
       },
@@ -243,7 +243,7 @@ describe('the output flows', () => {
   });
 });
 
-describe('the state flows', () => {
+describe('the state type', () => {
   interface Seen {
     names: string[];
   }
@@ -251,7 +251,7 @@ describe('the state flows', () => {
     count: number;
   }
 
-  test('Run and Attempt reach handlers and projectFinalState', () => {
+  test('Run and Attempt are the types in handlers and projectFinalState', () => {
     const agent = defineAgent<string, Totals, Seen, Steps, number>({
       ...base,
       prompts: { user: (input) => input },
@@ -297,14 +297,14 @@ describe('the state flows', () => {
       state: { run: { names: [] } },
     });
     expectTypeOf(agent).toEqualTypeOf<Agent<{ day: string }, Totals, Seen>>();
-    // @ts-expect-error the schema gives something else than Output
+    // @ts-expect-error the schema does not match Output
     const wrong: AgentDefinition<string, Totals>['validation'] = { outputSchema: z.string(), maxAttempts: 1 };
-    // @ts-expect-error the state to begin with is another one
+    // @ts-expect-error the initial state does not match Run
     const other: AgentDefinition<string, Totals, Seen>['state'] = { run: { names: 'a' } };
     expect([wrong, other]).toHaveLength(2);
   });
 
-  test('JSON Schema needs the output to be named', () => {
+  test('JSON Schema needs explicit type arguments', () => {
     const agent = defineAgent<string, Totals>({
       ...base,
       prompts,
@@ -314,14 +314,14 @@ describe('the state flows', () => {
     expectTypeOf(agent).toEqualTypeOf<Agent<string, Totals>>();
   });
 
-  test('what was not made by defineAgent cannot be executed', () => {
+  test('a definition that was not passed to defineAgent cannot be executed', () => {
     const plain: AgentDefinition<string, Totals> = {
       ...base,
       prompts,
       tools: { output },
       validation: { outputSchema: { type: 'object' }, maxAttempts: 1 },
     };
-    // @ts-expect-error it was never checked
+    // @ts-expect-error not an Agent
     const execute = () => executeAgent(plain, { input: '' });
     expectTypeOf(execute).toBeFunction();
   });
@@ -329,7 +329,7 @@ describe('the state flows', () => {
 
 describe('results', () => {
   test('are discriminated by type', () => {
-    const look = (result: ExecuteResult<Totals>): unknown => {
+    const inspect = (result: ExecuteResult<Totals>): unknown => {
       // @ts-expect-error only a success has an output
       void result.output;
       // @ts-expect-error only a failure has an error
@@ -340,12 +340,12 @@ describe('results', () => {
       return expectTypeOf(result.messages).toEqualTypeOf<readonly Message[]>();
     };
     expectTypeOf<ExecuteResult<Totals>>().toEqualTypeOf<ExecuteSuccess<Totals> | ExecuteFailure>();
-    expectTypeOf(look).toBeFunction();
+    expectTypeOf(inspect).toBeFunction();
   });
 
   test('errors are discriminated by code, each with its context', () => {
     type ContextOf<Code extends AgentErrorCode> = Extract<AgentError, { code: Code }>['context'];
-    interface At {
+    interface Position {
       readonly attempt: number;
       readonly iteration: number;
     }
@@ -366,8 +366,8 @@ describe('results', () => {
       readonly iterationCount: number;
       readonly maxIterations: number;
     }>();
-    expectTypeOf<ContextOf<'SUBMIT_BEFORE_OUTPUT'>>().toEqualTypeOf<At>();
-    expectTypeOf<ContextOf<'INVALID_RESPONSE'>>().toExtend<At & { readonly text: string }>();
+    expectTypeOf<ContextOf<'SUBMIT_BEFORE_OUTPUT'>>().toEqualTypeOf<Position>();
+    expectTypeOf<ContextOf<'INVALID_RESPONSE'>>().toExtend<Position & { readonly text: string }>();
     expectTypeOf<ContextOf<'MAX_ATTEMPTS_EXCEEDED'>>().toEqualTypeOf<{
       readonly attempts: number;
       readonly lastError: ValidationFailure;
@@ -377,21 +377,21 @@ describe('results', () => {
     expectTypeOf<ContextOf<'LIMIT_EXCEEDED'>['limit']>().toEqualTypeOf<'calls' | 'tokens' | 'cost' | 'duration'>();
     expectTypeOf<ContextOf<'API_ERROR'>['code']>().toBeString();
     expectTypeOf<ContextOf<'PROMPT_FAILED'>>().toEqualTypeOf<{ readonly prompt: 'system' | 'user' | 'error' }>();
-    expectTypeOf<ContextOf<'STATE_PROJECTION_FAILED'>>().toEqualTypeOf<At>();
+    expectTypeOf<ContextOf<'STATE_PROJECTION_FAILED'>>().toEqualTypeOf<Position>();
     expectTypeOf<ContextOf<'EXECUTION_PAUSED'>['waiting']>().toEqualTypeOf<readonly Waiting[]>();
 
-    const told = (error: AgentError): string => {
-      // @ts-expect-error not every error has it
+    const describeError = (error: AgentError): string => {
+      // @ts-expect-error not every context has maxIterations
       void error.context.maxIterations;
       if (error.code === 'MAX_ITERATIONS') return `${error.context.iterationCount} of ${error.context.maxIterations}`;
       return error.code === 'MAX_ATTEMPTS_EXCEEDED' ? error.context.lastError.message : error.message;
     };
     const context = { attempt: 1, iterationCount: 2, maxIterations: 2 };
-    expect(told({ code: 'MAX_ITERATIONS', message: '', context })).toBe('2 of 2');
+    expect(describeError({ code: 'MAX_ITERATIONS', message: '', context })).toBe('2 of 2');
   });
 });
 
-test('callbacks get the state first, then what they are about', () => {
+test('callbacks get the state first', () => {
   type On<Name extends keyof ExecuteCallbacks<Totals>> = NonNullable<ExecuteCallbacks<Totals>[Name]>;
   expectTypeOf<ExecutionState>().toEqualTypeOf<{
     readonly attempt: number;
@@ -421,7 +421,7 @@ test('callbacks get the state first, then what they are about', () => {
     | 'onSuccess'
     | 'onFailure'
   >();
-  // @ts-expect-error the result is text
+  // @ts-expect-error the result is a string
   const wrong: ExecuteCallbacks<Totals> = { onToolResult: (_state, _name, result: number) => result };
   expect(wrong).toBeDefined();
 });

@@ -32,7 +32,7 @@ describe('tokens and cost', () => {
     expect(result.metadata.cost).toBe(0.875);
   });
 
-  test('and on failure', async () => {
+  test('are summed over iterations and attempts, on failure', async () => {
     const { result } = await fail(
       reflecting({ helpers: [look], validation: { customValidators: [{ name: 'never', validate: () => false }] } }),
       script,
@@ -46,14 +46,14 @@ describe('tokens and cost', () => {
     expect(result.metadata.cost).toBe(0.875);
   });
 
-  test('what the model does not tell is absent', async () => {
+  test('are absent if the model does not report them', async () => {
     const usage = { inputTokens: 1, outputTokens: 2 };
     const { result } = await succeed(summing(), [{ ...calling('answer', { total: 3 }), usage }], { input });
     expect(result.metadata.tokens).toEqual({ input: 1, output: 2 });
     expect(result.metadata).not.toHaveProperty('cost');
   });
 
-  test('a price that is unknown once leaves the sum unknown', async () => {
+  test('have no cost if the price of one model call is unknown', async () => {
     const { result } = await succeed(
       summing({ helpers: [look] }),
       [
@@ -66,30 +66,33 @@ describe('tokens and cost', () => {
     expect(result.metadata.tokens).toMatchObject({ input: 101, output: 11 });
   });
 
-  test('a failed model call adds nothing', async () => {
-    const failure = { type: 'failure', error: { code: 'network', message: 'Gone', retryable: true } } as const;
+  test('are not changed by a failed model call', async () => {
+    const failure = { type: 'failure', error: { code: 'network', message: 'Unreachable', retryable: true } } as const;
     const { result } = await fail(agent, [script[0]!, failure], { input });
     expect(result.metadata).toMatchObject({ iterations: 2, tokens: { input: 100, output: 10 }, cost: 0.5 });
   });
 });
 
 describe('after a resume', () => {
-  test.for([0, 1, 2] as const)('nothing is counted twice, with the model gone in iteration %i', async (gone) => {
-    const journal = memoryJournal();
-    const clock = manualClock();
-    const failure = { type: 'failure', error: { code: 'network', message: 'Gone', retryable: true } } as const;
-    await fail(agent, [...script.slice(0, gone), failure], { input, journal, runId: 'r', clock });
-    await clock.advance(1_000_000);
-    const model = scriptedModel(script.slice(gone));
-    const result = await executeAgent(agent, { input, journal, runId: 'r', model, clock });
-    await checkHistories(model.requests, result);
-    const whole = await succeed(agent, script, { input, runId: 'r', clock });
-    expect(result.metadata).toEqual(whole.result.metadata);
-    expect(result.metadata.tokens).toEqual(all);
-    expect(result.messages.length).toBe(whole.result.messages.length);
-  });
+  test.for([0, 1, 2] as const)(
+    'nothing is counted twice if the model call after iteration %i failed',
+    async (failedAt) => {
+      const journal = memoryJournal();
+      const clock = manualClock();
+      const failure = { type: 'failure', error: { code: 'network', message: 'Unreachable', retryable: true } } as const;
+      await fail(agent, [...script.slice(0, failedAt), failure], { input, journal, runId: 'r', clock });
+      await clock.advance(1_000_000);
+      const model = scriptedModel(script.slice(failedAt));
+      const result = await executeAgent(agent, { input, journal, runId: 'r', model, clock });
+      await checkHistories(model.requests, result);
+      const uninterrupted = await succeed(agent, script, { input, runId: 'r', clock });
+      expect(result.metadata).toEqual(uninterrupted.result.metadata);
+      expect(result.metadata.tokens).toEqual(all);
+      expect(result.messages.length).toBe(uninterrupted.result.messages.length);
+    },
+  );
 
-  test('a run that has ended is not asked of anybody, and counts as it did', async () => {
+  test('an ended run returns the same result without a model call', async () => {
     const journal = memoryJournal();
     const clock = manualClock();
     const { result } = await succeed(agent, script, { input, journal, runId: 'r', clock });
@@ -109,7 +112,7 @@ describe('latency', () => {
       return step;
     };
 
-  test('is the time that the run worked, in the model, helpers and validators', async () => {
+  test('includes model calls, helpers and validators', async () => {
     const clock = manualClock();
     const helper = {
       definition: look.definition,
@@ -118,30 +121,30 @@ describe('latency', () => {
         return 'seen';
       },
     };
-    const thoughtful = {
-      name: 'thoughtful',
+    const slowValidator = {
+      name: 'slow',
       validate: async () => {
         await clock.advance(7);
       },
     };
     const { result } = await succeed(
-      summing({ helpers: [helper], validation: { customValidators: [thoughtful] } }),
+      summing({ helpers: [helper], validation: { customValidators: [slowValidator] } }),
       [slow(clock, 500, calling('look', { at: 'a' })), slow(clock, 600, calling('answer', { total: 3 }))],
       { input, clock },
     );
     expect(result.metadata.latencyMs).toBe(1_177);
   });
 
-  test('is there on failure', async () => {
+  test('is reported on failure', async () => {
     const clock = manualClock();
     const { result } = await fail(summing(), [slow(clock, 500, 'text')], { input, clock });
     expect(result.metadata.latencyMs).toBe(500);
   });
 
-  test('leaves out the time between a crash and a resume', async () => {
+  test('excludes the time between a crash and a resume', async () => {
     const clock = manualClock();
     const journal = memoryJournal();
-    const failure = { type: 'failure', error: { code: 'network', message: 'Gone', retryable: true } } as const;
+    const failure = { type: 'failure', error: { code: 'network', message: 'Unreachable', retryable: true } } as const;
     await fail(summing(), [slow(clock, 500, failure)], { input, clock, journal, runId: 'r' });
     await clock.advance(1_000_000);
     const model = scriptedModel([slow(clock, 30, calling('answer', { total: 3 }))]);
@@ -163,7 +166,7 @@ describe('observability', () => {
     return Object.keys(metadata).filter((key) => ['tokens', 'cost', 'latencyMs'].includes(key));
   };
 
-  test.for([false, true])('switches tokens and latency off, in a failure: %s', async (fails) => {
+  test.for([false, true])('can omit tokens and latency (failure: %s)', async (fails) => {
     expect(await keys({}, fails)).toEqual(['tokens', 'cost', 'latencyMs']);
     expect(await keys({ trackTokens: true, trackLatency: true }, fails)).toEqual(['tokens', 'cost', 'latencyMs']);
     expect(await keys({ trackTokens: false }, fails)).toEqual(['latencyMs']);
@@ -171,7 +174,7 @@ describe('observability', () => {
     expect(await keys({ trackTokens: false, trackLatency: false }, fails)).toEqual([]);
   });
 
-  test('limits hold all the same', async () => {
+  test('enforces limits even if tokens are not tracked', async () => {
     const { error } = await fail(
       summing({ helpers: [look], limits: { tokens: 15 }, observability: { trackTokens: false } }),
       [calling('look', { at: 'a' })],
@@ -182,7 +185,7 @@ describe('observability', () => {
 });
 
 describe('budgets', () => {
-  test.for(['tokens', 'cost'] as const)('%s that the model does not tell cannot be held', async (limit) => {
+  test.for(['tokens', 'cost'] as const)('fails if limits.%s is set but the model does not report it', async (limit) => {
     const usage =
       limit === 'tokens' ? { inputTokens: 0, outputTokens: 0, cost: 0 } : { inputTokens: 1, outputTokens: 1 };
     const { error } = await fail(
@@ -194,7 +197,7 @@ describe('budgets', () => {
     expect(error.message).toContain(`limits.${limit} is set`);
   });
 
-  test('the limits of the execution go before those of the agent', async () => {
+  test('the limits of the execution override those of the agent', async () => {
     const { error } = await fail(
       summing({ helpers: [look], limits: { tokens: 1_000 } }),
       [calling('look', { at: 'a' })],
@@ -206,12 +209,12 @@ describe('budgets', () => {
     expect(error).toMatchObject({ code: 'LIMIT_EXCEEDED', context: { limit: 'tokens' } });
   });
 
-  test('an output within the turn that spends the tokens still counts', async () => {
+  test('an output in the turn that reaches the token limit is accepted', async () => {
     const { result } = await succeed(summing({ limits: { tokens: 1 } }), [calling('answer', { total: 3 })], { input });
     expect(result.output).toEqual({ total: 3 });
   });
 
-  test('outputs, reflections and submits count for no limit of calls', async () => {
+  test('outputs, reflections and submits do not count as calls', async () => {
     const { result } = await succeed(
       reflecting({ helpers: [look], limits: { calls: 1 } }),
       [

@@ -13,7 +13,7 @@ const RULES: Readonly<Record<FormName, (body: unknown) => string | undefined>> =
   ollama: ollamaProblem,
 };
 
-/** Why one of the providers would refuse a request, in the form in which it would get it; undefined if none would. */
+/** The reason why a provider would reject the request in its own format; undefined if every provider accepts it. */
 export async function wireProblem(request: ModelRequest): Promise<string | undefined> {
   for (const form of PROTOCOLS) {
     let body: unknown;

@@ -4,7 +4,7 @@ import { contender as fastFloor } from '../../bench/contenders/fast-floor.ts';
 import { contender as fetchFloor } from '../../bench/contenders/fetch-floor.ts';
 import { contender as minimal } from '../../bench/contenders/minimal.ts';
 import { contender as treadle } from '../../bench/contenders/treadle.ts';
-import { wrong, type Check } from '../../bench/measure/check.ts';
+import { problemOf, type Check } from '../../bench/measure/check.ts';
 import { startServer, type Server } from '../../bench/measure/server.ts';
 import { callArguments, words } from '../../bench/server/script.ts';
 
@@ -14,78 +14,78 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-describe('the check', () => {
-  const over = (contender: Contender, check: Check, stream = true): Promise<string | undefined> =>
-    wrong(contender, check, { baseURL: server.baseURL, stream });
+describe('the check of contenders', () => {
+  const problem = (contender: Contender, check: Check, stream = true): Promise<string | undefined> =>
+    problemOf(contender, check, { baseURL: server.baseURL, stream });
 
   describe.for([
     ['treadle', treadle],
     ['the fast floor', fastFloor],
     ['the fetch floor', fetchFloor],
   ] as const)('%s', ([, contender]) => {
-    test.for(['chain', 'parallel', 'deltas'] as const)('passes %s over a stream', async (check) => {
-      expect(await over(contender, check)).toBeUndefined();
+    test.for(['chain', 'parallel', 'deltas'] as const)('passes the check %s with streaming', async (check) => {
+      expect(await problem(contender, check)).toBeUndefined();
     });
 
-    test.for(['chain', 'parallel'] as const)('passes %s without', async (check) => {
-      expect(await over(contender, check, false)).toBeUndefined();
+    test.for(['chain', 'parallel'] as const)('passes the check %s without streaming', async (check) => {
+      expect(await problem(contender, check, false)).toBeUndefined();
     });
   });
 
   test.for([
     ['treadle', treadle],
     ['the minimal loop', minimal],
-  ] as const)('%s passes with a model in the process', async ([, contender]) => {
-    expect(await over(contender, 'in-process')).toBeUndefined();
-    expect(await over(contender, 'in-process', false)).toBeUndefined();
+  ] as const)('%s passes the check with an in-process model', async ([, contender]) => {
+    expect(await problem(contender, 'in-process')).toBeUndefined();
+    expect(await problem(contender, 'in-process', false)).toBeUndefined();
   });
 
-  test('finds a contender that drops a call', async () => {
+  test('detects a contender that drops a call', async () => {
     const drops: Contender = {
       prepare: (task) =>
         fastFloor.prepare({ ...task, step: ({ index }) => (index === 3 ? '' : task.step({ index, note: '' })) }),
     };
-    expect(await over(drops, 'parallel')).toBe('3 of 4 calls executed (0, 1, 2)');
+    expect(await problem(drops, 'parallel')).toBe('3 of 4 calls executed (0, 1, 2)');
   });
 
-  test('finds a contender that keeps only the last of several calls', async () => {
+  test('detects a contender that executes only the last of several calls', async () => {
     const keepsLast: Contender = {
       prepare: (task) => fastFloor.prepare({ ...task, step: (input) => (input.index < 3 ? '' : task.step(input)) }),
     };
-    expect(await over(keepsLast, 'parallel')).toBe('1 of 4 calls executed (3)');
+    expect(await problem(keepsLast, 'parallel')).toBe('1 of 4 calls executed (3)');
   });
 
-  test('finds a contender that gives a call other arguments', async () => {
+  test('detects a contender that changes the arguments of a call', async () => {
     const changes: Contender = {
       prepare: (task) => fastFloor.prepare({ ...task, step: ({ index }) => task.step({ index, note: 'other' }) }),
     };
-    expect(await over(changes, 'chain')).toBe('a call was executed with other arguments');
+    expect(await problem(changes, 'chain')).toBe('a call was executed with wrong arguments');
   });
 
-  test('finds a contender that drops a delta, or turns two around', async () => {
-    const hearing = (heard: (text: string, nth: number, hear: (text: string) => void) => void): Contender => ({
+  test('detects a contender that drops a delta or swaps two deltas', async () => {
+    const changing = (change: (text: string, nth: number, emit: (text: string) => void) => void): Contender => ({
       prepare(task) {
         let nth = 0;
-        return fastFloor.prepare({ ...task, onDelta: (text) => heard(text, nth++, task.onDelta) });
+        return fastFloor.prepare({ ...task, onDelta: (text) => change(text, nth++, task.onDelta) });
       },
     });
-    const drops = hearing((text, nth, hear) => nth !== 7 && hear(text));
-    expect(await over(drops, 'deltas')).toBe('59 of 60 deltas delivered (burst)');
-    let kept = '';
-    const turns = hearing((text, nth, hear) => {
-      if (nth === 3) kept = text;
-      else for (const one of nth === 4 ? [text, kept] : [text]) hear(one);
+    const drops = changing((text, nth, emit) => nth !== 7 && emit(text));
+    expect(await problem(drops, 'deltas')).toBe('59 of 60 deltas delivered (burst)');
+    let third = '';
+    const swaps = changing((text, nth, emit) => {
+      if (nth === 3) third = text;
+      else for (const one of nth === 4 ? [text, third] : [text]) emit(one);
     });
-    expect(await over(turns, 'deltas')).toMatch(/^text "wörd0 wörd1 wörd2 wörd4 wörd3/);
+    expect(await problem(swaps, 'deltas')).toMatch(/^text "wörd0 wörd1 wörd2 wörd4 wörd3/);
   });
 
-  test('says what a contender throws', async () => {
-    const throws: Contender = { prepare: () => () => Promise.reject(new Error('no such host\nat a place')) };
-    expect(await over(throws, 'chain')).toBe('no such host');
+  test('reports the error that a contender throws', async () => {
+    const throws: Contender = { prepare: () => () => Promise.reject(new Error('no such host\nat line 1')) };
+    expect(await problem(throws, 'chain')).toBe('no such host');
   });
 });
 
-describe('the server', () => {
+describe('the scripted model', () => {
   const post = async (path: string, body: object): Promise<string> => {
     const response = await fetch(server.baseURL + path, { method: 'POST', body: JSON.stringify(body) });
     expect(response.status).toBe(200);
@@ -97,7 +97,7 @@ describe('the server', () => {
       .filter((frame) => frame.includes('data: {'))
       .map((frame) => JSON.parse(frame.slice(frame.indexOf('data: ') + 6)) as Record<string, unknown>);
 
-  test('speaks the Responses API', async () => {
+  test('implements the Responses API', async () => {
     const calls = await events('/responses', 'parallel:2');
     expect(calls.map(({ sequence_number: n }) => n)).toEqual(calls.keys().toArray());
     const done = calls.filter(({ type }) => type === 'response.function_call_arguments.done');
@@ -119,7 +119,7 @@ describe('the server', () => {
     expect(whole.output).toMatchObject([{ type: 'function_call', name: 'step', arguments: callArguments(0) }]);
   });
 
-  test('speaks the Messages API', async () => {
+  test('implements the Messages API', async () => {
     const calls = await events('/messages', 'parallel:2');
     const pieces = (index: number): string =>
       calls
@@ -144,7 +144,7 @@ describe('the server', () => {
     expect(whole).toMatchObject({ stop_reason: 'end_turn', content: [{ type: 'text', text: words(1) }] });
   });
 
-  test('knows no other place', async () => {
+  test('answers other paths with 404', async () => {
     expect((await fetch(`${server.baseURL}/elsewhere`, { method: 'POST', body: '{}' })).status).toBe(404);
   });
 });

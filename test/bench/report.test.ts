@@ -10,7 +10,7 @@ const cpu = (...values: number[]): { cpu: number }[] => values.map((value) => ({
 
 const RESULTS: Results = {
   date: '2026-01-02T03:04:05.000Z',
-  machine: { node: 'v24.0.0', cpu: 'a <fast> one', pinning: 'nothing is pinned' },
+  machine: { node: 'v24.0.0', cpu: 'a <fast> one', pinning: 'processes are not pinned' },
   repeats: 3,
   quick: false,
   versions: { ai: '7.0.0' },
@@ -22,7 +22,7 @@ const RESULTS: Results = {
   ],
 };
 
-test('the median counts, and ratios are to the fast floor and to ours', () => {
+test('reports medians with their ratios to the fast floor and to Treadle', () => {
   const lines = textOf(RESULTS)
     .split('\n')
     .map((line) => line.trim().split(/\s{2,}/));
@@ -36,7 +36,7 @@ test('the median counts, and ratios are to the fast floor and to ours', () => {
   expect(markdownOf(RESULTS)).toContain('| 150 (1.5) | 100 (1.0) | 1,550 (15.5) | wrong |');
 });
 
-test('targets are judged as ratios', () => {
+test('compares targets with ratios', () => {
   const judged = judge(rowsOf(RESULTS)).map(({ verdict, is }) => [verdict, is]);
   expect(judged).toEqual([
     ['met', '1.50 x fast-floor'],
@@ -46,7 +46,7 @@ test('targets are judged as ratios', () => {
   expect(judge(rowsOf(slower)).map(({ verdict }) => verdict)).toEqual(['close']);
 });
 
-test('servers are compared with the bare proxy, and ours is the one that keeps nothing', () => {
+test('compares servers with the bare proxy and with the server without a store', () => {
   const series = [
     { workload: 'S2-stream', contender: 'proxy', samples: cpu(100) },
     { workload: 'S2-stream', contender: 'treadle-server', samples: cpu(300) },
@@ -67,13 +67,13 @@ test('servers are compared with the bare proxy, and ours is the one that keeps n
   expect(markdownOf(results)).toContain('| – | 500 (1.0) | 750 (1.5) |');
 });
 
-test('the plot has a bar for whoever was measured', () => {
+test('plots a bar for each measured contender', () => {
   const plot = plotOf(RESULTS);
   expect(plot.match(/<rect /g)).toHaveLength(1 + 3);
   expect(plot).not.toContain('langchain');
 });
 
-test('options choose rows and contenders, and refuse what is not there', () => {
+test('options select rows and contenders, and unknown names are rejected', () => {
   const { workloads, contenders, repeats } = optionsOf([
     '--only',
     'W3,w1-stream',
@@ -87,7 +87,7 @@ test('options choose rows and contenders, and refuse what is not there', () => {
   const rows = optionsOf(['--only', 's1,S3-paced'])!;
   expect(rows.workloads.map(({ id }) => id)).toEqual(['S1-stream', 'S1-whole', 'S3-paced']);
   expect(optionsOf(['--help'])).toBeUndefined();
-  expect(() => optionsOf(['--only', 'W9'])).toThrow("no workload 'W9'");
-  expect(() => optionsOf(['--contenders', 'nobody'])).toThrow("no contender 'nobody'");
+  expect(() => optionsOf(['--only', 'W9'])).toThrow("Unknown workload 'W9'");
+  expect(() => optionsOf(['--contenders', 'nobody'])).toThrow("Unknown contender 'nobody'");
   expect(() => optionsOf(['--repeats', '0'])).toThrow('--repeats');
 });

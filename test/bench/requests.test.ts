@@ -6,7 +6,7 @@ const BYTES = Buffer.from(
     'transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\nGET /c HTTP/1.1\r\n\r\n',
 );
 
-test.for([1, 2, 7, 1_000])('requests are read from pieces of %d bytes', (size) => {
+test.for([1, 2, 7, 1_000])('reads requests that arrive in chunks of %d bytes', (size) => {
   const read: [string, string][] = [];
   const feed = requestReader((path, body) => read.push([path, body.toString()]));
   for (let at = 0; at < BYTES.length; at += size) feed(BYTES.subarray(at, at + size));

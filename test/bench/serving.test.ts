@@ -6,7 +6,7 @@ import { front as proxy } from '../../bench/contenders/proxy.ts';
 import { front as treadleServer } from '../../bench/contenders/treadle-server.ts';
 import { front as storedServer } from '../../bench/contenders/treadle-server-stored.ts';
 import { startServer, type Server } from '../../bench/measure/server.ts';
-import { CHECK_SCRIPTS, wrongFront, type FrontCheck } from '../../bench/serving/check.ts';
+import { CHECK_SCRIPTS, problemOfFront, type FrontCheck } from '../../bench/serving/check.ts';
 import { ask, count } from '../../bench/serving/client.ts';
 import type { Front, OpenFront } from '../../bench/serving/front.ts';
 import { words } from '../../bench/server/script.ts';
@@ -27,8 +27,8 @@ function open(front: Front, scripts: readonly string[] = []): Promise<OpenFront>
 describe.for([
   ['the model directly', direct, ['stream', 'whole']],
   ['the bare proxy', proxy, ['stream', 'whole']],
-  ['our server', treadleServer, ['stream', 'whole', 'tools']],
-  ['our server with its store', storedServer, ['stream', 'whole', 'tools']],
+  ['the Treadle server', treadleServer, ['stream', 'whole', 'tools']],
+  ['the Treadle server with a store', storedServer, ['stream', 'whole', 'tools']],
 ] as const)('%s', ([, front, checks]) => {
   let opened: OpenFront;
   beforeAll(async () => {
@@ -37,13 +37,17 @@ describe.for([
   afterAll(() => opened.close());
 
   test.for(checks)('passes the check %s', async (check) => {
-    expect(await wrongFront(opened, check)).toBeUndefined();
+    expect(await problemOfFront(opened, check)).toBeUndefined();
   });
 });
 
-describe('the check', () => {
-  /** What the model says, with something done to it on the way. */
-  async function over(check: FrontCheck, change: (body: string) => string, status = 200): Promise<string | undefined> {
+describe('the check of fronts', () => {
+  /** Runs the check on a server that changes the answers of the model. */
+  async function problem(
+    check: FrontCheck,
+    change: (body: string) => string,
+    status = 200,
+  ): Promise<string | undefined> {
     const server = createServer(async (incoming, outgoing) => {
       const body = (await incoming.toArray()).join('');
       const answer = await fetch(`${provider.baseURL}/responses`, { method: 'POST', body });
@@ -51,9 +55,9 @@ describe('the check', () => {
     });
     await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
     const baseURL = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`;
-    const never = (): Promise<never> => Promise.reject(new Error('not asked for'));
+    const never = (): Promise<never> => Promise.reject(new Error('not expected'));
     try {
-      return await wrongFront({ baseURL, fields: {}, usage: never, close: never }, check);
+      return await problemOfFront({ baseURL, fields: {}, usage: never, close: never }, check);
     } finally {
       server.closeAllConnections();
       server.close();
@@ -70,35 +74,37 @@ describe('the check', () => {
   const renumbered = (frames: readonly string[]): string =>
     frames.map((frame, at) => frame.replace(/"sequence_number":\d+/, `"sequence_number":${at}`)).join('\n\n');
 
-  test('finds a stream that lacks a piece, also when the numbers are right', async () => {
+  test('detects a stream without one of its deltas, also with correct numbers', async () => {
     const without = withoutFrame('wörd7');
-    expect(await over('stream', (body) => without(body).join('\n\n'))).toBe('event 11 is numbered 12 (text:60)');
-    expect(await over('stream', (body) => renumbered(without(body)))).toBe('59 of 60 deltas delivered (text:60)');
+    expect(await problem('stream', (body) => without(body).join('\n\n'))).toBe('event 11 is numbered 12 (text:60)');
+    expect(await problem('stream', (body) => renumbered(without(body)))).toBe('59 of 60 deltas delivered (text:60)');
   });
 
-  test('finds a stream that has no end', async () => {
-    const what = await over('stream', (body) => renumbered(withoutFrame('response.completed')(body)));
+  test('detects a stream without an end', async () => {
+    const what = await problem('stream', (body) => renumbered(withoutFrame('response.completed')(body)));
     expect(what).toBe('from response.created to response.output_item.done (text:60)');
   });
 
-  test('finds another text, in the pieces and at the end', async () => {
-    expect(await over('stream', (body) => body.replace('"delta":"wörd3', '"delta":"word3'))).toMatch(/^text "wörd0 /);
-    expect(await over('whole', (body) => body.replace('wörd3', 'word3'))).toMatch(/^text "wörd0 /);
+  test('detects a changed text, in the deltas and at the end', async () => {
+    expect(await problem('stream', (body) => body.replace('"delta":"wörd3', '"delta":"word3'))).toMatch(
+      /^text "wörd0 /,
+    );
+    expect(await problem('whole', (body) => body.replace('wörd3', 'word3'))).toMatch(/^text "wörd0 /);
   });
 
-  test('finds calls that nobody executed', async () => {
-    expect(await over('tools', (body) => body)).toBe('0 of 4 calls executed');
+  test('detects calls that were not executed', async () => {
+    expect(await problem('tools', (body) => body)).toBe('0 of 4 calls executed');
   });
 
-  test('says what was answered instead', async () => {
-    expect(await over('whole', () => '{"error":"no"}', 429)).toBe('status 429: {"error":"no"}');
+  test('reports an error status with its body', async () => {
+    expect(await problem('whole', () => '{"error":"no"}', 429)).toBe('status 429: {"error":"no"}');
   });
 });
 
 describe('the client', () => {
   const front = (): Pick<OpenFront, 'baseURL' | 'fields'> => ({ baseURL: provider.baseURL, fields: {} });
 
-  test('takes the times of an answer', async () => {
+  test('measures the times of an answer', async () => {
     const { body, firstByteMs, firstDeltaMs, wholeMs } = await ask(front(), { model: 'text:5:0:1', stream: true })
       .answer;
     expect(count(body, 'event: response.output_text.delta\n')).toBe(5);
@@ -109,16 +115,16 @@ describe('the client', () => {
     expect(whole.body.toString()).toContain(words(5));
   });
 
-  test('can leave a stream that has begun', async () => {
-    const { begun, answer, leave } = ask(front(), { model: 'text:1000:0:50', stream: true });
-    await begun;
-    leave();
+  test('can abort a started stream', async () => {
+    const { started, answer, abort } = ask(front(), { model: 'text:1000:0:50', stream: true });
+    await started;
+    abort();
     await expect(answer).rejects.toThrow(/destroyed/);
   });
 });
 
-describe('the process of a server', () => {
-  test('tells what it used, and ends', async () => {
+describe('a server process', () => {
+  test('reports its usage and ends', async () => {
     const opened = await open(proxy);
     const before = await opened.usage();
     for (let n = 0; n < 20; n++) await ask(opened, { model: 'text:20', stream: true }).answer;
@@ -129,20 +135,20 @@ describe('the process of a server', () => {
     await expect(ask(opened, { model: 'text:20', stream: true }).answer).rejects.toThrow(/ECONNREFUSED|closed|reset/i);
   });
 
-  test('says why it did not start', async () => {
+  test('reports why it did not start', async () => {
     const options = { provider: provider.baseURL, scripts: CHECK_SCRIPTS, flags: ['--no-such-flag'] };
     await expect(proxy.open(options)).rejects.toThrow(/^the server ended: .*--no-such-flag/);
   });
 });
 
 test.for(['S1-stream', 'S1-whole', 'S2-whole', 'S2-stream', 'S2-tools', 'S3-burst', 'S3-paced'])(
-  '%s gives a figure for each of its metrics',
+  '%s returns a value for each of its metrics',
   async (id) => {
     const { metrics, served } = workloadOf(id);
     const front = await open(treadleServer, served!.scripts);
     try {
-      const stage = { front, provider: provider.baseURL, warmUpMs: 1, measureMs: 1 };
-      const values = await served!.measure(stage);
+      const measurement = { front, provider: provider.baseURL, warmUpMs: 1, measureMs: 1 };
+      const values = await served!.measure(measurement);
       expect(Object.keys(values).toSorted()).toEqual(metrics.map((metric) => metric.id).toSorted());
       for (const value of Object.values(values)) expect(value).toBeTypeOf('number');
       for (const value of Object.values(values)) expect(value).not.toBeNaN();

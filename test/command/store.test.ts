@@ -105,7 +105,7 @@ describe('a store that cannot be used ends it before anything is asked', () => {
     const { status, stdout, stderr } = spawnSync(unshare, args, { encoding: 'utf8', input: '', env: {} });
     expect([status, stdout]).toEqual([2, '']);
     expect(stderr).toMatch(
-      /^treadle: The store .*treadle\.db cannot be written\. Give this user the right.*--store memory:/s,
+      /^treadle: The store .*treadle\.db cannot be written\. Give this user write permission.*--store memory:/s,
     );
   });
 
@@ -115,7 +115,9 @@ describe('a store that cannot be used ends it before anything is asked', () => {
     const db = new DatabaseSync(file);
     db.exec('PRAGMA user_version = 99');
     db.close();
-    await refused(/has version 99, and this Treadle knows up to version \d+\. Update Treadle.*\n.*--store memory:/s);
+    await refused(
+      /has version 99, but this Treadle supports versions up to \d+\. Update Treadle.*\n.*--store memory:/s,
+    );
     const listed = await stage.treadle('runs', 'list');
     expect([listed.code, listed.stderr]).toEqual([2, expect.stringContaining('has version 99')]);
   });

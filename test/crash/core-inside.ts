@@ -5,7 +5,9 @@ import { SOURCES } from '../invariants/core.ts';
 /** What the core keeps to itself. */
 interface Inside {
   readonly snapshotOf: (state: State, seq: number) => Snapshot;
-  readonly restored: (snapshot: Snapshot) => State | undefined;
+  readonly restoredState: (snapshot: Snapshot) => State | undefined;
 }
 
-export const { snapshotOf, restored }: Inside = await import(/* @vite-ignore */ path.join(SOURCES, 'loop/snapshot.ts'));
+export const { snapshotOf, restoredState: restored }: Inside = await import(
+  /* @vite-ignore */ path.join(SOURCES, 'journal/snapshot.ts')
+);

@@ -44,8 +44,11 @@ const require = createRequire(import.meta.url);
 /** Loads the loop from a folder of sources: by Node itself, which takes a tenth of the time that Vitest does. */
 export function loadCore(folder: string = SOURCES): Core {
   const load = <T>(file: string): T => require(path.join(folder, file)) as T;
-  const { entryOf } = load<Inner>('loop/replay.ts');
-  const { snapshotOf, restored } = load<Inner>('loop/snapshot.ts');
-  const { start } = load<Inner>('loop/run.ts');
+  const { entryOf } = load<Inner>('journal/replay.ts');
+  const { snapshotOf, restoredState: restored } = load<{
+    snapshotOf: Inner['snapshotOf'];
+    restoredState: Inner['restored'];
+  }>('journal/snapshot.ts');
+  const { driveRun: start } = load<{ driveRun: Inner['start'] }>('driver/run.ts');
   return { ...load<typeof core>('index.ts'), entryOf, snapshotOf, restored, start };
 }

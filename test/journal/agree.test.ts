@@ -9,10 +9,10 @@ import {
 import { sqliteStore } from '@treadle/store';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { said, started } from './entries.ts';
+import { messageEntry, startEntry } from './entries.ts';
 
-/** Something done to a store. Positions are relative to what is there, so that most of it makes sense. */
-type Deed =
+/** An operation on a store. Positions are relative to the stored entries, so that most operations are valid. */
+type Operation =
   | {
       readonly type: 'append';
       readonly run: string;
@@ -44,7 +44,7 @@ const filter = fc.record(
   },
   { requiredKeys: [] },
 );
-const deed: fc.Arbitrary<Deed> = fc.oneof(
+const operation: fc.Arbitrary<Operation> = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record({
@@ -73,53 +73,59 @@ const deed: fc.Arbitrary<Deed> = fc.oneof(
   }),
 );
 
-/** Does it, and says what came of it: the value, or the code of the error. */
-function doer(store: RunStore): (deed: Deed) => Promise<unknown> {
+/** Returns a function that performs an operation and resolves to its value, or to the code of its error. */
+function performer(store: RunStore): (operation: Operation) => Promise<unknown> {
   const leases: Lease[] = [];
   const blobs: string[] = [];
   let now = 0;
 
-  async function perform(deed: Deed): Promise<unknown> {
+  async function perform(operation: Operation): Promise<unknown> {
     now++;
-    switch (deed.type) {
+    switch (operation.type) {
       case 'append': {
-        const from = (await store.read(deed.run)).length + deed.shift;
+        const from = (await store.read(operation.run)).length + operation.shift;
         const extra =
-          deed.run === 'a' ? {} : { parent: { runId: 'a' }, principal: { subject: 's', tenant: 'acme', scopes: [] } };
-        const entries = Array.from({ length: deed.count }, (_, index) =>
+          operation.run === 'a'
+            ? {}
+            : { parent: { runId: 'a' }, principal: { subject: 's', tenant: 'acme', scopes: [] } };
+        const entries = Array.from({ length: operation.count }, (_, index) =>
           from + index === 0
-            ? started(deed.run, { at: now, ...extra })
-            : said(from + index, { at: now, ...(deed.status && { status: deed.status }) }),
+            ? startEntry(operation.run, { at: now, ...extra })
+            : messageEntry(from + index, { at: now, ...(operation.status && { status: operation.status }) }),
         );
-        return store.append(deed.run, entries, deed.lease === undefined ? undefined : leases[deed.lease]);
+        return store.append(
+          operation.run,
+          entries,
+          operation.lease === undefined ? undefined : leases[operation.lease],
+        );
       }
       case 'read':
-        return store.read(deed.run, deed.from);
+        return store.read(operation.run, operation.from);
       case 'acquire':
-        return leases.push(await store.acquire(deed.run)) && leases.at(-1)!.token;
+        return leases.push(await store.acquire(operation.run)) && leases.at(-1)!.token;
       case 'release':
-        return leases[deed.lease]?.release();
+        return leases[operation.lease]?.release();
       case 'delete':
-        return store.delete(deed.run);
+        return store.delete(operation.run);
       case 'prune':
-        return store.prune(deed.before);
+        return store.prune(operation.before);
       case 'list':
-        return store.list(deed.filter);
+        return store.list(operation.filter);
       case 'snapshot':
-        await store.writeSnapshot(deed.run, { seq: deed.seq, state: { now } });
-        return store.readSnapshot(deed.run);
+        await store.writeSnapshot(operation.run, { seq: operation.seq, state: { now } });
+        return store.readSnapshot(operation.run);
       case 'put':
-        return blobs.push(await store.blobs.put(deed.run, deed.text)) && blobs.at(-1);
+        return blobs.push(await store.blobs.put(operation.run, operation.text)) && blobs.at(-1);
       case 'page':
-        return store.blobs.read(deed.run, blobs[deed.blob] ?? '', deed.from, deed.to);
+        return store.blobs.read(operation.run, blobs[operation.blob] ?? '', operation.from, operation.to);
       default:
-        return deed satisfies never;
+        return operation satisfies never;
     }
   }
 
-  return async (deed) => {
+  return async (operation) => {
     try {
-      return await perform(deed);
+      return await perform(operation);
     } catch (error) {
       if (error instanceof TreadleError) return error.code;
       throw error;
@@ -127,13 +133,13 @@ function doer(store: RunStore): (deed: Deed) => Promise<unknown> {
   };
 }
 
-test('memory and SQLite answer alike, whatever is done', async () => {
+test('memory and SQLite return the same results for any sequence of operations', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.array(deed, { maxLength: 60, size: 'max' }), async (deeds) => {
+    fc.asyncProperty(fc.array(operation, { maxLength: 60, size: 'max' }), async (operations) => {
       const stores = [memoryJournal(), sqliteStore(':memory:')];
       try {
-        const [memory, sqlite] = stores.map(doer);
-        for (const deed of deeds) expect(await sqlite!(deed)).toEqual(await memory!(deed));
+        const [memory, sqlite] = stores.map(performer);
+        for (const operation of operations) expect(await sqlite!(operation)).toEqual(await memory!(operation));
         for (const id of ['a', 'b', 'c']) expect(await stores[1]!.read(id)).toEqual(await stores[0]!.read(id));
         expect(await stores[1]!.list()).toEqual(await stores[0]!.list());
       } finally {

@@ -18,8 +18,8 @@ const RULES: Rules = {
   judged: false,
 };
 
-/** The first entry of a run. A store looks at nothing else of what it is given than this, `seq`, `status` and `at`. */
-export function started(runId: string, given: Partial<Started> & { readonly parent?: object } = {}): JournalEntry {
+/** The first entry of a run. Of an entry, a store reads only this event, `seq`, `status` and `at`. */
+export function startEntry(runId: string, fields: Partial<Started> & { readonly parent?: object } = {}): JournalEntry {
   const event: Started = {
     type: 'run-started',
     at: 1_000,
@@ -29,17 +29,17 @@ export function started(runId: string, given: Partial<Started> & { readonly pare
     model: 'scripted',
     settings: {},
     input: [userText(`Task of ${runId}`)],
-    ...given,
+    ...fields,
   };
   return { v: 1, seq: 0, event, issued: ['t1.model.0'], digest: 4_711 };
 }
 
-/** A later one. */
-export function said(
+/** A later entry of a run: a message. */
+export function messageEntry(
   seq: number,
-  given: { readonly at?: number; readonly text?: string; readonly status?: JournalEntry['status'] } = {},
+  fields: { readonly at?: number; readonly text?: string; readonly status?: JournalEntry['status'] } = {},
 ): JournalEntry {
-  const { at = 1_000 + seq, text = `message ${seq}`, status } = given;
+  const { at = 1_000 + seq, text = `message ${seq}`, status } = fields;
   const messages = [userText(text)] satisfies Message[];
   return { v: 1, seq, event: { type: 'input-added', at, messages }, issued: [], ...(status && { status }) };
 }

@@ -5,15 +5,15 @@ import { expect, test } from 'vitest';
 
 const shout = tool({
   name: 'shout',
-  description: 'Says it louder',
+  description: 'Converts text to upper case',
   input: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
   effect: 'pure',
   execute: ({ text }) => String(text).toUpperCase(),
 });
 const sign = tool({ name: 'sign', description: 'The user signs', input: { type: 'object' } });
 
-/** A run that calls a tool, pauses on its client, and is gone on with. */
-async function play(journal: RunStore): Promise<readonly JournalEntry[]> {
+/** A run that calls a tool, pauses for its client, and is resumed. */
+async function pauseAndResume(journal: RunStore): Promise<readonly JournalEntry[]> {
   const options = { tools: [shout, sign], runId: 'run', journal, clock: manualClock(1_000) };
   const first = scriptedModel([
     { text: 'é 💡', calls: [{ name: 'shout', arguments: { text: 'ho' } }] },
@@ -30,10 +30,10 @@ async function play(journal: RunStore): Promise<readonly JournalEntry[]> {
   return journal.read('run');
 }
 
-test('a run of the loop is the same on SQLite as in memory, and replays', async () => {
+test('a run has the same entries in SQLite as in memory, and replays', async () => {
   const store = sqliteStore(':memory:');
-  const entries = await play(store);
+  const entries = await pauseAndResume(store);
   await store.close();
-  expect(entries).toEqual(await play(memoryJournal()));
+  expect(entries).toEqual(await pauseAndResume(memoryJournal()));
   expect(replay(entries)).toMatchObject({ type: 'replayed', state: { phase: { type: 'ended' } } });
 });

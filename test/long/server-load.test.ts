@@ -1,9 +1,9 @@
 import { test } from 'vitest';
-import { stage } from '../server/clients/stage.ts';
-import { manyStreams } from '../server/streams/many.ts';
+import { startConcurrentStreams } from '../server/support/concurrent-streams.ts';
+import { useServerFixture } from '../server/support/fixture.ts';
 
-const here = stage();
+const fixture = useServerFixture();
 
-test('1,000 streams with tools at the same time, and again', async () => {
-  for (let round = 0; round < 2; round++) await (await manyStreams(here, 1_000)).finish();
+test('serves 1,000 concurrent streams with tools, twice in a row', async () => {
+  for (let round = 0; round < 2; round++) await (await startConcurrentStreams(fixture, 1_000)).finish();
 });

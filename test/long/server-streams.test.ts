@@ -1,14 +1,14 @@
 import { test } from 'vitest';
-import { stage } from '../server/clients/stage.ts';
-import { keptWhenCut, sameHoweverAsked } from '../server/streams/property.ts';
+import { useServerFixture } from '../server/support/fixture.ts';
+import { checkInterruptedRuns, checkSameResponses } from '../server/support/stream-properties.ts';
 
-const here = stage({ logLevel: 'silent' });
+const fixture = useServerFixture({ logLevel: 'silent' });
 
-/** The same as test/server/stream-property.test.ts, twenty times as often and with other seeds. */
-test('random conversations keep the rules of streams, and are the same however they are asked for', async () => {
-  await sameHoweverAsked(here, 3_000);
+/** The same checks as test/server/streams.test.ts, with more runs and other seeds. */
+test('random conversations keep the stream rules and are the same streamed, not streamed and fetched', async () => {
+  await checkSameResponses(fixture, 3_000);
 });
 
-test('random runs that are cut off keep them too, and are kept as they were told', async () => {
-  await keptWhenCut(here, 3_000);
+test('interrupted random runs keep the stream rules and are stored as they were streamed', async () => {
+  await checkInterruptedRuns(fixture, 3_000);
 });

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startProvider, type Provider } from './provider.ts';
 import type { ScriptedReply } from './script.ts';
 
-/** The official clients understand what the provider says, and it understands them. */
+/** The official clients can read the answers of the provider, and it accepts their requests. */
 
 let provider: Provider;
 beforeAll(async () => {
@@ -27,7 +27,7 @@ const REPLY: ScriptedReply = {
 const inputs = [{ city: 'Oslo' }, { city: 'Bergen', days: 3 }];
 const parameters = { type: 'object' as const, properties: { city: { type: 'string' } } };
 
-describe.each([false, true])('streamed: %s', (stream) => {
+describe.each([false, true])('the official client reads a reply, streamed: %s', (stream) => {
   test('openai-chat', async () => {
     const client = new OpenAI({ apiKey: 'k', baseURL: (await provider.script([REPLY])).baseURL('openai-chat') });
     const asked = {
@@ -111,7 +111,7 @@ const post = (url: string, body: unknown, headers: Record<string, string> = {}):
     body: JSON.stringify(body),
   });
 
-test('thinking must come back as it was given, with its signature', async () => {
+test('requires thinking back unchanged, with its signature', async () => {
   const script = await provider.script([
     { reasoning: 'Hm.', calls: [{ name: 'now', arguments: '{}' }] },
     { text: 'Noon.' },
@@ -125,18 +125,18 @@ test('thinking must come back as it was given, with its signature', async () => 
   };
   const { content } = (await ask()) as { content: [{ signature: string }, { id: string }] };
   const result = { type: 'tool_result', tool_use_id: content[1].id, content: '12:00' };
-  const goOn = (first: object): Promise<Record<string, unknown>> =>
+  const resume = (first: object): Promise<Record<string, unknown>> =>
     ask({ role: 'assistant', content: [first, content[1]] }, { role: 'user', content: [result] });
-  const wrong = await goOn({ ...content[0], signature: `${content[0].signature.slice(1)}x` });
+  const wrong = await resume({ ...content[0], signature: `${content[0].signature.slice(1)}x` });
   expect(wrong).toMatchObject({ type: 'error', error: { message: expect.stringContaining('Invalid `signature`') } });
-  expect(await goOn({ ...content[0], thinking: 'Ha.' })).toMatchObject({
+  expect(await resume({ ...content[0], thinking: 'Ha.' })).toMatchObject({
     error: { type: 'invalid_request_error', message: expect.stringContaining('cannot be modified') },
   });
-  expect(await goOn(content[0])).toMatchObject({ content: [{ type: 'text', text: 'Noon.' }] });
+  expect(await resume(content[0])).toMatchObject({ content: [{ type: 'text', text: 'Noon.' }] });
   expect((await script.requests()).map(({ refused }) => refused !== undefined)).toEqual([false, true, true, false]);
 });
 
-test('reasoning must come back before what it led to', async () => {
+test('requires reasoning back before the item that it led to', async () => {
   const script = await provider.script([
     { reasoning: '', calls: [{ name: 'now', arguments: '{}' }] },
     { text: 'Noon.' },
@@ -160,7 +160,7 @@ test('reasoning must come back before what it led to', async () => {
   expect(await ask({ ...call, id: undefined }, result)).toMatchObject({ status: 'completed' });
 });
 
-test('each form refuses in its own words, and takes no step for it', async () => {
+test('rejects requests with the errors of each form, without taking a step', async () => {
   const script = await provider.script([{ text: 'Hello' }]);
   const answers: [number, unknown][] = [];
   const ask = async (path: string, body: unknown, headers: Record<string, string> = {}): Promise<void> => {
@@ -187,11 +187,11 @@ test('each form refuses in its own words, and takes no step for it', async () =>
   });
   expect(answers.at(-1)).toMatchObject([200, { message: { content: 'Hello' }, done: true }]);
   await ask(`${script.baseURL('ollama')}/api/chat`, { model: 'm', messages: [{ role: 'user', content: 'Hi' }] });
-  expect(answers.at(-1)).toEqual([500, { error: 'This request is beyond the script.' }]);
+  expect(answers.at(-1)).toEqual([500, { error: 'The script has no step for this request.' }]);
   expect((await post(`${script.baseURL('ollama')}/api/other`, {})).status).toBe(404);
 });
 
-test('it ends with whoever started it, also when that one is killed', async () => {
+test('ends with the process that started it, also when that is killed', async () => {
   const start = `const { startProvider } = await import(${JSON.stringify(new URL('provider.ts', import.meta.url).href)});
     const script = await (await startProvider()).script([]);
     process.stdout.write(script.baseURL('ollama'));`;
@@ -200,23 +200,23 @@ test('it ends with whoever started it, also when that one is killed', async () =
   const [url] = (await once(owner.stdout, 'data')) as [Buffer];
   expect((await post(`${url}/api/other`, {})).status).toBe(404);
   owner.kill('SIGKILL');
-  // The provider has inherited this end of the pipe, so it closes when both are gone.
+  // The provider has inherited this end of the pipe, so it closes when both processes have ended.
   await once(owner.stdout, 'close');
   await expect(post(`${url}/api/other`, {})).rejects.toThrow('fetch failed');
 });
 
-test('it is quiet when nothing is under way', async () => {
+test('quiet resolves when no request is in progress', async () => {
   const script = await provider.script([{ fault: 'stall' }, { text: 'Hello' }]);
-  const hangUp = new AbortController();
+  const abort = new AbortController();
   const url = `${script.baseURL('ollama')}/api/chat`;
   const body = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hi' }] });
   const headers = { 'content-type': 'application/json' };
-  const stalled = await fetch(url, { method: 'POST', headers, body, signal: hangUp.signal });
+  const stalled = await fetch(url, { method: 'POST', headers, body, signal: abort.signal });
   let isQuiet = false;
   const quiet = provider.quiet().then(() => (isQuiet = true));
   expect(await (await fetch(url, { method: 'POST', headers, body })).text()).toContain('Hello');
   expect(isQuiet).toBe(false);
-  hangUp.abort();
+  abort.abort();
   await quiet;
   await expect(stalled.text()).rejects.toThrow('aborted');
 });

@@ -1,40 +1,40 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import type { Order, Report } from './control.ts';
+import type { Order, Report } from './main.ts';
 import type { FormName, Seen, Step } from './script.ts';
 
 const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
 
-/** A conversation with the provider. */
+/** A scripted conversation with the provider. */
 export interface Script {
   readonly name: string;
-  /** Where a model of that form finds it. */
+  /** The base URL for a model of that form. */
   readonly baseURL: (form: FormName) => string;
   /** The requests so far, in order. */
   readonly requests: () => Promise<readonly Seen[]>;
-  /** How often a text that is repeated was taken so far. */
+  /** How often the client has read a repeated text so far. */
   readonly said: () => Promise<number>;
-  /** More steps, after those that are left. */
+  /** Adds steps after the remaining ones. */
   readonly add: (...steps: readonly Step[]) => Promise<void>;
 }
 
 export interface Provider extends AsyncDisposable {
-  /** Request n is answered by step n, whatever form it comes in; a request that is refused takes no step. */
+  /** Request n is answered by step n, in any form. A rejected request takes no step. */
   readonly script: (steps: readonly Step[], options?: { readonly strict?: boolean }) => Promise<Script>;
   /**
-   * Resolves when every request has been answered to its end or is gone, and no more connections are open than these,
-   * which a client may keep for its next request; default: any number.
+   * Resolves when every request has been answered or aborted, and at most `connections` are open, which a client may keep
+   * for its next request; default: any number.
    */
   readonly quiet: (connections?: number) => Promise<void>;
   readonly pid: number;
-  /** Where it listens, without a slash at its end. */
+  /** The URL without a trailing slash. */
   readonly url: string;
 }
 
 /**
- * Starts a provider of OpenAI's two APIs, Anthropic's and Ollama's in a process of its own. It refuses what the real
- * ones would refuse (`rules/`), and fails as it is told (`script.ts`). It ends with whoever started it.
+ * Starts a provider of OpenAI's two APIs, Anthropic's and Ollama's in a process of its own. It rejects what the real ones
+ * reject (`rules/`), and fails as the script says (`script.ts`). It ends with the process that started it.
  *
  *     await using provider = await startProvider();
  *     const script = await provider.script([{ text: 'Hello' }]);
@@ -52,11 +52,11 @@ export async function startProvider(): Promise<Provider> {
     waiting.get(report.number)?.(report.result);
     waiting.delete(report.number);
   });
-  child.on('exit', (code) => reject(new Error(`The provider's process ended with ${code}.`)));
+  child.on('exit', (code) => reject(new Error(`The process of the provider ended with code ${code}.`)));
   const port = await listening;
 
   let orders = 0;
-  const ask = (order: Unnumbered): Promise<unknown> =>
+  const sendOrder = (order: Unnumbered): Promise<unknown> =>
     new Promise((answered) => {
       const number = orders++;
       waiting.set(number, answered);
@@ -70,17 +70,17 @@ export async function startProvider(): Promise<Provider> {
     async script(steps, { strict = true } = {}) {
       const name = `s${scripts++}`;
       const add = async (more: readonly Step[]): Promise<void> =>
-        void (await ask({ type: 'script', name, steps: more, isStrict: strict }));
+        void (await sendOrder({ type: 'script', name, steps: more, isStrict: strict }));
       await add(steps);
       return {
         name,
         baseURL: (form) => `http://127.0.0.1:${port}/${name}/${form}${form === 'ollama' ? '' : '/v1'}`,
-        requests: async () => (await ask({ type: 'seen', name })) as readonly Seen[],
-        said: async () => (await ask({ type: 'said', name })) as number,
+        requests: async () => (await sendOrder({ type: 'seen', name })) as readonly Seen[],
+        said: async () => (await sendOrder({ type: 'said', name })) as number,
         add: (...more) => add(more),
       };
     },
-    quiet: async (connections = Number.MAX_SAFE_INTEGER) => void (await ask({ type: 'quiet', connections })),
+    quiet: async (connections = Number.MAX_SAFE_INTEGER) => void (await sendOrder({ type: 'quiet', connections })),
     async [Symbol.asyncDispose]() {
       if (child.exitCode !== null) return;
       child.disconnect();

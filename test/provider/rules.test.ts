@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import type { Message } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { anthropicProblem } from './rules/anthropic.ts';
-import type { Given, Rules } from './rules/given.ts';
+import type { Issued, Rules } from './rules/rules.ts';
 import { historyProblem } from './rules/messages.ts';
 import { ollamaProblem } from './rules/ollama.ts';
 import { chatProblem } from './rules/openai-chat.ts';
@@ -15,7 +15,7 @@ interface BadHistory {
 
 interface BadBody {
   readonly problem: string;
-  readonly given?: Given;
+  readonly issued?: Issued;
   readonly body: unknown;
 }
 
@@ -23,17 +23,17 @@ function read<T>(path: string): T {
   return JSON.parse(readFileSync(new URL(path, import.meta.url), 'utf8')) as T;
 }
 
-function badOnes<T>(form: string): [name: string, history: T][] {
+function badHistories<T>(form: string): [name: string, history: T][] {
   const files = readdirSync(new URL(`bad-histories/${form}`, import.meta.url));
   return files.map((file) => [file.replace('.json', ''), read<T>(`bad-histories/${form}/${file}`)]);
 }
 
-describe('our own form', () => {
-  test.each(badOnes<BadHistory>('treadle'))('refuses %s', (_, { problem, messages }) => {
+describe('messages of Treadle', () => {
+  test.each(badHistories<BadHistory>('treadle'))('rejects %s', (_, { problem, messages }) => {
     expect(historyProblem(messages)).toBe(problem);
   });
 
-  test('takes a rich history, and what it was at each turn', () => {
+  test('accepts a rich history, and its state at each turn', () => {
     const { messages } = read<BadHistory>('good-histories/treadle.json');
     for (const length of [1, 3, 4, 6, 7, 8]) expect(historyProblem(messages.slice(0, length))).toBeUndefined();
   });
@@ -45,22 +45,22 @@ describe.each<[form: string, rules: Rules]>([
   ['anthropic', anthropicProblem],
   ['ollama', ollamaProblem],
 ])('%s', (form, rules) => {
-  test.each(badOnes<BadBody>(form))('refuses %s', (_, { problem, given, body }) => {
-    expect(rules(body, { ...(given && { given }) })).toBe(problem);
+  test.each(badHistories<BadBody>(form))('rejects %s', (_, { problem, issued, body }) => {
+    expect(rules(body, { ...(issued && { issued }) })).toBe(problem);
   });
 
-  test('takes a rich history', () => {
-    const { given, body } = read<BadBody>(`good-histories/${form}.json`);
-    expect(rules(body, { ...(given && { given }) })).toBeUndefined();
+  test('accepts a rich history', () => {
+    const { issued, body } = read<BadBody>(`good-histories/${form}.json`);
+    expect(rules(body, { ...(issued && { issued }) })).toBeUndefined();
     expect(rules(body)).toBeUndefined();
   });
 
-  test('without strict, two user messages in a row are no problem', () => {
+  test('accepts two consecutive user messages without strict', () => {
     const { body } = read<BadBody>(`bad-histories/${form}/two-user-messages.json`);
     expect(rules(body, { strict: false })).toBeUndefined();
   });
 
-  test.each([null, 1, 'x', [], {}, { model: 'm' }])('refuses a body of %j', (body) => {
+  test.each([null, 1, 'x', [], {}, { model: 'm' }])('rejects the body %j', (body) => {
     expect(rules(body)).toEqual(expect.any(String));
   });
 });

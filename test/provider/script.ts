@@ -1,24 +1,24 @@
 import type { Finish } from '@treadle/core';
 
-/** The wire forms that the scripted provider speaks. */
+/** The wire forms of the scripted provider. */
 export const FORMS = ['openai-chat', 'openai-responses', 'anthropic', 'ollama'] as const;
 export type FormName = (typeof FORMS)[number];
 
-/** What one request is answered with. */
+/** The answer to one request. */
 export type Step = ScriptedReply | ScriptedFault;
 
-/** A reply in no provider's words: first the reasoning, then the text, then the calls. Absent is not said. */
+/** A reply, independent of the provider: first the reasoning, then the text, then the calls. */
 export interface ScriptedReply {
-  /** Empty: it reasons, but nobody sees what (Anthropic's redacted thinking, Responses without a summary). */
+  /** If empty, the reasoning is hidden (Anthropic's redacted thinking, Responses without a summary). */
   readonly reasoning?: string;
   readonly text?: string;
   /**
-   * The text is said so many times, no faster than it is read, and is never in memory as a whole. Only where a stream
-   * does not say its text again at its end: `openai-chat`, `anthropic`, `ollama`.
+   * Sends the text this many times, no faster than the client reads, without holding all of it in memory. Only for forms
+   * that do not repeat the text at the end of a stream: `openai-chat`, `anthropic`, `ollama`.
    */
   readonly repeat?: number;
   readonly calls?: readonly ScriptedCall[];
-  /** Default: `tool-calls` where there are calls, otherwise `stop`. */
+  /** Default: `tool-calls` if there are calls, else `stop`. */
   readonly finish?: Finish;
   readonly usage?: ScriptedUsage;
 }
@@ -30,7 +30,7 @@ export interface ScriptedCall {
 }
 
 export interface ScriptedUsage {
-  /** All of the input, also what came from the cache. */
+  /** All of the input, including cached tokens. */
   readonly input: number;
   readonly output: number;
   readonly cached?: number;
@@ -38,18 +38,18 @@ export interface ScriptedUsage {
 }
 
 /**
- * What goes wrong. Where an answer begins well it is that of `reply`, by default some text.
+ * A failure of the provider. An answer that starts without an error is that of `reply`, by default some text.
  *
- * - `status`: an error of that status, in the provider's form.
- * - `slow-headers`: nothing comes.
- * - `stall`: half of the answer comes, and then nothing.
- * - `reset`: half of the answer comes, then the connection is reset. `reset-at-once`: before anything comes.
- * - `close`: half of the answer comes, and it ends in the middle of a frame, in order.
- * - `garbage`: a frame in the middle is not what it should be.
- * - `wrong-content-type`: a good answer that calls itself plain text.
- * - `web-page`: somebody else's web page with status 200.
+ * - `status`: an error with that status, in the form of the provider.
+ * - `slow-headers`: no answer.
+ * - `stall`: half of the answer, and then nothing.
+ * - `reset`: half of the answer, then the connection is reset. `reset-at-once`: a reset before the answer.
+ * - `close`: half of the answer, then the connection is closed properly in the middle of a frame.
+ * - `garbage`: an invalid frame in the middle.
+ * - `wrong-content-type`: a valid answer with the content type of plain text.
+ * - `web-page`: a web page with status 200.
  * - `error-in-200`: an error with status 200. `error-in-stream`: an error after half of a stream.
- * - `huge`: a good answer of 50 MB. `huge-error`: an error of 50 MB with status 500.
+ * - `huge`: a valid answer of 50 MB. `huge-error`: an error of 50 MB with status 500.
  */
 export type FaultName =
   | 'status'
@@ -74,12 +74,12 @@ export interface ScriptedFault {
   readonly reply?: ScriptedReply;
 }
 
-/** A request as it came. */
+/** A received request. */
 export interface Seen {
   readonly path: string;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
   readonly body: unknown;
-  /** Why it was refused. */
+  /** Why it was rejected. */
   readonly refused?: string;
 }
 

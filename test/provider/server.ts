@@ -1,10 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { answer, fail, refuse, type Answering } from './faults.ts';
+import { sendError, sendFault, sendReply, type Answering } from './faults.ts';
 import type { Body, Form } from './forms/form.ts';
 import { forms } from './forms/forms.ts';
-import { makeReply } from './made.ts';
-import type { Given, RuleOptions } from './rules/given.ts';
+import { completeReply } from './complete-reply.ts';
+import type { Issued, RuleOptions } from './rules/rules.ts';
 import { isFault, type FormName, type ScriptedReply, type Seen, type Step } from './script.ts';
 
 /** One conversation: request n is answered by step n. */
@@ -13,53 +13,55 @@ interface Conversation {
   readonly steps: Step[];
   readonly isStrict: boolean;
   readonly seen: Seen[];
-  /** How often a text that is repeated was taken. */
+  /** How often the client has read a repeated text. */
   said: number;
 }
 
-/** What each form has given out, in whichever conversation, and demands back. */
-type GivenOut = Map<FormName, Given>;
+/** What each form has issued, in all conversations, and requires back. */
+type IssuedByForm = Map<FormName, Issued>;
 
 export interface ProviderServer {
   readonly http: Server;
-  /** Steps are added to those of the name that are left. */
+  /** Adds steps to the remaining ones of that name. */
   readonly script: (name: string, steps: readonly Step[], isStrict: boolean) => void;
   readonly seen: (name: string) => readonly Seen[];
-  /** How often a text that is repeated was taken so far. */
+  /** How often the client has read a repeated text so far. */
   readonly said: (name: string) => number;
   /**
-   * Resolves when every request has been answered to its end or is gone, and no more connections are open than these,
-   * which a client may keep for its next request.
+   * Resolves when every request has been answered or aborted, and at most `connections` are open, which a client may keep
+   * for its next request.
    */
   readonly quiet: (connections: number) => Promise<void>;
 }
 
-/** Models are at `/<name of the script>/<form>/…`. */
+/** The base URL of a model is `/<name of the script>/<form>/…`. */
 export function providerServer(): ProviderServer {
   const conversations = new Map<string, Conversation>();
   const sockets = new Set<Socket>();
   const busy = new Set<ServerResponse>();
   const waiting = new Set<() => void>();
-  const given: GivenOut = new Map();
-  const look = (): void => {
-    for (const wake of waiting) wake();
+  const issued: IssuedByForm = new Map();
+  const checkQuiet = (): void => {
+    for (const check of waiting) check();
   };
 
   const http = createServer((request, response) => {
     busy.add(response);
     response.on('close', () => {
       busy.delete(response);
-      look();
+      checkQuiet();
     });
-    void respond(request, response, conversations, given).catch((thrown: unknown) => response.destroy(thrown as Error));
+    void respond(request, response, conversations, issued).catch((thrown: unknown) =>
+      response.destroy(thrown as Error),
+    );
   });
-  // Idle connections stay: closing one just when it is used again would be a fault that nobody has asked for.
+  // Idle connections stay open: closing one just when it is reused would be a fault that the script does not contain.
   http.keepAliveTimeout = 0;
   http.on('connection', (socket) => {
     sockets.add(socket);
     socket.on('close', () => {
       sockets.delete(socket);
-      look();
+      checkQuiet();
     });
     socket.on('error', () => {});
   });
@@ -67,21 +69,21 @@ export function providerServer(): ProviderServer {
   return {
     http,
     script(name, steps, isStrict) {
-      const before = conversations.get(name);
-      if (before) before.steps.push(...steps);
+      const existing = conversations.get(name);
+      if (existing) existing.steps.push(...steps);
       else conversations.set(name, { name, steps: [...steps], isStrict, seen: [], said: 0 });
     },
     seen: (name) => conversations.get(name)?.seen ?? [],
     said: (name) => conversations.get(name)?.said ?? 0,
     quiet: (connections) =>
       new Promise((resolve) => {
-        const wake = (): void => {
+        const check = (): void => {
           if (busy.size > 0 || sockets.size > connections) return;
-          waiting.delete(wake);
+          waiting.delete(check);
           resolve();
         };
-        waiting.add(wake);
-        wake();
+        waiting.add(check);
+        check();
       }),
   };
 }
@@ -90,7 +92,7 @@ async function respond(
   request: IncomingMessage,
   response: ServerResponse,
   conversations: ReadonlyMap<string, Conversation>,
-  given: GivenOut,
+  issued: IssuedByForm,
 ): Promise<void> {
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(chunk as Buffer);
@@ -106,7 +108,7 @@ async function respond(
   const body = parsed(Buffer.concat(chunks).toString('utf8'));
   const at = conversation.seen.length;
   const refusal = refusalOf(formName as FormName, request, body, {
-    given: given.get(formName as FormName) ?? NOTHING_GIVEN,
+    issued: issued.get(formName as FormName) ?? NOTHING_ISSUED,
     strict: conversation.isStrict,
   });
   conversation.seen.push({ path, headers: request.headers, body, ...(refusal && { refused: refusal.message }) });
@@ -119,12 +121,12 @@ async function respond(
     seed,
     onSaid: () => void conversation.said++,
   };
-  if (refusal !== undefined) return refuse(answering, refusal.status, refusal.message);
+  if (refusal !== undefined) return sendError(answering, refusal.status, refusal.message);
   const step = conversation.steps.shift();
-  if (step === undefined) return refuse(answering, 500, 'This request is beyond the script.');
-  if (isFault(step)) return fail(answering, step);
-  remember(given, formName as FormName, step, seed);
-  answer(answering, step);
+  if (step === undefined) return sendError(answering, 500, 'The script has no step for this request.');
+  if (isFault(step)) return sendFault(answering, step);
+  rememberIssued(issued, formName as FormName, step, seed);
+  sendReply(answering, step);
 }
 
 interface Refusal {
@@ -132,7 +134,7 @@ interface Refusal {
   readonly message: string;
 }
 
-/** A refused request takes no step: it is the caller's fault, not part of the script. */
+/** A rejected request takes no step: it is an error of the caller, not part of the script. */
 function refusalOf(
   formName: FormName,
   { headers, method }: IncomingMessage,
@@ -141,20 +143,20 @@ function refusalOf(
 ): Refusal | undefined {
   const form = forms[formName];
   if (method !== 'POST') return { status: 405, message: `method ${method} not allowed` };
-  const stranger = form.headerProblem(headers);
-  if (stranger !== undefined) return { status: 401, message: stranger };
+  const headerProblem = form.headerProblem(headers);
+  if (headerProblem !== undefined) return { status: 401, message: headerProblem };
   if (!headers['content-type']?.includes('application/json'))
     return { status: 415, message: `Unsupported content type: '${headers['content-type']}'` };
   const message = form.rules(body, options);
   return message === undefined ? undefined : { status: 400, message };
 }
 
-const NOTHING_GIVEN: Given = { signatures: {}, reasoningOf: {}, encrypted: {} };
+const NOTHING_ISSUED: Issued = { signatures: {}, reasoningOf: {}, encrypted: {} };
 
-function remember(given: GivenOut, name: FormName, reply: ScriptedReply, seed: string): void {
-  const { signatures, reasoningOf, encrypted } = given.get(name) ?? NOTHING_GIVEN;
-  const more = forms[name].given(makeReply(reply, seed, ''));
-  given.set(name, {
+function rememberIssued(issued: IssuedByForm, name: FormName, reply: ScriptedReply, seed: string): void {
+  const { signatures, reasoningOf, encrypted } = issued.get(name) ?? NOTHING_ISSUED;
+  const more = forms[name].issued(completeReply(reply, seed, ''));
+  issued.set(name, {
     signatures: { ...signatures, ...more.signatures },
     reasoningOf: { ...reasoningOf, ...more.reasoningOf },
     encrypted: { ...encrypted, ...more.encrypted },

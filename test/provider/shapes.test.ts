@@ -4,7 +4,7 @@ import { ollamaProblem } from './rules/ollama.ts';
 import { chatProblem } from './rules/openai-chat.ts';
 import { responsesProblem } from './rules/openai-responses.ts';
 
-/** Bodies that are not even of the right form. Each is a good one with one thing changed. */
+/** Bodies with a wrong shape. Each is a valid body with one change. */
 
 const schema = { type: 'object', properties: {} };
 
@@ -27,8 +27,8 @@ describe('openai-chat', () => {
     [{ messages: [{ role: 'user', content: [] }] }, "Invalid 'messages[0].content': empty array."],
     [{ messages: [{ role: 'user', content: [{ type: 'input_text' }] }] }, "Invalid value: 'input_text'."],
     [{ messages: [{ role: 'user', content: 7 }] }, "Invalid type for 'messages[0].content'"],
-  ])('%j', (changes, words) => {
-    expect(chatProblem({ model: 'm', messages: [user], ...changes })).toContain(words);
+  ])('rejects %j', (changes, message) => {
+    expect(chatProblem({ model: 'm', messages: [user], ...changes })).toContain(message);
   });
 });
 
@@ -44,19 +44,19 @@ describe('openai-responses', () => {
     [{ input: [{ role: 'user' }] }, "Missing required parameter: 'input[0].content'."],
     [{ input: [{ ...call, call_id: undefined }] }, "Missing required parameter: 'input[0].call_id'."],
     [{ input: [{ ...call, name: undefined }] }, "Missing required parameter: 'input[0].name'."],
-  ])('%j', (changes, words) => {
-    expect(responsesProblem({ model: 'm', input: 'Hi', ...changes })).toContain(words);
+  ])('rejects %j', (changes, message) => {
+    expect(responsesProblem({ model: 'm', input: 'Hi', ...changes })).toContain(message);
   });
 });
 
 describe('anthropic', () => {
   const tool = { name: 'now', input_schema: schema };
-  const asks = (...content: object[]): object => ({ messages: [{ role: 'user', content }] });
-  const says = (...content: object[]): object => ({
+  const userSends = (...content: object[]): object => ({ messages: [{ role: 'user', content }] });
+  const assistantSends = (...content: object[]): object => ({
     messages: [
       { role: 'user', content: 'Hi' },
       { role: 'assistant', content },
-      { role: 'user', content: 'Go on.' },
+      { role: 'user', content: 'Continue.' },
     ],
   });
 
@@ -99,21 +99,24 @@ describe('anthropic', () => {
     [{ messages: undefined }, 'messages: Field required'],
     [{ messages: [{ role: 'system', content: 'x' }] }, "messages.0.role: Input should be 'user' or 'assistant'"],
     [{ messages: [{ role: 'user' }] }, 'messages.0.content: Input should be a valid list'],
-    [asks({ type: 'text' }), 'messages.0.content.0.text.text: Field required'],
-    [asks({ type: 'video' }), "Input tag 'video' found"],
-    [asks({ type: 'image' }), 'messages.0.content.0.image.source: Field required'],
-    [asks({ type: 'thinking', thinking: '', signature: 's' }), 'can only be in `assistant` messages'],
-    [asks({ type: 'tool_use', id: 'a', name: 'now', input: {} }), 'can only be in `assistant` messages'],
-    [asks({ type: 'tool_result' }), 'messages.0.content.0.tool_result.tool_use_id: Field required'],
-    [asks({ type: 'tool_result', tool_use_id: 'a', content: [{ type: 'tool_use' }] }), "Input tag 'tool_use' found"],
-    [says({ type: 'tool_result', tool_use_id: 'a' }), 'can only be in `user` messages'],
-    [says({ type: 'tool_use', name: 'now', input: {} }), 'messages.1.content.0.tool_use.id: Field required'],
-    [says({ type: 'tool_use', id: 'a', name: '', input: {} }), 'String should have at least 1 character'],
-    [says({ type: 'thinking', signature: 's' }), 'messages.1.content.0.thinking.thinking: Field required'],
-    [says({ type: 'redacted_thinking' }), 'messages.1.content.0.redacted_thinking.data: Field required'],
-  ])('%j', (changes, words) => {
+    [userSends({ type: 'text' }), 'messages.0.content.0.text.text: Field required'],
+    [userSends({ type: 'video' }), "Input tag 'video' found"],
+    [userSends({ type: 'image' }), 'messages.0.content.0.image.source: Field required'],
+    [userSends({ type: 'thinking', thinking: '', signature: 's' }), 'can only be in `assistant` messages'],
+    [userSends({ type: 'tool_use', id: 'a', name: 'now', input: {} }), 'can only be in `assistant` messages'],
+    [userSends({ type: 'tool_result' }), 'messages.0.content.0.tool_result.tool_use_id: Field required'],
+    [
+      userSends({ type: 'tool_result', tool_use_id: 'a', content: [{ type: 'tool_use' }] }),
+      "Input tag 'tool_use' found",
+    ],
+    [assistantSends({ type: 'tool_result', tool_use_id: 'a' }), 'can only be in `user` messages'],
+    [assistantSends({ type: 'tool_use', name: 'now', input: {} }), 'messages.1.content.0.tool_use.id: Field required'],
+    [assistantSends({ type: 'tool_use', id: 'a', name: '', input: {} }), 'String should have at least 1 character'],
+    [assistantSends({ type: 'thinking', signature: 's' }), 'messages.1.content.0.thinking.thinking: Field required'],
+    [assistantSends({ type: 'redacted_thinking' }), 'messages.1.content.0.redacted_thinking.data: Field required'],
+  ])('rejects %j', (changes, message) => {
     const body = { model: 'm', max_tokens: 4096, messages: [{ role: 'user', content: 'Hi' }], ...changes };
-    expect(anthropicProblem(body)).toContain(words);
+    expect(anthropicProblem(body)).toContain(message);
   });
 });
 
@@ -122,14 +125,14 @@ test.each([
   { model: 'claude-opus-4-8', tool_choice: { type: 'any' } },
   { model: 'claude-opus-5-5', tool_choice: { type: 'auto' }, thinking: { type: 'adaptive' } },
   { model: 'claude-opus-4-6', tool_choice: { type: 'none' }, temperature: 0.5, output_config: { effort: 'low' } },
-  { model: 'of-another', tool_choice: { type: 'any' }, temperature: 0.5, top_p: 0.5 },
-])('anthropic takes %j', (changes) => {
+  { model: 'another-model', tool_choice: { type: 'any' }, temperature: 0.5, top_p: 0.5 },
+])('anthropic: accepts %j', (changes) => {
   const tools = [{ name: 'now', input_schema: schema }];
   const body = { max_tokens: 4096, messages: [{ role: 'user', content: 'Hi' }], tools, ...changes };
   expect(anthropicProblem(body)).toBeUndefined();
 });
 
-test('ollama', () => {
+test('ollama: rejects an invalid think value', () => {
   const body = { model: 'm', messages: [{ role: 'user', content: 'Hi' }] };
   expect(ollamaProblem({ ...body, think: 'hard' })).toContain('invalid think value: "hard"');
   expect(ollamaProblem({ ...body, think: 'high' })).toBeUndefined();

@@ -16,22 +16,25 @@ afterEach(() => play.remove());
 
 const hasNpm = process.platform !== 'win32' && spawnSync('npm', ['--version']).status === 0;
 
-test.runIf(needs('npm, and groups of processes', hasNpm))('npm start serves, and Ctrl-C stops it', async () => {
-  const args = ['start', '--silent', '--', '--port', '0', '--cwd', play.folder];
-  // A group of its own, which gets the Ctrl-C of a terminal as a whole.
-  const npm = spawn('npm', args, { cwd: ROOT, env: { PATH: process.env['PATH'] }, detached: true });
-  try {
-    let stdout = '';
-    npm.stdout.setEncoding('utf8');
-    npm.stderr.resume();
-    while (!stdout.includes('\n')) stdout += String((await once(npm.stdout, 'data'))[0]);
-    const url = /^Treadle listens on (\S+)\n$/.exec(stdout)?.[1];
-    expect(url, stdout).toBeDefined();
-    expect((await fetch(`${url}/readyz`)).status).toBe(200);
-    process.kill(-npm.pid!, 'SIGINT');
-    await once(npm, 'close');
-    await expect(fetch(`${url}/readyz`)).rejects.toThrow('fetch failed');
-  } finally {
-    if (npm.exitCode === null && npm.signalCode === null) process.kill(-npm.pid!, 'SIGKILL');
-  }
-});
+test.runIf(needs('npm, and groups of processes', hasNpm))(
+  'npm start runs the server, and Ctrl-C stops it',
+  async () => {
+    const args = ['start', '--silent', '--', '--port', '0', '--cwd', play.folder];
+    // A new process group: the Ctrl-C of a terminal goes to the whole group.
+    const npm = spawn('npm', args, { cwd: ROOT, env: { PATH: process.env['PATH'] }, detached: true });
+    try {
+      let stdout = '';
+      npm.stdout.setEncoding('utf8');
+      npm.stderr.resume();
+      while (!stdout.includes('\n')) stdout += String((await once(npm.stdout, 'data'))[0]);
+      const url = /^Treadle listens on (\S+)\n$/.exec(stdout)?.[1];
+      expect(url, stdout).toBeDefined();
+      expect((await fetch(`${url}/readyz`)).status).toBe(200);
+      process.kill(-npm.pid!, 'SIGINT');
+      await once(npm, 'close');
+      await expect(fetch(`${url}/readyz`)).rejects.toThrow('fetch failed');
+    } finally {
+      if (npm.exitCode === null && npm.signalCode === null) process.kill(-npm.pid!, 'SIGKILL');
+    }
+  },
+);

@@ -1,32 +1,23 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import OpenAI from 'openai';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { playground, type Playground } from '../command/playground.ts';
-import { stopLeftovers, treadle } from '../command/treadle-process.ts';
-import { logLines, serving } from './serving.ts';
+import { describe, expect, test } from 'vitest';
+import { command } from '../command/in-process.ts';
+import { logLines, useServeFixture } from './serve-command.ts';
 
-const OWN_TOOLS = [{ type: 'mcp', server_label: 'treadle' }] as const;
+const SERVER_TOOLS = [{ type: 'mcp', server_label: 'treadle' }] as const;
 
-let play: Playground;
+const fixture = useServeFixture();
 
-beforeEach(async () => {
-  play = await playground();
-});
-afterEach(async () => {
-  stopLeftovers();
-  await play.remove();
-});
-
-const isThere = (path: string): Promise<boolean> =>
-  stat(join(play.folder, path)).then(
+const exists = (path: string): Promise<boolean> =>
+  stat(join(fixture.play.folder, path)).then(
     () => true,
     () => false,
   );
 
 describe('without a configuration', () => {
-  test('it prints its address alone, says that it is a demo, and stops in order', async () => {
-    const server = await serving({ cwd: play.folder });
+  test('prints only its address, logs that the model is a demo, and exits with 0 on SIGTERM', async () => {
+    const server = await fixture.serveProcess();
     expect((await server.get('/healthz')).status).toBe(200);
     expect((await server.get('/readyz')).status).toBe(200);
     const { code, stdout, stderr } = await server.stop('SIGTERM');
@@ -39,28 +30,27 @@ describe('without a configuration', () => {
     expect(lines.some(({ level }) => level === 'error')).toBe(false);
   });
 
-  test('the demo model reads the folder with the tools of the server, and the response is a run', async () => {
-    const server = await serving({ cwd: play.folder });
+  test('the demo model reads files with the server tools, and the response is stored as a run', async () => {
+    const server = await fixture.serve();
     expect((await server.get('/v1/models')).body.data).toMatchObject([{ id: 'demo' }]);
-    const asked = { model: 'demo', input: 'Read notes.txt', tools: OWN_TOOLS };
-    const { status, body } = await server.respond(asked);
+    const { status, body } = await server.respond({ model: 'demo', input: 'Read notes.txt', tools: SERVER_TOOLS });
     expect([status, body.status]).toEqual([200, 'completed']);
     expect(body.output[0]).toMatchObject({ type: 'mcp_call', name: 'read', status: 'completed' });
-    expect(body.output[0]!.output).toContain(play.nonce);
+    expect(body.output[0]!.output).toContain(fixture.play.nonce);
     expect((await server.get(`/v1/responses/${body.id}`)).body).toEqual(body);
     expect((await server.stop()).code).toBe(0);
-    const listed = await treadle(['runs', 'list'], { cwd: play.folder, stdin: '' }).ended;
+    const listed = await command(['runs', 'list'], fixture.play.folder);
     expect(listed).toMatchObject({ code: 0, stdout: expect.stringContaining('Read notes.txt') });
   });
 
-  test("OpenAI's client, streamed", async () => {
-    const server = await serving({ cwd: play.folder });
+  test('the OpenAI client streams a response and creates a chat completion', async () => {
+    const server = await fixture.serve();
     const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'any', maxRetries: 0 });
-    const stream = client.responses.stream({ model: 'demo', input: 'Read notes.txt', tools: [...OWN_TOOLS] });
+    const stream = client.responses.stream({ model: 'demo', input: 'Read notes.txt', tools: [...SERVER_TOOLS] });
     const types = new Set<string>();
     for await (const { type } of stream) types.add(type);
     expect(types).toContain('response.completed');
-    expect((await stream.finalResponse()).output_text).toContain(play.nonce);
+    expect((await stream.finalResponse()).output_text).toContain(fixture.play.nonce);
     const chat = await client.chat.completions.create({
       model: 'demo',
       messages: [{ role: 'user', content: 'Hello' }],
@@ -69,21 +59,21 @@ describe('without a configuration', () => {
     expect((await server.stop()).code).toBe(0);
   });
 
-  test('--store memory: leaves nothing behind', async () => {
-    const server = await serving({ cwd: play.folder }, '--store', 'memory:');
+  test('--store memory: creates no files', async () => {
+    const server = await fixture.serve('--store', 'memory:');
     const { body } = await server.respond({ model: 'demo', input: 'Hello' });
     expect((await server.get(`/v1/responses/${body.id}`)).body).toEqual(body);
     expect((await server.stop()).code).toBe(0);
-    expect(await isThere('.treadle')).toBe(false);
+    expect(await exists('.treadle')).toBe(false);
   });
 
-  test('--cwd says what the tools see and where responses are kept', async () => {
-    await play.write('sub/only-here.txt', 'x');
-    const server = await serving({ cwd: play.folder }, '--cwd', 'sub');
-    const { body } = await server.respond({ model: 'demo', input: 'List the files', tools: OWN_TOOLS });
+  test('--cwd sets the folder of the tools and of the store', async () => {
+    await fixture.play.write('sub/only-here.txt', 'x');
+    const server = await fixture.serve('--cwd', 'sub');
+    const { body } = await server.respond({ model: 'demo', input: 'List the files', tools: SERVER_TOOLS });
     expect(JSON.stringify(body.output)).toContain('only-here.txt');
     expect(JSON.stringify(body.output)).not.toContain('notes.txt');
     expect((await server.stop()).code).toBe(0);
-    expect([await isThere('.treadle'), await isThere('sub/.treadle/treadle.db')]).toEqual([false, true]);
+    expect([await exists('.treadle'), await exists('sub/.treadle/treadle.db')]).toEqual([false, true]);
   });
 });

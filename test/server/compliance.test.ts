@@ -1,13 +1,15 @@
 import { describe, expect, test } from 'vitest';
 import type { Step } from '../provider/script.ts';
-import { call, SERVER_TOOLS, stage } from './clients/stage.ts';
-import { asking, callsIn, outputFor, textIn, type WireResponse } from './open-responses/asking.ts';
-import { eventProblems, problems } from './open-responses/check.ts';
+import { call, SERVER_TOOLS, useServerFixture } from './support/fixture.ts';
+import { responsesClient, callsIn, outputFor, textIn, type WireResponse } from './support/responses-client.ts';
+import { eventProblems, schemaProblems } from './support/schema-check.ts';
 
-const on = stage();
-const { respond, stream, begin, retrieve, cancel, inputItems, refused } = asking(() => on.server.url);
+const fixture = useServerFixture();
+const { respond, stream, startStream, retrieve, cancel, inputItems, expectError } = responsesClient(
+  () => fixture.server.url,
+);
 
-const said = (role: string, content: unknown, more: object = {}): object => ({
+const message = (role: string, content: unknown, more: object = {}): object => ({
   type: 'message',
   role,
   content,
@@ -23,24 +25,24 @@ const WEATHER = {
 const IMAGE =
   'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==';
 
-/** As far as it goes. */
+/** A minimal PDF. */
 const PDF = `data:application/pdf;base64,${Buffer.from('%PDF-1.1\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF').toString('base64')}`;
 const FORMS = ['openai-chat', 'openai-responses', 'anthropic'] as const;
 
-/** The cases of the specification's own suite: what is asked, what the model says, and what must be there. */
-describe('the compliance suite', () => {
-  test('basic text response', async () => {
-    const script = await on.script({ text: 'Hello, my friend!' });
-    const response = await respond({ model: script.model, input: [said('user', 'Say hello in exactly 3 words.')] });
+/** The cases of the compliance suite of Open Responses. */
+describe('Open Responses compliance', () => {
+  test('returns a text response', async () => {
+    const script = await fixture.script({ text: 'Hello, my friend!' });
+    const response = await respond({ model: script.model, input: [message('user', 'Say hello in exactly 3 words.')] });
     expect(response.status).toBe('completed');
     expect(textIn(response)).toBe('Hello, my friend!');
   });
 
-  test('streaming response', async () => {
-    const script = await on.script({ text: 'One, two, three, four, five.' });
+  test('streams a text response in several deltas', async () => {
+    const script = await fixture.script({ text: 'One, two, three, four, five.' });
     const { events, response, headers } = await stream({
       model: script.model,
-      input: [said('user', 'Count from 1 to 5.')],
+      input: [message('user', 'Count from 1 to 5.')],
     });
     expect(headers.get('content-type')).toMatch(/^text\/event-stream/);
     expect(response.status).toBe('completed');
@@ -49,21 +51,21 @@ describe('the compliance suite', () => {
     expect(deltas.map(({ delta }) => delta).join('')).toBe('One, two, three, four, five.');
   });
 
-  test('system prompt', async () => {
-    const script = await on.script({ text: 'Ahoy!' });
+  test('sends a system message to the model', async () => {
+    const script = await fixture.script({ text: 'Ahoy!' });
     const response = await respond({
       model: script.model,
-      input: [said('system', 'You are a pirate.'), said('user', 'Say hello.')],
+      input: [message('system', 'You are a pirate.'), message('user', 'Say hello.')],
     });
     expect(response.status).toBe('completed');
-    expect(await script.heard()).toEqual([['system: You are a pirate.', 'user: Say hello.']]);
+    expect(await script.conversations()).toEqual([['system: You are a pirate.', 'user: Say hello.']]);
   });
 
-  test('tool calling', async () => {
-    const script = await on.script({ calls: [call('get_weather', { location: 'San Francisco, CA' })] });
+  test('returns a function call', async () => {
+    const script = await fixture.script({ calls: [call('get_weather', { location: 'San Francisco, CA' })] });
     const response = await respond({
       model: script.model,
-      input: [said('user', "What's the weather like in San Francisco?")],
+      input: [message('user', "What's the weather like in San Francisco?")],
       tools: [WEATHER],
     });
     expect(callsIn(response)).toMatchObject([
@@ -72,15 +74,15 @@ describe('the compliance suite', () => {
     expect(response['tools']).toEqual([{ ...WEATHER, strict: null }]);
   });
 
-  test('tool calling, streamed', async () => {
-    const script = await on.script({ calls: [call('get_weather', { location: 'San Francisco, CA' })] });
+  test('streams the events of a function call in order', async () => {
+    const script = await fixture.script({ calls: [call('get_weather', { location: 'San Francisco, CA' })] });
     const { events } = await stream({
       model: script.model,
-      input: [said('user', "What's the weather like in San Francisco?")],
+      input: [message('user', "What's the weather like in San Francisco?")],
       tools: [WEATHER],
     });
-    const told = events.map(({ type, item }) => (item ? `${type} ${item.type}` : type));
-    expect([...new Set(told)]).toEqual([
+    const types = events.map(({ type, item }) => (item ? `${type} ${item.type}` : type));
+    expect([...new Set(types)]).toEqual([
       'response.created',
       'response.in_progress',
       'response.output_item.added function_call',
@@ -91,12 +93,12 @@ describe('the compliance suite', () => {
     ]);
   });
 
-  test('image input', async () => {
-    const script = await on.script({ text: 'A red dot.' });
+  test('sends an input image to the model', async () => {
+    const script = await fixture.script({ text: 'A red dot.' });
     const response = await respond({
       model: script.model,
       input: [
-        said('user', [
+        message('user', [
           { type: 'input_text', text: 'What do you see in this image?' },
           { type: 'input_image', image_url: IMAGE },
         ]),
@@ -109,29 +111,29 @@ describe('the compliance suite', () => {
     ]);
   });
 
-  test('multi-turn conversation', async () => {
-    const script = await on.script({ text: 'Your name is Alice.' });
+  test('sends earlier messages to the model', async () => {
+    const script = await fixture.script({ text: 'Your name is Alice.' });
     const response = await respond({
       model: script.model,
       input: [
-        said('user', 'My name is Alice.'),
-        said('assistant', 'Hello Alice! Nice to meet you.'),
-        said('user', 'What is my name?'),
+        message('user', 'My name is Alice.'),
+        message('assistant', 'Hello Alice! Nice to meet you.'),
+        message('user', 'What is my name?'),
       ],
     });
     expect(response.status).toBe('completed');
-    expect(await script.heard()).toEqual([
+    expect(await script.conversations()).toEqual([
       ['user: My name is Alice.', 'assistant: Hello Alice! Nice to meet you.', 'user: What is my name?'],
     ]);
   });
 
-  test.each(FORMS)('file input (%s)', async (form) => {
-    const script = await on.script({ text: 'An empty page.' }, { text: 'An empty page.' });
+  test.each(FORMS)('sends an input file to the model (%s)', async (form) => {
+    const script = await fixture.script({ text: 'An empty page.' }, { text: 'An empty page.' });
     for (const file_data of [PDF, PDF.slice(PDF.indexOf(',') + 1)]) {
       const response = await respond({
         model: script.modelIn(form),
         input: [
-          said('user', [
+          message('user', [
             { type: 'input_text', text: 'Read the attached file and answer with its title only.' },
             { type: 'input_file', filename: 'fixture.pdf', file_data },
           ]),
@@ -145,19 +147,19 @@ describe('the compliance suite', () => {
     }
   });
 
-  test('previous response id', async () => {
-    const script = await on.script({ text: 'OK' }, { text: 'papaya' });
-    const asked = { model: script.model };
-    const { id } = await respond({ ...asked, input: 'Remember this code word: papaya. Reply with only OK.' });
-    const response = await respond({ ...asked, previous_response_id: id, input: 'What code word was it?' });
+  test('continues a conversation by previous_response_id', async () => {
+    const script = await fixture.script({ text: 'OK' }, { text: 'papaya' });
+    const request = { model: script.model };
+    const { id } = await respond({ ...request, input: 'Remember this code word: papaya. Reply with only OK.' });
+    const response = await respond({ ...request, previous_response_id: id, input: 'What code word was it?' });
     expect(response.status).toBe('completed');
     expect(textIn(response)).toBe('papaya');
-    expect((await script.heard()).at(-1)).toHaveLength(3);
+    expect((await script.conversations()).at(-1)).toHaveLength(3);
   });
 
-  /** The second request has no tools of its own. */
-  test.each(FORMS)('function call round trip (%s)', async (form) => {
-    const script = await on.script(
+  // The second request has no tools.
+  test.each(FORMS)('continues after a function call output (%s)', async (form) => {
+    const script = await fixture.script(
       { calls: [call('get_weather', { location: 'San Francisco, CA' })] },
       { text: '64 degrees.' },
     );
@@ -176,8 +178,8 @@ describe('the compliance suite', () => {
     for (const { refused: why } of await script.requests()) expect(why).toBeUndefined();
   });
 
-  test('assistant phase', async () => {
-    const script = await on.script(
+  test('marks messages as commentary or final answer, and accepts the phase in input', async () => {
+    const script = await fixture.script(
       { text: 'I look it up.', calls: [call('add', { a: 1, b: 2 })] },
       { text: 'Three.' },
       { text: 'Four.' },
@@ -186,24 +188,24 @@ describe('the compliance suite', () => {
     const messages = response.output.filter(({ type }) => type === 'message');
     expect(messages.map(({ phase }) => phase)).toEqual(['commentary', 'final_answer']);
 
-    const input = [said('user', 'Add'), ...response.output, said('user', 'One more')];
-    const again = await respond({ model: script.model, input, tools: [SERVER_TOOLS] });
-    expect(textIn(again)).toBe('Four.');
-    expect((await script.heard()).at(-1)).toEqual([
+    const input = [message('user', 'Add'), ...response.output, message('user', 'One more')];
+    const next = await respond({ model: script.model, input, tools: [SERVER_TOOLS] });
+    expect(textIn(next)).toBe('Four.');
+    expect((await script.conversations()).at(-1)).toEqual([
       'user: Add',
       'assistant: I look it up. [1] add {"a":1,"b":2}',
       'tool: [1] 3',
       'assistant: Three.',
       'user: One more',
     ]);
-    const phases = (await inputItems(again.id, '?order=asc')).data.flatMap(({ phase }) => phase ?? []);
+    const phases = (await inputItems(next.id, '?order=asc')).data.flatMap(({ phase }) => phase ?? []);
     expect(phases).toEqual(['commentary', 'final_answer']);
   });
 });
 
-describe('what a response repeats', () => {
-  test('with nothing asked for, every field has its default', async () => {
-    const script = await on.script({ text: 'Hello.' });
+describe('echoed fields', () => {
+  test('have defaults when the request does not set them', async () => {
+    const script = await fixture.script({ text: 'Hello.' });
     const response = await respond({ model: script.model, input: 'Hi' });
     expect(response).toEqual({
       id: expect.stringMatching(/^resp_[0-9a-f]{32}$/),
@@ -260,15 +262,15 @@ describe('what a response repeats', () => {
     expect(completed).toBeLessThanOrEqual(now + 1);
   });
 
-  test('everything that was asked for is there again', async () => {
-    const script = await on.script({ text: '{"a":1}' });
+  test('repeat the values of the request', async () => {
+    const script = await fixture.script({ text: '{"a":1}' });
     const schema = {
       type: 'object',
       properties: { a: { type: 'number' } },
       required: ['a'],
       additionalProperties: false,
     };
-    const asked = {
+    const request = {
       model: script.model,
       instructions: 'Be brief.',
       metadata: { who: 'me' },
@@ -301,13 +303,13 @@ describe('what a response repeats', () => {
         ],
       },
     };
-    expect(await respond({ ...asked, input: 'Hi' })).toMatchObject(asked);
+    expect(await respond({ ...request, input: 'Hi' })).toMatchObject(request);
   });
 
   test.each(['auto', 'none', 'required', { type: 'function', name: 'get_weather' }])(
-    'tool_choice %j',
+    'repeat tool_choice %j',
     async (tool_choice) => {
-      const script = await on.script(
+      const script = await fixture.script(
         tool_choice === 'auto' || tool_choice === 'none'
           ? { text: 'No.' }
           : { calls: [call('get_weather', { location: 'Oslo' })] },
@@ -318,18 +320,18 @@ describe('what a response repeats', () => {
     },
   );
 
-  test('a function that says little is echoed in full', async () => {
-    const script = await on.script({ text: 'Hello.' });
+  test('fill in the optional fields of a function with null', async () => {
+    const script = await fixture.script({ text: 'Hello.' });
     const { tools } = await respond({ model: script.model, input: 'Hi', tools: [{ type: 'function', name: 'f' }] });
     expect(tools).toEqual([{ type: 'function', name: 'f', description: null, parameters: null, strict: null }]);
   });
 });
 
-/** Forms of a request that the specification allows and few clients use. */
-describe('a request', () => {
-  test('with everything null that may be null', async () => {
-    const script = await on.script({ text: 'Hello.' });
-    const nothing = Object.fromEntries(
+/** Requests that the specification allows but few clients send. */
+describe('unusual requests', () => {
+  test('null in every nullable field means the default', async () => {
+    const script = await fixture.script({ text: 'Hello.' });
+    const nulls = Object.fromEntries(
       [
         'previous_response_id',
         'tools',
@@ -353,30 +355,30 @@ describe('a request', () => {
     );
     const plain = await respond({ model: script.model, input: 'Hi' });
     await script.add({ text: 'Hello.' });
-    const response = await respond({ ...nothing, model: script.model, input: 'Hi' });
-    expect(anonymous(response)).toEqual(anonymous(plain));
+    const response = await respond({ ...nulls, model: script.model, input: 'Hi' });
+    expect(comparable(response)).toEqual(comparable(plain));
     await script.add({ text: 'Hello.' });
-    const inner = { text: { format: null }, reasoning: { effort: null, summary: null }, include: [] };
-    expect(await respond({ ...inner, model: script.model, input: 'Hi' })).toMatchObject({
+    const nestedNulls = { text: { format: null }, reasoning: { effort: null, summary: null }, include: [] };
+    expect(await respond({ ...nestedNulls, model: script.model, input: 'Hi' })).toMatchObject({
       text: { format: { type: 'text' } },
       reasoning: { effort: null, summary: null },
     });
   });
 
-  test('with items that are all there is to say of them', async () => {
-    const script = await on.script({ text: 'Hello.' }, { text: 'Hello again.' });
+  test('items of every type are accepted, with all optional fields or none', async () => {
+    const script = await fixture.script({ text: 'Hello.' }, { text: 'Hello again.' });
     const first = await respond({ model: script.model, input: 'Hi' });
     const input = [
-      said('developer', [{ type: 'input_text', text: 'Be kind.' }], { id: null, status: null }),
-      said('user', 'Hi', { status: 'completed', id: 'msg_1' }),
+      message('developer', [{ type: 'input_text', text: 'Be kind.' }], { id: null, status: null }),
+      message('user', 'Hi', { status: 'completed', id: 'msg_1' }),
       { type: 'reasoning', summary: [], content: null, encrypted_content: null },
       { id: first.output[0]!.id },
-      said('user', [
+      message('user', [
         { type: 'input_text', text: 'Look.' },
         { type: 'input_image', image_url: IMAGE, detail: null },
         { type: 'input_file', filename: 'a.txt', file_data: 'data:text/plain;base64,SGVsbG8=', file_url: null },
       ]),
-      said('assistant', [{ type: 'refusal', refusal: 'I will not look.' }], { phase: 'final_answer' }),
+      message('assistant', [{ type: 'refusal', refusal: 'I will not look.' }], { phase: 'final_answer' }),
       { type: 'message', role: 'user', content: 'Go on.' },
       { type: 'function_call', id: null, call_id: 'c1', name: 'get_weather', arguments: '{}', status: null },
       {
@@ -410,8 +412,8 @@ describe('a request', () => {
     ['auto', 'auto'],
     ['required', 'required'],
     ['none', 'none'],
-  ])('that allows some tools in the mode %s', async (mode, echoed) => {
-    const script = await on.script(
+  ])('allowed_tools with the mode %s is accepted', async (mode, echoed) => {
+    const script = await fixture.script(
       mode === 'required' ? { calls: [call('get_weather', { location: 'Oslo' })] } : { text: 'No.' },
     );
     const tools = [{ type: 'function', name: 'get_weather' }];
@@ -425,101 +427,105 @@ describe('a request', () => {
   });
 });
 
-/** Runs of every kind, with the status that they end in. Each answer is held against the specification. */
-const RUNS: Readonly<Record<string, { steps: readonly Step[]; asked?: object; ends: string }>> = {
-  'words only': { steps: [{ text: 'Hello.' }], ends: 'completed' },
-  'thoughts and words': { steps: [{ reasoning: 'Hm, well.', text: 'Hello.' }], ends: 'completed' },
-  'no words at first': {
+/** Runs of every kind with their final status. The client validates each response against the specification. */
+const RUNS: Readonly<Record<string, { steps: readonly Step[]; fields?: object; status: string }>> = {
+  'text only': { steps: [{ text: 'Hello.' }], status: 'completed' },
+  'reasoning and text': { steps: [{ reasoning: 'Hm, well.', text: 'Hello.' }], status: 'completed' },
+  'an empty reply, then text': {
     steps: [{ calls: [call('add', { a: 1, b: 2 })] }, { text: '' }, { text: 'Three.' }],
-    ends: 'completed',
+    status: 'completed',
   },
-  'no words at all': { steps: [{ calls: [call('add', { a: 1, b: 2 })] }, { text: '' }, { text: '' }], ends: 'failed' },
-  'calls of the server in two turns': {
+  'only empty replies': {
+    steps: [{ calls: [call('add', { a: 1, b: 2 })] }, { text: '' }, { text: '' }],
+    status: 'failed',
+  },
+  'server calls in two turns': {
     steps: [
       { reasoning: 'Two of them.', text: 'I add.', calls: [call('add', { a: 1, b: 2 }), call('add', { a: 3, b: 4 })] },
       { calls: [call('add', { a: 3, b: 7 })] },
       { text: 'Ten.' },
     ],
-    ends: 'completed',
+    status: 'completed',
   },
-  'a call of the server that fails': {
+  'a failing server call': {
     steps: [{ calls: [call('fail', { why: 'no reason' })] }, { text: 'It failed.' }],
-    ends: 'completed',
+    status: 'completed',
   },
-  'a call of a tool that is not there': {
+  'a call of an unknown tool': {
     steps: [{ calls: [call('nowhere', {})] }, { text: 'I see.' }],
-    ends: 'completed',
+    status: 'completed',
   },
-  'a call with arguments that are no JSON': {
+  'a call whose arguments are not JSON': {
     steps: [{ calls: [{ name: 'add', arguments: '{"a":' }] }, { text: 'I see.' }],
-    ends: 'completed',
+    status: 'completed',
   },
   'a mixed turn': {
     steps: [{ text: 'Both.', calls: [call('add', { a: 1, b: 2 }), call('get_weather', { location: 'Oslo' })] }],
-    ends: 'requires_action',
+    status: 'requires_action',
   },
-  'two calls of the client': {
+  'two client calls': {
     steps: [{ calls: [call('get_weather', { location: 'Oslo' }), call('get_weather', { location: 'Rome' })] }],
-    ends: 'requires_action',
+    status: 'requires_action',
   },
-  'too long a reply': { steps: [{ text: 'And so on', finish: 'length' }], ends: 'incomplete' },
-  'a reply that is filtered': { steps: [{ text: 'This is', finish: 'content-filter' }], ends: 'incomplete' },
-  'a call too many': {
+  'a truncated reply': { steps: [{ text: 'And so on', finish: 'length' }], status: 'incomplete' },
+  'a filtered reply': { steps: [{ text: 'This is', finish: 'content-filter' }], status: 'incomplete' },
+  'one call over max_tool_calls': {
     steps: [{ calls: [call('add', { a: 1, b: 2 })] }, { calls: [call('add', { a: 1, b: 3 })] }, { text: 'Stop.' }],
-    asked: { max_tool_calls: 1 },
-    ends: 'completed',
+    fields: { max_tool_calls: 1 },
+    status: 'completed',
   },
-  'a model that does not stop calling': {
+  'a model that ignores max_tool_calls': {
     steps: [1, 2, 3].map((b) => ({ calls: [call('add', { a: 1, b })] })),
-    asked: { max_tool_calls: 1 },
-    ends: 'incomplete',
+    fields: { max_tool_calls: 1 },
+    status: 'incomplete',
   },
-  'a failure after a turn': {
+  'a failure after a complete turn': {
     steps: [
       { text: 'I add.', calls: [call('add', { a: 1, b: 2 })] },
       { fault: 'status', status: 500 },
     ],
-    ends: 'failed',
+    status: 'failed',
   },
-  'a failure in the middle of words': { steps: [{ fault: 'error-in-stream' }], ends: 'failed' },
+  'a failure in the middle of a text': { steps: [{ fault: 'error-in-stream' }], status: 'failed' },
 };
 
-describe.each(FORMS)('by way of %s', (form) => {
-  test.each(Object.entries(RUNS))('%s, streamed, fetched and not streamed', async (_, { steps, asked, ends }) => {
-    const body = { input: 'Go on.', tools: [WEATHER, SERVER_TOOLS], ...asked };
-    const one = await on.script(...steps);
-    const two = await on.script(...steps);
+describe.each(FORMS)('with a model of the form %s', (form) => {
+  test.each(Object.entries(RUNS))('%s: same response streamed, fetched and not streamed', async (_, run) => {
+    const { steps, fields, status } = run;
+    const body = { input: 'Go on.', tools: [WEATHER, SERVER_TOOLS], ...fields };
+    const one = await fixture.script(...steps);
+    const two = await fixture.script(...steps);
     const headers = { 'Treadle-Status': 'requires_action' };
 
     const streamed = await stream({ ...body, model: one.modelIn(form) }, headers);
-    expect(streamed.response.status).toBe(ends);
+    expect(streamed.response.status).toBe(status);
     const { id } = streamed.response;
     expect(await retrieve(id, headers)).toEqual(streamed.response);
-    expect((await retrieve(id)).status).toBe(ends === 'requires_action' ? 'completed' : ends);
+    expect((await retrieve(id)).status).toBe(status === 'requires_action' ? 'completed' : status);
     expect((await inputItems(id)).data).toHaveLength(1);
 
     const whole = await respond({ ...body, model: two.modelIn(form) }, headers);
-    expect(anonymous(whole)).toEqual(anonymous(streamed.response));
+    expect(comparable(whole)).toEqual(comparable(streamed.response));
   });
 });
 
-/** Without what differs between two runs of the same. */
-function anonymous(response: WireResponse): unknown {
+/** The response without the parts that differ between two equal runs. */
+function comparable(response: WireResponse): unknown {
   const { id, model, created_at: _created, completed_at: _completed, ...rest } = response;
   const text = JSON.stringify(rest).replaceAll(id.slice('resp_'.length), '…');
   return JSON.parse(text.replaceAll(String(model), '…')) as unknown;
 }
 
-describe('a response that is cancelled', () => {
-  test('in the middle of a call', async () => {
-    const script = await on.script(
+describe('cancelling a response', () => {
+  test('while a tool runs ends the stream with response.incomplete', async () => {
+    const script = await fixture.script(
       { text: 'I wait.', calls: [call('hold', { tag: 'cancelled' })] },
       { text: 'Never.' },
     );
-    const { id, ended } = await begin({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
-    await on.server.held('cancelled');
-    const standing = await retrieve(id);
-    expect(standing).toMatchObject({
+    const { id, ended } = await startStream({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
+    await fixture.server.held('cancelled');
+    const running = await retrieve(id);
+    expect(running).toMatchObject({
       status: 'in_progress',
       completed_at: null,
       usage: null,
@@ -535,12 +541,12 @@ describe('a response that is cancelled', () => {
     expect(await script.bodies()).toHaveLength(1);
   });
 
-  test('while it waits for its client', async () => {
-    const script = await on.script({ calls: [call('get_weather', { location: 'Oslo' })] }, { text: 'Never.' });
+  test('while it waits for the client closes its calls', async () => {
+    const script = await fixture.script({ calls: [call('get_weather', { location: 'Oslo' })] }, { text: 'Never.' });
     const waiting = await respond({ model: script.model, input: 'Hi', tools: [WEATHER] });
     expect(waiting.pending_call_ids).toEqual(callsIn(waiting).map(({ call_id: id }) => id));
     expect(await cancel(waiting.id)).toMatchObject({ status: 'cancelled', output: [{ type: 'function_call' }] });
-    const { body, status } = await refused({
+    const { body, status } = await expectError({
       model: script.model,
       previous_response_id: waiting.id,
       input: [outputFor(callsIn(waiting)[0]!, 'Rain')],
@@ -550,16 +556,18 @@ describe('a response that is cancelled', () => {
   });
 });
 
-describe('the check itself', () => {
-  test('finds what is missing and what is wrong', async () => {
-    const script = await on.script({ text: 'Hello.' });
+describe('the schema check', () => {
+  test('finds missing and wrong fields', async () => {
+    const script = await fixture.script({ text: 'Hello.' });
     const { events, response } = await stream({ model: script.model, input: 'Hi' });
-    expect(problems('Response', response)).toEqual([]);
+    expect(schemaProblems('Response', response)).toEqual([]);
     const { usage: _, ...without } = response;
-    expect(problems('Response', without)).toEqual(['Response.usage is absent and not Usage|null.']);
-    expect(problems('Response', { ...response, output: [{ type: 'message' }] })).toHaveLength(4);
-    expect(problems('Response', { ...response, output: [{ type: 'strange' }] })).toHaveLength(1);
-    expect(problems('Response', { ...response, tool_choice: 'maybe', top_p: '1', top_logprobs: 0.5 })).toHaveLength(3);
+    expect(schemaProblems('Response', without)).toEqual(['Response.usage is absent and not Usage|null.']);
+    expect(schemaProblems('Response', { ...response, output: [{ type: 'message' }] })).toHaveLength(4);
+    expect(schemaProblems('Response', { ...response, output: [{ type: 'strange' }] })).toHaveLength(1);
+    expect(
+      schemaProblems('Response', { ...response, tool_choice: 'maybe', top_p: '1', top_logprobs: 0.5 }),
+    ).toHaveLength(3);
     expect(eventProblems({ ...events[0], sequence_number: undefined })).toHaveLength(1);
     expect(eventProblems({ type: 'response.done', sequence_number: 1 })).toHaveLength(1);
   });

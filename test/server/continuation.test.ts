@@ -2,25 +2,26 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { call, SERVER_TOOLS, stage, WEATHER } from './clients/stage.ts';
-import { asking, callsIn, outputFor, textIn } from './open-responses/asking.ts';
+import { call, SERVER_TOOLS, useServerFixture, WEATHER } from './support/fixture.ts';
+import { responsesClient, callsIn, outputFor, textIn } from './support/responses-client.ts';
 
-const place = await mkdtemp(join(tmpdir(), 'treadle-server-'));
-const on = stage({ store: join(place, 'runs.db') });
-afterAll(() => rm(place, { recursive: true }));
-const { respond, stream, begin, retrieve, cancel, refused, inputItems, send } = asking(() => on.server.url);
+const folder = await mkdtemp(join(tmpdir(), 'treadle-server-'));
+const fixture = useServerFixture({ store: join(folder, 'runs.db') });
+afterAll(() => rm(folder, { recursive: true }));
+const { respond, stream, startStream, retrieve, retrieveEnded, cancel, expectError, inputItems, send } =
+  responsesClient(() => fixture.server.url);
 
-const said = (content: string, role = 'user'): object => ({ role, content });
+const message = (content: string, role = 'user'): object => ({ role, content });
 
-/** All that the store has written, to look for what must not be in it. */
-async function stored(): Promise<string> {
-  const files = await readdir(place);
-  return (await Promise.all(files.map((file) => readFile(join(place, file), 'latin1')))).join('');
+/** The bytes of all files of the store, to search for text that must not be stored. */
+async function storedBytes(): Promise<string> {
+  const files = await readdir(folder);
+  return (await Promise.all(files.map((file) => readFile(join(folder, file), 'latin1')))).join('');
 }
 
 describe('a conversation', () => {
-  test('is long, and each response knows the one before it', async () => {
-    const script = await on.script({ text: 'One.' }, { text: 'Two.' }, { text: 'Three.' });
+  test('continues over several responses by previous_response_id', async () => {
+    const script = await fixture.script({ text: 'One.' }, { text: 'Two.' }, { text: 'Three.' });
     const ids: string[] = [];
     for (const input of ['1', '2', '3']) {
       const previous = ids.at(-1);
@@ -33,7 +34,7 @@ describe('a conversation', () => {
       expect(response.usage).toMatchObject({ input_tokens: 20, output_tokens: 10, total_tokens: 30 });
       ids.push(response.id);
     }
-    expect((await script.heard()).at(-1)).toEqual([
+    expect((await script.conversations()).at(-1)).toEqual([
       'user: 1',
       'assistant: One.',
       'user: 2',
@@ -43,8 +44,8 @@ describe('a conversation', () => {
     expect((await inputItems(ids[2]!)).data).toMatchObject([{ role: 'user', content: [{ text: '3' }] }]);
   });
 
-  test('branches: two responses go on from the same one', async () => {
-    const script = await on.script(
+  test('branches when two responses continue the same one', async () => {
+    const script = await fixture.script(
       { text: 'Tea or coffee?' },
       { text: 'Tea.' },
       { text: 'Coffee.' },
@@ -54,29 +55,29 @@ describe('a conversation', () => {
     const tea = await respond({ model: script.model, input: 'tea', previous_response_id: id });
     const coffee = await respond({ model: script.model, input: 'coffee', previous_response_id: id });
     await respond({ model: script.model, input: 'yes', previous_response_id: tea.id });
-    expect((await script.heard()).slice(2)).toEqual([
+    expect((await script.conversations()).slice(2)).toEqual([
       ['user: A drink', 'assistant: Tea or coffee?', 'user: coffee'],
       ['user: A drink', 'assistant: Tea or coffee?', 'user: tea', 'assistant: Tea.', 'user: yes'],
     ]);
     expect(textIn(coffee)).toBe('Coffee.');
   });
 
-  test('instructions and tools are of each request, system messages of the conversation', async () => {
-    const script = await on.script({ text: 'Hello.' }, { text: 'Bye.' });
+  test('inherits system messages, but not instructions and tools', async () => {
+    const script = await fixture.script({ text: 'Hello.' }, { text: 'Bye.' });
     const { id } = await respond({
       model: script.model,
       instructions: 'Be brief.',
       tools: [WEATHER],
-      input: [said('You are a pirate.', 'system'), said('Hi')],
+      input: [message('You are a pirate.', 'system'), message('Hi')],
     });
     const next = await respond({
       model: script.model,
       instructions: 'Be long.',
-      input: [said('The ship is sinking.', 'developer'), said('Bye')],
+      input: [message('The ship is sinking.', 'developer'), message('Bye')],
       previous_response_id: id,
     });
     expect(next).toMatchObject({ instructions: 'Be long.', tools: [] });
-    const [first, second] = await script.heard();
+    const [first, second] = await script.conversations();
     expect(first![0]).toBe('system: Be brief.\n\nYou are a pirate.');
     expect(second).toEqual([
       'system: Be long.\n\nYou are a pirate.\n\nThe ship is sinking.',
@@ -87,55 +88,59 @@ describe('a conversation', () => {
     expect((await script.bodies())[1]!.tools).toBeUndefined();
   });
 
-  test('goes on with another model', async () => {
-    const one = await on.script(
+  test('continues with another model', async () => {
+    const one = await fixture.script(
       { reasoning: 'Hm.', text: 'I add.', calls: [call('add', { a: 1, b: 1 })] },
       { text: 'Two.' },
     );
-    const other = await on.script({ text: 'As it said.' }, { text: 'As it said.' });
+    const other = await fixture.script({ text: 'As it said.' }, { text: 'As it said.' });
     const { id } = await respond({ model: one.modelIn('anthropic'), input: 'Add', tools: [SERVER_TOOLS] });
     for (const form of ['openai-chat', 'openai-responses'] as const) {
-      const asked = { model: other.modelIn(form), input: 'Sure?', tools: [SERVER_TOOLS], previous_response_id: id };
-      expect(textIn(await respond(asked))).toBe('As it said.');
+      const request = { model: other.modelIn(form), input: 'Sure?', tools: [SERVER_TOOLS], previous_response_id: id };
+      expect(textIn(await respond(request))).toBe('As it said.');
     }
   });
 
   test.each(['openai-chat', 'openai-responses', 'anthropic'] as const)(
-    'that the client keeps itself, with encrypted reasoning (%s)',
+    'is stored by the client, with encrypted reasoning (%s)',
     async (form) => {
-      const script = await on.script(
+      const script = await fixture.script(
         { reasoning: 'I have to add.', calls: [call('weather', {}), call('add', { a: 1, b: 1 })] },
         { reasoning: 'It rains.', text: 'Rain, and two.' },
         { text: 'Goodbye.' },
       );
-      const asked = {
+      const request = {
         model: script.modelIn(form),
         store: false,
         include: ['reasoning.encrypted_content'],
         tools: [WEATHER, SERVER_TOOLS],
         reasoning: { effort: 'low' },
       };
-      const input: object[] = [said('Go')];
-      const first = await respond({ ...asked, input });
+      const input: object[] = [message('Go')];
+      const first = await respond({ ...request, input });
       input.push(...first.output, ...callsIn(first).map((one) => outputFor(one, 'rain')));
-      const second = await respond({ ...asked, input });
-      input.push(...second.output, said('Bye'));
-      expect(textIn(await respond({ ...asked, input }))).toBe('Goodbye.');
-      // Nothing was refused: the provider checks that what it has signed comes back unchanged.
+      const second = await respond({ ...request, input });
+      input.push(...second.output, message('Bye'));
+      expect(textIn(await respond({ ...request, input }))).toBe('Goodbye.');
+      // The provider rejects requests in which its signed content was changed.
       for (const { refused: why } of await script.requests()) expect(why).toBeUndefined();
     },
   );
 
-  test('refers to items of earlier responses', async () => {
-    const script = await on.script(
+  test('can reference items of earlier responses', async () => {
+    const script = await fixture.script(
       { text: 'I add.', calls: [call('add', { a: 1, b: 1 })] },
       { text: 'Two.' },
       { text: 'Yes.' },
     );
     const { output } = await respond({ model: script.model, input: 'Add', tools: [SERVER_TOOLS] });
     const references = output.map(({ id }) => ({ type: 'item_reference', id }));
-    await respond({ model: script.model, tools: [SERVER_TOOLS], input: [said('Add'), ...references, said('Sure?')] });
-    expect((await script.heard()).at(-1)).toEqual([
+    await respond({
+      model: script.model,
+      tools: [SERVER_TOOLS],
+      input: [message('Add'), ...references, message('Sure?')],
+    });
+    expect((await script.conversations()).at(-1)).toEqual([
       'user: Add',
       'assistant: I add. [1] add {"a":1,"b":1}',
       'tool: [1] 2',
@@ -144,77 +149,75 @@ describe('a conversation', () => {
     ]);
   });
 
-  test('can be gone on from as soon as anybody sees that it has ended', async () => {
-    const one = async (): Promise<void> => {
-      const script = await on.script({ calls: [call('add', { a: 1, b: 1 })] }, { text: 'Two.' }, { text: 'Yes.' });
-      const { id, ended } = await begin({ model: script.model, input: 'Add', tools: [SERVER_TOOLS] });
+  test('can be continued as soon as GET reports that the response has ended', async () => {
+    const continueOne = async (): Promise<void> => {
+      const script = await fixture.script({ calls: [call('add', { a: 1, b: 1 })] }, { text: 'Two.' }, { text: 'Yes.' });
+      const { id, ended } = await startStream({ model: script.model, input: 'Add', tools: [SERVER_TOOLS] });
       let seen = await retrieve(id);
       for (let items = 0; seen.status === 'in_progress'; seen = await retrieve(id)) {
-        // It only grows.
+        // Items are only ever added.
         expect(seen.output.length).toBeGreaterThanOrEqual(items);
         items = seen.output.length;
       }
       expect(textIn(await respond({ model: script.model, previous_response_id: id, input: 'Sure?' }))).toBe('Yes.');
       expect((await ended).response).toEqual(seen);
     };
-    await Promise.all(Array.from({ length: 12 }, one));
+    await Promise.all(Array.from({ length: 12 }, continueOne));
   });
 
-  test('goes on with no new words', async () => {
-    const script = await on.script({ text: 'One', finish: 'length' }, { text: ' and two.' });
+  test('continues with empty input', async () => {
+    const script = await fixture.script({ text: 'One', finish: 'length' }, { text: ' and two.' });
     const { id } = await respond({ model: script.model, input: 'Count' });
-    const asked = { model: script.model, previous_response_id: id, input: [] };
-    const next = await respond(asked);
+    const next = await respond({ model: script.model, previous_response_id: id, input: [] });
     expect(textIn(next)).toBe(' and two.');
   });
 });
 
-describe('a response that did not end well can be gone on from', () => {
-  test('cancelled in the middle of a call', async () => {
-    const script = await on.script({ calls: [call('hold', { tag: 'left' })] }, { text: 'So be it.' });
-    const { id, ended } = await begin({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
-    await on.server.held('left');
+describe('a conversation continues after a response', () => {
+  test('that was cancelled while a tool ran', async () => {
+    const script = await fixture.script({ calls: [call('hold', { tag: 'left' })] }, { text: 'So be it.' });
+    const { id, ended } = await startStream({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
+    await fixture.server.held('left');
     await cancel(id);
     await ended;
     const next = await respond({ model: script.model, input: 'Never mind', previous_response_id: id });
     expect(textIn(next)).toBe('So be it.');
-    const [, heard] = await script.heard();
-    expect(heard!.map((line) => line.split(' ')[0])).toEqual(['user:', 'assistant:', 'tool:', 'user:']);
+    const [, conversation] = await script.conversations();
+    expect(conversation!.map((line) => line.split(' ')[0])).toEqual(['user:', 'assistant:', 'tool:', 'user:']);
   });
 
-  test('whose client went away', async () => {
-    const script = await on.script({ calls: [call('hold', { tag: 'gone' })] }, { text: 'Welcome back.' });
-    const { id, ended, leave } = await begin({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
-    await on.server.held('gone');
-    leave();
+  test('whose client disconnected while a tool ran', async () => {
+    const script = await fixture.script({ calls: [call('hold', { tag: 'gone' })] }, { text: 'Welcome back.' });
+    const { id, ended, disconnect } = await startStream({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
+    await fixture.server.held('gone');
+    disconnect();
     await expect(ended).rejects.toThrow('aborted');
-    let standing = await retrieve(id);
-    while (standing.status === 'in_progress') standing = await retrieve(id);
-    expect(standing.status).toBe('cancelled');
+    expect((await retrieveEnded(id)).status).toBe('cancelled');
     const next = await respond({ model: script.model, input: 'Here again', previous_response_id: id });
     expect(textIn(next)).toBe('Welcome back.');
   });
 
-  test('whose client went away while the model spoke, which then does not speak on', async () => {
-    const script = await on.script({ fault: 'stall' }, { text: 'Welcome back.' });
-    const { id, ended, leave } = await begin({ model: script.model, input: 'Speak' });
+  test('whose client disconnected while the model streamed, which aborts the model request', async () => {
+    const script = await fixture.script({ fault: 'stall' }, { text: 'Welcome back.' });
+    const { id, ended, disconnect } = await startStream({ model: script.model, input: 'Speak' });
     while ((await retrieve(id)).output.length === 0);
-    leave();
+    disconnect();
     await expect(ended).rejects.toThrow('aborted');
-    await on.provider.quiet();
-    let standing = await retrieve(id);
-    while (standing.status === 'in_progress') standing = await retrieve(id);
-    expect(standing).toMatchObject({ status: 'cancelled', output: [{ type: 'message', status: 'incomplete' }] });
+    await fixture.provider.quiet();
+    expect(await retrieveEnded(id)).toMatchObject({
+      status: 'cancelled',
+      output: [{ type: 'message', status: 'incomplete' }],
+    });
     const next = await respond({ model: script.model, input: 'Here again', previous_response_id: id });
     expect(textIn(next)).toBe('Welcome back.');
   });
 
-  test('too many turns, and a filter', async () => {
+  test('that reached the turn limit, or was filtered', async () => {
     const turns = Array.from({ length: 10 }, (_, a) => ({ calls: [call('add', { a, b: 1 })] }));
-    const script = await on.script(...turns, { text: 'Ten.' });
+    const script = await fixture.script(...turns, { text: 'Ten.' });
     const { id } = await respond({ model: script.model, input: 'Count', tools: [SERVER_TOOLS] });
     expect(textIn(await respond({ model: script.model, input: 'And?', previous_response_id: id }))).toBe('Ten.');
-    const filtered = await on.script({ text: 'This', finish: 'content-filter' }, { text: 'Something else.' });
+    const filtered = await fixture.script({ text: 'This', finish: 'content-filter' }, { text: 'Something else.' });
     const first = await respond({ model: filtered.model, input: 'Go' });
     const next = await respond({ model: filtered.model, input: 'Else?', previous_response_id: first.id });
     expect(textIn(next)).toBe('Something else.');
@@ -224,12 +227,12 @@ describe('a response that did not end well can be gone on from', () => {
 describe('requires_action', () => {
   const headers = { 'treadle-status': 'requires_action' };
 
-  test('is told to those who ask for it, and kept as such', async () => {
-    const script = await on.script({ calls: [call('weather', {})] }, { calls: [call('weather', {})] });
-    const asked = { model: script.model, input: 'Go', tools: [WEATHER] };
-    const plain = await respond(asked);
+  test('is the status only for clients that request it by header', async () => {
+    const script = await fixture.script({ calls: [call('weather', {})] }, { calls: [call('weather', {})] });
+    const request = { model: script.model, input: 'Go', tools: [WEATHER] };
+    const plain = await respond(request);
     expect(plain.status).toBe('completed');
-    const { response, events } = await stream(asked, headers);
+    const { response, events } = await stream(request, headers);
     expect(response.status).toBe('requires_action');
     expect(events.at(-1)!.type).toBe('response.completed');
     for (const { id, pending_call_ids: pending } of [plain, response]) {
@@ -239,19 +242,19 @@ describe('requires_action', () => {
     }
   });
 
-  test('the outputs may come with more words, and the calls are answered again after a failure', async () => {
-    const script = await on.script(
+  test('accepts outputs with a message, and again after a failed response', async () => {
+    const script = await fixture.script(
       { calls: [call('weather', {})] },
       { fault: 'status', status: 500 },
       { text: 'Take an umbrella.' },
     );
-    const asked = { model: script.model, tools: [WEATHER] };
-    const first = await respond({ ...asked, input: 'Go' });
-    const input = [outputFor(callsIn(first)[0]!, 'rain'), said('So?')];
-    const answer = { ...asked, previous_response_id: first.id, input };
-    expect((await refused(answer)).status).toBe(503);
+    const request = { model: script.model, tools: [WEATHER] };
+    const first = await respond({ ...request, input: 'Go' });
+    const input = [outputFor(callsIn(first)[0]!, 'rain'), message('So?')];
+    const answer = { ...request, previous_response_id: first.id, input };
+    expect((await expectError(answer)).status).toBe(503);
     expect(textIn(await respond(answer))).toBe('Take an umbrella.');
-    expect((await script.heard()).at(-1)).toEqual([
+    expect((await script.conversations()).at(-1)).toEqual([
       'user: Go',
       'assistant: [1] weather {}',
       'tool: [1] rain',
@@ -259,85 +262,84 @@ describe('requires_action', () => {
     ]);
   });
 
-  test('outputs in parts, with an image', async () => {
-    const script = await on.script({ calls: [call('weather', {})] }, { text: 'Wet.' });
-    const asked = { model: script.modelIn('anthropic'), tools: [WEATHER] };
-    const first = await respond({ ...asked, input: 'Go' });
+  test('accepts outputs with text and image parts', async () => {
+    const script = await fixture.script({ calls: [call('weather', {})] }, { text: 'Wet.' });
+    const request = { model: script.modelIn('anthropic'), tools: [WEATHER] };
+    const first = await respond({ ...request, input: 'Go' });
     const image_url = 'data:image/png;base64,iVBORw0KGgo=';
     const output = [
       { type: 'input_text', text: 'rain' },
       { type: 'input_image', image_url },
     ];
     const input = [{ type: 'function_call_output', call_id: callsIn(first)[0]!.call_id, output }];
-    const next = await respond({ ...asked, previous_response_id: first.id, input });
+    const next = await respond({ ...request, previous_response_id: first.id, input });
     expect(textIn(next)).toBe('Wet.');
     expect(JSON.stringify((await script.requests())[1]!.body)).toContain('iVBORw0KGgo=');
     expect((await inputItems(next.id)).data).toMatchObject([{ type: 'function_call_output', output }]);
   });
 });
 
-describe('what is kept', () => {
-  test('nothing with store: false', async () => {
-    const script = await on.script({ text: 'Zanzibar.' }, { text: 'Zanzibar.' }, { text: 'Never.' });
-    const asked = { model: script.model, input: 'Timbuktu', instructions: 'Samarkand', store: false };
-    const whole = await respond(asked);
+describe('the store', () => {
+  test('contains nothing of a response with store: false', async () => {
+    const script = await fixture.script({ text: 'Zanzibar.' }, { text: 'Zanzibar.' }, { text: 'Never.' });
+    const request = { model: script.model, input: 'Timbuktu', instructions: 'Samarkand', store: false };
+    const whole = await respond(request);
     expect(whole['store']).toBe(false);
-    const { response } = await stream(asked);
+    const { response } = await stream(request);
     for (const { id } of [whole, response]) {
       expect((await send('GET', `/v1/responses/${id}`)).status).toBe(404);
       expect((await send('GET', `/v1/responses/${id}/input_items`)).status).toBe(404);
       expect((await send('DELETE', `/v1/responses/${id}`)).status).toBe(404);
-      const { body } = await refused({ model: script.model, input: 'And?', previous_response_id: id });
+      const { body } = await expectError({ model: script.model, input: 'And?', previous_response_id: id });
       expect(body.error.code).toBe('previous_response_not_found');
     }
-    const kept = await stored();
-    const control = await on.script({ text: 'Novosibirsk.' });
+    const bytes = await storedBytes();
+    const control = await fixture.script({ text: 'Novosibirsk.' });
     await respond({ model: control.model, input: 'Hi' });
-    expect(await stored()).toContain('Novosibirsk');
-    for (const word of ['Zanzibar', 'Timbuktu', 'Samarkand', whole.id, response.id]) expect(kept).not.toContain(word);
+    expect(await storedBytes()).toContain('Novosibirsk');
+    for (const word of ['Zanzibar', 'Timbuktu', 'Samarkand', whole.id, response.id]) expect(bytes).not.toContain(word);
   });
 
-  test('nothing after it was deleted', async () => {
-    const script = await on.script({ text: 'One.' }, { text: 'Two.' }, { text: 'Three.' });
+  test('deletes a response without affecting its continuations', async () => {
+    const script = await fixture.script({ text: 'One.' }, { text: 'Two.' }, { text: 'Three.' });
     const first = await respond({ model: script.model, input: 'Hi' });
     const second = await respond({ model: script.model, input: 'On', previous_response_id: first.id });
     const { status, body } = await send('DELETE', `/v1/responses/${first.id}`);
     expect([status, body]).toEqual([200, { id: first.id, object: 'response', deleted: true }]);
     expect((await send('GET', `/v1/responses/${first.id}`)).status).toBe(404);
     expect((await send('DELETE', `/v1/responses/${first.id}`)).status).toBe(404);
-    // What went on from it has all it needs.
     expect(textIn(await retrieve(second.id))).toBe('Two.');
     const third = await respond({ model: script.model, input: 'And on', previous_response_id: second.id });
     expect(textIn(third)).toBe('Three.');
-    expect((await script.heard()).at(-1)).toHaveLength(5);
+    expect((await script.conversations()).at(-1)).toHaveLength(5);
   });
 
-  test('one that runs is stopped before it is deleted', async () => {
-    const script = await on.script({ calls: [call('hold', { tag: 'deleted' })] }, { text: 'Never.' });
-    const { id, ended } = await begin({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
-    await on.server.held('deleted');
+  test('deletes a running response after cancelling it', async () => {
+    const script = await fixture.script({ calls: [call('hold', { tag: 'deleted' })] }, { text: 'Never.' });
+    const { id, ended } = await startStream({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
+    await fixture.server.held('deleted');
     expect((await send('DELETE', `/v1/responses/${id}`)).status).toBe(200);
     expect((await ended).response.status).toBe('cancelled');
     expect((await send('GET', `/v1/responses/${id}`)).status).toBe(404);
     expect(await script.bodies()).toHaveLength(1);
   });
 
-  test('no secret of a tool', async () => {
-    const script = await on.script({ text: 'Hello.' });
+  test('contains no secrets of tools', async () => {
+    const script = await fixture.script({ text: 'Hello.' });
     const tool = { ...SERVER_TOOLS, authorization: 'Bearer hush-1', headers: { 'x-key': 'hush-2' } };
     const response = await respond({ model: script.model, input: 'Hi', tools: [tool] });
     expect(response['tools']).toEqual([SERVER_TOOLS]);
-    expect(await stored()).not.toContain('hush-');
+    expect(await storedBytes()).not.toContain('hush-');
   });
 });
 
-test('input items are paged through', async () => {
-  const script = await on.script({ text: 'Hello.' });
-  const input = Array.from({ length: 25 }, (_, n) => said(String(n), n % 2 === 0 ? 'user' : 'assistant'));
+test('lists input items in pages, and rejects invalid paging parameters', async () => {
+  const script = await fixture.script({ text: 'Hello.' });
+  const input = Array.from({ length: 25 }, (_, n) => message(String(n), n % 2 === 0 ? 'user' : 'assistant'));
   const { id } = await respond({ model: script.model, input });
-  const words = async (query: string): Promise<string[]> =>
+  const texts = async (query: string): Promise<string[]> =>
     (await inputItems(id, query)).data.map(({ content }) => content![0]!.text);
-  expect((await words('?order=asc&limit=100')).map(Number)).toEqual([...input.keys()]);
+  expect((await texts('?order=asc&limit=100')).map(Number)).toEqual([...input.keys()]);
   const page = await inputItems(id);
   expect(page).toMatchObject({ object: 'list', has_more: true });
   expect(page.data).toHaveLength(20);

@@ -1,22 +1,22 @@
 import { request } from 'node:http';
 import { describe, expect, test } from 'vitest';
 import type { FaultName } from '../provider/script.ts';
-import { call, SERVER_TOOLS, stage, WEATHER } from './clients/stage.ts';
-import { asking, callsIn, outputFor, textIn, type WireError } from './open-responses/asking.ts';
+import { call, SERVER_TOOLS, useServerFixture, WEATHER } from './support/fixture.ts';
+import { responsesClient, callsIn, outputFor, textIn, type WireError } from './support/responses-client.ts';
 
-const on = stage();
-const { respond, stream, begin, refused, send } = asking(() => on.server.url);
+const fixture = useServerFixture();
+const { respond, stream, startStream, expectError, send } = responsesClient(() => fixture.server.url);
 
-const said = (content: unknown, role = 'user'): object => ({ type: 'message', role, content });
-const called = (call_id: string, name = 'weather'): object => ({
+const message = (content: unknown, role = 'user'): object => ({ type: 'message', role, content });
+const callItem = (call_id: string, name = 'weather'): object => ({
   type: 'function_call',
   call_id,
   name,
   arguments: '{}',
 });
 
-test('an error has its four fields and no other, and the answer a request id', async () => {
-  const { body, headers, status } = await refused({ model: 'nobody', input: 'Hi' });
+test('an error body has exactly four fields, and the response a request id', async () => {
+  const { body, headers, status } = await expectError({ model: 'nobody', input: 'Hi' });
   expect(status).toBe(404);
   expect(body).toEqual({
     error: {
@@ -30,37 +30,37 @@ test('an error has its four fields and no other, and the answer a request id', a
   expect(headers.get('x-request-id')).toMatch(/^req_\w+$/);
 });
 
-describe('a body that is not JSON', () => {
+describe('an invalid body', () => {
   test.each([
-    ['cut off', '{"input":', 'position 9'],
+    ['truncated', '{"input":', 'position 9'],
     ['empty', '', 'empty'],
-    ['white space', ' \n', 'empty'],
-    ['not JSON', '{"input": Hi}', 'line 1'],
-    ['two of them', '{"input":"Hi"}{}', 'position 14'],
-  ])('%s', async (_, text, named) => {
-    const { body, status } = await refused(text);
+    ['only white space', ' \n', 'empty'],
+    ['with a syntax error', '{"input": Hi}', 'line 1'],
+    ['two JSON values', '{"input":"Hi"}{}', 'position 14'],
+  ])('%s: rejected with 400', async (_, text, expected) => {
+    const { body, status } = await expectError(text);
     expect(status).toBe(400);
     expect(body.error).toMatchObject({ type: 'invalid_request_error', param: null, code: 'invalid_json' });
-    expect(body.error.message).toContain(named);
+    expect(body.error.message).toContain(expected);
   });
 
-  test('of a depth that no request has', async () => {
-    const { body, status } = await refused(`{"input":${'['.repeat(5_000)}${']'.repeat(5_000)}}`);
+  test('nested too deeply: rejected with 400', async () => {
+    const { body, status } = await expectError(`{"input":${'['.repeat(5_000)}${']'.repeat(5_000)}}`);
     expect(status).toBe(400);
     expect(body.error.message).toContain('deep');
   });
 
   test.each(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x'])(
-    'that calls itself %s is a 415',
+    'with the content type %s: rejected with 415',
     async (type) => {
-      const { body, status } = await refused('{"input":"Hi"}', { 'content-type': type });
+      const { body, status } = await expectError('{"input":"Hi"}', { 'content-type': type });
       expect(status).toBe(415);
       expect(body.error).toMatchObject({ type: 'invalid_request_error', code: 'unsupported_media_type' });
     },
   );
 });
 
-describe('a field that is wrong', () => {
+describe('an invalid field', () => {
   const input = 'Hi';
   test.each<[object | string | number | null, string | null, string]>([
     [[], null, 'invalid_type'],
@@ -72,15 +72,19 @@ describe('a field that is wrong', () => {
     [{ input: [] }, 'input', 'empty_input'],
     [{ input: [5] }, 'input[0]', 'invalid_type'],
     [{ input: [{ type: 'nonsense' }] }, 'input[0].type', 'invalid_value'],
-    [{ input: [said('Hi', 'boss')] }, 'input[0].role', 'invalid_value'],
-    [{ input: [said(5)] }, 'input[0].content', 'invalid_type'],
-    [{ input: [said([{ type: 'input_text' }])] }, 'input[0].content[0].text', 'missing_required_parameter'],
+    [{ input: [message('Hi', 'boss')] }, 'input[0].role', 'invalid_value'],
+    [{ input: [message(5)] }, 'input[0].content', 'invalid_type'],
+    [{ input: [message([{ type: 'input_text' }])] }, 'input[0].content[0].text', 'missing_required_parameter'],
     [
-      { input: [said([{ type: 'input_image', image_url: 'ftp://x' }])] },
+      { input: [message([{ type: 'input_image', image_url: 'ftp://x' }])] },
       'input[0].content[0].image_url',
       'invalid_url',
     ],
-    [{ input: [said([{ type: 'input_file', file_id: 'f' }])] }, 'input[0].content[0].file_id', 'unsupported_parameter'],
+    [
+      { input: [message([{ type: 'input_file', file_id: 'f' }])] },
+      'input[0].content[0].file_id',
+      'unsupported_parameter',
+    ],
     [{ input: [{ type: 'item_reference', id: 'msg_1' }] }, 'input[0].id', 'item_not_found'],
     [{ input: [{ type: 'compaction', encrypted_content: 'x' }] }, 'input[0].type', 'unsupported_value'],
     [{ input, model: 5 }, 'model', 'invalid_type'],
@@ -113,10 +117,11 @@ describe('a field that is wrong', () => {
     [{ input, prompt: { id: 'p' } }, 'prompt', 'unsupported_parameter'],
     [{ input, previous_response_id: 'resp_none' }, 'previous_response_id', 'previous_response_not_found'],
     [{ input, previous_response_id: 'chatcmpl-1' }, 'previous_response_id', 'previous_response_not_found'],
-  ])('%j', async (asked, param, code) => {
+  ])('is rejected with its path: %j', async (invalid, param, code) => {
     for (const streamed of [false, true]) {
-      const body = typeof asked === 'object' && !Array.isArray(asked) && streamed ? { stream: true, ...asked } : asked;
-      const answer = await refused(body);
+      const canStream = typeof invalid === 'object' && !Array.isArray(invalid);
+      const body = canStream && streamed ? { stream: true, ...invalid } : invalid;
+      const answer = await expectError(body);
       expect(answer.status).toBe(400);
       expect(answer.body.error).toMatchObject({ type: 'invalid_request_error', param, code });
       expect(answer.body.error.message).toMatch(/^.{10,500}$/);
@@ -127,23 +132,27 @@ describe('a field that is wrong', () => {
     [{ type: 'function', name: 'time' }],
     [{ type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'time' }] }],
     [{ type: 'mcp', server_label: 'treadle' }],
-  ])('a choice of a tool that is not there: %j', async (tool_choice) => {
-    const script = await on.script({ text: 'Never.' });
-    const { body, status } = await refused({ model: script.model, input, tools: [WEATHER], tool_choice });
+  ])('tool_choice with an unknown tool is rejected: %j', async (tool_choice) => {
+    const script = await fixture.script({ text: 'Never.' });
+    const { body, status } = await expectError({ model: script.model, input, tools: [WEATHER], tool_choice });
     expect(status).toBe(400);
     expect(body.error.param).toMatch(/^tool_choice/);
     expect(await script.requests()).toEqual([]);
   });
 
-  test('a field that nobody knows is no error', async () => {
-    const script = await on.script({ text: 'Hello.' });
+  test('an unknown field is ignored', async () => {
+    const script = await fixture.script({ text: 'Hello.' });
     expect(textIn(await respond({ model: script.model, input, unheard_of: { a: 1 } }))).toBe('Hello.');
   });
 });
 
-describe('outputs that do not fit the calls', () => {
-  async function paused(): Promise<{ readonly model: string; readonly id: string; readonly ids: readonly string[] }> {
-    const { model } = await on.script(
+describe('function call outputs that do not match the calls', () => {
+  async function pausedResponse(): Promise<{
+    readonly model: string;
+    readonly id: string;
+    readonly ids: readonly string[];
+  }> {
+    const { model } = await fixture.script(
       { calls: [call('weather', { n: 1 }), call('weather', { n: 2 })] },
       { text: 'Never.' },
     );
@@ -151,10 +160,10 @@ describe('outputs that do not fit the calls', () => {
     return { model, id: first.id, ids: callsIn(first).map(({ call_id: id }) => id) };
   }
 
-  test('too few', async () => {
-    const { model, id, ids } = await paused();
-    for (const input of [[outputFor(ids[0]!, 'a')], [outputFor(ids[0]!, 'a'), said('Well?')]]) {
-      const { body, status } = await refused({ model, previous_response_id: id, input });
+  test('missing outputs are rejected, and the error names the calls', async () => {
+    const { model, id, ids } = await pausedResponse();
+    for (const input of [[outputFor(ids[0]!, 'a')], [outputFor(ids[0]!, 'a'), message('Well?')]]) {
+      const { body, status } = await expectError({ model, previous_response_id: id, input });
       expect(status).toBe(400);
       expect(body.error).toMatchObject({ type: 'invalid_request_error', param: 'input', code: 'missing_output' });
       expect(body.error.message).toContain(ids[1]);
@@ -162,80 +171,80 @@ describe('outputs that do not fit the calls', () => {
     }
   });
 
-  test('none at all', async () => {
-    const { model, id, ids } = await paused();
+  test('a request without any output is rejected, and the error names all calls', async () => {
+    const { model, id, ids } = await pausedResponse();
     for (const more of [{ input: 'Never mind.' }, { input: [] }, {}]) {
-      const { body, status } = await refused({ model, previous_response_id: id, ...more });
+      const { body, status } = await expectError({ model, previous_response_id: id, ...more });
       expect(status).toBe(400);
       expect(body.error.code).toBe('missing_output');
       for (const one of ids) expect(body.error.message).toContain(one);
     }
   });
 
-  test('too many, and unknown ones', async () => {
-    const { model, id, ids } = await paused();
+  test('an output for an unknown call is rejected', async () => {
+    const { model, id, ids } = await pausedResponse();
     const input = [...ids.map((one) => outputFor(one, 'a')), outputFor('call_other', 'b')];
-    const { body, status } = await refused({ model, previous_response_id: id, input });
+    const { body, status } = await expectError({ model, previous_response_id: id, input });
     expect(status).toBe(400);
     expect(body.error).toMatchObject({ param: 'input[2].call_id', code: 'unknown_call' });
     expect(body.error.message).toContain('call_other');
   });
 
-  test('twice', async () => {
-    const { model, id, ids } = await paused();
+  test('a second output for the same call is rejected', async () => {
+    const { model, id, ids } = await pausedResponse();
     const input = [ids[0]!, ids[1]!, ids[0]!].map((one) => outputFor(one, 'a'));
-    const { body, status } = await refused({ model, previous_response_id: id, input });
+    const { body, status } = await expectError({ model, previous_response_id: id, input });
     expect(status).toBe(400);
     expect(body.error).toMatchObject({ param: 'input[2].call_id', code: 'duplicate_output' });
     expect(body.error.message).toContain(ids[0]);
   });
 
-  test('those of another response', async () => {
-    const [one, other] = [await paused(), await paused()];
+  test('outputs for calls of another response are rejected', async () => {
+    const [one, other] = [await pausedResponse(), await pausedResponse()];
     const input = other.ids.map((id) => outputFor(id, 'a'));
-    const { body } = await refused({ model: one.model, previous_response_id: one.id, input });
+    const { body } = await expectError({ model: one.model, previous_response_id: one.id, input });
     expect(body.error.code).toBe('unknown_call');
     expect(body.error.message).toContain(other.ids[0]);
     expect(body.error.message).toContain(one.ids[0]);
   });
 
-  test('for a response that waits for none', async () => {
-    const { model } = await on.script({ text: 'Hello.' });
+  test('an output for a response without pending calls is rejected', async () => {
+    const { model } = await fixture.script({ text: 'Hello.' });
     const { id } = await respond({ model, input: 'Hi' });
-    const { body, status } = await refused({ model, previous_response_id: id, input: [outputFor('call_x', 'a')] });
+    const { body, status } = await expectError({ model, previous_response_id: id, input: [outputFor('call_x', 'a')] });
     expect(status).toBe(400);
     expect(body.error).toMatchObject({ param: 'input[0].call_id', code: 'unknown_call' });
   });
 
-  test('a refusal changes nothing: the right outputs are taken afterwards, and more than once', async () => {
-    const { model, id, ids } = await paused();
-    await refused({ model, previous_response_id: id, input: [] });
+  test('after a rejected request the correct outputs are accepted', async () => {
+    const { model, id, ids } = await pausedResponse();
+    await expectError({ model, previous_response_id: id, input: [] });
     const input = ids.map((one) => outputFor(one, 'a'));
     expect(textIn(await respond({ model, previous_response_id: id, input }))).toBe('Never.');
   });
 
   test.each([
-    ['an output without its call', [said('Hi'), outputFor('c1', 'a')], 'input[1].call_id', 'c1'],
-    ['a call without its output', [said('Hi'), called('c1')], 'input', 'c1'],
+    ['an output without its call', [message('Hi'), outputFor('c1', 'a')], 'input[1].call_id', 'c1'],
+    ['a call without its output', [message('Hi'), callItem('c1')], 'input', 'c1'],
     [
       'a call that is answered too late',
-      [said('Hi'), called('c1'), said('Well?'), outputFor('c1', 'a')],
+      [message('Hi'), callItem('c1'), message('Well?'), outputFor('c1', 'a')],
       'input',
       'c1',
     ],
-    ['two calls with one id', [said('Hi'), called('c1'), called('c1')], 'input[2].call_id', 'c1'],
-    ['an output before its call', [said('Hi'), outputFor('c1', 'a'), called('c1')], 'input[1].call_id', 'c1'],
-  ])('in the items themselves: %s', async (_, input, param, named) => {
-    const script = await on.script({ text: 'Never.' });
-    const { body, status } = await refused({ model: script.model, input, tools: [WEATHER] });
+    ['two calls with one id', [message('Hi'), callItem('c1'), callItem('c1')], 'input[2].call_id', 'c1'],
+    ['an output before its call', [message('Hi'), outputFor('c1', 'a'), callItem('c1')], 'input[1].call_id', 'c1'],
+  ])('among the input items, %s is rejected', async (_, input, param, callId) => {
+    const script = await fixture.script({ text: 'Never.' });
+    const { body, status } = await expectError({ model: script.model, input, tools: [WEATHER] });
     expect(status).toBe(400);
     expect(body.error).toMatchObject({ type: 'invalid_request_error', param });
-    expect(body.error.message).toContain(named);
+    expect(body.error.message).toContain(callId);
     expect(await script.requests()).toEqual([]);
   });
 });
 
-describe('what is not there', () => {
+describe('an unknown', () => {
   const ID = `resp_${'0'.repeat(32)}`;
 
   test.each([
@@ -245,7 +254,7 @@ describe('what is not there', () => {
     ['GET', `/v1/responses/${ID}/input_items`],
     ['GET', '/v1/responses/chatcmpl-1'],
     ['GET', `/v1/responses/${encodeURIComponent("'; DROP TABLE responses; --")}`],
-  ])('a response: %s %s', async (method, path) => {
+  ])('response returns 404: %s %s', async (method, path) => {
     const { status, body } = await send(method, path);
     expect(status).toBe(404);
     expect((body as WireError).error).toMatchObject({
@@ -255,10 +264,10 @@ describe('what is not there', () => {
     });
   });
 
-  test('a model', async () => {
+  test('model returns 404 on every endpoint', async () => {
     for (const answer of [
-      await refused({ model: 'gpt-99', input: 'Hi' }),
-      await refused({ model: 'gpt-99', input: 'Hi', stream: true }),
+      await expectError({ model: 'gpt-99', input: 'Hi' }),
+      await expectError({ model: 'gpt-99', input: 'Hi', stream: true }),
       await send('POST', '/v1/chat/completions', { model: 'gpt-99', messages: [{ role: 'user', content: 'Hi' }] }),
       await send('GET', '/v1/models/gpt-99'),
     ]) {
@@ -273,7 +282,7 @@ describe('what is not there', () => {
     ['GET', '/v1/nothing'],
     ['POST', '/v1/responses/a/b/c'],
     ['GET', '/'],
-  ])('a page: %s %s', async (method, path) => {
+  ])('path returns 404: %s %s', async (method, path) => {
     const { status, body } = await send(method, path);
     expect(status).toBe(404);
     expect((body as WireError).error).toMatchObject({ type: 'not_found_error', param: null, code: 'unknown_url' });
@@ -286,7 +295,7 @@ describe('what is not there', () => {
     ['GET', '/v1/chat/completions', 'POST'],
     ['GET', `/v1/responses/${ID}/cancel`, 'POST'],
     ['PATCH', `/v1/responses/${ID}`, 'GET'],
-  ])('a method: %s %s', async (method, path, allowed) => {
+  ])('method returns 405 with Allow: %s %s', async (method, path, allowed) => {
     const { status, body, headers } = await send(method, path);
     expect(status).toBe(405);
     expect(headers.get('allow')).toContain(allowed);
@@ -294,27 +303,27 @@ describe('what is not there', () => {
   });
 });
 
-test('a response that is not finished cannot be gone on from: 409', async () => {
-  const script = await on.script(
+test('a response in progress cannot be continued: 409', async () => {
+  const script = await fixture.script(
     { calls: [call('hold', { tag: 'conflict' })] },
     { text: 'Done.' },
     { text: 'And on.' },
   );
-  const { id, ended } = await begin({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
-  await on.server.held('conflict');
-  const { status, body } = await refused({ model: script.model, input: 'And?', previous_response_id: id });
+  const { id, ended } = await startStream({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
+  await fixture.server.held('conflict');
+  const { status, body } = await expectError({ model: script.model, input: 'And?', previous_response_id: id });
   expect(status).toBe(409);
   expect(body.error).toMatchObject({ type: 'invalid_request_error', param: 'previous_response_id' });
   expect(body.error.message).toContain(id);
-  on.server.release('conflict');
+  fixture.server.release('conflict');
   expect((await ended).response.status).toBe('completed');
   expect(textIn(await respond({ model: script.model, input: 'And?', previous_response_id: id }))).toBe('And on.');
 });
 
-describe('web pages, where there are no keys', () => {
+describe('a server without keys', () => {
   const status = (headers: Record<string, string>): Promise<number> =>
     new Promise((resolve, reject) => {
-      const { hostname, port } = new URL(on.server.url);
+      const { hostname, port } = new URL(fixture.server.url);
       const sent = request({ hostname, port, path: '/v1/models', headers }, (answer) => {
         answer.resume();
         resolve(answer.statusCode!);
@@ -322,12 +331,12 @@ describe('web pages, where there are no keys', () => {
       sent.on('error', reject).end();
     });
 
-  test('another name for this machine is a 403', async () => {
+  test('rejects a foreign Host header with 403', async () => {
     expect(await status({ host: 'evil.example' })).toBe(403);
     expect(await status({ host: 'localhost' })).toBe(200);
   });
 
-  test('a page of another origin is a 403', async () => {
+  test('rejects a foreign Origin header with 403', async () => {
     const { status: got, body } = await send(
       'POST',
       '/v1/responses',
@@ -339,8 +348,7 @@ describe('web pages, where there are no keys', () => {
   });
 });
 
-/** What a client is told of a model that fails, before anything was said and after. */
-describe('a model that fails', () => {
+describe('a failing model', () => {
   const faults: readonly [FaultName, number | undefined, number, string, string][] = [
     ['status', 400, 400, 'invalid_prompt', 'invalid_prompt'],
     ['status', 401, 502, 'model_auth', 'server_error'],
@@ -352,10 +360,10 @@ describe('a model that fails', () => {
     ['error-in-200', 500, 503, 'model_overloaded', 'server_error'],
   ];
 
-  test.each(faults)('%s %s before anything was said: %s %s', async (fault, status, expected, code, inStream) => {
+  test.each(faults)('%s %s before any output: %s %s', async (fault, status, expected, code, inStream) => {
     const failing = { fault, ...(status !== undefined && { status }) };
-    const script = await on.script(failing, failing);
-    const { body, status: got } = await refused({ model: script.model, input: 'Hi' });
+    const script = await fixture.script(failing, failing);
+    const { body, status: got } = await expectError({ model: script.model, input: 'Hi' });
     expect([got, body.error.code]).toEqual([expected, code]);
     const types: Partial<Record<number, string>> = { 400: 'invalid_request_error', 429: 'rate_limit_error' };
     expect(body.error.type).toBe(types[expected] ?? 'server_error');
@@ -370,17 +378,17 @@ describe('a model that fails', () => {
     expect(response).toMatchObject({ status: 'failed', output: [], error: { code: inStream } });
   });
 
-  test('a 429 says when to try again', async () => {
-    const script = await on.script({ fault: 'status', status: 429, retryAfter: 7 });
-    const { headers, status } = await refused({ model: script.model, input: 'Hi' });
+  test('Retry-After of the provider is passed on with a 429', async () => {
+    const script = await fixture.script({ fault: 'status', status: 429, retryAfter: 7 });
+    const { headers, status } = await expectError({ model: script.model, input: 'Hi' });
     expect(status).toBe(429);
     expect(headers.get('retry-after')).toBe('7');
   });
 
   test.each<[FaultName]>([['error-in-stream'], ['reset'], ['close'], ['garbage']])(
-    '%s in the middle of words: an error with its fields flat and nested, then response.failed',
+    '%s in the middle of a text: an error event with flat and nested fields, then response.failed',
     async (fault) => {
-      const script = await on.script({ fault }, { fault });
+      const script = await fixture.script({ fault }, { fault });
       const { events, response } = await stream({ model: script.model, input: 'Hi' });
       const error = events.at(-2)!;
       const { code, message } = response.error!;
@@ -402,26 +410,26 @@ describe('a model that fails', () => {
     },
   );
 
-  test('after a turn of tools, what was done is there', async () => {
+  test('after a tool turn: the failed response keeps its output', async () => {
     const steps = [
       { text: 'I add.', calls: [call('add', { a: 1, b: 1 })] },
       { fault: 'status', status: 429 },
     ] as const;
-    const script = await on.script(...steps, ...steps);
-    const asked = { model: script.model, input: 'Add', tools: [SERVER_TOOLS] };
-    const response = await respond(asked);
+    const script = await fixture.script(...steps, ...steps);
+    const body = { model: script.model, input: 'Add', tools: [SERVER_TOOLS] };
+    const response = await respond(body);
     expect(response).toMatchObject({
       status: 'failed',
       error: { code: 'rate_limit_exceeded' },
       output: [{ type: 'message' }, { type: 'mcp_call', output: '2' }],
       usage: { input_tokens: 20, output_tokens: 10 },
     });
-    const { events } = await stream(asked);
+    const { events } = await stream(body);
     expect(events.at(-2)).toMatchObject({ type: 'error', error: { type: 'rate_limit_error' } });
   });
 
-  test('a conversation goes on after it', async () => {
-    const script = await on.script(
+  test('does not end the conversation: the failed response can be continued', async () => {
+    const script = await fixture.script(
       { calls: [call('add', { a: 1, b: 1 })] },
       { fault: 'status', status: 500 },
       { text: 'Two.' },
@@ -430,7 +438,7 @@ describe('a model that fails', () => {
     expect(failed.status).toBe('failed');
     const next = await respond({ model: script.model, previous_response_id: failed.id, input: 'Once more' });
     expect(textIn(next)).toBe('Two.');
-    expect((await script.heard()).at(-1)).toEqual([
+    expect((await script.conversations()).at(-1)).toEqual([
       'user: Add',
       'assistant: [1] add {"a":1,"b":1}',
       'tool: [1] 2',
@@ -438,21 +446,21 @@ describe('a model that fails', () => {
     ]);
   });
 
-  test('a tool that fails is no error of the response', async () => {
-    const script = await on.script({ calls: [call('fail', {})] }, { text: 'It failed.' });
+  test('a failing tool does not fail the response', async () => {
+    const script = await fixture.script({ calls: [call('fail', {})] }, { text: 'It failed.' });
     const { events, response } = await stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
     expect(events.some(({ type }) => type === 'error')).toBe(false);
     expect(response).toMatchObject({ status: 'completed', error: null });
   });
 
-  test('chat completions have the same errors', async () => {
-    const script = await on.script({ fault: 'status', status: 429, retryAfter: 3 }, { fault: 'error-in-stream' });
-    const asked = { model: script.model, messages: [{ role: 'user', content: 'Hi' }] };
-    const { status, body, headers } = await send('POST', '/v1/chat/completions', asked);
+  test('is reported by Chat Completions with the same errors', async () => {
+    const script = await fixture.script({ fault: 'status', status: 429, retryAfter: 3 }, { fault: 'error-in-stream' });
+    const completion = { model: script.model, messages: [{ role: 'user', content: 'Hi' }] };
+    const { status, body, headers } = await send('POST', '/v1/chat/completions', completion);
     expect(status).toBe(429);
     expect(headers.get('retry-after')).toBe('3');
     expect((body as WireError).error).toMatchObject({ type: 'rate_limit_error', code: 'rate_limit_exceeded' });
-    const streamed = await send('POST', '/v1/chat/completions', { ...asked, stream: true });
+    const streamed = await send('POST', '/v1/chat/completions', { ...completion, stream: true });
     expect(streamed.status).toBe(200);
     const frames = String(streamed.body).trim().split('\n\n');
     expect(frames.pop()).toBe('data: [DONE]');

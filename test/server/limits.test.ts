@@ -1,42 +1,42 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { call, SERVER_TOOLS, stage, WEATHER } from './clients/stage.ts';
-import { asking, callsIn, textIn, type WireError } from './open-responses/asking.ts';
-import { startServer, type ServerProcess } from './process/start.ts';
+import { call, SERVER_TOOLS, useServerFixture, WEATHER } from './support/fixture.ts';
+import { responsesClient, callsIn, textIn, type WireError } from './support/responses-client.ts';
+import { startServer, type ServerProcess } from './support/server-process.ts';
 
-const MOST_BYTES = 500_000;
-const on = stage({ maxBodyBytes: MOST_BYTES, maxConcurrentRuns: 2 });
-const { respond, stream, begin, refused, retrieve, cancel, send } = asking(() => on.server.url);
+const MAX_BYTES = 500_000;
+const fixture = useServerFixture({ maxBodyBytes: MAX_BYTES, maxConcurrentRuns: 2 });
+const { respond, stream, startStream, expectError, retrieve, cancel, send } = responsesClient(() => fixture.server.url);
 
 const add = (a: number): { calls: { name: string; arguments: string }[] } => ({ calls: [call('add', { a, b: 1 })] });
 
 describe('sizes', () => {
-  test('a body that is too large is a 413, also if it does not say how large it is', async () => {
-    const input = 'x'.repeat(MOST_BYTES);
-    const known = await refused({ input });
-    expect(known.status).toBe(413);
-    expect(known.body.error).toMatchObject({
+  test('a body over maxBodyBytes is rejected with 413, also without Content-Length', async () => {
+    const input = 'x'.repeat(MAX_BYTES);
+    const withLength = await expectError({ input });
+    expect(withLength.status).toBe(413);
+    expect(withLength.body.error).toMatchObject({
       type: 'invalid_request_error',
       param: null,
       code: 'request_too_large',
-      message: expect.stringContaining(String(MOST_BYTES)),
+      message: expect.stringContaining(String(MAX_BYTES)),
     });
     const chunks = new Blob([JSON.stringify({ input })]).stream();
-    const streamed = await fetch(`${on.server.url}/v1/responses`, {
+    const withoutLength = await fetch(`${fixture.server.url}/v1/responses`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: chunks,
       duplex: 'half',
     }).catch((error: unknown) => error);
-    // The server may well stop reading before all of it was sent.
-    if (streamed instanceof Response) expect(streamed.status).toBe(413);
+    // The server may close the connection before the whole body was sent.
+    if (withoutLength instanceof Response) expect(withoutLength.status).toBe(413);
     const chat = await send('POST', '/v1/chat/completions', { messages: [{ role: 'user', content: input }] });
     expect(chat.status).toBe(413);
   });
 
-  test('one just below it is taken', async () => {
-    const script = await on.script({ text: 'Long.' });
+  test('a body of exactly maxBodyBytes is accepted', async () => {
+    const script = await fixture.script({ text: 'Long.' });
     const body = { model: script.model, input: '' };
-    const input = 'x'.repeat(MOST_BYTES - JSON.stringify(body).length);
+    const input = 'x'.repeat(MAX_BYTES - JSON.stringify(body).length);
     expect(textIn(await respond({ ...body, input }))).toBe('Long.');
   });
 
@@ -47,15 +47,20 @@ describe('sizes', () => {
       'tools',
       'array_above_max_length',
     ],
-    ['too large a tool', { tools: [{ ...WEATHER, description: 'x'.repeat(140_000) }] }, 'tools[0]', 'tool_too_large'],
     [
-      'too many items',
+      'a tool that is too large',
+      { tools: [{ ...WEATHER, description: 'x'.repeat(140_000) }] },
+      'tools[0]',
+      'tool_too_large',
+    ],
+    [
+      'too many input items',
       { input: Array.from({ length: 10_001 }, () => ({ role: 'user', content: 'x' })) },
       'input',
       'array_above_max_length',
     ],
     [
-      'too large a schema',
+      'a schema that is too large',
       { text: { format: { type: 'json_schema', name: 'a', schema: { description: 'x'.repeat(140_000) } } } },
       'text.format.schema',
       'schema_too_large',
@@ -66,36 +71,41 @@ describe('sizes', () => {
       'metadata',
       'object_above_max_properties',
     ],
-    ['too long a value', { metadata: { a: 'x'.repeat(513) } }, 'metadata.a', 'string_above_max_length'],
     [
-      'too long a name',
+      'a metadata value that is too long',
+      { metadata: { a: 'x'.repeat(513) } },
+      'metadata.a',
+      'string_above_max_length',
+    ],
+    [
+      'a tool name that is too long',
       { tools: [{ type: 'function', name: 'x'.repeat(65) }] },
       'tools[0].name',
       'string_above_max_length',
     ],
-  ])('%s is a 400', async (_, more, param, code) => {
-    const { status, body } = await refused({ input: 'Hi', ...more });
+  ])('%s: rejected with 400', async (_, more, param, code) => {
+    const { status, body } = await expectError({ input: 'Hi', ...more });
     expect(status).toBe(400);
     expect(body.error).toMatchObject({ type: 'invalid_request_error', param, code });
   });
 });
 
 describe('turns', () => {
-  test('are ten at most, and what was reached is there', async () => {
-    const script = await on.script(...Array.from({ length: 11 }, (_, turn) => add(turn)));
+  test('are limited to ten, and the response keeps its output', async () => {
+    const script = await fixture.script(...Array.from({ length: 11 }, (_, turn) => add(turn)));
     const response = await respond({ model: script.model, input: 'Count', tools: [SERVER_TOOLS] });
     expect(response).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_turns' } });
     expect(response.output).toHaveLength(10);
     expect(response.output.every(({ status }) => status === 'completed')).toBe(true);
     expect(response.usage).toMatchObject({ input_tokens: 200, output_tokens: 100, total_tokens: 300 });
-    // Whoever goes on has ten more.
+    // A continuation has its own ten turns.
     await script.add({ text: 'Enough.' });
     const next = await respond({ model: script.model, input: 'Go on', previous_response_id: response.id });
     expect(next.status).toBe('completed');
   });
 
-  test('ten are not too many', async () => {
-    const script = await on.script(...Array.from({ length: 9 }, (_, turn) => add(turn)), { text: 'Nine.' });
+  test('the tenth turn can complete the response', async () => {
+    const script = await fixture.script(...Array.from({ length: 9 }, (_, turn) => add(turn)), { text: 'Nine.' });
     const response = await respond({ model: script.model, input: 'Count', tools: [SERVER_TOOLS] });
     expect(response.status).toBe('completed');
     expect(textIn(response)).toBe('Nine.');
@@ -103,8 +113,8 @@ describe('turns', () => {
 });
 
 describe('max_tool_calls', () => {
-  test('counts calls, not turns: those beyond it are answered with an error', async () => {
-    const script = await on.script({ calls: [1, 2, 3].map((a) => call('add', { a, b: 1 })) }, add(4), {
+  test('counts calls, not turns, and answers further calls with an error', async () => {
+    const script = await fixture.script({ calls: [1, 2, 3].map((a) => call('add', { a, b: 1 })) }, add(4), {
       text: 'Enough.',
     });
     const response = await respond({ model: script.model, input: 'Go', tools: [SERVER_TOOLS], max_tool_calls: 3 });
@@ -118,38 +128,38 @@ describe('max_tool_calls', () => {
     expect(response).toMatchObject({ status: 'completed', max_tool_calls: 3 });
   });
 
-  test('that are called on and on end it: incomplete, with that reason', async () => {
-    const script = await on.script(add(1), add(2), add(3), { text: 'Never.' });
+  test('ends the response as incomplete when the model keeps calling', async () => {
+    const script = await fixture.script(add(1), add(2), add(3), { text: 'Never.' });
     const { response } = await stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS], max_tool_calls: 1 });
     expect(response).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_tool_calls' } });
     expect(response.output.map(({ status }) => status)).toEqual(['completed', 'failed', 'failed']);
   });
 
-  test('within one reply', async () => {
-    const script = await on.script({ calls: [1, 2, 3].map((a) => call('add', { a, b: 1 })) }, { text: 'One.' });
+  test('applies within one reply', async () => {
+    const script = await fixture.script({ calls: [1, 2, 3].map((a) => call('add', { a, b: 1 })) }, { text: 'One.' });
     const response = await respond({ model: script.model, input: 'Go', tools: [SERVER_TOOLS], max_tool_calls: 1 });
     expect(response.output.map(({ status }) => status)).toEqual(['completed', 'failed', 'failed', 'completed']);
   });
 });
 
 describe('max_output_tokens', () => {
-  test('is of all turns together: the model is told what is left', async () => {
-    const script = await on.script(
+  test('applies to all turns: each model request gets the remainder', async () => {
+    const script = await fixture.script(
       { ...add(1), usage: { input: 5, output: 40 } },
       { ...add(2), usage: { input: 5, output: 30 } },
       { text: 'Done.', usage: { input: 5, output: 20 } },
     );
-    const asked = { model: script.model, input: 'Go', tools: [SERVER_TOOLS], max_output_tokens: 100 };
-    const response = await respond(asked);
+    const request = { model: script.model, input: 'Go', tools: [SERVER_TOOLS], max_output_tokens: 100 };
+    const response = await respond(request);
     expect(response).toMatchObject({ status: 'completed', max_output_tokens: 100, usage: { output_tokens: 90 } });
-    const told = (await script.bodies()).map((body) => body['max_completion_tokens'] ?? body['max_tokens']);
-    expect(told).toEqual([100, 60, 30]);
+    const maxTokens = (await script.bodies()).map((body) => body['max_completion_tokens'] ?? body['max_tokens']);
+    expect(maxTokens).toEqual([100, 60, 30]);
   });
 
-  test('used up between two turns ends it: incomplete, with that reason, and the calls are done', async () => {
-    const script = await on.script({ ...add(1), usage: { input: 5, output: 100 } }, { text: 'Never.' });
-    const asked = { model: script.model, input: 'Go', tools: [SERVER_TOOLS], max_output_tokens: 100 };
-    const { response, events } = await stream(asked);
+  test('used up between two turns ends the response as incomplete, after the calls', async () => {
+    const script = await fixture.script({ ...add(1), usage: { input: 5, output: 100 } }, { text: 'Never.' });
+    const request = { model: script.model, input: 'Go', tools: [SERVER_TOOLS], max_output_tokens: 100 };
+    const { response, events } = await stream(request);
     expect(response).toMatchObject({
       status: 'incomplete',
       incomplete_details: { reason: 'max_output_tokens' },
@@ -161,8 +171,8 @@ describe('max_output_tokens', () => {
     expect(await retrieve(response.id)).toEqual(response);
   });
 
-  test('a reply that was cut off', async () => {
-    const script = await on.script({ text: 'Once upon a', finish: 'length' });
+  test('a truncated reply makes the response incomplete', async () => {
+    const script = await fixture.script({ text: 'Once upon a', finish: 'length' });
     const response = await respond({ model: script.model, input: 'Go', max_output_tokens: 16 });
     expect(response).toMatchObject({
       status: 'incomplete',
@@ -171,8 +181,8 @@ describe('max_output_tokens', () => {
     });
   });
 
-  test('a call of the client in a reply that was cut off is not to be answered', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })], finish: 'length' });
+  test('a client call in a truncated reply is not pending', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })], finish: 'length' });
     const { response } = await stream({ model: script.model, input: 'Go', tools: [WEATHER] });
     expect(response).toMatchObject({
       status: 'incomplete',
@@ -182,15 +192,15 @@ describe('max_output_tokens', () => {
     expect(response.pending_call_ids).toBeUndefined();
   });
 
-  test('a filtered reply has its own reason', async () => {
-    const script = await on.script({ text: 'This is', finish: 'content-filter' });
+  test('a filtered reply has the reason content_filter', async () => {
+    const script = await fixture.script({ text: 'This is', finish: 'content-filter' });
     const response = await respond({ model: script.model, input: 'Go' });
     expect(response).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'content_filter' } });
   });
 });
 
-test('usage is the sum of all turns, with its details', async () => {
-  const script = await on.script(
+test('usage is the sum of all turns, including its details', async () => {
+  const script = await fixture.script(
     { ...add(1), usage: { input: 10, output: 5, cached: 3, reasoning: 2 } },
     { ...add(2), usage: { input: 20, output: 6, cached: 10, reasoning: 1 } },
     { text: 'Three.', usage: { input: 30, output: 7 } },
@@ -205,66 +215,72 @@ test('usage is the sum of all turns, with its details', async () => {
   });
 });
 
-test('more than 128 calls in one reply: the rest is refused, and none of it asked of the client', async () => {
+test('calls beyond 128 in one reply are rejected and not sent to the client', async () => {
   const calls = Array.from({ length: 130 }, (_, n) => call('weather', { n }));
-  const script = await on.script({ calls });
+  const script = await fixture.script({ calls });
   const { response } = await stream({ model: script.model, input: 'Go', tools: [WEATHER] });
   expect(callsIn(response)).toHaveLength(128);
   expect(response.pending_call_ids).toHaveLength(128);
   expect(response.output.slice(128)).toMatchObject([{ status: 'failed' }, { status: 'failed' }]);
 });
 
-test('more runs at once than there may be: 429, and room again when one has ended', async () => {
-  const script = await on.script(
+test('runs over maxConcurrentRuns are rejected with 429 until one has ended', async () => {
+  const script = await fixture.script(
     { calls: [call('hold', { tag: 'one' })] },
     { calls: [call('hold', { tag: 'two' })] },
     { text: 'Done.' },
     { text: 'Done.' },
     { text: 'Done.' },
   );
-  const asked = { model: script.model, input: 'Wait', tools: [SERVER_TOOLS] };
-  const one = await begin(asked);
-  await on.server.held('one');
-  const two = await begin(asked);
-  await on.server.held('two');
-  const { status, body, headers } = await refused(asked);
+  const request = { model: script.model, input: 'Wait', tools: [SERVER_TOOLS] };
+  const one = await startStream(request);
+  await fixture.server.held('one');
+  const two = await startStream(request);
+  await fixture.server.held('two');
+  const { status, body, headers } = await expectError(request);
   expect(status).toBe(429);
   expect(body.error).toMatchObject({ type: 'rate_limit_error', param: null, code: 'too_many_runs' });
   expect(Number(headers.get('retry-after'))).toBeGreaterThan(0);
-  const chat = await send('POST', '/v1/chat/completions', { ...asked, messages: [{ role: 'user', content: 'Hi' }] });
+  const chat = await send('POST', '/v1/chat/completions', { ...request, messages: [{ role: 'user', content: 'Hi' }] });
   expect([chat.status, (chat.body as WireError).error.code]).toEqual([429, 'too_many_runs']);
-  // What is no run is not counted.
+  // Other requests are not limited.
   expect((await retrieve(one.id)).status).toBe('in_progress');
   await cancel(one.id);
   await one.ended;
-  expect((await respond(asked)).status).toBe('completed');
-  on.server.release('two');
+  expect((await respond(request)).status).toBe('completed');
+  fixture.server.release('two');
   expect((await two.ended).response.status).toBe('completed');
 });
 
-describe.concurrent('time', () => {
-  let hasty: ServerProcess;
+describe.concurrent('maxDurationMs', () => {
+  let limited: ServerProcess;
   beforeAll(async () => {
-    hasty = await startServer(on.provider, { maxDurationMs: 1_500 });
+    limited = await startServer(fixture.provider, { maxDurationMs: 1_500 });
   }, 60_000);
-  afterAll(() => hasty[Symbol.asyncDispose]());
-  const quick = asking(() => hasty.url);
+  afterAll(() => limited[Symbol.asyncDispose]());
+  const client = responsesClient(() => limited.url);
 
-  test('a tool that takes longer than a response may: incomplete, with that reason', async () => {
-    const script = await on.script({ text: 'I wait.', calls: [call('hold', { tag: 'late' })] }, { text: 'Never.' });
-    const { response } = await quick.stream({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
+  test('ends a response as incomplete while a tool runs', async () => {
+    const script = await fixture.script(
+      { text: 'I wait.', calls: [call('hold', { tag: 'late' })] },
+      { text: 'Never.' },
+    );
+    const { response } = await client.stream({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
     expect(response).toMatchObject({
       status: 'incomplete',
       incomplete_details: { reason: 'max_duration' },
       error: null,
     });
     expect(textIn(response)).toBe('I wait.');
-    expect(await quick.retrieve(response.id)).toEqual(response);
+    expect(await client.retrieve(response.id)).toEqual(response);
   });
 
-  test.each(['stall', 'slow-headers'] as const)('a model that says nothing more (%s)', async (fault) => {
-    const script = await on.script({ fault });
-    const { response } = await quick.stream({ model: script.model, input: 'Wait' });
-    expect(response).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_duration' } });
-  });
+  test.each(['stall', 'slow-headers'] as const)(
+    'ends a response as incomplete while the model hangs (%s)',
+    async (fault) => {
+      const script = await fixture.script({ fault });
+      const { response } = await client.stream({ model: script.model, input: 'Wait' });
+      expect(response).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_duration' } });
+    },
+  );
 });

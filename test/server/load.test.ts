@@ -1,13 +1,12 @@
 import { expect, test } from 'vitest';
-import { stage } from './clients/stage.ts';
-import { manyStreams } from './streams/many.ts';
+import { startConcurrentStreams } from './support/concurrent-streams.ts';
+import { useServerFixture } from './support/fixture.ts';
 
-const here = stage();
+const fixture = useServerFixture();
 
-test('200 streams with tools at the same time', async () => {
-  const many = await manyStreams(here, 200);
-  // There is room for one more.
-  const answer = await fetch(`${here.server.url}/readyz`);
+test('serves 200 concurrent streams with tools, and stays ready for more', async () => {
+  const streams = await startConcurrentStreams(fixture, 200);
+  const answer = await fetch(`${fixture.server.url}/readyz`);
   expect(answer.status).toBe(200);
-  await many.finish();
+  await streams.finish();
 });

@@ -1,18 +1,18 @@
 import { hashKey } from '@treadle/server';
 import { describe, expect, test } from 'vitest';
-import { call, SERVER_TOOLS, stage, WEATHER } from './clients/stage.ts';
+import { call, SERVER_TOOLS, useServerFixture, WEATHER } from './support/fixture.ts';
 import {
-  asking,
+  responsesClient,
   callsIn,
   outputFor,
   textIn,
-  type Answer,
-  type Asking,
+  type HttpResult,
+  type ResponsesClient,
   type WireError,
-} from './open-responses/asking.ts';
+} from './support/responses-client.ts';
 
 const SCOPES = ['agents:invoke', 'tools:execute'] as const;
-const on = stage({
+const fixture = useServerFixture({
   defaultTools: ['add'],
   requiresAction: true,
   keys: [
@@ -24,13 +24,14 @@ const on = stage({
     { name: 'slow', hash: hashKey('tk_slow'), requestsPerMinute: 2 },
   ],
 });
-const as = (key: string): Asking => asking(() => on.server.url, { authorization: `Bearer ${key}` });
+const as = (key: string): ResponsesClient =>
+  responsesClient(() => fixture.server.url, { authorization: `Bearer ${key}` });
 const [ann, abe, bob] = [as('tk_ann'), as('tk_abe'), as('tk_bob')];
-const errorOf = ({ body }: Answer): WireError['error'] => (body as WireError).error;
+const errorOf = ({ body }: HttpResult): WireError['error'] => (body as WireError).error;
 
 describe('a response of another tenant', () => {
-  test('is not there, as if it had never been, by any route', async () => {
-    const script = await on.script({ text: 'Of Acme only.' }, { text: 'Still there.' });
+  test('is indistinguishable from an unknown response on every route', async () => {
+    const script = await fixture.script({ text: 'Of Acme only.' }, { text: 'Still there.' });
     const { id } = await ann.respond({ model: script.model, input: 'Hi' });
     const never = `resp_${'f'.repeat(32)}`;
     for (const [method, path] of [
@@ -51,35 +52,35 @@ describe('a response of another tenant', () => {
     );
   });
 
-  test('cannot be gone on from', async () => {
-    const script = await on.script({ text: 'Secret.' }, { text: 'Never.' });
+  test('cannot be continued', async () => {
+    const script = await fixture.script({ text: 'Secret.' }, { text: 'Never.' });
     const { id } = await ann.respond({ model: script.model, input: 'Hi' });
-    const asked = { model: script.model, input: 'And?', previous_response_id: id };
-    for (const body of [asked, { ...asked, stream: true }]) {
-      const { status, body: refusal } = await bob.refused(body);
+    const request = { model: script.model, input: 'And?', previous_response_id: id };
+    for (const body of [request, { ...request, stream: true }]) {
+      const { status, body: error } = await bob.expectError(body);
       expect(status).toBe(400);
-      expect(refusal.error).toMatchObject({ param: 'previous_response_id', code: 'previous_response_not_found' });
+      expect(error.error).toMatchObject({ param: 'previous_response_id', code: 'previous_response_not_found' });
     }
     expect(await script.bodies()).toHaveLength(1);
   });
 
-  test('has no items to refer to', async () => {
-    const script = await on.script({ text: 'Secret.' }, { text: 'I see.' });
+  test('has no items that can be referenced', async () => {
+    const script = await fixture.script({ text: 'Secret.' }, { text: 'I see.' });
     const { output } = await ann.respond({ model: script.model, input: 'Hi' });
     const input = [
       { role: 'user', content: 'What was it?' },
       { type: 'item_reference', id: output[0]!.id },
       { role: 'user', content: 'Well?' },
     ];
-    const { status, body } = await bob.refused({ model: script.model, input });
+    const { status, body } = await bob.expectError({ model: script.model, input });
     expect(status).toBe(400);
     expect(body.error).toMatchObject({ param: 'input[1].id', code: 'item_not_found' });
     await abe.respond({ model: script.model, input });
-    expect((await script.heard()).at(-1)).toEqual(['user: What was it?', 'assistant: Secret.', 'user: Well?']);
+    expect((await script.conversations()).at(-1)).toEqual(['user: What was it?', 'assistant: Secret.', 'user: Well?']);
   });
 
-  test('does not fill in what a call of the server gave', async () => {
-    const script = await on.script({ calls: [call('add', { a: 20, b: 22 })] }, { text: 'Done.' }, { text: 'No.' });
+  test('does not supply the output of a server call', async () => {
+    const script = await fixture.script({ calls: [call('add', { a: 20, b: 22 })] }, { text: 'Done.' }, { text: 'No.' });
     const { output } = await ann.respond({ model: script.model, input: 'Add', tools: [SERVER_TOOLS] });
     const { output: _, ...bare } = output[0]!;
     await bob.respond({
@@ -87,53 +88,53 @@ describe('a response of another tenant', () => {
       tools: [SERVER_TOOLS],
       input: [{ role: 'user', content: 'Add' }, bare, { role: 'user', content: 'Well?' }],
     });
-    expect(JSON.stringify((await script.heard()).at(-1))).not.toContain('42');
+    expect(JSON.stringify((await script.conversations()).at(-1))).not.toContain('42');
   });
 
-  test('cannot be cancelled while it runs, nor seen', async () => {
-    const script = await on.script({ calls: [call('hold', { tag: 'mine' })] }, { text: 'Done.' });
-    const { id, ended } = await ann.begin({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
-    await on.server.held('mine');
+  test('cannot be retrieved, cancelled or deleted while it runs', async () => {
+    const script = await fixture.script({ calls: [call('hold', { tag: 'mine' })] }, { text: 'Done.' });
+    const { id, ended } = await ann.startStream({ model: script.model, input: 'Wait', tools: [SERVER_TOOLS] });
+    await fixture.server.held('mine');
     expect((await bob.send('POST', `/v1/responses/${id}/cancel`)).status).toBe(404);
     expect((await bob.send('DELETE', `/v1/responses/${id}`)).status).toBe(404);
     expect((await bob.send('GET', `/v1/responses/${id}`)).status).toBe(404);
-    const { status } = await bob.refused({ model: script.model, input: 'And?', previous_response_id: id });
+    const { status } = await bob.expectError({ model: script.model, input: 'And?', previous_response_id: id });
     expect(status).toBe(400);
-    on.server.release('mine');
+    fixture.server.release('mine');
     expect((await ended).response.status).toBe('completed');
   });
 
-  test('that waits cannot be answered', async () => {
-    const script = await on.script({ calls: [call('weather', {})] }, { text: 'Rain.' });
-    const asked = { model: script.model, tools: [WEATHER] };
-    const waiting = await ann.respond({ ...asked, input: 'Hi' });
-    // This server says so to everybody.
+  test('that waits for the client cannot be answered', async () => {
+    const script = await fixture.script({ calls: [call('weather', {})] }, { text: 'Rain.' });
+    const request = { model: script.model, tools: [WEATHER] };
+    const waiting = await ann.respond({ ...request, input: 'Hi' });
+    // The option `requiresAction` of this server applies to all clients.
     expect(waiting.status).toBe('requires_action');
-    const answer = { ...asked, previous_response_id: waiting.id, input: [outputFor(callsIn(waiting)[0]!, 'rain')] };
-    expect((await bob.refused(answer)).body.error.code).toBe('previous_response_not_found');
+    const answer = { ...request, previous_response_id: waiting.id, input: [outputFor(callsIn(waiting)[0]!, 'rain')] };
+    expect((await bob.expectError(answer)).body.error.code).toBe('previous_response_not_found');
     expect(textIn(await abe.respond(answer))).toBe('Rain.');
   });
 });
 
-test('a follow-up of a chat gets nothing of what the server did for another tenant', async () => {
+test('a chat follow-up does not receive server results of another tenant', async () => {
   interface Chat {
     readonly choices: readonly [{ readonly message: { readonly tool_calls: readonly { readonly id: string }[] } }];
   }
   const mixed = { calls: [call('add', { a: 20, b: 22 }), call('weather', {})] };
-  const script = await on.script(mixed, { text: 'No.' }, { text: 'Yes.' });
+  const script = await fixture.script(mixed, { text: 'No.' }, { text: 'Yes.' });
   const tools = [{ type: 'function', function: { name: 'weather', parameters: { type: 'object', properties: {} } } }];
-  const asked = { model: script.model, tools };
+  const request = { model: script.model, tools };
   const user = { role: 'user', content: 'Go' };
-  const { body } = await ann.send('POST', '/v1/chat/completions', { ...asked, messages: [user], store: true });
+  const { body } = await ann.send('POST', '/v1/chat/completions', { ...request, messages: [user], store: true });
   const { message } = (body as Chat).choices[0];
   expect(message.tool_calls).toHaveLength(1);
   const output = { role: 'tool', tool_call_id: message.tool_calls[0]!.id, content: 'rain' };
   const messages = [user, message, output];
-  expect((await bob.send('POST', '/v1/chat/completions', { ...asked, messages })).status).toBe(200);
-  expect((await abe.send('POST', '/v1/chat/completions', { ...asked, messages })).status).toBe(200);
-  const [, foreign, own] = await script.heard();
-  expect(foreign).toEqual(['user: Go', 'assistant: [1] weather {}', 'tool: [1] rain']);
-  expect(own).toEqual([
+  expect((await bob.send('POST', '/v1/chat/completions', { ...request, messages })).status).toBe(200);
+  expect((await abe.send('POST', '/v1/chat/completions', { ...request, messages })).status).toBe(200);
+  const [, otherTenant, sameTenant] = await script.conversations();
+  expect(otherTenant).toEqual(['user: Go', 'assistant: [1] weather {}', 'tool: [1] rain']);
+  expect(sameTenant).toEqual([
     'user: Go',
     'assistant: [1] add {"a":20,"b":22} [2] weather {}',
     'tool: [1] 42',
@@ -143,14 +144,14 @@ test('a follow-up of a chat gets nothing of what the server did for another tena
 
 describe('keys', () => {
   test.each([
-    ['none', {}],
-    ['another', { authorization: 'Bearer tk_nobody' }],
-    ['the name of one', { authorization: 'Bearer ann' }],
-    ['the hash of one', { authorization: `Bearer ${hashKey('tk_ann')}` }],
-    ['one in another form', { authorization: 'Basic tk_ann' }],
-    ['an empty one', { authorization: 'Bearer ' }],
-  ])('%s: 401 on every route', async (_, headers) => {
-    const nobody = asking(() => on.server.url, headers);
+    ['no key', {}],
+    ['an unknown key', { authorization: 'Bearer tk_nobody' }],
+    ['the name of a key', { authorization: 'Bearer ann' }],
+    ['the hash of a key', { authorization: `Bearer ${hashKey('tk_ann')}` }],
+    ['a key in Basic form', { authorization: 'Basic tk_ann' }],
+    ['an empty key', { authorization: 'Bearer ' }],
+  ])('%s is rejected with 401 on every route', async (_, headers) => {
+    const client = responsesClient(() => fixture.server.url, headers);
     for (const [method, path, body] of [
       ['POST', '/v1/responses', { input: 'Hi' }],
       ['GET', '/v1/responses/resp_1', undefined],
@@ -158,7 +159,7 @@ describe('keys', () => {
       ['GET', '/v1/models', undefined],
       ['GET', '/v1/nothing', undefined],
     ] as const) {
-      const answer = await nobody.send(method, path, body);
+      const answer = await client.send(method, path, body);
       expect(answer.status).toBe(401);
       expect(answer.headers.get('www-authenticate')).toMatch(/^Bearer/);
       expect(errorOf(answer)).toMatchObject({ type: 'authentication_error', param: null, code: 'invalid_api_key' });
@@ -166,28 +167,31 @@ describe('keys', () => {
     }
   });
 
-  test('who is well needs no key to ask', async () => {
+  test('the health endpoints need no key', async () => {
     for (const path of ['/healthz', '/readyz']) {
-      expect((await asking(() => on.server.url).send('GET', path)).status).toBe(200);
+      expect((await responsesClient(() => fixture.server.url).send('GET', path)).status).toBe(200);
     }
   });
 
-  test('x-api-key will do as well', async () => {
-    const { status } = await asking(() => on.server.url, { 'x-api-key': 'tk_ann' }).send('GET', '/v1/models');
+  test('the header x-api-key is accepted', async () => {
+    const { status } = await responsesClient(() => fixture.server.url, { 'x-api-key': 'tk_ann' }).send(
+      'GET',
+      '/v1/models',
+    );
     expect(status).toBe(200);
   });
 
-  test('a key that may not use the API: 403', async () => {
+  test('a key without agents:invoke is rejected with 403', async () => {
     const answer = await as('tk_idle').send('POST', '/v1/responses', { input: 'Hi' });
     expect(answer.status).toBe(403);
     expect(errorOf(answer)).toMatchObject({ type: 'permission_error', code: 'insufficient_scope' });
     expect(errorOf(answer).message).toContain('agents:invoke');
   });
 
-  test('a key that may not use tools of the server: 403 if it asks for them, and none by default', async () => {
-    const script = await on.script({ calls: [call('add', { a: 1, b: 1 })] }, { text: 'I cannot.' });
+  test('a key without tools:execute gets 403 for server tools, and no default tools', async () => {
+    const script = await fixture.script({ calls: [call('add', { a: 1, b: 1 })] }, { text: 'I cannot.' });
     const plain = as('tk_plain');
-    const answer = await plain.refused({ model: script.model, input: 'Add', tools: [SERVER_TOOLS] });
+    const answer = await plain.expectError({ model: script.model, input: 'Add', tools: [SERVER_TOOLS] });
     expect(answer.status).toBe(403);
     expect(answer.body.error).toMatchObject({ type: 'permission_error', param: 'tools', code: 'insufficient_scope' });
     const response = await plain.respond({ model: script.model, input: 'Add' });
@@ -195,14 +199,14 @@ describe('keys', () => {
     expect((await script.bodies())[0]!.tools).toBeUndefined();
   });
 
-  test('the default tools are there for a key that may use them', async () => {
-    const script = await on.script({ calls: [call('add', { a: 1, b: 1 })] }, { text: 'Two.' });
+  test('a key with tools:execute gets the default tools', async () => {
+    const script = await fixture.script({ calls: [call('add', { a: 1, b: 1 })] }, { text: 'Two.' });
     const response = await ann.respond({ model: script.model, input: 'Add' });
     expect(response.output[0]).toMatchObject({ type: 'mcp_call', server_label: 'treadle', output: '2' });
     expect((await script.bodies())[0]!.tools!.map(({ function: { name } }) => name)).toEqual(['add']);
   });
 
-  test('a key with a limit of its own: 429 with the headers that say when to come again', async () => {
+  test('a key over its own rate limit gets 429 with Retry-After and rate limit headers', async () => {
     const slow = as('tk_slow');
     const first = await slow.send('GET', '/v1/models');
     expect(first.status).toBe(200);

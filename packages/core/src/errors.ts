@@ -1,4 +1,4 @@
-/** A mistake of whoever calls, or a broken part: `code` is for programs, the message says what to do. */
+/** Misuse by the caller, or a part that failed. `code` is for programs; the message says what to do. */
 export class TreadleError extends Error {
   override readonly name = 'TreadleError';
   readonly code: TreadleErrorCode;
@@ -29,13 +29,20 @@ export type TreadleErrorCode =
   | 'store-newer'
   | 'store-failed';
 
-/** What somebody threw, in words; anything can be thrown. */
+/** The message of a thrown value of any type. Never throws. */
 export function messageOf(thrown: unknown): string {
   try {
     if (thrown instanceof Error) return String(thrown.message || thrown.name);
     if (typeof thrown === 'string') return thrown;
     return JSON.stringify(thrown) ?? String(thrown);
   } catch {
-    return `${thrown === null ? 'null' : `a ${typeof thrown}`} that cannot be told`;
+    return `${thrown === null ? 'null' : `a ${typeof thrown}`} that has no text form`;
   }
+}
+
+/** Errors of the journal with a code of their own are passed on; any other becomes `journal-failed`. */
+export function journalError(runId: string, error: unknown): TreadleError {
+  if (error instanceof TreadleError) return error;
+  const message = `The journal failed, so run "${runId}" stopped: ${messageOf(error)}`;
+  return new TreadleError('journal-failed', message, { cause: error });
 }

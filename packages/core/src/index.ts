@@ -34,7 +34,7 @@ export type {
   Tokens,
   ToolCount,
 } from './agents/result.ts';
-export { systemClock, type Clock } from './clock.ts';
+export { systemClock, type Clock } from './platform.ts';
 export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { memoryJournal } from './journal/memory.ts';
 export type {
@@ -51,34 +51,32 @@ export type {
 export { summaryOf } from './journal/summary.ts';
 export type {
   Answer,
-  CallAnswered,
-  CallStarted,
   CompactionOptions,
   ContinueOptions,
-  Fact,
-  Item,
   LiveRun,
   LoopOptions,
   LoopResult,
   PrepareTurn,
-  Report,
   StartedRun,
   TurnChanges,
   TurnInfo,
-  TurnStarted,
-} from './loop/options.ts';
-export { diffRuns, type RunDiff } from './loop/diff.ts';
-export { fits } from './loop/fits.ts';
-export { forkRun, type ForkChanges, type ForkOptions } from './loop/fork.ts';
-export { messagesOf, type History } from './loop/history.ts';
-export { itemsBetween } from './loop/items.ts';
-export { isPaused, outstanding, waiting } from './loop/outstanding.ts';
-export { replay, type Divergence, type Replayed } from './loop/replay.ts';
-export { runLoop, startLoop, streamLoop } from './loop/run.ts';
-export { NEW, step } from './loop/step.ts';
-export type { Next } from './loop/turn.ts';
-export type { Effect } from './loop/effects.ts';
-export type { CallCheck, Event, SettledResult } from './loop/events.ts';
+} from './driver/options.ts';
+export { runLoop, startLoop, streamLoop } from './driver/run.ts';
+export { diffRuns, type RunDiff } from './journal/diff.ts';
+export { forkRun, type ForkChanges, type ForkOptions } from './journal/fork.ts';
+export {
+  itemsBetween,
+  type CallAnswered,
+  type CallStarted,
+  type Fact,
+  type Item,
+  type Report,
+  type TurnStarted,
+} from './journal/items.ts';
+export { replay, statusOf, walkJournal, type Divergence, type JournalStep, type Replayed } from './journal/replay.ts';
+export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
+export type { CallCheck, Event, SettledResult } from './machine/events.ts';
+export { messagesOf, type History } from './machine/history.ts';
 export type {
   AgentRules,
   Leniency,
@@ -89,7 +87,7 @@ export type {
   ToolEffect,
   ToolFacts,
   TurnDecision,
-} from './loop/pinned.ts';
+} from './machine/rules.ts';
 export type {
   AgentState,
   Call,
@@ -103,7 +101,8 @@ export type {
   State,
   Streak,
   Waiting,
-} from './loop/state.ts';
+} from './machine/state.ts';
+export { fits, NEW, step, type Next } from './machine/step.ts';
 export {
   textOf,
   userText,
@@ -141,7 +140,7 @@ export type {
   Usage,
 } from './model.ts';
 export type { JudgeContext, JudgedCall, Policy, Principal, Verdict } from './policy/port.ts';
-export { Parked } from './tools/child.ts';
+export { Parked } from './tools/result.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
 export {
   registry,

@@ -1,7 +1,6 @@
 /**
- * What `list.map(to)` gives, for what is done in every turn. `map` gives another kind of array once V8 has compiled it,
- * and then all that was compiled for the kind before is thrown away and compiled anew; here it is one kind from the
- * beginning.
+ * `list.map(to)` for hot paths. Once V8 has optimised a function, `map` returns an array of another elements kind, which
+ * deoptimises the code that was compiled for the first kind. Here the kind is always the same.
  */
 export function mapped<From, To>(list: readonly From[], to: (item: From, index: number) => To): readonly To[] {
   const made = list.slice() as unknown[];

@@ -1,4 +1,4 @@
-/** A conversation as Treadle keeps it: one shape for every provider. Instructions are not a message. */
+/** A message of a conversation, the same for every provider. Instructions are not a message. */
 export type Message = UserMessage | AssistantMessage | ToolMessage;
 
 export interface UserMessage {
@@ -6,7 +6,7 @@ export interface UserMessage {
   readonly content: readonly UserBlock[];
 }
 
-/** One reply of the model, its parts in the order in which it gave them. */
+/** One reply of the model, with its parts in their original order. */
 export interface AssistantMessage {
   readonly role: 'assistant';
   readonly content: readonly AssistantPart[];
@@ -23,12 +23,12 @@ export interface TextBlock {
   readonly text: string;
 }
 
-/** What a model says. Some tell what is said along the way from the answer, and want to have that back. */
+/** A text of a model. Some providers mark commentary and final answer, and need the mark back in later requests. */
 export interface SaidText extends TextBlock {
   readonly phase?: 'commentary' | 'final_answer';
 }
 
-/** Where the bytes of an image or a file are. `data` is base64. */
+/** The bytes of an image or a file. `data` is base64. */
 export type Source = { readonly type: 'data'; readonly data: string } | { readonly type: 'url'; readonly url: string };
 
 export interface ImageBlock {
@@ -44,15 +44,15 @@ export interface FileBlock {
   readonly source: Source;
 }
 
-/** Something that went wrong, told in words; only in results. */
+/** A description of an error; only in results. */
 export interface ErrorBlock {
   readonly type: 'error';
   readonly text: string;
 }
 
 /**
- * `signature` is the provider's opaque proof; it goes back unchanged or not at all. `protocol` names who gave it, a wire
- * protocol and its host: nobody else may get it.
+ * `signature` is the provider's opaque proof; it is sent back unchanged or not at all. `protocol` names the wire protocol
+ * and host that issued it; it is sent to no other.
  */
 export interface ReasoningPart {
   readonly type: 'reasoning';
@@ -61,7 +61,7 @@ export interface ReasoningPart {
   readonly protocol?: string;
 }
 
-/** `arguments` is the model's own JSON text, kept as it came, also when it is broken. */
+/** `arguments` is the model's own JSON text, unchanged even if it is invalid. */
 export interface ToolCall {
   readonly type: 'tool-call';
   readonly id: string;
@@ -85,10 +85,53 @@ export function userText(text: string): UserMessage {
   return { role: 'user', content: [{ type: 'text', text }] };
 }
 
-/** The words of a message or a result, without what is not words. */
+/** The text of a message or a result, without its other parts. */
 export function textOf(content: readonly { readonly type: string; readonly text?: string }[]): string {
   if (content.length === 1 && content[0]!.type === 'text') return content[0]!.text!;
   let text = '';
   for (const block of content) if (block.type === 'text' || block.type === 'error') text += block.text;
   return text;
+}
+
+type PartOwner = Message['role'] | 'result';
+
+/** Which types of parts the messages of a role, or a result, may contain. */
+const PARTS: Readonly<Record<PartOwner, readonly string[]>> = {
+  user: ['text', 'image', 'file'],
+  assistant: ['text', 'reasoning', 'tool-call'],
+  tool: ['tool-result'],
+  result: ['text', 'image', 'file', 'error'],
+};
+
+/** Whether a value from outside is a part that is allowed there, with every field that the loop reads. */
+function isPartOf(owner: PartOwner, part: unknown): boolean {
+  if (!isObject(part) || !PARTS[owner].includes(part['type'] as string)) return false;
+  switch (part['type']) {
+    case 'tool-call':
+      return isText(part['id']) && isText(part['name']) && isText(part['arguments']);
+    case 'tool-result':
+      return isText(part['callId']) && isText(part['name']) && arePartsOf('result', part['content']);
+    case 'image':
+    case 'file':
+      return isText(part['mediaType']) && isSource(part['source']);
+    default:
+      return isText(part['text']);
+  }
+}
+
+function isText(value: unknown): boolean {
+  return typeof value === 'string';
+}
+
+export function arePartsOf(owner: PartOwner, parts: unknown): boolean {
+  return Array.isArray(parts) && parts.every((part) => isPartOf(owner, part));
+}
+
+function isSource(source: unknown): boolean {
+  if (!isObject(source)) return false;
+  return typeof source[source['type'] === 'data' ? 'data' : 'url'] === 'string';
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
 }

@@ -1,55 +1,55 @@
 import type { AssistantPart, Message } from './messages.ts';
 
-/** A language model, as the loop sees it. `@treadle/models` has them; a test or a program may bring its own. */
+/** A language model as the loop uses it. `@treadle/models` implements it; tests and programs may implement their own. */
 export interface Model {
   readonly id: string;
-  /** Its replies tell what they cost. A run with a cost limit needs that. */
+  /** Replies contain their cost. Required for a run with a cost limit. */
   readonly priced?: boolean;
-  /** Those who may reply in its stead, with itself if it can, such as the models of a router. */
+  /** Models that may reply instead, including itself if it can, such as those of a router. */
   readonly asks?: readonly Model[];
   /**
-   * Never rejects: a failure is the returned reply. Deltas go to `emit` as they arrive; a model that cannot stream
-   * emits nothing. After `signal` aborts the reply is ignored, so end soon.
+   * Never rejects: a failure is a returned reply. Passes deltas to `emit` as they arrive; a model that cannot stream
+   * emits nothing. After `signal` aborts the reply is ignored, so it should return soon.
    */
   reply(request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply>;
 }
 
 /**
- * Takes a piece of a reply. Never throws. If it gives a promise, whoever listens is behind: a model that can reads no
- * further until that resolves, so that nothing piles up. It never rejects.
+ * Receives a piece of a reply. Never throws. If it returns a promise, the listener is slow: a model that supports
+ * back-pressure reads no further until the promise resolves. The promise never rejects.
  */
 export type Emit = (delta: ModelDelta) => unknown;
 
 export interface ModelRequest {
   readonly instructions?: string;
   /**
-   * The history itself, not a copy: it is valid until the reply is there, and the same array comes again, longer, with
-   * the next turn. So a protocol can keep what it made of earlier messages in a WeakMap keyed by it.
+   * The history itself, not a copy. It is valid until the reply, and the next turn passes the same array with more
+   * messages. So a protocol can cache what it made of earlier messages in a WeakMap keyed by the array.
    */
   readonly messages: readonly Message[];
-  /** Every tool that exists, also those that `toolChoice` or `allowedTools` rule out. */
+  /** All tools, including those that `toolChoice` or `allowedTools` exclude. */
   readonly tools: readonly ToolSpec[];
   readonly toolChoice: ToolChoice;
   readonly allowedTools?: readonly string[];
-  /** False: the model is asked for one call at a time. */
+  /** False: the model should make one call at a time. */
   readonly parallel: boolean;
   readonly settings: Settings;
-  /** The answer has to be JSON of this form. */
+  /** The answer must be JSON that matches this schema. */
   readonly output?: JsonSchema;
-  /** What a provider that can make sure of that form is told of it. */
+  /** Name and strictness of the output schema, for providers that enforce it. */
   readonly outputForm?: { readonly name?: string; readonly strict?: boolean };
-  /** When the run's time is up, in milliseconds since 1970: to wait for longer is in vain. */
+  /** The deadline of the run, in milliseconds since 1970. A retry after it is useless. */
   readonly deadline?: number;
-  /** `runId/effectId`: the same for the same call, also after a crash. */
+  /** `runId/effectId`: the same when a call is repeated after a crash. */
   readonly key: string;
 }
 
-/** What a model is told of a tool. `parameters` is JSON Schema. */
+/** The description of a tool for a model. `parameters` is JSON Schema. */
 export interface ToolSpec {
   readonly name: string;
   readonly description: string;
   readonly parameters: JsonSchema;
-  /** The provider is to make sure that arguments keep to the schema, where it can. */
+  /** Ask the provider to enforce the schema for arguments, if it can. */
   readonly strict?: boolean;
 }
 
@@ -66,11 +66,11 @@ export interface Settings {
   readonly reasoning?: 'low' | 'medium' | 'high';
 }
 
-/** A piece of a reply on its way. The whole reply repeats all of it. */
+/** A piece of a reply. The whole reply contains all pieces again. */
 export type ModelDelta =
   | { readonly type: 'text-delta'; readonly text: string }
   | { readonly type: 'reasoning-delta'; readonly text: string }
-  /** `call` counts the reply's calls from 0; `arguments` is the next piece of the JSON text, maybe empty. */
+  /** `call` is the position of the call in the reply, from 0; `arguments` is the next piece of the JSON text, or empty. */
   | { readonly type: 'call-delta'; readonly call: number; readonly name: string; readonly arguments: string };
 
 export type Finish = 'stop' | 'tool-calls' | 'length' | 'content-filter';
@@ -80,10 +80,10 @@ export type ModelReply =
       readonly type: 'reply';
       readonly content: readonly AssistantPart[];
       readonly finish: Finish;
-      /** The provider's own word for `finish`. */
+      /** The provider's own value for `finish`. */
       readonly rawFinish?: string;
       readonly usage: Usage;
-      /** The model that really answered. */
+      /** The model that replied. */
       readonly model: string;
       readonly attempts?: readonly Attempt[];
     }
@@ -109,23 +109,45 @@ export type ModelErrorCode =
 
 export interface ModelError {
   readonly code: ModelErrorCode;
-  /** What happened and what to do, with the provider's own words; never a secret. */
+  /** What happened and what to do, including the provider's message; never a secret. */
   readonly message: string;
   readonly retryable: boolean;
   readonly status?: number;
   readonly retryAfterMs?: number;
 }
 
-/** Tokens of one call or summed over many. `cost` is absent when a price is unknown, never 0 for that reason. */
+/** Tokens of one model call or a sum of several. `cost` is absent if a price is unknown. */
 export interface Usage {
   readonly inputTokens: number;
   readonly outputTokens: number;
-  /** Part of `inputTokens` that came from the provider's cache. */
+  /** The part of `inputTokens` that was read from the provider's cache. */
   readonly cachedTokens?: number;
-  /** Part of `inputTokens` that was written to it. */
+  /** The part of `inputTokens` that was written to the provider's cache. */
   readonly cacheWriteTokens?: number;
-  /** Part of `outputTokens`. */
+  /** The part of `outputTokens` used for reasoning. */
   readonly reasoningTokens?: number;
   /** In US dollars. */
   readonly cost?: number;
+}
+
+export const NO_USAGE: Usage = { inputTokens: 0, outputTokens: 0, cost: 0 };
+
+/** The sum of two usages. Its cost is unknown if one of them has no cost. */
+export function addUsage(a: Usage, b: Usage): Usage {
+  const sum: { -readonly [Field in keyof Usage]: Usage[Field] } = {
+    inputTokens: a.inputTokens + b.inputTokens,
+    outputTokens: a.outputTokens + b.outputTokens,
+  };
+  const cachedTokens = (a.cachedTokens ?? 0) + (b.cachedTokens ?? 0);
+  const cacheWriteTokens = (a.cacheWriteTokens ?? 0) + (b.cacheWriteTokens ?? 0);
+  const reasoningTokens = (a.reasoningTokens ?? 0) + (b.reasoningTokens ?? 0);
+  if (cachedTokens > 0) sum.cachedTokens = cachedTokens;
+  if (cacheWriteTokens > 0) sum.cacheWriteTokens = cacheWriteTokens;
+  if (reasoningTokens > 0) sum.reasoningTokens = reasoningTokens;
+  if (a.cost !== undefined && b.cost !== undefined) sum.cost = a.cost + b.cost;
+  return sum;
+}
+
+export function tokensOf(usage: Usage): number {
+  return usage.inputTokens + usage.outputTokens;
 }

@@ -1,15 +1,15 @@
 import { userText, type Message, type ModelRequest } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { request, shell } from '../test/request.ts';
-import { bodies, histories, listOfMessages } from './body.ts';
+import { bodyWriter, histories, listOfMessages } from './body.ts';
 
 const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');
-/** Requests that differ in nothing but what is given. */
+/** Requests that differ only in the fields passed. */
 const SAME = request();
-const asking = (messages: readonly Message[], given: Partial<ModelRequest> = {}): ModelRequest => ({
+const asking = (messages: readonly Message[], overrides: Partial<ModelRequest> = {}): ModelRequest => ({
   ...SAME,
   messages,
-  ...given,
+  ...overrides,
 });
 
 interface Counted {
@@ -25,7 +25,7 @@ function counted(first = ''): Counted {
     seen.push(message);
     return message.content.length === 0 ? '' : JSON.stringify(message);
   });
-  const of = bodies(list, {
+  const of = bodyWriter(list, {
     write({ instructions = '' }) {
       heads.push(instructions);
       return `{"said":${JSON.stringify(instructions)},"list":[${first}`;
@@ -36,7 +36,7 @@ function counted(first = ''): Counted {
 
 const read = (bytes: Uint8Array): unknown => JSON.parse(text(bytes));
 
-test('a message and the head are serialised once', () => {
+test('serialises each message and the head once', () => {
   const { of, seen, heads } = counted();
   const messages: Message[] = [userText('ø')];
   of(asking(messages));
@@ -50,7 +50,7 @@ test('a message and the head are serialised once', () => {
   expect(heads).toEqual(['']);
 });
 
-test('the bytes are the same memory turn after turn until it is full', () => {
+test('reuses one buffer from turn to turn until it is full', () => {
   const { of } = counted();
   const messages: Message[] = [userText('a')];
   const first = of(asking(messages));
@@ -58,7 +58,7 @@ test('the bytes are the same memory turn after turn until it is full', () => {
   expect(of(asking(messages)).buffer).toBe(first.buffer);
 });
 
-test('memory grows by doubling: 2,000 turns copy at most twice their bytes', () => {
+test('doubles the buffer when it is full: 2,000 turns copy at most twice their bytes', () => {
   const { of } = counted();
   const messages: Message[] = [];
   const buffers = new Set<ArrayBufferLike>();
@@ -73,7 +73,7 @@ test('memory grows by doubling: 2,000 turns copy at most twice their bytes', () 
   expect(copied).toBeLessThan(2 * bytes);
 });
 
-test('another array, a shorter one and one whose end was replaced start anew', () => {
+test('starts over with another array, a shorter array and one whose last message was replaced', () => {
   const { of } = counted();
   const messages: Message[] = [userText('a'), userText('b')];
   of(asking(messages));
@@ -84,7 +84,7 @@ test('another array, a shorter one and one whose end was replaced start anew', (
   expect(read(of(asking(messages)))).toEqual({ said: '', list: [userText('d')] });
 });
 
-test('a list may be empty, and a message that serialises to nothing leaves no comma', () => {
+test('writes an empty list, and no comma for a message that serialises to nothing', () => {
   const nothing: Message = { role: 'tool', content: [] };
   for (const [first, before] of [
     ['', []],
@@ -102,7 +102,7 @@ test('a list may be empty, and a message that serialises to nothing leaves no co
   }
 });
 
-test('another head takes no message twice, and leaves alone the bytes that may be under way', () => {
+test('a new head neither serialises a message again nor overwrites bytes that may still be sent', () => {
   const { of, seen } = counted();
   const messages: Message[] = [userText('a'), userText('b')];
   const first = of(asking(messages));
@@ -122,17 +122,17 @@ test.each<Partial<ModelRequest>>([
   { settings: { seed: 1 } },
   { output: {} },
   { outputForm: {} },
-])('a head is written anew for %j', (given) => {
+])('rewrites the head for %j', (overrides) => {
   const { of, heads } = counted();
   const messages = [userText('a')];
   of(asking(messages));
-  of(asking(messages, given));
+  of(asking(messages, overrides));
   expect(heads).toHaveLength(2);
 });
 
-test('models that share histories each have their own head', () => {
+test('writes a head of its own for each model that shares a history', () => {
   const list = listOfMessages((message) => JSON.stringify(message));
-  const [one, two] = ['one', 'two'].map((name) => bodies(list, { write: () => `{"model":"${name}","list":[` }));
+  const [one, two] = ['one', 'two'].map((name) => bodyWriter(list, { write: () => `{"model":"${name}","list":[` }));
   const messages: Message[] = [];
   for (let turn = 0; turn < 3; turn++) {
     messages.push(userText(`message ${turn}`));
@@ -141,8 +141,8 @@ test('models that share histories each have their own head', () => {
   }
 });
 
-test('what a message adds, the end and the head may depend on those before, in their own history', () => {
-  const of = bodies(
+test('messages, head and end may depend on earlier messages of the same history', () => {
+  const of = bodyWriter(
     histories({
       start: () => ({ roles: '' }),
       write({ role }, state) {
@@ -152,7 +152,7 @@ test('what a message adds, the end and the head may depend on those before, in t
       },
       close: ({ roles }) => `|${roles.length}`,
     }),
-    { hangsOn: ({ roles }) => roles.includes('assistant'), write: (_, { roles }) => `${roles} [` },
+    { dependsOn: ({ roles }) => roles.includes('assistant'), write: (_, { roles }) => `${roles} [` },
   );
   const messages: Message[] = [userText('a'), userText('b')];
   expect(text(of(asking(messages)))).toBe('useruser [ user+|8');
@@ -165,7 +165,7 @@ test('what a message adds, the end and the head may depend on those before, in t
   expect(text(of(asking(messages)))).toBe('user [ user|4');
 });
 
-test('after a message or a head that could not be written a history starts anew', () => {
+test('starts a history over after a message or a head failed to be written', () => {
   const broken = new Set(['message', 'head']);
   const form = histories({
     start: () => ({ count: 0 }),
@@ -175,7 +175,7 @@ test('after a message or a head that could not be written a history starts anew'
     },
     close: () => ']',
   });
-  const of = bodies(form, {
+  const of = bodyWriter(form, {
     write() {
       if (broken.has('head')) throw new Error('no head');
       return '[';

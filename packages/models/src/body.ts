@@ -1,84 +1,92 @@
-import type { Message, ModelRequest } from '@treadle/core';
+import type { JsonSchema, Message, ModelRequest, ToolSpec } from '@treadle/core';
+import { jsonOf } from './json.ts';
 
 /** How a protocol writes a history. */
 export interface HistoryForm<State> {
   readonly start: () => State;
   /**
-   * The text that a message adds, a comma first; maybe none. It may change `state`, which belongs to that one history. So
-   * what neighbours share can be left open and closed late.
+   * The text that a message adds, starting with a comma; may be empty. It may change `state`, which belongs to that one
+   * history, so a list that neighbouring messages share can stay open and be closed later.
    */
   readonly write: (message: Message, state: State) => string;
-  /** The end of a request after such a history. */
+  /** The end of a request after that history. */
   readonly close: (state: State) => string;
 }
 
-/** What a model says before the history, up to the bracket that opens it, and maybe a first element of the list. */
+/** What a model writes before the history: up to the opening bracket, optionally with a first element of the list. */
 export interface Head<State> {
   readonly write: (request: ModelRequest, state: State) => string;
-  /** What of the history it depends on. */
-  readonly hangsOn?: (state: State) => unknown;
+  /** The part of the history's state that the head depends on. */
+  readonly dependsOn?: (state: State) => unknown;
 }
 
-/** All of a request that a head may be made of. */
-type Asked = Omit<ModelRequest, 'messages' | 'deadline' | 'key'>;
+/** The fields of a request that a head may depend on. */
+type HeadFields = Omit<ModelRequest, 'messages' | 'deadline' | 'key'>;
 
 /**
- * A request as it was last written for a history. It must not lead to the array: until all of the memory is searched,
- * which is seldom, what is held for a key of a WeakMap holds the key.
+ * The request that was last written for a history. It must not reference the array of messages: the value of a WeakMap
+ * keeps its key alive until the next full garbage collection, which is rare.
  */
 interface Written<State> {
   bytes: Buffer;
-  /** Where the history begins, and where it ends. */
+  /** Start and end of the history within `bytes`. */
   from: number;
   to: number;
   count: number;
   last: Message | undefined;
   readonly state: State;
-  /** Who wrote the head, for which request, and with what of the history. */
+  /** The writer of the head, the fields that it was written for, and the part of the state that it depended on. */
   head: unknown;
-  asked: Asked | undefined;
-  hungOn: unknown;
+  headFields: HeadFields | undefined;
+  dependedOn: unknown;
+}
+
+/** Histories in one form, by their arrays of messages. */
+export interface Histories<State> {
+  readonly form: HistoryForm<State>;
+  readonly written: WeakMap<readonly Message[], Written<State>>;
 }
 
 const FIRST_CAPACITY = 2_048;
-const NOTHING = Buffer.alloc(0);
+const NO_BYTES = Buffer.alloc(0);
 const COMMA = 44;
 const SPACE = 32;
 
 /**
- * Requests as bytes: the head, the history, its end, in one piece of memory that a turn only adds to. A message is
- * serialised once: the array that comes again, longer, costs only what it grew by, and a head is written anew only when
- * something of it is another object than before.
+ * Writes requests as bytes: head, history and end, in one buffer that a turn only appends to. Each message is serialised
+ * once: when the same array comes again, longer, only the new messages are written. The head is rewritten only if one of
+ * its fields is another object than before.
  *
- * What is given out holds as long as the array is as it was, which is until the reply is there. Then the end is written
- * over. A head that changes while the history does not, as when two models are asked at once, gets memory of its own.
+ * The returned bytes are valid while the array is unchanged, that is until the reply has arrived. The next turn then
+ * overwrites the end. If the head changes while the history does not, as when two models get the same history at once,
+ * a new buffer is used.
  *
  * Models with the same `histories` share what has been written of a history.
  */
-export function bodies<State>(
-  { form, written: known }: Histories<State>,
+export function bodyWriter<State>(
+  { form, written: stored }: Histories<State>,
   head: Head<State>,
 ): (request: ModelRequest) => Uint8Array {
   return (request) => {
     const { messages } = request;
-    let written = known.get(messages);
+    let written = stored.get(messages);
     if (written === undefined || written.count > messages.length || messages[written.count - 1] !== written.last) {
-      written = nothingYet(form.start());
-      known.set(messages, written);
+      written = nothingWritten(form.start());
+      stored.set(messages, written);
     }
     try {
-      grow(written, form, head, request);
+      writeNewMessages(written, form, head, request);
     } catch (thrown) {
-      // The state may be ahead of what is written.
-      known.delete(messages);
+      // The state may be ahead of the bytes.
+      stored.delete(messages);
       throw thrown;
     }
     return written.bytes.subarray(0, written.to + written.bytes.write(form.close(written.state), written.to));
   };
 }
 
-/** By the messages that are new, with room for the end. */
-function grow<State>(
+/** Leaves room for the end. */
+function writeNewMessages<State>(
   written: Written<State>,
   form: HistoryForm<State>,
   head: Head<State>,
@@ -92,57 +100,27 @@ function grow<State>(
   written.last = messages.at(-1);
 
   const end = form.close(state);
-  const hungOn = head.hangsOn?.(state);
-  const isBegun = written.head === head && written.to > written.from;
-  if (isBegun && written.hungOn === hungOn && isSameHead(written.asked!, request)) return append(written, added, end);
-  begin(written, head.write(request, state), added, end);
+  const dependsOn = head.dependsOn?.(state);
+  const hasHead = written.head === head && written.to > written.from;
+  if (hasHead && written.dependedOn === dependsOn && isSameHead(written.headFields!, request)) {
+    return appendToBody(written, added, end);
+  }
+  rewriteBody(written, head.write(request, state), added, end);
   written.head = head;
-  written.asked = askedIn(request);
-  written.hungOn = hungOn;
+  written.headFields = headFieldsOf(request);
+  written.dependedOn = dependsOn;
 }
 
-/** Histories in one form, by their arrays of messages. */
-export interface Histories<State> {
-  readonly form: HistoryForm<State>;
-  readonly written: WeakMap<readonly Message[], Written<State>>;
+function nothingWritten<State>(state: State): Written<State> {
+  const noHead = { head: undefined, headFields: undefined, dependedOn: undefined };
+  return { bytes: NO_BYTES, from: 0, to: 0, count: 0, last: undefined, state, ...noHead };
 }
 
-export function histories<State>(form: HistoryForm<State>): Histories<State> {
-  return { form, written: new WeakMap() };
+function headFieldsOf({ messages: _, deadline: _d, key: _k, ...fields }: ModelRequest): HeadFields {
+  return fields;
 }
 
-/** Of messages that do not depend on each other; `serialise` gives their JSON, with commas where it is several. */
-export function listOfMessages(serialise: (message: Message) => string): Histories<undefined> {
-  return histories({
-    start: () => undefined,
-    write: (message) => {
-      const json = serialise(message);
-      return json === '' ? '' : `,${json}`;
-    },
-    close: () => ']}',
-  });
-}
-
-/** One store for each kind of histories, so that all models that write messages alike share it. */
-export function perKind<Store>(make: (kind: string) => Store): (kind: string) => Store {
-  const stores = new Map<string, Store>();
-  return (kind) => {
-    let store = stores.get(kind);
-    if (store === undefined) stores.set(kind, (store = make(kind)));
-    return store;
-  };
-}
-
-function nothingYet<State>(state: State): Written<State> {
-  const nobody = { head: undefined, asked: undefined, hungOn: undefined };
-  return { bytes: NOTHING, from: 0, to: 0, count: 0, last: undefined, state, ...nobody };
-}
-
-function askedIn({ messages: _, deadline: _d, key: _k, ...asked }: ModelRequest): Asked {
-  return asked;
-}
-
-function isSameHead(before: Asked, now: ModelRequest): boolean {
+function isSameHead(before: HeadFields, now: ModelRequest): boolean {
   return (
     before.tools === now.tools &&
     before.instructions === now.instructions &&
@@ -155,8 +133,8 @@ function isSameHead(before: Asked, now: ModelRequest): boolean {
   );
 }
 
-/** With another head, in memory of its own. */
-function begin(written: Written<unknown>, head: string, added: string, end: string): void {
+/** Writes a new head and copies the history behind it, in a new buffer. */
+function rewriteBody(written: Written<unknown>, head: string, added: string, end: string): void {
   const before = written.bytes.subarray(written.from, written.to);
   const size = Buffer.byteLength(head) + before.length + Buffer.byteLength(added) + Buffer.byteLength(end);
   written.bytes = Buffer.allocUnsafeSlow(Math.max(size * 2, FIRST_CAPACITY));
@@ -166,7 +144,7 @@ function begin(written: Written<unknown>, head: string, added: string, end: stri
   if (written.to > written.from) written.bytes[written.from] = head.endsWith('[') ? SPACE : COMMA;
 }
 
-function append(written: Written<unknown>, added: string, end: string): void {
+function appendToBody(written: Written<unknown>, added: string, end: string): void {
   const size = written.to + Buffer.byteLength(added) + Buffer.byteLength(end);
   if (size > written.bytes.length) {
     const larger = Buffer.allocUnsafeSlow(size * 2);
@@ -174,4 +152,86 @@ function append(written: Written<unknown>, added: string, end: string): void {
     written.bytes = larger;
   }
   written.to += written.bytes.write(added, written.to);
+}
+
+export function histories<State>(form: HistoryForm<State>): Histories<State> {
+  return { form, written: new WeakMap() };
+}
+
+/** Histories of messages that do not depend on each other. `serialise` returns comma-separated JSON, maybe none. */
+export function listOfMessages(serialise: (message: Message) => string): Histories<undefined> {
+  return histories({
+    start: () => undefined,
+    write: (message) => {
+      const json = serialise(message);
+      return json === '' ? '' : `,${json}`;
+    },
+    close: () => ']}',
+  });
+}
+
+/** One store for each kind of histories, shared by all models that write messages in the same way. */
+export function perKind<Store>(create: (kind: string) => Store): (kind: string) => Store {
+  const stores = new Map<string, Store>();
+  return (kind) => {
+    let store = stores.get(kind);
+    if (store === undefined) stores.set(kind, (store = create(kind)));
+    return store;
+  };
+}
+
+/** Computes the value of each object once. */
+export function memoized<Key extends object, Value>(compute: (key: Key) => Value): (key: Key) => Value {
+  const values = new WeakMap<Key, Value>();
+  return (key) => {
+    let value = values.get(key);
+    if (value === undefined) values.set(key, (value = compute(key)));
+    return value;
+  };
+}
+
+const outputInstructions = memoized(
+  (output: JsonSchema) =>
+    `Give the final answer as JSON alone, without other words, that fits this JSON Schema:\n${JSON.stringify(output)}`,
+);
+
+/**
+ * The instructions, followed by a description of the form of the answer. For hosts that do not enforce a schema, or not
+ * while there are tools. The loop validates the answer in any case.
+ */
+export function instructionsWithForm({ instructions, output }: ModelRequest): string | undefined {
+  if (output === undefined) return instructions;
+  const form = outputInstructions(output);
+  return instructions ? `${instructions}\n\n${form}` : form;
+}
+
+/** The parts of a body with `messages` and `tools` in the form that Chat Completions and Ollama's chat share. */
+export interface MessagesBody<State> {
+  readonly model: string;
+  readonly histories: Histories<State>;
+  /** The text of the system message; without it there is none. */
+  readonly system: (request: ModelRequest) => string | undefined;
+  readonly tools: (request: ModelRequest) => readonly ToolSpec[];
+  /** All other fields. Undefined ones are not sent. */
+  readonly rest: (request: ModelRequest) => Readonly<Record<string, unknown>>;
+}
+
+const functionTools = memoized((tools: readonly ToolSpec[]) => {
+  const wire = tools.map(({ name, description, parameters, strict }) => ({
+    type: 'function',
+    function: { name, description, parameters, ...(strict && { strict }) },
+  }));
+  return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
+});
+
+export function messagesBody<State>(parts: MessagesBody<State>): (request: ModelRequest) => Uint8Array {
+  const { model, histories } = parts;
+  return bodyWriter(histories, {
+    write(request) {
+      const instructions = parts.system(request);
+      const system = instructions ? jsonOf({ role: 'system', content: instructions }) : '';
+      const rest = jsonOf({ model, ...parts.rest(request) }).slice(0, -1);
+      return `${rest}${functionTools(parts.tools(request))},"messages":[${system}`;
+    },
+  });
 }

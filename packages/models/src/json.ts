@@ -1,18 +1,15 @@
-import type { ModelError } from '@treadle/core';
-import { misunderstood } from './http/failures.ts';
+/** The start of a surrogate that `JSON.stringify` has escaped. It escapes only lone ones. */
+const LONE_SURROGATE = String.raw`\ud`;
 
-/** How `JSON.stringify` begins what it escapes of surrogates, which it does only where they are halves. */
-const HALF = String.raw`\ud`;
-
-/** JSON that a provider's parser takes: half a surrogate pair, which is no text to it, is replaced. */
+/** JSON that the parser of a provider accepts: a lone surrogate, which is not valid text, is replaced. */
 export function jsonOf(value: unknown): string {
   const json = JSON.stringify(value);
-  if (!json.includes(HALF)) return json;
-  // A backslash of the text is two here.
+  if (!json.includes(LONE_SURROGATE)) return json;
+  // A backslash of the text is escaped as two.
   return json.replace(/\\\\|\\ud[89a-f][0-9a-f]{2}/g, (found) => (found === '\\\\' ? found : String.raw`\ufffd`));
 }
 
-/** What a JSON text says; undefined, which no such text can say, if it is none. */
+/** The value of a JSON text; undefined if the text is not JSON. */
 export function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -21,19 +18,14 @@ export function parsed(text: string): unknown {
   }
 }
 
-/** The whole of what came, since only who knows the secrets in it can tell where it may be cut. */
-export function notJson(text: string): { readonly type: 'failure'; readonly error: ModelError } {
-  return { type: 'failure', error: misunderstood(`The answer holds something that is not JSON: ${text}`) };
-}
-
-/** Also an array: what is read of it is not there. */
+/** True for arrays too: a field that is read from one is undefined. */
 export function isRecord<T extends object>(value: T | null | undefined): value is T;
 export function isRecord(value: unknown): value is Record<string, unknown>;
 export function isRecord(value: unknown): boolean {
   return typeof value === 'object' && value !== null;
 }
 
-/** The fields of an object; none where something else is. */
+/** The fields of an object; none if the value is not an object. */
 export function fieldsOf<Shape extends object>(value: unknown): Partial<Shape> {
   return isRecord(value) ? (value as Partial<Shape>) : {};
 }

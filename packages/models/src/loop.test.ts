@@ -19,7 +19,7 @@ const read = tool({
   },
 });
 
-test('openaiChat in the loop: calls are run, answered one message each, and the history is one the API takes', async () => {
+test('openaiChat in the loop: runs the calls and sends one valid message per result', async () => {
   const call = (index: number, id: string, path: string): object => ({
     index,
     id,
@@ -50,23 +50,23 @@ test('openaiChat in the loop: calls are run, answered one message each, and the 
   });
 });
 
-const demoRun = (input: string, given: Partial<LoopOptions> = {}): ReturnType<typeof runLoop> =>
-  runLoop({ model: demo(), tools: [read], input, ...given });
+const demoRun = (input: string, overrides: Partial<LoopOptions> = {}): ReturnType<typeof runLoop> =>
+  runLoop({ model: demo(), tools: [read], input, ...overrides });
 
-test('demo in the loop', async () => {
+test('demo in the loop: runs the calls and reports their results', async () => {
   const result = await demoRun('read a.txt and b.txt, then read missing.txt');
   expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 3, calls: 3, usage: { cost: 0 } });
   expect(result.text).toContain(`b.txt: ${NONCE}`);
   expect(result.text).toContain('no such file');
 });
 
-test('demo in the loop, asked to confirm, restates its answer', async () => {
+test('demo in the loop: repeats its answer when asked to confirm', async () => {
   const plain = await demoRun('read a.txt');
   const confirmed = await demoRun('read a.txt', { finish: 'confirm' });
   expect(confirmed).toMatchObject({ outcome: { type: 'completed' }, turns: 3, text: plain.text });
 });
 
-test('demo in the loop, where a call is required or the turns are used up', async () => {
+test('demo in the loop: calls a tool if one is required, and reports the rest when the turns are used up', async () => {
   expect(await demoRun('hello', { toolChoice: 'required' })).toMatchObject({
     outcome: { type: 'completed' },
     calls: 1,

@@ -1,38 +1,38 @@
 import type { Emit, ModelError, ModelReply, ModelRequest } from '@treadle/core';
-import type { Framing, WireEvent } from './framing/framing.ts';
+import type { Framing, WireEvent } from './framing.ts';
 
 /**
- * How one provider's API is spoken: `body` writes a request, `step` reads an answer. It does no I/O and knows neither
- * clock nor network, so a recorded answer replays the same however it was cut into chunks.
+ * A provider's API: `body` writes a request, `step` reads an answer. It does no I/O and uses neither clock nor network,
+ * so a recorded answer replays the same wherever it was split into chunks.
  *
- * What a provider sends is never trusted to have the documented shape: whatever arrives, `step`, `end` and `decode`
- * give a reply or a failure.
+ * No protocol relies on the documented shape of an answer: for any input, `step`, `end` and `decode` return a reply or a
+ * failure.
  */
 export interface Protocol<State> {
-  /** Where requests go, below the base URL. */
+  /** The path of requests below the base URL. */
   readonly path: string;
   readonly framing: Framing;
-  /** The request as JSON, good until the reply is there. What an earlier turn has serialised is reused. */
+  /** The request as JSON, valid until the reply has arrived. Reuses what an earlier turn has serialised. */
   readonly body: (request: ModelRequest) => Uint8Array;
   readonly start: () => State;
-  /** Takes the next event of a stream. `state` belongs to that one stream and is changed in place, for linear time. */
+  /** Reads the next event of a stream. `state` belongs to that stream and is changed in place, for linear time. */
   readonly step: (state: State, event: WireEvent, emit: Emit) => StreamStatus;
-  /** What a stream that is over amounts to; one that was cut is a failure. */
+  /** The reply of a stream that has ended; a failure if the stream was truncated. */
   readonly end: (state: State) => ModelReply;
-  /** An answer that came whole instead of as a stream. */
+  /** The reply of an answer that was not streamed. */
   readonly decode: (text: string) => ModelReply;
-  /** What the body of an answer with an error status tells. */
+  /** The error in the body of an answer with an error status. */
   readonly failure: (status: number, text: string) => ModelError;
 }
 
-/** Some hosts keep a stream alive by events that hold nothing. */
-export function saysNothing({ name, data }: WireEvent): boolean {
+/** Some hosts send empty events to keep a stream open. */
+export function isKeepAlive({ name, data }: WireEvent): boolean {
   return name === 'ping' || data.trim() === '';
 }
 
 export type { Emit };
 
-/** `done`: nothing of interest follows, though the connection may still be open. `failure`: the stream itself says so. */
+/** `done`: nothing of interest follows, though the connection may still be open. `failure`: the stream reported an error. */
 export type StreamStatus =
   | { readonly type: 'more' }
   | { readonly type: 'done' }
@@ -40,3 +40,12 @@ export type StreamStatus =
 
 export const MORE: StreamStatus = { type: 'more' };
 export const DONE: StreamStatus = { type: 'done' };
+
+/**
+ * The name under which signatures of reasoning are stored. It contains the host, because no other host accepts them,
+ * even if it uses the same protocol.
+ */
+export function signerOf(protocol: string, baseURL: unknown): string {
+  const host = typeof baseURL === 'string' ? URL.parse(baseURL)?.host : undefined;
+  return `${protocol}@${host ?? ''}`;
+}

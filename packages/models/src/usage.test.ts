@@ -16,11 +16,11 @@ test.each([
   [undefined, undefined],
   [[7], undefined],
   [true, undefined],
-])('%j is a count of %s', (told, count) => {
-  expect(countOf(told)).toBe(count);
+])('%j is read as a count of %s', (value, count) => {
+  expect(countOf(value)).toBe(count);
 });
 
-test('what is not told is left out, but for the two that everybody needs', () => {
+test('omits counts that are not reported, except input and output tokens', () => {
   expect(usageOf({ input: undefined, output: null })).toEqual({ inputTokens: 0, outputTokens: 0 });
   expect(usageOf({ input: 5, output: 4, cached: 3, cacheWrite: 2, reasoning: 1, cost: 0.5 })).toEqual({
     inputTokens: 5,

@@ -1,7 +1,7 @@
 import type { Usage } from '@treadle/core';
 
-/** What a provider says of each count, if it does. */
-export interface ToldUsage {
+/** The counts as a provider reports them, if it does. */
+export interface ReportedUsage {
   readonly input: unknown;
   readonly output: unknown;
   readonly cached?: unknown;
@@ -10,7 +10,7 @@ export interface ToldUsage {
   readonly cost?: unknown;
 }
 
-export function usageOf({ input, output, cached, cacheWrite, reasoning, cost }: ToldUsage): Usage {
+export function usageOf({ input, output, cached, cacheWrite, reasoning, cost }: ReportedUsage): Usage {
   const usage: { -readonly [Count in keyof Usage]: Usage[Count] } = {
     inputTokens: countOf(input) ?? 0,
     outputTokens: countOf(output) ?? 0,
@@ -23,8 +23,8 @@ export function usageOf({ input, output, cached, cacheWrite, reasoning, cost }: 
   return usage;
 }
 
-/** A number of tokens. Some hosts send it as text; what cannot be one is as good as not told. */
-export function countOf(told: unknown): number | undefined {
-  const count = typeof told === 'string' && told.trim() !== '' ? Number(told) : told;
+/** A number of tokens. Some hosts send it as text. Returns undefined for anything that is not a count. */
+export function countOf(value: unknown): number | undefined {
+  const count = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
   return Number.isSafeInteger(count) && (count as number) >= 0 ? (count as number) : undefined;
 }

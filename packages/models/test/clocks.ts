@@ -1,8 +1,8 @@
 import type { Clock } from '@treadle/core';
 
 /**
- * A clock on which waits of up to a minute are over at once and longer ones never are, so that backoff takes no time
- * and patience has no end. `waits` has the short ones.
+ * A clock whose timers of up to a minute fire at once and longer ones never, so that backoff takes no time and no timeout
+ * passes. `waits` lists the short ones.
  */
 export function hurriedClock(): Clock & { readonly waits: readonly number[] } {
   const waits: number[] = [];

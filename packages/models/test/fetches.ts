@@ -6,7 +6,7 @@ const TYPES: Record<string, string> = {
   json: 'application/json',
 };
 
-/** The content type with which a recorded answer of this name came. */
+/** The content type of the recorded answer with this name. */
 export const typeOf = (name: string): string => TYPES[name.slice(name.lastIndexOf('.') + 1)]!;
 
 /** Answers every request with these bytes, in small chunks. */
@@ -23,13 +23,13 @@ export interface Seen {
   readonly body: Record<string, unknown>;
 }
 
-/** A provider that answers request n by answer n, and with 500 a request that nobody has planned. */
+/** A provider that sends answer n to request n, and 500 to further requests. */
 export function answering(...answers: Response[]): { readonly fetch: Fetch; readonly seen: readonly Seen[] } {
   const seen: Seen[] = [];
   return {
     seen,
     async fetch(url, init) {
-      // Throws for what a real fetch would refuse to send.
+      // Throws for a request that a real fetch would reject.
       const body = (await new Request(url, init).json()) as Record<string, unknown>;
       seen.push({ url: String(url), headers: init!.headers as Record<string, string>, body });
       return answers.shift() ?? Response.json({ error: { message: 'unexpected request' } }, { status: 500 });
@@ -37,7 +37,7 @@ export function answering(...answers: Response[]): { readonly fetch: Fetch; read
   };
 }
 
-/** An answer with these bytes or words. */
+/** An answer with these bytes or this text. */
 export function answer(body: string | Uint8Array<ArrayBuffer>, type: string, status = 200): Response {
   return new Response(body, { status, headers: { 'content-type': type } });
 }

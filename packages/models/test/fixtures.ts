@@ -5,7 +5,7 @@ export function fixtures(folder = ''): (name: string) => Buffer<ArrayBuffer> {
   return (name) => readFileSync(new URL(name, urlOf(folder)));
 }
 
-/** The names of a folder's recorded answers that end so. */
+/** The names of the recorded answers of a folder that have one of these endings. */
 export function fixtureNames(folder: string, ...endings: string[]): string[] {
   return readdirSync(urlOf(folder))
     .filter((name) => endings.some((ending) => name.endsWith(ending)))

@@ -1,6 +1,6 @@
 import type { ReasoningPart, TextBlock, ToolCall } from '@treadle/core';
 
-/** The parts of a reply, as they are expected. */
+/** Expected parts of a reply. */
 export const text = (text: string): TextBlock => ({ type: 'text', text });
 export const reasoning = (text: string): ReasoningPart => ({ type: 'reasoning', text });
 export const call = (id: string, name: string, json: string): ToolCall => ({

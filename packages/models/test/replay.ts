@@ -8,11 +8,11 @@ interface Replayed {
 }
 
 export interface Replayer {
-  /** What a protocol makes of a stream that arrives in these chunks and is then over. */
+  /** The reply and the deltas of a stream that arrives in these chunks and then ends. */
   readonly replay: (chunks: Iterable<Uint8Array>) => Replayed;
-  /** The same comes of a stream whole, byte by byte, cut in two at every point, and with CRLF as its line ends. */
+  /** Expects the same result for a stream whole, byte by byte, split at every point, and with CRLF line ends. */
   readonly expectSameHoweverCut: (whole: Buffer) => void;
-  /** A stream that is over anywhere before the byte `end` is a failure, never a shorter reply. */
+  /** Expects a failure, never a shorter reply, for a stream that ends anywhere before the byte `end`. */
   readonly expectFailureWhenCutBefore: (whole: Buffer, end: number) => void;
 }
 
@@ -40,7 +40,7 @@ export function replayer<State>(protocol: Protocol<State>): Replayer {
       const windows = Buffer.from(whole.toString('utf8').replaceAll('\n', '\r\n'));
       deepStrictEqual(replay([windows]), once);
       deepStrictEqual(replay(byteByByte(windows)), once);
-      // Comparing texts first is what makes thousands of cuts affordable.
+      // Comparing strings first makes thousands of splits affordable.
       const same = JSON.stringify(once);
       for (let at = 1; at < whole.length; at++) {
         const halves = replay([whole.subarray(0, at), whole.subarray(at)]);
@@ -48,7 +48,7 @@ export function replayer<State>(protocol: Protocol<State>): Replayer {
       }
     },
     expectFailureWhenCutBefore(whole, end) {
-      ok(end > 0, 'nothing to cut');
+      ok(end > 0, 'nothing to truncate');
       for (let at = 0; at < end; at++) {
         const { reply } = replay([whole.subarray(0, at)]);
         ok(reply.type === 'failure', `a reply after ${at} bytes`);

@@ -7,8 +7,8 @@ import {
   type ToolSpec,
 } from '@treadle/core';
 
-/** Says "hi" and wants nothing else, but for what is given. */
-export function request(given: Partial<ModelRequest> = {}): ModelRequest {
+/** A request with the user message "hi"; `overrides` replaces fields of it. */
+export function request(overrides: Partial<ModelRequest> = {}): ModelRequest {
   return {
     messages: [userText('hi')],
     tools: [],
@@ -16,7 +16,7 @@ export function request(given: Partial<ModelRequest> = {}): ModelRequest {
     parallel: true,
     settings: {},
     key: 'r/t1',
-    ...given,
+    ...overrides,
   };
 }
 
@@ -36,18 +36,18 @@ export interface Asked {
   readonly deltas: readonly ModelDelta[];
 }
 
-/** Makes that request and keeps all that was told meanwhile. */
+/** Sends that request and collects the deltas. */
 export async function asked(
   model: Model,
-  given: Partial<ModelRequest> = {},
+  overrides: Partial<ModelRequest> = {},
   signal: AbortSignal = new AbortController().signal,
 ): Promise<Asked> {
   const deltas: ModelDelta[] = [];
-  const reply = await model.reply(request(given), (delta) => deltas.push(delta), signal);
+  const reply = await model.reply(request(overrides), (delta) => deltas.push(delta), signal);
   return { reply, deltas };
 }
 
-/** What a provider reads in a body. */
+/** The body as the provider reads it. */
 export function readBody(body: Uint8Array): Record<string, unknown> {
   return JSON.parse(Buffer.from(body).toString('utf8')) as Record<string, unknown>;
 }

@@ -14,15 +14,15 @@ export interface Seen {
 export interface ScriptedServer extends AsyncDisposable {
   readonly url: string;
   readonly seen: readonly Seen[];
-  /** Connections that were ever made. */
+  /** The number of connections so far. */
   readonly connections: number;
-  /** Resolves when no connection is open any more. */
+  /** Resolves when all connections are closed. */
   readonly quiet: () => Promise<void>;
 }
 
 /**
- * A provider of the Chat Completions API on this machine. It answers request n by step n, and with 500 a request that
- * nobody has planned. What real ones refuse, the provider in the repository's `test/provider` refuses.
+ * A provider of the Chat Completions API on this machine. It answers request n by step n, and further requests with 500.
+ * It does not validate requests; the provider in `test/provider` of the repository does.
  */
 export async function scriptedServer(...steps: Step[]): Promise<ScriptedServer> {
   const seen: Seen[] = [];
@@ -68,7 +68,7 @@ export async function scriptedServer(...steps: Step[]): Promise<ScriptedServer> 
 
 const EVENTS = { 'content-type': 'text/event-stream; charset=utf-8' };
 
-/** A stream, sent in the given pieces. */
+/** A stream, sent in these pieces. */
 export function stream(...pieces: (string | Uint8Array)[]): Step {
   return (response) => {
     response.writeHead(200, EVENTS);
@@ -77,7 +77,7 @@ export function stream(...pieces: (string | Uint8Array)[]): Step {
   };
 }
 
-/** A stream that begins so and then neither goes on nor ends. */
+/** A stream that starts with these pieces and then neither continues nor ends. */
 export function stall(...pieces: string[]): Step {
   return (response) => {
     response.writeHead(200, EVENTS);
@@ -86,7 +86,7 @@ export function stall(...pieces: string[]): Step {
   };
 }
 
-/** A stream that begins so and is then reset. */
+/** A stream that starts with these pieces and is then reset. */
 export function reset(...pieces: string[]): Step {
   return (response, request) => {
     response.writeHead(200, EVENTS);
@@ -105,7 +105,7 @@ export function status(code: number, body: unknown, headers: Record<string, stri
   };
 }
 
-/** Takes the request and says nothing. */
+/** Accepts the request and does not answer. */
 export const silence: Step = () => {};
 
 /** Answers before the request has been read. */
@@ -120,7 +120,7 @@ export function chunk(delta: object, finish: string | null = null): string {
 
 export const DONE = 'data: [DONE]\n\n';
 
-/** A stream that says this and ends in order. */
+/** A complete stream with this text. */
 export function says(text: string): Step {
   return stream(chunk({ role: 'assistant', content: '' }), chunk({ content: text }), chunk({}, 'stop'), DONE);
 }

@@ -1,10 +1,10 @@
 export interface Touches {
-  /** The same object, but what is read of it counts. */
+  /** The same object, with every read access counted. */
   readonly spied: <T extends object>(value: T) => T;
   count: number;
 }
 
-/** Counts how often anything is read of the objects that it spies on. */
+/** Counts the read accesses to the objects that it spies on. */
 export function touches(): Touches {
   const counted: Touches = {
     count: 0,

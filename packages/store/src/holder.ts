@@ -2,16 +2,16 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync, readlinkSync } from 'node:fs';
 import { hostname } from 'node:os';
 
-/** The process that drives a run. */
+/** Identifies the process that drives a run. */
 export interface Holder {
-  /** Where its pid means something: the machine, or the container. */
+  /** Where the pid is valid: the machine, or the container. */
   readonly host: string;
   readonly pid: number;
-  /** When it was started, in the words of its system; tells it from a later process with the same pid. */
+  /** Start time in a system-specific format. Distinguishes the process from a later one with the same pid. */
   readonly startedAt?: string;
 }
 
-/** Every system has this one; only containers have others. */
+/** The initial namespace of every Linux system. Containers have others. */
 const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
 
 let self: Holder | undefined;
@@ -23,21 +23,24 @@ export function thisProcess(): Holder {
   return self;
 }
 
-/** Of a process of this host. Unknown: there is one with its pid, and no telling whether it is the same. */
-export function fateOf({ pid, startedAt }: Holder): 'alive' | 'dead' | 'unknown' {
-  const start = isThere(pid) ? startOf(pid) : 'gone';
-  if (start === 'gone') return 'dead';
+/**
+ * Whether a process of this host still runs. `unknown`: a process with this pid exists, but a start time is missing, so it
+ * may be a different one.
+ */
+export function processState({ pid, startedAt }: Holder): 'alive' | 'dead' | 'unknown' {
+  const start = pidExists(pid) ? startOf(pid) : 'ended';
+  if (start === 'ended') return 'dead';
   if (start === undefined || startedAt === undefined) return 'unknown';
   return start === startedAt ? 'alive' : 'dead';
 }
 
-/** Containers can share the name of their machine and yet not see each other's processes. */
+/** Containers can share a host name without seeing each other's processes. */
 function thisHost(): string {
-  const namespace = attempt(() => readlinkSync('/proc/self/ns/pid')) ?? FIRST_PID_NAMESPACE;
+  const namespace = orUndefined(() => readlinkSync('/proc/self/ns/pid')) ?? FIRST_PID_NAMESPACE;
   return namespace === FIRST_PID_NAMESPACE ? hostname() : `${hostname()} ${namespace}`;
 }
 
-function isThere(pid: number): boolean {
+function pidExists(pid: number): boolean {
   try {
     return process.kill(pid, 0);
   } catch (error) {
@@ -45,42 +48,42 @@ function isThere(pid: number): boolean {
   }
 }
 
-/** `gone`: it has ended, and only its parent has not yet taken note. */
-function startOf(pid: number): string | 'gone' | undefined {
+/** `ended`: a zombie, whose parent has not yet waited for it. Undefined if the start time cannot be read. */
+function startOf(pid: number): string | 'ended' | undefined {
   return process.platform === 'linux' ? startInProc(pid) : startByPs(pid);
 }
 
-/** Ticks since the system was started, so they count only together with which start that was. */
-function startInProc(pid: number): string | 'gone' | undefined {
-  return attempt(() => {
+/** The start is in ticks since boot, so it is unique only together with the id of the boot. */
+function startInProc(pid: number): string | 'ended' | undefined {
+  return orUndefined(() => {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The second field is the program's name in brackets, which may hold spaces and brackets itself.
+    // The second field is the program name in brackets, which may itself contain spaces and brackets.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    if (hasEnded(fields[0]!)) return 'gone';
+    if (isEndedState(fields[0]!)) return 'ended';
     return `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()} ${fields[19]}`;
   });
 }
 
-function startByPs(pid: number): string | 'gone' | undefined {
-  return attempt(() => {
+function startByPs(pid: number): string | 'ended' | undefined {
+  return orUndefined(() => {
     const env = { ...process.env, LC_ALL: 'C', TZ: 'UTC' };
-    const shown = execFileSync('ps', ['-o', 'stat=', '-o', 'lstart=', '-p', String(pid)], {
+    const output = execFileSync('ps', ['-o', 'stat=', '-o', 'lstart=', '-p', String(pid)], {
       encoding: 'utf8',
       env,
       stdio: 'pipe',
     });
-    const [state, ...start] = shown.trim().split(/\s+/);
-    return hasEnded(state!) ? 'gone' : start.join(' ');
+    const [state, ...start] = output.trim().split(/\s+/);
+    return isEndedState(state!) ? 'ended' : start.join(' ');
   });
 }
 
-function hasEnded(state: string): boolean {
+function isEndedState(state: string): boolean {
   return state.startsWith('Z') || state.startsWith('X');
 }
 
-function attempt<T>(work: () => T): T | undefined {
+function orUndefined<T>(read: () => T): T | undefined {
   try {
-    return work();
+    return read();
   } catch {
     return undefined;
   }

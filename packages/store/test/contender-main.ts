@@ -1,13 +1,13 @@
 /**
- * Fights with others for one run: takes it when it can, appends under its token for a while, gives it back, and begins
- * again. Tells its parent everything, until that asks it to stop or is gone.
+ * Competes with other processes for one run: acquires it when possible, appends entries under its token, releases it, and
+ * starts again. Reports each step to its parent until the parent sends a message or ends.
  */
 import { setTimeout } from 'node:timers/promises';
 import { TreadleError } from '@treadle/core';
 import { sqliteStore } from '../src/index.ts';
 import { entry } from './entries.ts';
 
-export type Told =
+export type ContenderReport =
   | { readonly type: 'acquired'; readonly token: number }
   | { readonly type: 'appended'; readonly token: number; readonly seq: number }
   | { readonly type: 'lost'; readonly token: number }
@@ -22,29 +22,29 @@ process.on('message', () => {
   stopped = true;
 });
 
-const tell = (told: Told): void => void process.send!(told);
+const report = (step: ContenderReport): void => void process.send!(step);
 
-/** What a driver may run into; anything else is a fault of the store. */
-function tellFailure(error: unknown, token = 0): void {
+/** Errors that a driver has to expect; any other error is a fault of the store. */
+function reportFailure(error: unknown, token = 0): void {
   const code = error instanceof TreadleError ? error.code : undefined;
-  if (code === 'run-driven') tell({ type: 'refused' });
-  else if (code === 'store-locked') tell({ type: 'locked' });
-  else if (code === 'lease-lost') tell({ type: 'lost', token });
-  else tell({ type: 'unexpected', message: String(error) });
+  if (code === 'run-driven') report({ type: 'refused' });
+  else if (code === 'store-locked') report({ type: 'locked' });
+  else if (code === 'lease-lost') report({ type: 'lost', token });
+  else report({ type: 'unexpected', message: String(error) });
 }
 
 async function drive(): Promise<void> {
   const lease = await store.acquire(runId!);
   const { token } = lease;
-  tell({ type: 'acquired', token });
+  report({ type: 'acquired', token });
   try {
     const first = (await store.read(runId!)).length;
     for (let seq = first; seq < first + 10; seq++) {
       await store.append(runId!, [entry(seq, String(token))], lease);
-      tell({ type: 'appended', token, seq });
+      report({ type: 'appended', token, seq });
     }
   } catch (error) {
-    tellFailure(error, token);
+    reportFailure(error, token);
   }
   await lease.release();
 }
@@ -53,9 +53,9 @@ while (!stopped) {
   try {
     await drive();
   } catch (error) {
-    tellFailure(error);
+    reportFailure(error);
   }
-  // The others want a chance too.
+  // Gives the other processes a chance.
   await setTimeout(2);
 }
 await store.close();

@@ -1,51 +1,51 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import type { Told } from './contender-main.ts';
+import type { ContenderReport } from './contender-main.ts';
 
-/** Processes that fight for one run. */
+/** Processes that compete for one run. */
 export interface Contest extends AsyncDisposable {
-  /** One more, which says that it is on that host; on this one if there is none. */
+  /** Starts one more process, which claims to run on `host`; by default on this host. */
   readonly join: (host?: string) => void;
-  /** All that was told so far. */
-  readonly told: readonly Heard[];
-  /** The next thing told from now on that is meant. */
-  readonly next: (isMeant: (heard: Heard) => boolean) => Promise<Heard>;
-  /** Asks all of them to stop, and waits until they have. */
+  /** All reports so far. */
+  readonly reports: readonly ContestReport[];
+  /** Resolves to the next report that matches. */
+  readonly next: (matches: (report: ContestReport) => boolean) => Promise<ContestReport>;
+  /** Stops all processes and waits until they have ended. */
   readonly stop: () => Promise<void>;
 }
 
 export interface Contender {
   readonly host: string | undefined;
   readonly child: ChildProcess;
-  readonly gone: Promise<unknown>;
+  readonly exited: Promise<unknown>;
 }
 
-export type Heard = Told & { readonly by: Contender };
+export type ContestReport = ContenderReport & { readonly by: Contender };
 
 export function contest(file: string, runId: string): Contest {
   const contenders = new Set<Contender>();
-  const told: Heard[] = [];
-  const listeners = new Set<(heard: Heard) => void>();
+  const reports: ContestReport[] = [];
+  const listeners = new Set<(report: ContestReport) => void>();
 
   function join(host?: string): void {
     const options = { leaseTtlMs: 60, busyTimeoutMs: 100, ...(host !== undefined && { holder: { host, pid: 1 } }) };
     const main = new URL('./contender-main.ts', import.meta.url);
     const child = fork(main, [file, runId, JSON.stringify(options)], { execArgv: ['--conditions=treadle-source'] });
-    const by: Contender = { host, child, gone: once(child, 'exit').then(() => contenders.delete(by)) };
-    child.on('message', (message: Told) => {
-      const heard = { ...message, by };
-      told.push(heard);
-      for (const listener of listeners) listener(heard);
+    const by: Contender = { host, child, exited: once(child, 'exit').then(() => contenders.delete(by)) };
+    child.on('message', (message: ContenderReport) => {
+      const report = { ...message, by };
+      reports.push(report);
+      for (const listener of listeners) listener(report);
     });
     contenders.add(by);
   }
 
-  function next(isMeant: (heard: Heard) => boolean): Promise<Heard> {
+  function next(matches: (report: ContestReport) => boolean): Promise<ContestReport> {
     return new Promise((resolve) => {
-      const listener = (heard: Heard): void => {
-        if (!isMeant(heard)) return;
+      const listener = (report: ContestReport): void => {
+        if (!matches(report)) return;
         listeners.delete(listener);
-        resolve(heard);
+        resolve(report);
       };
       listeners.add(listener);
     });
@@ -53,15 +53,15 @@ export function contest(file: string, runId: string): Contest {
 
   return {
     join,
-    told,
+    reports,
     next,
     async stop() {
       for (const { child } of contenders) child.send('stop');
-      await Promise.all([...contenders].map(({ gone }) => gone));
+      await Promise.all([...contenders].map(({ exited }) => exited));
     },
     async [Symbol.asyncDispose]() {
       for (const { child } of contenders) child.kill('SIGKILL');
-      await Promise.all([...contenders].map(({ gone }) => gone));
+      await Promise.all([...contenders].map(({ exited }) => exited));
     },
   };
 }

@@ -1,6 +1,6 @@
 import { userText, type JournalEntry } from '@treadle/core';
 
-/** An entry with a text; the first of a run too, for a store does not ask what happens in it. */
+/** An entry with a text, also for seq 0: a store does not interpret events. */
 export function entry(seq: number, text = `entry ${seq}`, status?: JournalEntry['status']): JournalEntry {
   const event = { type: 'input-added', at: 1_000 + seq, messages: [userText(text)] } as const;
   return { v: 1, seq, event, issued: [], ...(status && { status }) };

@@ -1,6 +1,6 @@
 /**
- * Fills the small disk that it is given, and says what happened, as JSON. Runs by itself because the disk is mounted in
- * a namespace that ends with the process.
+ * Fills the small disk at the given path and prints the results as JSON. A process of its own, because the disk is mounted
+ * in a namespace that ends with the process.
  */
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,9 +1,9 @@
-/** The process behind `remote`: opens a store and does what it is told, until it is killed or its parent is gone. */
+/** The process behind `remote`: opens a store and performs the requests of its parent until one of them ends. */
 import { DatabaseSync } from 'node:sqlite';
 import { TreadleError, type JournalEntry, type Lease, type TreadleErrorCode } from '@treadle/core';
 import { sqliteStore, type ResponseStore } from '../src/index.ts';
 
-export type Deed =
+export type RemoteRequest =
   | { readonly type: 'acquire'; readonly runId: string }
   | { readonly type: 'release'; readonly token: number }
   | {
@@ -17,8 +17,8 @@ export type Deed =
   | { readonly type: 'lock'; readonly what: 'all' | 'writing' }
   | { readonly type: 'unlock' };
 
-export interface Answer {
-  /** 0: that the store is open. */
+export interface RemoteAnswer {
+  /** The id of the request; 0 reports that the store is open. */
   readonly id: number;
   readonly value?: unknown;
   readonly error?: { readonly code: TreadleErrorCode; readonly message: string };
@@ -28,10 +28,10 @@ const [file, options] = process.argv.slice(2);
 
 async function answer(id: number, work: () => unknown): Promise<void> {
   try {
-    process.send!({ id, value: await work() } satisfies Answer);
+    process.send!({ id, value: await work() } satisfies RemoteAnswer);
   } catch (error) {
     if (!(error instanceof TreadleError)) throw error;
-    process.send!({ id, error: { code: error.code, message: error.message } } satisfies Answer);
+    process.send!({ id, error: { code: error.code, message: error.message } } satisfies RemoteAnswer);
   }
 }
 
@@ -40,36 +40,41 @@ await answer(0, () => {
   const leases = new Map<number, Lease>();
   let locking: DatabaseSync | undefined;
 
-  async function perform(deed: Deed): Promise<unknown> {
-    switch (deed.type) {
+  async function perform(request: RemoteRequest): Promise<unknown> {
+    switch (request.type) {
       case 'acquire': {
-        const lease = await store.acquire(deed.runId);
+        const lease = await store.acquire(request.runId);
         leases.set(lease.token, lease);
         return lease.token;
       }
       case 'release':
-        return leases.get(deed.token)!.release();
+        return leases.get(request.token)!.release();
       case 'append':
-        return store.append(deed.runId, deed.entries, deed.token === undefined ? undefined : leases.get(deed.token)!);
+        return store.append(
+          request.runId,
+          request.entries,
+          request.token === undefined ? undefined : leases.get(request.token)!,
+        );
       case 'list':
         return (await store.list()).length;
       case 'respond':
-        return (store.responses[deed.method] as (...args: readonly unknown[]) => unknown)(...deed.args);
+        return (store.responses[request.method] as (...args: readonly unknown[]) => unknown)(...request.args);
       case 'lock':
-        if (deed.what === 'all') await store.close();
+        if (request.what === 'all') await store.close();
         locking = new DatabaseSync(file!);
-        if (deed.what === 'all') locking.exec('PRAGMA locking_mode = EXCLUSIVE');
+        if (request.what === 'all') locking.exec('PRAGMA locking_mode = EXCLUSIVE');
         return locking.exec('BEGIN EXCLUSIVE');
       case 'unlock':
         locking!.exec('ROLLBACK');
         return locking!.close();
       default:
-        return deed satisfies never;
+        return request satisfies never;
     }
   }
 
   process.on(
     'message',
-    ({ id, deed }: { readonly id: number; readonly deed: Deed }) => void answer(id, () => perform(deed)),
+    ({ id, request }: { readonly id: number; readonly request: RemoteRequest }) =>
+      void answer(id, () => perform(request)),
   );
 });

@@ -2,53 +2,53 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { TreadleError, type JournalEntry } from '@treadle/core';
 import type { ResponseStore, SqliteOptions } from '../src/index.ts';
-import type { Answer, Deed } from './remote-main.ts';
+import type { RemoteAnswer, RemoteRequest } from './remote-main.ts';
 
-/** A store that another process has open. What it rejects with there it rejects with here. */
+/** A store that is open in another process. Its errors are passed on to this process. */
 export interface Remote extends AsyncDisposable {
   readonly pid: number;
-  /** The token. */
+  /** Resolves to the token of the lease. */
   readonly acquire: (runId: string) => Promise<number>;
   readonly release: (token: number) => Promise<void>;
   readonly append: (runId: string, entries: readonly JournalEntry[], token?: number) => Promise<void>;
-  /** How many runs there are. */
+  /** Resolves to the number of runs. */
   readonly list: () => Promise<number>;
   readonly responses: ResponseStore;
-  /** Keeps the file to itself: all of it, or the right to write. */
+  /** Locks the file, either completely or only for writing. */
   readonly lock: (what: 'all' | 'writing') => Promise<void>;
   readonly unlock: () => Promise<void>;
   readonly signal: (signal: NodeJS.Signals) => void;
-  /** Resolves when it is gone. */
+  /** Resolves when the process has ended. */
   readonly kill: () => Promise<void>;
 }
 
 export interface RemoteOptions {
   readonly store?: Omit<SqliteOptions, 'clock'>;
-  /** Another user to run as. */
+  /** Runs the process as this user. */
   readonly uid?: number;
 }
 
-/** Rejects if the process cannot open the store, as opening it here would throw. */
+/** Rejects if the process cannot open the store. */
 export async function remote(file: string, options: RemoteOptions = {}): Promise<Remote> {
   const main = new URL('./remote-main.ts', import.meta.url);
   const child = fork(main, [file, JSON.stringify(options.store ?? {})], {
     execArgv: ['--conditions=treadle-source'],
     ...(options.uid !== undefined && { uid: options.uid, gid: options.uid }),
   });
-  const gone = once(child, 'exit');
-  const answers = conversation(child);
-  let asked = 0;
+  const exited = once(child, 'exit');
+  const answers = answersOf(child);
+  let requests = 0;
 
-  async function ask(deed: Deed): Promise<unknown> {
-    const id = ++asked;
+  async function ask(request: RemoteRequest): Promise<unknown> {
+    const id = ++requests;
     const answer = answers.of(id);
-    child.send({ id, deed });
+    child.send({ id, request });
     return answer;
   }
 
   async function kill(): Promise<void> {
     child.kill('SIGKILL');
-    await gone;
+    await exited;
   }
 
   try {
@@ -80,10 +80,10 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
   };
 }
 
-/** Matches answers to questions; if the process ends, all that is open rejects. */
-function conversation(child: ChildProcess): { readonly of: (id: number) => Promise<unknown> } {
+/** Matches answers to requests. If the process ends, all open requests reject. */
+function answersOf(child: ChildProcess): { readonly of: (id: number) => Promise<unknown> } {
   const open = new Map<number, PromiseWithResolvers<unknown>>();
-  child.on('message', ({ id, value, error }: Answer) => {
+  child.on('message', ({ id, value, error }: RemoteAnswer) => {
     if (error) open.get(id)?.reject(new TreadleError(error.code, error.message));
     else open.get(id)?.resolve(value);
     open.delete(id);

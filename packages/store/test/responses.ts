@@ -1,6 +1,6 @@
 import type { ResponseRecord } from '../src/index.ts';
 
-/** One of the tenant "acme" whose run has its id, in progress. */
+/** A response in progress of the tenant "acme"; its run has the same id. */
 export function response(id: string, more: Partial<ResponseRecord> = {}): ResponseRecord {
   return {
     id,

@@ -1,16 +1,16 @@
 import { describe, expect, test } from 'vitest';
-import { said, started } from '../entries.ts';
+import { messageEntry, startEntry } from '../entries.ts';
 import { code, type Subject } from './subject.ts';
 
-/** Adding to runs, and reading them. */
+/** Appending and reading entries. */
 export function entriesContract(subject: Subject): void {
   describe('entries', () => {
-    test('come back as they were, in order, and from a position on', async () => {
+    test('are read unchanged and in order, from any position', async () => {
       const entries = [
-        started('a'),
-        said(1),
-        said(2, { text: 'é 💡 \0 \ud800 "\\ \u2028' }),
-        said(3, { status: 'paused' }),
+        startEntry('a'),
+        messageEntry(1),
+        messageEntry(2, { text: 'é 💡 \0 \ud800 "\\ \u2028' }),
+        messageEntry(3, { status: 'paused' }),
       ];
       await subject.append('a', entries.slice(0, 1));
       await subject.append('a', entries.slice(1, 3));
@@ -21,61 +21,63 @@ export function entriesContract(subject: Subject): void {
       expect(await subject.store.read('a', 9)).toEqual([]);
     });
 
-    test('of one run are not those of another', async () => {
+    test('of different runs do not mix', async () => {
       await Promise.all(
-        ['a', 'b', 'A', 'a '].map((runId) => subject.append(runId, [started(runId), said(1, { text: runId })])),
+        ['a', 'b', 'A', 'a '].map((runId) =>
+          subject.append(runId, [startEntry(runId), messageEntry(1, { text: runId })]),
+        ),
       );
       for (const runId of ['a', 'b', 'A', 'a ']) {
-        expect(await subject.store.read(runId)).toEqual([started(runId), said(1, { text: runId })]);
+        expect(await subject.store.read(runId)).toEqual([startEntry(runId), messageEntry(1, { text: runId })]);
       }
     });
 
-    test('of a run that is not there are none', async () => {
+    test('of an unknown run are an empty list', async () => {
       expect(await subject.store.read('nobody')).toEqual([]);
     });
 
-    test('are added in the order of the calls, without waiting', async () => {
-      const all = [started('a'), ...Array.from({ length: 50 }, (_, i) => said(i + 1))];
+    test('are appended in the order of the calls without awaiting them', async () => {
+      const all = [startEntry('a'), ...Array.from({ length: 50 }, (_, i) => messageEntry(i + 1))];
       await Promise.all(all.map((entry) => subject.append('a', [entry])));
       expect(await subject.store.read('a')).toEqual(all);
     });
 
-    test('are what they were when they were added', async () => {
-      const entries = [started('a')];
+    test('do not change when the caller changes the array later', async () => {
+      const entries = [startEntry('a')];
       const added = subject.append('a', entries);
-      entries.push(said(1));
+      entries.push(messageEntry(1));
       await added;
-      expect(await subject.store.read('a')).toEqual([started('a')]);
+      expect(await subject.store.read('a')).toEqual([startEntry('a')]);
     });
 
-    test('none at all make no run', async () => {
+    test('an empty append does not create a run', async () => {
       await subject.append('a', []);
       expect(await subject.store.list()).toEqual([]);
       expect(await subject.store.delete('a')).toBe(false);
     });
 
     test.each([
-      ['that are there already', [said(1)]],
-      ['after a gap', [said(3)]],
-      ['with a gap between them', [said(2), said(4)]],
-      ['twice', [said(2), said(2)]],
-      ['of which only the first is next', [said(2), said(0)]],
-    ])('%s are refused, all of them', async (_, entries) => {
-      await subject.append('a', [started('a'), said(1)]);
+      ['that already exist', [messageEntry(1)]],
+      ['after a gap', [messageEntry(3)]],
+      ['with a gap between them', [messageEntry(2), messageEntry(4)]],
+      ['with a duplicate position', [messageEntry(2), messageEntry(2)]],
+      ['of which only the first has the right position', [messageEntry(2), messageEntry(0)]],
+    ])('entries %s are all rejected', async (_, entries) => {
+      await subject.append('a', [startEntry('a'), messageEntry(1)]);
       await expect(subject.append('a', entries)).rejects.toEqual(code('run-exists'));
-      expect(await subject.store.read('a')).toEqual([started('a'), said(1)]);
-      await subject.append('a', [said(2)]);
-      expect(await subject.store.read('a', 2)).toEqual([said(2)]);
+      expect(await subject.store.read('a')).toEqual([startEntry('a'), messageEntry(1)]);
+      await subject.append('a', [messageEntry(2)]);
+      expect(await subject.store.read('a', 2)).toEqual([messageEntry(2)]);
     });
 
-    test('of a new run begin at 0', async () => {
-      await expect(subject.append('a', [said(1)])).rejects.toEqual(code('run-exists'));
+    test('of a new run start at 0', async () => {
+      await expect(subject.append('a', [messageEntry(1)])).rejects.toEqual(code('run-exists'));
       expect(await subject.store.list()).toEqual([]);
     });
 
-    test('a refusal says what is there and what was wanted', async () => {
-      await subject.append('a', [started('a'), said(1)]);
-      await expect(subject.append('a', [said(7)])).rejects.toThrow(
+    test('the error reports the number of entries and the rejected position', async () => {
+      await subject.append('a', [startEntry('a'), messageEntry(1)]);
+      await expect(subject.append('a', [messageEntry(7)])).rejects.toThrow(
         'Run "a" has 2 entries, so entry 7 cannot be added.',
       );
     });

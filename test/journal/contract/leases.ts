@@ -1,30 +1,30 @@
 import { describe, expect, test } from 'vitest';
-import { said, started } from '../entries.ts';
+import { messageEntry, startEntry } from '../entries.ts';
 import { code, type Subject } from './subject.ts';
 
-/** One driver for a run. */
+/** One driver per run. */
 export function leasesContract(subject: Subject): void {
   describe('leases', () => {
-    test('make their holder the only one who can append', async () => {
+    test('let only their holder append', async () => {
       const lease = await subject.store.acquire('a');
       expect(lease).toMatchObject({ runId: 'a', token: expect.any(Number) });
-      await subject.append('a', [started('a')], lease);
-      await expect(subject.append('a', [said(1)])).rejects.toEqual(code('run-driven'));
-      await subject.append('a', [said(1)], lease);
-      expect(await subject.store.read('a')).toEqual([started('a'), said(1)]);
+      await subject.append('a', [startEntry('a')], lease);
+      await expect(subject.append('a', [messageEntry(1)])).rejects.toEqual(code('run-driven'));
+      await subject.append('a', [messageEntry(1)], lease);
+      expect(await subject.store.read('a')).toEqual([startEntry('a'), messageEntry(1)]);
     });
 
-    test('are refused while there is one, and after that are given again, with a higher token', async () => {
+    test('are refused while one is held; the next one has a higher token', async () => {
       const first = await subject.store.acquire('a');
       await expect(subject.store.acquire('a')).rejects.toEqual(code('run-driven'));
       await first.release();
       const second = await subject.store.acquire('a');
       expect(second.token).toBeGreaterThan(first.token);
-      await expect(subject.append('a', [started('a')], first)).rejects.toEqual(code('lease-lost'));
-      await subject.append('a', [started('a')], second);
+      await expect(subject.append('a', [startEntry('a')], first)).rejects.toEqual(code('lease-lost'));
+      await subject.append('a', [startEntry('a')], second);
     });
 
-    test('show whether somebody drives a run', async () => {
+    test('are reported by isDriven', async () => {
       expect(await subject.store.isDriven('a')).toBe(false);
       const lease = await subject.store.acquire('a');
       expect(await subject.store.isDriven('a')).toBe(true);
@@ -33,65 +33,65 @@ export function leasesContract(subject: Subject): void {
       expect(await subject.store.isDriven('a')).toBe(false);
     });
 
-    test('of one run are nothing to another', async () => {
+    test('of one run do not affect another', async () => {
       const [a, b] = await Promise.all([subject.store.acquire('a'), subject.store.acquire('b')]);
-      await expect(subject.append('b', [started('b')], a)).rejects.toEqual(code('lease-lost'));
-      await subject.append('b', [started('b')], b);
-      await subject.append('c', [started('c')]);
+      await expect(subject.append('b', [startEntry('b')], a)).rejects.toEqual(code('lease-lost'));
+      await subject.append('b', [startEntry('b')], b);
+      await subject.append('c', [startEntry('c')]);
     });
 
-    test('asked for twice at the same time are given once', async () => {
+    test('requested twice at the same time are granted once', async () => {
       const both = await Promise.allSettled([subject.store.acquire('a'), subject.store.acquire('a')]);
       expect(both.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
     });
 
-    test('that were given back let anybody append', async () => {
+    test('do not restrict appends after their release', async () => {
       const lease = await subject.store.acquire('a');
-      await subject.append('a', [started('a')], lease);
+      await subject.append('a', [startEntry('a')], lease);
       await lease.release();
-      await expect(subject.append('a', [said(1)], lease)).rejects.toEqual(code('lease-lost'));
-      await subject.append('a', [said(1)]);
+      await expect(subject.append('a', [messageEntry(1)], lease)).rejects.toEqual(code('lease-lost'));
+      await subject.append('a', [messageEntry(1)]);
     });
 
-    test('can be given back twice, and late, without harm to the next', async () => {
+    test('can be released twice and late without affecting the next one', async () => {
       const first = await subject.store.acquire('a');
       await first.release();
       await first.release();
       const second = await subject.store.acquire('a');
       await first.release();
       await expect(subject.store.acquire('a')).rejects.toEqual(code('run-driven'));
-      await subject.append('a', [started('a')], second);
+      await subject.append('a', [startEntry('a')], second);
     });
 
-    test('given back at once come after what was appended before', async () => {
+    test('released without waiting take effect after earlier appends', async () => {
       const lease = await subject.store.acquire('a');
-      const added = subject.append('a', [started('a')], lease);
+      const added = subject.append('a', [startEntry('a')], lease);
       await Promise.all([added, lease.release()]);
-      expect(await subject.store.read('a')).toEqual([started('a')]);
+      expect(await subject.store.read('a')).toEqual([startEntry('a')]);
     });
 
-    test('alone are no run', async () => {
+    test('do not create a run', async () => {
       const lease = await subject.store.acquire('a');
       expect(await subject.store.list()).toEqual([]);
       expect(await subject.store.read('a')).toEqual([]);
       expect(await subject.store.delete('a')).toBe(false);
-      await subject.append('a', [started('a')], lease);
+      await subject.append('a', [startEntry('a')], lease);
     });
 
-    test('that are not held do not come to life when the run is made anew', async () => {
+    test('that were released stay invalid when the run is created again', async () => {
       const old = await subject.store.acquire('a');
-      await subject.append('a', [started('a')], old);
+      await subject.append('a', [startEntry('a')], old);
       await old.release();
       await subject.store.delete('a');
       const lease = await subject.store.acquire('a');
-      await expect(subject.append('a', [started('a')], old)).rejects.toEqual(code('lease-lost'));
-      await subject.append('a', [started('a')], lease);
+      await expect(subject.append('a', [startEntry('a')], old)).rejects.toEqual(code('lease-lost'));
+      await subject.append('a', [startEntry('a')], lease);
     });
 
-    test('a wrong position is refused under a lease too', async () => {
+    test('do not allow a wrong position', async () => {
       const lease = await subject.store.acquire('a');
-      await expect(subject.append('a', [said(1)], lease)).rejects.toEqual(code('run-exists'));
-      await subject.append('a', [started('a')], lease);
+      await expect(subject.append('a', [messageEntry(1)], lease)).rejects.toEqual(code('run-exists'));
+      await subject.append('a', [startEntry('a')], lease);
     });
   });
 }

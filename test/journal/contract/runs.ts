@@ -1,18 +1,18 @@
 import { userText, type RunStore } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
-import { said, started } from '../entries.ts';
+import { messageEntry, startEntry } from '../entries.ts';
 import { code, type Subject } from './subject.ts';
 
-/** Looking through runs, and tidying up. */
+/** Listing, deleting and pruning runs. */
 export function runsContract(subject: Subject): void {
   describe('list', () => {
-    test('tells of each run what its first and last entries say', async () => {
+    test('returns the summary of each run from its first and last entry', async () => {
       const parent = { runId: 'a', seq: 3 };
       const principal = { subject: 'ada', tenant: 'acme', scopes: [] };
-      await subject.append('a', [started('a', { at: 5 })]);
+      await subject.append('a', [startEntry('a', { at: 5 })]);
       await subject.append('b', [
-        started('b', { at: 7, model: 'other', principal, parent }),
-        said(1, { at: 9, status: 'paused' }),
+        startEntry('b', { at: 7, model: 'other', principal, parent }),
+        messageEntry(1, { at: 9, status: 'paused' }),
       ]);
       expect(await subject.store.list()).toEqual([
         {
@@ -38,11 +38,11 @@ export function runsContract(subject: Subject): void {
       ]);
     });
 
-    test('follows the status', async () => {
+    test('reports the current status', async () => {
       const statuses = ['paused', undefined, 'failed', undefined, 'completed'] as const;
-      await subject.append('a', [started('a')]);
+      await subject.append('a', [startEntry('a')]);
       for (const [index, status] of statuses.entries()) {
-        await subject.append('a', [said(index + 1, status && { status })]);
+        await subject.append('a', [messageEntry(index + 1, status && { status })]);
         expect(await subject.store.list()).toMatchObject([
           { status: status ?? 'running', entries: index + 2, updatedAt: 1_001 + index },
         ]);
@@ -50,49 +50,51 @@ export function runsContract(subject: Subject): void {
     });
 
     test.each([
-      [
-        'the last thing that was asked',
-        [userText('first'), { role: 'assistant', content: [] }, userText('second')],
-        'second',
-      ],
+      ['the last user message', [userText('first'), { role: 'assistant', content: [] }, userText('second')], 'second'],
       ['one line', [userText('  do\n\n this,\tand \r\n that  ')], 'do this, and that'],
       ['200 characters', [userText('x'.repeat(5_000))], 'x'.repeat(200)],
-      ['no half of a character', [userText(`${'x'.repeat(199)}💡`)], 'x'.repeat(199)],
+      ['cut between characters', [userText(`${'x'.repeat(199)}💡`)], 'x'.repeat(199)],
       [
-        'words, not files',
+        'text, not images',
         [
           userText('look'),
           { role: 'user', content: [{ type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'x' } }] },
         ],
         'look',
       ],
-      ['nothing', [], ''],
+      ['empty without input', [], ''],
     ] as const)('the title is %s', async (_, input, title) => {
-      await subject.append('a', [started('a', { input })]);
+      await subject.append('a', [startEntry('a', { input })]);
       expect(await subject.store.list()).toMatchObject([{ title }]);
     });
 
     const ids = async (...filter: Parameters<RunStore['list']>): Promise<readonly string[]> =>
       (await subject.store.list(...filter)).map(({ runId }) => runId);
 
-    test('is newest first, also of runs that began together', async () => {
+    test('is ordered newest first, also for runs with the same start time', async () => {
       const lease = await subject.store.acquire('d');
-      await subject.append('a', [started('a', { at: 2 })]);
-      await subject.append('b', [started('b', { at: 3 })]);
-      await subject.append('c', [started('c', { at: 1 })]);
-      await subject.append('d', [started('d', { at: 2 })], lease);
+      await subject.append('a', [startEntry('a', { at: 2 })]);
+      await subject.append('b', [startEntry('b', { at: 3 })]);
+      await subject.append('c', [startEntry('c', { at: 1 })]);
+      await subject.append('d', [startEntry('d', { at: 2 })], lease);
       expect(await ids()).toEqual(['b', 'd', 'a', 'c']);
     });
 
-    test('can be filtered by each property and by all of them', async () => {
+    test('can be filtered by each property and by all together', async () => {
       const principal = (tenant: string): object => ({ principal: { subject: 's', tenant, scopes: [] } });
-      await subject.append('a', [started('a', { at: 1, ...principal('acme') }), said(1, { status: 'completed' })]);
-      await subject.append('b', [
-        started('b', { at: 2, ...principal('acme'), parent: { runId: 'a' } }),
-        said(1, { status: 'failed' }),
+      await subject.append('a', [
+        startEntry('a', { at: 1, ...principal('acme') }),
+        messageEntry(1, { status: 'completed' }),
       ]);
-      await subject.append('c', [started('c', { at: 3, ...principal('other'), parent: { runId: 'a' } })]);
-      await subject.append('d', [started('d', { at: 4, parent: { runId: 'a' } }), said(1, { status: 'paused' })]);
+      await subject.append('b', [
+        startEntry('b', { at: 2, ...principal('acme'), parent: { runId: 'a' } }),
+        messageEntry(1, { status: 'failed' }),
+      ]);
+      await subject.append('c', [startEntry('c', { at: 3, ...principal('other'), parent: { runId: 'a' } })]);
+      await subject.append('d', [
+        startEntry('d', { at: 4, parent: { runId: 'a' } }),
+        messageEntry(1, { status: 'paused' }),
+      ]);
       expect(await ids({})).toEqual(['d', 'c', 'b', 'a']);
       expect(await ids({ status: ['completed'] })).toEqual(['a']);
       expect(await ids({ status: ['paused', 'running', 'paused'] })).toEqual(['d', 'c']);
@@ -109,18 +111,18 @@ export function runsContract(subject: Subject): void {
       ]);
     });
 
-    test('has 100 runs unless more are asked for', async () => {
+    test('returns at most 100 runs by default', async () => {
       const names = Array.from({ length: 120 }, (_, i) => `run ${i}`);
-      await Promise.all(names.map((runId, at) => subject.append(runId, [started(runId, { at })])));
+      await Promise.all(names.map((runId, at) => subject.append(runId, [startEntry(runId, { at })])));
       expect(await ids()).toEqual(names.slice(20).toReversed());
       expect(await ids({ limit: 110, before: 115 })).toEqual(names.slice(5, 115).toReversed());
     });
   });
 
-  describe('away with runs', () => {
-    test('delete removes a run and all that is kept for it', async () => {
-      await subject.append('a', [started('a')]);
-      await subject.append('b', [started('b')]);
+  describe('delete and prune', () => {
+    test('delete removes a run and all that is stored for it', async () => {
+      await subject.append('a', [startEntry('a')]);
+      await subject.append('b', [startEntry('b')]);
       await subject.store.writeSnapshot('a', { seq: 1, state: {} });
       const id = await subject.store.blobs.put('a', 'long');
       expect(await subject.store.delete('a')).toBe(true);
@@ -129,45 +131,47 @@ export function runsContract(subject: Subject): void {
       expect(await subject.store.readSnapshot('a')).toBeUndefined();
       expect(await subject.store.blobs.read('a', id, 0, 9)).toBeUndefined();
       expect(await subject.store.list()).toMatchObject([{ runId: 'b' }]);
-      await subject.append('a', [started('a')]);
+      await subject.append('a', [startEntry('a')]);
       expect(await subject.store.readSnapshot('a')).toBeUndefined();
     });
 
-    test('delete leaves a run that is driven', async () => {
+    test('delete rejects a driven run', async () => {
       const lease = await subject.store.acquire('a');
-      await subject.append('a', [started('a')], lease);
+      await subject.append('a', [startEntry('a')], lease);
       await expect(subject.store.delete('a')).rejects.toEqual(code('run-driven'));
-      await subject.append('a', [said(1)], lease);
+      await subject.append('a', [messageEntry(1)], lease);
       await lease.release();
       expect(await subject.store.delete('a')).toBe(true);
     });
 
-    test('prune removes what has ended and was last touched before, and nothing else', async () => {
+    test('prune removes only ended runs that are old enough', async () => {
       for (const status of ['completed', 'exhausted', 'failed', 'cancelled', 'paused', undefined] as const) {
         const name = status ?? 'running';
         await subject.append(`${name} old`, [
-          started(`${name} old`),
-          said(1, { at: 1_999, ...(status && { status }) }),
+          startEntry(`${name} old`),
+          messageEntry(1, { at: 1_999, ...(status && { status }) }),
         ]);
         await subject.append(`${name} new`, [
-          started(`${name} new`),
-          said(1, { at: 2_000, ...(status && { status }) }),
+          startEntry(`${name} new`),
+          messageEntry(1, { at: 2_000, ...(status && { status }) }),
         ]);
       }
       const lease = await subject.store.acquire('driven');
-      await subject.append('driven', [started('driven'), said(1, { status: 'completed' })], lease);
+      await subject.append('driven', [startEntry('driven'), messageEntry(1, { status: 'completed' })], lease);
       expect(await subject.store.prune(2_000)).toBe(4);
       expect(await subject.store.prune(2_000)).toBe(0);
-      const left = (await subject.store.list()).map(({ runId }) => runId);
+      const remaining = (await subject.store.list()).map(({ runId }) => runId);
       const expected = ['running new', 'running old', 'paused new', 'paused old', 'cancelled new', 'failed new'];
-      expect(left.toSorted()).toEqual([...expected, 'exhausted new', 'completed new', 'driven'].toSorted());
+      expect(remaining.toSorted()).toEqual([...expected, 'exhausted new', 'completed new', 'driven'].toSorted());
       await lease.release();
       expect(await subject.store.prune(2_000)).toBe(1);
     });
 
-    test('prune removes more than fits into one go', async () => {
+    test('prune removes more than one batch', async () => {
       const many = Array.from({ length: 250 }, (_, i) => `run ${i}`);
-      await Promise.all(many.map((runId) => subject.append(runId, [started(runId), said(1, { status: 'completed' })])));
+      await Promise.all(
+        many.map((runId) => subject.append(runId, [startEntry(runId), messageEntry(1, { status: 'completed' })])),
+      );
       expect(await subject.store.prune(5_000)).toBe(250);
       expect(await subject.store.list()).toEqual([]);
     });

@@ -1,10 +1,10 @@
 import type { JournalEntry, Lease, RunStore } from '@treadle/core';
 import { afterEach, beforeEach, expect } from 'vitest';
 
-/** The journal that is tested: a new one for each test. */
+/** The tested journal: a new one for each test. */
 export interface Subject {
   readonly store: RunStore;
-  /** Rejects where a journal may throw as well. */
+  /** Rejects, also where `append` of the journal throws. */
   readonly append: (runId: string, entries: readonly JournalEntry[], lease?: Lease) => Promise<void>;
 }
 

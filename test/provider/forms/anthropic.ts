@@ -1,4 +1,4 @@
-import { pieces, type MadeReply } from '../made.ts';
+import { pieces, type CompleteReply } from '../complete-reply.ts';
 import { anthropicProblem } from '../rules/anthropic.ts';
 import { sseEvent, type Form } from './form.ts';
 
@@ -17,7 +17,7 @@ const ERRORS: Readonly<Record<number, string>> = {
   529: 'overloaded_error',
 };
 
-/** The first of the API, and the one that the official client asks for today. */
+/** The first version of the API, and the one that the official client sends today. */
 const VERSIONS = ['2023-06-01', '2026-10-21'];
 
 /** Anthropic's Messages. */
@@ -36,7 +36,7 @@ export const anthropicForm: Form = {
   frames,
   whole: (reply) => message(reply, content(reply), FINISH[reply.finish], usageOf(reply)),
   copies: 1,
-  given: ({ reasoning, signature }) => ({ signatures: reasoning === undefined ? {} : { [signature]: reasoning } }),
+  issued: ({ reasoning, signature }) => ({ signatures: reasoning === undefined ? {} : { [signature]: reasoning } }),
   error: (status, text) => ({
     type: 'error',
     error: { type: ERRORS[status] ?? 'api_error', message: text },
@@ -48,7 +48,7 @@ export const anthropicForm: Form = {
 
 type Block = Readonly<Record<string, unknown>>;
 
-function content({ reasoning, signature, text, calls }: MadeReply): Block[] {
+function content({ reasoning, signature, text, calls }: CompleteReply): Block[] {
   const blocks: Block[] = [];
   if (reasoning === '') blocks.push({ type: 'redacted_thinking', data: signature });
   else if (reasoning !== undefined) blocks.push({ type: 'thinking', thinking: reasoning, signature });
@@ -59,7 +59,7 @@ function content({ reasoning, signature, text, calls }: MadeReply): Block[] {
   return blocks;
 }
 
-function message({ id, model }: MadeReply, blocks: readonly Block[], stop: string | null, usage: object): object {
+function message({ id, model }: CompleteReply, blocks: readonly Block[], stop: string | null, usage: object): object {
   return {
     model,
     id: `msg_01${id}`,
@@ -72,42 +72,42 @@ function message({ id, model }: MadeReply, blocks: readonly Block[], stop: strin
   };
 }
 
-function frames(reply: MadeReply): string[] {
+function frames(reply: CompleteReply): string[] {
   const { reasoning, signature, text, calls, usage } = reply;
-  const opening = { ...usageOf(reply), output_tokens: 1 };
-  const said = [sseEvent('message_start', { message: message(reply, [], null, opening) })];
+  const firstUsage = { ...usageOf(reply), output_tokens: 1 };
+  const events = [sseEvent('message_start', { message: message(reply, [], null, firstUsage) })];
   let index = 0;
-  const block = (opened: object, deltas: readonly object[]): void => {
-    said.push(sseEvent('content_block_start', { index, content_block: opened }));
-    if (index === 0) said.push(sseEvent('ping'));
-    for (const delta of deltas) said.push(sseEvent('content_block_delta', { index, delta }));
-    said.push(sseEvent('content_block_stop', { index }));
+  const addBlock = (opened: object, deltas: readonly object[]): void => {
+    events.push(sseEvent('content_block_start', { index, content_block: opened }));
+    if (index === 0) events.push(sseEvent('ping'));
+    for (const delta of deltas) events.push(sseEvent('content_block_delta', { index, delta }));
+    events.push(sseEvent('content_block_stop', { index }));
     index++;
   };
   if (reasoning === '') {
-    block({ type: 'redacted_thinking', data: signature }, []);
+    addBlock({ type: 'redacted_thinking', data: signature }, []);
   } else if (reasoning !== undefined) {
-    block({ type: 'thinking', thinking: '', signature: '' }, [
+    addBlock({ type: 'thinking', thinking: '', signature: '' }, [
       ...pieces(reasoning).map((piece) => ({ type: 'thinking_delta', thinking: piece })),
       { type: 'signature_delta', signature },
     ]);
   }
   if (text !== undefined) {
     const deltas = pieces(text).map((piece) => ({ type: 'text_delta', text: piece }));
-    block({ type: 'text', text: '' }, deltas);
+    addBlock({ type: 'text', text: '' }, deltas);
   }
   for (const { id, name, arguments: json } of calls) {
     const deltas = ['', ...pieces(json)].map((piece) => ({ type: 'input_json_delta', partial_json: piece }));
-    block({ type: 'tool_use', id: `toolu_01${id}`, name, input: {} }, deltas);
+    addBlock({ type: 'tool_use', id: `toolu_01${id}`, name, input: {} }, deltas);
   }
   const delta = { stop_reason: FINISH[reply.finish], stop_sequence: null };
-  said.push(sseEvent('message_delta', { delta, usage: { output_tokens: usage.output } }));
-  said.push(sseEvent('message_stop'));
-  return said;
+  events.push(sseEvent('message_delta', { delta, usage: { output_tokens: usage.output } }));
+  events.push(sseEvent('message_stop'));
+  return events;
 }
 
-/** What came from the cache is counted apart here. */
-function usageOf({ usage: { input, output, cached } }: MadeReply): object {
+/** This API counts cached tokens separately. */
+function usageOf({ usage: { input, output, cached } }: CompleteReply): object {
   return {
     input_tokens: input - cached,
     cache_creation_input_tokens: 0,

@@ -1,31 +1,31 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { MadeReply } from '../made.ts';
-import type { Given, Rules } from '../rules/given.ts';
+import type { CompleteReply } from '../complete-reply.ts';
+import type { Issued, Rules } from '../rules/rules.ts';
 
-/** A request's body after the rules have passed it. */
+/** The body of a request that the rules have accepted. */
 export type Body = Readonly<Record<string, unknown>>;
 
-/** How one provider speaks. */
+/** The wire form of one provider. */
 export interface Form {
-  /** Of the model, below its base URL. */
+  /** The path below the base URL. */
   readonly endpoint: string;
   /** The content type of a stream. */
   readonly mediaType: string;
   readonly rules: Rules;
   readonly isStreamed: (body: Body) => boolean;
-  /** Why a request with these headers is not let in. */
+  /** Why a request with these headers is rejected; undefined if it is not. */
   readonly headerProblem: (headers: IncomingHttpHeaders) => string | undefined;
   /** A streamed answer, frame by frame. */
-  readonly frames: (reply: MadeReply, body: Body) => readonly string[];
-  /** How often a stream says its text. */
+  readonly frames: (reply: CompleteReply, body: Body) => readonly string[];
+  /** How often a stream contains the text. */
   readonly copies: number;
-  readonly whole: (reply: MadeReply, body: Body) => object;
-  /** What the provider demands back in later requests. */
-  readonly given: (reply: MadeReply) => Given;
+  readonly whole: (reply: CompleteReply, body: Body) => object;
+  /** What the provider requires back in later requests. */
+  readonly issued: (reply: CompleteReply) => Issued;
   readonly error: (status: number, message: string) => object;
-  /** An error after a stream has begun. */
+  /** An error after a stream has started. */
   readonly errorFrame: string;
-  /** Bytes that are no frame of this form. */
+  /** Bytes that are not a valid frame of this form. */
   readonly garbage: string;
 }
 
@@ -37,7 +37,7 @@ export function sseEvent(type: string, fields: object = {}): string {
   return `event: ${type}\ndata: ${JSON.stringify({ type, ...fields })}\n\n`;
 }
 
-/** What OpenAI calls an error of a status. */
+/** The error of OpenAI for a status. */
 export function openAiError(status: number, message: string): object {
   const [type, code] = OPENAI_ERRORS[status] ?? ['server_error', null];
   return { error: { message, type, param: null, code } };

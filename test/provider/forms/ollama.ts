@@ -1,8 +1,8 @@
-import { pieces, type MadeReply } from '../made.ts';
+import { pieces, type CompleteReply } from '../complete-reply.ts';
 import { ollamaProblem } from '../rules/ollama.ts';
 import type { Form } from './form.ts';
 
-/** Ollama's chat: one JSON object a line, no ids, and calls that come whole. It streams unless told not to. */
+/** Ollama's chat: one JSON object per line, no ids, complete calls. It streams by default. */
 export const ollamaForm: Form = {
   endpoint: '/api/chat',
   mediaType: 'application/x-ndjson',
@@ -12,15 +12,15 @@ export const ollamaForm: Form = {
   frames,
   whole: (reply) => last(reply, message(reply)),
   copies: 1,
-  given: () => ({}),
+  issued: () => ({}),
   error: (_status, text) => ({ error: text }),
   errorFrame: `${JSON.stringify({ error: 'an error was encountered while running the model: unexpected EOF' })}\n`,
   garbage: '{"model": <html>\n',
 };
 
-function frames(reply: MadeReply): string[] {
-  const line = (said: object): string =>
-    `${JSON.stringify({ ...head(reply), message: { role: 'assistant', content: '', ...said }, done: false })}\n`;
+function frames(reply: CompleteReply): string[] {
+  const line = (content: object): string =>
+    `${JSON.stringify({ ...head(reply), message: { role: 'assistant', content: '', ...content }, done: false })}\n`;
   return [
     ...pieces(reply.reasoning ?? '').map((thinking) => line({ thinking })),
     ...pieces(reply.text ?? '').map((content) => line({ content })),
@@ -29,7 +29,7 @@ function frames(reply: MadeReply): string[] {
   ];
 }
 
-function message(reply: MadeReply): object {
+function message(reply: CompleteReply): object {
   const called = calls(reply);
   return {
     role: 'assistant',
@@ -39,20 +39,20 @@ function message(reply: MadeReply): object {
   };
 }
 
-function calls(reply: MadeReply): object[] {
+function calls(reply: CompleteReply): object[] {
   return reply.calls.map(({ name, arguments: json }) => ({
     function: { name, arguments: JSON.parse(json) as unknown },
   }));
 }
 
-function head({ model, createdAt }: MadeReply): object {
+function head({ model, createdAt }: CompleteReply): object {
   return { model, created_at: new Date(createdAt * 1000).toISOString() };
 }
 
-function last(reply: MadeReply, said: object): object {
+function last(reply: CompleteReply, content: object): object {
   return {
     ...head(reply),
-    message: said,
+    message: content,
     done: true,
     done_reason: reply.finish === 'length' ? 'length' : 'stop',
     total_duration: 4_883_583_458,

@@ -1,5 +1,5 @@
-import { pieces, type MadeReply } from '../made.ts';
-import { isRecord } from '../rules/given.ts';
+import { pieces, type CompleteReply } from '../complete-reply.ts';
+import { isRecord } from '../rules/rules.ts';
 import { chatProblem } from '../rules/openai-chat.ts';
 import { bearerProblem, openAiError, sseData, type Body, type Form } from './form.ts';
 
@@ -10,7 +10,7 @@ const FINISH = {
   'content-filter': 'content_filter',
 } as const;
 
-/** OpenAI's Chat Completions. Reasoning is sent as the hosts that have it do, since OpenAI sends none. */
+/** OpenAI's Chat Completions. Reasoning is sent as compatible hosts do, because OpenAI sends none. */
 export const openAiChat: Form = {
   endpoint: '/chat/completions',
   mediaType: 'text/event-stream; charset=utf-8',
@@ -20,7 +20,7 @@ export const openAiChat: Form = {
   frames,
   whole,
   copies: 1,
-  given: () => ({}),
+  issued: () => ({}),
   error: openAiError,
   errorFrame: sseData({
     error: { message: 'The server had an error while processing your request.', type: 'server_error', code: null },
@@ -28,7 +28,7 @@ export const openAiChat: Form = {
   garbage: 'data: {"id": <html>\n\n',
 };
 
-function frames(reply: MadeReply, body: Body): string[] {
+function frames(reply: CompleteReply, body: Body): string[] {
   const head = {
     id: `chatcmpl-${reply.id}`,
     object: 'chat.completion.chunk',
@@ -38,29 +38,29 @@ function frames(reply: MadeReply, body: Body): string[] {
     system_fingerprint: 'fp_b547601dbd',
   };
   const options = body['stream_options'];
-  const tellsUsage = isRecord(options) && options['include_usage'] === true;
+  const includesUsage = isRecord(options) && options['include_usage'] === true;
   const chunk = (delta: object, finish: string | null = null): string =>
     sseData({
       ...head,
       choices: [{ index: 0, delta, logprobs: null, finish_reason: finish }],
-      ...(tellsUsage && { usage: null }),
+      ...(includesUsage && { usage: null }),
       obfuscation: 'bWQxZ',
     });
-  const said = [chunk({ role: 'assistant', content: reply.calls.length > 0 ? null : '', refusal: null })];
-  for (const piece of pieces(reply.reasoning ?? '')) said.push(chunk({ reasoning_content: piece }));
-  for (const piece of pieces(reply.text ?? '')) said.push(chunk({ content: piece }));
+  const events = [chunk({ role: 'assistant', content: reply.calls.length > 0 ? null : '', refusal: null })];
+  for (const piece of pieces(reply.reasoning ?? '')) events.push(chunk({ reasoning_content: piece }));
+  for (const piece of pieces(reply.text ?? '')) events.push(chunk({ content: piece }));
   for (const [index, { id, name, arguments: json }] of reply.calls.entries()) {
     const call = { index, id: `call_${id}`, type: 'function', function: { name, arguments: '' } };
-    said.push(chunk({ tool_calls: [call] }));
-    for (const piece of pieces(json)) said.push(chunk({ tool_calls: [{ index, function: { arguments: piece } }] }));
+    events.push(chunk({ tool_calls: [call] }));
+    for (const piece of pieces(json)) events.push(chunk({ tool_calls: [{ index, function: { arguments: piece } }] }));
   }
-  said.push(chunk({}, FINISH[reply.finish]));
-  if (tellsUsage) said.push(sseData({ ...head, choices: [], usage: usageOf(reply), obfuscation: 'x' }));
-  said.push('data: [DONE]\n\n');
-  return said;
+  events.push(chunk({}, FINISH[reply.finish]));
+  if (includesUsage) events.push(sseData({ ...head, choices: [], usage: usageOf(reply), obfuscation: 'x' }));
+  events.push('data: [DONE]\n\n');
+  return events;
 }
 
-function whole(reply: MadeReply): object {
+function whole(reply: CompleteReply): object {
   const calls = reply.calls.map(({ id, name, arguments: json }) => ({
     id: `call_${id}`,
     type: 'function',
@@ -86,7 +86,7 @@ function whole(reply: MadeReply): object {
   };
 }
 
-function usageOf({ usage: { input, output, cached, reasoning } }: MadeReply): object {
+function usageOf({ usage: { input, output, cached, reasoning } }: CompleteReply): object {
   return {
     prompt_tokens: input,
     completion_tokens: output,

@@ -1,4 +1,4 @@
-import { pieces, type MadeReply } from '../made.ts';
+import { pieces, type CompleteReply } from '../complete-reply.ts';
 import { responsesProblem } from '../rules/openai-responses.ts';
 import { bearerProblem, openAiError, sseEvent, type Body, type Form } from './form.ts';
 
@@ -14,7 +14,7 @@ export const openAiResponses: Form = {
   frames,
   whole: (reply, body) => response(reply, body, outputOf(reply, body)),
   copies: 5,
-  given: (reply) => {
+  issued: (reply) => {
     if (reply.reasoning === undefined) return {};
     const reasoning = `rs_${reply.id}`;
     const first = reply.text === undefined ? `fc_${reply.calls[0]?.id}` : `msg_${reply.id}`;
@@ -36,7 +36,7 @@ interface Item {
   readonly [field: string]: unknown;
 }
 
-function outputOf(reply: MadeReply, body: Body): Item[] {
+function outputOf(reply: CompleteReply, body: Body): Item[] {
   const items: Item[] = [];
   const status = reply.finish in INCOMPLETE ? 'incomplete' : 'completed';
   if (reply.reasoning !== undefined) {
@@ -58,7 +58,7 @@ function outputOf(reply: MadeReply, body: Body): Item[] {
   return items;
 }
 
-function response(reply: MadeReply, body: Body, output: readonly Item[] | undefined): object {
+function response(reply: CompleteReply, body: Body, output: readonly Item[] | undefined): object {
   const reason = reply.finish in INCOMPLETE ? INCOMPLETE[reply.finish as keyof typeof INCOMPLETE] : undefined;
   const { input, output: written, cached, reasoning } = reply.usage;
   return {
@@ -100,37 +100,37 @@ function response(reply: MadeReply, body: Body, output: readonly Item[] | undefi
   };
 }
 
-function frames(reply: MadeReply, body: Body): string[] {
-  const said: string[] = [];
+function frames(reply: CompleteReply, body: Body): string[] {
+  const events: string[] = [];
   let number = 0;
-  const say = (type: string, fields: object): void => {
-    said.push(sseEvent(type, { sequence_number: number++, ...fields }));
+  const add = (type: string, fields: object): void => {
+    events.push(sseEvent(type, { sequence_number: number++, ...fields }));
   };
-  const begun = response(reply, body, undefined);
-  say('response.created', { response: begun });
-  say('response.in_progress', { response: begun });
+  const started = response(reply, body, undefined);
+  add('response.created', { response: started });
+  add('response.in_progress', { response: started });
   const output = outputOf(reply, body);
-  for (const [output_index, item] of output.entries()) sayItem(item, output_index, say);
+  for (const [output_index, item] of output.entries()) addItem(item, output_index, add);
   const name = reply.finish in INCOMPLETE ? 'response.incomplete' : 'response.completed';
-  say(name, { response: response(reply, body, output) });
-  return said;
+  add(name, { response: response(reply, body, output) });
+  return events;
 }
 
-type Say = (type: string, fields: object) => void;
+type AddEvent = (type: string, fields: object) => void;
 
-function sayItem(item: Item, output_index: number, say: Say): void {
+function addItem(item: Item, output_index: number, add: AddEvent): void {
   const at = { item_id: item.id, output_index };
   const opened = { ...item, ...(item.type !== 'reasoning' && { status: 'in_progress' }), ...EMPTY[item.type] };
-  say('response.output_item.added', { output_index, item: opened });
-  if (item.type === 'reasoning') saySummary(item, at, say);
-  else if (item.type === 'message') sayText(item, at, say);
+  add('response.output_item.added', { output_index, item: opened });
+  if (item.type === 'reasoning') addSummary(item, at, add);
+  else if (item.type === 'message') addText(item, at, add);
   else {
     const json = String(item['arguments']);
     for (const delta of pieces(json))
-      say('response.function_call_arguments.delta', { ...at, delta, obfuscation: 'Zk' });
-    say('response.function_call_arguments.done', { ...at, arguments: json });
+      add('response.function_call_arguments.delta', { ...at, delta, obfuscation: 'Zk' });
+    add('response.function_call_arguments.done', { ...at, arguments: json });
   }
-  say('response.output_item.done', { output_index, item });
+  add('response.output_item.done', { output_index, item });
 }
 
 const EMPTY: Readonly<Record<string, object>> = {
@@ -139,25 +139,25 @@ const EMPTY: Readonly<Record<string, object>> = {
   function_call: { arguments: '' },
 };
 
-function saySummary(item: Item, at: object, say: Say): void {
+function addSummary(item: Item, at: object, add: AddEvent): void {
   const [part] = item['summary'] as readonly { readonly text: string }[];
   if (part === undefined) return;
-  const place = { ...at, summary_index: 0 };
-  say('response.reasoning_summary_part.added', { ...place, part: { type: 'summary_text', text: '' } });
+  const position = { ...at, summary_index: 0 };
+  add('response.reasoning_summary_part.added', { ...position, part: { type: 'summary_text', text: '' } });
   for (const delta of pieces(part.text)) {
-    say('response.reasoning_summary_text.delta', { ...place, delta, obfuscation: 'Zk' });
+    add('response.reasoning_summary_text.delta', { ...position, delta, obfuscation: 'Zk' });
   }
-  say('response.reasoning_summary_text.done', { ...place, text: part.text });
-  say('response.reasoning_summary_part.done', { ...place, part });
+  add('response.reasoning_summary_text.done', { ...position, text: part.text });
+  add('response.reasoning_summary_part.done', { ...position, part });
 }
 
-function sayText(item: Item, at: object, say: Say): void {
+function addText(item: Item, at: object, add: AddEvent): void {
   const [part] = item['content'] as [{ readonly text: string }];
-  const place = { ...at, content_index: 0 };
-  say('response.content_part.added', { ...place, part: { ...part, text: '' } });
+  const position = { ...at, content_index: 0 };
+  add('response.content_part.added', { ...position, part: { ...part, text: '' } });
   for (const delta of pieces(part.text)) {
-    say('response.output_text.delta', { ...place, delta, logprobs: [], obfuscation: 'Zk' });
+    add('response.output_text.delta', { ...position, delta, logprobs: [], obfuscation: 'Zk' });
   }
-  say('response.output_text.done', { ...place, text: part.text, logprobs: [] });
-  say('response.content_part.done', { ...place, part });
+  add('response.output_text.done', { ...position, text: part.text, logprobs: [] });
+  add('response.content_part.done', { ...position, part });
 }

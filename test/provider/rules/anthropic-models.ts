@@ -1,10 +1,10 @@
-import { isRecord } from './given.ts';
+import { isRecord } from './rules.ts';
 
-/** What a model of Anthropic takes. */
+/** What a model of Anthropic accepts. */
 interface ClaudeModel {
-  /** The types of `thinking`. */
+  /** Types of `thinking`. */
   readonly thinking: readonly string[];
-  /** Also where `thinking` is absent. */
+  /** It thinks also if `thinking` is absent. */
   readonly thinks?: true;
   /** `temperature` and `top_p`: none, one of them, both. */
   readonly sampling: 0 | 1 | 2;
@@ -16,7 +16,7 @@ const OLD: ClaudeModel = { thinking: ['enabled', 'disabled'], sampling: 1, force
 const NEW: ClaudeModel = { thinking: ['adaptive', 'disabled'], sampling: 0, forced: true, effort: true };
 const ALWAYS: ClaudeModel = { thinking: ['adaptive'], thinks: true, sampling: 0, forced: false, effort: true };
 
-/** As the documentation of each has it. Of other names nothing is known. */
+/** According to the documentation of each. Other names are unknown. */
 export const CLAUDE: Readonly<Record<string, ClaudeModel>> = {
   'claude-3-7-sonnet-20250219': { ...OLD, sampling: 2 },
   'claude-sonnet-4-20250514': { ...OLD, sampling: 2 },
@@ -39,7 +39,7 @@ export const CLAUDE: Readonly<Record<string, ClaudeModel>> = {
   'claude-mythos-5': ALWAYS,
 };
 
-/** What one model refuses though others take it. */
+/** What one model rejects though others accept it. */
 export function modelProblem(body: Readonly<Record<string, unknown>>): string | undefined {
   const model = CLAUDE[String(body['model'])];
   if (model === undefined) return undefined;
@@ -59,10 +59,10 @@ function thinkingProblem(body: Readonly<Record<string, unknown>>, model: ClaudeM
 }
 
 function samplingProblem(body: Readonly<Record<string, unknown>>, { sampling }: ClaudeModel): string | undefined {
-  const given = ['temperature', 'top_p'].filter((field) => body[field] !== undefined);
-  if (given.length <= sampling) return undefined;
+  const fields = ['temperature', 'top_p'].filter((field) => body[field] !== undefined);
+  if (fields.length <= sampling) return undefined;
   return sampling === 0
-    ? `\`${given[0]}\` is deprecated for this model.`
+    ? `\`${fields[0]}\` is deprecated for this model.`
     : '`temperature` and `top_p` cannot both be specified for this model. Please use only one.';
 }
 

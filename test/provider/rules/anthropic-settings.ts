@@ -1,5 +1,5 @@
 import { modelProblem } from './anthropic-models.ts';
-import { first, isRecord } from './given.ts';
+import { firstProblem, isRecord } from './rules.ts';
 
 const FIELDS = new Set(
   `model messages max_tokens system stream temperature top_p top_k stop_sequences tools tool_choice
@@ -10,7 +10,7 @@ const MOST_MARKS = 4;
 
 type Body = Readonly<Record<string, unknown>>;
 
-/** All but the messages. */
+/** Validates everything but the messages. */
 export function anthropicSettingsProblem(body: Body): string | undefined {
   const unknown = Object.keys(body).find((field) => !FIELDS.has(field));
   if (unknown !== undefined) return `${unknown}: Extra inputs are not permitted`;
@@ -23,7 +23,7 @@ export function anthropicSettingsProblem(body: Body): string | undefined {
     systemProblem(body['system']) ??
     toolsProblem(body) ??
     modelProblem(body) ??
-    thinkingSettings(body) ??
+    thinkingProblem(body) ??
     marksProblem(body)
   );
 }
@@ -41,7 +41,7 @@ function toolsProblem({ tools, tool_choice: choice }: Body): string | undefined 
     return needed ? 'tool_choice: tool_choice may only be specified while providing tools' : undefined;
   }
   const names = new Set<unknown>();
-  const problem = first(tools as Body[], ({ name, input_schema: schema }, index) => {
+  const problem = firstProblem(tools as Body[], ({ name, input_schema: schema }, index) => {
     const place = `tools.${index}.custom`;
     if (!/^[a-zA-Z0-9_-]{1,128}$/.test(String(name)))
       return `${place}.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'`;
@@ -56,7 +56,7 @@ function toolsProblem({ tools, tool_choice: choice }: Body): string | undefined 
   return named === undefined || names.has(named) ? undefined : `Tool '${String(named)}' not found in provided tools`;
 }
 
-function thinkingSettings(body: Body): string | undefined {
+function thinkingProblem(body: Body): string | undefined {
   const { thinking, temperature, tool_choice: choice } = body;
   if (!isRecord(thinking) || thinking['type'] === 'disabled') return undefined;
   if (thinking['type'] === 'enabled') {
@@ -81,7 +81,7 @@ function marksProblem(body: Body): string | undefined {
     : undefined;
 }
 
-/** Marks are where blocks are; a tool's input or schema may have a field of that name. */
+/** Counts marks on blocks only: the input or the schema of a tool may have a field of that name. */
 function marksIn(value: unknown): number {
   if (Array.isArray(value)) return value.reduce<number>((sum, item) => sum + marksIn(item), 0);
   if (!isRecord(value)) return 0;

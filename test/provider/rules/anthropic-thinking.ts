@@ -1,25 +1,25 @@
 import type { WireMessage } from './anthropic.ts';
-import { first, isRecord, type Given } from './given.ts';
+import { firstProblem, isRecord, type Issued } from './rules.ts';
 
 const DOCUMENTATION = 'https://docs.claude.com/en/docs/build-with-claude/extended-thinking';
 
-/** Thinking that comes back is as it was given, and where a turn goes on after tool use, it is there. */
+/** Thinking must be sent back unchanged, and must be present if a turn continues after tool use. */
 export function thinkingProblem(
   thinking: unknown,
   messages: readonly WireMessage[],
-  given: Given | undefined,
+  issued: Issued | undefined,
 ): string | undefined {
   const isEnabled = isRecord(thinking) && thinking['type'] === 'enabled';
   return (
-    first(messages, ({ role, content }, at) => {
+    firstProblem(messages, ({ role, content }, at) => {
       if (role === 'assistant' && isThinking(content.at(-1)!.type))
         return `messages.${at}.content.${content.length - 1}: The final block in an assistant message cannot be \`thinking\`.`;
-      return first(content, (block, index) => {
+      return firstProblem(content, (block, index) => {
         if (!isThinking(block.type)) return undefined;
         const place = `messages.${at}.content.${index}`;
         return role === 'user'
           ? `${place}: \`${String(block.type)}\` blocks can only be in \`assistant\` messages`
-          : signatureProblem(block, place, given);
+          : signatureProblem(block, place, issued);
       });
     }) ?? (isEnabled ? missingProblem(messages) : undefined)
   );
@@ -28,12 +28,12 @@ export function thinkingProblem(
 function signatureProblem(
   block: Readonly<Record<string, unknown>>,
   place: string,
-  given: Given | undefined,
+  issued: Issued | undefined,
 ): string | undefined {
   const isRedacted = block['type'] === 'redacted_thinking';
   const signature = String(block[isRedacted ? 'data' : 'signature']);
-  const signed = given?.signatures?.[signature];
-  if (signature === '' || (given?.signatures !== undefined && signed === undefined))
+  const signed = issued?.signatures?.[signature];
+  if (signature === '' || (issued?.signatures !== undefined && signed === undefined))
     return isRedacted
       ? `${place}: Invalid \`data\` in \`redacted_thinking\` block`
       : `${place}: Invalid \`signature\` in \`thinking\` block`;

@@ -1,6 +1,6 @@
 import { anthropicSettingsProblem } from './anthropic-settings.ts';
 import { thinkingProblem } from './anthropic-thinking.ts';
-import { first, isRecord, type RuleOptions, type Rules } from './given.ts';
+import { firstProblem, isRecord, type RuleOptions, type Rules } from './rules.ts';
 
 export interface WireBlock {
   readonly type?: unknown;
@@ -15,7 +15,7 @@ export interface WireMessage {
 const IMAGES = ['image/jpeg', 'image/png', 'image/gif', 'image/webp'];
 const ID = '^[a-zA-Z0-9_-]+$';
 
-/** Why Anthropic would refuse this body of its Messages API with status 400, if it would. */
+/** Why Anthropic would reject this body of its Messages API with status 400; undefined if it would accept it. */
 export const anthropicProblem: Rules = (body, options = {}) => {
   if (!isRecord(body)) return 'The request body is not valid JSON';
   const settings = anthropicSettingsProblem(body);
@@ -23,7 +23,7 @@ export const anthropicProblem: Rules = (body, options = {}) => {
   if (!Array.isArray(body['messages'])) return 'messages: Field required';
   if (body['messages'].length === 0) return 'messages: at least one message is required';
   const messages: WireMessage[] = [];
-  const misshapen = first(body['messages'] as unknown[], (message, index) => {
+  const shapeProblem = firstProblem(body['messages'] as unknown[], (message, index) => {
     if (!isRecord(message) || (message['role'] !== 'user' && message['role'] !== 'assistant'))
       return `messages.${index}.role: Input should be 'user' or 'assistant'`;
     const { role, content } = message;
@@ -34,13 +34,13 @@ export const anthropicProblem: Rules = (body, options = {}) => {
     return undefined;
   });
   return (
-    misshapen ??
+    shapeProblem ??
     orderProblem(messages, options) ??
-    first(messages, ({ content }, at) =>
-      first(content, (block, index) => blockProblem(block, `messages.${at}.content.${index}`)),
+    firstProblem(messages, ({ content }, at) =>
+      firstProblem(content, (block, index) => blockProblem(block, `messages.${at}.content.${index}`)),
     ) ??
     pairsProblem(messages) ??
-    thinkingProblem(body['thinking'], messages, options.given)
+    thinkingProblem(body['thinking'], messages, options.issued)
   );
 };
 
@@ -48,7 +48,7 @@ function orderProblem(messages: readonly WireMessage[], { strict = true }: RuleO
   if (messages[0]!.role !== 'user') return 'messages: first message must use the "user" role';
   if (messages.at(-1)!.role === 'assistant')
     return 'This model does not support assistant message prefill. The conversation must end with a user message.';
-  return first(messages, ({ role, content }, index) => {
+  return firstProblem(messages, ({ role, content }, index) => {
     if (strict && messages[index - 1]?.role === role)
       return `messages: roles must alternate between "user" and "assistant", but found multiple "${role}" roles in a row`;
     return content.length > 0
@@ -105,7 +105,7 @@ function toolResultProblem({ tool_use_id, content, is_error }: WireBlock, place:
   if (!Array.isArray(content)) return undefined;
   if (is_error === true && content.some((block) => !isRecord(block) || block['type'] !== 'text'))
     return `${place}.tool_result: all content must be type "text" if \`is_error\` is true`;
-  return first(content as WireBlock[], (block, index) =>
+  return firstProblem(content as WireBlock[], (block, index) =>
     ['text', 'image', 'document', 'search_result'].includes(String(block.type))
       ? blockProblem(block, `${place}.tool_result.content.${index}`)
       : `${place}.tool_result.content.${index}: Input tag '${String(block.type)}' found using 'type' does not match any of the expected tags`,
@@ -114,9 +114,9 @@ function toolResultProblem({ tool_use_id, content, is_error }: WireBlock, place:
 
 function pairsProblem(messages: readonly WireMessage[]): string | undefined {
   const used = new Set<unknown>();
-  return first(messages, ({ role, content }, at) => {
+  return firstProblem(messages, ({ role, content }, at) => {
     if (role === 'user') return resultsProblem(content, messages[at - 1], at);
-    const problem = first(content, ({ type, id }, index) => {
+    const problem = firstProblem(content, ({ type, id }, index) => {
       if (type === 'tool_result') return `messages.${at}: \`tool_result\` blocks can only be in \`user\` messages`;
       if (type !== 'tool_use') return undefined;
       if (used.has(id)) return `messages.${at}.content.${index}: \`tool_use\` ids must be unique`;
@@ -125,20 +125,20 @@ function pairsProblem(messages: readonly WireMessage[]): string | undefined {
     });
     if (problem !== undefined) return problem;
     const answers = leadingResults(messages[at + 1]?.content ?? []);
-    const left = idsOf(content).filter((id) => !answers.includes(id));
-    if (left.length === 0) return undefined;
-    return `messages.${at}: \`tool_use\` ids were found without \`tool_result\` blocks immediately after: ${left.join(', ')}. Each \`tool_use\` block must have a corresponding \`tool_result\` block in the next message.`;
+    const unanswered = idsOf(content).filter((id) => !answers.includes(id));
+    if (unanswered.length === 0) return undefined;
+    return `messages.${at}: \`tool_use\` ids were found without \`tool_result\` blocks immediately after: ${unanswered.join(', ')}. Each \`tool_use\` block must have a corresponding \`tool_result\` block in the next message.`;
   });
 }
 
 function resultsProblem(
   content: readonly WireBlock[],
-  before: WireMessage | undefined,
+  previous: WireMessage | undefined,
   at: number,
 ): string | undefined {
-  const called = idsOf(before?.content ?? []);
+  const called = idsOf(previous?.content ?? []);
   const answered = new Set<unknown>();
-  return first(content, ({ type, tool_use_id: id }, index) => {
+  return firstProblem(content, ({ type, tool_use_id: id }, index) => {
     if (type === 'tool_use') return `messages.${at}: \`tool_use\` blocks can only be in \`assistant\` messages`;
     if (type !== 'tool_result') return undefined;
     if (!called.includes(id))
@@ -154,7 +154,7 @@ function idsOf(content: readonly WireBlock[]): unknown[] {
   return content.flatMap(({ type, id }) => (type === 'tool_use' ? [id] : []));
 }
 
-/** Only those before anything else count. */
+/** Only results before any other block count. */
 function leadingResults(content: readonly WireBlock[]): unknown[] {
   const end = content.findIndex(({ type }) => type !== 'tool_result');
   return content.slice(0, end === -1 ? undefined : end).map((block) => block['tool_use_id']);

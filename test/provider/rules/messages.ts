@@ -5,45 +5,45 @@ const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 const LONGEST_ID = 40;
 
 /**
- * What is wrong with a history that is to go to a model, if anything is: the first problem, in words that name the
- * message by its index. Every wire form can carry a history without a problem.
+ * The first problem of a history that is about to be sent to a model, with the index of its message; undefined if there is
+ * none. A history without a problem can be sent in every wire form.
  *
  *     expect(historyProblem(result.messages)).toBeUndefined();
  *
- * 1. It begins with a user message.
- * 2. The user's side and the assistant's alternate. `user` and `tool` are one side: a user message may follow the
- *    results (Anthropic's form merges the two, the others have both), but never another user message.
- * 3. Each call is answered exactly once, by the very next message, in the order of the calls. So a history that ends in
- *    calls has a problem too: a run that is paused is not to be asked of a model.
- * 4. Call ids are there, sendable, and used once in the whole history. Results name the tool that was called.
- * 5. A message says something: no empty content, no empty text, no reply that is only empty.
+ * 1. It starts with a user message.
+ * 2. User and assistant alternate. `user` and `tool` are one side: a user message may follow the results (Anthropic's form
+ *    merges the two, the others have both), but never another user message.
+ * 3. Each call has exactly one result, in the next message, in the order of the calls. So a history that ends with calls
+ *    has a problem too: a paused run must not call a model.
+ * 4. Call ids are not empty, not too long, and unique in the history. Results name the tool that was called.
+ * 5. Messages have content: no empty list, no empty text, no reply of reasoning only.
  */
 export function historyProblem(messages: readonly Message[]): string | undefined {
   if (messages.length === 0) return 'the history is empty';
   const used = new Set<string>();
   let open: readonly ToolCall[] = [];
   for (const [index, message] of messages.entries()) {
-    const before = messages[index - 1]?.role;
+    const previous = messages[index - 1]?.role;
     const problem =
-      orderProblem(message, before) ??
+      orderProblem(message, previous) ??
       (message.role === 'tool' ? resultsProblem(message, open) : unanswered(open)) ??
       contentProblem(message) ??
       (message.role === 'assistant' ? callsProblem(message, used) : undefined);
     if (problem !== undefined) return `message ${index}: ${problem}`;
     open = message.role === 'assistant' ? callsOf(message) : [];
   }
-  const left = unanswered(open);
-  return left && `message ${messages.length}: ${left}`;
+  const problem = unanswered(open);
+  return problem && `message ${messages.length}: ${problem}`;
 }
 
-function orderProblem({ role }: Message, before: Message['role'] | undefined): string | undefined {
-  if (before === undefined) return role === 'user' ? undefined : `the first message is of role "${role}", not "user"`;
-  if (role === 'assistant') return before === 'assistant' ? 'two assistant messages in a row' : undefined;
-  if (role === 'user') return before === 'user' ? 'two user messages in a row' : undefined;
-  return before === 'assistant' ? undefined : `results after a message of role "${before}", which has no calls`;
+function orderProblem({ role }: Message, previous: Message['role'] | undefined): string | undefined {
+  if (previous === undefined) return role === 'user' ? undefined : `the first message is of role "${role}", not "user"`;
+  if (role === 'assistant') return previous === 'assistant' ? 'two assistant messages in a row' : undefined;
+  if (role === 'user') return previous === 'user' ? 'two user messages in a row' : undefined;
+  return previous === 'assistant' ? undefined : `results after a message of role "${previous}", which has no calls`;
 }
 
-/** Said of the message where the answers should be. */
+/** Reported for the message that should contain the results. */
 function unanswered(open: readonly ToolCall[]): string | undefined {
   if (open.length === 0) return undefined;
   return `no answer to ${open.map(({ name, id }) => `${name} (${id})`).join(', ')}`;
@@ -68,7 +68,7 @@ function callsProblem(message: AssistantMessage, used: Set<string>): string | un
   for (const { id, name } of callsOf(message)) {
     if (id === '' || id.length > LONGEST_ID) return `the id of a call of "${name}" has ${id.length} characters`;
     if (used.has(id)) return `the call id "${id}" is used a second time`;
-    if (!NAME.test(name)) return `no provider takes the tool name "${name}"`;
+    if (!NAME.test(name)) return `no provider accepts the tool name "${name}"`;
     used.add(id);
   }
   return undefined;

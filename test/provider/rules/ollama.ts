@@ -1,4 +1,4 @@
-import { first, isRecord, type RuleOptions, type Rules } from './given.ts';
+import { firstProblem, isRecord, type RuleOptions, type Rules } from './rules.ts';
 
 interface WireCall {
   readonly id?: unknown;
@@ -22,8 +22,8 @@ const THINK = [true, false, 'high', 'medium', 'low', 'max'];
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
 /**
- * Why Ollama would refuse this body of its chat API, if it would. It looks at types only and renders the rest into a
- * prompt, however broken the conversation is, so that a model answers nonsense. The rules on order are therefore ours.
+ * Why Ollama would reject this body of its chat API; undefined if it would accept it. The server validates only types and
+ * renders even a broken conversation into a prompt, so the rules on order are ours.
  */
 export const ollamaProblem: Rules = (body, options = {}) => {
   if (!isRecord(body)) return 'json: cannot unmarshal array into Go value of type api.ChatRequest';
@@ -35,8 +35,8 @@ export const ollamaProblem: Rules = (body, options = {}) => {
   if (!Array.isArray(body['messages']) || body['messages'].length === 0) return 'messages is required';
   const messages = body['messages'] as WireMessage[];
   return (
-    first((body['tools'] ?? []) as WireCall[], (tool, index) => nameProblem(tool, `tools[${index}]`)) ??
-    first(messages, (message, index) => formProblem(message, index)) ??
+    firstProblem((body['tools'] ?? []) as WireCall[], (tool, index) => nameProblem(tool, `tools[${index}]`)) ??
+    firstProblem(messages, (message, index) => formProblem(message, index)) ??
     orderProblem(messages, options)
   );
 };
@@ -44,18 +44,19 @@ export const ollamaProblem: Rules = (body, options = {}) => {
 function formProblem({ role, content, images, tool_calls }: WireMessage, index: number): string | undefined {
   if (!['system', 'user', 'assistant', 'tool'].includes(String(role)))
     return `invalid role: "${String(role)}", must be one of [system, user, assistant, tool]`;
-  if (content !== undefined && typeof content !== 'string') return cannot(content, 'messages.content', 'string');
+  if (content !== undefined && typeof content !== 'string')
+    return cannotUnmarshal(content, 'messages.content', 'string');
   if (images !== undefined && !(Array.isArray(images) && images.every((image) => BASE64.test(String(image)))))
     return 'illegal base64 data at input byte 0';
-  return first(tool_calls ?? [], (call, at) => {
+  return firstProblem(tool_calls ?? [], (call, at) => {
     const input = call.function?.arguments;
     return isRecord(input)
       ? nameProblem(call, `messages[${index}].tool_calls[${at}]`)
-      : cannot(input, 'messages.tool_calls.function.arguments', 'api.ToolCallFunctionArguments');
+      : cannotUnmarshal(input, 'messages.tool_calls.function.arguments', 'api.ToolCallFunctionArguments');
   });
 }
 
-function cannot(value: unknown, field: string, type: string): string {
+function cannotUnmarshal(value: unknown, field: string, type: string): string {
   const kind = Array.isArray(value) ? 'array' : value === null ? 'null' : typeof value;
   return `json: cannot unmarshal ${kind} into Go struct field ChatRequest.${field} of type ${type}`;
 }
@@ -67,13 +68,13 @@ function nameProblem(call: WireCall, place: string): string | undefined {
 
 function orderProblem(messages: readonly WireMessage[], { strict = true }: RuleOptions): string | undefined {
   let open: WireCall[] = [];
-  const problem = first(messages, (message, index) => {
+  const problem = firstProblem(messages, (message, index) => {
     const { role, content, tool_calls: calls = [], images } = message;
     if (role === 'tool') return answerProblem(message, index, open);
-    const left = unanswered(open);
-    if (left !== undefined) return left;
-    const before = messages[index - 1]?.role;
-    if (strict && (before === role || (role === 'system' && index > 0)))
+    const problem = unanswered(open);
+    if (problem !== undefined) return problem;
+    const previous = messages[index - 1]?.role;
+    if (strict && (previous === role || (role === 'system' && index > 0)))
       return `After the optional system message, conversation roles must alternate user and assistant roles except for tool calls and results. (messages[${index}])`;
     if (strict && (content === undefined || content === '') && calls.length === 0 && images === undefined)
       return `message of role ${String(role)} without content (messages[${index}])`;

@@ -1,4 +1,4 @@
-import { first, isRecord, type RuleOptions, type Rules } from './given.ts';
+import { firstProblem, isRecord, type RuleOptions, type Rules } from './rules.ts';
 
 interface WireCall {
   readonly id?: unknown;
@@ -21,7 +21,7 @@ const FIELDS = new Set(
 const NAME = '^[a-zA-Z0-9_-]+$';
 const PARTS = ['text', 'image_url', 'file', 'input_audio'];
 
-/** Why OpenAI would refuse this body of its Chat Completions API with status 400, if it would. */
+/** Why OpenAI would reject this body of its Chat Completions API with status 400; undefined if it would accept it. */
 export const chatProblem: Rules = (body, options = {}) => {
   if (!isRecord(body)) return 'We could not parse the JSON body of your request. (It was not an object.)';
   const unknown = Object.keys(body).find((field) => !FIELDS.has(field));
@@ -45,21 +45,21 @@ function toolsProblem(body: Readonly<Record<string, unknown>>): string | undefin
   }
   if (!Array.isArray(tools) || tools.length === 0)
     return "Invalid 'tools': empty array. Expected an array with minimum length 1, but got an empty array instead.";
-  return first(tools as WireCall[], ({ type, function: fn }, index) =>
+  return firstProblem(tools as WireCall[], ({ type, function: fn }, index) =>
     type === 'function' ? nameProblem(`tools[${index}].function.name`, fn?.name) : `Invalid value: '${String(type)}'.`,
   );
 }
 
 function messagesProblem(messages: readonly WireMessage[], { strict = true }: RuleOptions): string | undefined {
   let called = new Map<string, number | undefined>();
-  const problem = first(messages, (message, index) => {
+  const problem = firstProblem(messages, (message, index) => {
     const { role, content } = message;
     if (role === 'tool') return answerProblem(message, index, called);
-    const left = unanswered(called);
-    if (left !== undefined) return left;
+    const problem = unanswered(called);
+    if (problem !== undefined) return problem;
     called = new Map();
-    const before = messages[index - 1];
-    if (strict && before?.role === role && (role === 'user' || role === 'assistant'))
+    const previous = messages[index - 1];
+    if (strict && previous?.role === role && (role === 'user' || role === 'assistant'))
       return `This model does not support successive user or assistant messages (messages[${index - 1}] and messages[${index}] in your input). You should interleave the user/assistant messages in the message sequence.`;
     switch (role) {
       case 'user':
@@ -67,7 +67,7 @@ function messagesProblem(messages: readonly WireMessage[], { strict = true }: Ru
       case 'developer':
         return contentProblem(content, index);
       case 'assistant':
-        return assistantProblem(message, index, strict) ?? open(message.tool_calls ?? [], index, called);
+        return assistantProblem(message, index, strict) ?? callsProblem(message.tool_calls ?? [], index, called);
       default:
         return `Invalid value: '${String(role)}'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'.`;
     }
@@ -83,18 +83,18 @@ function answerProblem(
   if (typeof id !== 'string') return `Missing required parameter: 'messages[${index}].tool_call_id'.`;
   if (!called.has(id))
     return "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.";
-  const before = called.get(id);
-  if (before !== undefined)
-    return `Invalid parameter: Duplicate value for 'tool_call_id' of '${id}', in messages[${before}] and messages[${index}].`;
+  const answeredAt = called.get(id);
+  if (answeredAt !== undefined)
+    return `Invalid parameter: Duplicate value for 'tool_call_id' of '${id}', in messages[${answeredAt}] and messages[${index}].`;
   called.set(id, index);
   const isText = Array.isArray(content) && content.every((part) => isRecord(part) && part['type'] === 'text');
-  return typeof content === 'string' || isText ? undefined : contentType(content, index);
+  return typeof content === 'string' || isText ? undefined : contentTypeProblem(content, index);
 }
 
 function unanswered(called: ReadonlyMap<string, number | undefined>): string | undefined {
-  const left = [...called].flatMap(([id, answer]) => (answer === undefined ? id : []));
-  if (left.length === 0) return undefined;
-  return `An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: ${left.join(', ')}`;
+  const ids = [...called].flatMap(([id, answer]) => (answer === undefined ? id : []));
+  if (ids.length === 0) return undefined;
+  return `An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: ${ids.join(', ')}`;
 }
 
 function assistantProblem({ content, tool_calls }: WireMessage, index: number, strict: boolean): string | undefined {
@@ -110,8 +110,13 @@ function assistantProblem({ content, tool_calls }: WireMessage, index: number, s
   return typeof content === 'string' ? undefined : contentProblem(content, index);
 }
 
-function open(calls: readonly WireCall[], index: number, called: Map<string, number | undefined>): string | undefined {
-  return first(calls, ({ id, type, function: fn }, at) => {
+/** Adds the calls to `called`. */
+function callsProblem(
+  calls: readonly WireCall[],
+  index: number,
+  called: Map<string, number | undefined>,
+): string | undefined {
+  return firstProblem(calls, ({ id, type, function: fn }, at) => {
     const place = `messages[${index}].tool_calls[${at}]`;
     if (typeof id !== 'string') return `Missing required parameter: '${place}.id'.`;
     if (id === '')
@@ -138,17 +143,17 @@ function nameProblem(place: string, name: unknown): string | undefined {
 
 function contentProblem(content: unknown, index: number): string | undefined {
   if (typeof content === 'string') return undefined;
-  if (!Array.isArray(content)) return contentType(content, index);
+  if (!Array.isArray(content)) return contentTypeProblem(content, index);
   if (content.length === 0)
     return `Invalid 'messages[${index}].content': empty array. Expected an array with minimum length 1, but got an empty array instead.`;
-  return first(content as { readonly type?: unknown }[], ({ type }, at) =>
+  return firstProblem(content as { readonly type?: unknown }[], ({ type }, at) =>
     PARTS.includes(String(type))
       ? undefined
       : `Invalid value: '${String(type)}'. Supported values are: 'text', 'image_url', 'input_audio', 'refusal', 'audio', and 'file'. (messages[${index}].content[${at}])`,
   );
 }
 
-function contentType(content: unknown, index: number): string {
+function contentTypeProblem(content: unknown, index: number): string {
   const got = content === null ? 'null' : `an ${typeof content}`;
   return `Invalid type for 'messages[${index}].content': expected one of a string or array of objects, but got ${got} instead.`;
 }

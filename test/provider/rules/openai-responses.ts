@@ -1,4 +1,4 @@
-import { first, isRecord, type Given, type RuleOptions, type Rules } from './given.ts';
+import { firstProblem, isRecord, type Issued, type RuleOptions, type Rules } from './rules.ts';
 
 interface WireItem {
   readonly type?: unknown;
@@ -18,7 +18,7 @@ const PREFIXES: Readonly<Record<string, string>> = {
   function_call_output: 'fc',
 };
 
-/** Why OpenAI would refuse this body of its Responses API with status 400, if it would. */
+/** Why OpenAI would reject this body of its Responses API with status 400; undefined if it would accept it. */
 export const responsesProblem: Rules = (body, options = {}) => {
   if (!isRecord(body)) return 'We could not parse the JSON body of your request. (It was not an object.)';
   const unknown = Object.keys(body).find((field) => !FIELDS.has(field));
@@ -33,10 +33,10 @@ export const responsesProblem: Rules = (body, options = {}) => {
     return 'One of "input" or "previous_response_id" or \'prompt\' or \'conversation_id\' must be provided.';
   const items = (input as WireItem[]).map((item) => (item.type === undefined ? { ...item, type: 'message' } : item));
   return (
-    first(items, (item, index) => itemProblem(item, `input[${index}]`, options)) ??
-    repeated(items) ??
+    firstProblem(items, (item, index) => itemProblem(item, `input[${index}]`, options)) ??
+    repeatedIdProblem(items) ??
     pairsProblem(items) ??
-    reasoningProblem(items, body['store'] !== false, options.given) ??
+    reasoningProblem(items, body['store'] !== false, options.issued) ??
     (options.strict === false ? undefined : orderProblem(items))
   );
 };
@@ -45,7 +45,7 @@ function toolsProblem({ tools, tool_choice: choice }: Readonly<Record<string, un
   const list = (tools ?? []) as WireItem[];
   if (list.length === 0 && choice !== undefined && choice !== 'auto' && choice !== 'none')
     return "Tool choice 'required' must be specified with 'tools' parameter.";
-  return first(list, ({ type, name }, index) =>
+  return firstProblem(list, ({ type, name }, index) =>
     type === 'function' ? nameProblem(`tools[${index}].name`, name) : `Invalid value: '${String(type)}'.`,
   );
 }
@@ -81,7 +81,7 @@ function messageProblem({ role, content }: WireItem, place: string, strict: bool
   if (strict && isEmpty) return `Invalid '${place}.content': empty array. Expected an array with minimum length 1.`;
   if (typeof content === 'string') return undefined;
   const types = role === 'assistant' ? ['output_text', 'refusal'] : ['input_text', 'input_image', 'input_file'];
-  return first(content as WireItem[], ({ type }, index) =>
+  return firstProblem(content as WireItem[], ({ type }, index) =>
     types.includes(String(type))
       ? undefined
       : `Invalid value: '${String(type)}'. Supported values are: ${types.map((one) => `'${one}'`).join(' and ')}. (${place}.content[${index}])`,
@@ -106,9 +106,9 @@ function nameProblem(place: string, name: unknown): string | undefined {
   return `Invalid '${place}': string does not match pattern. Expected a string that matches the pattern '${NAME}'.`;
 }
 
-function repeated(items: readonly WireItem[]): string | undefined {
+function repeatedIdProblem(items: readonly WireItem[]): string | undefined {
   const ids = new Set<unknown>();
-  return first(items, ({ id }) => {
+  return firstProblem(items, ({ id }) => {
     if (id === undefined) return undefined;
     if (ids.has(id))
       return `Duplicate item found with id ${String(id)}. Remove duplicate items from your input and try again.`;
@@ -119,7 +119,7 @@ function repeated(items: readonly WireItem[]): string | undefined {
 
 function pairsProblem(items: readonly WireItem[]): string | undefined {
   const open = new Map<unknown, boolean>();
-  const problem = first(items, ({ type, call_id: id }) => {
+  const problem = firstProblem(items, ({ type, call_id: id }) => {
     if (type === 'function_call') {
       if (open.has(id)) return `Duplicate function call with call_id ${String(id)} in input.`;
       open.set(id, true);
@@ -131,12 +131,16 @@ function pairsProblem(items: readonly WireItem[]): string | undefined {
     return undefined;
   });
   if (problem !== undefined) return problem;
-  const left = [...open].find(([, isOpen]) => isOpen);
-  return left && `No tool output found for function call ${String(left[0])}.`;
+  const unanswered = [...open].find(([, isOpen]) => isOpen);
+  return unanswered && `No tool output found for function call ${String(unanswered[0])}.`;
 }
 
-function reasoningProblem(items: readonly WireItem[], isStored: boolean, given: Given | undefined): string | undefined {
-  return first(items, ({ type, id, encrypted_content: encrypted }, index) => {
+function reasoningProblem(
+  items: readonly WireItem[],
+  isStored: boolean,
+  issued: Issued | undefined,
+): string | undefined {
+  return firstProblem(items, ({ type, id, encrypted_content: encrypted }, index) => {
     const name = String(id);
     if (type === 'reasoning') {
       const next = items.slice(index + 1).find((item) => item.type !== 'reasoning');
@@ -144,25 +148,26 @@ function reasoningProblem(items: readonly WireItem[], isStored: boolean, given: 
         return `Item '${name}' of type 'reasoning' was provided without its required following item.`;
       if (encrypted == null && !isStored)
         return `Item with id '${name}' not found. Items are not persisted when \`store\` is set to false. Try again with \`store\` set to true, or remove this item from your input.`;
-      if (encrypted == null || given?.encrypted === undefined || given.encrypted[name] === encrypted) return undefined;
+      if (encrypted == null || issued?.encrypted === undefined || issued.encrypted[name] === encrypted)
+        return undefined;
       return `The encrypted content for item ${name} could not be verified. Reason: Encrypted content could not be decrypted or parsed.`;
     }
-    const reasoning = id === undefined ? undefined : given?.reasoningOf?.[name];
+    const reasoning = id === undefined ? undefined : issued?.reasoningOf?.[name];
     if (reasoning === undefined || items.slice(0, index).some((item) => item['id'] === reasoning)) return undefined;
     return `Item '${name}' of type '${String(type)}' was provided without its required 'reasoning' item: '${reasoning}'.`;
   });
 }
 
-/** Ours: calls are answered before anybody else speaks, and nobody speaks twice in a row. */
+/** Our own rule: results follow their calls directly, and no two user messages follow each other. */
 function orderProblem(items: readonly WireItem[]): string | undefined {
   let open = 0;
-  return first(items, ({ type, role }, index) => {
+  return firstProblem(items, ({ type, role }, index) => {
     if (type === 'function_call') open++;
     if (type === 'function_call_output') open--;
     if (type !== 'message' || role !== 'user') return undefined;
     if (open > 0) return `A user message comes between a function call and its output (input[${index}]).`;
-    const before = items[index - 1];
-    return before?.type === 'message' && before['role'] === 'user'
+    const previous = items[index - 1];
+    return previous?.type === 'message' && previous['role'] === 'user'
       ? `Successive user messages (input[${index - 1}] and input[${index}]).`
       : undefined;
   });

@@ -12,16 +12,16 @@ import {
 } from 'ai';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, LOOK, PDF, PNG, stage } from './stage.ts';
+import { call, LOOK_MESSAGE, PDF, PNG, useServerFixture } from '../support/fixture.ts';
 
-/** Only one of the providers knows of server tools, so the server offers them itself. */
-const on = stage({ defaultTools: ['add', 'fail'] });
-const openai = () => createOpenAI({ baseURL: on.baseURL, apiKey: 'any' });
+// Only one of the providers supports tools of type mcp, so the server offers default tools.
+const fixture = useServerFixture({ defaultTools: ['add', 'fail'] });
+const openai = () => createOpenAI({ baseURL: fixture.baseURL, apiKey: 'any' });
 
 const PROVIDERS: readonly (readonly [string, (model: string) => LanguageModel])[] = [
   ['openai.responses', (model) => openai().responses(model)],
   ['openai.chat', (model) => openai().chat(model)],
-  ['open-responses', (model) => createOpenResponses({ name: 'treadle', url: `${on.baseURL}/responses` })(model)],
+  ['open-responses', (model) => createOpenResponses({ name: 'treadle', url: `${fixture.baseURL}/responses` })(model)],
 ];
 
 function weather(cities: string[] = []) {
@@ -37,8 +37,8 @@ function weather(cities: string[] = []) {
 }
 
 describe.each(PROVIDERS)('%s', (provider, modelOf) => {
-  test('a text', async () => {
-    const script = await on.script({ text: 'Hello there.', usage: { input: 7, output: 3 } });
+  test('returns a text with its usage', async () => {
+    const script = await fixture.script({ text: 'Hello there.', usage: { input: 7, output: 3 } });
     const { text, usage, finishReason } = await generateText({
       model: modelOf(script.model),
       system: 'Be brief.',
@@ -48,12 +48,12 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     });
     expect([text, finishReason]).toEqual(['Hello there.', 'stop']);
     expect(usage).toMatchObject({ inputTokens: 7, outputTokens: 3, totalTokens: 10 });
-    expect(await script.heard()).toEqual([['system: Be brief.', 'user: Hi']]);
+    expect(await script.conversations()).toEqual([['system: Be brief.', 'user: Hi']]);
     expect((await script.bodies())[0]).toMatchObject({ temperature: 0.3 });
   });
 
-  test('a stream', async () => {
-    const script = await on.script({ reasoning: 'I greet.', text: 'Hello there, and welcome.' });
+  test('streams text and reasoning', async () => {
+    const script = await fixture.script({ reasoning: 'I greet.', text: 'Hello there, and welcome.' });
     const result = streamText({ model: modelOf(script.model), prompt: 'Hi', maxRetries: 0 });
     const deltas: string[] = [];
     for await (const delta of result.textStream) deltas.push(delta);
@@ -64,25 +64,25 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     if (provider !== 'openai.chat') expect(await result.reasoningText).toBe('I greet.');
   });
 
-  test.each(['generated', 'streamed'])('steps with tools of the client, %s', async (how) => {
-    const script = await on.script(
+  test.each(['generated', 'streamed'])('runs client tools in several steps, %s', async (mode) => {
+    const script = await fixture.script(
       { text: 'Look.', calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Nowhere' })] },
       { calls: [call('weather', { city: 'Rome' })] },
       { text: 'Done.' },
     );
     const cities: string[] = [];
-    const asked = {
+    const request = {
       model: modelOf(script.model),
       prompt: 'Weather?',
       tools: { weather: weather(cities) },
       stopWhen: isStepCount(5),
       maxRetries: 0,
     };
-    const result = how === 'generated' ? await generateText(asked) : streamText(asked);
+    const result = mode === 'generated' ? await generateText(request) : streamText(request);
     expect(await result.text).toBe('Done.');
     expect((await result.steps).map((step) => step.finishReason)).toEqual(['tool-calls', 'tool-calls', 'stop']);
     expect(cities).toEqual(['Oslo', 'Nowhere', 'Rome']);
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Weather?',
       'assistant: Look. [1] weather {"city":"Oslo"} [2] weather {"city":"Nowhere"}',
       'tool: [1] fine in Oslo',
@@ -92,19 +92,19 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     ]);
   });
 
-  test.each(['generated', 'streamed'])('tools of the server, of which one fails, %s', async (how) => {
-    const script = await on.script(
+  test.each(['generated', 'streamed'])('runs server tools, one of which fails, %s', async (mode) => {
+    const script = await fixture.script(
       { calls: [call('add', { a: 2, b: 3 }), call('fail', { why: 'no luck' })] },
       { text: 'Five, and no luck.' },
       { text: 'As I said.' },
     );
     const model = modelOf(script.model);
-    const asked = { model, prompt: 'Go', maxRetries: 0, stopWhen: isStepCount(5) };
-    const result = how === 'generated' ? await generateText(asked) : streamText(asked);
+    const request = { model, prompt: 'Go', maxRetries: 0, stopWhen: isStepCount(5) };
+    const result = mode === 'generated' ? await generateText(request) : streamText(request);
     expect(await result.text).toBe('Five, and no luck.');
     expect(await result.steps).toHaveLength(1);
     expect(await result.finishReason).toBe('stop');
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'user: Go',
       'assistant: [1] add {"a":2,"b":3} [2] fail {"why":"no luck"}',
       'tool: [1] 5',
@@ -116,27 +116,27 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
       { role: 'user', content: 'Sure?' },
     ];
     expect((await generateText({ model, messages, maxRetries: 0 })).text).toBe('As I said.');
-    const last = (await script.heard())[2]!;
+    const last = (await script.conversations())[2]!;
     expect(last.slice(-2)).toEqual(['assistant: Five, and no luck.', 'user: Sure?']);
-    if (provider === 'openai.responses') expect(last.slice(0, 4)).toEqual((await script.heard())[1]);
+    if (provider === 'openai.responses') expect(last.slice(0, 4)).toEqual((await script.conversations())[1]);
   });
 
-  test.each(['generated', 'streamed'])('a mixed turn, %s', async (how) => {
-    const script = await on.script(
+  test.each(['generated', 'streamed'])('continues a turn with server and client calls, %s', async (mode) => {
+    const script = await fixture.script(
       { text: 'First.', calls: [call('add', { a: 1, b: 1 })] },
       { text: 'Both.', calls: [call('fail', { why: 'broken' }), call('weather', { city: 'Oslo' })] },
       { text: 'Done.' },
     );
-    const asked = {
+    const request = {
       model: modelOf(script.model),
       prompt: 'Go',
       tools: { weather: weather() },
       stopWhen: isStepCount(5),
       maxRetries: 0,
     };
-    const result = how === 'generated' ? await generateText(asked) : streamText(asked);
+    const result = mode === 'generated' ? await generateText(request) : streamText(request);
     expect(await result.text).toBe('Done.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Go',
       'assistant: First. [1] add {"a":1,"b":1}',
       'tool: [1] 2',
@@ -146,15 +146,15 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     ]);
   });
 
-  test.each(['generated', 'streamed'])('an answer of a demanded form, %s', async (how) => {
-    const script = await on.script({ calls: [call('add', { a: 30, b: 6 })] }, { text: '{"name":"Ada","age":36}' });
-    const asked = {
+  test.each(['generated', 'streamed'])('parses structured output, %s', async (mode) => {
+    const script = await fixture.script({ calls: [call('add', { a: 30, b: 6 })] }, { text: '{"name":"Ada","age":36}' });
+    const request = {
       model: modelOf(script.model),
       prompt: 'Who?',
       output: Output.object({ schema: z.object({ name: z.string(), age: z.number() }) }),
       maxRetries: 0,
     };
-    const result = how === 'generated' ? await generateText(asked) : streamText(asked);
+    const result = mode === 'generated' ? await generateText(request) : streamText(request);
     expect(await result.output).toEqual({ name: 'Ada', age: 36 });
     expect((await script.bodies())[0]!['response_format']).toMatchObject({
       type: 'json_schema',
@@ -162,8 +162,8 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     });
   });
 
-  test('pictures and files, also of tools', async () => {
-    const script = await on.script({ calls: [call('shot', {})] }, { text: 'Seen.' });
+  test('accepts images and files, also from tools', async () => {
+    const script = await fixture.script({ calls: [call('shot', {})] }, { text: 'Seen.' });
     const picture = { type: 'file', mediaType: 'image/png', data: { type: 'data', data: PNG } } as const;
     const shot = tool({
       inputSchema: z.object({}),
@@ -188,16 +188,16 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     });
     expect(text).toBe('Seen.');
     const [, { messages } = { messages: [] }] = await script.bodies();
-    expect(messages[0]).toEqual(LOOK);
-    // Over the chat API it sends such a result as JSON.
+    expect(messages[0]).toEqual(LOOK_MESSAGE);
+    // With Chat Completions the AI SDK sends such a result as JSON.
     if (provider !== 'openai.chat') {
       expect(messages[2]).toMatchObject({ role: 'tool', content: 'A shot' });
-      expect(messages[3]!.content).toContainEqual(LOOK.content[1]);
+      expect(messages[3]!.content).toContainEqual(LOOK_MESSAGE.content[1]);
     }
   });
 
-  test('errors', async () => {
-    const script = await on.script({ fault: 'status', status: 429, retryAfter: 0 }, { text: 'Now.' });
+  test('throws an APICallError, and retries a rate limit', async () => {
+    const script = await fixture.script({ fault: 'status', status: 429, retryAfter: 0 }, { text: 'Now.' });
     const unknown = generateText({ model: modelOf('none'), prompt: 'Hi', maxRetries: 0 });
     await expect(unknown.catch(APICallError.isInstance)).resolves.toBe(true);
     await expect(unknown).rejects.toMatchObject({ statusCode: 404, message: expect.stringContaining('"none"') });
@@ -205,8 +205,8 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     expect(text).toBe('Now.');
   });
 
-  test('an error in mid-stream', async () => {
-    const script = await on.script({ fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } });
+  test('reports an error in the middle of a stream', async () => {
+    const script = await fixture.script({ fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } });
     const errors: unknown[] = [];
     const result = streamText({
       model: modelOf(script.model),
@@ -221,40 +221,40 @@ describe.each(PROVIDERS)('%s', (provider, modelOf) => {
     expect(await result.finishReason).toBe('error');
   });
 
-  test('a reader that goes away cancels the run', async () => {
-    const script = await on.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
-    const gone = new AbortController();
+  test('cancels the run when the client aborts', async () => {
+    const script = await fixture.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
+    const abort = new AbortController();
     const result = streamText({
       model: modelOf(script.model),
       prompt: 'Tell',
       maxRetries: 0,
-      abortSignal: gone.signal,
+      abortSignal: abort.signal,
     });
     const seen: string[] = [];
     for await (const part of result.fullStream) {
       seen.push(part.type);
-      if (part.type === 'text-delta') gone.abort();
+      if (part.type === 'text-delta') abort.abort();
     }
     expect(seen.at(-1)).toBe('abort');
-    await on.provider.quiet();
+    await fixture.provider.quiet();
   });
 });
 
-test.each(PROVIDERS)('%s: a choice of tool', async (_, modelOf) => {
-  const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'No.' });
-  const asked = { model: modelOf(script.model), prompt: 'Go', tools: { weather: weather() }, maxRetries: 0 };
-  const forced = await generateText({ ...asked, toolChoice: { type: 'tool', toolName: 'weather' } });
+test.each(PROVIDERS)('%s: sends the tool choice to the model', async (_, modelOf) => {
+  const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'No.' });
+  const request = { model: modelOf(script.model), prompt: 'Go', tools: { weather: weather() }, maxRetries: 0 };
+  const forced = await generateText({ ...request, toolChoice: { type: 'tool', toolName: 'weather' } });
   expect(forced.toolCalls).toMatchObject([{ toolName: 'weather', input: { city: 'Oslo' } }]);
-  expect((await generateText({ ...asked, toolChoice: 'none' })).text).toBe('No.');
+  expect((await generateText({ ...request, toolChoice: 'none' })).text).toBe('No.');
   const [first, second] = await script.bodies();
   expect(first!['tool_choice']).toEqual({ type: 'function', function: { name: 'weather' } });
   expect(second!['tool_choice'] ?? 'none').toBe('none');
 });
 
 test.each(PROVIDERS.filter(([name]) => name !== 'openai.chat'))(
-  '%s: thoughts that the model needs back',
+  '%s: keeps the signed reasoning of the model between requests',
   async (_, modelOf) => {
-    const script = await on.script(
+    const script = await fixture.script(
       { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
       { reasoning: 'And Rome.', calls: [call('weather', { city: 'Rome' })] },
       { text: 'Fine.' },
@@ -271,7 +271,7 @@ test.each(PROVIDERS.filter(([name]) => name !== 'openai.chat'))(
       },
     });
     expect(text).toBe('Fine.');
-    expect(await script.types()).toEqual([
+    expect(await script.contentTypes()).toEqual([
       'user: text',
       'assistant: thinking text tool_use',
       'user: tool_result',
@@ -281,11 +281,11 @@ test.each(PROVIDERS.filter(([name]) => name !== 'openai.chat'))(
   },
 );
 
-describe('openai.responses on its own', () => {
-  test('tools of the server by openai.tools.mcp', async () => {
-    const script = await on.script({ calls: [call('big', { length: 4 })] }, { text: 'Four.' });
-    // It wants some URL; whose tools they are, the label says.
-    const own = openai().tools.mcp({ serverLabel: 'treadle', serverUrl: on.baseURL, allowedTools: ['big'] });
+describe('openai.responses', () => {
+  test('selects server tools by openai.tools.mcp', async () => {
+    const script = await fixture.script({ calls: [call('big', { length: 4 })] }, { text: 'Four.' });
+    // The AI SDK requires a URL. The server uses only the label.
+    const own = openai().tools.mcp({ serverLabel: 'treadle', serverUrl: fixture.baseURL, allowedTools: ['big'] });
     const result = await generateText({
       model: openai().responses(script.model),
       prompt: 'Go',
@@ -301,8 +301,8 @@ describe('openai.responses on its own', () => {
     ]);
   });
 
-  test('by previousResponseId', async () => {
-    const script = await on.script(
+  test('continues a conversation by previousResponseId', async () => {
+    const script = await fixture.script(
       { text: 'Look.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 1 })] },
       { text: 'Fine.' },
       { text: 'Still.' },
@@ -311,7 +311,7 @@ describe('openai.responses on its own', () => {
     const tools = { weather: tool({ inputSchema: z.object({ city: z.string() }), outputSchema: z.string() }) };
     const first = await generateText({ model, prompt: 'Weather?', tools, maxRetries: 0 });
     const made = first.toolCalls.find(({ toolName }) => toolName === 'weather');
-    const goOn = (previous: typeof first, messages: ModelMessage[]) =>
+    const continueFrom = (previous: typeof first, messages: ModelMessage[]) =>
       generateText({
         model,
         tools,
@@ -319,7 +319,7 @@ describe('openai.responses on its own', () => {
         maxRetries: 0,
         providerOptions: { openai: { previousResponseId: previous.response.id } },
       });
-    const second = await goOn(first, [
+    const second = await continueFrom(first, [
       {
         role: 'tool',
         content: [
@@ -333,9 +333,9 @@ describe('openai.responses on its own', () => {
       },
     ]);
     expect(second.text).toBe('Fine.');
-    const third = await goOn(second, [{ role: 'user', content: 'And now?' }]);
+    const third = await continueFrom(second, [{ role: 'user', content: 'And now?' }]);
     expect(third.text).toBe('Still.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Weather?',
       'assistant: Look. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":1}',
       'tool: [1] rain',
@@ -345,8 +345,8 @@ describe('openai.responses on its own', () => {
     ]);
   });
 
-  test('without a store, with thoughts that the model needs back', async () => {
-    const script = await on.script(
+  test('keeps the signed reasoning with store: false', async () => {
+    const script = await fixture.script(
       { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
       { text: 'Fine.' },
     );
@@ -366,6 +366,10 @@ describe('openai.responses on its own', () => {
       },
     });
     expect(text).toBe('Fine.');
-    expect(await script.types()).toEqual(['user: text', 'assistant: thinking text tool_use', 'user: tool_result']);
+    expect(await script.contentTypes()).toEqual([
+      'user: text',
+      'assistant: thinking text tool_use',
+      'user: tool_result',
+    ]);
   });
 });

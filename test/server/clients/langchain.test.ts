@@ -10,9 +10,9 @@ import { tool } from '@langchain/core/tools';
 import { ChatOpenAI } from '@langchain/openai';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, LOOK, PDF, PNG, SERVER_TOOLS, stage } from './stage.ts';
+import { call, LOOK_MESSAGE, PDF, PNG, SERVER_TOOLS, useServerFixture } from '../support/fixture.ts';
 
-const on = stage({ defaultTools: ['add', 'fail'] });
+const fixture = useServerFixture({ defaultTools: ['add', 'fail'] });
 
 const weather = tool(({ city }: { city: string }) => `fine in ${city}`, {
   name: 'weather',
@@ -27,11 +27,11 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
       useResponsesApi,
       apiKey: 'any',
       maxRetries: 0,
-      configuration: { baseURL: on.baseURL },
+      configuration: { baseURL: fixture.baseURL },
       ...options,
     });
 
-  async function whole(stream: AsyncIterable<AIMessageChunk>): Promise<AIMessageChunk> {
+  async function joinChunks(stream: AsyncIterable<AIMessageChunk>): Promise<AIMessageChunk> {
     let sum: AIMessageChunk | undefined;
     for await (const chunk of stream) sum = sum ? sum.concat(chunk) : chunk;
     return sum!;
@@ -44,22 +44,22 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
     },
     messages: BaseMessage[],
     how: string,
-  ): Promise<AIMessageChunk> => (how === 'invoked' ? model.invoke(messages) : whole(await model.stream(messages)));
+  ): Promise<AIMessageChunk> => (how === 'invoked' ? model.invoke(messages) : joinChunks(await model.stream(messages)));
 
-  test('a text', async () => {
-    const script = await on.script({ text: 'Hello there.', usage: { input: 7, output: 3 } });
+  test('returns a text with its usage', async () => {
+    const script = await fixture.script({ text: 'Hello there.', usage: { input: 7, output: 3 } });
     const answer = await modelOf(script.model, { temperature: 0.3 }).invoke([
       new SystemMessage('Be brief.'),
       new HumanMessage('Hi'),
     ]);
     expect(answer.text).toBe('Hello there.');
     expect(answer.usage_metadata).toMatchObject({ input_tokens: 7, output_tokens: 3, total_tokens: 10 });
-    expect(await script.heard()).toEqual([['system: Be brief.', 'user: Hi']]);
+    expect(await script.conversations()).toEqual([['system: Be brief.', 'user: Hi']]);
     expect((await script.bodies())[0]).toMatchObject({ temperature: 0.3 });
   });
 
-  test('a stream', async () => {
-    const script = await on.script({ text: 'Hello there, and welcome.' });
+  test('streams a text with its usage', async () => {
+    const script = await fixture.script({ text: 'Hello there, and welcome.' });
     const pieces: string[] = [];
     let usage: unknown;
     for await (const chunk of await modelOf(script.model).stream('Hi')) {
@@ -71,8 +71,8 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
     expect(usage).toMatchObject({ input_tokens: 20, output_tokens: 10 });
   });
 
-  test.each(['invoked', 'streamed'])('tools of the client, %s', async (how) => {
-    const script = await on.script(
+  test.each(['invoked', 'streamed'])('runs client tools, %s', async (how) => {
+    const script = await fixture.script(
       { text: 'Look.', calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Rome' })] },
       { calls: [call('weather', { city: 'Bonn' })] },
       { text: 'Done.' },
@@ -85,7 +85,7 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
       for (const made of answer.tool_calls!) messages.push((await weather.invoke(made)) as ToolMessage);
     }
     expect(answer.text).toBe('Done.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Weather?',
       'assistant: Look. [1] weather {"city":"Oslo"} [2] weather {"city":"Rome"}',
       'tool: [1] fine in Oslo',
@@ -95,8 +95,8 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
     ]);
   });
 
-  test.each(['invoked', 'streamed'])('tools of the server, of which one fails, %s', async (how) => {
-    const script = await on.script(
+  test.each(['invoked', 'streamed'])('runs server tools, one of which fails, %s', async (how) => {
+    const script = await fixture.script(
       { calls: [call('add', { a: 2, b: 3 }), call('fail', { why: 'no luck' })] },
       { text: 'Five, and no luck.' },
       { text: 'As I said.' },
@@ -105,7 +105,7 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
     const first = await ask(model, [new HumanMessage('Go')], how);
     expect(first.text).toBe('Five, and no luck.');
     expect(first.tool_calls).toEqual([]);
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'user: Go',
       'assistant: [1] add {"a":2,"b":3} [2] fail {"why":"no luck"}',
       'tool: [1] 5',
@@ -113,11 +113,11 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
     ]);
     const second = await ask(model, [new HumanMessage('Go'), first, new HumanMessage('Sure?')], how);
     expect(second.text).toBe('As I said.');
-    expect((await script.heard())[2]!.slice(-2)).toEqual(['assistant: Five, and no luck.', 'user: Sure?']);
+    expect((await script.conversations())[2]!.slice(-2)).toEqual(['assistant: Five, and no luck.', 'user: Sure?']);
   });
 
-  test.each(['invoked', 'streamed'])('a mixed turn, %s', async (how) => {
-    const script = await on.script(
+  test.each(['invoked', 'streamed'])('continues a turn with server and client calls, %s', async (how) => {
+    const script = await fixture.script(
       { text: 'First.', calls: [call('add', { a: 1, b: 1 })] },
       { text: 'Both.', calls: [call('fail', { why: 'broken' }), call('weather', { city: 'Oslo' })] },
       { text: 'Done.' },
@@ -128,7 +128,7 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
     expect(first.tool_calls).toMatchObject([{ name: 'weather', args: { city: 'Oslo' } }]);
     messages.push(first, (await weather.invoke(first.tool_calls![0]!)) as ToolMessage);
     expect((await ask(model, messages, how)).text).toBe('Done.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Go',
       'assistant: First. [1] add {"a":1,"b":1}',
       'tool: [1] 2',
@@ -138,11 +138,11 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
     ]);
   });
 
-  test('choices of a tool', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'No.' });
+  test('sends tool_choice to the model', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'No.' });
     const forced = modelOf(script.model).bindTools([weather], { tool_choice: 'weather', parallel_tool_calls: false });
     expect((await forced.invoke('Go')).tool_calls).toMatchObject([{ name: 'weather' }]);
-    // Over the Responses API it does not send words such as 'none'.
+    // With the Responses API LangChain does not send 'none'.
     const none = modelOf(script.model).bindTools([weather], { tool_choice: 'none' });
     expect((await none.invoke('Go')).text).toBe('No.');
     const [first, second] = await script.bodies();
@@ -153,8 +153,8 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
     if (!useResponsesApi) expect(second).toMatchObject({ tool_choice: 'none' });
   });
 
-  test('what a tool that failed says reaches the model', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Oh.' });
+  test('sends the message of a failed tool to the model', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Oh.' });
     const model = modelOf(script.model).bindTools([weather]);
     const first = await model.invoke('Weather?');
     const failed = new ToolMessage({
@@ -163,28 +163,28 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
       status: 'error',
     });
     expect((await model.invoke([new HumanMessage('Weather?'), first, failed])).text).toBe('Oh.');
-    expect((await script.heard())[1]!.at(-1)).toMatch(/^tool: \[1\] .*no such city/);
+    expect((await script.conversations())[1]!.at(-1)).toMatch(/^tool: \[1\] .*no such city/);
   });
 
   const Person = z.object({ name: z.string(), age: z.number() });
 
-  test('an answer of a demanded form, after a tool of the server', async () => {
-    const script = await on.script({ calls: [call('add', { a: 30, b: 6 })] }, { text: '{"name":"Ada","age":36}' });
+  test('parses structured output by JSON schema, after a server tool', async () => {
+    const script = await fixture.script({ calls: [call('add', { a: 30, b: 6 })] }, { text: '{"name":"Ada","age":36}' });
     const model = modelOf(script.model).withStructuredOutput(Person, { name: 'person', method: 'jsonSchema' });
     expect(await model.invoke('Who?')).toEqual({ name: 'Ada', age: 36 });
     expect((await script.bodies())[0]!['response_format']).toMatchObject({ type: 'json_schema' });
   });
 
-  test('an answer of a demanded form, by a forced tool', async () => {
-    const script = await on.script({ calls: [call('person', { name: 'Ada', age: 36 })] });
+  test('parses structured output by a forced tool', async () => {
+    const script = await fixture.script({ calls: [call('person', { name: 'Ada', age: 36 })] });
     const model = modelOf(script.model).withStructuredOutput(Person, { name: 'person', method: 'functionCalling' });
     expect(await model.invoke('Who?')).toEqual({ name: 'Ada', age: 36 });
     expect((await script.bodies())[0]!['tool_choice']).toEqual({ type: 'function', function: { name: 'person' } });
   });
 
-  test('pictures and files', async () => {
-    const script = await on.script({ text: 'Seen.' });
-    const asked = new HumanMessage({
+  test('accepts images and files', async () => {
+    const script = await fixture.script({ text: 'Seen.' });
+    const message = new HumanMessage({
       content: [
         { type: 'text', text: 'Look' },
         { type: 'image_url', image_url: { url: `data:image/png;base64,${PNG}` } },
@@ -197,16 +197,16 @@ describe.each([true, false])('useResponsesApi: %s', (useResponsesApi) => {
         },
       ],
     });
-    expect((await modelOf(script.model).invoke([asked])).text).toBe('Seen.');
-    expect((await script.bodies())[0]!.messages[0]).toEqual(LOOK);
+    expect((await modelOf(script.model).invoke([message])).text).toBe('Seen.');
+    expect((await script.bodies())[0]!.messages[0]).toEqual(LOOK_MESSAGE);
   });
 
-  test('errors', async () => {
-    const script = await on.script({ fault: 'status', status: 429, retryAfter: 0 });
+  test('throws with the HTTP status of an error', async () => {
+    const script = await fixture.script({ fault: 'status', status: 429, retryAfter: 0 });
     await expect(modelOf('none').invoke('Hi')).rejects.toMatchObject({ status: 404 });
     await expect(modelOf(script.model).invoke('Hi')).rejects.toMatchObject({ status: 429 });
-    const broken = await on.script({ fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } });
-    await expect(modelOf(broken.model).stream('Hi').then(whole)).rejects.toThrow(/error/);
+    const broken = await fixture.script({ fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } });
+    await expect(modelOf(broken.model).stream('Hi').then(joinChunks)).rejects.toThrow(/error/);
   });
 });
 
@@ -217,12 +217,12 @@ describe('with the Responses API', () => {
       useResponsesApi: true,
       apiKey: 'any',
       maxRetries: 0,
-      configuration: { baseURL: on.baseURL },
+      configuration: { baseURL: fixture.baseURL },
       ...options,
     });
 
-  test('a conversation by previous_response_id', async () => {
-    const script = await on.script(
+  test('continues a conversation by previous_response_id', async () => {
+    const script = await fixture.script(
       { text: 'Both.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 1 })] },
       { text: 'Fine.' },
     );
@@ -231,7 +231,7 @@ describe('with the Responses API', () => {
     const result = (await weather.invoke(first.tool_calls![0]!)) as ToolMessage;
     const second = await model.invoke([result], { previous_response_id: first.response_metadata['id'] as string });
     expect(second.text).toBe('Fine.');
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'user: Weather?',
       'assistant: Both. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":1}',
       'tool: [1] fine in Oslo',
@@ -239,8 +239,8 @@ describe('with the Responses API', () => {
     ]);
   });
 
-  test.each([{ zdrEnabled: true }, {}])('thoughts that the model needs back, with %j', async (options) => {
-    const script = await on.script(
+  test.each([{ zdrEnabled: true }, {}])('keeps the signed reasoning of the model, with %j', async (options) => {
+    const script = await fixture.script(
       { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
       { text: 'Fine.' },
     );
@@ -248,15 +248,19 @@ describe('with the Responses API', () => {
       [weather],
       options.zdrEnabled ? { include: ['reasoning.encrypted_content'] } : {},
     );
-    const asked = new HumanMessage('Weather?');
-    const first = await model.invoke([asked]);
+    const question = new HumanMessage('Weather?');
+    const first = await model.invoke([question]);
     const result = (await weather.invoke(first.tool_calls![0]!)) as ToolMessage;
-    expect((await model.invoke([asked, first, result])).text).toBe('Fine.');
-    expect(await script.types()).toEqual(['user: text', 'assistant: thinking text tool_use', 'user: tool_result']);
+    expect((await model.invoke([question, first, result])).text).toBe('Fine.');
+    expect(await script.contentTypes()).toEqual([
+      'user: text',
+      'assistant: thinking text tool_use',
+      'user: tool_result',
+    ]);
   });
 
-  test('a history that is of no server', async () => {
-    const script = await on.script({ text: 'Well.' });
+  test('accepts a history that no server has created', async () => {
+    const script = await fixture.script({ text: 'Well.' });
     const messages = [
       new HumanMessage('Weather?'),
       new AIMessage({
@@ -272,7 +276,7 @@ describe('with the Responses API', () => {
       new HumanMessage('Thanks'),
     ];
     expect((await modelOf(script.model).invoke(messages)).text).toBe('Well.');
-    expect(await script.heard()).toEqual([
+    expect(await script.conversations()).toEqual([
       [
         'user: Weather?',
         'assistant: Look. [1] weather {"city":"Oslo"} [2] weather {"city":"Rome"}',

@@ -12,14 +12,14 @@ import {
 import OpenAI from 'openai';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, LOOK, PDF, type Played, PNG, stage } from './stage.ts';
+import { call, LOOK_MESSAGE, PDF, type FixtureScript, PNG, useServerFixture } from '../support/fixture.ts';
 
-/** Hosted tools are unknown to the chat API: there the server offers its tools itself. */
-const on = stage({ defaultTools: ['add', 'fail'] });
+// Chat Completions has no hosted tools, so clients of that API get server tools as default tools.
+const fixture = useServerFixture({ defaultTools: ['add', 'fail'] });
 const APIS = ['responses', 'chat'] as const;
 
 function provider(api: (typeof APIS)[number]): OpenAIProvider {
-  const openAIClient = new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 0 });
+  const openAIClient = new OpenAI({ baseURL: fixture.baseURL, apiKey: 'any', maxRetries: 0 });
   return new OpenAIProvider({ openAIClient, useResponses: api === 'responses' });
 }
 
@@ -42,21 +42,24 @@ function weather(cities: string[] = []) {
   });
 }
 
-function agentOf({ model }: Played, options: Partial<ConstructorParameters<typeof Agent<unknown, 'text'>>[0]> = {}) {
+function agentOf(
+  { model }: FixtureScript,
+  options: Partial<ConstructorParameters<typeof Agent<unknown, 'text'>>[0]> = {},
+) {
   return new Agent<unknown, 'text'>({ name: 'Helper', instructions: 'Help.', model, ...options });
 }
 
 describe.each(APIS)('over %s', (api) => {
-  test('a text', async () => {
-    const script = await on.script({ text: 'Hello there.' });
+  test('returns a text with its usage', async () => {
+    const script = await fixture.script({ text: 'Hello there.' });
     const result = await runner(api).run(agentOf(script), 'Hi');
     expect(result.finalOutput).toBe('Hello there.');
     expect(result.runContext.usage).toMatchObject({ inputTokens: 20, outputTokens: 10, requests: 1 });
-    expect(await script.heard()).toEqual([['system: Help.', 'user: Hi']]);
+    expect(await script.conversations()).toEqual([['system: Help.', 'user: Hi']]);
   });
 
-  test('a stream', async () => {
-    const script = await on.script(
+  test('streams a run with a function', async () => {
+    const script = await fixture.script(
       { text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
       { text: 'It is fine in Oslo.' },
     );
@@ -72,7 +75,7 @@ describe.each(APIS)('over %s', (api) => {
     expect(text).toBe('Look.It is fine in Oslo.');
     expect(items).toEqual(['message_output_created', 'tool_called', 'tool_output', 'message_output_created']);
     expect(result.finalOutput).toBe('It is fine in Oslo.');
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'system: Help.',
       'user: Weather?',
       'assistant: Look. [1] weather {"city":"Oslo"}',
@@ -80,8 +83,8 @@ describe.each(APIS)('over %s', (api) => {
     ]);
   });
 
-  test('functions in parallel, of which one fails', async () => {
-    const script = await on.script(
+  test('runs parallel functions, one of which fails', async () => {
+    const script = await fixture.script(
       { text: 'Look.', calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Nowhere' })] },
       { calls: [call('weather', { city: 'Rome' })] },
       { text: 'Done.' },
@@ -90,7 +93,7 @@ describe.each(APIS)('over %s', (api) => {
     const result = await runner(api).run(agentOf(script, { tools: [weather(cities)] }), 'Weather?');
     expect(result.finalOutput).toBe('Done.');
     expect(cities).toEqual(['Oslo', 'Nowhere', 'Rome']);
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'system: Help.',
       'user: Weather?',
       'assistant: Look. [1] weather {"city":"Oslo"} [2] weather {"city":"Nowhere"}',
@@ -101,8 +104,8 @@ describe.each(APIS)('over %s', (api) => {
     ]);
   });
 
-  test('tools of the server beside functions, of which one fails', async () => {
-    const script = await on.script(
+  test('runs server tools and functions in one turn', async () => {
+    const script = await fixture.script(
       { text: 'First.', calls: [call('add', { a: 1, b: 2 })] },
       { text: 'Both.', calls: [call('weather', { city: 'Oslo' }), call('fail', { why: 'broken' })] },
       { text: 'Done.' },
@@ -110,7 +113,7 @@ describe.each(APIS)('over %s', (api) => {
     const tools = api === 'responses' ? [weather(), SERVER_TOOLS] : [weather()];
     const result = await runner(api).run(agentOf(script, { tools }), 'Go');
     expect(result.finalOutput).toBe('Done.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'system: Help.',
       'user: Go',
       'assistant: First. [1] add {"a":1,"b":2}',
@@ -121,8 +124,8 @@ describe.each(APIS)('over %s', (api) => {
     ]);
   });
 
-  test('a forced tool, one call at a time', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Done.' });
+  test('forces a tool without parallel calls', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Done.' });
     const modelSettings = { toolChoice: 'weather', parallelToolCalls: false, temperature: 0.1, maxTokens: 100 };
     const result = await runner(api).run(agentOf(script, { tools: [weather()], modelSettings }), 'Go');
     expect(result.finalOutput).toBe('Done.');
@@ -136,26 +139,29 @@ describe.each(APIS)('over %s', (api) => {
     expect(second!['tool_choice'] ?? 'auto').toBe('auto');
   });
 
-  test('an agent as a tool of another', async () => {
-    const expertScript = await on.script({ text: 'Forty-two.' });
-    const script = await on.script({ calls: [call('ask_expert', { input: 'The answer?' })] }, { text: 'It is 42.' });
+  test('uses an agent as a tool', async () => {
+    const expertScript = await fixture.script({ text: 'Forty-two.' });
+    const script = await fixture.script(
+      { calls: [call('ask_expert', { input: 'The answer?' })] },
+      { text: 'It is 42.' },
+    );
     const expert = agentOf(expertScript, { name: 'Expert', instructions: 'Know all.' });
     const tools = [
       expert.asTool({ toolName: 'ask_expert', toolDescription: 'Knows', runConfig: { modelProvider: provider(api) } }),
     ];
     const result = await runner(api).run(agentOf(script, { tools }), 'What?');
     expect(result.finalOutput).toBe('It is 42.');
-    expect(await expertScript.heard()).toEqual([['system: Know all.', 'user: The answer?']]);
-    expect((await script.heard())[1]!.at(-1)).toBe('tool: [1] Forty-two.');
+    expect(await expertScript.conversations()).toEqual([['system: Know all.', 'user: The answer?']]);
+    expect((await script.conversations())[1]!.at(-1)).toBe('tool: [1] Forty-two.');
   });
 
-  test('a handoff', async () => {
-    const script = await on.script({ calls: [call('transfer_to_Expert', {})] }, { text: 'The expert speaks.' });
+  test('hands off to another agent', async () => {
+    const script = await fixture.script({ calls: [call('transfer_to_Expert', {})] }, { text: 'The expert speaks.' });
     const expert = agentOf(script, { name: 'Expert', instructions: 'Know all.' });
     const result = await runner(api).run(agentOf(script, { handoffs: [handoff(expert)] }), 'Who knows?');
     expect(result.finalOutput).toBe('The expert speaks.');
     expect(result.lastAgent?.name).toBe('Expert');
-    const [, second] = await script.heard();
+    const [, second] = await script.conversations();
     expect(second!.slice(0, 3)).toEqual([
       'system: Know all.',
       'user: Who knows?',
@@ -164,8 +170,8 @@ describe.each(APIS)('over %s', (api) => {
     expect(second![3]).toMatch(/^tool: \[1\] .*Expert/);
   });
 
-  test('an answer of a demanded form', async () => {
-    const script = await on.script({ calls: [call('add', { a: 30, b: 6 })] }, { text: '{"name":"Ada","age":36}' });
+  test('parses structured output', async () => {
+    const script = await fixture.script({ calls: [call('add', { a: 30, b: 6 })] }, { text: '{"name":"Ada","age":36}' });
     const outputType = z.object({ name: z.string(), age: z.number() });
     const tools = api === 'responses' ? [SERVER_TOOLS] : [];
     const agent = new Agent({ name: 'Helper', instructions: 'Help.', model: script.model, tools, outputType });
@@ -174,8 +180,8 @@ describe.each(APIS)('over %s', (api) => {
     expect((await script.bodies())[0]!['response_format']).toMatchObject({ type: 'json_schema' });
   });
 
-  test('the whole history sent with the next question', async () => {
-    const script = await on.script(
+  test('continues with the whole history as input', async () => {
+    const script = await fixture.script(
       { text: 'Look.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 2 })] },
       { text: 'Fine, and three.' },
       { text: 'Still fine.' },
@@ -186,7 +192,7 @@ describe.each(APIS)('over %s', (api) => {
     const history: AgentInputItem[] = [...first.history, user('And now?')];
     const second = await runner(api).run(agent, history);
     expect(second.finalOutput).toBe('Still fine.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'system: Help.',
       'user: Weather?',
       'assistant: Look. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":2}',
@@ -197,8 +203,8 @@ describe.each(APIS)('over %s', (api) => {
     ]);
   });
 
-  test('pictures and files', async () => {
-    const script = await on.script({ text: 'Seen.' });
+  test('accepts images and files', async () => {
+    const script = await fixture.script({ text: 'Seen.' });
     const input: AgentInputItem = {
       role: 'user',
       content: [
@@ -208,11 +214,11 @@ describe.each(APIS)('over %s', (api) => {
       ],
     };
     expect((await runner(api).run(agentOf(script), [input])).finalOutput).toBe('Seen.');
-    expect((await script.bodies())[0]!.messages[1]).toEqual(LOOK);
+    expect((await script.bodies())[0]!.messages[1]).toEqual(LOOK_MESSAGE);
   });
 
-  test('a session', async () => {
-    const script = await on.script(
+  test('continues a session', async () => {
+    const script = await fixture.script(
       { calls: [call('weather', { city: 'Oslo' })] },
       { text: 'Fine.' },
       { text: 'Still fine.' },
@@ -227,7 +233,7 @@ describe.each(APIS)('over %s', (api) => {
         return stream;
       });
     expect(finalOutput).toBe('Still fine.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'system: Help.',
       'user: Weather?',
       'assistant: [1] weather {"city":"Oslo"}',
@@ -237,8 +243,8 @@ describe.each(APIS)('over %s', (api) => {
     ]);
   });
 
-  test.each([false, true])('a failure of the model is an exception; streamed: %s', async (stream) => {
-    const script = await on.script(
+  test.each([false, true])('throws when the model fails, with stream: %s', async (stream) => {
+    const script = await fixture.script(
       { calls: [call('add', { a: 1, b: 2 })] },
       { fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } },
     );
@@ -252,14 +258,14 @@ describe.each(APIS)('over %s', (api) => {
     await expect(run()).rejects.toThrow(/error|unsuccessful terminal state/);
   });
 
-  test('an unknown model is an exception that says so', async () => {
+  test('throws for an unknown model', async () => {
     const agent = new Agent({ name: 'Helper', model: 'none' });
     await expect(runner(api).run(agent, 'Hi')).rejects.toMatchObject({ status: 404, code: 'model_not_found' });
   });
 });
 
-test('a hosted tool is the one that was asked for, and shows what it did', async () => {
-  const script = await on.script({ calls: [call('big', { length: 5 })] }, { text: 'Five.' });
+test('a hosted MCP tool selects server tools by label, and an unknown label is rejected', async () => {
+  const script = await fixture.script({ calls: [call('big', { length: 5 })] }, { text: 'Five.' });
   const tools = [hostedMcpTool({ serverLabel: 'treadle', allowedTools: ['big'], requireApproval: 'never' })];
   const result = await runner().run(agentOf(script, { tools }), 'Go');
   expect(result.newItems.map(({ rawItem }) => rawItem)).toMatchObject([
@@ -272,8 +278,8 @@ test('a hosted tool is the one that was asked for, and shows what it did', async
   await expect(runner().run(other, 'Go')).rejects.toMatchObject({ status: 400, code: 'unsupported_tool' });
 });
 
-test('thoughts that the model needs back', async () => {
-  const script = await on.script(
+test('the signed reasoning of the model is kept between requests', async () => {
+  const script = await fixture.script(
     { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
     { reasoning: 'And Rome.', calls: [call('weather', { city: 'Rome' })] },
     { text: 'Fine.' },
@@ -284,7 +290,7 @@ test('thoughts that the model needs back', async () => {
     modelSettings: { reasoning: { effort: 'low' } },
   });
   expect((await runner().run(agent, 'Weather?')).finalOutput).toBe('Fine.');
-  expect(await script.types()).toEqual([
+  expect(await script.contentTypes()).toEqual([
     'user: text',
     'assistant: thinking text tool_use',
     'user: tool_result',
@@ -293,8 +299,8 @@ test('thoughts that the model needs back', async () => {
   ]);
 });
 
-test('a picture that a tool returns', async () => {
-  const script = await on.script({ calls: [call('shot', {})] }, { text: 'Seen.' });
+test('a tool can return an image', async () => {
+  const script = await fixture.script({ calls: [call('shot', {})] }, { text: 'Seen.' });
   const shot = tool({
     name: 'shot',
     description: 'Takes a picture',
@@ -302,12 +308,12 @@ test('a picture that a tool returns', async () => {
     execute: () => ({ type: 'image' as const, image: { data: PNG, mediaType: 'image/png' } }),
   });
   expect((await runner().run(agentOf(script, { tools: [shot] }), 'Go')).finalOutput).toBe('Seen.');
-  expect((await script.bodies())[1]!.messages.at(-1)!.content).toContainEqual(LOOK.content[1]);
+  expect((await script.bodies())[1]!.messages.at(-1)!.content).toContainEqual(LOOK_MESSAGE.content[1]);
 });
 
 describe('with previousResponseId', () => {
-  test('only what is new is sent, and nothing is lost', async () => {
-    const script = await on.script(
+  test('sends only new items and keeps the conversation', async () => {
+    const script = await fixture.script(
       { reasoning: 'Hm.', text: 'Both.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 2 })] },
       { text: 'Fine, and three.' },
       { text: 'Still fine.' },
@@ -316,7 +322,7 @@ describe('with previousResponseId', () => {
     const first = await runner().run(agent, 'Weather?');
     const second = await runner().run(agent, 'And now?', { previousResponseId: first.lastResponseId! });
     expect(second.finalOutput).toBe('Still fine.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'system: Help.',
       'user: Weather?',
       'assistant: Both. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":2}',
@@ -327,19 +333,19 @@ describe('with previousResponseId', () => {
     ]);
   });
 
-  test('through all turns of a run', async () => {
-    const script = await on.script(
+  test('keeps the conversation through all turns of a run', async () => {
+    const script = await fixture.script(
       { calls: [call('weather', { city: 'Oslo' })] },
       { calls: [call('weather', { city: 'Rome' }), call('add', { a: 1, b: 2 })] },
       { text: 'Done.' },
       { text: 'Begun.' },
     );
     const agent = agentOf(script, { tools: [weather(), SERVER_TOOLS] });
-    const begun = await on.script({ text: 'Hello.' });
-    const { lastResponseId } = await runner().run(agentOf(begun), 'Hi');
+    const greeting = await fixture.script({ text: 'Hello.' });
+    const { lastResponseId } = await runner().run(agentOf(greeting), 'Hi');
     const result = await runner().run(agent, 'Weather?', { previousResponseId: lastResponseId! });
     expect(result.finalOutput).toBe('Done.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'system: Help.',
       'user: Hi',
       'assistant: Hello.',

@@ -3,11 +3,11 @@ import { zodFunction, zodResponseFormat } from 'openai/helpers/zod';
 import type { ChatCompletionMessageParam, ChatCompletionTool } from 'openai/resources/chat/completions';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, stage } from './stage.ts';
+import { call, useServerFixture } from '../support/fixture.ts';
 
-/** Tools of the server come to clients of this API by the server's configuration. */
-const on = stage({ defaultTools: ['add', 'fail'] });
-const client = (): OpenAI => new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 0 });
+// Clients of this API get server tools as default tools.
+const fixture = useServerFixture({ defaultTools: ['add', 'fail'] });
+const client = (): OpenAI => new OpenAI({ baseURL: fixture.baseURL, apiKey: 'any', maxRetries: 0 });
 const WEATHER: ChatCompletionTool = {
   type: 'function',
   function: {
@@ -18,8 +18,8 @@ const WEATHER: ChatCompletionTool = {
 };
 const hello: ChatCompletionMessageParam[] = [{ role: 'user', content: 'Hi' }];
 
-test('a text', async () => {
-  const script = await on.script({ text: 'Hello there.', usage: { input: 7, output: 3 } });
+test('returns a text with its usage', async () => {
+  const script = await fixture.script({ text: 'Hello there.', usage: { input: 7, output: 3 } });
   const completion = await client().chat.completions.create({
     model: script.model,
     messages: [
@@ -38,12 +38,14 @@ test('a text', async () => {
     choices: [{ message: { role: 'assistant', content: 'Hello there.' }, finish_reason: 'stop' }],
     usage: { prompt_tokens: 7, completion_tokens: 3, total_tokens: 10 },
   });
-  expect(await script.heard()).toEqual([['system: Be brief.', 'user: Hi', 'assistant: Yes?', 'user: Hi, I said']]);
+  expect(await script.conversations()).toEqual([
+    ['system: Be brief.', 'user: Hi', 'assistant: Yes?', 'user: Hi, I said'],
+  ]);
   expect((await script.bodies())[0]).toMatchObject({ temperature: 0.2, max_tokens: 50, stop: ['END'] });
 });
 
-test('a stream', async () => {
-  const script = await on.script({ text: 'Hello there, and welcome.' });
+test('streams a text with its usage', async () => {
+  const script = await fixture.script({ text: 'Hello there, and welcome.' });
   const stream = client().chat.completions.stream({
     model: script.model,
     messages: hello,
@@ -58,19 +60,19 @@ test('a stream', async () => {
   expect(completion.usage).toMatchObject({ prompt_tokens: 20, completion_tokens: 10 });
 });
 
-describe('functions of the client', () => {
-  test('in parallel, answered by messages', async () => {
-    const script = await on.script(
+describe('client functions', () => {
+  test('are called in parallel and answered by tool messages', async () => {
+    const script = await fixture.script(
       { text: 'Let me look.', calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Rome' })] },
       { text: 'Rain and sun.' },
     );
-    const asked = { model: script.model, tools: [WEATHER] };
-    const first = await client().chat.completions.create({ ...asked, messages: hello });
+    const request = { model: script.model, tools: [WEATHER] };
+    const first = await client().chat.completions.create({ ...request, messages: hello });
     const { message, finish_reason: finish } = first.choices[0]!;
     expect([finish, message.content, message.tool_calls?.length]).toEqual(['tool_calls', 'Let me look.', 2]);
     const [oslo, rome] = message.tool_calls!;
     const second = await client().chat.completions.create({
-      ...asked,
+      ...request,
       messages: [
         ...hello,
         message,
@@ -79,7 +81,7 @@ describe('functions of the client', () => {
       ],
     });
     expect(second.choices[0]!.message.content).toBe('Rain and sun.');
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'user: Hi',
       'assistant: Let me look. [1] weather {"city":"Oslo"} [2] weather {"city":"Rome"}',
       'tool: [1] rain',
@@ -87,8 +89,8 @@ describe('functions of the client', () => {
     ]);
   });
 
-  test.each([false, true])('run by the client itself; streamed: %s', async (stream) => {
-    const script = await on.script(
+  test.each([false, true])('are run by runTools, with stream: %s', async (stream) => {
+    const script = await fixture.script(
       { text: 'Look.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 2 })] },
       { calls: [call('weather', { city: 'Rome' }), call('weather', { city: 'Bonn' })] },
       { text: 'All is fine.' },
@@ -104,13 +106,13 @@ describe('functions of the client', () => {
         },
       }),
     ];
-    const asked = { model: script.model, messages: hello, tools };
+    const request = { model: script.model, messages: hello, tools };
     const runner = stream
-      ? client().chat.completions.runTools({ ...asked, stream: true })
-      : client().chat.completions.runTools(asked);
+      ? client().chat.completions.runTools({ ...request, stream: true })
+      : client().chat.completions.runTools(request);
     expect(await runner.finalContent()).toBe('All is fine.');
     expect(cities).toEqual(['Oslo', 'Rome', 'Bonn']);
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Hi',
       'assistant: Look. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":2}',
       'tool: [1] fine in Oslo',
@@ -121,8 +123,8 @@ describe('functions of the client', () => {
     ]);
   });
 
-  test('thoughts that the model needs back', async () => {
-    const script = await on.script(
+  test('keep the signed reasoning of the model between requests', async () => {
+    const script = await fixture.script(
       { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
       { reasoning: '', calls: [call('weather', { city: 'Rome' })] },
       { text: 'Fine.' },
@@ -139,7 +141,7 @@ describe('functions of the client', () => {
       reasoning_effort: 'low',
     });
     expect(await runner.finalContent()).toBe('Fine.');
-    expect(await script.types()).toEqual([
+    expect(await script.contentTypes()).toEqual([
       'user: text',
       'assistant: thinking text tool_use',
       'user: tool_result',
@@ -148,8 +150,10 @@ describe('functions of the client', () => {
     ]);
   });
 
-  test('streamed and parsed by their schemas', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Rome' })] });
+  test('are streamed with arguments parsed by zod', async () => {
+    const script = await fixture.script({
+      calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Rome' })],
+    });
     const stream = client().chat.completions.stream({
       model: script.model,
       messages: hello,
@@ -170,8 +174,8 @@ describe('functions of the client', () => {
     });
   });
 
-  test('choices', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] });
+  test('can be forced by tool_choice', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] });
     await client().chat.completions.create({
       model: script.model,
       messages: hello,
@@ -186,9 +190,9 @@ describe('functions of the client', () => {
   });
 });
 
-describe('tools of the server', () => {
-  test('run there and are not shown; a failing one is told to the model', async () => {
-    const script = await on.script(
+describe('server tools', () => {
+  test('are not shown to the client, and failures are sent to the model', async () => {
+    const script = await fixture.script(
       { calls: [call('add', { a: 2, b: 3 }), call('fail', { why: 'no luck' })] },
       { text: 'Five, and no luck.' },
     );
@@ -196,32 +200,32 @@ describe('tools of the server', () => {
     expect(choices[0]).toMatchObject({ finish_reason: 'stop', message: { content: 'Five, and no luck.' } });
     expect(choices[0]!.message.tool_calls).toBeUndefined();
     expect(usage).toMatchObject({ prompt_tokens: 40, completion_tokens: 20 });
-    expect((await script.heard())[1]!.slice(2)).toEqual([
+    expect((await script.conversations())[1]!.slice(2)).toEqual([
       'tool: [1] 5',
       expect.stringMatching(/^tool: \[2\] Error.*no luck/),
     ]);
   });
 
-  test('a mixed turn goes on exactly there, streamed', async () => {
-    const script = await on.script(
+  test('continue a streamed turn with server and client calls', async () => {
+    const script = await fixture.script(
       { text: 'First.', calls: [call('add', { a: 1, b: 1 })] },
       { text: 'Both.', calls: [call('fail', { why: 'broken' }), call('weather', { city: 'Oslo' })] },
       { text: 'Done.' },
     );
-    const asked = { model: script.model, tools: [WEATHER] };
+    const request = { model: script.model, tools: [WEATHER] };
     const first = await client()
-      .chat.completions.stream({ ...asked, messages: hello })
+      .chat.completions.stream({ ...request, messages: hello })
       .finalChatCompletion();
     const { message } = first.choices[0]!;
     expect(message).toMatchObject({ content: 'First.\n\nBoth.', tool_calls: [{ function: { name: 'weather' } }] });
     const second = await client()
       .chat.completions.stream({
-        ...asked,
+        ...request,
         messages: [...hello, message, { role: 'tool', tool_call_id: message.tool_calls![0]!.id, content: 'rain' }],
       })
       .finalContent();
     expect(second).toBe('Done.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Hi',
       'assistant: First. [1] add {"a":1,"b":1}',
       'tool: [1] 2',
@@ -232,26 +236,26 @@ describe('tools of the server', () => {
   });
 });
 
-test.each([false, true])('an answer of a demanded form; streamed: %s', async (stream) => {
-  const script = await on.script(
+test.each([false, true])('parses structured output, with stream: %s', async (stream) => {
+  const script = await fixture.script(
     { text: 'I have to add.', calls: [call('add', { a: 30, b: 6 })] },
     { text: '{"name":"Ada","age":36}' },
   );
-  const asked = {
+  const request = {
     model: script.model,
     messages: hello,
     response_format: zodResponseFormat(z.object({ name: z.string(), age: z.number() }), 'person'),
   };
   const completion = stream
-    ? await client().chat.completions.stream(asked).finalChatCompletion()
-    : await client().chat.completions.parse(asked);
+    ? await client().chat.completions.stream(request).finalChatCompletion()
+    : await client().chat.completions.parse(request);
   expect(completion.choices[0]!.message.parsed).toEqual({ name: 'Ada', age: 36 });
   expect((await script.bodies())[0]!['response_format']).toMatchObject({ type: 'json_schema' });
 });
 
-describe('errors', () => {
-  test('are exceptions of their type', async () => {
-    const script = await on.script(
+describe('errors and aborts', () => {
+  test('errors are exceptions of the matching class', async () => {
+    const script = await fixture.script(
       { fault: 'status', status: 429, retryAfter: 4 },
       { fault: 'status', status: 429, retryAfter: 0 },
       { text: 'Now.' },
@@ -265,18 +269,18 @@ describe('errors', () => {
     expect((await ask(script.model, hello, 1)).choices[0]!.message.content).toBe('Now.');
   });
 
-  test('in mid-stream', async () => {
-    const script = await on.script({ fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } });
+  test('errors in the middle of a stream are exceptions', async () => {
+    const script = await fixture.script({ fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } });
     const stream = client().chat.completions.stream({ model: script.model, messages: hello });
     await expect(stream.finalChatCompletion()).rejects.toThrow(APIError);
   });
 
-  test('a client that goes away cancels the run', async () => {
-    const script = await on.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
+  test('a client that aborts cancels the run', async () => {
+    const script = await fixture.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
     const stream = client().chat.completions.stream({ model: script.model, messages: hello });
     await stream.emitted('content');
     stream.abort();
     await expect(stream.done()).rejects.toThrow('aborted');
-    await on.provider.quiet();
+    await fixture.provider.quiet();
   });
 });

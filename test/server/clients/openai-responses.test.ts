@@ -11,14 +11,15 @@ import { zodTextFormat } from 'openai/helpers/zod';
 import type { Response, ResponseInput, ResponseStreamEvent } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, SERVER_TOOLS, stage } from './stage.ts';
+import { call, SERVER_TOOLS, useServerFixture } from '../support/fixture.ts';
+import { responsesClient } from '../support/responses-client.ts';
 
-const on = stage();
-const client = (): OpenAI => new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 0 });
+const fixture = useServerFixture();
+const client = (): OpenAI => new OpenAI({ baseURL: fixture.baseURL, apiKey: 'any', maxRetries: 0 });
 
-describe('an answer', () => {
-  test('is a text with its usage, and repeats what was asked for', async () => {
-    const script = await on.script({ text: 'Hello there.', usage: { input: 7, output: 3, cached: 2 } });
+describe('a response', () => {
+  test('has a text and usage, and echoes the request', async () => {
+    const script = await fixture.script({ text: 'Hello there.', usage: { input: 7, output: 3, cached: 2 } });
     const response = await client().responses.create({
       model: script.model,
       instructions: 'Be brief.',
@@ -35,19 +36,19 @@ describe('an answer', () => {
       usage: { input_tokens: 7, output_tokens: 3, total_tokens: 10, input_tokens_details: { cached_tokens: 2 } },
     });
     expect(response._request_id).toEqual(expect.any(String));
-    expect(await script.heard()).toEqual([['system: Be brief.', 'user: Hi']]);
+    expect(await script.conversations()).toEqual([['system: Be brief.', 'user: Hi']]);
     expect((await script.bodies())[0]).toMatchObject({ temperature: 0.5 });
   });
 
-  test('is the same when it is streamed, fetched and not streamed', async () => {
+  test('is the same streamed, fetched and not streamed', async () => {
     const steps = [
       { reasoning: 'Hm.', text: 'I add.', calls: [call('add', { a: 2, b: 3 })] },
       { text: 'It is five, I think.' },
     ];
-    const [one, other] = [await on.script(...steps), await on.script(...steps)];
-    const asked = { input: 'Add 2 and 3', tools: [SERVER_TOOLS] };
-    const whole = await client().responses.create({ ...asked, model: one.model });
-    const stream = client().responses.stream({ ...asked, model: other.model });
+    const [one, other] = [await fixture.script(...steps), await fixture.script(...steps)];
+    const request = { input: 'Add 2 and 3', tools: [SERVER_TOOLS] };
+    const whole = await client().responses.create({ ...request, model: one.model });
+    const stream = client().responses.stream({ ...request, model: other.model });
     const deltas: string[] = [];
     stream.on('response.output_text.delta', ({ delta }) => deltas.push(delta));
     const streamed = await stream.finalResponse();
@@ -56,11 +57,11 @@ describe('an answer', () => {
     const fetched = await client().responses.retrieve(streamed.id);
     expect(withoutRequest(fetched)).toEqual(withoutRequest(streamed));
     expect(comparable(whole)).toEqual(comparable(streamed));
-    expect(await one.heard()).toEqual(await other.heard());
+    expect(await one.conversations()).toEqual(await other.conversations());
   });
 
-  test('has images, files and messages of all roles in its input', async () => {
-    const script = await on.script({ text: 'A cat.' });
+  test('accepts images, files and messages of all roles as input', async () => {
+    const script = await fixture.script({ text: 'A cat.' });
     const input: ResponseInput = [
       { role: 'developer', content: 'Look closely.' },
       { role: 'user', content: 'Hello' },
@@ -85,8 +86,8 @@ describe('an answer', () => {
     ]);
   });
 
-  test('is incomplete where the model was cut off', async () => {
-    const script = await on.script({ text: 'And so on and', finish: 'length' });
+  test('is incomplete when the reply is truncated', async () => {
+    const script = await fixture.script({ text: 'And so on and', finish: 'length' });
     const response = await client().responses.create({ model: script.model, input: 'Tell', max_output_tokens: 16 });
     expect(response).toMatchObject({
       status: 'incomplete',
@@ -95,19 +96,19 @@ describe('an answer', () => {
     });
   });
 
-  test('is listed with its model', async () => {
-    const script = await on.script();
+  test('uses a model that can be retrieved and listed', async () => {
+    const script = await fixture.script();
     expect(await client().models.retrieve(script.model)).toMatchObject({ id: script.model, object: 'model' });
     const models = await client().models.list();
     expect(models.object).toBe('list');
   });
 });
 
-describe('of a demanded form', () => {
+describe('structured output', () => {
   const Person = z.object({ name: z.string(), age: z.number() });
 
-  test('is parsed', async () => {
-    const script = await on.script({ text: '{"name":"Ada","age":36}' });
+  test('is parsed by zod', async () => {
+    const script = await fixture.script({ text: '{"name":"Ada","age":36}' });
     const response = await client().responses.parse({
       model: script.model,
       input: 'Who?',
@@ -121,8 +122,8 @@ describe('of a demanded form', () => {
     });
   });
 
-  test('is parsed after a turn with tools of the server, streamed too', async () => {
-    const script = await on.script(
+  test('is parsed in a stream after a turn with server tools', async () => {
+    const script = await fixture.script(
       { text: 'I have to add.', calls: [call('add', { a: 30, b: 6 })] },
       { text: '{"name":"Ada","age":36}' },
     );
@@ -141,50 +142,50 @@ describe('of a demanded form', () => {
   });
 });
 
-describe('a response later', () => {
-  test('its input is paged through', async () => {
-    const script = await on.script({ text: 'Well.' });
-    const words = Array.from({ length: 7 }, (_, index) => `part ${index}`);
+describe('a stored response', () => {
+  test('lists its input items in pages', async () => {
+    const script = await fixture.script({ text: 'Well.' });
+    const texts = Array.from({ length: 7 }, (_, index) => `part ${index}`);
     const { id } = await client().responses.create({
       model: script.model,
-      input: words.map((content) => ({ role: 'user' as const, content })),
+      input: texts.map((content) => ({ role: 'user' as const, content })),
     });
     const seen: string[] = [];
     for await (const item of client().responses.inputItems.list(id, { limit: 3, order: 'asc' })) {
       if (item.type === 'message' && item.content[0]?.type === 'input_text') seen.push(item.content[0].text);
     }
-    expect(seen).toEqual(words);
+    expect(seen).toEqual(texts);
     const page = await client().responses.inputItems.list(id, { limit: 3 });
     expect(page.data).toHaveLength(3);
     expect(page.hasNextPage()).toBe(true);
     const last = await (await page.getNextPage()).getNextPage();
     expect(last.data).toMatchObject([{ content: [{ text: 'part 0' }] }]);
     expect(last.hasNextPage()).toBe(false);
-    // Models want the roles to alternate.
-    expect(await script.heard()).toEqual([[`user: ${words.join('\n\n')}`]]);
+    // Consecutive messages of one role are merged, because models require alternating roles.
+    expect(await script.conversations()).toEqual([[`user: ${texts.join('\n\n')}`]]);
   });
 
-  test('is not streamed a second time, and the client hears so', async () => {
-    const script = await on.script({ text: 'Well.' });
+  test('cannot be streamed again: 400', async () => {
+    const script = await fixture.script({ text: 'Well.' });
     const { id } = await client().responses.create({ model: script.model, input: 'Hi' });
     await expect(client().responses.retrieve(id, { stream: true })).rejects.toThrow(BadRequestError);
-    const again = client().responses.stream({ response_id: id }).finalResponse();
-    await expect(again).rejects.toMatchObject({ status: 400, param: 'stream' });
+    const repeated = client().responses.stream({ response_id: id }).finalResponse();
+    await expect(repeated).rejects.toMatchObject({ status: 400, param: 'stream' });
   });
 
-  test('is deleted', async () => {
-    const script = await on.script({ text: 'Well.' });
+  test('can be deleted', async () => {
+    const script = await fixture.script({ text: 'Well.' });
     const { id } = await client().responses.create({ model: script.model, input: 'Hi' });
     await client().responses.delete(id);
     await expect(client().responses.retrieve(id)).rejects.toThrow(NotFoundError);
     await expect(client().responses.delete(id)).rejects.toThrow(NotFoundError);
   });
 
-  test('is seen while it runs, and nothing can go on from it yet', async () => {
-    const script = await on.script({ text: 'Wait.', calls: [call('hold', { tag: 'seen' })] }, { text: 'Done.' });
+  test('can be retrieved but not continued while it runs', async () => {
+    const script = await fixture.script({ text: 'Wait.', calls: [call('hold', { tag: 'seen' })] }, { text: 'Done.' });
     const stream = client().responses.stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
     const { id } = (await stream.emitted('response.created')).response;
-    await on.server.held('seen');
+    await fixture.server.held('seen');
     expect(await client().responses.retrieve(id)).toMatchObject({
       id,
       status: 'in_progress',
@@ -195,14 +196,14 @@ describe('a response later', () => {
     });
     const early = client().responses.create({ model: script.model, input: 'And?', previous_response_id: id });
     await expect(early).rejects.toThrow(ConflictError);
-    on.server.release('seen');
+    fixture.server.release('seen');
     expect((await stream.finalResponse()).output_text).toBe('Wait.Done.');
     expect((await client().responses.retrieve(id)).status).toBe('completed');
   });
 
-  test('that ran out of turns says so, and goes on when it is asked to', async () => {
+  test('that reached the turn limit can be continued', async () => {
     const turns = Array.from({ length: 10 }, (_, a) => ({ calls: [call('add', { a, b: 1 })] }));
-    const script = await on.script(...turns, { text: 'At last.' });
+    const script = await fixture.script(...turns, { text: 'At last.' });
     const first = await client().responses.create({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
     expect(first).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_turns' } });
     expect(first.output).toHaveLength(10);
@@ -213,16 +214,16 @@ describe('a response later', () => {
       previous_response_id: first.id,
     });
     expect(second.output_text).toBe('At last.');
-    const heard = (await script.heard())[10]!;
-    expect(heard.slice(-3)).toEqual(['assistant: [10] add {"a":9,"b":1}', 'tool: [10] 10', 'user: Go on']);
-    expect(heard).toHaveLength(22);
+    const conversation = (await script.conversations())[10]!;
+    expect(conversation.slice(-3)).toEqual(['assistant: [10] add {"a":9,"b":1}', 'tool: [10] 10', 'user: Go on']);
+    expect(conversation).toHaveLength(22);
   });
 
-  test('is cancelled while it runs, by its id', async () => {
-    const script = await on.script({ calls: [call('hold', { tag: 'cancel' })] });
+  test('can be cancelled while it runs', async () => {
+    const script = await fixture.script({ calls: [call('hold', { tag: 'cancel' })] });
     const stream = client().responses.stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
     const created = await stream.emitted('response.created').then(({ response }) => response);
-    await on.server.held('cancel');
+    await fixture.server.held('cancel');
     const cancelled = await client().responses.cancel(created.id);
     expect(cancelled.status).toBe('cancelled');
     const final = await stream.finalResponse();
@@ -230,8 +231,8 @@ describe('a response later', () => {
     expect((await client().responses.retrieve(created.id)).status).toBe('cancelled');
   });
 
-  test('is cancelled by a client that goes away in mid-stream', async () => {
-    const script = await on.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
+  test('is cancelled when the client aborts its stream', async () => {
+    const script = await fixture.script({ fault: 'stall', reply: { text: 'Once upon a time there was a queen.' } });
     const stream = client().responses.stream({ model: script.model, input: 'Tell' });
     const [{ response: created }] = await Promise.all([
       stream.emitted('response.created'),
@@ -239,20 +240,19 @@ describe('a response later', () => {
     ]);
     stream.abort();
     await expect(stream.done()).rejects.toThrow(APIUserAbortError);
-    await on.provider.quiet();
-    const left = await client().responses.cancel(created.id);
-    expect(left.status).toBe('cancelled');
+    await fixture.provider.quiet();
+    expect((await client().responses.cancel(created.id)).status).toBe('cancelled');
   });
 });
 
-describe('errors are exceptions of their type', () => {
+describe('errors are exceptions of the matching class', () => {
   test('a bad request', async () => {
     const failure = client().responses.create({ model: 'none', input: 5 as unknown as string });
     await expect(failure).rejects.toThrow(BadRequestError);
     await expect(failure).rejects.toMatchObject({ status: 400, param: 'input', type: 'invalid_request_error' });
   });
 
-  test('a part of the API that is not here', async () => {
+  test('an endpoint that the server does not have', async () => {
     const failure = client().embeddings.create({ model: 'any', input: 'Hi' });
     await expect(failure).rejects.toThrow(NotFoundError);
     await expect(failure).rejects.toThrow('/v1/embeddings');
@@ -264,21 +264,21 @@ describe('errors are exceptions of their type', () => {
     await expect(failure).rejects.toMatchObject({ code: 'model_not_found', param: 'model' });
   });
 
-  test.each([{ stream: true }, { stream: false }])('before a stream has begun, as without: %j', async ({ stream }) => {
+  test.each([{ stream: true }, { stream: false }])('before the first event, with %j', async ({ stream }) => {
     const failure = client().responses.create({ model: 'none', input: 'Hi', stream });
     await expect(failure).rejects.toThrow(NotFoundError);
   });
 
   test('an unknown previous response', async () => {
-    const script = await on.script({ text: 'Well.' });
+    const script = await fixture.script({ text: 'Well.' });
     const failure = client().responses.create({ model: script.model, input: 'Hi', previous_response_id: 'resp_no' });
     await expect(failure).rejects.toMatchObject({ status: 400, code: 'previous_response_not_found' });
   });
 
-  test('a limit of the provider is tried again, as it says', async () => {
-    const script = await on.script({ fault: 'status', status: 429, retryAfter: 0 }, { text: 'Now.' });
-    const patient = new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 1 });
-    expect((await patient.responses.create({ model: script.model, input: 'Hi' })).output_text).toBe('Now.');
+  test('a rate limit of the provider, which the client retries', async () => {
+    const script = await fixture.script({ fault: 'status', status: 429, retryAfter: 0 }, { text: 'Now.' });
+    const retryingClient = new OpenAI({ baseURL: fixture.baseURL, apiKey: 'any', maxRetries: 1 });
+    expect((await retryingClient.responses.create({ model: script.model, input: 'Hi' })).output_text).toBe('Now.');
     await script.add({ fault: 'status', status: 429, retryAfter: 3 });
     const failure = client().responses.create({ model: script.model, input: 'Hi' });
     await expect(failure).rejects.toThrow(RateLimitError);
@@ -287,14 +287,14 @@ describe('errors are exceptions of their type', () => {
     expect(headers.get('retry-after')).toBe('3');
   });
 
-  test('a provider that fails', async () => {
-    const script = await on.script({ fault: 'status', status: 500 });
+  test('a failing provider', async () => {
+    const script = await fixture.script({ fault: 'status', status: 500 });
     const failure = client().responses.create({ model: script.model, input: 'Hi' });
     await expect(failure).rejects.toThrow(InternalServerError);
   });
 
-  test('a stream that fails in the middle says so, and what came before is there', async () => {
-    const script = await on.script(
+  test('a failure in the middle of a stream, whose earlier output is kept', async () => {
+    const script = await fixture.script(
       { calls: [call('add', { a: 1, b: 2 })] },
       { fault: 'error-in-stream', reply: { text: 'A long story that has no end.' } },
     );
@@ -304,15 +304,17 @@ describe('errors are exceptions of their type', () => {
       tools: [SERVER_TOOLS],
       stream: true,
     });
-    const heard: ResponseStreamEvent[] = [];
+    const received: ResponseStreamEvent[] = [];
     const reading = (async () => {
-      for await (const event of events) heard.push(event);
+      for await (const event of events) received.push(event);
     })();
     await expect(reading).rejects.toThrow(APIError);
     await expect(reading).rejects.toMatchObject({ code: 'server_error', message: expect.stringContaining('error') });
-    const created = heard.find((event) => event.type === 'response.created')!.response;
-    const kept = await client().responses.retrieve(created.id);
-    expect(kept).toMatchObject({
+    const created = received.find((event) => event.type === 'response.created')!.response;
+    // The client throws at the error event, before the response has ended.
+    await responsesClient(() => fixture.server.url).retrieveEnded(created.id);
+    const failed = await client().responses.retrieve(created.id);
+    expect(failed).toMatchObject({
       status: 'failed',
       error: { code: 'server_error' },
       output: [
@@ -320,11 +322,14 @@ describe('errors are exceptions of their type', () => {
         { type: 'message', status: 'incomplete', content: [{ text: expect.stringMatching(/^A long/) }] },
       ],
     });
-    // It goes on from there.
     await script.add({ text: 'The end.' });
-    const next = await client().responses.create({ model: script.model, previous_response_id: kept.id, input: 'And?' });
+    const next = await client().responses.create({
+      model: script.model,
+      previous_response_id: failed.id,
+      input: 'And?',
+    });
     expect(next.output_text).toBe('The end.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Hi',
       'assistant: [1] add {"a":1,"b":2}',
       'tool: [1] 3',
@@ -333,13 +338,13 @@ describe('errors are exceptions of their type', () => {
   });
 });
 
-/** Without what the client adds for its user's convenience. */
+/** The response without the fields that the client library adds. */
 function withoutRequest(response: object): unknown {
   const added = ['_request_id', 'parsed', 'output_parsed'];
   return JSON.parse(JSON.stringify(response, (key, field: unknown) => (added.includes(key) ? undefined : field)));
 }
 
-/** Without what differs between two runs of the same script. */
+/** The response without the parts that differ between two equal runs. */
 function comparable(response: Response): unknown {
   const own = response.id.slice('resp_'.length);
   const text = JSON.stringify(withoutRequest({ ...response, model: '', created_at: 0, completed_at: 0 }));

@@ -9,9 +9,9 @@ import type {
 } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { call, SERVER_TOOLS, stage } from './stage.ts';
+import { call, SERVER_TOOLS, useServerFixture } from '../support/fixture.ts';
 
-const on = stage();
+const fixture = useServerFixture();
 const WEATHER = {
   type: 'function',
   name: 'weather',
@@ -32,27 +32,27 @@ const TIME = {
   strict: true,
 } as const;
 
-const client = (): OpenAI => new OpenAI({ baseURL: on.baseURL, apiKey: 'any', maxRetries: 0 });
+const client = (): OpenAI => new OpenAI({ baseURL: fixture.baseURL, apiKey: 'any', maxRetries: 0 });
 const functionCalls = ({ output }: Pick<Response, 'output'>): ResponseFunctionToolCall[] =>
   output.filter((item) => item.type === 'function_call');
 const output = ({ call_id }: ResponseFunctionToolCall, text: string) =>
   ({ type: 'function_call_output', call_id, output: text }) as const;
 
-async function heardFrom(events: AsyncIterable<ResponseStreamEvent>): Promise<ResponseStreamEvent[]> {
-  const heard: ResponseStreamEvent[] = [];
-  for await (const event of events) heard.push(event);
-  return heard;
+async function allEvents(stream: AsyncIterable<ResponseStreamEvent>): Promise<ResponseStreamEvent[]> {
+  const events: ResponseStreamEvent[] = [];
+  for await (const event of stream) events.push(event);
+  return events;
 }
 
-describe('functions of the client', () => {
-  test('are called in parallel and answered, by previous_response_id', async () => {
-    const script = await on.script(
+describe('client functions', () => {
+  test('are called in parallel and answered with previous_response_id', async () => {
+    const script = await fixture.script(
       { text: 'Let me look.', calls: [call('weather', { city: 'Oslo' }), call('weather', { city: 'Rome' })] },
       { text: 'Rain and sun.' },
       { text: 'You are welcome.' },
     );
-    const asked = { model: script.model, tools: [WEATHER, TIME] };
-    const first = await client().responses.create({ ...asked, input: 'Weather?' });
+    const request = { model: script.model, tools: [WEATHER, TIME] };
+    const first = await client().responses.create({ ...request, input: 'Weather?' });
     expect(first.status).toBe('completed');
     const [oslo, rome] = functionCalls(first);
     expect(first.output.map(({ type }) => type)).toEqual(['message', 'function_call', 'function_call']);
@@ -61,13 +61,13 @@ describe('functions of the client', () => {
     expect(first).toMatchObject({ pending_call_ids: [oslo!.call_id, rome!.call_id] });
 
     const second = await client().responses.create({
-      ...asked,
+      ...request,
       previous_response_id: first.id,
       input: [output(rome!, 'sun'), output(oslo!, 'rain')],
     });
     expect(second.output_text).toBe('Rain and sun.');
     expect(second.previous_response_id).toBe(first.id);
-    const third = await client().responses.create({ ...asked, previous_response_id: second.id, input: 'Thanks' });
+    const third = await client().responses.create({ ...request, previous_response_id: second.id, input: 'Thanks' });
     expect(third.output_text).toBe('You are welcome.');
     const all = [
       'user: Weather?',
@@ -77,7 +77,7 @@ describe('functions of the client', () => {
       'assistant: Rain and sun.',
       'user: Thanks',
     ];
-    expect(await script.heard()).toEqual([all.slice(0, 1), all.slice(0, 4), all]);
+    expect(await script.conversations()).toEqual([all.slice(0, 1), all.slice(0, 4), all]);
     const [{ tools } = {}] = await script.bodies();
     expect(tools).toMatchObject([
       { type: 'function', function: { name: 'weather', parameters: WEATHER.parameters } },
@@ -85,8 +85,8 @@ describe('functions of the client', () => {
     ]);
   });
 
-  test('are answered by sending all items back, without a store', async () => {
-    const script = await on.script(
+  test('are answered by sending all items back, with store: false', async () => {
+    const script = await fixture.script(
       { reasoning: 'Oslo, then.', text: 'Let me look.', calls: [call('weather', { city: 'Oslo' })] },
       { calls: [call('time', { city: 'Oslo' }), call('weather', { city: 'Rome' })] },
       { text: 'Done.' },
@@ -114,8 +114,8 @@ describe('functions of the client', () => {
       response = await ask();
     }
     expect(response.output_text).toBe('Done.');
-    // The provider checks that the thoughts came back with their signatures.
-    expect(await script.types()).toEqual([
+    // The provider rejects requests whose reasoning lacks its signature.
+    expect(await script.contentTypes()).toEqual([
       'user: text',
       'assistant: thinking text tool_use',
       'user: tool_result',
@@ -125,10 +125,10 @@ describe('functions of the client', () => {
     await expect(client().responses.retrieve(response.id)).rejects.toThrow(NotFoundError);
   });
 
-  test('are answered by sending all items back, and the server knows the thoughts that the model needs', async () => {
-    const script = await on.script(
+  test('are answered by sending all items back, and the server adds the signed reasoning', async () => {
+    const script = await fixture.script(
       { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
-      // Thoughts that nobody sees.
+      // Redacted reasoning.
       { reasoning: '', calls: [call('weather', { city: 'Rome' })] },
       { text: 'Fine.' },
     );
@@ -146,14 +146,14 @@ describe('functions of the client', () => {
       response = await ask();
     }
     expect(response.output_text).toBe('Fine.');
-    expect(await script.types()).toEqual([
+    expect(await script.contentTypes()).toEqual([
       'user: text',
       'assistant: thinking text tool_use',
       'user: tool_result',
       'assistant: redacted_thinking tool_use',
       'user: tool_result',
     ]);
-    // It is not shown to have been sent.
+    // The input items do not list the added reasoning.
     const { data } = await client().responses.inputItems.list(response.id, { order: 'asc' });
     expect(data.map(({ type }) => type)).toEqual([
       'message',
@@ -166,8 +166,8 @@ describe('functions of the client', () => {
     ]);
   });
 
-  test('are parsed by their zod schemas, streamed, and told of as they come', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Rain.' });
+  test('are streamed with arguments parsed by zod', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Rain.' });
     const tools = [zodResponsesFunction({ name: 'weather', parameters: z.object({ city: z.string() }) })];
     const stream = client().responses.stream({ model: script.model, input: 'Weather?', tools });
     let snapshot = '';
@@ -183,15 +183,15 @@ describe('functions of the client', () => {
       input: [output(made!, 'rain')],
     });
     expect((await next.finalResponse()).output_text).toBe('Rain.');
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'user: Weather?',
       'assistant: [1] weather {"city":"Oslo"}',
       'tool: [1] rain',
     ]);
   });
 
-  test('that failed are told to the model as such', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Oh.' });
+  test('that failed are sent to the model as errors', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Oh.' });
     const model = script.modelIn('anthropic');
     const first = await client().responses.create({ model, tools: [WEATHER], input: 'Weather?' });
     const [made] = functionCalls(first);
@@ -205,8 +205,8 @@ describe('functions of the client', () => {
     expect(messages.at(-1)).toMatchObject({ content: [{ type: 'tool_result', is_error: true }] });
   });
 
-  test('give back pictures', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'I see.' });
+  test('can return images', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'I see.' });
     const first = await client().responses.create({ model: script.model, tools: [WEATHER], input: 'Weather?' });
     const [{ call_id: callId } = { call_id: '' }] = functionCalls(first);
     const second = await client().responses.create({
@@ -230,22 +230,22 @@ describe('functions of the client', () => {
     expect(JSON.stringify(body!.messages[3])).toContain('data:image/png;base64,AAAA');
   });
 
-  test('are asked for by their own status where the client wants that', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Rain.' });
-    const knowing = client().withOptions({ defaultHeaders: { 'Treadle-Status': 'requires_action' } });
-    const asked = { model: script.model, tools: [WEATHER] };
-    const first = await knowing.responses.stream({ ...asked, input: 'Weather?' }).finalResponse();
+  test('pause the response as requires_action when the client sets the header', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Rain.' });
+    const actionClient = client().withOptions({ defaultHeaders: { 'Treadle-Status': 'requires_action' } });
+    const request = { model: script.model, tools: [WEATHER] };
+    const first = await actionClient.responses.stream({ ...request, input: 'Weather?' }).finalResponse();
     expect(first.status).toBe('requires_action');
-    expect((await knowing.responses.retrieve(first.id)).status).toBe('requires_action');
+    expect((await actionClient.responses.retrieve(first.id)).status).toBe('requires_action');
     expect((await client().responses.retrieve(first.id)).status).toBe('completed');
     const made = first.output.find((item) => item.type === 'function_call');
     const input = [output(made!, 'rain')];
-    const second = await knowing.responses.create({ ...asked, previous_response_id: first.id, input });
+    const second = await actionClient.responses.create({ ...request, previous_response_id: first.id, input });
     expect([second.status, second.output_text]).toEqual(['completed', 'Rain.']);
   });
 
-  test('that nobody will execute: the response is cancelled, and the conversation goes on', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Never mind.' });
+  test('need no answer after the response was cancelled', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Never mind.' });
     const first = await client().responses.create({ model: script.model, tools: [WEATHER], input: 'Weather?' });
     expect((await client().responses.cancel(first.id)).status).toBe('cancelled');
     const second = await client().responses.create({
@@ -255,7 +255,7 @@ describe('functions of the client', () => {
       input: 'Forget it',
     });
     expect(second.output_text).toBe('Never mind.');
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'user: Weather?',
       'assistant: [1] weather {"city":"Oslo"}',
       expect.stringMatching(/^tool: \[1\] Error/),
@@ -263,8 +263,8 @@ describe('functions of the client', () => {
     ]);
   });
 
-  test.each([false, true])("run by the client's own loop; streamed: %s", async (stream) => {
-    const script = await on.script(
+  test.each([false, true])('are run by ResponsesToolRunner, with stream: %s', async (stream) => {
+    const script = await fixture.script(
       { text: 'Both.', calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 2 })] },
       { calls: [call('add', { a: 2, b: 2 }), call('weather', { city: 'Rome' })] },
       { text: 'Done.' },
@@ -272,10 +272,10 @@ describe('functions of the client', () => {
     const runner = new ResponsesToolRunner({
       functions: [{ tool: WEATHER, execute: ({ city }) => `fine in ${String(city)}` }],
     });
-    const tools = [{ ...SERVER_TOOLS, server_url: on.baseURL, require_approval: 'never' as const }];
+    const tools = [{ ...SERVER_TOOLS, server_url: fixture.baseURL, require_approval: 'never' as const }];
     const final = await runner.run(client(), { model: script.model, input: 'Go', tools }, { stream });
     expect(final.output_text).toBe('Done.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Go',
       'assistant: Both. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":2}',
       'tool: [1] fine in Oslo',
@@ -287,11 +287,11 @@ describe('functions of the client', () => {
   });
 
   test.each([
-    ['too few', ['0'], /No tool output found for function call call_\w+_1/],
-    ['twice', ['0', '1', '1'], /call_\w+_1' has an output already/],
+    ['missing', ['0'], /No tool output found for function call call_\w+_1/],
+    ['duplicate', ['0', '1', '1'], /call_\w+_1' has an output already/],
     ['unknown', ['0', '1', 'call_x'], /call_id 'call_x'/],
-  ])('answered %s: a 400 names the call', async (_, answers, message) => {
-    const script = await on.script({ calls: [call('weather', { city: 'A' }), call('weather', { city: 'B' })] });
+  ])('with %s outputs are rejected, and the error names the call', async (_, answers, message) => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'A' }), call('weather', { city: 'B' })] });
     const first = await client().responses.create({ model: script.model, tools: [WEATHER], input: 'Weather?' });
     const ids = functionCalls(first).map(({ call_id }) => call_id);
     const failure = client().responses.create({
@@ -309,14 +309,14 @@ describe('functions of the client', () => {
   });
 });
 
-describe('tools of the server', () => {
-  test('run there, and a failing one does not end the response', async () => {
-    const script = await on.script(
+describe('server tools', () => {
+  test('are executed, and a failure does not end the response', async () => {
+    const script = await fixture.script(
       { calls: [call('add', { a: 2, b: 3 }), call('fail', { why: 'no luck' })] },
       { text: 'Five, and no luck.' },
     );
     const stream = client().responses.stream({ model: script.model, input: 'Go', tools: [SERVER_TOOLS] });
-    const events = await heardFrom(stream);
+    const events = await allEvents(stream);
     expect(events.filter(({ type }) => type === 'error')).toEqual([]);
     expect(events.filter(({ type }) => type === 'response.mcp_call.completed')).toHaveLength(1);
     expect(events.filter(({ type }) => type === 'response.mcp_call.failed')).toHaveLength(1);
@@ -333,7 +333,7 @@ describe('tools of the server', () => {
       { type: 'message', content: [{ text: 'Five, and no luck.' }] },
     ]);
     expect(response.usage).toMatchObject({ input_tokens: 40, output_tokens: 20 });
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'user: Go',
       'assistant: [1] add {"a":2,"b":3} [2] fail {"why":"no luck"}',
       'tool: [1] 5',
@@ -341,26 +341,26 @@ describe('tools of the server', () => {
     ]);
   });
 
-  test('beside functions of the client: what ran is kept, and the rest goes on exactly there', async () => {
-    const script = await on.script(
+  test('in one turn with client functions keep their results until the continuation', async () => {
+    const script = await fixture.script(
       {
         text: 'Both.',
         calls: [call('weather', { city: 'Oslo' }), call('add', { a: 1, b: 1 }), call('fail', { why: 'broken' })],
       },
       { text: 'All done.' },
     );
-    const asked = { model: script.model, tools: [WEATHER, { ...SERVER_TOOLS, allowed_tools: ['add', 'fail'] }] };
-    const first = await client().responses.create({ ...asked, input: 'Go' });
+    const request = { model: script.model, tools: [WEATHER, { ...SERVER_TOOLS, allowed_tools: ['add', 'fail'] }] };
+    const first = await client().responses.create({ ...request, input: 'Go' });
     expect(first.output.map(({ type }) => type)).toEqual(['message', 'function_call', 'mcp_call', 'mcp_call']);
     const [made, ...others] = functionCalls(first);
     expect(others).toEqual([]);
     const second = await client().responses.create({
-      ...asked,
+      ...request,
       previous_response_id: first.id,
       input: [output(made!, 'rain')],
     });
     expect(second.output_text).toBe('All done.');
-    expect((await script.heard())[1]).toEqual([
+    expect((await script.conversations())[1]).toEqual([
       'user: Go',
       'assistant: Both. [1] weather {"city":"Oslo"} [2] add {"a":1,"b":1} [3] fail {"why":"broken"}',
       'tool: [1] rain',
@@ -369,22 +369,22 @@ describe('tools of the server', () => {
     ]);
   });
 
-  test('beside functions of the client, all items sent back instead', async () => {
-    const script = await on.script(
+  test('in one turn with client functions keep their results in the items', async () => {
+    const script = await fixture.script(
       { text: 'First.', calls: [call('add', { a: 1, b: 1 })] },
       { text: 'Both.', calls: [call('weather', { city: 'Oslo' }), call('fail', { why: 'broken' })] },
       { text: 'All done.' },
     );
-    const asked = { model: script.model, tools: [WEATHER, SERVER_TOOLS], store: false };
+    const request = { model: script.model, tools: [WEATHER, SERVER_TOOLS], store: false };
     const input: ResponseInput = [{ role: 'user', content: 'Go' }];
-    const first = await client().responses.create({ ...asked, input });
+    const first = await client().responses.create({ ...request, input });
     const [made] = functionCalls(first);
     const second = await client().responses.create({
-      ...asked,
+      ...request,
       input: [...input, ...(first.output as ResponseInput), output(made!, 'rain')],
     });
     expect(second.output_text).toBe('All done.');
-    expect((await script.heard())[2]).toEqual([
+    expect((await script.conversations())[2]).toEqual([
       'user: Go',
       'assistant: First. [1] add {"a":1,"b":1}',
       'tool: [1] 2',
@@ -396,15 +396,15 @@ describe('tools of the server', () => {
 });
 
 describe('tool_choice', () => {
-  const asked = { input: 'Go', tools: [WEATHER, TIME, { ...SERVER_TOOLS, allowed_tools: ['add'] }] };
+  const request = { input: 'Go', tools: [WEATHER, TIME, { ...SERVER_TOOLS, allowed_tools: ['add'] }] };
 
   test.each([
     ['auto' as const, 'auto'],
     ['required' as const, 'required'],
     [{ type: 'function', name: 'weather' } as const, { type: 'function', function: { name: 'weather' } }],
-  ])('%j reaches the model', async (choice, sent) => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] });
-    const response = await client().responses.create({ ...asked, model: script.model, tool_choice: choice });
+  ])('%j is sent to the model', async (choice, sent) => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] });
+    const response = await client().responses.create({ ...request, model: script.model, tool_choice: choice });
     expect(functionCalls(response)).toHaveLength(1);
     expect(response.tool_choice).toEqual(choice);
     const [body] = await script.bodies();
@@ -412,17 +412,17 @@ describe('tool_choice', () => {
     expect(body!.tools).toHaveLength(3);
   });
 
-  test('none: a call is answered with an error, not handed to the client', async () => {
-    const script = await on.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Never mind.' });
-    const response = await client().responses.create({ ...asked, model: script.model, tool_choice: 'none' });
+  test('"none" answers calls with an error and does not send them to the client', async () => {
+    const script = await fixture.script({ calls: [call('weather', { city: 'Oslo' })] }, { text: 'Never mind.' });
+    const response = await client().responses.create({ ...request, model: script.model, tool_choice: 'none' });
     expect(functionCalls(response)).toEqual([]);
     expect(response.output_text).toBe('Never mind.');
   });
 
-  test('a tool of the server is forced once', async () => {
-    const script = await on.script({ calls: [call('add', { a: 1, b: 2 })] }, { text: 'Three.' });
+  test('forces a server tool once', async () => {
+    const script = await fixture.script({ calls: [call('add', { a: 1, b: 2 })] }, { text: 'Three.' });
     const response = await client().responses.create({
-      ...asked,
+      ...request,
       model: script.model,
       tool_choice: { type: 'mcp', server_label: 'treadle', name: 'add' },
     });
@@ -431,13 +431,13 @@ describe('tool_choice', () => {
     expect(choices).toEqual([{ type: 'function', function: { name: 'add' } }, 'auto']);
   });
 
-  test('allowed_tools: another function is refused in its place, and the loop goes on', async () => {
-    const script = await on.script(
+  test('allowed_tools rejects other calls in their position, and the loop continues', async () => {
+    const script = await fixture.script(
       { calls: [call('time', { city: 'Oslo' }), call('add', { a: 1, b: 2 })] },
       { calls: [call('weather', { city: 'Oslo' })] },
     );
     const response = await client().responses.create({
-      ...asked,
+      ...request,
       model: script.modelIn('openai-responses'),
       tool_choice: {
         type: 'allowed_tools',
@@ -453,7 +453,7 @@ describe('tool_choice', () => {
       { type: 'mcp_call', name: 'add', output: '3' },
       { type: 'function_call', name: 'weather' },
     ]);
-    // All are sent, for context.
+    // All tools are sent to the model.
     const [first, second] = (await script.bodies()) as unknown as { tools: object[]; input: object[] }[];
     expect(first!.tools).toHaveLength(3);
     expect(second!.input.slice(-2)).toMatchObject([
@@ -462,12 +462,12 @@ describe('tool_choice', () => {
     ]);
   });
 
-  test('max_tool_calls and an undeclared function', async () => {
-    const script = await on.script(
+  test('does not affect max_tool_calls: further and undeclared calls are rejected', async () => {
+    const script = await fixture.script(
       { calls: [call('nothing', {}), call('weather', { city: 'A' }), call('weather', { city: 'B' })] },
       { text: 'Enough.' },
     );
-    const response = await client().responses.create({ ...asked, model: script.model, max_tool_calls: 2 });
+    const response = await client().responses.create({ ...request, model: script.model, max_tool_calls: 2 });
     expect(response.output.map((item) => [item.type, 'name' in item ? item.name : ''])).toContainEqual([
       'mcp_call',
       'nothing',

@@ -3,10 +3,10 @@ import { TreadleError } from '../errors.ts';
 import { tool } from '../tools/tool.ts';
 import { defineAgent } from './define.ts';
 
-const model = { id: 'm', reply: () => Promise.reject(new Error('not asked')) };
+const model = { id: 'm', reply: () => Promise.reject(new Error('unexpected model call')) };
 const output = { name: 'answer', description: 'Answers' };
 const reflectionHandler = (): string => '';
-const whole = {
+const valid = {
   name: 'a',
   description: 'An agent',
   model,
@@ -22,37 +22,53 @@ const helper = (name: string, more: object = {}): object => ({
 const define =
   (changes: object): (() => unknown) =>
   () =>
-    defineAgent({ ...whole, ...changes } as never);
-const tools = (given: object): object => ({ tools: { output, ...given } });
-const validation = (given: object): object => ({ validation: { ...whole.validation, ...given } });
+    defineAgent({ ...valid, ...changes } as never);
+const tools = (changes: object): object => ({ tools: { output, ...changes } });
+const validation = (changes: object): object => ({ validation: { ...valid.validation, ...changes } });
 const validators = (...customValidators: unknown[]): object => validation({ customValidators });
 const validate = (): undefined => undefined;
 
-test('a whole definition is fine, and is what it was', () => {
-  expect(defineAgent(whole as never)).toBe(whole);
+test('returns a valid definition unchanged', () => {
+  expect(defineAgent(valid as never)).toBe(valid);
 });
 
-test.for([undefined, null, 'agent'])('%s is no definition', (given) => {
-  expect(() => defineAgent(given as never)).toThrow(
+test.for([undefined, null, 'agent'])('rejects %s as a definition', (definition) => {
+  expect(() => defineAgent(definition as never)).toThrow(
     new TreadleError(
       'invalid-agent',
-      'An agent is defined by an object. Give name, model, prompts, tools and validation.',
+      'The definition of an agent must be an object. Give name, model, prompts, tools and validation.',
     ),
   );
 });
 
 const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
-  'missing parts': [
-    ['no name', { name: undefined }, 'The agent has no name.'],
-    ['an empty name', { name: '' }, 'The agent has no name.'],
+  'a missing part': [
+    ['no name', { name: undefined }, 'The agent has no name. Give one.'],
+    ['an empty name', { name: '' }, 'The agent has no name. Give one.'],
     ['no model', { model: undefined }, 'it has no model. Give one, such as openaiChat({ model })'],
-    ['a model that is none', { model: 'gpt' }, 'it has no model. Give one, such as openaiChat({ model })'],
-    ['no prompts', { prompts: undefined }, 'it has no prompts.user to begin with'],
-    ['no user prompt', { prompts: { system: 'x' } }, 'it has no prompts.user to begin with'],
-    ['a user prompt of null', { prompts: { user: null } }, 'it has no prompts.user to begin with'],
-    ['an error prompt that is none', { prompts: { user: 'Go', error: 'no' } }, 'its prompts.error is no function'],
-    ['no tools', { tools: undefined }, 'it has no tools.output. Give the tool by which the model answers'],
-    ['no output tool', { tools: { helpers: [] } }, 'it has no tools.output. Give the tool by which the model answers'],
+    ['a model that is not a Model', { model: 'gpt' }, 'it has no model. Give one, such as openaiChat({ model })'],
+    ['no prompts', { prompts: undefined }, 'it has no prompts.user. Give a text, content blocks or a function'],
+    [
+      'no user prompt',
+      { prompts: { system: 'x' } },
+      'it has no prompts.user. Give a text, content blocks or a function',
+    ],
+    [
+      'a user prompt of null',
+      { prompts: { user: null } },
+      'it has no prompts.user. Give a text, content blocks or a function',
+    ],
+    [
+      'an error prompt that is not a function',
+      { prompts: { user: 'Go', error: 'no' } },
+      'its prompts.error is not a function',
+    ],
+    ['no tools', { tools: undefined }, 'it has no tools.output. Give the tool that the model calls with its answer'],
+    [
+      'no output tool',
+      { tools: { helpers: [] } },
+      'it has no tools.output. Give the tool that the model calls with its answer',
+    ],
     [
       'no validation',
       { validation: undefined },
@@ -67,34 +83,34 @@ const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
   ],
   'reflection and submit': [
     [
-      'submit alone',
+      'submit without a reflectionHandler',
       tools({ output: { ...output, submit: {} } }),
       'it has a submit tool but no reflectionHandler. Add a reflectionHandler or remove submit',
     ],
     [
-      'submit: false alone',
+      'submit: false without a reflectionHandler',
       tools({ output: { ...output, submit: false } }),
       'it has a submit tool but no reflectionHandler. Add a reflectionHandler or remove submit',
     ],
     [
       'submit: false',
       tools({ output: { ...output, reflectionHandler, submit: false } }),
-      'with a reflectionHandler there is always a submit tool. Give its name and description, or leave it out',
+      'its submit is not an object. Give { name, description }, or leave it out for the default',
     ],
     [
       'submit: null',
       tools({ output: { ...output, reflectionHandler, submit: null } }),
-      'with a reflectionHandler there is always a submit tool. Give its name and description, or leave it out',
+      'its submit is not an object. Give { name, description }, or leave it out for the default',
     ],
     [
-      'a handler that is none',
+      'a reflectionHandler that is not a function',
       tools({ output: { ...output, reflectionHandler: true } }),
-      'the reflectionHandler of its output tool is no function',
+      'the reflectionHandler of its output tool is not a function',
     ],
   ],
   helpers: [
-    ['no list', tools({ helpers: {} }), 'its tools.helpers is no list'],
-    ['no tool', tools({ helpers: [null] }), 'helper 1 is no tool'],
+    ['helpers that are not an array', tools({ helpers: {} }), 'its tools.helpers is not an array'],
+    ['a helper that is not a tool', tools({ helpers: [null] }), 'helper 1 is not a tool'],
     [
       'no handler',
       tools({ helpers: [{ definition: { name: 'look', description: 'x' } }] }),
@@ -108,7 +124,7 @@ const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
     [
       'a tool that the client executes',
       tools({ helpers: [tool({ name: 'look', description: 'x' })] }),
-      'its helper "look" has nothing that executes it.',
+      'its helper "look" cannot be executed.',
     ],
     [
       'cached but not pure',
@@ -138,7 +154,7 @@ const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
       'two of its tools are named "submit", the name of its submit tool. Rename one',
     ],
     [
-      'a helper named like the submit that was renamed',
+      'a helper named like a renamed submit',
       tools({ helpers: [helper('done')], output: { ...output, reflectionHandler, submit: { name: 'done' } } }),
       'two of its tools are named "done", the name of its submit tool. Rename one',
     ],
@@ -148,7 +164,7 @@ const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
       'two of its tools are named "answer", the name of its output tool. Rename one',
     ],
     [
-      'two helpers of one name',
+      'two helpers of the same name',
       tools({ helpers: [helper('look'), helper('look')] }),
       'two of its tools are named "look". Rename one',
     ],
@@ -170,36 +186,36 @@ const MISUSE: Record<string, readonly (readonly [string, object, string])[]> = {
           `validation.maxIterationsPerAttempt is ${maxIterationsPerAttempt}. Give a whole number of at least 1`,
         ] as const,
     ),
-    ['textOnly', validation({ textOnly: 'ignore' }), 'validation.textOnly is "ignore"; it can be "fail" or "feedback"'],
+    ['textOnly', validation({ textOnly: 'ignore' }), 'validation.textOnly is "ignore"; use "fail" or "feedback"'],
     [
       'earlySubmit',
       validation({ earlySubmit: 'ignore' }),
-      'validation.earlySubmit is "ignore"; it can be "fail" or "feedback"',
+      'validation.earlySubmit is "ignore"; use "fail" or "feedback"',
     ],
   ],
   validators: [
     ['one without a name', validators({ validate }), 'custom validator 1 has no name'],
-    ['one that is nothing', validators({ name: 'a', validate }, undefined), 'custom validator 2 has no name'],
+    ['an undefined one', validators({ name: 'a', validate }, undefined), 'custom validator 2 has no name'],
     ['one without a function', validators({ name: 'a' }), 'the validator "a" has no validate function'],
     [
-      'two of one name',
+      'two of the same name',
       validators({ name: 'a', validate }, { name: 'a', validate }),
       'two of its validators are named "a". Rename one',
     ],
   ],
 };
 
-describe.for(Object.entries(MISUSE))('%s', ([, cases]) => {
+describe.for(Object.entries(MISUSE))('rejects %s', ([, cases]) => {
   test.for(cases)('%s', ([, changes, message]) => {
     expect(define(changes)).toThrow(message);
     expect(define(changes)).toThrow(expect.objectContaining({ code: 'invalid-agent' }));
   });
 });
 
-describe('what is wrong with a single tool or schema is told by making it', () => {
-  test('a name that no provider takes', () => {
+describe('rejects an invalid tool or schema', () => {
+  test('a tool name that providers reject', () => {
     expect(define(tools({ helpers: [helper('look up')] }))).toThrow(
-      'The tool name "look up" is not one that providers take.',
+      'The tool name "look up" is not accepted by providers.',
     );
     expect(define(tools({ output: { ...output, name: 'the answer' } }))).toThrow('The tool name "the answer"');
     expect(define(tools({ output: { ...output, reflectionHandler, submit: { name: '' } } }))).toThrow(
@@ -207,10 +223,10 @@ describe('what is wrong with a single tool or schema is told by making it', () =
     );
   });
 
-  test('a schema that cannot describe itself', () => {
-    const schema = { '~standard': { version: 1, vendor: 'mute', validate: (value: unknown) => ({ value }) } };
+  test('an output schema without a JSON Schema and without parameters', () => {
+    const schema = { '~standard': { version: 1, vendor: 'other', validate: (value: unknown) => ({ value }) } };
     expect(define(validation({ outputSchema: schema }))).toThrow(
-      'The outputSchema of agent "a" (mute) cannot describe itself as JSON Schema. Give that as "parameters"',
+      'The outputSchema of agent "a" (other) cannot describe itself as JSON Schema. Give that as "parameters"',
     );
     const described = {
       ...validation({ outputSchema: schema }),
@@ -220,13 +236,13 @@ describe('what is wrong with a single tool or schema is told by making it', () =
   });
 });
 
-test('submit is a free name without reflection', () => {
+test('a helper may be named submit if the agent has no such tool', () => {
   expect(define(tools({ helpers: [helper('submit')] }))).not.toThrow();
   expect(
     define(tools({ helpers: [helper('submit')], output: { ...output, reflectionHandler, submit: { name: 'done' } } })),
   ).not.toThrow();
 });
 
-test('a cached helper that is pure is fine', () => {
+test('accepts a cached helper that is pure', () => {
   expect(define(tools({ helpers: [{ ...helper('look', { effect: 'pure' }), cache: true }] }))).not.toThrow();
 });

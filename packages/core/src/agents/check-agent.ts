@@ -1,97 +1,96 @@
 import { TreadleError } from '../errors.ts';
-import type { AgentDefinition, HelperTool } from './define.ts';
-import { agentTools, submitName, type AnyAgent } from './tools.ts';
+import type { AgentDefinition, AnyAgent, HelperTool } from './define.ts';
+import { agentTools, submitName } from './tools.ts';
 
-/** Throws for a definition that could never work, and says what to do. */
+/** Throws `invalid-agent` for a definition that could never work. */
 export function checkAgent(definition: AgentDefinition<never, never>): void {
   const { name, model, prompts, tools, validation } = definition;
-  if (typeof name !== 'string' || name === '') throw new TreadleError('invalid-agent', 'The agent has no name.');
-  const wrong = (what: string): never => {
+  if (typeof name !== 'string' || name === '')
+    throw new TreadleError('invalid-agent', 'The agent has no name. Give one.');
+  const reject = (what: string): never => {
     throw new TreadleError('invalid-agent', `Agent "${name}": ${what}.`);
   };
-  if (typeof model?.reply !== 'function') wrong('it has no model. Give one, such as openaiChat({ model })');
+  if (typeof model?.reply !== 'function') reject('it has no model. Give one, such as openaiChat({ model })');
   if (prompts?.user === null || !['string', 'object', 'function'].includes(typeof prompts?.user))
-    wrong('it has no prompts.user to begin with');
-  if (!['function', 'undefined'].includes(typeof prompts.error)) wrong('its prompts.error is no function');
+    reject('it has no prompts.user. Give a text, content blocks or a function');
+  if (!['function', 'undefined'].includes(typeof prompts.error)) reject('its prompts.error is not a function');
   const { output, helpers = [] } = tools ?? {};
-  if (typeof output?.name !== 'string') wrong('it has no tools.output. Give the tool by which the model answers');
+  if (typeof output?.name !== 'string')
+    reject('it has no tools.output. Give the tool that the model calls with its answer');
   const { reflectionHandler, submit } = output as { reflectionHandler?: unknown; submit?: unknown };
   if (reflectionHandler !== undefined && typeof reflectionHandler !== 'function') {
-    wrong('the reflectionHandler of its output tool is no function');
+    reject('the reflectionHandler of its output tool is not a function');
   }
   if (submit !== undefined && reflectionHandler === undefined) {
-    wrong('it has a submit tool but no reflectionHandler. Add a reflectionHandler or remove submit');
+    reject('it has a submit tool but no reflectionHandler. Add a reflectionHandler or remove submit');
   }
   if (submit !== undefined && (typeof submit !== 'object' || submit === null)) {
-    wrong('with a reflectionHandler there is always a submit tool. Give its name and description, or leave it out');
+    reject('its submit is not an object. Give { name, description }, or leave it out for the default');
   }
-  checkValidation(validation, wrong);
-  if (!Array.isArray(helpers)) wrong('its tools.helpers is no list');
-  for (const [index, helper] of helpers.entries()) checkHelper(helper as HelperTool, index, wrong);
+  checkValidation(validation, reject);
+  if (!Array.isArray(helpers)) reject('its tools.helpers is not an array');
+  for (const [index, helper] of helpers.entries()) checkHelper(helper as HelperTool, index, reject);
 
-  const submitted = submitName(definition as unknown as AnyAgent);
-  const own = [output.name, ...(submitted === undefined ? [] : [submitted])];
-  const seen = new Set<string>();
-  for (const taken of [...own, ...helpers.map(nameOf)]) {
-    if (seen.has(taken)) {
-      const role = own.includes(taken) ? `, the name of its ${taken === output.name ? 'output' : 'submit'} tool` : '';
-      wrong(`two of its tools are named "${taken}"${role}. Rename one`);
-    }
-    seen.add(taken);
+  const submitTool = submitName(definition as unknown as AnyAgent);
+  const names = [output.name, ...(submitTool === undefined ? [] : [submitTool]), ...helpers.map(helperName)];
+  const twice = names.find((toolName, index) => names.indexOf(toolName) !== index);
+  if (twice !== undefined) {
+    const role = twice === output.name ? 'output' : twice === submitTool ? 'submit' : undefined;
+    reject(`two of its tools are named "${twice}"${role ? `, the name of its ${role} tool` : ''}. Rename one`);
   }
-  // Whatever is wrong with a single tool or a schema is told by making them.
+  // Creating the tools throws for an invalid tool or schema.
   agentTools(definition as unknown as AnyAgent, { input: undefined, attempt: () => 1 });
 }
 
 function checkValidation(
   validation: AgentDefinition<never, never>['validation'],
-  wrong: (what: string) => never,
+  reject: (what: string) => never,
 ): void {
   const { outputSchema, customValidators = [], maxAttempts, maxIterationsPerAttempt = 1 } = validation ?? {};
   if (outputSchema === null || !['object', 'function'].includes(typeof outputSchema)) {
-    wrong('it has no validation.outputSchema. Give a schema, such as z.object({ … })');
+    reject('it has no validation.outputSchema. Give a schema, such as z.object({ … })');
   }
   for (const [name, count] of Object.entries({ maxAttempts, maxIterationsPerAttempt })) {
     if (!Number.isSafeInteger(count) || count! < 1) {
-      wrong(`validation.${name} is ${String(count)}. Give a whole number of at least 1`);
+      reject(`validation.${name} is ${String(count)}. Give a whole number of at least 1`);
     }
   }
   for (const name of ['textOnly', 'earlySubmit'] as const) {
     const value = validation[name] ?? 'fail';
     if (value !== 'fail' && value !== 'feedback')
-      wrong(`validation.${name} is "${value as string}"; it can be "fail" or "feedback"`);
+      reject(`validation.${name} is "${value as string}"; use "fail" or "feedback"`);
   }
-  if (!Array.isArray(customValidators)) wrong('its validation.customValidators is no list');
+  if (!Array.isArray(customValidators)) reject('its validation.customValidators is not an array');
   const names = customValidators.map((validator) => validator?.name);
   for (const [index, name] of names.entries()) {
-    if (typeof name !== 'string' || name === '') wrong(`custom validator ${index + 1} has no name`);
+    if (typeof name !== 'string' || name === '') reject(`custom validator ${index + 1} has no name`);
     if (typeof customValidators[index]!.validate !== 'function')
-      wrong(`the validator "${name}" has no validate function`);
-    if (names.indexOf(name) !== index) wrong(`two of its validators are named "${name}". Rename one`);
+      reject(`the validator "${name}" has no validate function`);
+    if (names.indexOf(name) !== index) reject(`two of its validators are named "${name}". Rename one`);
   }
 }
 
-function checkHelper(helper: HelperTool, index: number, wrong: (what: string) => never): void {
-  if (typeof helper !== 'object' || helper === null) wrong(`helper ${index + 1} is no tool`);
+function checkHelper(helper: HelperTool, index: number, reject: (what: string) => never): void {
+  if (typeof helper !== 'object' || helper === null) reject(`helper ${index + 1} is not a tool`);
   if (!('handler' in helper) && !('definition' in helper)) {
     if (typeof (helper as { execute?: unknown }).execute !== 'function') {
-      wrong(
-        `its helper "${nameOf(helper)}" has nothing that executes it. Give { definition, handler }, or a tool() with execute`,
+      reject(
+        `its helper "${helperName(helper)}" cannot be executed. Give { definition, handler }, or a tool() with execute`,
       );
     }
     return;
   }
   const name = helper.definition?.name;
-  if (typeof helper.handler !== 'function') wrong(`its helper "${name}" has no handler. Give { definition, handler }`);
-  if (helper.definition === undefined) wrong(`helper ${index + 1} has no definition. Give { definition, handler }`);
+  if (typeof helper.handler !== 'function') reject(`its helper "${name}" has no handler. Give { definition, handler }`);
+  if (helper.definition === undefined) reject(`helper ${index + 1} has no definition. Give { definition, handler }`);
   if (helper.cache && helper.definition.effect !== 'pure') {
-    wrong(
+    reject(
       `its helper "${name}" is cached but not pure. Set effect: 'pure' if running it changes nothing, or remove cache`,
     );
   }
 }
 
-function nameOf(helper: unknown): string {
+function helperName(helper: unknown): string {
   const { definition, name } = helper as { definition?: { name: string }; name: string };
   return definition?.name ?? name;
 }

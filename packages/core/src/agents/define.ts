@@ -1,5 +1,5 @@
 import { TreadleError } from '../errors.ts';
-import type { Leniency, Limits, ToolEffect } from '../loop/pinned.ts';
+import type { Leniency, Limits, ToolEffect } from '../machine/rules.ts';
 import type { UserBlock } from '../messages.ts';
 import type { JsonSchema, Model, Settings } from '../model.ts';
 import type { Schema, StandardSchema } from '../tools/schema.ts';
@@ -7,87 +7,87 @@ import type { Tool, ToolContext } from '../tools/tool.ts';
 import { checkAgent } from './check-agent.ts';
 
 /**
- * An agent whose answer is typed: the model works with helpers, gives its output by calling the output tool, and the
- * output is validated. One that is rejected goes back to the model with what is wrong, for another attempt.
+ * An agent with a typed answer: the model works with helpers, gives its output by calling the output tool, and the output
+ * is validated. A rejected output is sent back to the model with the problems, for another attempt.
  */
 export interface AgentDefinition<Input, Output, Run = unknown, Attempt = unknown, Final = unknown> {
-  /** Pinned in the journal: a run is gone on with by the agent of the same name. */
+  /** Recorded in the journal: only an agent of the same name can resume a run. */
   readonly name: string;
-  /** For people. The model is told by the prompts. */
+  /** For people; not sent to the model. */
   readonly description: string;
   readonly model: Model;
   readonly prompts: AgentPrompts<Input>;
   readonly tools: AgentTools<Output, Run, Attempt, Input>;
   readonly validation: AgentValidation<Input, Output>;
-  /** What helpers remember, to begin with: plain JSON. Absent: they have no state. */
+  /** The initial state of the helpers, as plain JSON. Absent: they have no state. */
   readonly state?: InitialState<Input, Run, Attempt>;
-  /** Makes `finalState` of a success from what the helpers remember in the end. If it fails: `STATE_PROJECTION_FAILED`. */
+  /** Computes the `finalState` of a success from the state of the helpers. If it fails: `STATE_PROJECTION_FAILED`. */
   readonly projectFinalState?: (final: FinalState<Input, Output, Run, Attempt>) => Final | Promise<Final>;
   readonly observability?: Observability;
   readonly settings?: Settings;
-  /** Over all iterations and attempts. `calls` counts helpers only: neither outputs nor submits. */
+  /** For all iterations and attempts together. `calls` counts calls of helpers, not outputs and submits. */
   readonly limits?: Limits;
-  /** Default `required`. Some models take only `auto`, such as those that think before they call. */
+  /** Default `required`. Some models accept only `auto`, such as some reasoning models. */
   readonly toolChoice?: 'required' | 'auto';
-  /** False: calls run one by one. */
+  /** False: calls run one after the other. */
   readonly parallel?: boolean;
-  /** Calls of one reply that run at once at most; default 5. */
+  /** The number of calls of one reply that may run at the same time; default 5. */
   readonly maxParallel?: number;
-  /** A longer result keeps its head and tail; default 15,000. */
+  /** A longer result is cut to its head and tail; default 15,000. */
   readonly maxResultChars?: number;
-  /** For helpers that set none of their own; default 60,000. */
+  /** For helpers without a `timeoutMs` of their own; default 60,000. */
   readonly toolTimeoutMs?: number;
 }
 
-/** What the model is told. `system` and `user` are written once, at the start. One that throws is `PROMPT_FAILED`. */
+/** `system` and `user` are built once, when the run starts. A prompt that throws fails with `PROMPT_FAILED`. */
 export interface AgentPrompts<Input> {
   readonly system?: string | ((input: Input) => string | Promise<string>);
   readonly user: UserPrompt | ((input: Input) => UserPrompt | Promise<UserPrompt>);
   /**
-   * Opens the next attempt, after the problems, which the model gets as the result of its call. Not called after the last
-   * attempt. Absent: a sentence with the number of the attempt.
+   * The user message that opens the next attempt. The model has already got the problems as the result of its call. Not
+   * called after the last attempt. Absent: a sentence with the number of the attempt.
    */
-  readonly error?: (failure: ValidationFailure, about: RejectedAttempt<Input>) => string | Promise<string>;
+  readonly error?: (failure: ValidationFailure, rejected: RejectedAttempt<Input>) => string | Promise<string>;
 }
 
 export type UserPrompt = string | readonly UserBlock[];
 
 export interface RejectedAttempt<Input> {
   readonly input: Input;
-  /** The one that was rejected. */
+  /** The number of the rejected attempt. */
   readonly attempt: number;
   readonly maxAttempts: number;
 }
 
-/** Why an output was not accepted. */
+/** Why an output was rejected. */
 export interface ValidationFailure {
-  /** The name of the custom validator that refused it; absent: the schema did. */
+  /** The custom validator that rejected the output; absent: the schema did. */
   readonly validator?: string;
   readonly problems: readonly string[];
-  /** The same in one sentence. */
+  /** The validator and the problems in one sentence. */
   readonly message: string;
-  /** What the model called the output tool with, unless it was no JSON; absent in `lastError`. */
+  /** The arguments of the output tool; absent if they were not JSON, and in `lastError`. */
   readonly output?: unknown;
 }
 
 export interface AgentTools<Output, Run = unknown, Attempt = unknown, Input = unknown> {
-  /** Tools to work with, on the way to the output. */
+  /** Tools that the model may use before it gives its output. */
   readonly helpers?: readonly (HelperTool<Run, Attempt, Input> | Tool)[];
   readonly output: OutputTool<Output>;
 }
 
-/** A tool with what it does. */
+/** A tool of an agent with its handler. */
 export interface HelperTool<Run = unknown, Attempt = unknown, Input = unknown> {
   readonly definition: HelperDefinition;
   /**
-   * Sync or async. `input` is what the schema of the definition made of the arguments; arguments that it does not take are
-   * answered without it. A text is the result as it is, anything else as JSON. What it throws is an error result for the
-   * model, and changes no state.
+   * Sync or async. `input` is validated and transformed by the schema of the definition; for invalid arguments the handler
+   * is not called. Returns the result: a text unchanged, any other value as JSON. An error that it throws becomes an error
+   * result for the model, and its changes to the state are discarded.
    */
   handler(input: unknown, context: HelperContext<Run, Attempt, Input>): unknown;
   /**
-   * Within one attempt, the same input gives the same result without running again, whatever the state is by then. Only for
-   * `pure` helpers; a failure is not kept.
+   * Calls of one attempt with the same input share one result, even if the state has changed. Only for `pure` helpers.
+   * Failures are not cached.
    */
   readonly cache?: boolean;
 }
@@ -95,56 +95,55 @@ export interface HelperTool<Run = unknown, Attempt = unknown, Input = unknown> {
 export interface HelperDefinition {
   readonly name: string;
   readonly description: string;
-  /** A Standard Schema or JSON Schema; absent: it needs no arguments. */
+  /** A Standard Schema or JSON Schema; absent: the helper takes no arguments. */
   readonly input?: Schema;
-  /** The same as JSON Schema, by the name that Anthropic gives it. */
+  /** JSON Schema instead of `input`, under the name that Anthropic's API uses. */
   readonly input_schema?: JsonSchema;
-  /** JSON Schema for the model, where `input` cannot describe itself. */
+  /** The JSON Schema that the model gets, if `input` cannot be converted. */
   readonly parameters?: JsonSchema;
-  /** Default `once`: after a crash in the middle of a call it is not run again. */
+  /** Default `once`: a call that a crash interrupted is not run again. */
   readonly effect?: ToolEffect;
-  /** Hard: an error result, even if the handler ignores its signal. */
+  /** A timeout is an error result, even if the handler ignores its signal. */
   readonly timeoutMs?: number;
-  /** Runs alone. */
+  /** No other call runs at the same time. */
   readonly exclusive?: boolean;
 }
 
-/** What a handler gets beside its input. */
+/** The second argument of a handler. */
 export interface HelperContext<Run = unknown, Attempt = unknown, Input = unknown> extends Omit<
   ToolContext,
   'memory' | 'run'
 > {
-  /** What the agent was executed with. */
+  /** The `input` of the execution. */
   readonly agentInput: Input;
   /**
-   * What helpers remember: `run` for the whole run, `attempt` until the next one begins. A copy of plain JSON, to be read
-   * and written in place; what is written is kept when the handler succeeds. Helpers that may write run one after the
-   * other; to those of effect `pure` it is frozen.
+   * The state of the helpers: `run` lasts for the whole run, `attempt` is reset with each attempt. Plain JSON that the
+   * handler may change in place; changes are stored when the handler succeeds. Helpers that may write run one after the
+   * other; for helpers of effect `pure` the state is frozen.
    */
   readonly state: { run: Run; attempt: Attempt };
   readonly attempt: number;
 }
 
 /**
- * The tool by which the model gives its output. With a `reflectionHandler` the model is shown what the handler makes of
- * its output, may give another one, and calls `submit` when it is content. Without, the output counts at once, so there
- * is nothing to submit.
+ * The tool that the model calls with its output. With a `reflectionHandler` the model gets the return value of the handler,
+ * may call the tool again, and ends the attempt by calling `submit`. Without one, the first call ends the attempt.
  */
 export type OutputTool<Output> = {
   readonly name: string;
   readonly description: string;
-  /** JSON Schema for the model, where `outputSchema` cannot describe itself. */
+  /** The JSON Schema that the model gets, if `outputSchema` cannot be converted. */
   readonly parameters?: JsonSchema;
 } & (
   | {
-      /** Only called with an output that matches the schema. What it throws is an error result; the output still counts. */
+      /** Only called with a valid output. An error that it throws is an error result; the output can still be submitted. */
       readonly reflectionHandler: (output: Output, context: ReflectionContext) => string | Promise<string>;
       readonly submit?: SubmitTool;
     }
   | { readonly reflectionHandler?: never; readonly submit?: never }
 );
 
-/** Default: `submit`, described as what ends the work. It takes no arguments. */
+/** The tool that ends an attempt with reflection. It takes no arguments. Its default name is `submit`. */
 export interface SubmitTool {
   readonly name?: string;
   readonly description?: string;
@@ -153,27 +152,27 @@ export interface SubmitTool {
 export type ReflectionContext = Pick<HelperContext, 'signal' | 'context' | 'attempt'>;
 
 export interface AgentValidation<Input, Output> {
-  /** Checked first. `Output` is what it makes of what the model gave, with defaults and transforms. */
+  /** Checked first. `Output` is its result, with defaults and transforms applied. */
   readonly outputSchema: StandardSchema<Output> | JsonSchema;
-  /** Then these, one after the other, until the first that refuses. They have no timeout: heed `signal`. */
+  /** Called in order until one rejects the output. They have no timeout, so respect `signal`. */
   readonly customValidators?: readonly CustomValidator<Input, Output>[];
-  /** Attempts at most: when so many outputs were rejected, the execution fails. */
+  /** The execution fails when this many outputs were rejected. */
   readonly maxAttempts: number;
-  /** Model calls of one attempt; default 15. The last reply's calls are still executed, and its output counts. */
+  /** Model calls per attempt; default 15. The calls of the last reply are still executed, and its output counts. */
   readonly maxIterationsPerAttempt?: number;
-  /** A reply without any call: `fail` ends with `INVALID_RESPONSE`, `feedback` tells the model; default `fail`. */
+  /** A reply without a call: `fail` (default) ends with `INVALID_RESPONSE`, `feedback` asks the model for a call. */
   readonly textOnly?: Leniency;
-  /** A submit before any output: `fail` ends with `SUBMIT_BEFORE_OUTPUT`, `feedback` tells the model; default `fail`. */
+  /** A submit before an output: `fail` (default) ends with `SUBMIT_BEFORE_OUTPUT`, `feedback` is an error result. */
   readonly earlySubmit?: Leniency;
 }
 
 export interface CustomValidator<Input, Output> {
   readonly name: string;
   /**
-   * What is wrong, in words for the model; `true`, an empty list or nothing if all is well. What it throws is a refusal
-   * too. May run again after a crash.
+   * Returns the problems as text for the model; `true`, an empty list or undefined accepts the output. Throwing rejects it.
+   * May run again after a crash.
    */
-  validate(output: Output, about: ValidationContext<Input>): Verdict | Promise<Verdict>;
+  validate(output: Output, context: ValidationContext<Input>): Verdict | Promise<Verdict>;
 }
 
 type Verdict = boolean | string | readonly string[] | undefined | void;
@@ -185,7 +184,7 @@ export interface ValidationContext<Input> {
   readonly context: unknown;
 }
 
-/** A function is called once, at the start; what it throws is thrown by `executeAgent`. */
+/** A function is called once, when the run starts. `executeAgent` rejects if it throws. */
 export interface InitialState<Input, Run, Attempt> {
   readonly run?: Run | ((input: Input) => Run);
   readonly attempt?: Attempt | (() => Attempt);
@@ -198,13 +197,13 @@ export interface FinalState<Input, Output, Run, Attempt> {
   readonly attempt: Attempt;
 }
 
-/** Both are on unless they are switched off. */
+/** Both default to true. */
 export interface Observability {
   readonly trackTokens?: boolean;
   readonly trackLatency?: boolean;
 }
 
-/** An agent that can be executed; made by `defineAgent`. */
+/** An agent that can be executed; created by `defineAgent`. */
 export type Agent<Input, Output, Run = unknown, Attempt = unknown, Final = unknown> = AgentDefinition<
   Input,
   Output,
@@ -215,9 +214,12 @@ export type Agent<Input, Output, Run = unknown, Attempt = unknown, Final = unkno
 
 declare const DEFINED: unique symbol;
 
+/** An agent whose types are erased. Its schemas guarantee them at run time. */
+export type AnyAgent = Agent<unknown, unknown>;
+
 /**
- * Makes an agent. Throws `invalid-agent` for what could never work. All types follow from the definition; whoever names
- * some of them names all, since TypeScript infers all or none.
+ * Creates an agent. Throws `invalid-agent` if the definition could never work. All type arguments are inferred; to write
+ * one, write all of them, because TypeScript infers all or none.
  */
 export function defineAgent<Input, Output, Run = unknown, Attempt = unknown, Final = unknown>(
   definition: AgentDefinition<Input, Output, Run, Attempt, Final>,
@@ -225,7 +227,7 @@ export function defineAgent<Input, Output, Run = unknown, Attempt = unknown, Fin
   if (typeof definition !== 'object' || definition === null) {
     throw new TreadleError(
       'invalid-agent',
-      'An agent is defined by an object. Give name, model, prompts, tools and validation.',
+      'The definition of an agent must be an object. Give name, model, prompts, tools and validation.',
     );
   }
   checkAgent(definition as unknown as AgentDefinition<never, never>);

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import type { Tool, ToolContext } from '../tools/tool.ts';
-import { defineAgent, type AgentDefinition, type HelperTool } from './define.ts';
-import { validateOutput } from './output-form.ts';
-import { agentTools, DEFAULT_SUBMIT, submitName, type AnyAgent } from './tools.ts';
+import { defineAgent, type AgentDefinition, type AnyAgent, type HelperTool } from './define.ts';
+import { validateOutput } from './output.ts';
+import { agentTools, DEFAULT_SUBMIT, submitName } from './tools.ts';
 
 type Definition = AgentDefinition<unknown, unknown>;
 
@@ -17,7 +17,7 @@ function agentOf(
   return defineAgent<unknown, unknown>({
     name: 'a',
     description: 'An agent',
-    model: { id: 'm', reply: () => Promise.reject(new Error('not asked')) },
+    model: { id: 'm', reply: () => Promise.reject(new Error('unexpected model call')) },
     prompts: { user: 'Go' },
     tools: {
       ...(helpers && { helpers }),
@@ -39,7 +39,7 @@ const context: ToolContext = {
 const facts = ({ name, effect, parameters }: Tool): object => ({ name, effect, parameters });
 const reflectionHandler = (): string => 'reflected';
 
-test('helpers first, then the output; submit only with reflection', () => {
+test('returns the helpers, the output tool and, with reflection, the submit tool', () => {
   const helper: HelperTool = { definition: { name: 'look', description: 'Looks' }, handler: () => 1 };
   const names = (agent: AnyAgent): readonly string[] => agentTools(agent, FIRST).map(({ name }) => name);
   expect(names(agentOf({}, { helpers: [helper] }))).toEqual(['look', 'answer']);
@@ -47,7 +47,7 @@ test('helpers first, then the output; submit only with reflection', () => {
   expect(names(agentOf({ reflectionHandler, submit: { name: 'done' } }))).toEqual(['answer', 'done']);
 });
 
-test('submit by default, as the document has it', () => {
+test('the submit tool has a default name and description', () => {
   const submit = agentTools(agentOf({ reflectionHandler }), FIRST).at(-1)!;
   expect(facts(submit)).toEqual({ name: 'submit', effect: 'pure', parameters: { type: 'object', properties: {} } });
   expect(submit.description).toBe(DEFAULT_SUBMIT.description);
@@ -58,20 +58,20 @@ test('submit by default, as the document has it', () => {
   expect(submitName(agentOf({ reflectionHandler }))).toBe('submit');
 });
 
-test('what ends an attempt is never executed', () => {
+test('the output tool cannot be executed without reflection', () => {
   const [output] = agentTools(agentOf(), FIRST);
   expect(() => output!.execute!({}, context)).toThrow('A call that ends an attempt is never executed.');
 });
 
-describe('the output as parameters', () => {
+describe('parameters of the output tool', () => {
   const parametersOf = (agent: AnyAgent): unknown => agentTools(agent, FIRST)[0]!.parameters;
 
-  test('an object as it is', () => {
+  test('an object schema is used unchanged', () => {
     const schema = { type: 'object', properties: { a: { $ref: '#/$defs/a' } }, $defs: { a: {} } };
     expect(parametersOf(agentOf({}, { outputSchema: schema }))).toEqual(schema);
   });
 
-  test('anything else as a part, with its references moved', () => {
+  test('any other schema is wrapped in an object, with its local references moved', () => {
     const schema = {
       $ref: '#/$defs/a',
       $defs: { a: { anyOf: [{ $ref: '#' }, { $ref: '#named' }, { $ref: 'https://a.example' }] } },
@@ -88,23 +88,23 @@ describe('the output as parameters', () => {
     });
   });
 
-  test('parameters that are given decide whether it is wrapped', () => {
+  test('explicit parameters decide whether the output is wrapped', () => {
     const agent = agentOf({ parameters: { type: 'string' } });
     expect(parametersOf(agent)).toMatchObject({ properties: { output: { type: 'string' } } });
   });
 });
 
 describe('validateOutput', () => {
-  test('unwraps what was wrapped', async () => {
+  test('unwraps an output that is not an object', async () => {
     const agent = agentOf({}, { outputSchema: { type: ['number', 'null'] } });
     expect(await validateOutput(agent, { output: null })).toEqual({ type: 'valid', value: null });
     expect(await validateOutput(agent, { output: 0 })).toEqual({ type: 'valid', value: 0 });
     expect(await validateOutput(agent, { output: 'x' })).toMatchObject({ type: 'invalid' });
     const missing = { type: 'invalid', problems: ['the output is missing: give it as "output"'] };
-    for (const given of [{}, null, 5, 'x']) expect(await validateOutput(agent, given)).toEqual(missing);
+    for (const args of [{}, null, 5, 'x']) expect(await validateOutput(agent, args)).toEqual(missing);
   });
 
-  test('takes an object as it is', async () => {
+  test('does not unwrap an object', async () => {
     expect(await validateOutput(agentOf(), { output: 1 })).toEqual({ type: 'valid', value: { output: 1 } });
   });
 });
@@ -119,7 +119,7 @@ describe('helpers', () => {
   });
   const made = (agent: AnyAgent): Tool => agentTools(agent, FIRST)[0]!;
 
-  test('input_schema is the same as input', () => {
+  test('input_schema may replace input', () => {
     const schema = { type: 'object', properties: { a: { type: 'string' } } };
     for (const definition of [{ input: schema }, { input_schema: schema }]) {
       expect(facts(made(agentOf({}, { helpers: [helper(definition)] })))).toEqual({
@@ -130,24 +130,24 @@ describe('helpers', () => {
     }
   });
 
-  test('those that may write the state share it as a resource; others do not', () => {
+  test('only helpers that may write the state have it as a resource', () => {
     const state = { run: {} };
     expect(made(agentOf({}, { helpers: [helper({})], state })).resources?.({})).toEqual(['the state of the agent']);
     expect(made(agentOf({}, { helpers: [helper({ effect: 'pure' })], state })).resources).toBeUndefined();
     expect(made(agentOf({}, { helpers: [helper({})] })).resources).toBeUndefined();
   });
 
-  test('get the state, frozen where they may not write', () => {
+  test('get the state, frozen unless they may write it', () => {
     const seen: { state: unknown; frozen: boolean }[] = [];
-    const looking: HelperTool['handler'] = (_, { state }) => void seen.push({ state, frozen: Object.isFrozen(state) });
+    const inspect: HelperTool['handler'] = (_, { state }) => void seen.push({ state, frozen: Object.isFrozen(state) });
     const memory = { run: { a: [1] }, attempt: 2 };
     const state = { run: {} };
-    made(agentOf({}, { helpers: [helper({}, looking)], state })).execute!({}, { ...context, memory });
-    made(agentOf({}, { helpers: [helper({ effect: 'pure' }, looking)], state })).execute!(
+    made(agentOf({}, { helpers: [helper({}, inspect)], state })).execute!({}, { ...context, memory });
+    made(agentOf({}, { helpers: [helper({ effect: 'pure' }, inspect)], state })).execute!(
       {},
       { ...context, memory: structuredClone(memory) },
     );
-    made(agentOf({}, { helpers: [helper({}, looking)] })).execute!({}, context);
+    made(agentOf({}, { helpers: [helper({}, inspect)] })).execute!({}, context);
     expect(seen).toEqual([
       { state: memory, frozen: false },
       { state: memory, frozen: true },
@@ -155,7 +155,7 @@ describe('helpers', () => {
     ]);
   });
 
-  test('what is read only once is not cached', async () => {
+  test('an async iterable is not cached', async () => {
     let runs = 0;
     const streaming: HelperTool = {
       ...helper({ effect: 'pure' }, async function* () {

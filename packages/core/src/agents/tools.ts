@@ -1,92 +1,117 @@
 import type { JsonSchema } from '../model.ts';
+import { canonicalJson } from '../plain.ts';
 import { tool, type Tool, type ToolContext } from '../tools/tool.ts';
-import { cached } from './cache.ts';
-import type { Agent, HelperContext, HelperTool } from './define.ts';
-import { outputParameters, unwrapped } from './output-form.ts';
-
-/** Where types do not matter any more: inputs and outputs are what the schemas let through. */
-export type AnyAgent = Agent<unknown, unknown>;
+import type { AnyAgent, HelperContext, HelperTool } from './define.ts';
+import { outputParameters, outputToolSchema } from './output.ts';
 
 export const DEFAULT_SUBMIT = {
   name: 'submit',
   description: 'Submit your final output for validation. Call this when you are satisfied with your output.',
 } as const;
 
-/** What tools know of the execution that they work for. */
-export interface Progress {
+/** The execution that the tools belong to. */
+export interface ExecutionInfo {
   readonly input: unknown;
-  /** The attempt that goes on. */
+  /** The current attempt. */
   readonly attempt: () => number;
 }
 
-/** All tools of an agent, as the loop takes them. */
-export function agentTools(agent: AnyAgent, progress: Progress): readonly Tool[] {
+/** All tools of an agent for the loop: the helpers, the output tool and the submit tool. */
+export function agentTools(agent: AnyAgent, execution: ExecutionInfo): readonly Tool[] {
   const { helpers = [], output } = agent.tools;
-  const made = helpers.map((helper) => ('handler' in helper ? helperTool(helper, agent, progress) : helper));
+  const tools = helpers.map((helper) => ('handler' in helper ? helperTool(helper, agent, execution) : helper));
+  tools.push(outputTool(agent, execution));
   const submit = submitName(agent);
-  if (submit === undefined) return [...made, outputTool(agent, progress)];
-  const description = output.submit?.description ?? DEFAULT_SUBMIT.description;
-  return [...made, outputTool(agent, progress), tool({ name: submit, description, effect: 'pure', execute: held })];
+  if (submit !== undefined) {
+    const description = output.submit?.description ?? DEFAULT_SUBMIT.description;
+    tools.push(tool({ name: submit, description, effect: 'pure', execute: neverExecuted }));
+  }
+  return tools;
 }
 
-const MAX_ITERATIONS = 15;
-
-export function maxIterationsOf({ validation }: AnyAgent): number {
-  return validation.maxIterationsPerAttempt ?? MAX_ITERATIONS;
-}
-
+/** The name of the submit tool. Undefined without a reflection: then there is none. */
 export function submitName({ tools: { output } }: AnyAgent): string | undefined {
   return output.reflectionHandler && (output.submit?.name ?? DEFAULT_SUBMIT.name);
 }
 
-/** It is answered by the validation. */
-function held(): never {
+/** The loop holds a call that ends an attempt, and answers it with the verdict of the validation. */
+function neverExecuted(): never {
   throw new Error('A call that ends an attempt is never executed.');
 }
 
-function helperTool(helper: HelperTool, agent: AnyAgent, progress: Progress): Tool {
+function helperTool(helper: HelperTool, agent: AnyAgent, execution: ExecutionInfo): Tool {
   const { definition, cache } = helper;
   const { input_schema: inputSchema, input = inputSchema, ...rest } = definition;
   const writes = agent.state !== undefined && definition.effect !== 'pure';
-  const run: HelperTool['handler'] = cache
-    ? cached(helper, progress)
-    : (given, context) => helper.handler(given, context);
+  const handler: HelperTool['handler'] = cache
+    ? cachedHandler(helper, execution)
+    : (args, context) => helper.handler(args, context);
   const made = tool({
     ...rest,
     ...(input !== undefined && { input }),
     ...(writes && { resources: () => ['the state of the agent'] }),
-    execute: (given, context) => run(given, contextOf(context, writes, progress)),
+    execute: (args, context) => handler(args, helperContext(context, writes, execution)),
   });
   return { ...made, remembers: true };
 }
 
-function contextOf({ memory, run: _, ...context }: ToolContext, writes: boolean, progress: Progress): HelperContext {
+function helperContext(
+  { memory, run: _, ...context }: ToolContext,
+  writes: boolean,
+  { input: agentInput, attempt }: ExecutionInfo,
+): HelperContext {
   const state = (memory ?? {}) as HelperContext['state'];
-  const { input: agentInput, attempt } = progress;
-  return { ...context, agentInput, state: writes ? state : frozen(state), attempt: attempt() };
+  return { ...context, agentInput, state: writes ? state : deepFreeze(state), attempt: attempt() };
 }
 
-function frozen<T>(value: T): T {
+function deepFreeze<T>(value: T): T {
   if (typeof value === 'object' && value !== null)
-    for (const inner of Object.values(Object.freeze(value))) frozen(inner);
+    for (const inner of Object.values(Object.freeze(value))) deepFreeze(inner);
   return value;
+}
+
+/** Calls of one attempt with the same input share one result, also while the first of them still runs. */
+function cachedHandler(helper: HelperTool, { attempt }: ExecutionInfo): HelperTool['handler'] {
+  const results = new Map<string, unknown>();
+  let cachedAttempt = 0;
+  return (input, context) => {
+    if (cachedAttempt !== attempt()) results.clear();
+    cachedAttempt = attempt();
+    const key = canonicalJson(input);
+    if (key !== undefined && results.has(key)) return results.get(key);
+    const result = helper.handler(input, context);
+    if (key === undefined || !isCacheable(result)) return result;
+    results.set(key, result);
+    const forget = (): boolean => results.get(key) === result && results.delete(key);
+    if (result instanceof Promise) {
+      result.then((value) => isCacheable(value) || forget(), forget);
+      context.signal.addEventListener('abort', forget, { once: true });
+    }
+    return result;
+  };
+}
+
+/** Errors are not cached, and neither is an iterable, which can be read only once. */
+function isCacheable(result: unknown): boolean {
+  if (typeof result !== 'object' || result === null) return true;
+  return !(Symbol.asyncIterator in result) && (result as { isError?: unknown }).isError !== true;
 }
 
 const ANYTHING: JsonSchema = {};
 
-function outputTool(agent: AnyAgent, progress: Progress): Tool {
+function outputTool(agent: AnyAgent, execution: ExecutionInfo): Tool {
   const { name, description, reflectionHandler } = agent.tools.output;
   const parameters = outputParameters(agent);
   if (!reflectionHandler)
-    return tool({ name, description, input: ANYTHING, parameters, effect: 'pure', execute: held });
+    return tool({ name, description, input: ANYTHING, parameters, effect: 'pure', execute: neverExecuted });
   return tool({
     name,
     description,
-    input: unwrapped(agent),
+    input: outputToolSchema(agent),
     parameters,
     effect: 'pure',
     resources: () => ['the output of the agent'],
     execute: (output, { signal, context }) =>
-      reflectionHandler(output, { signal, context, attempt: progress.attempt() }),
+      reflectionHandler(output, { signal, context, attempt: execution.attempt() }),
   });
 }

@@ -28,17 +28,17 @@ describe('append', () => {
   });
 
   test.each([
-    ['a run that is there is not begun again', [entry(0)], 'Run "r" has 2 entries, so entry 0 cannot be added.'],
+    ['a run that is there is not begun again', [entry(0)], 'Run "r" has 2 entries, so entry 0 cannot be appended.'],
     [
       'an entry that is there is not added again',
       [entry(1), entry(2)],
-      'Run "r" has 2 entries, so entry 1 cannot be added.',
+      'Run "r" has 2 entries, so entry 1 cannot be appended.',
     ],
-    ['nothing may be left out', [entry(3)], 'Run "r" has 2 entries, so entry 3 cannot be added.'],
+    ['nothing may be left out', [entry(3)], 'Run "r" has 2 entries, so entry 3 cannot be appended.'],
     [
       'nor between those that come together',
       [entry(2), entry(4)],
-      'Run "r" has 2 entries, so entry 4 cannot be added.',
+      'Run "r" has 2 entries, so entry 4 cannot be appended.',
     ],
   ])('%s', async (_, entries, message) => {
     const journal = memoryJournal();

@@ -2,23 +2,23 @@ import { TreadleError } from '../errors.ts';
 import type { JournalEntry, RunFilter, RunStatus, RunStore, RunSummary, Snapshot } from './port.ts';
 import { summaryOf } from './summary.ts';
 
-interface Kept {
+interface StoredRun {
   readonly entries: JournalEntry[];
-  /** Of the lease that is held. */
+  /** The token of the current lease. */
   token?: number | undefined;
   snapshot?: Snapshot;
   blobs?: Map<string, string>;
 }
 
-/** Keeps runs as long as it lives itself. An append is done when it returns. */
+/** Keeps runs in memory. An append is complete when it returns. */
 export function memoryJournal(): RunStore {
-  const runs = new Map<string, Kept>();
+  const runs = new Map<string, StoredRun>();
   let tokens = 0;
 
-  function existing(runId: string): Kept {
+  function existing(runId: string): StoredRun {
     const run = runs.get(runId);
     if (run && run.entries.length > 0) return run;
-    throw new TreadleError('unknown-run', `There is no run "${runId}" to keep this for. Start the run first.`);
+    throw new TreadleError('unknown-run', `There is no run "${runId}". Start the run first.`);
   }
 
   function* summaries(): Generator<RunSummary> {
@@ -31,13 +31,13 @@ export function memoryJournal(): RunStore {
     append(runId, added, lease) {
       if (added.length === 0) return;
       const run = runs.get(runId) ?? { entries: [] };
-      if (run.token !== lease?.token) throw lease ? lost(runId) : driven(runId);
+      if (run.token !== lease?.token) throw lease ? leaseLost(runId) : runDriven(runId);
       const { entries } = run;
       for (let i = 0; i < added.length; i++) {
         if (added[i]!.seq !== entries.length + i) throw outOfOrder(runId, entries.length, added[i]!.seq);
       }
       if (entries.length === 0) {
-        // Anew if it was acquired before: runs are listed in the order in which they began.
+        // Inserted again if it was acquired before: runs are listed in the order in which they started.
         runs.delete(runId);
         runs.set(runId, run);
       }
@@ -48,7 +48,7 @@ export function memoryJournal(): RunStore {
 
     async acquire(runId) {
       const run = runs.get(runId) ?? { entries: [] };
-      if (run.token !== undefined) throw driven(runId);
+      if (run.token !== undefined) throw runDriven(runId);
       const token = ++tokens;
       run.token = token;
       runs.set(runId, run);
@@ -83,7 +83,7 @@ export function memoryJournal(): RunStore {
     async delete(runId) {
       const run = runs.get(runId);
       if (!run || run.entries.length === 0) return false;
-      if (run.token !== undefined) throw driven(runId);
+      if (run.token !== undefined) throw runDriven(runId);
       return runs.delete(runId);
     },
 
@@ -130,7 +130,7 @@ function isWanted({ status, parent, tenant, startedAt }: RunSummary, filter: Run
   );
 }
 
-/** SHA-256 of the text as UTF-16: any string has one of its own, also one that is cut in the middle of a character. */
+/** SHA-256 of the text as UTF-16, so that strings with lone surrogates have different digests. */
 async function digestOf(text: string): Promise<string> {
   const units = new Uint16Array(text.length);
   for (let i = 0; i < text.length; i++) units[i] = text.charCodeAt(i);
@@ -141,22 +141,16 @@ async function digestOf(text: string): Promise<string> {
 function outOfOrder(runId: string, has: number, seq: number): TreadleError {
   return new TreadleError(
     'run-exists',
-    `Run "${runId}" has ${has} entries, so entry ${seq} cannot be added. Go on with the run as it is, or start another.`,
+    `Run "${runId}" has ${has} entries, so entry ${seq} cannot be appended. Resume the run, or start another.`,
   );
 }
 
-function driven(runId: string): TreadleError {
-  return new TreadleError(
-    'run-driven',
-    `Run "${runId}" is driven by somebody else in this process. Wait until it is done.`,
-  );
+function runDriven(runId: string): TreadleError {
+  return new TreadleError('run-driven', `Run "${runId}" is already driven in this process. Wait until it is done.`);
 }
 
-function lost(runId: string): TreadleError {
-  return new TreadleError(
-    'lease-lost',
-    `The lease of run "${runId}" is not held any more. Acquire the run and read it anew.`,
-  );
+function leaseLost(runId: string): TreadleError {
+  return new TreadleError('lease-lost', `The lease of run "${runId}" was lost. Acquire the run and read it again.`);
 }
 
 function isOpen(status: RunStatus): boolean {

@@ -1,77 +1,77 @@
-import type { Event } from '../loop/events.ts';
-import type { Outcome } from '../loop/state.ts';
+import type { Event } from '../machine/events.ts';
+import type { Outcome } from '../machine/state.ts';
 
-/** Where a run is kept while it is driven. */
+/** Stores the entries of runs while they are driven. */
 export interface Journal {
   /**
-   * Adds to the end of a run, in order, all or nothing. What it returns is settled once the entries are durable;
-   * nothing returned means they are already. A rejection stops the run: nothing that follows from them is done.
-   * Rejects with `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not the run's
-   * newest, and with `run-driven` if there is no lease while somebody holds one.
+   * Appends entries to a run, in order, all or none. The returned promise resolves when they are durable; if nothing is
+   * returned, they already are. A rejection stops the run: no effect of these entries is performed. Rejects with
+   * `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not the newest of the run, and
+   * with `run-driven` if no lease is passed while another driver holds one.
    */
   append(runId: string, entries: readonly JournalEntry[], lease?: Lease): void | Promise<void>;
-  /** A run from entry `from` (0) on; empty when there is none of that id. */
+  /** The entries of a run from `from` (default 0) on; empty if there is no such run. */
   read(runId: string, from?: number): Promise<readonly JournalEntry[]>;
-  /** Makes the caller the run's only driver. Rejects with `run-driven` while somebody else is. */
+  /** Makes the caller the only driver of the run. Rejects with `run-driven` while another driver has the lease. */
   acquire?(runId: string): Promise<Lease>;
-  /** Keeps what a state serialises to, so that a long run opens without all of its entries. A later one replaces it. */
+  /** Stores a snapshot, so that opening a long run does not need all its entries. A later snapshot replaces it. */
   writeSnapshot?(runId: string, snapshot: Snapshot): Promise<void>;
   readSnapshot?(runId: string): Promise<Snapshot | undefined>;
-  /** The number of entries from which on a snapshot is worth its while; absent: none is written. */
+  /** The number of entries from which snapshots are written; absent: none are. */
   readonly snapshotFrom?: number;
 }
 
-/** A journal that can be looked through and tidied up, with the blobs of its runs. */
+/** A journal whose runs can be listed and deleted, with their blobs. */
 export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<Journal, 'snapshotFrom'> {
   /** Newest first. */
   list(filter?: RunFilter): Promise<readonly RunSummary[]>;
-  /** Whether somebody drives the run now; a driver that has died does not. */
+  /** Whether a live driver holds the lease of the run. */
   isDriven(runId: string): Promise<boolean>;
-  /** With its blobs and its snapshot; false when there is none. Rejects with `run-driven` while it is driven. */
+  /** Deletes a run with its blobs and snapshot; false if there is no such run. Rejects with `run-driven` while it is driven. */
   delete(runId: string): Promise<boolean>;
-  /** Deletes what has ended and was last touched before `before`, unless the run that it works for still needs it; how many runs that were. */
+  /** Deletes runs that ended before `before`, except children of open runs. Returns the number of deleted runs. */
   prune(before: number): Promise<number>;
   readonly blobs: Blobs;
   close(): Promise<void>;
 }
 
-/** Texts too long for a history, by what they hold. */
+/** Texts that are too long for a history, addressed by content. */
 export interface Blobs {
-  /** Keeps a text for a run; the same text has the same id. It goes with the last run that it was kept for. */
+  /** Stores a text for a run; equal texts have the same id. It is deleted with the last run that refers to it. */
   put(runId: string, text: string): Promise<string>;
-  /** Part of a text, and how long the whole is; absent when there is none of that id for the run. */
+  /** Part of a text, and the length of the whole; undefined if the run has no blob of that id. */
   read(runId: string, id: string, from: number, to: number): Promise<{ text: string; length: number } | undefined>;
-  /** The ids of all that is kept for a run, sorted. */
+  /** The ids of all blobs of a run, sorted. */
   list(runId: string): Promise<readonly string[]>;
 }
 
-/** The right to drive a run. The highest `token` of a run is the only one that can append. */
+/** The right to drive a run. Only the lease with the highest `token` of the run can append. */
 export interface Lease {
   readonly runId: string;
   readonly token: number;
-  /** Gives it back, so that the next driver need not wait. Never rejects. */
+  /** Ends the lease, so that the next driver does not have to wait. Never rejects. */
   release(): Promise<void>;
 }
 
-/** One fact and what it led to, which replay checks. */
+/** One event and what it led to, which replay checks. */
 export interface JournalEntry {
-  /** Version of the entry's form. */
+  /** The version of the entry format. */
   readonly v: 1;
   /** Counts from 0, without gaps. */
   readonly seq: number;
   readonly event: Event;
-  /** Ids of the effects that it issued. */
+  /** The ids of the effects that the event issued. */
   readonly issued: readonly string[];
-  /** Of the history, when one of them calls the model; of the history and the outcome, when the run ends. */
+  /** A digest of the history if the event issued a model call; of history and outcome if it ended the run. */
   readonly digest?: number;
-  /** How the run stands after it, unless it simply goes on. */
+  /** The status of the run after the event; absent: `running`. */
   readonly status?: Exclude<RunStatus, 'running'>;
 }
 
 export type RunStatus = 'running' | 'paused' | Outcome['type'];
 
 export interface Snapshot {
-  /** Entries that it stands for. */
+  /** The number of entries that the snapshot covers. */
   readonly seq: number;
   /** Plain JSON. */
   readonly state: unknown;
@@ -87,7 +87,7 @@ export interface RunSummary {
   /** The beginning of the task. */
   readonly title: string;
   readonly tenant?: string;
-  /** The run that it was forked from or works for. */
+  /** The run that it is a fork or a child of. */
   readonly parent?: string;
 }
 
@@ -95,7 +95,7 @@ export interface RunFilter {
   readonly status?: readonly RunStatus[];
   readonly parent?: string;
   readonly tenant?: string;
-  /** Started before this time. */
+  /** Only runs started before this time. */
   readonly before?: number;
   /** Default 100. */
   readonly limit?: number;

@@ -3,7 +3,7 @@ import type { JournalEntry, RunSummary } from './port.ts';
 
 const TITLE_CHARS = 200;
 
-/** What a list says of a run, by its first and its last entry. */
+/** The summary of a run, from its first and last entries. */
 export function summaryOf(runId: string, first: JournalEntry, last: JournalEntry): RunSummary {
   return {
     runId,
@@ -27,17 +27,17 @@ function originOf({ event }: JournalEntry): Pick<RunSummary, 'model' | 'title' |
   };
 }
 
-/** The beginning of the last thing that was asked for, in one line. */
+/** The beginning of the last user message, in one line. */
 function titleOf(input: readonly Message[]): string {
   for (const { role, content } of input.toReversed()) {
-    // Of a text of megabytes only the beginning is looked at.
-    const words =
+    // Only the beginning is processed, because a text may have megabytes.
+    const text =
       role === 'user'
         ? textOf(content)
             .trimStart()
             .slice(0, 10 * TITLE_CHARS)
         : '';
-    const line = words.replaceAll(/\s+/g, ' ').slice(0, TITLE_CHARS).trim();
+    const line = text.replaceAll(/\s+/g, ' ').slice(0, TITLE_CHARS).trim();
     if (line !== '') return line.replace(/[\ud800-\udbff]$/, '').toWellFormed();
   }
   return '';

@@ -1,8 +1,8 @@
-/** Decides about calls before any of them runs. What it says is recorded, and a call it did not allow never runs. */
+/** Decides whether calls may run. Its verdicts are recorded, and a call that it does not allow never runs. */
 export interface Policy {
   /**
-   * One verdict per call, in order; a missing one is a denial. All calls of a turn that could run come at once. If it
-   * throws, every call is denied.
+   * Gets all calls of a turn that could run, before any of them runs. Returns one verdict per call, in order; a missing
+   * verdict is a denial. If it throws, every call is denied.
    */
   judge(calls: readonly JudgedCall[], context: JudgeContext): readonly Verdict[] | Promise<readonly Verdict[]>;
 }
@@ -10,7 +10,7 @@ export interface Policy {
 export interface JudgedCall {
   readonly id: string;
   readonly name: string;
-  /** The validated input, as the tool will get it. */
+  /** The validated input for the tool. */
   readonly input: unknown;
   readonly effect: 'pure' | 'idempotent' | 'once';
 }
@@ -19,7 +19,7 @@ export interface JudgeContext {
   readonly runId: string;
   readonly turn: number;
   readonly principal?: Principal;
-  /** The `context` that was given to the run. */
+  /** The `context` option of the run. */
   readonly context: unknown;
   readonly signal: AbortSignal;
 }
@@ -33,5 +33,5 @@ export interface Principal {
 export type Verdict =
   | { readonly type: 'allow' }
   | { readonly type: 'deny'; readonly reason: string }
-  /** A person decides. The run pauses on it; unanswered after `ttlMs` (a day) it is a denial. */
+  /** A person decides. The run pauses; without an answer within `ttlMs` (default: one day) the call is denied. */
   | { readonly type: 'ask'; readonly reason?: string; readonly ttlMs?: number };

@@ -23,20 +23,20 @@ async function record(name: string): Promise<string> {
   return path;
 }
 
-test('a recorded run replays offline, deltas and all', async () => {
+test('replays a recorded run offline, including its deltas', async () => {
   using model = replayModel(await record('same'));
-  const words: string[] = [];
+  const texts: string[] = [];
   const result = await runLoop({
     model,
     tools: [double],
     input: 'Double 21',
-    onItem: (item) => item.type === 'text-delta' && words.push(item.text),
+    onItem: (item) => item.type === 'text-delta' && texts.push(item.text),
   });
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'It is 42.', calls: 1 });
-  expect(words.join('')).toBe('I willIt is 42.');
+  expect(texts.join('')).toBe('I willIt is 42.');
 });
 
-test('the first request that differs fails, and says how', async () => {
+test('fails at the first request that differs, and names the difference', async () => {
   const model = replayModel(await record('changed'));
   const triple = { ...double, execute: ({ n }: { n: number }) => String(n * 3) } as typeof double;
   const result = await runLoop({ model, tools: [triple], input: 'Double 21' });
@@ -45,7 +45,7 @@ test('the first request that differs fails, and says how', async () => {
   expect(() => model.assertDone()).toThrow('Request 1 differs');
 });
 
-test('a longer run than was recorded, a shorter one, and a missing cassette are told apart', async () => {
+test('reports a run that is longer than the recording, a shorter one, and a missing cassette', async () => {
   const path = await record('length');
   const longer = replayModel(path);
   const more = await runLoop({ model: longer, tools: [double], input: 'Double 21', finish: 'confirm' });
@@ -57,7 +57,7 @@ test('a longer run than was recorded, a shorter one, and a missing cassette are 
   expect(() => replayModel(join(folder, 'none.json'))).toThrow('Record one first');
 });
 
-test('requests that were made at the same time replay in any order', async () => {
+test('replays concurrent requests in any order', async () => {
   const path = join(folder, 'parallel', 'run.json');
   const request = (input: string, slow: Promise<void>): Parameters<typeof runLoop>[0] => ({
     model: {

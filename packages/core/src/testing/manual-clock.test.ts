@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { manualClock } from './manual-clock.ts';
 
-test('stands still until it is moved', async () => {
+test('moves only when it is advanced', async () => {
   const clock = manualClock(1_000);
   expect(clock.now()).toBe(1_000);
   await new Promise((resolve) => setTimeout(resolve, 5));
@@ -11,7 +11,7 @@ test('stands still until it is moved', async () => {
   expect(manualClock().now()).toBe(0);
 });
 
-test('fires what is due, in order, each once and at its own time', async () => {
+test('fires due timers in order, each once and at its own time', async () => {
   const clock = manualClock(100);
   const fired: [string, number][] = [];
   const note = (name: string) => (): void => void fired.push([name, clock.now()]);
@@ -33,27 +33,27 @@ test('fires what is due, in order, each once and at its own time', async () => {
   expect(clock.pending).toBe(0);
 });
 
-test('a timer that is called off does not fire', async () => {
+test('does not fire a cancelled timer', async () => {
   const clock = manualClock();
   let fired = 0;
-  const callOff = clock.timer(10, () => fired++);
-  callOff();
-  callOff();
+  const cancel = clock.timer(10, () => fired++);
+  cancel();
+  cancel();
   expect(clock.pending).toBe(0);
   await clock.advance(20);
   expect(fired).toBe(0);
 });
 
-test('one timer may call off another that is due at the same time', async () => {
+test('a timer can cancel another that is due at the same time', async () => {
   const clock = manualClock();
   let fired = 0;
-  clock.timer(10, () => callOff());
-  const callOff = clock.timer(10, () => fired++);
+  clock.timer(10, () => cancel());
+  const cancel = clock.timer(10, () => fired++);
   await clock.advance(10);
   expect(fired).toBe(0);
 });
 
-test('timers that timers set fire too, if they are due', async () => {
+test('fires due timers that were set by timers', async () => {
   const clock = manualClock();
   const at: number[] = [];
   const again = (): void => {
@@ -66,7 +66,7 @@ test('timers that timers set fire too, if they are due', async () => {
   expect(clock.pending).toBe(1);
 });
 
-test('a timer of no time waits to be fired', async () => {
+test('a timer of 0 ms fires only when the clock is advanced', async () => {
   const clock = manualClock();
   let fired = false;
   clock.timer(0, () => (fired = true));
@@ -76,7 +76,7 @@ test('a timer of no time waits to be fired', async () => {
   expect(fired).toBe(true);
 });
 
-test('what a timer sets off is done before the next one fires', async () => {
+test('promise callbacks of a timer run before the next timer fires', async () => {
   const clock = manualClock();
   const log: string[] = [];
   clock.timer(10, async () => {
@@ -88,7 +88,7 @@ test('what a timer sets off is done before the next one fires', async () => {
   expect(log).toEqual(['the first is done', 'the second']);
 });
 
-test('what was set off before it is moved is done first', async () => {
+test('pending promise callbacks run before the clock is advanced', async () => {
   const clock = manualClock();
   const log: string[] = [];
   void (async () => {

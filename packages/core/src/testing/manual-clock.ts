@@ -1,13 +1,13 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../platform.ts';
 
-/** A clock that stands still until a test moves it. */
+/** A clock that only moves when a test advances it. */
 export interface ManualClock extends Clock {
   /**
-   * Goes on by `ms`, firing what is due in order, each at its own time. Between two timers everything that waits for
-   * promises gets its turn, so that what a timer sets off is done before the next one fires.
+   * Advances by `ms` and fires the timers that are due, in order, each at its own time. After each timer, pending promise
+   * callbacks run before the next timer fires.
    */
   advance(ms: number): Promise<void>;
-  /** Timers that have neither fired nor been called off. */
+  /** The number of timers that have neither fired nor been cancelled. */
   readonly pending: number;
 }
 
@@ -28,14 +28,14 @@ export function manualClock(start = 0): ManualClock {
     },
     async advance(ms) {
       const end = now + ms;
-      await settled();
+      await promisesSettled();
       for (;;) {
         const due = [...timers].filter(({ at }) => at <= end).toSorted((a, b) => a.at - b.at)[0];
         if (!due) break;
         timers.delete(due);
         now = Math.max(now, due.at);
         due.fire();
-        await settled();
+        await promisesSettled();
       }
       now = end;
     },
@@ -45,7 +45,7 @@ export function manualClock(start = 0): ManualClock {
   };
 }
 
-/** By the end of the event loop's turn every promise that can go on has gone on. */
-function settled(): Promise<void> {
+/** Resolves after all pending promise callbacks have run. */
+function promisesSettled(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve));
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { runLoop } from '../loop/run.ts';
+import { runLoop } from '../driver/run.ts';
 import { userText } from '../messages.ts';
 import type { ModelDelta, ModelReply, ModelRequest } from '../model.ts';
 import { tool } from '../tools/tool.ts';
@@ -38,7 +38,7 @@ describe('a step', () => {
     ]);
   });
 
-  test('text and calls; ids are made up, broken arguments stay broken', async () => {
+  test('text and calls, with generated ids and raw arguments', async () => {
     const [reply, deltas] = await ask({
       text: 'hm',
       calls: [
@@ -67,13 +67,13 @@ describe('a step', () => {
     ]);
   });
 
-  test('its own finish and usage', async () => {
+  test('with finish and usage', async () => {
     const usage = { inputTokens: 1, outputTokens: 2 };
     expect((await ask({ text: 'a', finish: 'length', usage }))[0]).toMatchObject({ finish: 'length', usage });
     expect((await ask({}))[0]).toMatchObject({ content: [], finish: 'stop' });
   });
 
-  test('a whole reply, a failure', async () => {
+  test('a complete reply or a failure', async () => {
     const failure: ModelReply = { type: 'failure', error: { code: 'auth', message: 'no key', retryable: false } };
     expect(await ask(failure)).toEqual([failure, []]);
     const reply: ModelReply = {
@@ -93,7 +93,7 @@ describe('a step', () => {
     ]);
   });
 
-  test('a function of the request, which may give another', async () => {
+  test('a function of the request, which may return another function', async () => {
     const [reply] = await ask(
       async ({ key }) =>
         () =>
@@ -103,8 +103,8 @@ describe('a step', () => {
   });
 });
 
-describe('requests are kept as they were', () => {
-  test('frozen to the bottom, and not changed by what comes later', async () => {
+describe('recorded requests', () => {
+  test('are deeply frozen copies', async () => {
     using model = scriptedModel([{ calls: [{ name: 'look' }] }, 'done']);
     const look = tool({ name: 'look', description: 'x', execute: () => 'seen' });
     await runLoop({ model, tools: [look], input: 'go', settings: { stop: ['x'] } });
@@ -116,7 +116,7 @@ describe('requests are kept as they were', () => {
     expect(() => Object.assign(model.requests[1]!.messages[0]!, { role: 'tool' })).toThrow(TypeError);
   });
 
-  test('and what the model was given is not frozen by that', async () => {
+  test('do not freeze the original request', async () => {
     const request = structuredClone(REQUEST);
     await scriptedModel(['a']).reply(request, () => {}, new AbortController().signal);
     expect(Object.isFrozen(request)).toBe(false);
@@ -129,8 +129,8 @@ function allFrozen(value: unknown): boolean {
   return Object.isFrozen(value) && Object.values(value).every(allFrozen);
 }
 
-describe('the script and the run must agree', () => {
-  test('a request without a step is an error that shows it, at once and at the end', async () => {
+describe('assertDone', () => {
+  test('a request without a step rejects, and assertDone throws the same error', async () => {
     const model = scriptedModel(['one']);
     await model.reply(REQUEST, () => {}, new AbortController().signal);
     const message =
@@ -140,7 +140,7 @@ describe('the script and the run must agree', () => {
     expect(() => model.assertDone()).toThrow(message);
   });
 
-  test('in a run it is a failure of the model, so the run does not hang', async () => {
+  test('in a run, a request without a step is a failure of the model', async () => {
     const model = scriptedModel([]);
     const { outcome } = await runLoop({ model, input: 'go' });
     expect(outcome).toMatchObject({
@@ -150,27 +150,27 @@ describe('the script and the run must agree', () => {
     expect(() => model.assertDone()).toThrow('request 0 was not expected');
   });
 
-  test('a step that was not used is an error', async () => {
+  test('throws if a step was not used', async () => {
     const model = scriptedModel(['one', 'two']);
     await runLoop({ model, input: 'go' });
     expect(() => model.assertDone()).toThrow('scriptedModel: only 1 of 2 steps were used');
   });
 
-  test('all used is fine', async () => {
+  test('does not throw if all steps were used', async () => {
     const model = scriptedModel(['one']);
     await runLoop({ model, input: 'go' });
     expect(() => model.assertDone()).not.toThrow();
     expect(() => scriptedModel([]).assertDone()).not.toThrow();
   });
 
-  test('using checks it at the end of the block', () => {
+  test('a using declaration calls it at the end of the block', () => {
     expect(() => {
-      using model = scriptedModel(['never asked for']);
+      using model = scriptedModel(['not used']);
       expect(model.requests).toEqual([]);
     }).toThrow('only 0 of 1 steps were used');
   });
 
-  test('a long result in the message about an unexpected request is shortened', async () => {
+  test('the error shortens a long last message', async () => {
     const messages = [
       {
         role: 'tool',

@@ -1,7 +1,7 @@
 import { textOf, type AssistantPart, type Message } from '../messages.ts';
 import type { Model, ModelDelta, ModelReply, ModelRequest, Usage } from '../model.ts';
 
-/** What the model answers to one request: a text, calls, both, or a whole reply. */
+/** The reply to one request: a text, calls, both, a complete reply, or a function that returns one of these. */
 export type ScriptStep =
   | string
   | ScriptedReply
@@ -15,18 +15,18 @@ export interface ScriptedReply {
   readonly usage?: Usage;
 }
 
-/** `arguments` may be the raw text, also a broken one; `id` is made up if absent. */
+/** `arguments` may be raw text, including invalid JSON. If `id` is absent, one is generated. */
 export interface ScriptedCall {
   readonly name: string;
   readonly arguments?: unknown;
   readonly id?: string;
 }
 
-/** A model that says what it is told to. In a `using` declaration it checks at the end that all was said. */
+/** A model that replies according to a script. A `using` declaration calls `assertDone` at the end of the block. */
 export interface ScriptedModel extends Model, Disposable {
-  /** Every request so far, as it was then: deeply frozen copies. */
+  /** Deeply frozen copies of all requests so far. */
   readonly requests: readonly ModelRequest[];
-  /** Throws if a step was not used, or if there was a request for which there was no step. */
+  /** Throws if a step was not used or a request had no step. */
   readonly assertDone: () => void;
 }
 
@@ -39,20 +39,20 @@ export function scriptedModel(script: readonly ScriptStep[]): ScriptedModel {
     if (requests.length < script.length) {
       throw new Error(`scriptedModel: only ${requests.length} of ${script.length} steps were used`);
     }
-    if (requests.length > script.length) throw new Error(unexpected(requests.length - 1, requests.at(-1)!));
+    if (requests.length > script.length) throw new Error(unexpectedRequest(requests.length - 1, requests.at(-1)!));
   }
 
-  function unexpected(index: number, { messages }: ModelRequest): string {
+  function unexpectedRequest(index: number, { messages }: ModelRequest): string {
     const last = messages.at(-1);
     return (
       `scriptedModel: request ${index} was not expected, the script has ${script.length} steps. ` +
-      `Its last message: ${last ? described(last) : 'none'}`
+      `Its last message: ${last ? messageText(last) : 'none'}`
     );
   }
 
   return {
     id: 'scripted',
-    // What a step says nothing else about costs nothing.
+    // The default usage has a cost of 0.
     priced: true,
     requests,
     assertDone,
@@ -60,7 +60,7 @@ export function scriptedModel(script: readonly ScriptStep[]): ScriptedModel {
     async reply(request, emit, signal) {
       const index = requests.push(frozenCopy(request)) - 1;
       let step = script[index];
-      if (step === undefined) throw new Error(unexpected(index, request));
+      if (step === undefined) throw new Error(unexpectedRequest(index, request));
       while (typeof step === 'function') step = await step(request, signal);
       const reply = replyOf(step, index);
       if (reply.type === 'reply') for (const delta of deltasOf(reply.content)) emit(delta);
@@ -74,8 +74,8 @@ function replyOf(step: Exclude<ScriptStep, (...args: never) => unknown>, index: 
   if ('type' in step) return step;
   const { text, calls = [], usage = USAGE } = step;
   const content: AssistantPart[] = text === undefined ? [] : [{ type: 'text', text }];
-  for (const [position, { name, arguments: given = {}, id = `call_${index}_${position}` }] of calls.entries()) {
-    content.push({ type: 'tool-call', id, name, arguments: typeof given === 'string' ? given : JSON.stringify(given) });
+  for (const [position, { name, arguments: args = {}, id = `call_${index}_${position}` }] of calls.entries()) {
+    content.push({ type: 'tool-call', id, name, arguments: typeof args === 'string' ? args : JSON.stringify(args) });
   }
   const finish = step.finish ?? (calls.length > 0 ? 'tool-calls' : 'stop');
   return { type: 'reply', content, finish, usage, model: 'scripted' };
@@ -105,10 +105,10 @@ function deepFreeze<T>(value: T): T {
   return value;
 }
 
-function described(message: Message): string {
-  const words =
+function messageText(message: Message): string {
+  const text =
     message.role === 'tool'
       ? message.content.map(({ content }) => textOf(content)).join(' | ')
       : textOf(message.content);
-  return `${message.role}: ${words.slice(0, 200)}`;
+  return `${message.role}: ${text.slice(0, 200)}`;
 }

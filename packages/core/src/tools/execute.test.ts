@@ -1,9 +1,9 @@
-/* oxlint-disable unicorn/no-thenable -- what only resembles a promise is the subject here */
+/* oxlint-disable unicorn/no-thenable -- thenables are the subject here */
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import type { SettledResult } from '../loop/events.ts';
+import type { SettledResult } from '../machine/events.ts';
 import { manualClock, type ManualClock } from '../testing/manual-clock.ts';
-import { execute, verify, type Execution, type Running, type Settled } from './execute.ts';
+import { executeTool, verifyTool, type Execution, type Running, type Settled } from './execute.ts';
 import { tool, type ToolContext, type ToolDefinition } from './tool.ts';
 
 type Body = NonNullable<ToolDefinition['execute']>;
@@ -27,7 +27,7 @@ function executionOf(body: Body | undefined, { definition, ...rest }: Setting = 
 }
 
 function run(body: Body, setting?: Setting): Running {
-  return execute(executionOf(body, setting));
+  return executeTool(executionOf(body, setting));
 }
 
 function fine(text: string): SettledResult {
@@ -40,8 +40,8 @@ function failed(text: string): SettledResult {
 
 const TIMED_OUT = failed('The tool "x" timed out after 1000 ms. Ask for less, or try something else.');
 
-describe('what the tool gets', () => {
-  test('its input, and all that it may need', () => {
+describe('arguments of the tool', () => {
+  test('the input and the context', () => {
     const principal = { subject: 's', tenant: 't', scopes: [] };
     let got: [unknown, ToolContext] | undefined;
     const report = (): void => {};
@@ -52,14 +52,14 @@ describe('what the tool gets', () => {
   });
 });
 
-describe('a result at once', () => {
-  test('is not a promise, and needs no timer', () => {
+describe('a synchronous tool', () => {
+  test('has a result that is not a promise, and sets no timer', () => {
     const clock = manualClock();
     expect(run(() => 'now', { clock }).result).toEqual(fine('now'));
     expect(clock.pending).toBe(0);
   });
 
-  test('what is thrown at once is a result at once', () => {
+  test('that throws has an error result', () => {
     const { result } = run(() => {
       throw new Error('ouch');
     });
@@ -67,8 +67,8 @@ describe('a result at once', () => {
   });
 });
 
-describe('a result later', () => {
-  test('calls its timer off', async () => {
+describe('an asynchronous tool', () => {
+  test('cancels its timer when it ends', async () => {
     const clock = manualClock();
     const { result } = run(async () => 'later', { clock });
     expect(clock.pending).toBe(1);
@@ -76,14 +76,14 @@ describe('a result later', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('what is thrown later is a result', async () => {
+  test('that rejects has an error result', async () => {
     const clock = manualClock();
     const { result } = run(() => Promise.reject(new Error('ouch')), { clock });
     expect(await result).toEqual(failed('The tool "x" failed: ouch'));
     expect(clock.pending).toBe(0);
   });
 
-  test('whatever can be awaited is awaited', async () => {
+  test('may return any thenable', async () => {
     const thenable = { then: (resolve: (value: unknown) => void) => resolve('late') };
     expect(await run(() => thenable).result).toEqual(fine('late'));
     const bad = {
@@ -99,7 +99,7 @@ describe('a result later', () => {
     expect(await run(async () => thenable).result).toEqual(fine('late'));
   });
 
-  test('something that resolves twice counts once', async () => {
+  test('that resolves twice has its first value as the result', async () => {
     const twice = {
       then: (resolve: (value: unknown) => void) => {
         resolve('first');
@@ -110,8 +110,8 @@ describe('a result later', () => {
   });
 });
 
-describe('the timeout is hard', () => {
-  test('there is a result even if the tool never ends, and its signal says so', async () => {
+describe('timeout', () => {
+  test('settles a tool that never ends, and aborts its signal', async () => {
     const clock = manualClock();
     let signal: AbortSignal | undefined;
     const { result } = run(
@@ -129,7 +129,7 @@ describe('the timeout is hard', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('a signal that is looked at only afterwards is aborted too', async () => {
+  test('aborts a signal that is first read after the timeout', async () => {
     const clock = manualClock();
     let context: ToolContext | undefined;
     const { result } = run((_, given) => ((context = given), new Promise(() => {})), { clock });
@@ -138,7 +138,7 @@ describe('the timeout is hard', () => {
     expect(context!.signal.aborted).toBe(true);
   });
 
-  test('what comes after it is nobody’s', async () => {
+  test('a value after the timeout is ignored', async () => {
     const clock = manualClock();
     const { promise, resolve } = Promise.withResolvers();
     const { result } = run(() => promise, { clock });
@@ -147,7 +147,7 @@ describe('the timeout is hard', () => {
     expect(await result).toEqual(TIMED_OUT);
   });
 
-  test('a check of the output that never ends is the tool’s time too', async () => {
+  test('includes the validation of the output', async () => {
     const clock = manualClock();
     const output = z.string().refine(() => new Promise<boolean>(() => {}));
     for (const body of [() => 'text', async () => 'text']) {
@@ -159,7 +159,7 @@ describe('the timeout is hard', () => {
 });
 
 describe('abort', () => {
-  test('reaches the tool, is answered without it, and leaves no timer', async () => {
+  test('aborts the signal, settles without waiting for the tool, and leaves no timer', async () => {
     const clock = manualClock();
     let signal: AbortSignal | undefined;
     const { result, abort } = run((_, context) => ((signal = context.signal), new Promise(() => {})), { clock });
@@ -173,10 +173,10 @@ describe('abort', () => {
 
 describe('progress', () => {
   test.each<[string, (context: ToolContext) => unknown]>([
-    ['at once', () => 'done'],
-    ['later', async () => 'done'],
-    ['with an error', () => Promise.reject(new Error('ouch'))],
-  ])('counts until the tool has ended, here %s', async (_, body) => {
+    ['synchronous tool', () => 'done'],
+    ['asynchronous tool', async () => 'done'],
+    ['rejected tool', () => Promise.reject(new Error('ouch'))],
+  ])('is ignored after the end of a %s', async (_, body) => {
     const reports: unknown[] = [];
     let context: ToolContext | undefined;
     const { result } = run(
@@ -196,24 +196,24 @@ describe('progress', () => {
 describe('an output schema', () => {
   const output = z.object({ n: z.number() });
 
-  test('what fits is told as the schema gives it', async () => {
+  test('a valid value becomes the result as the schema transforms it', async () => {
     expect(run(() => ({ n: 1, more: 2 }), { definition: { output } }).result).toEqual(fine('{"n":1}'));
     expect(await run(async () => ({ n: 1 }), { definition: { output } }).result).toEqual(fine('{"n":1}'));
   });
 
-  test('what does not fit is an error', async () => {
+  test('an invalid value is an error result', async () => {
     const refused = failed(
-      'The tool "x" returned something else than it promises: n: Invalid input: expected number, received string',
+      'The tool "x" returned a value that does not match its output schema: n: Invalid input: expected number, received string',
     );
     expect(run(() => ({ n: 'one' }), { definition: { output } }).result).toEqual(refused);
     expect(await run(async () => ({ n: 'one' }), { definition: { output } }).result).toEqual(refused);
   });
 
-  test('it may take its time', async () => {
+  test('may validate asynchronously', async () => {
     const slow = output.refine(async ({ n }) => n > 0, 'must be above 0');
     expect(await run(() => ({ n: 1 }), { definition: { output: slow } }).result).toEqual(fine('{"n":1}'));
     expect(await run(async () => ({ n: 0 }), { definition: { output: slow } }).result).toEqual(
-      failed('The tool "x" returned something else than it promises: must be above 0'),
+      failed('The tool "x" returned a value that does not match its output schema: must be above 0'),
     );
   });
 });
@@ -224,7 +224,7 @@ describe('an async iterable', () => {
     return [await run(body, { report: (progress) => void reports.push(progress) }).result, reports];
   }
 
-  test('its texts are progress, and joined they are the result', async () => {
+  test('of texts: each is progress, and the result is the joined text', async () => {
     const [result, reports] = await reported(async function* () {
       yield 'a';
       yield 'b';
@@ -233,7 +233,7 @@ describe('an async iterable', () => {
     expect(reports).toEqual(['a', 'b']);
   });
 
-  test('or its last item is', async () => {
+  test('of other values: the result is the last item', async () => {
     const [result, reports] = await reported(async function* () {
       yield { percent: 50 };
       yield { percent: 100 };
@@ -242,7 +242,7 @@ describe('an async iterable', () => {
     expect(reports).toEqual([{ percent: 50 }, { percent: 100 }]);
   });
 
-  test('or what it returns', async () => {
+  test('with a return value: that is the result', async () => {
     const [result, reports] = await reported(async function* () {
       yield 'half';
       return { content: 'all' };
@@ -251,13 +251,13 @@ describe('an async iterable', () => {
     expect(reports).toEqual(['half']);
   });
 
-  test('it may come later, and be empty', async () => {
+  test('may be empty and returned by a promise', async () => {
     const [result, reports] = await reported(async () => (async function* () {})());
     expect(result).toEqual(fine(''));
     expect(reports).toEqual([]);
   });
 
-  test('what it throws midway is the result', async () => {
+  test('that throws midway has an error result', async () => {
     const [result, reports] = await reported(async function* () {
       yield 'half';
       throw new Error('ouch');
@@ -267,11 +267,14 @@ describe('an async iterable', () => {
   });
 
   test.each([
-    ['no iterator', { [Symbol.asyncIterator]: () => undefined }],
-    ['no function', { [Symbol.asyncIterator]: 7 }],
-    ['an iterator without next', { [Symbol.asyncIterator]: () => ({}) }],
-    ['an iterator that gives nothing', { [Symbol.asyncIterator]: () => ({ next: async () => undefined }) }],
-  ])('one that gives %s is an error', async (_, iterable) => {
+    ['returns no iterator', { [Symbol.asyncIterator]: () => undefined }],
+    ['is not a function', { [Symbol.asyncIterator]: 7 }],
+    ['returns an iterator without next', { [Symbol.asyncIterator]: () => ({}) }],
+    [
+      'returns an iterator whose next gives undefined',
+      { [Symbol.asyncIterator]: () => ({ next: async () => undefined }) },
+    ],
+  ])('is an error result if Symbol.asyncIterator %s', async (_, iterable) => {
     const [result] = await reported(() => iterable);
     expect(result).toMatchObject({
       isError: true,
@@ -279,34 +282,34 @@ describe('an async iterable', () => {
     });
   });
 
-  test('a listener that fails does not leave it without a result', async () => {
+  test('has a result even if the listener throws', async () => {
     const { result } = run(
       async function* () {
         yield 'a';
       },
       {
         report: () => {
-          throw new Error('no ears');
+          throw new Error('listener failed');
         },
       },
     );
     expect(await result).toMatchObject({ isError: true });
   });
 
-  test.each(['timeout', 'abort'])('after the %s no more is taken from it, and it is told to end', async (how) => {
+  test.each(['timeout', 'abort'])('is no longer read after the %s, and is closed', async (how) => {
     const clock = manualClock();
     const reports: unknown[] = [];
-    let [taken, ended] = [0, false];
+    let [yielded, closed] = [0, false];
     const { result, abort } = run(
       async function* (_, { signal: _signal }) {
         try {
           for (;;) {
             await tick(clock, 300);
-            taken++;
-            yield taken;
+            yielded++;
+            yield yielded;
           }
         } finally {
-          ended = true;
+          closed = true;
         }
       },
       { clock, report: (progress) => void reports.push(progress) },
@@ -315,28 +318,28 @@ describe('an async iterable', () => {
     if (how === 'abort') abort();
     await result;
     await clock.advance(60_000);
-    expect(taken).toBeLessThanOrEqual(4);
+    expect(yielded).toBeLessThanOrEqual(4);
     expect(reports).toEqual([1, 2, 3]);
-    expect(ended).toBe(true);
+    expect(closed).toBe(true);
     expect(clock.pending).toBe(0);
   });
 
-  test('one that cannot be told to end is not taken from any more either', async () => {
+  test('without a return method is no longer read after the timeout', async () => {
     const clock = manualClock();
-    let taken = 0;
+    let yielded = 0;
     const next = async (): Promise<IteratorResult<number>> => {
       await tick(clock, 300);
-      return { done: false, value: ++taken };
+      return { done: false, value: ++yielded };
     };
     const { result } = run(() => ({ [Symbol.asyncIterator]: () => ({ next }) }), { clock });
     await clock.advance(1_000);
     expect(await result).toEqual(TIMED_OUT);
     await clock.advance(60_000);
-    expect(taken).toBe(4);
+    expect(yielded).toBe(4);
     expect(clock.pending).toBe(0);
   });
 
-  test('one that never ends and never waits does not outlive its time', async () => {
+  test('that never ends and never waits is stopped by the timeout', async () => {
     let now = 0;
     const clock = { now: () => now, timer: () => () => {} };
     const { result } = run(
@@ -353,30 +356,31 @@ describe('an async iterable', () => {
 });
 
 describe('verify', () => {
-  function ask(answer: unknown): Running {
-    return verify(executionOf(() => 'ran', { definition: { verify: (() => answer) as never } }));
+  function verifyWith(answer: unknown): Running {
+    return verifyTool(executionOf(() => 'ran', { definition: { verify: (() => answer) as never } }));
   }
 
-  test('done: with its result', () => {
-    expect(ask({ type: 'done', result: { n: 1 } }).result).toEqual(fine('{"n":1}'));
+  test('returns the result of a call that is done', () => {
+    expect(verifyWith({ type: 'done', result: { n: 1 } }).result).toEqual(fine('{"n":1}'));
   });
 
-  test('not done, or nobody can tell', async () => {
-    expect(ask({ type: 'not-done' }).result).toEqual({ type: 'not-done' });
-    expect(ask({ type: 'unknown' }).result).toEqual({ type: 'unknown' });
-    expect(await ask(Promise.resolve({ type: 'not-done' })).result).toEqual({ type: 'not-done' });
+  test('returns not-done and unknown', async () => {
+    expect(verifyWith({ type: 'not-done' }).result).toEqual({ type: 'not-done' });
+    expect(verifyWith({ type: 'unknown' }).result).toEqual({ type: 'unknown' });
+    expect(await verifyWith(Promise.resolve({ type: 'not-done' })).result).toEqual({ type: 'not-done' });
   });
 
-  test('an answer that is none is not taken for one', () => {
-    for (const answer of [{}, { type: 'maybe' }, 'done', 7]) expect(ask(answer).result).toEqual({ type: 'unknown' });
+  test('treats an invalid answer as unknown', () => {
+    for (const answer of [{}, { type: 'maybe' }, 'done', 7])
+      expect(verifyWith(answer).result).toEqual({ type: 'unknown' });
   });
 
-  test('if asking fails, nobody can tell', async () => {
+  test('returns unknown if it throws, rejects or times out', async () => {
     const clock = manualClock();
     const unknown = { type: 'unknown' };
-    expect(ask(undefined).result).toEqual(unknown);
-    expect(await ask(Promise.reject(new Error('offline'))).result).toEqual(unknown);
-    const never = verify(executionOf(() => 'ran', { clock, definition: { verify: () => new Promise(() => {}) } }));
+    expect(verifyWith(undefined).result).toEqual(unknown);
+    expect(await verifyWith(Promise.reject(new Error('offline'))).result).toEqual(unknown);
+    const never = verifyTool(executionOf(() => 'ran', { clock, definition: { verify: () => new Promise(() => {}) } }));
     await clock.advance(1_000);
     expect(await never.result).toEqual(unknown);
   });

@@ -1,152 +1,288 @@
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../platform.ts';
 import { messageOf } from '../errors.ts';
-import type { SettledResult } from '../loop/events.ts';
-import type { Memory } from '../loop/pinned.ts';
-import type { Principal } from '../policy/port.ts';
-import { Broken, Finished, Parked } from './child.ts';
-import { errorResult, resultOf } from './result.ts';
+import type { CallCheck, SettledResult } from '../machine/events.ts';
+import { Broken, errorResult, Finished, Parked, resultOf } from './result.ts';
+import { validate, type Validated } from './schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
-import { validate } from './validate.ts';
 
-export interface Execution {
+/* From a call to its result: parse the arguments, check the call, execute the tool or verify an interrupted call. */
+
+/** `repaired` is the corrected JSON text, if the text of the call was not valid JSON. */
+export type ParsedArguments =
+  | { readonly type: 'parsed'; readonly value: unknown; readonly repaired?: string }
+  | { readonly type: 'problem'; readonly problem: string };
+
+/**
+ * Parses the JSON text of a call. Only unambiguous errors are repaired: code fences, a BOM, trailing commas, unescaped
+ * control characters. Unterminated strings, arrays and objects are never closed, so no tool runs on guessed arguments.
+ * If the reply was `cut` off, nothing is repaired, because a readable text may still be incomplete.
+ */
+export function parseArguments(text: string, cut: boolean): ParsedArguments {
+  if (text.trim() === '' && !cut) return { type: 'parsed', value: {}, repaired: '{}' };
+  const strict = parseJson(text);
+  if (strict.type === 'parsed') return requireObject(strict);
+  if (cut)
+    return { type: 'problem', problem: 'The reply was cut off in the middle of the call. Make the call shorter.' };
+  const repaired = repairJson(text);
+  const second = parseJson(repaired);
+  if (second.type === 'parsed') return requireObject({ ...second, repaired });
+  return { type: 'problem', problem: `Its arguments are not valid JSON: ${second.problem}. Send them again in full.` };
+}
+
+function parseJson(text: string): ParsedArguments {
+  try {
+    return { type: 'parsed', value: JSON.parse(text) };
+  } catch (error) {
+    return { type: 'problem', problem: shortened((error as Error).message) };
+  }
+}
+
+/** The message of the engine quotes the text, which may be large. */
+function shortened(message: string): string {
+  return message.length <= 200 ? message : `${message.slice(0, 200)}…`;
+}
+
+function requireObject(parsed: Extract<ParsedArguments, { type: 'parsed' }>): ParsedArguments {
+  const { value } = parsed;
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return parsed;
+  const kind = value === null ? 'null' : Array.isArray(value) ? 'an array' : `a ${typeof value}`;
+  return { type: 'problem', problem: `Its arguments are ${kind}, and must be a JSON object.` };
+}
+
+function repairJson(text: string): string {
+  const bare = withoutFence(text.replace(/^\uFEFF/, '').trim());
+  const pieces: string[] = [];
+  let inString = false;
+  let from = 0;
+  for (let i = 0; i < bare.length; i++) {
+    const char = bare[i]!;
+    if (inString) {
+      if (char === '\\') i++;
+      else if (char === '"') inString = false;
+      else if (char < ' ') {
+        pieces.push(bare.slice(from, i), JSON.stringify(char).slice(1, -1));
+        from = i + 1;
+      }
+    } else if (char === '"') inString = true;
+    else if (char === ',' && closesNext(bare, i + 1) && !opensBefore(bare, i - 1)) {
+      pieces.push(bare.slice(from, i));
+      from = i + 1;
+    }
+  }
+  pieces.push(bare.slice(from));
+  return pieces.join('');
+}
+
+function withoutFence(text: string): string {
+  if (!text.startsWith('```')) return text;
+  const body = text.slice(3).replace(/^[a-zA-Z]+/, '');
+  return (body.endsWith('```') ? body.slice(0, -3) : body).trim();
+}
+
+function closesNext(text: string, from: number): boolean {
+  let i = from;
+  while (i < text.length && ' \t\r\n'.includes(text[i]!)) i++;
+  return text[i] === '}' || text[i] === ']';
+}
+
+/** In `{,}` a value is missing; the comma is not a trailing one. */
+function opensBefore(text: string, from: number): boolean {
+  let i = from;
+  while (i >= 0 && ' \t\r\n'.includes(text[i]!)) i--;
+  return text[i] === '{' || text[i] === '[';
+}
+
+// ── Checking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The check of a call before anything runs. `input` is the validated input for the tool. */
+export interface Checked {
+  readonly check: CallCheck;
+  readonly input?: unknown;
+}
+
+const PASSED: CallCheck = {};
+
+/** Parses and validates the arguments of a call. `cut`: the reply that contains the call was cut off. */
+export function checkCall(tool: Tool, text: string, cut: boolean): Checked | Promise<Checked> {
+  if (tool.asWritten && !cut) return { check: PASSED };
+  const parsed = parseArguments(text, cut);
+  if (parsed.type === 'problem') return { check: { problem: parsed.problem } };
+  const verdict = validate(tool.input, parsed.value);
+  const toChecked = (validated: Validated): Checked => checkedCall(tool, validated, parsed.repaired);
+  return verdict instanceof Promise ? verdict.then(toChecked) : toChecked(verdict);
+}
+
+function checkedCall(tool: Tool, validated: Validated, repaired: string | undefined): Checked {
+  const repair = repaired !== undefined && { arguments: repaired };
+  if (validated.type === 'invalid')
+    return { check: { problem: argumentsProblem(tool, validated.problems), ...repair } };
+  const input = validated.value;
+  if (repaired === undefined && !tool.resources) return { check: PASSED, input };
+  try {
+    const resources = tool.resources?.(input);
+    if (resources && !areStrings(resources)) {
+      void Promise.resolve(resources).catch(() => {});
+      throw new Error('"resources" must return a list of strings');
+    }
+    return {
+      check: { ...repair, ...(resources && { resources }) },
+      input,
+    };
+  } catch (thrown) {
+    return { check: { problem: `Its "resources" function failed: ${messageOf(thrown)}` } };
+  }
+}
+
+function areStrings(value: unknown): value is readonly string[] {
+  return Array.isArray(value) && value.every((one) => typeof one === 'string');
+}
+
+function argumentsProblem({ parameters }: Tool, problems: readonly string[]): string {
+  const known = Object.keys(parameters['properties'] ?? {});
+  const required = areStrings(parameters['required']) ? parameters['required'] : [];
+  const optional = known.filter((name) => !required.includes(name));
+  const signature = [
+    required.length > 0 && `Required: ${required.join(', ')}.`,
+    optional.length > 0 && `Optional: ${optional.join(', ')}.`,
+  ].filter(Boolean);
+  return ['Its arguments are not valid:', `${problems.join('; ')}.`, ...signature].join(' ');
+}
+
+// ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+export interface Execution extends Omit<ToolContext, 'signal'> {
   readonly tool: Tool;
   /** Validated. */
   readonly input: unknown;
-  readonly key: string;
   readonly timeoutMs: number;
   readonly clock: Clock;
-  readonly report: (progress: unknown) => void;
-  readonly context: unknown;
-  readonly principal: Principal | undefined;
-  readonly run?: ToolContext['run'] | undefined;
-  readonly memory?: Memory | undefined;
 }
 
-/** What comes of a call: a result, that it goes on elsewhere, or that it cannot be driven at all. */
+/** The end of a call: a result, `Parked` if it continues elsewhere, `Broken` if its own run cannot be driven. */
 export type Settled = SettledResult | Parked | Broken;
 
 export interface Running {
-  /** Never rejects. Not a promise when the tool gave its result at once. */
+  /** Never rejects. Not a promise if the tool returned its result synchronously. */
   readonly result: Settled | Promise<Settled>;
-  /** Tells the tool to stop, and does not wait for it: what it gives after that is nobody's. */
+  /** Aborts the signal of the tool and settles the result without waiting for the tool. */
   readonly abort: (reason?: unknown) => void;
 }
 
 /**
- * Runs a tool once. Whatever it does, there is a result: what it throws, what has no JSON form, what its output schema
- * refuses and what takes too long are error results. The timeout is hard: it does not need the tool's cooperation.
+ * Runs a tool once. There is always a result: a thrown error, a value without a JSON form, an output that its schema
+ * rejects and a timeout are error results. The timeout does not need the cooperation of the tool.
  */
-export function execute(execution: Execution): Running {
-  return perform(execution, EXECUTING);
+export function executeTool(execution: Execution): Running {
+  return runTool(execution, EXECUTE);
 }
 
-/** Asks a tool whether a call of it took effect, under the same conditions. If that fails, nobody can tell. */
-export function verify(execution: Execution): Running {
-  return perform(execution, VERIFYING);
+/** Asks a tool whether an earlier call of it took effect, with the same timeout. If that fails: `unknown`. */
+export function verifyTool(execution: Execution): Running {
+  return runTool(execution, VERIFY);
 }
 
-interface Performance {
+interface Mode {
   readonly call: (execution: Execution, context: ToolContext) => unknown;
   readonly settle: (execution: Execution, value: unknown) => Settled | Promise<Settled>;
-  readonly failed: (why: string) => SettledResult;
+  readonly fail: (why: string) => SettledResult;
 }
 
-const EXECUTING: Performance = {
+const EXECUTE: Mode = {
   call: ({ tool, input }, context) => tool.execute!(input, context),
-  settle: checked,
-  failed: errorResult,
+  settle: settleExecution,
+  fail: errorResult,
 };
 
-const VERIFYING: Performance = {
+const VERIFY: Mode = {
   call: ({ tool, input }, context) => tool.verify!(input, context),
   settle({ tool }, answer) {
     const { type } = answer as { type: unknown };
     if (type === 'done') return resultOf(tool.name, (answer as { result: unknown }).result);
     return { type: type === 'not-done' ? 'not-done' : 'unknown' };
   },
-  failed: () => ({ type: 'unknown' }),
+  fail: () => ({ type: 'unknown' }),
 };
 
-function perform(execution: Execution, performance: Performance): Running {
+function runTool(execution: Execution, mode: Mode): Running {
   const { key, context, principal, run, memory } = execution;
   const controller = new AbortController();
-  let over = false;
+  let ended = false;
   const report = (progress: unknown): void => {
-    if (!over) execution.report(progress);
+    if (!ended) execution.report(progress);
   };
   try {
     const { signal } = controller;
-    const value = performance.call(execution, { signal, key, report, context, principal, run, memory });
-    if (isAsync(value)) return awaited(execution, performance, controller, value, () => (over = true));
-    const result = performance.settle(execution, value);
+    const value = mode.call(execution, { signal, key, report, context, principal, run, memory });
+    if (isAsync(value)) return awaitTool(execution, mode, controller, value, () => (ended = true));
+    const result = mode.settle(execution, value);
     if (result instanceof Promise) {
-      return awaited(execution, { ...performance, settle: asIs }, controller, result, () => (over = true));
+      return awaitTool(execution, { ...mode, settle: alreadySettled }, controller, result, () => (ended = true));
     }
-    over = true;
-    return { result, abort: nothing };
+    ended = true;
+    return { result, abort: ignoreAbort };
   } catch (thrown) {
-    over = true;
-    return { result: failure(execution, performance, thrown), abort: nothing };
+    ended = true;
+    return { result: toolFailed(execution, mode, thrown), abort: ignoreAbort };
   }
 }
 
-function nothing(): void {}
+function ignoreAbort(): void {}
 
-function failure({ tool }: Execution, { failed }: Performance, thrown: unknown): SettledResult {
-  return failed(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
+function toolFailed({ tool }: Execution, { fail }: Mode, thrown: unknown): SettledResult {
+  return fail(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
 }
 
-/** Waits for what a tool gives later, until its time is up. `onEnd`: from then on nobody hears it. */
-function awaited(
+/** Waits for an asynchronous tool until its timeout. After `onEnd` the progress and the value of the tool are ignored. */
+function awaitTool(
   execution: Execution,
-  performance: Performance,
+  mode: Mode,
   controller: AbortController,
   value: unknown,
   onEnd: () => void,
 ): Running {
   const { tool, timeoutMs, clock, report } = execution;
   const { promise, resolve } = Promise.withResolvers<Settled>();
-  let over = false;
+  let ended = false;
   const end = (result: Settled): void => {
-    over = true;
+    ended = true;
     onEnd();
-    callOff();
+    cancelTimer();
     resolve(result);
   };
   const stop = (why: string, reason?: unknown): void => {
-    end(performance.failed(`The tool "${tool.name}" ${why}`));
+    end(mode.fail(`The tool "${tool.name}" ${why}`));
     controller.abort(reason);
   };
   const timeOut = (): void => stop(`timed out after ${timeoutMs} ms. Ask for less, or try something else.`);
-  const callOff = clock.timer(timeoutMs, timeOut);
+  const cancelTimer = clock.timer(timeoutMs, timeOut);
   const due = clock.now() + timeoutMs;
-  // What never waits leaves no timer a chance to fire.
-  const take = (progress: unknown): void => {
-    if (over) return;
+  // An iterable that yields without ever waiting keeps the timer from firing, so each item checks the time.
+  const onItem = (progress: unknown): void => {
+    if (ended) return;
     if (clock.now() >= due) timeOut();
     else report(progress);
   };
-  void drained(value, take, controller.signal)
-    .then((drawn) => performance.settle(execution, drawn))
-    .catch((thrown) => failure(execution, performance, thrown))
+  void drain(value, onItem, controller.signal)
+    .then((drained) => mode.settle(execution, drained))
+    .catch((thrown) => toolFailed(execution, mode, thrown))
     .then(end);
   return { result: promise, abort: (reason) => stop('was stopped.', reason) };
 }
 
-const asIs: Performance['settle'] = (_, result) => result as Settled;
+const alreadySettled: Mode['settle'] = (_, result) => result as Settled;
 
-function checked({ tool }: Execution, value: unknown): Settled | Promise<Settled> {
+function settleExecution({ tool }: Execution, value: unknown): Settled | Promise<Settled> {
   if (value instanceof Parked || value instanceof Broken) return value;
   if (value instanceof Finished) return value.result;
   if (!tool.output) return resultOf(tool.name, value);
   const verdict = validate(tool.output, value);
-  const settle = (validated: Awaited<typeof verdict>): SettledResult =>
+  const toResult = (validated: Validated): SettledResult =>
     validated.type === 'valid'
       ? resultOf(tool.name, validated.value)
       : errorResult(
-          `The tool "${tool.name}" returned something else than it promises: ${validated.problems.join('; ')}`,
+          `The tool "${tool.name}" returned a value that does not match its output schema: ${validated.problems.join('; ')}`,
         );
-  return verdict instanceof Promise ? verdict.then(settle) : settle(verdict);
+  return verdict instanceof Promise ? verdict.then(toResult) : toResult(verdict);
 }
 
 function isAsync(value: unknown): boolean {
@@ -154,20 +290,20 @@ function isAsync(value: unknown): boolean {
   return typeof (value as PromiseLike<unknown>).then === 'function' || Symbol.asyncIterator in value;
 }
 
-/** Waits for a promise, and for an iterable until its end or the signal; what comes on the way is progress. */
-async function drained(value: unknown, report: (progress: unknown) => void, signal: AbortSignal): Promise<unknown> {
-  const settled = await value;
-  if (typeof settled !== 'object' || settled === null || !(Symbol.asyncIterator in settled)) return settled;
+/** Awaits a promise, and reads an async iterable until its end or the abort. Each item goes to `onItem`. */
+async function drain(value: unknown, onItem: (progress: unknown) => void, signal: AbortSignal): Promise<unknown> {
+  const awaited = await value;
+  if (typeof awaited !== 'object' || awaited === null || !(Symbol.asyncIterator in awaited)) return awaited;
   const items: unknown[] = [];
-  const iterator = (settled as AsyncIterable<unknown>)[Symbol.asyncIterator]();
-  // It may hold a file or a connection, so it is told when nobody takes more from it.
-  const leave = async (): Promise<unknown> => iterator.return?.();
-  signal.addEventListener('abort', () => void leave().catch(() => {}), { once: true });
+  const iterator = (awaited as AsyncIterable<unknown>)[Symbol.asyncIterator]();
+  // Lets the iterator release what it holds, such as a file or a connection.
+  const close = async (): Promise<unknown> => iterator.return?.();
+  signal.addEventListener('abort', () => void close().catch(() => {}), { once: true });
   while (!signal.aborted) {
     const next = await iterator.next();
     if (!next.done) {
       items.push(next.value);
-      report(next.value);
+      onItem(next.value);
     } else if (next.value !== undefined) return next.value;
     else break;
   }

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { runLoop } from '../loop/run.ts';
+import { runLoop } from '../driver/run.ts';
 import { manualClock } from '../testing/manual-clock.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
-import { registry, toolsByName, type Registry } from './registry.ts';
+import { registry, type Registry } from './registry.ts';
 import { tool, type ToolContext } from './tool.ts';
 
 const add = tool({
@@ -22,7 +22,7 @@ function filled(): Registry {
 }
 
 describe('register, unregister, get, list', () => {
-  test('tools are found by name, and listed in the order in which they came', () => {
+  test('finds tools by name, and lists them in the order of registration', () => {
     const tools = filled();
     expect(tools.get('add')).toBe(add);
     expect(tools.get('sub')).toBeUndefined();
@@ -34,7 +34,7 @@ describe('register, unregister, get, list', () => {
     expect(tools.list()).toEqual([ask, add]);
   });
 
-  test('two of one name: an error that names both sources', () => {
+  test('rejects a second tool of the same name and names both sources', () => {
     expect(() => filled().register(add, 'tools/add.ts')).toThrow(
       expect.objectContaining({
         code: 'duplicate-tool',
@@ -48,36 +48,29 @@ describe('register, unregister, get, list', () => {
     );
   });
 
-  test('the first of two stays', () => {
+  test('keeps the first tool when a second one is rejected', () => {
     const tools = filled();
     const other = tool({ name: 'add', description: 'Another' });
     expect(() => tools.register(other, 'x')).toThrow('two tools');
     expect(tools.get('add')).toBe(add);
   });
 
-  test.each(['constructor', 'toString', '__proto__', 'hasOwnProperty'])(
-    'a tool named %s is one like any other',
-    async (name) => {
-      const tools = registry();
-      expect(tools.get(name)).toBeUndefined();
-      expect(tools.unregister(name)).toBe(false);
-      expect(await tools.execute(name, {})).toMatchObject({ isError: true });
-      tools.register(tool({ name, description: 'x', execute: () => 'ran' }), 'x');
-      expect(tools.list().map((one) => one.name)).toEqual([name]);
-      expect(await tools.execute(name, {})).toMatchObject({ content: [{ text: 'ran' }] });
-    },
-  );
-
-  test('two of one name in a run', () => {
-    expect(() => toolsByName([add, ask, add])).toThrow(/"add": one from tools\[0\], one from tools\[2\]/);
+  test.each(['constructor', 'toString', '__proto__', 'hasOwnProperty'])('a tool may be named %s', async (name) => {
+    const tools = registry();
+    expect(tools.get(name)).toBeUndefined();
+    expect(tools.unregister(name)).toBe(false);
+    expect(await tools.execute(name, {})).toMatchObject({ isError: true });
+    tools.register(tool({ name, description: 'x', execute: () => 'ran' }), 'x');
+    expect(tools.list().map((one) => one.name)).toEqual([name]);
+    expect(await tools.execute(name, {})).toMatchObject({ content: [{ text: 'ran' }] });
   });
 });
 
-describe('what a file says goes before what the tool says', () => {
+describe('a definition from a file overrides the tool', () => {
   const parameters = { type: 'object', properties: { a: { type: 'integer', maximum: 9 } }, required: ['a'] };
   const entry = { name: 'add', description: 'Adds small numbers', parameters, timeoutMs: 5 };
 
-  test.each(['before', 'after'])('whether it was defined %s the tool was registered', (when) => {
+  test.each(['before', 'after'])('when added %s the tool', (when) => {
     const tools = registry();
     if (when === 'before') tools.define(entry, 'tools.yaml');
     tools.register(add, 'builtin');
@@ -85,22 +78,22 @@ describe('what a file says goes before what the tool says', () => {
     expect(tools.get('add')).toEqual({ ...add, ...entry, input: parameters });
   });
 
-  test('its schema is what arguments are checked against', async () => {
+  test('arguments are validated against its schema', async () => {
     const tools = filled();
     tools.define(entry, 'tools.yaml');
     expect(await tools.execute('add', { a: 10 })).toMatchObject({ isError: true });
     expect(await tools.execute('add', { a: 9, b: 1 })).toMatchObject({ isError: false, content: [{ text: '10' }] });
   });
 
-  test('what it leaves out the tool says; a tool without a schema takes anything', async () => {
+  test('keeps the fields of the tool that it does not set; a tool without a schema accepts any input', async () => {
     const tools = filled();
     tools.define({ name: 'add', description: 'Sums' }, 'tools.yaml');
     expect(tools.get('add')).toEqual({ ...add, description: 'Sums' });
-    tools.register(tool({ name: 'echo', description: 'x', execute: (given) => given }), 'x');
+    tools.register(tool({ name: 'echo', description: 'x', execute: (input) => input }), 'x');
     expect(await tools.execute('echo', { any: 1 })).toMatchObject({ content: [{ text: '{"any":1}' }] });
   });
 
-  test('it stays when the tool goes, and is no tool of its own', async () => {
+  test('stays when the tool is unregistered, and is not a tool by itself', async () => {
     const tools = filled();
     tools.define(entry, 'tools.yaml');
     tools.unregister('add');
@@ -116,7 +109,7 @@ describe('what a file says goes before what the tool says', () => {
   });
 });
 
-test('descriptions have the shape of OpenAI’s API', () => {
+test('describe returns the format of OpenAI’s API', () => {
   expect(filled().describe()).toEqual([
     {
       type: 'function',
@@ -137,7 +130,7 @@ test('descriptions have the shape of OpenAI’s API', () => {
   ]);
 });
 
-test('its list is ready for a run', async () => {
+test('runLoop accepts its list', async () => {
   using model = scriptedModel([{ calls: [{ name: 'add', arguments: { a: 1 } }] }, 'done']);
   const { messages } = await runLoop({ model, tools: filled().list(), input: 'x' });
   expect(messages[2]).toMatchObject({ content: [{ content: [{ text: '2' }] }] });
@@ -146,7 +139,7 @@ test('its list is ready for a run', async () => {
 describe('execute', () => {
   const error = (text: string): object => ({ type: 'result', content: [{ type: 'error', text }], isError: true });
 
-  test('validates, and gives what the tool gives', async () => {
+  test('validates the input and returns the result', async () => {
     expect(await filled().execute('add', { a: 1 })).toEqual({
       type: 'result',
       content: [{ type: 'text', text: '2' }],
@@ -154,7 +147,7 @@ describe('execute', () => {
     });
   });
 
-  test('names each problem, and does not run', async () => {
+  test('names each problem of an invalid input, and does not run the tool', async () => {
     let ran = false;
     const tools = registry();
     tools.register({ ...add, execute: () => (ran = true) }, 'x');
@@ -167,13 +160,13 @@ describe('execute', () => {
     expect(ran).toBe(false);
   });
 
-  test('an unknown tool, and one that the client executes', async () => {
+  test('returns an error for an unknown tool and for one that the client executes', async () => {
     expect(await filled().execute('sub', {})).toEqual(error('There is no tool "sub". Available tools: add, ask.'));
     expect(await registry().execute('sub', {})).toEqual(error('There is no tool "sub". Available tools: none.'));
     expect(await filled().execute('ask', {})).toEqual(error('The tool "ask" is executed by the client, not here.'));
   });
 
-  test('hands on what the tool may need', async () => {
+  test('passes the options on to the tool', async () => {
     let got: ToolContext | undefined;
     const tools = registry();
     tools.register(
@@ -192,10 +185,10 @@ describe('execute', () => {
   });
 
   test.each([
-    ['the caller’s', { timeoutMs: 10 }, { timeoutMs: 20 }, 10],
-    ['the tool’s', {}, { timeoutMs: 20 }, 20],
-    ['a minute', {}, {}, 60_000],
-  ])('time out: %s', async (_, options, definition, ms) => {
+    ['of the options', { timeoutMs: 10 }, { timeoutMs: 20 }, 10],
+    ['of the tool', {}, { timeoutMs: 20 }, 20],
+    ['of a minute by default', {}, {}, 60_000],
+  ])('applies the timeout %s', async (_, options, definition, ms) => {
     const clock = manualClock();
     const tools = registry();
     tools.register(tool({ name: 'x', description: 'x', execute: () => new Promise(() => {}), ...definition }), 'x');
@@ -207,7 +200,7 @@ describe('execute', () => {
     expect(result).toMatchObject({ isError: true, content: [{ text: expect.stringContaining(`after ${ms} ms`) }] });
   });
 
-  test('an abort reaches the tool, and is answered even if the tool does not heed it', async () => {
+  test('an abort reaches the tool, and settles even if the tool ignores it', async () => {
     const clock = manualClock();
     const controller = new AbortController();
     let signal: AbortSignal | undefined;
@@ -228,7 +221,7 @@ describe('execute', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('what is aborted already does not run', async () => {
+  test('does not run the tool if the signal is already aborted', async () => {
     let ran = false;
     const tools = registry();
     tools.register(tool({ name: 'x', description: 'x', execute: () => (ran = true) }), 'x');

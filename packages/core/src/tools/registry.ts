@@ -1,32 +1,31 @@
-import { systemClock, type Clock } from '../clock.ts';
-import { messageOf, TreadleError } from '../errors.ts';
-import type { SettledResult } from '../loop/events.ts';
+import { systemClock, type Clock } from '../platform.ts';
+import { messageOf } from '../errors.ts';
+import type { SettledResult } from '../machine/events.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
-import { Broken, Parked } from './child.ts';
-import { execute } from './execute.ts';
-import { errorResult } from './result.ts';
-import type { Tool } from './tool.ts';
-import { validate } from './validate.ts';
+import { executeTool } from './execute.ts';
+import { Broken, errorResult, Parked } from './result.ts';
+import { validate } from './schema.ts';
+import { duplicateTool, type Tool } from './tool.ts';
 
-/** Tools by name, from wherever they come, with what was loaded about them from files. */
+/** Tools by name, from any source, with definitions that were loaded from files. */
 export interface Registry {
-  /** `source` says in errors where the tool is from. Throws `duplicate-tool`, naming both, if the name is taken. */
+  /** Throws `duplicate-tool` if the name is taken; the message names both sources. */
   register(tool: Tool, source: string): void;
-  /** What a file says of a tool; it goes before what the tool says of itself, whichever comes first. */
+  /** Adds the definition of a tool from a file. It overrides the tool, whether it is added before or after it. */
   define(entry: RegistryEntry, source: string): void;
-  /** False: there was none. Its definition stays. */
+  /** Returns false if there is no such tool. The definition from a file stays. */
   unregister(name: string): boolean;
   get(name: string): Tool | undefined;
-  /** In the order in which they were registered; ready for `runLoop`. */
+  /** In the order of registration, as `runLoop` takes them. */
   list(): readonly Tool[];
-  /** As OpenAI's API takes them. */
+  /** In the format of OpenAI's API. */
   describe(): readonly FunctionDescription[];
-  /** Validates the input and runs the tool. Everything that goes wrong is an error result. */
+  /** Validates the input and runs the tool. Every failure is an error result. */
   execute(name: string, input: unknown, options?: ExecuteOptions): Promise<SettledResult>;
 }
 
-/** Facts about a tool that were loaded from elsewhere. `parameters` replaces the tool's own schema. */
+/** The definition of a tool from a file. `parameters` replaces the schema of the tool. */
 export interface RegistryEntry {
   readonly name: string;
   readonly description?: string;
@@ -60,7 +59,7 @@ export function registry(): Registry {
 
   function get(name: string): Tool | undefined {
     const tool = tools.get(name)?.value;
-    return tool && merged(tool, entries.get(name)?.value);
+    return tool && overridden(tool, entries.get(name)?.value);
   }
 
   function list(): readonly Tool[] {
@@ -68,8 +67,8 @@ export function registry(): Registry {
   }
 
   return {
-    register: (tool, source) => add(tools, 'tools', { value: tool, source }),
-    define: (entry, source) => add(entries, 'definitions of a tool', { value: entry, source }),
+    register: (tool, source) => addNamed(tools, 'tools', { value: tool, source }),
+    define: (entry, source) => addNamed(entries, 'definitions of a tool', { value: entry, source }),
     unregister: (name) => tools.delete(name),
     get,
     list,
@@ -80,7 +79,7 @@ export function registry(): Registry {
       })),
     async execute(name, input, options = {}) {
       const tool = get(name);
-      if (!tool) return errorResult(missing(name, entries.get(name), [...tools.keys()]));
+      if (!tool) return errorResult(missingTool(name, entries.get(name), [...tools.keys()]));
       if (!tool.execute) return errorResult(`The tool "${name}" is executed by the client, not here.`);
       const validated = await validate(tool.input, input);
       if (validated.type === 'invalid') {
@@ -89,57 +88,32 @@ export function registry(): Registry {
         );
       }
       const { key = name, report = ignore, context, principal, clock = systemClock, signal } = options;
-      if (signal?.aborted) return errorResult(`The tool "${name}" was not called: that was called off before.`);
+      if (signal?.aborted) return errorResult(`The tool "${name}" was not called: the signal is already aborted.`);
       const timeoutMs = options.timeoutMs ?? tool.timeoutMs ?? 60_000;
-      const running = execute({ tool, input: validated.value, key, timeoutMs, clock, report, context, principal });
+      const running = executeTool({ tool, input: validated.value, key, timeoutMs, clock, report, context, principal });
       const abort = (): void => running.abort();
       signal?.addEventListener('abort', abort, { once: true });
       const result = await running.result;
       signal?.removeEventListener('abort', abort);
       if (result instanceof Broken) return errorResult(`The tool "${name}" failed: ${messageOf(result.error)}`);
       if (!(result instanceof Parked)) return result;
-      return errorResult(`The tool "${name}" goes on elsewhere (${result.on}), which only a run can wait for.`);
+      return errorResult(`The tool "${name}" continues elsewhere (${result.on}); only a run can wait for it.`);
     },
   };
 }
 
-/** The tools of one run. Throws `duplicate-tool` if two have one name. */
-export function toolsByName(tools: readonly Tool[]): ReadonlyMap<string, Tool> {
-  if (!Array.isArray(tools))
-    throw new TreadleError('invalid-options', 'The tools are no list. Give an array of tools.');
-  const byName = new Map<string, Tool>();
-  for (const [index, value] of tools.entries()) {
-    if (typeof value?.parameters !== 'object') {
-      throw new TreadleError(
-        'invalid-options',
-        `tools[${index}] is no tool. Make it with tool({ name, description, … }).`,
-      );
-    }
-    const { name } = value;
-    if (byName.has(name)) {
-      const first = tools.findIndex((tool) => tool.name === name);
-      throw duplicate(name, 'tools', `tools[${first}]`, `tools[${index}]`);
-    }
-    byName.set(name, value);
-  }
-  return byName;
-}
-
-function add<T extends { readonly name: string }>(to: Map<string, Sourced<T>>, what: string, added: Sourced<T>): void {
+function addNamed<T extends { readonly name: string }>(
+  to: Map<string, Sourced<T>>,
+  what: string,
+  added: Sourced<T>,
+): void {
   const { name } = added.value;
-  const there = to.get(name);
-  if (there) throw duplicate(name, what, there.source, added.source);
+  const existing = to.get(name);
+  if (existing) throw duplicateTool(name, what, existing.source, added.source);
   to.set(name, added);
 }
 
-function duplicate(name: string, what: string, first: string, second: string): TreadleError {
-  return new TreadleError(
-    'duplicate-tool',
-    `There are two ${what} named "${name}": one from ${first}, one from ${second}. Rename or leave out one.`,
-  );
-}
-
-function merged(tool: Tool, entry: RegistryEntry | undefined): Tool {
+function overridden(tool: Tool, entry: RegistryEntry | undefined): Tool {
   if (!entry) return tool;
   const { parameters, description, timeoutMs } = entry;
   return {
@@ -150,7 +124,7 @@ function merged(tool: Tool, entry: RegistryEntry | undefined): Tool {
   };
 }
 
-function missing(name: string, entry: Sourced<RegistryEntry> | undefined, available: readonly string[]): string {
+function missingTool(name: string, entry: Sourced<RegistryEntry> | undefined, available: readonly string[]): string {
   if (entry) return `The tool "${name}" is defined in ${entry.source}, but no code for it is registered.`;
   return `There is no tool "${name}". Available tools: ${available.join(', ') || 'none'}.`;
 }

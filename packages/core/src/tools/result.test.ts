@@ -1,13 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { ImageBlock, ResultBlock } from '../messages.ts';
-import { textOf } from '../messages.ts';
-import { errorResult, fitted, resultOf } from './result.ts';
+import { type ImageBlock, type ResultBlock, textOf } from '../messages.ts';
+import { errorResult, truncateResult, resultOf } from './result.ts';
 
 const IMAGE: ImageBlock = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } };
 
 function blocksOf(result: ReturnType<typeof resultOf>): readonly ResultBlock[] {
-  if (result.type !== 'result') throw new Error(`it is ${result.type}`);
+  if (result.type !== 'result') throw new Error(`expected a result, not ${result.type}`);
   return result.content;
 }
 
@@ -15,27 +14,27 @@ function firstText(result: ReturnType<typeof resultOf>): string {
   return textOf(blocksOf(result).slice(0, 1));
 }
 
-function words(text: string): ReturnType<typeof resultOf> {
+function textResult(text: string): ReturnType<typeof resultOf> {
   return { type: 'result', content: [{ type: 'text', text }], isError: false };
 }
 
-describe('what a tool gave, as a result', () => {
+describe('converts the return value of a tool', () => {
   test.each([
     ['a text', 'hello', 'hello'],
     ['an empty text', '', ''],
-    ['nothing', undefined, '(no output)'],
+    ['undefined', undefined, '(no output)'],
     ['null', null, 'null'],
     ['a number', 7, '7'],
-    ['what is no number', Number.NaN, 'null'],
-    ['a truth', false, 'false'],
+    ['NaN', Number.NaN, 'null'],
+    ['a boolean', false, 'false'],
     ['an object', { a: [1, { b: null }] }, '{"a":[1,{"b":null}]}'],
     ['an array', [1, 'two'], '[1,"two"]'],
     ['a date', new Date(0), '"1970-01-01T00:00:00.000Z"'],
-    ['an object that says itself how it looks', { toJSON: () => ({ a: 1 }) }, '{"a":1}'],
-    ['an object with a content beside other things', { content: 'x', title: 'y' }, '{"content":"x","title":"y"}'],
-    ['a content that is neither text nor blocks', { content: 7 }, '{"content":7}'],
+    ['an object with toJSON', { toJSON: () => ({ a: 1 }) }, '{"a":1}'],
+    ['an object with content and other keys', { content: 'x', title: 'y' }, '{"content":"x","title":"y"}'],
+    ['content that is neither text nor blocks', { content: 7 }, '{"content":7}'],
   ])('%s', (_, value, text) => {
-    expect(resultOf('x', value)).toEqual(words(text));
+    expect(resultOf('x', value)).toEqual(textResult(text));
   });
 
   test('blocks', () => {
@@ -50,10 +49,10 @@ describe('what a tool gave, as a result', () => {
     expect(resultOf('x', { content: [] })).toEqual({ type: 'result', content: [], isError: false });
   });
 
-  test('a text in place of blocks, also as an error of the tool', () => {
-    expect(resultOf('x', { content: 'a' })).toEqual(words('a'));
-    expect(resultOf('x', { content: 'a', isError: true })).toEqual({ ...words('a'), isError: true });
-    expect(resultOf('x', { content: 'a', isError: 'yes' })).toEqual(words('a'));
+  test('content as a text, with and without isError', () => {
+    expect(resultOf('x', { content: 'a' })).toEqual(textResult('a'));
+    expect(resultOf('x', { content: 'a', isError: true })).toEqual({ ...textResult('a'), isError: true });
+    expect(resultOf('x', { content: 'a', isError: 'yes' })).toEqual(textResult('a'));
   });
 
   test.each([
@@ -66,11 +65,11 @@ describe('what a tool gave, as a result', () => {
     [{ type: 'tool-call', id: '1', name: 'x', arguments: '{}' }],
     ['text'],
     [null],
-  ])('what only resembles blocks is told as JSON: %j', (...content) => {
-    expect(resultOf('x', { content })).toEqual(words(JSON.stringify({ content })));
+  ])('malformed blocks become JSON: %j', (...content) => {
+    expect(resultOf('x', { content })).toEqual(textResult(JSON.stringify({ content })));
   });
 
-  test('blocks are copied, with what belongs to them and nothing else', () => {
+  test('blocks are copied with their known fields only', () => {
     const cycle: { self?: unknown } = {};
     cycle.self = cycle;
     const block = { type: 'text', text: 'a', more: cycle, big: 1n };
@@ -99,7 +98,7 @@ describe('what a tool gave, as a result', () => {
   });
 });
 
-describe('what has no JSON form is an error that says so', () => {
+describe('a value without a JSON form is an error result', () => {
   const cycle: { self?: unknown } = {};
   cycle.self = cycle;
   test.each([
@@ -108,9 +107,9 @@ describe('what has no JSON form is an error that says so', () => {
     ['a big integer', 1n, 'BigInt'],
     ['a big integer inside', { a: [1n] }, 'BigInt'],
     ['a cycle', cycle, 'circular'],
-    ['an object that says nothing', { toJSON: () => undefined }, 'object'],
+    ['an object whose toJSON returns undefined', { toJSON: () => undefined }, 'object'],
     [
-      'an object that throws when asked',
+      'an object whose toJSON throws',
       {
         toJSON: () => {
           throw new Error('ouch');
@@ -133,57 +132,57 @@ describe('what has no JSON form is an error that says so', () => {
   });
 });
 
-describe('fitted: at most so many characters', () => {
+describe('truncateResult', () => {
   const content = (...texts: string[]): ReturnType<typeof resultOf> => ({
     type: 'result',
     content: texts.map((text) => ({ type: 'text', text })),
     isError: false,
   });
 
-  test('what fits is not touched', () => {
+  test('returns a result within the limit unchanged', () => {
     const result = content('a'.repeat(60), 'b'.repeat(40));
-    expect(fitted(result, 100)).toBe(result);
-    expect(fitted({ type: 'not-done' }, 0)).toEqual({ type: 'not-done' });
-    expect(fitted({ type: 'unknown' }, 0)).toEqual({ type: 'unknown' });
+    expect(truncateResult(result, 100)).toBe(result);
+    expect(truncateResult({ type: 'not-done' }, 0)).toEqual({ type: 'not-done' });
+    expect(truncateResult({ type: 'unknown' }, 0)).toEqual({ type: 'unknown' });
   });
 
-  test('of what is longer, the head and the tail stay, and what is gone is counted', () => {
+  test('keeps the head and the tail of a longer text, and counts the omitted characters', () => {
     const text = `${'h'.repeat(75)}${'m'.repeat(12_345)}${'t'.repeat(25)}`;
-    expect(fitted(content(text), 100)).toEqual(
+    expect(truncateResult(content(text), 100)).toEqual(
       content(`${'h'.repeat(75)}\n[… 12,345 of 12,445 characters left out …]\n${'t'.repeat(25)}`),
     );
   });
 
-  test('an error stays an error, pictures stay, and they do not count', () => {
+  test('keeps errors and images; images do not count', () => {
     const picture: ImageBlock = { ...IMAGE, source: { type: 'data', data: 'A'.repeat(10_000) } };
     const result = {
       type: 'result',
       content: [picture, { type: 'error', text: 'e'.repeat(1_000) }, IMAGE],
       isError: true,
     } as const;
-    const { content: kept, isError } = fitted(result, 100) as typeof result;
+    const { content: kept, isError } = truncateResult(result, 100) as typeof result;
     expect(isError).toBe(true);
     expect(kept.map(({ type }) => type)).toEqual(['image', 'error', 'image']);
     expect(kept[0]).toEqual(picture);
-    expect(fitted({ ...result, content: [picture] }, 1)).toEqual({ ...result, content: [picture] });
+    expect(truncateResult({ ...result, content: [picture] }, 1)).toEqual({ ...result, content: [picture] });
   });
 
-  test.each([1, 2, 3, 4, 5, 7])('a limit of %d is a limit too', (most) => {
-    const [head, , tail] = firstText(fitted(content('abcdefghij'.repeat(10)), most)).split('\n');
+  test.each([1, 2, 3, 4, 5, 7])('enforces a limit of %d', (most) => {
+    const [head, , tail] = firstText(truncateResult(content('abcdefghij'.repeat(10)), most)).split('\n');
     expect(head!.length + tail!.length).toBe(most);
     expect('abcdefghij'.repeat(10).startsWith(head!)).toBe(true);
     expect('abcdefghij'.repeat(10).endsWith(tail!)).toBe(true);
   });
 
-  test('no half of a character is left where it is cut', () => {
+  test('leaves no half of a surrogate pair', () => {
     for (let most = 1; most < 40; most++) {
-      expect(firstText(fitted(content('🧵'.repeat(100)), most)).isWellFormed(), String(most)).toBe(true);
+      expect(firstText(truncateResult(content('🧵'.repeat(100)), most)).isWellFormed(), String(most)).toBe(true);
     }
   });
 
-  test('many blocks together are held to the same limit', () => {
+  test('applies the limit to all blocks together', () => {
     const result = content(...Array.from({ length: 10_000 }, (_, index) => String(index % 10)));
-    const kept = blocksOf(fitted(result, 100));
+    const kept = blocksOf(truncateResult(result, 100));
     const text = textOf(kept);
     expect(text.startsWith('0123456789'.repeat(7))).toBe(true);
     expect(text).toContain('9,900');
@@ -191,7 +190,7 @@ describe('fitted: at most so many characters', () => {
     expect(kept.length).toBeLessThan(200);
   });
 
-  test('for any blocks and any limit: no more than that, a note, and every picture', () => {
+  test('for any blocks and any limit: keeps to the limit, adds a note, keeps every image', () => {
     const blocks = fc.array(
       fc.oneof(
         fc.string({ maxLength: 300 }).map((text): ResultBlock => ({ type: 'text', text })),
@@ -201,8 +200,8 @@ describe('fitted: at most so many characters', () => {
     );
     fc.assert(
       fc.property(blocks, fc.integer({ min: 1, max: 1_000 }), (some, most) => {
-        const result = fitted({ type: 'result', content: some, isError: false }, most);
-        if (result.type !== 'result') throw new Error('it is one');
+        const result = truncateResult({ type: 'result', content: some, isError: false }, most);
+        if (result.type !== 'result') throw new Error('expected a result');
         const whole = textOf(some);
         const kept = textOf(result.content);
         const notes = kept.match(/\n?\[… .*? left out …\]\n?/g) ?? [];
@@ -218,6 +217,6 @@ describe('fitted: at most so many characters', () => {
   });
 });
 
-test('an error result is one block of words', () => {
+test('errorResult has one error block', () => {
   expect(errorResult('no')).toEqual({ type: 'result', content: [{ type: 'error', text: 'no' }], isError: true });
 });

@@ -1,27 +1,28 @@
 import { messageOf } from '../errors.ts';
-import type { SettledResult } from '../loop/events.ts';
+import type { SettledResult } from '../machine/events.ts';
+import type { Waiting } from '../machine/state.ts';
 import type { ResultBlock, Source } from '../messages.ts';
 
-/** What a tool gave, as a result for the model: a text, its blocks, or its JSON form. Anything else is an error. */
+/** Converts the return value of a tool to a result for the model: a text, content blocks, or JSON. Else an error. */
 export function resultOf(name: string, value: unknown): SettledResult {
-  if (typeof value === 'string') return text(value);
-  if (value === undefined) return text('(no output)');
+  if (typeof value === 'string') return textResult(value);
+  if (value === undefined) return textResult('(no output)');
   const output = outputOf(value);
   if (output) return output;
   if (value instanceof Error) return errorResult(`The tool "${name}" failed: ${messageOf(value)}`);
   try {
     const json = JSON.stringify(value);
-    if (json === '{}' && !isPlain(value))
-      return unusable(name, `a ${Object.prototype.toString.call(value).slice(8, -1)}`);
-    if (json !== undefined) return text(json);
+    if (json === '{}' && !isPlainObject(value))
+      return noJsonForm(name, `a ${Object.prototype.toString.call(value).slice(8, -1)}`);
+    if (json !== undefined) return textResult(json);
   } catch (error) {
-    return unusable(name, messageOf(error));
+    return noJsonForm(name, messageOf(error));
   }
-  return unusable(name, `a ${typeof value}`);
+  return noJsonForm(name, `a ${typeof value}`);
 }
 
-/** A Map, a generator or a regular expression has nothing in its JSON form, and that is no result. */
-function isPlain(value: unknown): boolean {
+/** A Map, a generator and a regular expression become `{}` in JSON, which is not their value. */
+function isPlainObject(value: unknown): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === Object.prototype || prototype === null;
 }
@@ -30,35 +31,35 @@ export function errorResult(message: string): SettledResult {
   return { type: 'result', content: [{ type: 'error', text: message }], isError: true };
 }
 
-function text(words: string): SettledResult {
-  return { type: 'result', content: [{ type: 'text', text: words }], isError: false };
+function textResult(text: string): SettledResult {
+  return { type: 'result', content: [{ type: 'text', text }], isError: false };
 }
 
-function unusable(name: string, what: string): SettledResult {
+function noJsonForm(name: string, what: string): SettledResult {
   return errorResult(`The tool "${name}" returned something that has no JSON form (${what}). Its result is lost.`);
 }
 
-/** `{ content }` or `{ content, isError }`, and nothing else, is meant as a result. */
+/** An object with `content`, optionally `isError`, and no other key is a `ToolOutput`. */
 function outputOf(value: unknown): SettledResult | undefined {
   if (typeof value !== 'object' || value === null || !('content' in value)) return undefined;
   const { content, isError, ...others } = value as Record<string, unknown>;
   if (Object.keys(others).length > 0) return undefined;
-  if (typeof content === 'string') return { ...text(content), isError: isError === true } as SettledResult;
+  if (typeof content === 'string') return { ...textResult(content), isError: isError === true } as SettledResult;
   const blocks = Array.isArray(content) ? content.map(blockOf) : [undefined];
   return blocks.includes(undefined)
     ? undefined
     : { type: 'result', content: blocks as ResultBlock[], isError: isError === true };
 }
 
-/** A copy with what belongs to a block: what else a tool put there may have no JSON form, and change later. */
+/** Copies the known fields of a block. Other fields may have no JSON form, and the tool may change its object later. */
 function blockOf(block: unknown): ResultBlock | undefined {
   if (typeof block !== 'object' || block === null) return undefined;
   const { type, text, mediaType, name, source } = block as Record<string, unknown>;
   if (type === 'text' || type === 'error') return typeof text === 'string' ? { type, text } : undefined;
-  const from = sourceOf(source);
-  if (!from || typeof mediaType !== 'string') return undefined;
-  if (type === 'image') return { type, mediaType, source: from };
-  return type === 'file' ? { type, mediaType, ...(typeof name === 'string' && { name }), source: from } : undefined;
+  const copied = sourceOf(source);
+  if (!copied || typeof mediaType !== 'string') return undefined;
+  if (type === 'image') return { type, mediaType, source: copied };
+  return type === 'file' ? { type, mediaType, ...(typeof name === 'string' && { name }), source: copied } : undefined;
 }
 
 function sourceOf(source: unknown): Source | undefined {
@@ -68,8 +69,8 @@ function sourceOf(source: unknown): Source | undefined {
   return type === 'url' && typeof url === 'string' ? { type, url } : undefined;
 }
 
-export function isTooLong(result: SettledResult, most: number): boolean {
-  return result.type === 'result' && textLength(result.content) > most;
+export function isTooLong(result: SettledResult, maxChars: number): boolean {
+  return result.type === 'result' && textLength(result.content) > maxChars;
 }
 
 function textLength(content: readonly ResultBlock[]): number {
@@ -81,37 +82,68 @@ function textLength(content: readonly ResultBlock[]): number {
   return total;
 }
 
-/** The result with at most `most` characters of text: of what is longer, the head and the tail. */
-export function fitted(result: SettledResult, most: number): SettledResult {
+/** Limits the text of a result to `maxChars`. A longer text keeps its head and its tail. */
+export function truncateResult(result: SettledResult, maxChars: number): SettledResult {
   if (result.type !== 'result') return result;
-  const content = fittedContent(result.content, most);
+  const content = truncateContent(result.content, maxChars);
   return content === result.content ? result : { ...result, content };
 }
 
-export function fittedContent(content: readonly ResultBlock[], most: number): readonly ResultBlock[] {
-  if (textLength(content) <= most) return content;
-  let left = most;
-  let gone = 0;
+export function truncateContent(content: readonly ResultBlock[], maxChars: number): readonly ResultBlock[] {
+  if (textLength(content) <= maxChars) return content;
+  let remaining = maxChars;
+  let omitted = 0;
   const kept: ResultBlock[] = [];
   for (const block of content) {
     if (!('text' in block)) kept.push(block);
-    else if (left === 0) gone += block.text.length;
+    else if (remaining === 0) omitted += block.text.length;
     else {
-      kept.push(block.text.length <= left ? block : { ...block, text: cut(block.text, left) });
-      left = Math.max(0, left - block.text.length);
+      kept.push(block.text.length <= remaining ? block : { ...block, text: headAndTail(block.text, remaining) });
+      remaining = Math.max(0, remaining - block.text.length);
     }
   }
-  // One note for all the blocks that are left out: a note for each could be longer than they are.
-  if (gone > 0) kept.push({ type: 'text', text: `[… ${gone.toLocaleString('en-US')} more characters left out …]` });
+  // One note for all omitted blocks: one note per block could be longer than the blocks.
+  if (omitted > 0)
+    kept.push({ type: 'text', text: `[… ${omitted.toLocaleString('en-US')} more characters left out …]` });
   return kept;
 }
 
-function cut(whole: string, most: number): string {
-  const tail = Math.floor(most / 4);
-  const head = most - tail;
-  const marker = `\n[… ${(whole.length - most).toLocaleString('en-US')} of ${whole.length.toLocaleString('en-US')} characters left out …]\n`;
+function headAndTail(whole: string, maxChars: number): string {
+  const tail = Math.floor(maxChars / 4);
+  const head = maxChars - tail;
+  const marker = `\n[… ${(whole.length - maxChars).toLocaleString('en-US')} of ${whole.length.toLocaleString('en-US')} characters left out …]\n`;
   const kept = whole.slice(0, head) + marker + (tail > 0 ? whole.slice(-tail) : '');
-  // A slice keeps the whole text alive; going through JSON makes a copy that does not. It also takes care of a
-  // surrogate pair that was cut in two.
+  // A slice keeps the whole string in memory; a round trip through JSON makes a copy. `toWellFormed` replaces the
+  // halves of a surrogate pair that was cut in two.
   return JSON.parse(JSON.stringify(kept.toWellFormed()));
+}
+
+/** Returned by a tool whose call continues elsewhere. The run may pause on it; the tool is called again to resume it. */
+export class Parked {
+  readonly on: string;
+  readonly waiting: readonly Waiting[];
+
+  /** `on`: what the call waits for, such as the id of a run; `waiting`: what that run waits for. */
+  constructor(on: string, waiting: readonly Waiting[] = []) {
+    this.on = on;
+    this.waiting = waiting;
+  }
+}
+
+/** Returned by a tool that is a whole run: its result, with the usage of that run. */
+export class Finished {
+  readonly result: SettledResult;
+
+  constructor(result: SettledResult) {
+    this.result = result;
+  }
+}
+
+/** Returned by a tool whose own run cannot be driven. The calling run stops, as if its own journal had failed. */
+export class Broken {
+  readonly error: unknown;
+
+  constructor(error: unknown) {
+    this.error = error;
+  }
 }

@@ -1,17 +1,18 @@
+import { Validator } from '@cfworker/json-schema';
 import { messageOf, TreadleError, type TreadleErrorCode } from '../errors.ts';
 import type { JsonSchema } from '../model.ts';
 
 /**
- * A schema: anything that speaks Standard Schema (zod 4, valibot, arktype, …), or plain JSON Schema. A Standard Schema
- * that cannot describe itself as JSON Schema (plain valibot) needs `parameters` beside it.
+ * A Standard Schema (zod 4, valibot, arktype, …) or plain JSON Schema. A Standard Schema that cannot convert itself to
+ * JSON Schema (plain valibot) needs `parameters` as well.
  */
 export type Schema = StandardSchema | JsonSchema;
 
-/** What a schema gives after validation. JSON Schema says nothing to the type checker. */
+/** The type of a validated value. JSON Schema carries no TypeScript type. */
 export type OutputOf<S> =
   S extends StandardSchema<infer Output> ? Output : S extends JsonSchema ? Record<string, unknown> : never;
 
-/** The part of https://standardschema.dev that is used here; the specification asks to copy it. */
+/** The part of https://standardschema.dev that is used here. The specification recommends copying it. */
 export interface StandardSchema<Output = unknown> {
   readonly '~standard': {
     readonly version: 1;
@@ -33,12 +34,12 @@ interface StandardIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
-export function isStandardSchema(schema: Schema): schema is StandardSchema {
+function isStandardSchema(schema: Schema): schema is StandardSchema {
   return '~standard' in schema;
 }
 
-/** A schema as JSON Schema. Throws `code` if it cannot be described as such; `what` is whose schema it is. */
-export function describe(what: string, schema: Schema, code: TreadleErrorCode): JsonSchema {
+/** Converts a schema to JSON Schema. Throws `code` if that is not possible; `what` names the schema in the message. */
+export function toJsonSchema(what: string, schema: Schema, code: TreadleErrorCode): JsonSchema {
   if (!isStandardSchema(schema)) return schema;
   const { jsonSchema, vendor } = schema['~standard'];
   if (!jsonSchema) {
@@ -52,4 +53,167 @@ export function describe(what: string, schema: Schema, code: TreadleErrorCode): 
     const why = `${what} (${vendor}) cannot be described as JSON Schema: ${messageOf(cause)}`;
     throw new TreadleError(code, `${why}. Change it, or describe it yourself as "parameters".`, { cause });
   }
+}
+
+// ── Validation ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+export type Validated =
+  | { readonly type: 'valid'; readonly value: unknown }
+  /** Each problem starts with the path of the value it is about. */
+  | { readonly type: 'invalid'; readonly problems: readonly string[] };
+
+/** Validates a value. Never throws: an error thrown by the schema makes the value invalid. */
+export function validate(schema: Schema, value: unknown): Validated | Promise<Validated> {
+  try {
+    return isStandardSchema(schema) ? validateStandard(schema, value) : validateJson(schema, value);
+  } catch (error) {
+    return validationFailed(error);
+  }
+}
+
+type StandardVerdict = Awaited<ReturnType<StandardSchema['~standard']['validate']>>;
+
+function validateStandard(schema: StandardSchema, value: unknown): Validated | Promise<Validated> {
+  const verdict = schema['~standard'].validate(value);
+  // Any thenable is awaited: read as a verdict, it would have no issues, and every value would be valid.
+  if (typeof (verdict as Partial<PromiseLike<unknown>>)?.then !== 'function')
+    return readVerdict(verdict as StandardVerdict);
+  return Promise.resolve(verdict).then(readVerdict).catch(validationFailed);
+}
+
+function readVerdict(verdict: StandardVerdict): Validated {
+  if (!verdict.issues) return { type: 'valid', value: verdict.value };
+  return { type: 'invalid', problems: verdict.issues.map(({ path, message }) => problemAt(path ?? [], message)) };
+}
+
+function problemAt(path: readonly (PropertyKey | { readonly key: PropertyKey })[], message: string): string {
+  const keys = path.map((part) => String(typeof part === 'object' ? part.key : part));
+  return keys.length === 0 ? message : `${keys.join('.')}: ${message}`;
+}
+
+function validationFailed(error: unknown): Validated {
+  return { type: 'invalid', problems: [`the check itself failed: ${messageOf(error)}`] };
+}
+
+interface JsonValidators {
+  readonly plain: PlainCheck | undefined;
+  readonly full: Validator;
+}
+
+/** Compiling a schema costs more than using it, so each schema is compiled once. */
+const compiled = new WeakMap<JsonSchema, JsonValidators>();
+
+function validatorsOf(schema: JsonSchema): JsonValidators {
+  let validators = compiled.get(schema);
+  if (!validators) {
+    validators = { plain: plainCheck(schema), full: new Validator(schema, '2020-12', false) };
+    compiled.set(schema, validators);
+  }
+  return validators;
+}
+
+function validateJson(schema: JsonSchema, value: unknown): Validated {
+  const { plain, full } = validatorsOf(schema);
+  if (plain?.(value)) return { type: 'valid', value };
+  const { valid, errors } = full.validate(value);
+  if (valid) return { type: 'valid', value };
+  // The validator reports each problem again for every object and list around it; only the innermost one is useful.
+  const innermost = errors.filter(({ keyword }) => !CONTAINERS.has(keyword));
+  return {
+    type: 'invalid',
+    problems: (innermost.length > 0 ? innermost : errors).map(({ instanceLocation, keyword, error }) =>
+      problemAt(
+        instanceLocation.split('/').slice(1),
+        keyword === 'false' ? 'is not expected here' : error.replace(/\.$/, ''),
+      ),
+    ),
+  };
+}
+
+const CONTAINERS = new Set(['properties', 'items', 'prefixItems', 'additionalProperties', '$ref', 'allOf', 'if']);
+
+// ── Quick check ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** True: the value is valid. False: the full validator has to decide. */
+type PlainCheck = (value: unknown) => boolean;
+
+/**
+ * Compiles a quick check for the simple schemas that most tools have: types, properties, required, items, enum. Most
+ * arguments are valid, and for those the full validator takes ten times as long. The full validator decides about all
+ * other values and writes the messages. Returns undefined if the schema uses any other keyword.
+ */
+export function plainCheck(schema: JsonSchema): PlainCheck | undefined {
+  const checks: PlainCheck[] = [];
+  for (const [keyword, value] of Object.entries(schema)) {
+    if (ANNOTATIONS.has(keyword)) continue;
+    const check = keywordCheck(keyword, value, schema);
+    if (!check) return undefined;
+    checks.push(check);
+  }
+  return (value) => {
+    for (let i = 0; i < checks.length; i++) if (!checks[i]!(value)) return false;
+    return true;
+  };
+}
+
+/** Keywords that require nothing of a value. */
+const ANNOTATIONS: ReadonlySet<string> = new Set(['$schema', 'title', 'description', 'default', 'examples']);
+
+function keywordCheck(keyword: string, operand: unknown, schema: JsonSchema): PlainCheck | undefined {
+  switch (keyword) {
+    case 'type':
+      return typeof operand === 'string' ? TYPES[operand] : undefined;
+    case 'enum':
+      return Array.isArray(operand) ? (value) => typeof value !== 'object' && operand.includes(value) : undefined;
+    case 'required':
+      return Array.isArray(operand)
+        ? (value) => isRecord(value) && operand.every((key) => Object.hasOwn(value, key))
+        : undefined;
+    case 'properties':
+      return isRecord(operand) ? propertiesCheck(operand, schema['additionalProperties']) : undefined;
+    case 'additionalProperties':
+      return 'properties' in schema ? alwaysValid : propertiesCheck({}, operand);
+    case 'items': {
+      const item = isRecord(operand) ? plainCheck(operand) : undefined;
+      return item && ((value) => Array.isArray(value) && value.every(item));
+    }
+    default:
+      return undefined;
+  }
+}
+
+function propertiesCheck(properties: JsonSchema, additional: unknown): PlainCheck | undefined {
+  if (additional !== undefined && typeof additional !== 'boolean') return undefined;
+  const checks = new Map<string, PlainCheck>();
+  for (const [key, schema] of Object.entries(properties)) {
+    const check = isRecord(schema) ? plainCheck(schema) : undefined;
+    if (!check) return undefined;
+    checks.set(key, check);
+  }
+  return (value) => {
+    if (!isRecord(value)) return false;
+    for (const key in value) {
+      const check = checks.get(key);
+      if (check ? !check(value[key]) : additional === false) return false;
+    }
+    return true;
+  };
+}
+
+const TYPES: Readonly<Record<string, PlainCheck>> = {
+  string: (value) => typeof value === 'string',
+  number: (value) => typeof value === 'number',
+  integer: (value) => Number.isInteger(value),
+  boolean: (value) => typeof value === 'boolean',
+  null: (value) => value === null,
+  object: (value) => isRecord(value),
+  array: (value) => Array.isArray(value),
+};
+
+function alwaysValid(): boolean {
+  return true;
+}
+
+function isRecord(value: unknown): value is JsonSchema {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -5,7 +5,7 @@ import { describe, expect, expectTypeOf, test } from 'vitest';
 import { z } from 'zod';
 import { TreadleError } from '../errors.ts';
 import type { StandardSchema } from './schema.ts';
-import { factsOf, tool, type Tool, type ToolContext } from './tool.ts';
+import { factsOf, tool, toolsByName, type Tool, type ToolContext } from './tool.ts';
 
 const about = { description: 'Does something' };
 const PARAMETERS = {
@@ -14,7 +14,7 @@ const PARAMETERS = {
   required: ['city'],
 };
 
-describe('every kind of schema describes itself, and types the input', () => {
+describe('every kind of schema gives the parameters and the type of the input', () => {
   test('zod', () => {
     const made = tool({
       ...about,
@@ -33,7 +33,7 @@ describe('every kind of schema describes itself, and types the input', () => {
     expectTypeOf(made).toEqualTypeOf<Tool>();
   });
 
-  test('zod: the tool gets what the schema gives, the model is told what it takes', () => {
+  test('zod: the tool gets the transformed input, the model the input schema', () => {
     const made = tool({
       ...about,
       name: 'trip',
@@ -61,7 +61,7 @@ describe('every kind of schema describes itself, and types the input', () => {
     expect(made.parameters).toEqual(PARAMETERS);
   });
 
-  test('valibot, with its description beside it', () => {
+  test('valibot, with parameters', () => {
     const input = v.object({ city: v.string(), days: v.optional(v.number()) });
     const { $schema: _, ...parameters } = toJsonSchema(input);
     const made = tool({
@@ -69,8 +69,8 @@ describe('every kind of schema describes itself, and types the input', () => {
       name: 'trip',
       input,
       parameters,
-      execute: (given) => {
-        expectTypeOf(given).toEqualTypeOf<{ city: string; days?: number | undefined }>();
+      execute: (trip) => {
+        expectTypeOf(trip).toEqualTypeOf<{ city: string; days?: number | undefined }>();
       },
     });
     expect(made.parameters).toEqual(PARAMETERS);
@@ -88,21 +88,21 @@ describe('every kind of schema describes itself, and types the input', () => {
     expect(made.parameters).toBe(PARAMETERS);
   });
 
-  test('no schema: no arguments', () => {
+  test('no schema: an object without properties', () => {
     expect(tool({ ...about, name: 'now', execute: () => 'noon' }).parameters).toEqual({
       type: 'object',
       properties: {},
     });
   });
 
-  test('what is given as parameters goes before what the schema says', () => {
+  test('parameters override the description of the schema', () => {
     const parameters = { type: 'object', properties: { city: { type: 'string', description: 'in English' } } };
     const made = tool({ ...about, name: 'trip', input: z.object({ city: z.string() }), parameters });
     expect(made.parameters).toBe(parameters);
   });
 });
 
-describe('what could never be called is refused at once', () => {
+describe('rejects an invalid definition', () => {
   test.each(['', 'two words', 'dotted.name', 'a/b', 'naïve', 'x'.repeat(65), 'tab\t', 'end\n'])(
     'the name %j',
     (name) => {
@@ -111,13 +111,11 @@ describe('what could never be called is refused at once', () => {
   );
 
   test.each([undefined, null, 7, {}])('the name %j', (name) => {
-    expect(() => tool({ ...about, name: name as unknown as string })).toThrow(
-      invalid('is not one that providers take'),
-    );
+    expect(() => tool({ ...about, name: name as unknown as string })).toThrow(invalid('is not accepted by providers'));
   });
 
   test.each(['a', 'get_weather', 'Get-Weather2', '_', '-', 'x'.repeat(64), 'constructor', '__proto__', 'toString'])(
-    'but not the name %j',
+    'accepts the name %j',
     (name) => {
       expect(tool({ ...about, name }).name).toBe(name);
     },
@@ -133,20 +131,20 @@ describe('what could never be called is refused at once', () => {
     expect(() => tool({ ...about, name: 'x', timeoutMs })).toThrow(invalid(`timeoutMs ${timeoutMs}`));
   });
 
-  test('a schema that cannot describe itself, with what to do about it', () => {
+  test('a schema that cannot be converted to JSON Schema, with a remedy', () => {
     expect(() => tool({ ...about, name: 'x', input: v.object({}) })).toThrow(
       invalid('(valibot) cannot describe itself'),
     );
     expect(() => tool({ ...about, name: 'x', input: v.object({}) })).toThrow(/"parameters"/);
   });
 
-  test('a schema that fails to describe itself', () => {
+  test('a schema whose conversion to JSON Schema fails', () => {
     expect(() => tool({ ...about, name: 'x', input: z.object({ at: z.date() }) })).toThrow(invalid('"x"'));
   });
 });
 
 describe('defaults', () => {
-  test('a tool acts once, beside others, and is watched for repetition', () => {
+  test('effect once, not exclusive, not polling', () => {
     expect(tool({ ...about, name: 'x', execute: () => 1 })).toMatchObject({
       effect: 'once',
       exclusive: false,
@@ -154,7 +152,7 @@ describe('defaults', () => {
     });
   });
 
-  test('what the journal keeps of it is plain JSON', () => {
+  test('factsOf is plain JSON', () => {
     const made = tool({
       ...about,
       name: 'x',
@@ -182,12 +180,12 @@ describe('defaults', () => {
     expect(JSON.parse(JSON.stringify(facts))).toEqual(facts);
   });
 
-  test('without execute the client executes it', () => {
+  test('a tool without execute is executed by the client', () => {
     expect(factsOf(tool({ ...about, name: 'x' }))).toMatchObject({ client: true, verifiable: false });
   });
 });
 
-test('a schema of another make works if it speaks the standard', () => {
+test('accepts any implementation of Standard Schema', () => {
   const input: StandardSchema<{ n: number }> = {
     '~standard': {
       version: 1,
@@ -200,23 +198,28 @@ test('a schema of another make works if it speaks the standard', () => {
     ...about,
     name: 'x',
     input,
-    execute: (given) => {
-      expectTypeOf(given).toEqualTypeOf<{ n: number }>();
+    execute: (value) => {
+      expectTypeOf(value).toEqualTypeOf<{ n: number }>();
     },
   });
   expect(made.parameters).toEqual({ type: 'object', properties: { n: { type: 'number' } } });
 });
 
-function invalid(words: string): Error {
+function invalid(text: string): Error {
   return expect.objectContaining({
     constructor: TreadleError,
     code: 'invalid-tool',
-    message: expect.stringContaining(words),
+    message: expect.stringContaining(text),
   }) as unknown as Error;
 }
 
-test.each([[5], ['text'], [null], [true]])('an input of %j is no schema', (input) => {
+test.each([[5], ['text'], [null], [true]])('rejects %j as an input schema', (input) => {
   expect(() => tool({ name: 'a', description: 'b', input: input as never })).toThrow(
     `Tool "a" has ${JSON.stringify(input)} as input. Give a schema, or leave it out.`,
   );
+});
+
+test('toolsByName rejects two tools of the same name', () => {
+  const [add, ask] = [tool({ ...about, name: 'add' }), tool({ ...about, name: 'ask' })];
+  expect(() => toolsByName([add, ask, add])).toThrow(/"add": one from tools\[0\], one from tools\[2\]/);
 });

@@ -1,45 +1,45 @@
 import { TreadleError } from '../errors.ts';
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
-import type { Answer } from '../loop/options.ts';
-import type { Limits, Memory, ToolEffect, ToolFacts } from '../loop/pinned.ts';
+import type { Answer } from '../driver/options.ts';
+import type { Limits, Memory, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
-import { describe, type OutputOf, type Schema } from './schema.ts';
+import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
-/** What a program says of a tool. */
+/** A tool as a program defines it. */
 export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown> {
-  /** Letters, digits, `_` and `-`, at most 64: what every provider takes. */
+  /** 1 to 64 letters, digits, `_` and `-`: the names that every provider accepts. */
   readonly name: string;
-  /** For the model: what it does and when to use it. */
+  /** For the model: what the tool does and when to use it. */
   readonly description: string;
-  /** Absent: the tool needs no arguments, and none are checked. */
+  /** Absent: the tool takes no arguments, and they are not validated. */
   readonly input?: S;
-  /** JSON Schema for the model, where `input` cannot describe itself or should be described otherwise. */
+  /** The JSON Schema that the model gets, if `input` cannot be converted or should be described differently. */
   readonly parameters?: JsonSchema;
-  /** What `execute` gives is checked against it; something else is an error result. */
+  /** The return value of `execute` is validated against it; an invalid one is an error result. */
   readonly output?: Schema;
-  /** Default `once`: after a crash in the middle of a call it is not run again. */
+  /** Default `once`: a call that a crash interrupted is not run again. */
   readonly effect?: ToolEffect;
-  /** Hard: the turn goes on even if the tool ignores its signal. */
+  /** The call ends then even if the tool ignores its signal. */
   readonly timeoutMs?: number;
-  /** Runs alone. */
+  /** No other call runs at the same time. */
   readonly exclusive?: boolean;
-  /** May be asked the same again and again; exempt from `repeatLimit`. */
+  /** The same call may be repeated; `repeatLimit` does not apply. */
   readonly polling?: boolean;
-  /** Ask the provider to make sure that arguments keep to the schema, which must then be in its strict subset. */
+  /** Asks the provider to enforce the schema, which must then be in the provider's strict subset. */
   readonly strict?: boolean;
-  /** Of a tool that the client executes: it gets the arguments as the model wrote them, and reads and checks them itself. */
+  /** Only for tools that the client executes: the client gets the raw arguments and validates them itself. */
   readonly asWritten?: boolean;
-  /** What a call needs for itself, such as the path that it edits: calls that share one run in call order. */
+  /** Resources that a call uses, such as the path that it edits. Calls that share a resource run in call order. */
   readonly resources?: (input: OutputOf<S>) => readonly string[];
-  /** After a crash, for `once` tools: did the call with this key take effect? */
+  /** After a crash, for `once` tools: reports whether the call with this key took effect. */
   readonly verify?: (input: OutputOf<S>, context: ToolContext) => Verification | Promise<Verification>;
   /**
-   * Absent: the client executes it, and a call pauses the run. Returns a text, content blocks in `{ content }`, or
-   * anything that has a JSON form. An async iterable reports each item as progress; its result is what it returns, or
-   * else all of its texts joined, or its last item.
+   * Absent: the client executes the tool, and a call pauses the run. Returns a text, content blocks in `{ content }`, or
+   * any value with a JSON form. Each item of an async iterable is progress. Its result is its return value; without one,
+   * all items joined if they are texts, or else the last item.
    */
   readonly execute?: (input: OutputOf<S>, context: ToolContext) => Output;
 }
@@ -47,15 +47,15 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
 export interface ToolContext {
   /** Aborts on cancel, timeout and the run's deadline. */
   readonly signal: AbortSignal;
-  /** `runId/effectId`: the same when the call runs again after a crash. */
+  /** `runId/effectId`; the same when the call runs again after a crash. */
   readonly key: string;
-  /** Tells listeners how far it is; never part of the result. */
+  /** Reports progress to listeners; not part of the result. */
   readonly report: (progress: unknown) => void;
   readonly context: unknown;
   readonly principal: Principal | undefined;
-  /** The run that the call belongs to; only for tools that are runs themselves. */
+  /** The run that the call belongs to. Only for tools that are runs themselves. */
   readonly run?: CallingRun | undefined;
-  /** What the helpers of a typed agent remember: changes to it are kept if the call succeeds. */
+  /** The state of the helpers of a typed agent. Changes to it are stored if the call succeeds. */
   readonly memory?: Memory | undefined;
 }
 
@@ -64,11 +64,11 @@ export interface CallingRun {
   readonly effect: string;
   readonly journal: Journal;
   readonly clock: Clock;
-  /** The tool's share of what is left of the run's limits. */
+  /** The tool's share of the remaining limits of the run. */
   readonly limits: Limits;
-  /** For what the tool's own run waits for. */
+  /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
-  /** The call was parked before, so the tool's own run has begun. */
+  /** The call was parked before, so the tool's own run has started. */
   readonly parked: boolean;
   readonly acceptChangedTools: boolean;
 }
@@ -77,13 +77,13 @@ export type Verification =
   | { readonly type: 'done'; readonly result: unknown }
   | { readonly type: 'not-done' | 'unknown' };
 
-/** What a tool returns when it means blocks or an error of its own. */
+/** Returned by a tool to give content blocks or an error of its own. */
 export interface ToolOutput {
   readonly content: string | readonly ResultBlock[];
   readonly isError?: boolean;
 }
 
-/** A tool as the loop takes it; made by `tool`. */
+/** A tool for the loop; created by `tool`. */
 export interface Tool {
   readonly name: string;
   readonly description: string;
@@ -95,13 +95,13 @@ export interface Tool {
   readonly exclusive: boolean;
   readonly polling: boolean;
   readonly strict?: boolean;
-  /** Executed by the client, which gets the arguments unread. */
+  /** Executed by the client, which gets the raw arguments. */
   readonly asWritten?: boolean;
-  /** Of a tool that is a run of its own: its share of what is left of the limits. */
+  /** Of a tool that is a run of its own: its share of the remaining limits. */
   readonly share?: number;
-  /** A helper of a typed agent, which gets what the helpers remember. */
+  /** A helper of a typed agent, which gets the state of the helpers. */
   readonly remembers?: true;
-  /** Of a tool that is a run of its own: the models that it may ask. */
+  /** Of a tool that is a run of its own: the models that it may call. */
   readonly asks?: readonly Model[];
   readonly resources?: (input: unknown) => readonly string[];
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
@@ -112,7 +112,7 @@ const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {} };
 const EFFECTS: readonly ToolEffect[] = ['pure', 'idempotent', 'once'];
 const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
-/** Makes a tool. Throws `invalid-tool` when it could never be called. */
+/** Creates a tool. Throws `invalid-tool` if the definition could never work. */
 export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   definition: ToolDefinition<S, Output>,
 ): Tool {
@@ -122,15 +122,15 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   const made = {
     ...definition,
     input,
-    parameters: definition.parameters ?? describe(`The input of tool "${name}"`, input, 'invalid-tool'),
+    parameters: definition.parameters ?? toJsonSchema(`The input of tool "${name}"`, input, 'invalid-tool'),
     effect: definition.effect ?? 'once',
     exclusive: definition.exclusive ?? false,
     polling: definition.polling ?? false,
   };
   const { type = 'object' } = made.parameters;
   if (type !== 'object')
-    throw invalid(name, `takes a ${JSON.stringify(type)}`, 'Models call with an object: name its parts');
-  // The one place where the input's type is given up: it is checked against `input` before it gets there.
+    throw invalidTool(name, `takes a ${JSON.stringify(type)}`, 'Arguments are always an object: define its properties');
+  // Drops the type of the input. That is safe because the input is validated against `input` before every call.
   return made as unknown as Tool;
 }
 
@@ -139,32 +139,33 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   if (typeof name !== 'string' || !NAME.test(name)) {
     throw new TreadleError(
       'invalid-tool',
-      `The tool name ${JSON.stringify(name)} is not one that providers take. Use 1 to 64 letters, digits, "_" or "-".`,
+      `The tool name ${JSON.stringify(name)} is not accepted by providers. Use 1 to 64 letters, digits, "_" or "-".`,
     );
   }
-  if (typeof description !== 'string') throw invalid(name, 'has no description', 'Say in a sentence what it does');
+  if (typeof description !== 'string')
+    throw invalidTool(name, 'has no description', 'Describe in a sentence what it does');
   if (input === null || !['object', 'function'].includes(typeof input)) {
-    throw invalid(name, `has ${JSON.stringify(input)} as input`, 'Give a schema, or leave it out');
+    throw invalidTool(name, `has ${JSON.stringify(input)} as input`, 'Give a schema, or leave it out');
   }
   if (timeoutMs !== undefined && !(timeoutMs > 0 && Number.isFinite(timeoutMs))) {
-    throw invalid(name, `has timeoutMs ${timeoutMs}`, 'Give a number above 0');
+    throw invalidTool(name, `has timeoutMs ${timeoutMs}`, 'Give a number above 0');
   }
-  if (!EFFECTS.includes(effect)) throw invalid(name, `has effect "${effect}"`, `Use ${EFFECTS.join(', ')}`);
+  if (!EFFECTS.includes(effect)) throw invalidTool(name, `has effect "${effect}"`, `Use ${EFFECTS.join(', ')}`);
   if (definition.asWritten && (definition.execute || definition.resources)) {
-    throw invalid(name, 'takes its arguments as written, and is no tool of the client alone', 'Leave out asWritten');
+    throw invalidTool(name, 'has asWritten, but is not executed by the client alone', 'Leave out asWritten');
   }
   for (const part of ['execute', 'verify', 'resources'] as const) {
     if (!['function', 'undefined'].includes(typeof definition[part])) {
-      throw invalid(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');
+      throw invalidTool(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');
     }
   }
 }
 
-function invalid(name: string, what: string, remedy: string): TreadleError {
+function invalidTool(name: string, what: string, remedy: string): TreadleError {
   return new TreadleError('invalid-tool', `Tool "${name}" ${what}. ${remedy}.`);
 }
 
-/** The part of a tool that is pinned in the journal. */
+/** The part of a tool that is recorded in the journal. */
 export function factsOf(made: Tool): ToolFacts {
   return {
     name: made.name,
@@ -179,4 +180,33 @@ export function factsOf(made: Tool): ToolFacts {
     ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
     ...(made.share !== undefined && { share: made.share }),
   };
+}
+
+/** The tools of a run by name. Throws `duplicate-tool` if two tools have the same name. */
+export function toolsByName(tools: readonly Tool[]): ReadonlyMap<string, Tool> {
+  if (!Array.isArray(tools))
+    throw new TreadleError('invalid-options', '"tools" is not an array. Give an array of tools.');
+  const byName = new Map<string, Tool>();
+  for (const [index, value] of tools.entries()) {
+    if (typeof value?.parameters !== 'object') {
+      throw new TreadleError(
+        'invalid-options',
+        `tools[${index}] is not a tool. Make it with tool({ name, description, … }).`,
+      );
+    }
+    const { name } = value;
+    if (byName.has(name)) {
+      const first = tools.findIndex((tool) => tool.name === name);
+      throw duplicateTool(name, 'tools', `tools[${first}]`, `tools[${index}]`);
+    }
+    byName.set(name, value);
+  }
+  return byName;
+}
+
+export function duplicateTool(name: string, what: string, first: string, second: string): TreadleError {
+  return new TreadleError(
+    'duplicate-tool',
+    `There are two ${what} named "${name}": one from ${first}, one from ${second}. Rename or leave out one.`,
+  );
 }

@@ -1,7 +1,13 @@
 import { messageOf, type ModelError } from '@treadle/core';
-import { CANCELLED, failureOfConnection, misunderstood, timedOut } from '../http/failures.ts';
-import { failureOfBody, failureOfFrame } from '../http/provider-failures.ts';
-import { retryAfterMs } from '../http/retry-after.ts';
+import {
+  CANCELLED,
+  failureOfBody,
+  failureOfConnection,
+  failureOfFrame,
+  misunderstood,
+  timedOut,
+} from '../http/failures.ts';
+import { retryAfterMs } from '../http/retry.ts';
 import { isRecord } from '../json.ts';
 
 /** What an `APICallError` of the AI SDK has, of whichever version; recognised by its fields. */

@@ -233,7 +233,7 @@ test.each([
   ['a promised schema', { f: { inputSchema: jsonSchema(Promise.resolve({})) } }, /"f" is not there yet/],
   ['a computed description', { f: { description: () => 'x' } }, /description of "f" is a function/],
   ['no tool', { f: undefined }, /"f" is no tool/],
-  ['a bad name', { 'a b': { description: 'x' } }, /"a b" is not one that providers take/],
+  ['a bad name', { 'a b': { description: 'x' } }, /"a b" is not accepted by providers/],
 ])('misuse throws: %s', (_, tools, message) => {
   expect(() => fromAiSdkTools(tools as never)).toThrow(message);
   expect(() => fromAiSdkTools(tools as never)).toThrow(TreadleError);

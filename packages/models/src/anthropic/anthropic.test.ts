@@ -23,7 +23,7 @@ async function ask(options: Partial<AnthropicOptions>): Promise<Asked> {
   return answered;
 }
 
-test('a streamed reply, and the request as the provider saw it', async () => {
+test('sends the request and reads a streamed reply', async () => {
   const { fetch, seen } = answering(recorded('text.sse'));
   const { reply, deltas } = await ask({ fetch });
   expect(reply).toMatchObject({ type: 'reply', finish: 'stop', model: 'claude-opus-5' });
@@ -49,7 +49,7 @@ test('a streamed reply, and the request as the provider saw it', async () => {
   ]);
 });
 
-test('a whole reply, another place, version and betas; headers of the user win', async () => {
+test('reads a whole reply, uses base URL, version and betas, and prefers headers of the user', async () => {
   const { fetch, seen } = answering(recorded('whole-thinking-calls.json'), recorded('whole-text.json'));
   const options = { fetch, baseURL: 'http://127.0.0.1:8080/v1/', stream: false, cache: false } as const;
   const { reply } = await ask({ ...options, version: '2027-01-01', betas: ['a-2026', 'b-2026'] });
@@ -64,7 +64,7 @@ test('a whole reply, another place, version and betas; headers of the user win',
   expect(seen[1]!.headers).toMatchObject({ 'anthropic-version': 'mine', 'anthropic-beta': 'c' });
 });
 
-test('what may pass is tried again, and what may not is told at once, without the key', async () => {
+test('retries temporary failures, and reports permanent ones at once without the key', async () => {
   const busy = answering(
     failing(529, 'overloaded_error', 'Overloaded'),
     failing(429, 'rate_limit_error', 'Slow down', { 'retry-after': '7' }),
@@ -86,7 +86,7 @@ test('what may pass is tried again, and what may not is told at once, without th
   expect(locked.seen).toHaveLength(1);
 });
 
-test('an error in mid-stream, after words were shown, is not tried again', async () => {
+test('does not retry an error in mid-stream after the first delta', async () => {
   const { fetch, seen } = answering(recorded('overloaded-in-mid-stream.sse'), recorded('text.sse'));
   const { reply, deltas } = await ask({ fetch });
   expect(reply).toMatchObject({ type: 'failure', error: { code: 'overloaded', retryable: true } });
@@ -94,7 +94,7 @@ test('an error in mid-stream, after words were shown, is not tried again', async
   expect(seen).toHaveLength(1);
 });
 
-test('a run with thoughts: the provider gets back what it gave, with each form of thinking', async () => {
+test('sends thoughts back unchanged in a run, with each form of thinking', async () => {
   for (const thinking of ['adaptive', 'budget'] as const) {
     const { fetch, seen } = answering(
       recorded('thinking-call.sse'),
@@ -143,6 +143,6 @@ test.each([
   [{ model: 'm', thinkingDisplay: 'all' }, 'anthropic: "thinkingDisplay" must be "summarized" or "omitted"'],
   [{ model: 'm', version: 'a\nb' }, 'anthropic: the header "anthropic-version" cannot be sent'],
   [{ model: 'm', baseURL: 'ftp://x' }, 'anthropic: "baseURL" is not an http(s) URL'],
-])('options %j cannot work', (options, message) => {
+])('rejects the options %j', (options, message) => {
   expect(() => anthropic(options as unknown as AnthropicOptions)).toThrow(message);
 });

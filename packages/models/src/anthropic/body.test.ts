@@ -11,12 +11,12 @@ const BODY = { model: 'm', stream: true, signer: 'anthropic', ...traitsOf('m') }
 
 const protocol = anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: false });
 
-function bodyOf(given: Partial<ModelRequest> = {}, body?: Partial<AnthropicBody>): Record<string, unknown> {
+function bodyOf(overrides: Partial<ModelRequest> = {}, body?: Partial<AnthropicBody>): Record<string, unknown> {
   const { body: write } = body ? anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: false, ...body }) : protocol;
-  return readBody(write(request(given)));
+  return readBody(write(request(overrides)));
 }
 
-test('the least there is', () => {
+test('writes the minimal request', () => {
   expect(bodyOf()).toEqual({
     model: 'm',
     messages: [{ role: 'user', content: [{ type: 'text', text: 'hi' }] }],
@@ -27,7 +27,7 @@ test('the least there is', () => {
   expect(bodyOf({}, { stream: false })['stream']).toBe(false);
 });
 
-test('everything at once, as the types of the official SDK have it', () => {
+test('writes a request with everything, in the types of the official SDK', () => {
   const output = { type: 'object', properties: { total: { type: 'number' } }, required: ['total'] };
   const messages: Message[] = [
     { role: 'user', content: [{ type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } }] },
@@ -126,7 +126,7 @@ test('everything at once, as the types of the official SDK have it', () => {
   } satisfies MessageCreateParams);
 });
 
-test('instructions may change, and blank ones are none', () => {
+test('sends changed instructions, and omits blank ones', () => {
   const messages = [userText('hi')];
   expect(bodyOf({ messages, instructions: 'Be brief.' })['system']).toEqual([{ type: 'text', text: 'Be brief.' }]);
   expect(bodyOf({ messages, instructions: 'Be long.' })['system']).toEqual([{ type: 'text', text: 'Be long.' }]);
@@ -135,7 +135,7 @@ test('instructions may change, and blank ones are none', () => {
 
 // ── Tools ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test('only what belongs to a tool is sent of it, and its parameters are an object', () => {
+test('sends only name, description and parameters of a tool, with parameters of type object', () => {
   const facts = { ...shell, effect: 'once', exclusive: false };
   expect(bodyOf({ tools: [facts] })['tools']).toEqual(bodyOf({ tools: [shell] })['tools']);
   expect(bodyOf({ tools: [{ name: 'now', description: 'x', parameters: {} }] })['tools']).toEqual([
@@ -143,8 +143,9 @@ test('only what belongs to a tool is sent of it, and its parameters are an objec
   ]);
 });
 
-test('tool choice', () => {
-  const choice = (given: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...given })['tool_choice'];
+test('sends the tool choice', () => {
+  const choice = (overrides: Partial<ModelRequest>): unknown =>
+    bodyOf({ tools: [shell, read], ...overrides })['tool_choice'];
   expect(choice({ toolChoice: 'auto' })).toBeUndefined();
   expect(choice({ toolChoice: 'required' })).toEqual({ type: 'any' });
   expect(choice({ toolChoice: 'none' })).toEqual({ type: 'none' });
@@ -162,20 +163,20 @@ test('tool choice', () => {
   expect(choice({ parallel: false, tools: [] })).toBeUndefined();
 });
 
-test('a subset of allowed tools: all stay described, and the choice says what it can', () => {
-  const given = (more: Partial<ModelRequest>): [names: unknown[], choice: unknown] => {
+test('sends all tools though only a subset is allowed, and restricts the choice where possible', () => {
+  const toolsAndChoice = (more: Partial<ModelRequest>): [names: unknown[], choice: unknown] => {
     const { tools, tool_choice } = bodyOf({ tools: [shell, read], ...more });
     return [(tools as { name: string }[]).map(({ name }) => name), tool_choice];
   };
   const all = ['shell', 'read'];
-  expect(given({ allowedTools: ['read'] })).toEqual([all, undefined]);
-  expect(given({ allowedTools: ['read', 'unknown'], toolChoice: 'required' })).toEqual([
+  expect(toolsAndChoice({ allowedTools: ['read'] })).toEqual([all, undefined]);
+  expect(toolsAndChoice({ allowedTools: ['read', 'unknown'], toolChoice: 'required' })).toEqual([
     all,
     { type: 'tool', name: 'read' },
   ]);
-  expect(given({ allowedTools: all, toolChoice: 'required' })).toEqual([all, { type: 'any' }]);
-  expect(given({ allowedTools: [] })).toEqual([all, { type: 'none' }]);
-  expect(given({ allowedTools: [], toolChoice: 'required' })).toEqual([all, { type: 'none' }]);
+  expect(toolsAndChoice({ allowedTools: all, toolChoice: 'required' })).toEqual([all, { type: 'any' }]);
+  expect(toolsAndChoice({ allowedTools: [] })).toEqual([all, { type: 'none' }]);
+  expect(toolsAndChoice({ allowedTools: [], toolChoice: 'required' })).toEqual([all, { type: 'none' }]);
 });
 
 // ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,7 +192,7 @@ const fields = (settings: Settings, body?: Partial<AnthropicBody>, more?: Partia
   return rest;
 };
 
-test('sampling, of models that take it: one of the two, up to 1', () => {
+test('sends one of temperature and top_p, up to 1, to models that accept them', () => {
   const sampled = (settings: Settings): unknown => fields(settings, { sampling: true });
   expect(sampled({ temperature: 0 })).toEqual({ max_tokens: 32_000, temperature: 0 });
   expect(sampled({ temperature: 1.4 })).toEqual({ max_tokens: 32_000, temperature: 1 });
@@ -200,7 +201,7 @@ test('sampling, of models that take it: one of the two, up to 1', () => {
   expect(fields({ temperature: 0.2, topP: 0.5 }, { sampling: false })).toEqual({ max_tokens: 32_000 });
 });
 
-test('with reasoning there is no sampling, whether or not a turn can have a thought', () => {
+test('sends no sampling settings with reasoning, whether or not the turn can think', () => {
   const settings: Settings = { reasoning: 'low', temperature: 0, topP: 1 };
   const forced = { tools: [shell], toolChoice: 'required' } as const;
   for (const thinking of ['adaptive', 'budget'] as const) {
@@ -212,12 +213,12 @@ test('with reasoning there is no sampling, whether or not a turn can have a thou
   }
 });
 
-test('seeds and stops of white space are left out', () => {
+test('omits seeds and blank stop sequences', () => {
   expect(fields({ seed: 7, stop: ['\n', 'END'] })).toEqual({ max_tokens: 32_000, stop_sequences: ['END'] });
   expect(fields({ stop: ['\n'] })).toEqual({ max_tokens: 32_000 });
 });
 
-test('reasoning of models that decide themselves', () => {
+test('sends an effort to models with adaptive thinking', () => {
   expect(fields({ reasoning: 'high' })).toEqual({
     max_tokens: 32_000,
     thinking: { type: 'adaptive' },
@@ -225,7 +226,7 @@ test('reasoning of models that decide themselves', () => {
   });
 });
 
-test('where a call is demanded, models that decide themselves do not think', () => {
+test('disables adaptive thinking if a call is required', () => {
   const required = { tools: [shell], toolChoice: 'required' } as const;
   const off = { type: 'disabled' };
   expect(fields({}, {}, required)).toEqual({ max_tokens: 32_000, tool_choice: { type: 'any' }, thinking: off });
@@ -238,7 +239,7 @@ test('where a call is demanded, models that decide themselves do not think', () 
   expect(fields({}, { thinking: 'budget' }, required)).toEqual({ max_tokens: 32_000, tool_choice: { type: 'any' } });
 });
 
-test('models that cannot be made to call are left to decide, and may think', () => {
+test('sends no forced choice to models that cannot be forced, and lets them think', () => {
   const choice = (more: Partial<ModelRequest>): unknown =>
     bodyOf({ tools: [shell, read], settings: { reasoning: 'low' }, ...more }, { forcedTools: false });
   const adaptive = { type: 'adaptive' };
@@ -254,19 +255,19 @@ test('models that cannot be made to call are left to decide, and may think', () 
   expect(choice({ toolChoice: 'none' })).toMatchObject({ tool_choice: { type: 'none' } });
 });
 
-test('whether thoughts are shown is said only where the model thinks', () => {
+test('sends the display of thoughts only if the model thinks', () => {
   const shown = (settings: Settings, body: Partial<AnthropicBody>): unknown =>
     bodyOf({ settings }, { thinkingDisplay: 'summarized', ...body })['thinking'];
   expect(shown({ reasoning: 'low' }, {})).toEqual({ type: 'adaptive', display: 'summarized' });
   expect(shown({ reasoning: 'low' }, { thinkingDisplay: 'omitted' })).toEqual({ type: 'adaptive', display: 'omitted' });
   expect(shown({}, {})).toBeUndefined();
-  expect(shown({}, { thinksUnasked: true })).toEqual({ type: 'adaptive', display: 'summarized' });
-  expect(shown({}, { thinksUnasked: true, thinkingDisplay: undefined })).toBeUndefined();
+  expect(shown({}, { thinksByDefault: true })).toEqual({ type: 'adaptive', display: 'summarized' });
+  expect(shown({}, { thinksByDefault: true, thinkingDisplay: undefined })).toBeUndefined();
   const budget = { type: 'enabled', budget_tokens: 4_096, display: 'summarized' };
   expect(shown({ reasoning: 'low' }, { thinking: 'budget' })).toEqual(budget);
 });
 
-test('an answer whose form the API cannot be told is asked for in words', () => {
+test('describes a schema that the API does not support in the instructions', () => {
   const output = { type: 'object', additionalProperties: { type: 'number' } };
   const sent = bodyOf({ output, instructions: 'Be brief.' });
   expect(sent).not.toHaveProperty('output_config');
@@ -275,7 +276,7 @@ test('an answer whose form the API cannot be told is asked for in words', () => 
   ]);
 });
 
-test('reasoning of models that are given a budget: it leaves room for the answer', () => {
+test('sends a budget that leaves room for the answer to models with budgeted thinking', () => {
   const budget = (settings: Settings, more?: Partial<ModelRequest>): unknown =>
     bodyOf({ settings, ...more }, { thinking: 'budget' })['thinking'];
   expect(budget({ reasoning: 'low' })).toEqual({ type: 'enabled', budget_tokens: 4_096 });
@@ -288,7 +289,7 @@ test('reasoning of models that are given a budget: it leaves room for the answer
   expect(bodyOf({ settings: { reasoning: 'low' } }, { thinking: 'budget' })).not.toHaveProperty('output_config');
 });
 
-test('with a budget, calls that came without a thought of this API are gone on with without thinking', () => {
+test('with a budget, does not think after calls without a thought of this API', () => {
   const call = { type: 'tool-call', id: 'c', name: 'shell', arguments: '{}' } as const;
   const result = { type: 'tool-result', callId: 'c', name: 'shell', content: [], isError: false } as const;
   const thinking = (reasoning: Message & { role: 'assistant' }, ...after: Message[]): unknown => {
@@ -301,20 +302,20 @@ test('with a budget, calls that came without a thought of this API are gone on w
   expect(thinking({ role: 'assistant', content: [call] })).toBeUndefined();
   expect(thinking({ role: 'assistant', content: [foreign, call] })).toBeUndefined();
   expect(thinking({ role: 'assistant', content: [own, call] })).toEqual(on);
-  const words: Message = { role: 'assistant', content: [{ type: 'text', text: 'Done.' }] };
-  expect(thinking({ role: 'assistant', content: [call] }, words, userText('And now?'))).toEqual(on);
+  const answer: Message = { role: 'assistant', content: [{ type: 'text', text: 'Done.' }] };
+  expect(thinking({ role: 'assistant', content: [call] }, answer, userText('And now?'))).toEqual(on);
 });
 
 // ── Bytes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test('turn n serialises only what is new, though neighbours share a message and the marks move', () => {
+test('serialises only new messages in a turn, though neighbours share a message and cache marks move', () => {
   const write = anthropicProtocol({ ...BODY, thinking: 'adaptive', cache: true }).body;
   const touched = touches();
   const tools = [touched.spied(shell)];
   const output = touched.spied({ type: 'object', properties: {} });
   const messages: Message[] = [touched.spied(userText('hi'))];
-  const given = { messages, tools, instructions: 'Be brief.', output };
-  write(request(given));
+  const overrides = { messages, tools, instructions: 'Be brief.', output };
+  write(request(overrides));
   expect(touched.count).toBeGreaterThan(0);
 
   for (let turn = 0; turn < 500; turn++) {
@@ -326,29 +327,29 @@ test('turn n serialises only what is new, though neighbours share a message and 
       content: [{ type: 'tool-result', callId: call.id, name: 'shell', content: [], isError: false }],
     });
     if (turn % 2 === 0) messages.push(userText(`Hurry ${turn}`));
-    write(request(given));
+    write(request(overrides));
     expect(touched.count).toBe(0);
   }
-  const whole = JSON.parse(Buffer.from(write(request(given))).toString()) as { messages: unknown[] };
+  const whole = JSON.parse(Buffer.from(write(request(overrides))).toString()) as { messages: unknown[] };
   expect(whole.messages).toHaveLength(1_001);
   expect(whole.messages.at(-2)).toMatchObject({ role: 'assistant' });
-  expect(JSON.parse(Buffer.from(write(request({ ...given, messages: [...messages] }))).toString())).toEqual(whole);
+  expect(JSON.parse(Buffer.from(write(request({ ...overrides, messages: [...messages] }))).toString())).toEqual(whole);
 });
 
-test('half a surrogate pair, which no JSON parser of a provider takes, is replaced everywhere', () => {
-  const half = 'a\ud83d \\ud83d \ude00';
+test('replaces lone surrogates, which the JSON parsers of providers reject, everywhere', () => {
+  const lone = 'a\ud83d \\ud83d \ude00';
   const messages: Message[] = [
-    userText(half),
-    { role: 'assistant', content: [{ type: 'tool-call', id: half, name: half, arguments: '{"\\uD83d": "\\ud83d"}' }] },
+    userText(lone),
+    { role: 'assistant', content: [{ type: 'tool-call', id: lone, name: lone, arguments: '{"\\uD83d": "\\ud83d"}' }] },
     {
       role: 'tool',
       content: [
-        { type: 'tool-result', callId: half, name: half, content: [{ type: 'text', text: half }], isError: false },
+        { type: 'tool-result', callId: lone, name: lone, content: [{ type: 'text', text: lone }], isError: false },
       ],
     },
   ];
-  const tools = [{ name: 't', description: half, parameters: { type: 'object', description: half } }];
-  const raw = Buffer.from(protocol.body(request({ messages, tools, instructions: half }))).toString('utf8');
+  const tools = [{ name: 't', description: lone, parameters: { type: 'object', description: lone } }];
+  const raw = Buffer.from(protocol.body(request({ messages, tools, instructions: lone }))).toString('utf8');
   expect(raw.replaceAll('\\\\', '')).not.toMatch(/\\ud/i);
   const { system, messages: wire } = JSON.parse(raw) as { system: unknown; messages: unknown[] };
   expect(system).toEqual([{ type: 'text', text: 'a\uFFFD \\ud83d \uFFFD' }]);

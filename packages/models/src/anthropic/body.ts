@@ -1,10 +1,8 @@
 import type { ModelRequest, ToolSpec } from '@treadle/core';
-import { allowedOf } from '../allowed-tools.ts';
-import { instructionsWithForm } from '../answer-form.ts';
-import { bodies, histories, perKind } from '../body.ts';
+import { bodyWriter, histories, instructionsWithForm, memoized, perKind } from '../body.ts';
+import { allowedOf } from '../calls.ts';
 import { jsonOf } from '../json.ts';
-import { keptFor } from '../kept.ts';
-import { closing, startConversation, wireMessage, type Conversation } from './messages.ts';
+import { anthropicMessage, closeMessages, startConversation, type Conversation } from './messages.ts';
 import type { ModelTraits } from './models.ts';
 import { answerSchema } from './schema.ts';
 import { thinkingOf, type ThinkingDisplay } from './thinking.ts';
@@ -13,33 +11,33 @@ export interface AnthropicBody extends ModelTraits {
   readonly model: string;
   readonly stream: boolean;
   readonly thinkingDisplay?: ThinkingDisplay | undefined;
-  /** Marks for the provider's prompt cache. */
+  /** Whether to send marks for the prompt cache of the provider. */
   readonly cache: boolean;
-  /** Whose signatures go back. */
+  /** Only reasoning signed under this name is sent back. */
   readonly signer: string;
 }
 
-/** The API demands a number. Every model since Claude 4 takes this one, and hardly an answer is longer. */
+/** The API requires a number. Every model since Claude 4 accepts this one, and hardly any answer is longer. */
 const MAX_TOKENS = 32_000;
-const MARK = { type: 'ephemeral' } as const;
+const CACHE_MARK = { type: 'ephemeral' } as const;
 
-const historiesOf = perKind((signer) =>
+const anthropicHistories = perKind((signer) =>
   histories<Conversation>({
     start: () => startConversation(signer),
-    write: wireMessage,
-    close: (conversation) => `${closing(conversation)}}`,
+    write: anthropicMessage,
+    close: (conversation) => `${closeMessages(conversation)}}`,
   }),
 );
-const schemaOf = keptFor(answerSchema);
+const schemaOf = memoized(answerSchema);
 
 /**
- * The marks on system and tools never move; the one that moves with the conversation stands beside them, and the API
- * itself puts it on the last block.
+ * The cache marks on system and tools never move. The mark at the top level moves with the conversation: the API applies
+ * it to the last block.
  */
 export function anthropicBody(body: AnthropicBody): (request: ModelRequest) => Uint8Array {
   const { model, signer } = body;
-  const mark = body.cache ? { cache_control: MARK } : undefined;
-  const toolsOf = keptFor((tools: readonly ToolSpec[]) => {
+  const mark = body.cache ? { cache_control: CACHE_MARK } : undefined;
+  const toolsOf = memoized((tools: readonly ToolSpec[]) => {
     const wire = tools.map(({ name, description, parameters }, index) => ({
       name,
       description,
@@ -49,45 +47,45 @@ export function anthropicBody(body: AnthropicBody): (request: ModelRequest) => U
     return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
   });
 
-  return bodies(historiesOf(signer), {
-    hangsOn: isUnthought,
+  return bodyWriter(anthropicHistories(signer), {
+    dependsOn: calledWithoutThought,
     write(request, conversation) {
       const { schema } = request.output ? schemaOf(request.output) : {};
-      // What the API cannot be told of the answer, the model is told.
-      const said = (request.output && !schema ? instructionsWithForm(request) : request.instructions) ?? '';
-      const system = said.trim() === '' ? undefined : [{ type: 'text', text: said, ...mark }];
+      // A schema that the API does not support is described in the instructions.
+      const text = (request.output && !schema ? instructionsWithForm(request) : request.instructions) ?? '';
+      const system = text.trim() === '' ? undefined : [{ type: 'text', text, ...mark }];
       const format = schema && { type: 'json_schema', schema };
-      const rest = restOf(body, request, isUnthought(conversation), format);
+      const rest = anthropicFields(body, request, calledWithoutThought(conversation), format);
       return `${jsonOf({ model, system, ...rest, ...mark }).slice(0, -1)}${toolsOf(request.tools)},"messages":[`;
     },
   });
 }
 
-/** The newest message of the assistant has a call that no thought led to. */
-function isUnthought({ called, thought }: Conversation): boolean {
-  return called && !thought;
+/** Whether the newest assistant message has a call but does not start with a thought. */
+function calledWithoutThought({ hasCall, hasThought }: Conversation): boolean {
+  return hasCall && !hasThought;
 }
 
-/** What is absent is not sent. There is no seed. */
-function restOf(
+/** Undefined fields are not sent. The API has no seed. */
+function anthropicFields(
   body: AnthropicBody,
   request: ModelRequest,
-  unthought: boolean,
+  calledWithoutThought: boolean,
   format: object | undefined,
 ): Record<string, unknown> {
   const { settings } = request;
   const { reasoning, maxOutputTokens: maxTokens = MAX_TOKENS } = settings;
-  const choice = toolChoice(request, body);
+  const choice = anthropicToolChoice(request, body);
   const { thinking, effort } = thinkingOf({
     form: body.thinking,
-    unasked: body.thinksUnasked,
+    byDefault: body.thinksByDefault,
     display: body.thinkingDisplay,
     reasoning,
     maxTokens,
     forced: choice?.type === 'any' || choice?.type === 'tool',
-    unthought,
+    calledWithoutThought,
   });
-  // Stops of white space are refused.
+  // The API rejects blank stop sequences.
   const stops = settings.stop?.filter((stop) => stop.trim() !== '') ?? [];
   return {
     max_tokens: maxTokens,
@@ -95,16 +93,17 @@ function restOf(
     tool_choice: choice,
     thinking,
     output_config: effort || format ? { effort, format } : undefined,
-    ...(body.sampling && reasoning === undefined && sampling(settings)),
+    ...(body.sampling && reasoning === undefined && samplingFields(settings)),
     stop_sequences: stops.length === 0 ? undefined : stops,
   };
 }
 
 /**
- * Of the models that take them, most take only one of the two, and none while it thinks. Turns that cannot have a
- * thought go without them too, lest a run be sampled now so and now so. Where others go up to 2 this API ends at 1.
+ * Most models accept only one of the two, and none while it thinks. With reasoning they are omitted in all turns, also in
+ * those that cannot think, so that sampling is consistent within a run. The API accepts temperatures up to 1, others up
+ * to 2.
  */
-function sampling({ temperature, topP }: ModelRequest['settings']): Record<string, unknown> {
+function samplingFields({ temperature, topP }: ModelRequest['settings']): Record<string, unknown> {
   return temperature === undefined ? { top_p: topP } : { temperature: Math.min(temperature, 1) };
 }
 
@@ -115,12 +114,12 @@ interface WireChoice {
 }
 
 /**
- * The API knows no subset of allowed tools. To leave the others out of `tools` would throw away the prompt cache, which
- * begins with them, and would leave earlier calls in the history without a tool. So all are described, and the loop
- * refuses calls outside the subset. Nor can every model be made to call: then the loop sees whether the call came, and
- * asks again. `auto` is what the API does when nothing is said.
+ * The API has no subset of allowed tools. Leaving the others out of `tools` would invalidate the prompt cache, which
+ * starts with them, and leave earlier calls in the history without their tool. So all tools are sent, and the loop rejects
+ * calls outside the subset. Some models cannot be forced to call a tool: the loop then asks again if no call came.
+ * Undefined means `auto`, the default of the API.
  */
-function toolChoice(request: ModelRequest, { forcedTools }: AnthropicBody): WireChoice | undefined {
+function anthropicToolChoice(request: ModelRequest, { forcedTools }: AnthropicBody): WireChoice | undefined {
   const { toolChoice: choice, tools, parallel } = request;
   if (tools.length === 0) return undefined;
   const allowed = allowedOf(request);

@@ -13,7 +13,7 @@ import { expect, test } from 'vitest';
 import { text } from '../../test/parts.ts';
 import { request } from '../../test/request.ts';
 import { anthropicProtocol } from './anthropic.ts';
-import { wireId } from './ids.ts';
+import { anthropicCallId } from './messages.ts';
 import { traitsOf } from './models.ts';
 
 const BODY = { model: 'm', stream: true, signer: 'anthropic', ...traitsOf('m') };
@@ -50,7 +50,7 @@ const png: ResultBlock & UserBlock = {
 const blocksOf = (message: MessageParam | undefined): readonly ContentBlockParam[] =>
   message?.content as readonly ContentBlockParam[];
 
-test('results and what the user says after them are one message, results first', () => {
+test('merges results and user messages after them, results first', () => {
   expect(
     messagesOf(
       userText('a'),
@@ -86,7 +86,7 @@ test('results and what the user says after them are one message, results first',
   ] satisfies MessageParam[]);
 });
 
-test('a turn at a time gives the same as all at once', () => {
+test('writes the same turn by turn as all at once', () => {
   const whole = [userText('a'), said(call('c')), results(result('c')), userText('b'), said(text('d')), userText('e')];
   const growing: Message[] = [];
   for (const message of whole) {
@@ -95,7 +95,7 @@ test('a turn at a time gives the same as all at once', () => {
   }
 });
 
-test('blank texts are left out, and a message of nothing else says so', () => {
+test('omits blank text, and replaces an empty user message by a note', () => {
   expect(messagesOf({ role: 'user', content: [text(''), text('a'), text(' \n')] })).toEqual([
     { role: 'user', content: [text('a')] },
   ]);
@@ -111,7 +111,7 @@ test('blank texts are left out, and a message of nothing else says so', () => {
   ]);
 });
 
-test('the user is first and last, and the model ends without white space', () => {
+test('starts and ends with the user, and trims trailing white space of the assistant', () => {
   expect(messagesOf(said(text('Welcome. \n'), text(' ')))).toEqual([
     { role: 'user', content: [text('(The conversation begins here.)')] },
     { role: 'assistant', content: [text('Welcome.')] },
@@ -127,19 +127,19 @@ test.each([
   ['{"a": ', { invalid_json: '{"a": ' }],
   ['[1]', { invalid_json: '[1]' }],
   ['null', { invalid_json: 'null' }],
-  ['"words"', { invalid_json: '"words"' }],
-])('arguments %j are sent as %j', (json, input) => {
+  ['"text"', { invalid_json: '"text"' }],
+])('sends the arguments %j as %j', (json, input) => {
   expect(blocksOf(messagesOf(userText('a'), said(call('c', json)))[1])).toMatchObject([{ input }]);
 });
 
-test('arguments go back as the model wrote them', () => {
+test('sends arguments back exactly as the model wrote them', () => {
   const json = '{ "id": 12345678901234567890, "id": 1.0 }';
   const messages = [userText('a'), said(call('c', json)), results(result('c'))];
   const pieces = protocol.body(request({ messages }));
   expect(Buffer.from(pieces).toString()).toContain(`"input":${json}}`);
 });
 
-test('thoughts of this API go back exactly and in order; others, and those without a signature, do not', () => {
+test('sends signed thoughts of this API back exactly and in order, and no others', () => {
   const own = (text: string, signature: string): ReasoningPart => ({
     type: 'reasoning',
     text,
@@ -176,14 +176,14 @@ test('thoughts of this API go back exactly and in order; others, and those witho
   expect(messagesOf(userText('a'), said(own('Hm', 's')), userText('b'))).toHaveLength(1);
 });
 
-test('with a budget, two messages of the assistant in a row count as the one that they become', () => {
+test('with a budget, treats two consecutive assistant messages as one', () => {
   const own: AssistantPart = { type: 'reasoning', text: 'Hm', signature: 's', protocol: 'anthropic' };
   const after = (...messages: Message[]): unknown => bodyOf([userText('a'), ...messages, results(result('c'))]);
   expect(after(said(text('b')), said(own, call('c')))).not.toHaveProperty('thinking');
   expect(after(said(own, text('b')), said(call('c')))).toHaveProperty('thinking');
 });
 
-test('images and files of the user', () => {
+test('sends images and files of the user', () => {
   const file = (mediaType: string, data: string, name?: string): UserBlock => ({
     type: 'file',
     mediaType,
@@ -236,7 +236,7 @@ test('images and files of the user', () => {
   ] satisfies MessageParam[]);
 });
 
-test('results: images inside, errors in words and never without', () => {
+test('sends images inside results, and a text with every error', () => {
   const [, , answers] = messagesOf(
     userText('a'),
     said(call('1'), call('2'), call('3'), call('4'), call('5')),
@@ -245,22 +245,32 @@ test('results: images inside, errors in words and never without', () => {
       result('2', [{ type: 'error', text: 'no such file' }], true),
       result('3', [], true),
       result('4', [{ type: 'error', text: 'half done' }, png], true),
-      result('5', [{ type: 'error', text: 'told, though it went well' }]),
+      result('5', [{ type: 'error', text: 'a warning' }]),
     ),
   );
   const image = { type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'AAAA' } };
-  const failed = text('The call failed.');
+  const failedNote = text('The call failed.');
   expect(blocksOf(answers)).toEqual([
     { type: 'tool_result', tool_use_id: '1', content: [text('See:'), image] },
     { type: 'tool_result', tool_use_id: '2', content: [text('no such file')], is_error: true },
-    { type: 'tool_result', tool_use_id: '3', content: [failed], is_error: true },
-    { type: 'tool_result', tool_use_id: '4', content: [failed, text('half done'), image] },
-    { type: 'tool_result', tool_use_id: '5', content: [text('told, though it went well')] },
+    { type: 'tool_result', tool_use_id: '3', content: [failedNote], is_error: true },
+    { type: 'tool_result', tool_use_id: '4', content: [failedNote, text('half done'), image] },
+    { type: 'tool_result', tool_use_id: '5', content: [text('a warning')] },
   ]);
 });
 
-test('foreign ids become ones that the API takes, the same for call and result, and no two become one', () => {
-  const ids = ['call|fc_1', 'call_fc_1', 'call fc_1', '', 'ø', '\ud83d', '\ud83e', 'x'.repeat(65), wireId('ø')];
+test('replaces invalid ids by unique valid ones, the same for a call and its result', () => {
+  const ids = [
+    'call|fc_1',
+    'call_fc_1',
+    'call fc_1',
+    '',
+    'ø',
+    '\ud83d',
+    '\ud83e',
+    'x'.repeat(65),
+    anthropicCallId('ø'),
+  ];
   const [, calls, answers] = messagesOf(
     userText('a'),
     said(...ids.map((id) => call(id))),
@@ -273,7 +283,7 @@ test('foreign ids become ones that the API takes, the same for call and result, 
   expect(blocksOf(answers).map((block) => (block.type === 'tool_result' ? block.tool_use_id : ''))).toEqual(sent);
 });
 
-test('an id that comes again in a later turn, or in the same, is another one on the wire', () => {
+test('gives a repeated id, in a later turn or the same one, another id on the wire', () => {
   const turn = (n: string): Message[] => [
     said(call('call_0', `{"n":${n}}`), call('call_0', `{"m":${n}}`)),
     results(result('call_0', [text(`n${n}`)]), result('call_0', [text(`m${n}`)])),
@@ -292,14 +302,14 @@ test('an id that comes again in a later turn, or in the same, is another one on 
 
 // ── Any history ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const words = fc.oneof(
+const anyString = fc.oneof(
   fc.constantFrom('', ' ', '\n', 'a', 'b ', '\ud83d'),
   fc.string({ unit: 'binary', maxLength: 9 }),
 );
-const anyText = words.map(text);
+const anyText = anyString.map(text);
 const image = fc.constantFrom<ResultBlock & UserBlock>(png, { ...png, mediaType: 'image/bmp' } as typeof png);
 const anyFile = fc.constantFrom('application/pdf', 'text/plain', 'x/y').chain((mediaType) =>
-  words.map((data): ResultBlock & UserBlock => ({
+  anyString.map((data): ResultBlock & UserBlock => ({
     type: 'file',
     mediaType,
     source: { type: 'data', data: Buffer.from(`${data}%`).toString('base64') },
@@ -307,7 +317,7 @@ const anyFile = fc.constantFrom('application/pdf', 'text/plain', 'x/y').chain((m
 );
 const thoughts = fc.record({
   type: fc.constant('reasoning' as const),
-  text: words,
+  text: anyString,
   signature: fc.constantFrom('c2ln', 'redacted_thinking:ZA=='),
   protocol: fc.constantFrom('anthropic', 'openai-responses'),
 });
@@ -315,9 +325,9 @@ const anyCall = fc.record({
   type: fc.constant('tool-call' as const),
   id: fc.oneof(fc.constantFrom('', 'call_0', 'a|b'), fc.string({ unit: 'binary', maxLength: 4 })),
   name: fc.oneof(fc.constant('shell'), fc.string({ maxLength: 4 })),
-  arguments: fc.oneof(fc.json(), words),
+  arguments: fc.oneof(fc.json(), anyString),
 });
-const errorBlock = words.map((text): ResultBlock => ({ type: 'error', text }));
+const errorBlock = anyString.map((text): ResultBlock => ({ type: 'error', text }));
 const user = fc
   .array(fc.oneof(anyText, image, anyFile), { maxLength: 3 })
   .map((content): Message[] => [{ role: 'user', content }]);
@@ -342,7 +352,7 @@ const turn = fc
   });
 const anyHistory = fc.array(fc.oneof(user, turn), { minLength: 1, maxLength: 8 }).map((parts) => parts.flat());
 
-test('any history: roles alternate, each call is answered once in the next message, no text is empty', () => {
+test('any history: roles alternate, each call has one result in the next message, and no text is empty', () => {
   fc.assert(
     fc.property(anyHistory, (history) => {
       const body = bodyOf(history);

@@ -1,6 +1,8 @@
 import type {
   AssistantMessage,
   AssistantPart,
+  FileBlock,
+  ImageBlock,
   Message,
   ResultBlock,
   ToolCall,
@@ -8,64 +10,61 @@ import type {
   ToolResult,
   UserMessage,
 } from '@treadle/core';
-import { argumentsObject } from '../call-arguments.ts';
-import { callNameFor } from '../call-name.ts';
+import { argumentsObject, callIdFor, callNameFor, type CallIds } from '../calls.ts';
 import { jsonOf } from '../json.ts';
-import { wireId } from './ids.ts';
-import { mediaBlock } from './media.ts';
-import { canReturn, thoughtBlock } from './reasoning.ts';
+import { notShown } from '../media.ts';
+import { canReturnThought, thoughtBlock } from './thinking.ts';
 
-/** A history on its way to the wire. Its last message is open: the next one goes into it if it has the same role. */
+/** The state of a history that is being written. Its last message stays open for the next one of the same role. */
 export interface Conversation {
-  /** Whose signatures go back. */
+  /** Only reasoning signed under this name is sent back. */
   readonly signer: string;
   role: 'user' | 'assistant' | undefined;
-  /** The newest calls that have no result yet: their own ids, and those on the wire. */
-  open: { readonly id: string; readonly wireId: string }[];
-  /** Every id on the wire. The API wants none twice in a request, and no two of ours may become one. */
+  /** The newest calls without a result: their own ids, and those on the wire. */
+  openCalls: { readonly id: string; readonly wireId: string }[];
+  /** All ids on the wire. The API requires them to be unique in a request. */
   readonly ids: Set<string>;
-  /** The newest message of the assistant begins with a thought. */
-  thought: boolean;
-  /** It holds a call. */
-  called: boolean;
+  /** Whether the newest assistant message starts with a thought. */
+  hasThought: boolean;
+  /** Whether it contains a call. */
+  hasCall: boolean;
 }
 
 export function startConversation(signer: string): Conversation {
-  return { signer, role: undefined, open: [], ids: new Set(), thought: false, called: false };
+  return { signer, role: undefined, openCalls: [], ids: new Set(), hasThought: false, hasCall: false };
 }
 
 /**
- * The text that a message adds. The API knows two roles that alternate: results are the user's, and what a user says
- * after them goes into the same message.
+ * The text that a message adds. The API has two alternating roles: results belong to the user, and a user message after
+ * them becomes part of the same message.
  */
-export function wireMessage(message: Message, conversation: Conversation): string {
+export function anthropicMessage(message: Message, conversation: Conversation): string {
   const blocks = blocksOf(message, conversation);
   if (blocks.length === 0) return '';
   const role = message.role === 'assistant' ? 'assistant' : 'user';
-  const before = conversation.role;
+  const previousRole = conversation.role;
   conversation.role = role;
   const json = blocks.join(',');
-  if (before === role) return `,${json}`;
-  if (before === undefined)
-    return (role === 'assistant' ? `${opening('user')}${BEGINNING}]}` : '') + opening(role) + json;
-  return `]}${opening(role)}${json}`;
+  if (previousRole === role) return `,${json}`;
+  if (previousRole !== undefined) return `]}${openMessage(role)}${json}`;
+  return (role === 'assistant' ? `${openMessage('user')}${BEGINNING}]}` : '') + openMessage(role) + json;
 }
 
-/** What closes the list of messages. The newest models refuse one that ends with their own words. */
-export function closing({ role }: Conversation): string {
+/** Closes the list of messages. The newest models reject a list that ends with an assistant message. */
+export function closeMessages({ role }: Conversation): string {
   if (role === undefined) return ']';
-  return role === 'assistant' ? `]}${opening('user')}${CONTINUE}]}]` : ']}]';
+  return role === 'assistant' ? `]}${openMessage('user')}${CONTINUE}]}]` : ']}]';
 }
 
-function opening(role: 'user' | 'assistant'): string {
+function openMessage(role: 'user' | 'assistant'): string {
   return `,{"role":"${role}","content":[`;
 }
 
-/** A conversation has to begin with the user. */
+/** A conversation must start with the user. */
 const BEGINNING = textBlock('(The conversation begins here.)');
 const CONTINUE = textBlock('Continue.');
-/** A message has to say something. */
-const SILENCE = textBlock('(The user sent an empty message.)');
+/** A message must have content. */
+const EMPTY_MESSAGE = textBlock('(The user sent an empty message.)');
 
 function blocksOf(message: Message, conversation: Conversation): string[] {
   switch (message.role) {
@@ -82,28 +81,28 @@ function blocksOf(message: Message, conversation: Conversation): string[] {
 
 function userBlocks({ content }: UserMessage): string[] {
   const blocks = content.flatMap((block) => (isBlank(block) ? [] : contentBlock(block)));
-  return blocks.length === 0 ? [SILENCE] : blocks;
+  return blocks.length === 0 ? [EMPTY_MESSAGE] : blocks;
 }
 
 function assistantBlocks({ content }: AssistantMessage, conversation: Conversation): string[] {
-  const kept = content.filter((part) =>
-    part.type === 'reasoning' ? canReturn(part, conversation.signer) : !isBlank(part),
+  const sendable = content.filter((part) =>
+    part.type === 'reasoning' ? canReturnThought(part, conversation.signer) : !isBlank(part),
   );
-  // A thought that led to nothing, because the reply was cut off after it, is refused at the end of a message.
-  const parts = kept.slice(0, kept.findLastIndex(({ type }) => type !== 'reasoning') + 1);
+  // The API rejects a thought at the end of a message, which a truncated reply may have.
+  const parts = sendable.slice(0, sendable.findLastIndex(({ type }) => type !== 'reasoning') + 1);
   if (parts.length === 0) return [];
   if (conversation.role !== 'assistant') {
-    conversation.thought = parts[0]!.type === 'reasoning';
-    conversation.called = false;
+    conversation.hasThought = parts[0]!.type === 'reasoning';
+    conversation.hasCall = false;
   }
-  conversation.called ||= parts.some(({ type }) => type === 'tool-call');
+  conversation.hasCall ||= parts.some(({ type }) => type === 'tool-call');
   return parts.map((part, index) => assistantBlock(part, index === parts.length - 1, conversation));
 }
 
 function assistantBlock(part: AssistantPart, last: boolean, conversation: Conversation): string {
   switch (part.type) {
     case 'text':
-      // White space at the end is refused in the last message, and no message knows whether it will be that.
+      // The API rejects trailing white space in the last message, and any message may become the last one.
       return textBlock(last ? part.text.trimEnd() : part.text);
     case 'reasoning':
       return jsonOf(thoughtBlock(part));
@@ -114,32 +113,32 @@ function assistantBlock(part: AssistantPart, last: boolean, conversation: Conver
   }
 }
 
-function callBlock({ id, name, arguments: json }: ToolCall, { open, ids }: Conversation): string {
-  let onWire = wireId(id);
-  while (ids.has(onWire)) onWire = wireId(`${id}\n${ids.size}\n${onWire}`);
-  ids.add(onWire);
-  open.push({ id, wireId: onWire });
-  return `{"type":"tool_use","id":"${onWire}","name":"${callNameFor(name)}","input":${argumentsObject(json)}}`;
+function callBlock({ id, name, arguments: json }: ToolCall, { openCalls, ids }: Conversation): string {
+  let wireId = anthropicCallId(id);
+  while (ids.has(wireId)) wireId = anthropicCallId(`${id}\n${ids.size}\n${wireId}`);
+  ids.add(wireId);
+  openCalls.push({ id, wireId });
+  return `{"type":"tool_use","id":"${wireId}","name":"${callNameFor(name)}","input":${argumentsObject(json)}}`;
 }
 
 function resultBlocks({ content }: ToolMessage, conversation: Conversation): string[] {
   const blocks = content.map((result) => {
-    const at = conversation.open.findIndex(({ id }) => id === result.callId);
-    const [call] = at === -1 ? [] : conversation.open.splice(at, 1);
-    return resultBlock(result, call?.wireId ?? wireId(result.callId));
+    const at = conversation.openCalls.findIndex(({ id }) => id === result.callId);
+    const [call] = at === -1 ? [] : conversation.openCalls.splice(at, 1);
+    return resultBlock(result, call?.wireId ?? anthropicCallId(result.callId));
   });
-  conversation.open = [];
+  conversation.openCalls = [];
   return blocks;
 }
 
-/** An error has to have words and may have nothing else, so one with a picture says in words that it is one. */
+/** The API requires text in an error and rejects anything else, so an error with an image is marked by a text. */
 function resultBlock({ content, isError }: ToolResult, tool_use_id: string): string {
   const blocks = content.flatMap((block) => (isBlank(block) ? [] : contentBlock(block)));
-  const wordsOnly = content.every(({ type }) => type === 'text' || type === 'error');
-  if (isError && (blocks.length === 0 || !wordsOnly)) blocks.unshift(textBlock('The call failed.'));
+  const isTextOnly = content.every(({ type }) => type === 'text' || type === 'error');
+  if (isError && (blocks.length === 0 || !isTextOnly)) blocks.unshift(textBlock('The call failed.'));
   const head = `{"type":"tool_result","tool_use_id":"${tool_use_id}"`;
   const list = blocks.length === 0 ? '' : `,"content":[${blocks.join(',')}]`;
-  return `${head}${list}${isError && wordsOnly ? ',"is_error":true' : ''}}`;
+  return `${head}${list}${isError && isTextOnly ? ',"is_error":true' : ''}}`;
 }
 
 function contentBlock(block: ResultBlock): string {
@@ -159,7 +158,46 @@ function textBlock(text: string): string {
   return jsonOf({ type: 'text', text });
 }
 
-/** The API refuses texts of nothing but white space. */
+/** The API rejects blank text. */
 function isBlank(block: { readonly type: string; readonly text?: string }): boolean {
   return block.text !== undefined && block.text.trim() === '';
+}
+
+const CALL_IDS: CallIds = { accepted: /^[\w-]{1,64}$/, length: 43 };
+
+/** Ids of other protocols may contain anything. Those that the API rejects are replaced by a hash. */
+export function anthropicCallId(id: string): string {
+  return callIdFor(id, CALL_IDS);
+}
+
+const IMAGES = /^image\/(jpeg|png|gif|webp)$/;
+const TEXTS = /^text\/|[/+](json|xml|yaml|x-yaml|toml|javascript|typescript|x-sh|sql)$/;
+
+/** An image or a file as a block. The API accepts four types of images, PDF and text. */
+function mediaBlock(block: ImageBlock | FileBlock): object {
+  return (block.type === 'image' ? imageBlock(block) : fileBlock(block)) ?? { type: 'text', text: notShown(block) };
+}
+
+function imageBlock({ mediaType, source }: ImageBlock): object | undefined {
+  if (source.type === 'url') return { type: 'image', source: { type: 'url', url: source.url } };
+  const media_type = mediaType === 'image/jpg' ? 'image/jpeg' : mediaType;
+  return IMAGES.test(media_type) ? { type: 'image', source: base64(media_type, source.data) } : undefined;
+}
+
+function fileBlock({ mediaType, name, source }: FileBlock): object | undefined {
+  const content = documentSource(mediaType, source);
+  return content && { type: 'document', source: content, ...(name !== undefined && { title: name }) };
+}
+
+function documentSource(mediaType: string, source: FileBlock['source']): object | undefined {
+  if (mediaType === 'application/pdf') {
+    return source.type === 'url' ? { type: 'url', url: source.url } : base64(mediaType, source.data);
+  }
+  if (source.type === 'url' || !TEXTS.test(mediaType)) return undefined;
+  const data = Buffer.from(source.data, 'base64').toString('utf8');
+  return data.trim() === '' ? undefined : { type: 'text', media_type: 'text/plain', data };
+}
+
+function base64(media_type: string, data: string): object {
+  return { type: 'base64', media_type, data };
 }

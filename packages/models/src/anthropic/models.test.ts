@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 import { traitsOf } from './models.ts';
 
-const OLD = { thinking: 'budget', thinksUnasked: false, forcedTools: true, sampling: true };
+const OLD = { thinking: 'budget', thinksByDefault: false, forcedTools: true, sampling: true };
 const ADAPTIVE = { ...OLD, thinking: 'adaptive' };
 const UNSAMPLED = { ...ADAPTIVE, sampling: false };
-const THINKING = { ...UNSAMPLED, thinksUnasked: true };
+const THINKING = { ...UNSAMPLED, thinksByDefault: true };
 const FREE = { ...THINKING, forcedTools: false };
 
 test.each([
@@ -43,6 +43,6 @@ test.each([
   ['claude-mythos-5-1', FREE],
   ['some-other-model', UNSAMPLED],
   [undefined, UNSAMPLED],
-])('%s', (model, traits) => {
+])('derives the traits of %s', (model, traits) => {
   expect(traitsOf(model)).toEqual(traits);
 });

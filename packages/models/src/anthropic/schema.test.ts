@@ -3,7 +3,7 @@ import { transformJSONSchema } from '@anthropic-ai/sdk/lib/transform-json-schema
 import { expect, test } from 'vitest';
 import { answerSchema } from './schema.ts';
 
-const fit = (schema: JsonSchema): JsonSchema | undefined => answerSchema(schema).schema;
+const accepted = (schema: JsonSchema): JsonSchema | undefined => answerSchema(schema).schema;
 
 const ORDER = {
   type: 'object',
@@ -27,8 +27,8 @@ const ORDER = {
   $defs: { how: { type: 'object', properties: { fast: { type: 'boolean', default: true } } } },
 };
 
-test('objects are closed, and what the API does not take is told in words', () => {
-  expect(fit({ ...ORDER, $schema: 'https://json-schema.org/draft/2020-12/schema' })).toEqual({
+test('closes objects, and moves keywords that the API rejects into the description', () => {
+  expect(accepted({ ...ORDER, $schema: 'https://json-schema.org/draft/2020-12/schema' })).toEqual({
     type: 'object',
     description: 'An order\n\n{additionalProperties: {"type":"string"}}',
     properties: {
@@ -62,37 +62,37 @@ test('objects are closed, and what the API does not take is told in words', () =
   });
 });
 
-test('the official SDK makes the same of it', () => {
+test('returns the same as the official SDK', () => {
   const { additionalProperties: _, ...order } = ORDER;
-  expect(sorted(fit(order)!)).toEqual(sorted(transformJSONSchema(order)));
+  expect(sorted(accepted(order)!)).toEqual(sorted(transformJSONSchema(order)));
 });
 
-/** The SDK tells keywords in another order. */
+/** The SDK describes keywords in another order. */
 function sorted(schema: object): unknown {
-  const words = (_name: string, value: unknown): unknown =>
+  const sortedText = (_name: string, value: unknown): unknown =>
     typeof value === 'string' && value.startsWith('{') ? [...value].sort().join('') : value;
-  return JSON.parse(JSON.stringify(schema, words));
+  return JSON.parse(JSON.stringify(schema, sortedText));
 }
 
-test('odd schemas pass through', () => {
-  expect(fit({})).toEqual({});
-  expect(fit({ type: ['string', 'null'], enum: ['a', null], const: 'a' })).toEqual({
+test('passes unusual schemas through', () => {
+  expect(accepted({})).toEqual({});
+  expect(accepted({ type: ['string', 'null'], enum: ['a', null], const: 'a' })).toEqual({
     type: ['string', 'null'],
     enum: ['a', null],
     const: 'a',
   });
-  expect(fit({ type: 'object', properties: { any: true } })).toEqual({
+  expect(accepted({ type: 'object', properties: { any: true } })).toEqual({
     type: 'object',
     properties: { any: true },
     additionalProperties: false,
   });
 });
 
-test('of anyOf and oneOf together, which would be one, the second is told in words', () => {
+test('describes oneOf beside anyOf, because both would become anyOf', () => {
   const [a, b] = [{ type: 'string' }, { type: 'number' }];
-  const told = { anyOf: [a], description: '{oneOf: [{"type":"number"}]}' };
-  expect(fit({ anyOf: [a], oneOf: [b] })).toEqual(told);
-  expect(fit({ oneOf: [b], anyOf: [a] })).toEqual(told);
+  const described = { anyOf: [a], description: '{oneOf: [{"type":"number"}]}' };
+  expect(accepted({ anyOf: [a], oneOf: [b] })).toEqual(described);
+  expect(accepted({ oneOf: [b], anyOf: [a] })).toEqual(described);
 });
 
 const NUMBERS = { type: 'object', additionalProperties: { type: 'number' } };
@@ -106,7 +106,7 @@ test.each([
   [{ type: 'array', items: NUMBERS }],
   [{ anyOf: [{ type: 'null' }, { oneOf: [NUMBERS] }] }],
   [{ $ref: '#/$defs/numbers', $defs: { numbers: NUMBERS } }],
-])('%j has free keys, and closed it could only be empty', (schema) => {
+])('returns no schema for %j, which has arbitrary keys', (schema) => {
   expect(answerSchema(schema)).toEqual({});
 });
 
@@ -115,6 +115,6 @@ test.each([
   [{ type: 'object', additionalProperties: false }],
   [{ type: 'object', properties: { a: { type: 'string' } }, additionalProperties: { type: 'number' } }],
   [{ type: 'object', anyOf: [{ type: 'object', properties: { a: { type: 'string' } } }] }],
-])('%j can be closed', (schema) => {
-  expect(fit(schema)).toMatchObject({ type: 'object', additionalProperties: false });
+])('closes %j', (schema) => {
+  expect(accepted(schema)).toMatchObject({ type: 'object', additionalProperties: false });
 });

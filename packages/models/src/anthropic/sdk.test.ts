@@ -35,7 +35,7 @@ async function byUs(name: string): Promise<ModelReply> {
   return (await asked(model, { messages: [] })).reply;
 }
 
-/** The SDK's message in our words; what is no text, thought or call of ours is left out on both sides. */
+/** The message of the SDK in our form. Blocks other than text, thoughts and calls are omitted on both sides. */
 function facts({ content, stop_reason, usage, model }: Anthropic.Message): unknown {
   const { input_tokens, output_tokens, cache_read_input_tokens, cache_creation_input_tokens } = usage;
   return {
@@ -74,7 +74,7 @@ function ourFacts(reply: ModelReply): unknown {
   };
 }
 
-/** Of arguments that were cut off the SDK keeps the members that are whole; we keep the text as it came. */
+/** The SDK reads the complete members of truncated arguments; we store the text unchanged. */
 function inputOf(json: string): unknown {
   try {
     return JSON.parse(json || '{}');

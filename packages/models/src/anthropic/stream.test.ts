@@ -6,6 +6,7 @@ import { call, text } from '../../test/parts.ts';
 import { replayer } from '../../test/replay.ts';
 import { anthropicProtocol } from './anthropic.ts';
 import { traitsOf } from './models.ts';
+import { failureOfAnthropicBody, failureOfAnthropicFrame } from './stream.ts';
 
 const BODY = { model: 'm', stream: true, signer: 'anthropic', ...traitsOf('m') };
 
@@ -160,12 +161,15 @@ const EXPECTED: Record<string, unknown> = {
   },
 };
 
-test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
-  expectSameHoweverCut(fixture(name));
-});
+test.each(Object.keys(EXPECTED))(
+  '%s: reads the same whole, byte by byte, split at every point and with CRLF',
+  (name) => {
+    expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+    expectSameHoweverCut(fixture(name));
+  },
+);
 
-test('a stream that is cut anywhere before its stop reason is a failure, never a shorter reply; after it all is there', () => {
+test('fails if the stream is truncated anywhere before its stop reason, and succeeds after it', () => {
   const whole = fixture('thinking-call.sse');
   const reason = whole.indexOf('"stop_reason":"tool_use"');
   expectFailureWhenCutBefore(whole, reason);
@@ -173,7 +177,7 @@ test('a stream that is cut anywhere before its stop reason is a failure, never a
   expect(replay([whole.subarray(0, stop)]).reply).toEqual(EXPECTED['thinking-call.sse']);
 });
 
-test('the deltas repeat the reply', () => {
+test('emits the pieces of the reply as deltas', () => {
   expect(replay([fixture('thinking-call.sse')]).deltas).toEqual([
     { type: 'reasoning-delta', text: "The user wants Oslo's" },
     { type: 'reasoning-delta', text: '  weather.\n' },
@@ -188,7 +192,7 @@ test('the deltas repeat the reply', () => {
   ).toEqual([0, 0, 0, 1, 2, 2, 2]);
 });
 
-test('whole answers', () => {
+test('decodes whole answers', () => {
   expect(protocol.decode(fixture('whole-thinking-calls.json').toString())).toEqual({
     type: 'reply',
     content: [
@@ -229,15 +233,15 @@ test.each([
   ['max_tokens', 'length', 'length'],
   ['model_context_window_exceeded', 'length', 'length'],
   ['refusal', 'content-filter', 'content-filter'],
-  ['of_tomorrow', 'stop', 'tool-calls'],
-])('stop reason %s is %s, and with calls %s', (raw, plain, withCalls) => {
-  const words = { type: 'text', text: 'a' };
-  expect(answer([words], raw)).toMatchObject({ finish: plain, rawFinish: raw });
+  ['unknown_reason', 'stop', 'tool-calls'],
+])('maps the stop reason %s to %s, and with calls to %s', (raw, plain, withCalls) => {
+  const said = { type: 'text', text: 'a' };
+  expect(answer([said], raw)).toMatchObject({ finish: plain, rawFinish: raw });
   const use = { type: 'tool_use', id: 'c', name: 'f', input: {} };
-  expect(answer([words, use], raw)).toMatchObject({ finish: withCalls, rawFinish: raw });
+  expect(answer([said, use], raw)).toMatchObject({ finish: withCalls, rawFinish: raw });
 });
 
-test('a thought that was cut off has no signature and belongs to nobody', () => {
+test('a truncated thought has no signature and no protocol', () => {
   expect(answer([{ type: 'thinking', thinking: 'Hm', signature: '' }], 'max_tokens')).toMatchObject({
     content: [{ type: 'reasoning', text: 'Hm' }],
   });
@@ -253,9 +257,9 @@ test('a thought that was cut off has no signature and belongs to nobody', () => 
 
 const frames = (...events: object[]): Uint8Array =>
   Buffer.from(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''));
-const ended = { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 3 } };
+const lastDelta = { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 3 } };
 
-test('what hosts that offer the same leave out: event names, ids, indexes, block starts, usage', () => {
+test('accepts streams of compatible hosts without event names, ids, indexes, block starts and usage', () => {
   expect(
     replay([
       frames(
@@ -266,7 +270,7 @@ test('what hosts that offer the same leave out: event names, ids, indexes, block
         { type: 'content_block_start', content_block: { type: 'tool_use', name: 'g', input: {} } },
         { type: 'content_block_delta', delta: { type: 'input_json_delta', partial_json: '{"b":2}' } },
         { type: 'content_block_start', content_block: { type: 'text', text: 'all at once' } },
-        ended,
+        lastDelta,
       ),
     ]).reply,
   ).toEqual({
@@ -279,16 +283,16 @@ test('what hosts that offer the same leave out: event names, ids, indexes, block
   });
 });
 
-test('pings of any form and empty events say nothing, and a count that is null takes nothing back', () => {
+test('ignores pings of any form, empty events and counts that are null', () => {
   const noise = Buffer.from('event: ping\ndata: pong\n\nevent: message_delta\ndata:\n\n: keep-alive\n\n');
-  const begun = frames({ type: 'message_start', message: { usage: { input_tokens: 5, cache_read_input_tokens: 2 } } });
+  const start = frames({ type: 'message_start', message: { usage: { input_tokens: 5, cache_read_input_tokens: 2 } } });
   const usage = { input_tokens: null, cache_read_input_tokens: null, output_tokens: 3 };
-  expect(replay([begun, noise, frames({ ...ended, usage }), noise]).reply).toMatchObject({
+  expect(replay([start, noise, frames({ ...lastDelta, usage }), noise]).reply).toMatchObject({
     usage: { inputTokens: 7, outputTokens: 3, cachedTokens: 2 },
   });
 });
 
-test('counts that cannot be are not believed', () => {
+test('ignores invalid token counts', () => {
   const usage = {
     input_tokens: -5,
     output_tokens: 1e300,
@@ -299,14 +303,14 @@ test('counts that cannot be are not believed', () => {
   expect(reply.type === 'reply' && reply.usage).toEqual({ inputTokens: 0, outputTokens: 0 });
 });
 
-test('what is not JSON is told whole, since half a key in it would not be found', () => {
+test('reports data that is not JSON in full, so that a key in it can be redacted', () => {
   const junk = `${'x'.repeat(500)}sk-1`;
-  const message = `The answer holds something that is not JSON: ${junk}`;
+  const message = `The answer contains data that is not JSON: ${junk}`;
   expect(replay([Buffer.from(`data: ${junk}\n\n`)]).reply).toMatchObject({ error: { message } });
   expect(protocol.decode(junk)).toMatchObject({ error: { message } });
 });
 
-test('an error that is the frame itself', () => {
+test('reports an error object that is the event itself', () => {
   const failure = {
     error: { code: 'overloaded', message: 'The provider broke off with an error: CUDA out of memory' },
   };
@@ -315,7 +319,7 @@ test('an error that is the frame itself', () => {
   expect(protocol.decode(JSON.stringify(frame))).toMatchObject(failure);
 });
 
-test('blocks may arrive interleaved', () => {
+test('assembles interleaved blocks', () => {
   const piece = (index: number, text: string): object => ({
     type: 'content_block_delta',
     index,
@@ -326,14 +330,14 @@ test('blocks may arrive interleaved', () => {
     index,
     content_block: { type: 'text', text: '' },
   });
-  const { reply } = replay([frames(open(0), open(1), piece(1, 'c'), piece(0, 'a'), piece(1, 'd'), ended)]);
+  const { reply } = replay([frames(open(0), open(1), piece(1, 'c'), piece(0, 'a'), piece(1, 'd'), lastDelta)]);
   expect(reply).toMatchObject({ content: [text('a'), text('cd')] });
 });
 
-test('an error without a type, in words or without any', () => {
-  expect(replay([Buffer.from('event: error\ndata: upstream gone\n\n')]).reply).toMatchObject({
+test('reports errors without a type, with and without a message', () => {
+  expect(replay([Buffer.from('event: error\ndata: upstream closed\n\n')]).reply).toMatchObject({
     type: 'failure',
-    error: { code: 'protocol', message: 'The provider broke off with an error: upstream gone' },
+    error: { code: 'protocol', message: 'The provider broke off with an error: upstream closed' },
   });
   expect(replay([frames({ error: { type: 'api_error', message: 'Internal server error' } })]).reply).toMatchObject({
     error: { code: 'overloaded', retryable: true },
@@ -341,27 +345,27 @@ test('an error without a type, in words or without any', () => {
   expect(replay([frames({ type: 'error' })]).reply).toMatchObject({ type: 'failure', error: { code: 'protocol' } });
 });
 
-test('1 MB of arguments in deltas of one character goes through the whole machine', () => {
+test('reads 1 MB of arguments in deltas of one character', () => {
   const state = protocol.start();
   const step = (event: object): void => {
-    protocol.step(state, { name: '', data: JSON.stringify(event) }, () => told++);
+    protocol.step(state, { name: '', data: JSON.stringify(event) }, () => count++);
   };
-  let told = 0;
+  let count = 0;
   step({ type: 'content_block_start', index: 0, content_block: { type: 'tool_use', id: 'c', name: 'f', input: {} } });
   const piece = {
     name: 'content_block_delta',
     data: '{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"x"}}',
   };
   const size = 1024 * 1024;
-  for (let n = 0; n < size; n++) protocol.step(state, piece, () => told++);
-  step(ended);
-  expect(told).toBe(size + 1);
+  for (let n = 0; n < size; n++) protocol.step(state, piece, () => count++);
+  step(lastDelta);
+  expect(count).toBe(size + 1);
   expect(protocol.end(state)).toMatchObject({ content: [{ type: 'tool-call', arguments: 'x'.repeat(size) }] });
 });
 
-// ── Whatever comes ───────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Any input ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-function sound(reply: ModelReply): void {
+function expectWellFormed(reply: ModelReply): void {
   if (reply.type === 'failure') expect(reply.error.message).toEqual(expect.any(String));
   else {
     const { inputTokens, outputTokens } = reply.usage;
@@ -374,9 +378,11 @@ function sound(reply: ModelReply): void {
   }
 }
 
-test('any bytes give a reply or a failure', () => {
-  fc.assert(fc.property(fc.array(fc.uint8Array({ maxLength: 200 })), (chunks) => sound(replay(chunks).reply)));
-  fc.assert(fc.property(fc.string(), (body) => sound(protocol.decode(body))));
+test('returns a reply or a failure for any bytes', () => {
+  fc.assert(
+    fc.property(fc.array(fc.uint8Array({ maxLength: 200 })), (chunks) => expectWellFormed(replay(chunks).reply)),
+  );
+  fc.assert(fc.property(fc.string(), (body) => expectWellFormed(protocol.decode(body))));
   fc.assert(
     fc.property(fc.integer({ min: 100, max: 599 }), fc.string(), (status, body) => {
       expect(protocol.failure(status, body).message).toEqual(expect.any(String));
@@ -384,7 +390,7 @@ test('any bytes give a reply or a failure', () => {
   );
 });
 
-test('any JSON in the places where the API has something gives a reply or a failure', () => {
+test('returns a reply or a failure for any JSON in the fields of the API', () => {
   const any = fc.oneof(fc.jsonValue(), fc.constantFrom('text', 'thinking', 'redacted_thinking', 'tool_use', '', 0));
   const record = (...keys: string[]): fc.Arbitrary<object> =>
     fc.record(Object.fromEntries(keys.map((key) => [key, any])), { requiredKeys: [] });
@@ -415,6 +421,86 @@ test('any JSON in the places where the API has something gives a reply or a fail
       fc.record({ message, content_block: block, delta, index: any, usage: any }, { requiredKeys: [] }),
     )
     .map(([type, rest]) => ({ type, ...rest }));
-  fc.assert(fc.property(fc.array(event), (events) => sound(replay([frames(...events, ended)]).reply)));
-  fc.assert(fc.property(message, (whole) => sound(protocol.decode(JSON.stringify(whole)))));
+  fc.assert(fc.property(fc.array(event), (events) => expectWellFormed(replay([frames(...events, lastDelta)]).reply)));
+  fc.assert(fc.property(message, (whole) => expectWellFormed(protocol.decode(JSON.stringify(whole)))));
+});
+
+// ── Failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const error = (type: string, message: string): string =>
+  JSON.stringify({
+    type: 'error',
+    error: { details: null, type, message },
+    request_id: 'req_011CSHoEeqs5C35K2UUqR7Fy',
+  });
+
+test.each([
+  [401, error('authentication_error', 'invalid x-api-key'), 'auth', false],
+  [403, error('permission_error', 'Your API key does not have permission'), 'auth', false],
+  [402, error('billing_error', 'Payment required'), 'rate-limit', false],
+  [
+    400,
+    error('invalid_request_error', 'Your credit balance is too low to access the Anthropic API.'),
+    'rate-limit',
+    false,
+  ],
+  [429, error('rate_limit_error', 'This request would exceed your rate limit'), 'rate-limit', true],
+  [404, error('not_found_error', 'model: claude-none'), 'invalid-request', false],
+  [413, error('request_too_large', 'Request exceeds the maximum size'), 'context-length', false],
+  [400, error('invalid_request_error', 'prompt is too long: 205036 tokens > 200000 maximum'), 'context-length', false],
+  [
+    400,
+    error(
+      'invalid_request_error',
+      'input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease input length or `max_tokens` and try again',
+    ),
+    'context-length',
+    false,
+  ],
+  [400, error('invalid_request_error', 'Output blocked by content filtering policy'), 'content-filter', false],
+  [
+    400,
+    error('invalid_request_error', 'max_tokens: 90000 > 64000, which is the maximum allowed number of output tokens'),
+    'invalid-request',
+    false,
+  ],
+  [400, error('invalid_request_error', '`temperature` is deprecated for this model.'), 'invalid-request', false],
+  [500, error('api_error', 'Internal server error'), 'overloaded', true],
+  [504, error('timeout_error', 'Request timed out'), 'timeout', true],
+  [529, error('overloaded_error', 'Overloaded'), 'overloaded', true],
+  [529, '', 'overloaded', true],
+  [502, '<html><head><title>502 Bad Gateway</title></head></html>', 'overloaded', true],
+])('status %i with %s is %s', (status, body, code, retryable) => {
+  expect(failureOfAnthropicBody(status, body)).toMatchObject({ code, retryable, status });
+});
+
+test('reports the message of the provider', () => {
+  expect(failureOfAnthropicBody(401, error('authentication_error', 'invalid x-api-key'))).toEqual({
+    code: 'auth',
+    message: 'The provider answered 401: invalid x-api-key',
+    retryable: false,
+    status: 401,
+  });
+});
+
+test.each([
+  ['overloaded_error', 'overloaded', true],
+  ['api_error', 'overloaded', true],
+  ['rate_limit_error', 'rate-limit', true],
+  ['authentication_error', 'auth', false],
+  ['timeout_error', 'timeout', true],
+  ['invalid_request_error', 'invalid-request', false],
+  ['unknown_error', 'protocol', true],
+])('%s inside a stream is reported as %s', (type, code, retryable) => {
+  expect(failureOfAnthropicFrame({ error: { type, message: 'Details' } })).toEqual({
+    code,
+    message: 'The provider broke off with an error: Details',
+    retryable,
+  });
+});
+
+test('classifies an error inside a stream without a type', () => {
+  expect(failureOfAnthropicFrame({ error: 'closed' })).toMatchObject({ code: 'protocol' });
+  expect(failureOfAnthropicFrame({ error: true })).toMatchObject({ code: 'protocol' });
+  expect(failureOfAnthropicFrame({})).toMatchObject({ code: 'protocol' });
 });

@@ -1,19 +1,72 @@
-import type { Finish, ModelReply, Usage } from '@treadle/core';
-import type { WireEvent } from '../framing/framing.ts';
-import { misunderstood } from '../http/failures.ts';
-import { isErrorFrame } from '../http/provider-failures.ts';
-import { fieldsOf, isRecord, listOf, notJson, parsed } from '../json.ts';
-import { DONE, MORE, saysNothing, type Emit, type StreamStatus } from '../protocol.ts';
+import type { AssistantPart, Finish, ModelError, ModelReply, Usage } from '@treadle/core';
+import type { WireEvent } from '../framing.ts';
+import { cutOff, failureOfBody, failureOfFrame, isErrorFrame, notJson } from '../http/failures.ts';
+import { fieldsOf, isRecord, listOf, parsed, textIn } from '../json.ts';
+import { DONE, isKeepAlive, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { countOf, usageOf } from '../usage.ts';
-import { closedBlock, openBlock, takeDelta, type OpenBlock } from './blocks.ts';
-import { failureOfFrame } from './failures.ts';
-import type { WireBlock, WireDelta, WireMessage, WireStreamEvent, WireUsage } from './wire.ts';
+import { redactedThoughtPart, thoughtPart } from './thinking.ts';
+
+/** The fields of an event that are read. Hosts omit and add fields, so none is certain to be present. */
+interface WireStreamEvent {
+  readonly type?: unknown;
+  /** In `message_start`. */
+  readonly message?: WireMessage | null;
+  readonly index?: unknown;
+  readonly content_block?: WireBlock | null;
+  readonly delta?: WireDelta | null;
+  /** In `message_delta`. Its counts replace those of `message_start`. */
+  readonly usage?: WireUsage | null;
+  readonly error?: unknown;
+  readonly object?: unknown;
+}
+
+/** A whole answer, or the empty start of a streamed one. */
+interface WireMessage {
+  readonly model?: unknown;
+  readonly content?: unknown;
+  readonly stop_reason?: unknown;
+  readonly usage?: WireUsage | null;
+  readonly error?: unknown;
+  readonly object?: unknown;
+}
+
+interface WireBlock {
+  readonly type?: unknown;
+  readonly text?: unknown;
+  readonly thinking?: unknown;
+  readonly signature?: unknown;
+  /** In redacted thinking. */
+  readonly data?: unknown;
+  readonly id?: unknown;
+  readonly name?: unknown;
+  /** Complete, or in a stream an empty object that the deltas fill. */
+  readonly input?: unknown;
+}
+
+/** A delta of a block or of the message. */
+interface WireDelta {
+  readonly type?: unknown;
+  readonly text?: unknown;
+  readonly thinking?: unknown;
+  readonly signature?: unknown;
+  readonly partial_json?: unknown;
+  readonly stop_reason?: unknown;
+}
+
+/** The three counts of input tokens exclude each other. */
+interface WireUsage {
+  readonly input_tokens?: unknown;
+  readonly cache_read_input_tokens?: unknown;
+  readonly cache_creation_input_tokens?: unknown;
+  readonly output_tokens?: unknown;
+  readonly output_tokens_details?: { readonly thinking_tokens?: unknown } | null;
+}
 
 /** A reply while it arrives. */
-export interface MessageStream {
+export interface AnthropicStream {
   readonly signer: string;
   readonly blocks: OpenBlock[];
-  /** The newest block at each of the wire's indexes. */
+  /** The newest block at each index of the wire. */
   readonly byIndex: Map<unknown, OpenBlock>;
   calls: number;
   finish: string | undefined;
@@ -21,32 +74,51 @@ export interface MessageStream {
   model: string;
 }
 
-export function startMessage(signer: string): MessageStream {
+/** A content block while its pieces arrive, which are joined once. */
+type OpenBlock =
+  | { readonly type: 'text'; readonly pieces: string[] }
+  | { readonly type: 'thinking'; readonly pieces: string[]; signature: string }
+  | { readonly type: 'redacted'; readonly data: string }
+  | OpenCall
+  /** Tools of the provider, and unknown types. */
+  | { readonly type: 'other' };
+
+interface OpenCall {
+  readonly type: 'call';
+  /** The position among the calls of the reply, from 0. */
+  readonly number: number;
+  readonly id: string;
+  readonly name: string;
+  /** Pieces of the arguments. */
+  readonly pieces: string[];
+}
+
+export function startAnthropic(signer: string): AnthropicStream {
   return { signer, blocks: [], byIndex: new Map(), calls: 0, finish: undefined, usage: {}, model: '' };
 }
 
-export function stepMessage(stream: MessageStream, wire: WireEvent, emit: Emit): StreamStatus {
-  if (saysNothing(wire)) return MORE;
+export function stepAnthropic(stream: AnthropicStream, wire: WireEvent, emit: Emit): StreamStatus {
+  if (isKeepAlive(wire)) return MORE;
   const { name, data } = wire;
   const event = parsed(data) as WireStreamEvent | null | undefined;
   if (event === undefined) {
-    return name === 'error' ? { type: 'failure', error: failureOfFrame({ error: data }) } : notJson(data);
+    return name === 'error' ? { type: 'failure', error: failureOfAnthropicFrame({ error: data }) } : notJson(data);
   }
   if (!isRecord(event)) return MORE;
-  if (isErrorFrame(event) || event.type === 'error') return { type: 'failure', error: failureOfFrame(event) };
+  if (isErrorFrame(event) || event.type === 'error') return { type: 'failure', error: failureOfAnthropicFrame(event) };
   switch (event.type) {
     case 'message_start':
-      if (isRecord(event.message)) takeMessage(stream, event.message, emit);
+      if (isRecord(event.message)) readAnthropicMessage(stream, event.message, emit);
       return MORE;
     case 'content_block_start':
-      if (isRecord(event.content_block)) open(stream, event.index, event.content_block, emit);
+      if (isRecord(event.content_block)) startBlock(stream, event.index, event.content_block, emit);
       return MORE;
     case 'content_block_delta':
-      if (isRecord(event.delta)) takeBlockDelta(stream, event.index, event.delta, emit);
+      if (isRecord(event.delta)) readBlockDelta(stream, event.index, event.delta, emit);
       return MORE;
     case 'message_delta':
-      takeUsage(stream, event.usage);
-      if (isRecord(event.delta)) takeFinish(stream, event.delta.stop_reason);
+      readUsage(stream, event.usage);
+      if (isRecord(event.delta)) readFinish(stream, event.delta.stop_reason);
       return MORE;
     case 'message_stop':
       return DONE;
@@ -56,37 +128,35 @@ export function stepMessage(stream: MessageStream, wire: WireEvent, emit: Emit):
 }
 
 /** A whole answer is the first event of a stream, with everything in it. */
-export function decodeMessage(text: string, signer: string): ModelReply {
+export function decodeAnthropic(text: string, signer: string): ModelReply {
   const answer = parsed(text);
   if (answer === undefined) return notJson(text);
   const message = fieldsOf<WireMessage>(answer);
-  if (isErrorFrame(message)) return { type: 'failure', error: failureOfFrame(message) };
-  const stream = startMessage(signer);
-  takeMessage(stream, message, () => {});
-  return endMessage(stream);
+  if (isErrorFrame(message)) return { type: 'failure', error: failureOfAnthropicFrame(message) };
+  const stream = startAnthropic(signer);
+  readAnthropicMessage(stream, message, () => {});
+  return endAnthropic(stream);
 }
 
-/** With the reason for its end all of a reply is there; `message_stop` adds nothing. */
-export function endMessage(stream: MessageStream): ModelReply {
+/** A reply with a stop reason is complete; `message_stop` adds nothing. */
+export function endAnthropic(stream: AnthropicStream): ModelReply {
   const { finish: rawFinish, model, signer } = stream;
-  if (rawFinish === undefined) {
-    return { type: 'failure', error: misunderstood('The reply was cut off: it ended without a stop reason.') };
-  }
-  const finish = finishOf(rawFinish, stream.calls > 0);
-  const content = stream.blocks.flatMap((block) => closedBlock(block, { cut: finish === 'length', signer }));
-  return { type: 'reply', content, finish, rawFinish, usage: usageIn(stream.usage), model };
+  if (rawFinish === undefined) return cutOff('it ended without a stop reason');
+  const finish = anthropicFinish(rawFinish, stream.calls > 0);
+  const content = stream.blocks.flatMap((block) => blockParts(block, { isTruncated: finish === 'length', signer }));
+  return { type: 'reply', content, finish, rawFinish, usage: anthropicUsage(stream.usage), model };
 }
 
-function takeMessage(stream: MessageStream, message: WireMessage, emit: Emit): void {
+function readAnthropicMessage(stream: AnthropicStream, message: WireMessage, emit: Emit): void {
   if (typeof message.model === 'string') stream.model = message.model;
-  takeUsage(stream, message.usage);
-  takeFinish(stream, message.stop_reason);
+  readUsage(stream, message.usage);
+  readFinish(stream, message.stop_reason);
   for (const [index, block] of listOf(message.content).entries()) {
-    if (isRecord(block)) open(stream, index, block, emit);
+    if (isRecord(block)) startBlock(stream, index, block, emit);
   }
 }
 
-function open(stream: MessageStream, index: unknown, wire: WireBlock, emit: Emit): OpenBlock {
+function startBlock(stream: AnthropicStream, index: unknown, wire: WireBlock, emit: Emit): OpenBlock {
   const block = openBlock(wire, stream.calls, emit);
   if (block.type === 'call') stream.calls++;
   stream.blocks.push(block);
@@ -94,12 +164,12 @@ function open(stream: MessageStream, index: unknown, wire: WireBlock, emit: Emit
   return block;
 }
 
-function takeBlockDelta(stream: MessageStream, index: unknown, delta: WireDelta, emit: Emit): void {
+function readBlockDelta(stream: AnthropicStream, index: unknown, delta: WireDelta, emit: Emit): void {
   const block = stream.byIndex.get(index);
-  if (block !== undefined) return takeDelta(block, delta, emit);
-  // Some hosts forget to open a block. A call has no name then, but words need none.
+  if (block !== undefined) return addDelta(block, delta, emit);
+  // Some hosts do not open blocks. A call without a name cannot be used, but text and thoughts can.
   const type = UNOPENED.get(delta.type);
-  if (type !== undefined) takeDelta(open(stream, index, { type }, emit), delta, emit);
+  if (type !== undefined) addDelta(startBlock(stream, index, { type }, emit), delta, emit);
 }
 
 const UNOPENED: ReadonlyMap<unknown, string> = new Map([
@@ -107,17 +177,17 @@ const UNOPENED: ReadonlyMap<unknown, string> = new Map([
   ['thinking_delta', 'thinking'],
 ]);
 
-function takeFinish(stream: MessageStream, reason: unknown): void {
+function readFinish(stream: AnthropicStream, reason: unknown): void {
   if (typeof reason === 'string' && reason !== '') stream.finish = reason;
 }
 
-function takeUsage(stream: MessageStream, usage: WireUsage | null | undefined): void {
+function readUsage(stream: AnthropicStream, usage: WireUsage | null | undefined): void {
   if (!isRecord(usage)) return;
-  const told = Object.entries(usage).filter(([, value]) => value != null);
-  stream.usage = { ...stream.usage, ...(Object.fromEntries(told) as WireUsage) };
+  const reported = Object.entries(usage).filter(([, value]) => value != null);
+  stream.usage = { ...stream.usage, ...(Object.fromEntries(reported) as WireUsage) };
 }
 
-function finishOf(raw: string, hasCalls: boolean): Finish {
+function anthropicFinish(raw: string, hasCalls: boolean): Finish {
   switch (raw) {
     case 'max_tokens':
     case 'model_context_window_exceeded':
@@ -129,7 +199,7 @@ function finishOf(raw: string, hasCalls: boolean): Finish {
   }
 }
 
-function usageIn(usage: WireUsage): Usage {
+function anthropicUsage(usage: WireUsage): Usage {
   const { cache_read_input_tokens: cached, cache_creation_input_tokens: cacheWrite } = usage;
   return usageOf({
     input: (countOf(usage.input_tokens) ?? 0) + (countOf(cached) ?? 0) + (countOf(cacheWrite) ?? 0),
@@ -138,4 +208,109 @@ function usageIn(usage: WireUsage): Usage {
     cacheWrite,
     reasoning: usage.output_tokens_details?.thinking_tokens,
   });
+}
+
+/** `number` is used if the block is a call. */
+function openBlock(wire: WireBlock, number: number, emit: Emit): OpenBlock {
+  switch (wire.type) {
+    case 'text': {
+      const block: OpenBlock = { type: 'text', pieces: [] };
+      addDelta(block, { type: 'text_delta', text: wire.text }, emit);
+      return block;
+    }
+    case 'thinking': {
+      const block: OpenBlock = { type: 'thinking', pieces: [], signature: textIn(wire.signature) };
+      addDelta(block, { type: 'thinking_delta', thinking: wire.thinking }, emit);
+      return block;
+    }
+    case 'redacted_thinking':
+      return { type: 'redacted', data: textIn(wire.data) };
+    case 'tool_use': {
+      const id = textIn(wire.id) || `call_${number}`;
+      const block: OpenBlock = { type: 'call', number, id, name: textIn(wire.name), pieces: [] };
+      const input = inputText(wire.input);
+      if (input !== '') block.pieces.push(input);
+      emit({ type: 'call-delta', call: number, name: block.name, arguments: input });
+      return block;
+    }
+    default:
+      return { type: 'other' };
+  }
+}
+
+function addDelta(block: OpenBlock, delta: WireDelta, emit: Emit): void {
+  if (delta.type === 'text_delta' && block.type === 'text') {
+    const text = textIn(delta.text);
+    if (text === '') return;
+    block.pieces.push(text);
+    emit({ type: 'text-delta', text });
+  } else if (delta.type === 'thinking_delta' && block.type === 'thinking') {
+    const text = textIn(delta.thinking);
+    if (text === '') return;
+    block.pieces.push(text);
+    emit({ type: 'reasoning-delta', text });
+  } else if (delta.type === 'signature_delta' && block.type === 'thinking') {
+    block.signature = textIn(delta.signature);
+  } else if (delta.type === 'input_json_delta' && block.type === 'call') {
+    const piece = textIn(delta.partial_json);
+    if (piece === '') return;
+    block.pieces.push(piece);
+    emit({ type: 'call-delta', call: block.number, name: block.name, arguments: piece });
+  }
+}
+
+interface BlockContext {
+  /** The reply reached a limit of tokens. */
+  readonly isTruncated: boolean;
+  readonly signer: string;
+}
+
+/** The parts of a finished block; none if it is empty or of an unknown type. */
+function blockParts(block: OpenBlock, { isTruncated, signer }: BlockContext): readonly AssistantPart[] {
+  switch (block.type) {
+    case 'text':
+      return block.pieces.length === 0 ? [] : [{ type: 'text', text: block.pieces.join('') }];
+    case 'thinking':
+      if (block.pieces.length === 0 && block.signature === '') return [];
+      return [thoughtPart(block.pieces.join(''), block.signature, signer)];
+    case 'redacted':
+      return block.data === '' ? [] : [redactedThoughtPart(block.data, signer)];
+    case 'call': {
+      const { id, name, pieces } = block;
+      // Missing arguments are an empty object, unless the reply was truncated before them.
+      return [{ type: 'tool-call', id, name, arguments: pieces.join('') || (isTruncated ? '' : '{}') }];
+    }
+    case 'other':
+      return [];
+    default:
+      return block satisfies never;
+  }
+}
+
+/** An empty object is a placeholder in a stream, and means no arguments in a whole answer. */
+function inputText(input: unknown): string {
+  if (typeof input === 'string') return input;
+  const json = input == null ? '' : JSON.stringify(input);
+  return json === '{}' ? '' : json;
+}
+
+/** Errors have the shape of OpenAI's, `{error: {type, message}}`, and the same types except for a few. */
+export function failureOfAnthropicBody(status: number, text: string): ModelError {
+  return specificAnthropicFailure(failureOfBody(status, text));
+}
+
+/** The failure in an event of an answer that started without an error. */
+export function failureOfAnthropicFrame(frame: { readonly error?: unknown }): ModelError {
+  const error = specificAnthropicFailure(failureOfFrame(frame));
+  const { type } = (frame.error ?? {}) as { readonly type?: unknown };
+  // An internal failure of the provider. As an answer of its own it would have status 500.
+  return type === 'api_error' ? { ...error, code: 'overloaded', retryable: true } : error;
+}
+
+/** Failures that the API reports as an invalid request though the request was valid. */
+function specificAnthropicFailure(error: ModelError): ModelError {
+  if (error.code !== 'invalid-request') return error;
+  if (/credit balance is too low/i.test(error.message)) return { ...error, code: 'rate-limit' };
+  if (/blocked by content filtering/i.test(error.message)) return { ...error, code: 'content-filter' };
+  return error;
 }

@@ -1,10 +1,10 @@
-import type { Settings } from '@treadle/core';
+import type { ReasoningPart, Settings } from '@treadle/core';
 import type { ThinkingForm } from './models.ts';
 
 const BUDGETS = { low: 4_096, medium: 8_192, high: 16_384 } as const;
 const LEAST_BUDGET = 1_024;
 
-/** Whether thoughts come in words, or only as the proof that is to go back. */
+/** Whether thoughts are sent as text, or only as the signature that has to be sent back. */
 export type ThinkingDisplay = 'summarized' | 'omitted';
 
 export interface Thinking {
@@ -15,37 +15,61 @@ export interface Thinking {
   readonly effort?: NonNullable<Settings['reasoning']>;
 }
 
-export interface ThinkingCase {
+export interface ThinkingOptions {
   readonly form: ThinkingForm;
-  /** The model thinks also where nothing is said of it. */
-  readonly unasked: boolean;
+  /** The model thinks by default. */
+  readonly byDefault: boolean;
   readonly display: ThinkingDisplay | undefined;
   readonly reasoning: Settings['reasoning'];
-  /** Thoughts count as output; at least half of it is kept for the answer. */
+  /** Thoughts count as output. At least half of it is reserved for the answer. */
   readonly maxTokens: number;
-  /** The tool choice demands a call: the API refuses that together with thinking, and a demand goes first. */
+  /** The tool choice requires a call. The API rejects that together with thinking, so thinking is disabled. */
   readonly forced: boolean;
   /**
-   * The last calls were made without a thought, or with one that cannot go back. With a budget the API would refuse
-   * that; the turn after has a thought of its own again.
+   * The last calls were made without a thought, or with one that cannot be sent back. The API rejects that together with a
+   * budget, so this turn does not think. The next one can again.
    */
-  readonly unthought: boolean;
+  readonly calledWithoutThought: boolean;
 }
 
-export function thinkingOf(given: ThinkingCase): Thinking {
-  return given.form === 'adaptive' ? adaptive(given) : budgeted(given);
+export function thinkingOf(options: ThinkingOptions): Thinking {
+  return options.form === 'adaptive' ? adaptiveThinking(options) : budgetedThinking(options);
 }
 
-function adaptive({ reasoning, forced, unasked, display }: ThinkingCase): Thinking {
+function adaptiveThinking({ reasoning, forced, byDefault, display }: ThinkingOptions): Thinking {
   const effort = reasoning && { effort: reasoning };
   if (forced) return { ...effort, thinking: { type: 'disabled' } };
-  if (reasoning === undefined && !(unasked && display)) return {};
+  if (reasoning === undefined && !(byDefault && display)) return {};
   return { ...effort, thinking: { type: 'adaptive', ...(display && { display }) } };
 }
 
-function budgeted({ reasoning, forced, unthought, maxTokens, display }: ThinkingCase): Thinking {
-  if (reasoning === undefined || forced || unthought) return {};
+function budgetedThinking({ reasoning, forced, calledWithoutThought, maxTokens, display }: ThinkingOptions): Thinking {
+  if (reasoning === undefined || forced || calledWithoutThought) return {};
   const budget_tokens = Math.min(BUDGETS[reasoning], Math.floor(maxTokens / 2));
   if (budget_tokens < LEAST_BUDGET) return {};
   return { thinking: { type: 'enabled', budget_tokens, ...(display && { display }) } };
+}
+
+/** Real signatures are base64 and never start like this. */
+const REDACTED = 'redacted_thinking:';
+
+/** Without a signature, as when it was truncated, a thought cannot be sent back. */
+export function thoughtPart(text: string, signature: string, signer: string): ReasoningPart {
+  return { type: 'reasoning', text, ...(signature !== '' && { signature, protocol: signer }) };
+}
+
+/** A thought that the provider does not show but requires back. */
+export function redactedThoughtPart(data: string, signer: string): ReasoningPart {
+  return { type: 'reasoning', text: '', signature: REDACTED + data, protocol: signer };
+}
+
+/** A host rejects thoughts of other hosts, and its own without their signature. */
+export function canReturnThought({ signature, protocol }: ReasoningPart, signer: string): boolean {
+  return protocol === signer && signature !== undefined;
+}
+
+/** The block of a thought, exactly as it was received. */
+export function thoughtBlock({ text, signature = '' }: ReasoningPart): object {
+  if (signature.startsWith(REDACTED)) return { type: 'redacted_thinking', data: signature.slice(REDACTED.length) };
+  return { type: 'thinking', thinking: text, signature };
 }

@@ -16,28 +16,28 @@ const REQUEST: ModelRequest = {
 };
 const PIECE = 'x'.repeat(16 * 1024);
 const PIECES = 2_000;
-/** As much as fits on the way even if nobody reads. */
+/** The pieces that fit into the buffers on the way if the client does not read. */
 const AHEAD = 20;
 
-/** Sends 32 MB as fast as they are taken. `ahead` resolves when the first of them are on their way. */
-async function fountain(): Promise<{ readonly url: string; readonly ahead: Promise<void> } & AsyncDisposable> {
+/** Sends 32 MB as fast as the client reads. `ahead` resolves when the first pieces have been sent. */
+async function fastHost(): Promise<{ readonly url: string; readonly ahead: Promise<void> } & AsyncDisposable> {
   const ahead = Promise.withResolvers<void>();
   const frame = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: PIECE } }] })}\n\n`;
-  const pour = (response: ServerResponse): void => {
+  const sendAll = (response: ServerResponse): void => {
     let sent = 0;
     response.writeHead(200, { 'content-type': 'text/event-stream' });
-    const go = (): void => {
+    const sendPieces = (): void => {
       while (sent < PIECES) {
         if (++sent === AHEAD) ahead.resolve();
         if (!response.write(frame)) return;
       }
       response.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n');
     };
-    response.on('drain', go);
-    go();
+    response.on('drain', sendPieces);
+    sendPieces();
   };
   const server = createServer((request, response) => {
-    request.resume().once('end', () => pour(response));
+    request.resume().once('end', () => sendAll(response));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -52,8 +52,8 @@ async function fountain(): Promise<{ readonly url: string; readonly ahead: Promi
   };
 }
 
-/** Whatever is there to be read now is read in some of these. */
-async function turns(): Promise<void> {
+/** Long enough for all data that has arrived to be read. */
+async function eventLoopTurns(): Promise<void> {
   for (let turn = 0; turn < 50; turn++) await setImmediate();
 }
 
@@ -62,34 +62,34 @@ const MODELS: readonly (readonly [string, (baseURL: string) => Model])[] = [
   ['a fetch', (baseURL) => openaiChat({ model: 'm', apiKey: 'k', baseURL, fetch, timeouts: { idle: 100 } })],
 ];
 
-test.each(MODELS)('a listener that is behind holds the host back, and nothing is lost: %s', async (_, modelAt) => {
-  await using host = await fountain();
-  const room = Promise.withResolvers<void>();
-  let heard = 0;
+test.each(MODELS)('a slow listener slows the host down, and no delta is lost: %s', async (_, modelAt) => {
+  await using host = await fastHost();
+  const caughtUp = Promise.withResolvers<void>();
+  let received = 0;
   const replied = modelAt(host.url).reply(
     REQUEST,
     (delta) => {
-      if (delta.type === 'text-delta') heard += delta.text.length;
-      return room.promise;
+      if (delta.type === 'text-delta') received += delta.text.length;
+      return caughtUp.promise;
     },
     new AbortController().signal,
   );
   await host.ahead;
-  await turns();
-  expect(heard).toBeGreaterThan(0);
-  expect(heard).toBeLessThan((AHEAD / 2) * PIECE.length);
-  room.resolve();
+  await eventLoopTurns();
+  expect(received).toBeGreaterThan(0);
+  expect(received).toBeLessThan((AHEAD / 2) * PIECE.length);
+  caughtUp.resolve();
   const reply = await replied;
   expect(reply).toMatchObject({ type: 'reply', finish: 'stop' });
-  expect(heard).toBe(PIECES * PIECE.length);
+  expect(received).toBe(PIECES * PIECE.length);
 });
 
-test.each(MODELS)('one that is held back can be cancelled: %s', async (_, modelAt) => {
-  await using host = await fountain();
+test.each(MODELS)('a request that waits for its listener can be cancelled: %s', async (_, modelAt) => {
+  await using host = await fastHost();
   const cancel = new AbortController();
   const replied = modelAt(host.url).reply(REQUEST, () => new Promise(() => {}), cancel.signal);
   await host.ahead;
-  await turns();
+  await eventLoopTurns();
   cancel.abort();
   expect(await replied).toMatchObject({ type: 'failure', error: { code: 'cancelled' } });
 });

@@ -1,47 +1,49 @@
 import { TreadleError, type Clock } from '@treadle/core';
 import { checkPrice, type Price } from '../prices/price.ts';
 import { checkToolSupport, type ToolSupport } from '../tool-support/modes.ts';
-import type { Fetch } from './fetch.ts';
+import type { Fetch } from './send.ts';
 
-/** Where a model is and how it is asked. The same for every protocol. */
+/** Options that every protocol has. */
 export interface EndpointOptions {
-  /** The provider's name of the model. */
+  /** The name of the model at the provider. */
   readonly model: string;
-  /** Up to the protocol's own path: `https://api.openai.com/v1`. A query in it is kept. */
+  /** The URL up to the path of the protocol: `https://api.openai.com/v1`. A query in it is sent too. */
   readonly baseURL?: string;
   readonly apiKey?: string | undefined;
-  /** Sent with each request; they win over our own. */
+  /** Sent with each request. They replace the default ones. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** False: the answer comes whole. */
+  /** Whether to stream answers; default true. */
   readonly stream?: boolean;
-  /** Used instead of our own transport, which is faster. */
+  /** Used instead of the built-in transport, which is faster. */
   readonly fetch?: Fetch;
-  /** Attempts after the first, for failures that may pass, while nothing has been shown; default 2. */
+  /** Attempts after the first, for temporary failures before the first delta; default 2. */
   readonly maxRetries?: number;
-  /** In milliseconds: until an answer begins, and between two pieces of it; default 300,000 each. */
+  /** In milliseconds: until the answer starts, and between two chunks of it; default 300,000 each. */
   readonly timeouts?: { readonly headers?: number; readonly idle?: number };
-  /** What it costs, where the table of known models has nothing or something else; 0 for what is free. */
+  /** Used instead of the price in the table of known models; 0 if the model is free. */
   readonly price?: Price;
-  /** What to do if the provider refuses tools; default `error`. */
+  /** What to do if the provider rejects tools; default `error`. */
   readonly toolSupport?: ToolSupport;
   readonly clock?: Clock;
-  /** From 0 to below 1; spreads retries. */
+  /** Returns a number from 0 to below 1, for the jitter of retries. */
   readonly random?: () => number;
 }
 
-/** Throws if the options cannot work; `factory` is the function that was called with them. */
+export function rejectOptions(factory: string, problem: string): never {
+  throw new TreadleError('invalid-options', `${factory}: ${problem}`);
+}
+
+/** Throws if the options are invalid; `factory` is the function that was called with them. */
 export function checkEndpoint(factory: string, options: EndpointOptions): void {
-  const wrong = (what: string): never => {
-    throw new TreadleError('invalid-options', `${factory}: ${what}`);
-  };
+  const wrong = (problem: string): never => rejectOptions(factory, problem);
   if (typeof options !== 'object' || options === null) wrong("pass an object, such as { model: '…', apiKey: '…' }.");
   const { model, apiKey, timeouts, fetch } = options;
-  if (typeof model !== 'string' || model.trim() === '') wrong('"model" is missing: give the name of the model to use.');
+  if (typeof model !== 'string' || model.trim() === '') wrong('"model" is missing: pass the name of the model to use.');
   if (typeof apiKey === 'string' && apiKey.trim() === '') {
-    wrong('"apiKey" is empty. Set what it was read from, or leave it out where none is needed.');
+    wrong('"apiKey" is empty. Set the variable that it is read from, or omit it if no key is needed.');
   }
-  if (apiKey !== undefined && (typeof apiKey !== 'string' || !sendable(apiKey))) {
-    wrong('"apiKey" must be a text without spaces and line breaks. Look at how it was read.');
+  if (apiKey !== undefined && (typeof apiKey !== 'string' || !isSendable(apiKey))) {
+    wrong('"apiKey" must be a string without spaces and line breaks. Check where it is read from.');
   }
   for (const [name, ms] of Object.entries(timeouts ?? {})) {
     if (ms !== undefined && !(typeof ms === 'number' && ms > 0)) {
@@ -52,19 +54,17 @@ export function checkEndpoint(factory: string, options: EndpointOptions): void {
   checkAsking(factory, options);
 }
 
-/** What is the same for every way to ask a model. Throws if it cannot work. */
+/** Checks the options that models of the AI SDK have too. Throws if they are invalid. */
 export function checkAsking(
   factory: string,
   options: Pick<EndpointOptions, 'headers' | 'stream' | 'maxRetries' | 'price' | 'toolSupport'>,
 ): void {
-  const wrong = (what: string): never => {
-    throw new TreadleError('invalid-options', `${factory}: ${what}`);
-  };
+  const wrong = (problem: string): never => rejectOptions(factory, problem);
   const { headers = {}, stream, maxRetries } = options;
-  if (typeof headers !== 'object' || headers === null) wrong('"headers" must be an object of names and texts.');
+  if (typeof headers !== 'object' || headers === null) wrong('"headers" must be an object of strings.');
   for (const [name, value] of Object.entries(headers)) {
     if (!/^[\w!#$%&'*+.^`|~-]+$/.test(name) || typeof value !== 'string' || !/^[\t\x20-\x7e\x80-\xff]*$/.test(value)) {
-      wrong(`the header "${name}" cannot be sent: it must be a name and a text of one line.`);
+      wrong(`the header "${name}" cannot be sent: it needs a valid name and a string value of one line.`);
     }
   }
   if (stream !== undefined && typeof stream !== 'boolean') wrong('"stream" must be true or false.');
@@ -75,24 +75,21 @@ export function checkAsking(
   checkToolSupport(factory, options.toolSupport);
 }
 
-/** The place of `path` below a base URL. */
+/** The URL of `path` below a base URL. */
 export function endpointURL(factory: string, baseURL: unknown, path: string): URL {
   const url = typeof baseURL === 'string' ? URL.parse(baseURL) : null;
-  const example = `give one such as "https://api.openai.com/v1" or "http://127.0.0.1:8080/v1".`;
+  const example = `pass one such as "https://api.openai.com/v1" or "http://127.0.0.1:8080/v1".`;
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    throw new TreadleError('invalid-options', `${factory}: "baseURL" is not an http(s) URL: ${example}`);
+    return rejectOptions(factory, `"baseURL" is not an http(s) URL: ${example}`);
   }
   if (url.username !== '' || url.password !== '') {
-    throw new TreadleError(
-      'invalid-options',
-      `${factory}: "baseURL" holds a password: pass it as "apiKey" or in "headers".`,
-    );
+    return rejectOptions(factory, '"baseURL" holds a password: pass it as "apiKey" or in "headers".');
   }
   url.pathname = `${url.pathname.replace(/\/+$/, '')}${path}`;
   url.hash = '';
   return url;
 }
 
-function sendable(text: string): boolean {
+function isSendable(text: string): boolean {
   return /^[\x21-\x7e]+$/.test(text);
 }

@@ -4,29 +4,28 @@ import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
 import { withToolSupport } from '../tool-support/tool-support.ts';
-import { dispatch } from './dispatch.ts';
 import { checkEndpoint, endpointURL, type EndpointOptions } from './endpoint.ts';
 import { misunderstood } from './failures.ts';
-import { fetchSend } from './fetch.ts';
 import { redactor } from './redact.ts';
 import { retrying, withRetries } from './retry.ts';
-import { addressOf, type Post } from './send.ts';
+import { addressOf, fetchSend, type Post } from './send.ts';
 import { exchange, type Transport } from './transport.ts';
+import { undiciSend } from './undici.ts';
 
-const PATIENCE_MS = 300_000;
+const DEFAULT_TIMEOUT_MS = 300_000;
 
 export interface HttpModel<State> {
-  /** The function that a user called, for error messages. */
+  /** The function that the user called, for error messages. */
   readonly factory: string;
   readonly protocol: Protocol<State>;
   readonly baseURL: string;
-  /** How the provider wants to be shown a key. */
+  /** The headers that carry the key. */
   readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
-  /** The provider's replies say what they cost, so that no price is needed. */
+  /** The provider reports the cost of each reply, so no price is needed. */
   readonly tellsCost?: boolean;
 }
 
-/** A model behind HTTP: a protocol, spoken over the shared transport. */
+/** A model that is reached over HTTP: a protocol on top of the shared transport. */
 export function httpModel<State>(
   { factory, protocol, baseURL, auth, tellsCost = false }: HttpModel<State>,
   options: EndpointOptions,
@@ -44,52 +43,51 @@ export function httpModel<State>(
   for (const [name, value] of Object.entries(options.headers ?? {})) headers[name.toLowerCase()] = value;
 
   const to = addressOf(url, headers);
-  const safe = redactor(apiKey, { ...headers, ...queryOf(url) });
+  const redact = redactor(apiKey, { ...headers, ...Object.fromEntries(url.searchParams) });
   const transport: Transport<State> = {
     protocol,
     stream,
-    send: fetch === undefined ? dispatch : fetchSend(fetch),
+    send: fetch === undefined ? undiciSend : fetchSend(fetch),
     clock,
-    timeouts: { headers: options.timeouts?.headers ?? PATIENCE_MS, idle: options.timeouts?.idle ?? PATIENCE_MS },
+    timeouts: {
+      headers: options.timeouts?.headers ?? DEFAULT_TIMEOUT_MS,
+      idle: options.timeouts?.idle ?? DEFAULT_TIMEOUT_MS,
+    },
   };
-  const told = (error: ModelError): ModelError => {
-    const hint = error.code === 'auth' && apiKey === undefined ? ' (No key was given.)' : '';
-    return { ...error, message: safe(error.message) + hint };
+  const safeError = (error: ModelError): ModelError => {
+    const hint = error.code === 'auth' && apiKey === undefined ? ' (No API key was provided.)' : '';
+    return { ...error, message: redact(error.message) + hint };
   };
 
-  const finished = (reply: ModelReply, { tools }: ModelRequest): ModelReply => {
+  const finishReply = (reply: ModelReply, { tools }: ModelRequest): ModelReply => {
     if (reply.type === 'reply') return withCost(reply.model === '' ? { ...reply, model } : reply, price);
-    const error = told(reply.error);
+    const error = safeError(reply.error);
     return { type: 'failure', error: (tools.length > 0 && toolsRefused(model, error)) || error };
   };
-  const postOf = (request: ModelRequest): Post | ModelReply => {
+  const writePost = (request: ModelRequest): Post | ModelReply => {
     try {
       return { to, body: protocol.body(request) };
     } catch (thrown) {
-      const error = misunderstood(`The request could not be made: ${messageOf(thrown)}`);
-      return { type: 'failure', error: { ...told(error), retryable: false } };
+      const error = misunderstood(`The request could not be written: ${messageOf(thrown)}`);
+      return { type: 'failure', error: { ...safeError(error), retryable: false } };
     }
   };
-  const attempt = (post: Post, request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> =>
-    exchange(transport, { post, emit, signal, finished: (reply) => finished(reply, request) });
+  const sendOnce = (post: Post, request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply> =>
+    exchange(transport, { post, emit, signal, finishReply: (reply) => finishReply(reply, request) });
 
-  const made: Model = {
+  const retryingModel: Model = {
     id: model,
     priced: tellsCost || price !== undefined,
     reply(request, emit, signal) {
-      const post = postOf(request);
+      const post = writePost(request);
       if ('type' in post) return Promise.resolve(post);
       const retries = { maxRetries, model, clock, random, deadline: request.deadline };
-      return withRetries(retries, (emit) => attempt(post, request, emit, signal), emit, signal);
+      return withRetries(retries, (emit) => sendOnce(post, request, emit, signal), emit, signal);
     },
   };
-  retrying(made, (request, emit, signal) => {
-    const post = postOf(request);
-    return 'type' in post ? Promise.resolve(post) : attempt(post, request, emit, signal);
+  retrying(retryingModel, (request, emit, signal) => {
+    const post = writePost(request);
+    return 'type' in post ? Promise.resolve(post) : sendOnce(post, request, emit, signal);
   });
-  return toolSupport === 'error' ? made : withToolSupport(made, toolSupport, { clock });
-}
-
-function queryOf(url: URL): Record<string, string> {
-  return Object.fromEntries(url.searchParams);
+  return toolSupport === 'error' ? retryingModel : withToolSupport(retryingModel, toolSupport, { clock });
 }

@@ -17,12 +17,12 @@ const replying = (usage: object): ReturnType<typeof stream> =>
   stream(chunk({ content: 'Hi' }, 'stop'), `data: ${JSON.stringify({ choices: [], usage })}\n\n`, 'data: [DONE]\n\n');
 
 test.each([
-  ['a known model', { model: 'gpt-5-mini-2025-08-07' }, true, 0.15 + 0.01 + 0.2],
-  ['a price that was given', { model: 'm', price: { input: 1, output: 10, cachedInput: 0.5 } }, true, 0.6 + 0.2 + 1],
-  ['a price that was given instead', { model: 'gpt-5-mini', price: { input: 1, output: 0 } }, true, 1],
-  ['a free model', { model: 'm', price: { input: 0, output: 0 } }, true, 0],
-  ['an unknown model', { model: 'm' }, false, undefined],
-])('%s', async (_, options, priced, cost) => {
+  ['of a known model', { model: 'gpt-5-mini-2025-08-07' }, true, 0.15 + 0.01 + 0.2],
+  ['from the price option', { model: 'm', price: { input: 1, output: 10, cachedInput: 0.5 } }, true, 0.6 + 0.2 + 1],
+  ['from the price option instead of the table', { model: 'gpt-5-mini', price: { input: 1, output: 0 } }, true, 1],
+  ['of a free model', { model: 'm', price: { input: 0, output: 0 } }, true, 0],
+  ['of an unknown model', { model: 'm' }, false, undefined],
+])('computes the cost %s', async (_, options, priced, cost) => {
   await using server = await scriptedServer(replying(USAGE));
   const model = openaiChat({ ...options, baseURL: server.url });
   expect(model.priced).toBe(priced);
@@ -34,19 +34,19 @@ test.each([
   else expect(reply.usage.cost).toBeCloseTo(cost, 9);
 });
 
-test('what the provider says itself counts more than a price', async () => {
+test('prefers the cost that the provider reports to the price', async () => {
   await using server = await scriptedServer(replying({ ...USAGE, cost: 0.0123 }));
   const reply = await ask(openaiChat({ model: 'gpt-5', baseURL: server.url }));
   expect(reply).toMatchObject({ usage: { cost: 0.0123 } });
 });
 
-test('a host that counts no tokens has an unknown cost, not none', async () => {
+test('a host that does not report tokens has an unknown cost, not zero', async () => {
   await using server = await scriptedServer(says('Hello'));
   const reply = await ask(openaiChat({ model: 'gpt-5', baseURL: server.url }));
   expect(reply.type === 'reply' && reply.usage).toEqual({ inputTokens: 0, outputTokens: 0 });
 });
 
-test('a cost limit ends a run, and without a known price none is begun', async () => {
+test('a cost limit ends a run, and a run without a known price does not start', async () => {
   await using server = await scriptedServer(replying(USAGE));
   const limits = { cost: 0.1 };
   await expect(
@@ -58,13 +58,13 @@ test('a cost limit ends a run, and without a known price none is begun', async (
   expect(result.usage.cost).toBeCloseTo(2, 9);
 });
 
-test('a price that cannot be one is refused', () => {
+test('rejects an invalid price', () => {
   expect(() => openaiChat({ model: 'm', price: { input: -1, output: 1 } })).toThrow(
     'openaiChat: "price" has a wrong "input"',
   );
 });
 
-test('nobody waits for a retry beyond the deadline', async () => {
+test('does not retry after the deadline', async () => {
   const slow = status(503, { error: { message: 'Down' } }, { 'retry-after': '5' });
   await using server = await scriptedServer(slow, slow, says('Hello'));
   const clock = hurriedClock();

@@ -1,20 +1,19 @@
 import type { ModelReply } from '@treadle/core';
-import type { Framing } from '../framing/framing.ts';
+import { sse, type Framing } from '../framing.ts';
 import type { Emit, Protocol, StreamStatus } from '../protocol.ts';
-import { isStream } from './stream-or-whole.ts';
 
-/** What happens with the body of an answer once its head is known. */
+/** Reads the body of an answer whose head is known. */
 export interface Reader {
   data(chunk: Uint8Array): void;
-  /** What has been read amounts to this. */
+  /** The reply that the body contained. */
   end(): ModelReply;
 }
 
-/** Of whole texts: it keeps nothing between two. Drops a BOM. */
+/** Decodes whole texts only: it has no state between two. Drops a BOM. */
 const UTF8 = new TextDecoder();
 
-/** Reads a text as a whole. */
-export function collected(decode: (text: string) => ModelReply): Reader {
+/** Reads a body that is decoded as a whole. */
+export function wholeReader(decode: (text: string) => ModelReply): Reader {
   const chunks: Uint8Array[] = [];
   return {
     data: (chunk) => void chunks.push(chunk),
@@ -22,16 +21,16 @@ export function collected(decode: (text: string) => ModelReply): Reader {
   };
 }
 
-/** Reads a stream. What each event comes to goes to `told`, which says whether the next one is still of interest. */
-export function streamed<State>(
+/** Reads a stream. `onStatus` receives the status after each event and returns whether to read the next one. */
+export function streamReader<State>(
   protocol: Protocol<State>,
   emit: Emit,
-  told: (status: StreamStatus) => boolean,
+  onStatus: (status: StreamStatus) => boolean,
 ): Reader {
   const state = protocol.start();
   let isOpen = true;
   const frames = protocol.framing.open((event) => {
-    if (isOpen) isOpen = told(protocol.step(state, event, emit));
+    if (isOpen) isOpen = onStatus(protocol.step(state, event, emit));
   });
   return {
     data: frames.feed,
@@ -42,18 +41,21 @@ export function streamed<State>(
   };
 }
 
-/** For hosts that send a whole answer though asked for a stream, and for those that name the content wrongly. */
-export function byItsBeginning(answer: {
+/**
+ * Chooses a reader by the start of the body: for hosts that do not stream though asked to, and for those that send a wrong
+ * content type.
+ */
+export function detectingReader(answer: {
   readonly framing: Framing;
-  /** Whether a stream was asked for. */
+  /** Whether the request asked for a stream. */
   readonly stream: boolean;
-  readonly events: () => Reader;
+  readonly streamed: () => Reader;
   readonly whole: () => Reader;
 }): Reader {
   let chunks: Uint8Array[] = [];
   let chosen: Reader | undefined;
-  const choose = (streams: boolean): Reader => {
-    chosen = streams ? answer.events() : answer.whole();
+  const choose = (isStream: boolean): Reader => {
+    chosen = isStream ? answer.streamed() : answer.whole();
     for (const chunk of chunks) chosen.data(chunk);
     chunks = [];
     return chosen;
@@ -62,9 +64,46 @@ export function byItsBeginning(answer: {
     data(chunk) {
       if (chosen !== undefined) return chosen.data(chunk);
       chunks.push(chunk);
-      const streams = isStream(chunks, answer.framing, answer.stream);
-      if (streams !== undefined) choose(streams);
+      const isStream = startsStream(chunks, answer.framing, answer.stream);
+      if (isStream !== undefined) choose(isStream);
     },
     end: () => (chosen ?? choose(false)).end(),
   };
+}
+
+const EVENT_FIELD = /^(?:data|event|id|retry)?:/;
+const LONGEST_FIELD = 'retry:'.length;
+const LF = 10;
+const BRACE = 123;
+
+/**
+ * Whether a body is a stream; undefined: not enough of it has arrived. Events start with a field. A stream of JSON lines
+ * differs from JSON in that its first line is a whole value. If no stream was asked for, that line is the answer.
+ */
+function startsStream(chunks: readonly Uint8Array[], framing: Framing, asked: boolean): boolean | undefined {
+  if (framing !== sse) return asked ? startsJsonLines(chunks) : false;
+  if (chunks[0]![0] === BRACE) return false;
+  const text = startOf(chunks);
+  if (EVENT_FIELD.test(text)) return true;
+  const isUndecided = text === '' || (text.length < LONGEST_FIELD && !/^[{[]/.test(text));
+  return isUndecided ? undefined : false;
+}
+
+/** Searches only the newest chunk for a line end, because the first line may be long. */
+function startsJsonLines(chunks: readonly Uint8Array[]): boolean | undefined {
+  if (!chunks.at(-1)!.includes(LF)) return undefined;
+  const text = startOf(chunks);
+  const end = text.search(/[\r\n]/);
+  if (end === -1) return undefined;
+  try {
+    JSON.parse(text.slice(0, end));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Without a BOM and the blank lines with which some hosts keep a connection open. */
+function startOf(chunks: readonly Uint8Array[]): string {
+  return UTF8.decode(Buffer.concat(chunks)).trimStart();
 }

@@ -1,13 +1,13 @@
 const SECRET_NAME = /auth|key|token|secret|cookie|password/i;
-/** A shorter one would blot out half of every message. */
+/** A shorter secret would remove half of every message. */
 const MIN_LENGTH = 4;
-/** A shorter one is redacted only where it stands alone: it may well be part of harmless words. */
+/** A shorter secret is redacted only as a whole word: it may well be part of harmless ones. */
 const LONG = 8;
 const MAX_MESSAGE = 2_000;
 
 /**
- * Makes a provider's words safe to show: without the key, also where the provider echoes it, and not endless. Only then
- * are they cut, lest half a key remain.
+ * Makes a message of a provider safe to show: removes the key and secret headers, and then limits the length. In the other
+ * order a part of a key could remain.
  */
 export function redactor(
   apiKey: string | undefined,
@@ -28,11 +28,11 @@ export function redactor(
   };
 }
 
-/** The whole of it, what follows a scheme (`Bearer …`), and what its fields hold (`session=…; …`). */
+/** The whole value, the part after a scheme (`Bearer …`), and the values of its fields (`session=…; …`). */
 function secretsIn(value: string): readonly string[] {
   const words = value.split(/[\s;,]+/);
-  const shown = words.length > 1 && !words[0]!.includes('=') ? words.slice(1) : words;
-  return [value, ...shown.flatMap((word) => [word.replace(/=+$/, ''), word.slice(word.indexOf('=') + 1)])];
+  const secrets = words.length > 1 && !words[0]!.includes('=') ? words.slice(1) : words;
+  return [value, ...secrets.flatMap((word) => [word.replace(/=+$/, ''), word.slice(word.indexOf('=') + 1)])];
 }
 
 function patternOf(secret: string): string | RegExp {

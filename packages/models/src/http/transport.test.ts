@@ -9,9 +9,8 @@ import { asked, readBody } from '../../test/request.ts';
 import { chunk, DONE } from '../../test/scripted-server.ts';
 import { ollama } from '../ollama/ollama.ts';
 import { openaiChat, openaiChatProtocol } from '../openai-chat/openai-chat.ts';
-import { fetchSend } from './fetch.ts';
-import { addressOf, type Answer, type Send } from './send.ts';
-import { exchange, type Asked } from './transport.ts';
+import { addressOf, fetchSend, type AnswerHandler, type Send } from './send.ts';
+import { exchange, type ExchangeOptions } from './transport.ts';
 
 const STREAM = chunk({ content: 'Hel' }) + chunk({ content: 'lo' }, 'stop') + DONE;
 const WHOLE = JSON.stringify({ choices: [{ index: 0, message: { content: 'Hello' }, finish_reason: 'stop' }] });
@@ -20,15 +19,20 @@ const LAST = JSON.stringify({ message: { content: 'Hello' }, done: true });
 
 const said = { type: 'reply', content: [text('Hello')], finish: 'stop' };
 
-describe('what an answer is shows in how it begins, whatever it calls itself', () => {
+describe('detects a stream by the start of the body, whatever the content type', () => {
   test.each([
     ['events as JSON', STREAM, 'application/json', {}],
-    ['events as JSON where none were asked for', STREAM, 'application/json', { stream: false }],
+    ['events as JSON though no stream was asked for', STREAM, 'application/json', { stream: false }],
     ['events after a BOM, a blank line and a comment', `\uFEFF\n: hello\n\n${STREAM}`, 'application/json', {}],
-    ['events as a text', STREAM, 'text/plain', {}],
+    ['events as text', STREAM, 'text/plain', {}],
     ['a whole answer after a BOM', `\uFEFF${WHOLE}`, 'application/json', {}],
     ['a whole answer after blank lines', `\n\n  ${WHOLE}\n`, 'text/plain', {}],
-    ['a whole answer over lines', JSON.stringify(JSON.parse(WHOLE), null, 2), 'application/json', { stream: false }],
+    [
+      'a whole answer on several lines',
+      JSON.stringify(JSON.parse(WHOLE), null, 2),
+      'application/json',
+      { stream: false },
+    ],
   ])('Chat Completions: %s', async (_, body, type, options) => {
     for (const pieces of [[body], [...body]]) {
       const fetch = async (): Promise<Response> => {
@@ -42,10 +46,10 @@ describe('what an answer is shows in how it begins, whatever it calls itself', (
 
   test.each([
     ['lines as JSON', `${LINES.join('\n')}\n`, 'application/json; charset=utf-8', {}, 2],
-    ['lines without a name', LINES.join('\r\n'), '', {}, 2],
+    ['lines without a content type', LINES.join('\r\n'), '', {}, 2],
     ['a whole answer', LAST, 'application/json', {}, 0],
-    ['a whole answer as asked for', `\uFEFF${LAST}\n`, 'application/json', { stream: false }, 0],
-    ['a whole answer over lines', JSON.stringify(JSON.parse(LAST), null, 2), 'application/json', {}, 0],
+    ['a whole answer if no stream was asked for', `\uFEFF${LAST}\n`, 'application/json', { stream: false }, 0],
+    ['a whole answer on several lines', JSON.stringify(JSON.parse(LAST), null, 2), 'application/json', {}, 0],
   ])('Ollama: %s', async (_, body, type, options, count) => {
     const { fetch } = answering(answer(body, type));
     const { reply, deltas } = await asked(ollama({ model: 'm', maxRetries: 0, fetch, ...options }));
@@ -53,7 +57,7 @@ describe('what an answer is shows in how it begins, whatever it calls itself', (
     expect(deltas).toHaveLength(count);
   });
 
-  test('what is neither is told in its own words', async () => {
+  test('reports the text of an answer that is neither', async () => {
     const { fetch } = answering(answer('upstream connect error', 'text/plain'));
     const { reply } = await asked(openaiChat({ model: 'm', maxRetries: 0, fetch }));
     expect(reply).toMatchObject({
@@ -63,46 +67,46 @@ describe('what an answer is shows in how it begins, whatever it calls itself', (
   });
 });
 
-/** One exchange in which `speak` says what comes. */
-function exchanged(speak: (answer: Answer) => void, own: Partial<Asked> = {}): Promise<ModelReply> {
-  const send: Send = (_, answer) => {
-    queueMicrotask(() => speak(answer));
-    return { hangUp() {} };
+/** One exchange in which `respond` sends the answer. */
+function exchanged(respond: (handler: AnswerHandler) => void, own: Partial<ExchangeOptions> = {}): Promise<ModelReply> {
+  const send: Send = (_, handler) => {
+    queueMicrotask(() => respond(handler));
+    return { abort() {} };
   };
   const post = { to: addressOf(new URL('http://host.test/v1'), {}), body: new Uint8Array() };
   const timeouts = { headers: 60_000, idle: 60_000 };
   const protocol = openaiChatProtocol({ model: 'm', stream: true });
   return exchange(
     { protocol, stream: true, send, clock: systemClock, timeouts },
-    { post, emit: () => {}, signal: new AbortController().signal, finished: (reply) => reply, ...own },
+    { post, emit: () => {}, signal: new AbortController().signal, finishReply: (reply) => reply, ...own },
   );
 }
 
-function speakStream(answer: Answer): void {
-  answer.head(200, () => 'text/event-stream');
-  answer.data(Buffer.from(STREAM));
-  answer.end();
+function respondWithStream(handler: AnswerHandler): void {
+  handler.onHead(200, () => 'text/event-stream');
+  handler.onData(Buffer.from(STREAM));
+  handler.onEnd();
 }
 
-test('an exchange that cannot be finished fails instead of waiting for ever', async () => {
-  const finished = (reply: ModelReply): ModelReply => {
+test('fails if the reply cannot be finished, instead of waiting for ever', async () => {
+  const finishReply = (reply: ModelReply): ModelReply => {
     if (reply.type === 'reply') throw new Error('no price');
     return reply;
   };
-  expect(await exchanged(speakStream, { finished })).toMatchObject({
+  expect(await exchanged(respondWithStream, { finishReply })).toMatchObject({
     type: 'failure',
     error: { code: 'protocol', message: expect.stringContaining('no price') },
   });
 });
 
-test('a listener whose promise rejects is waited for no longer', async () => {
+test('stops waiting for a listener whose promise rejects', async () => {
   let waits: unknown;
-  const emit = (): Promise<void> => Promise.reject(new Error('gone'));
+  const emit = (): Promise<void> => Promise.reject(new Error('closed'));
   const reply = await exchanged(
-    async (answer) => {
-      answer.head(200, () => 'text/event-stream');
-      await (waits = answer.data(Buffer.from(STREAM)));
-      answer.end();
+    async (handler) => {
+      handler.onHead(200, () => 'text/event-stream');
+      await (waits = handler.onData(Buffer.from(STREAM)));
+      handler.onEnd();
     },
     { emit },
   );
@@ -111,18 +115,18 @@ test('a listener whose promise rejects is waited for no longer', async () => {
 });
 
 test.each(['application/json', 'text/event-stream'])(
-  'an answer that is too much for memory fails: %s',
+  'fails an answer that is too large for memory: %s',
   async (type) => {
     const piece = new Uint8Array(90 * 1024 * 1024).fill(0x20);
-    const reply = await exchanged((answer) => {
-      answer.head(200, (name) => (name === 'content-type' ? type : undefined));
-      for (let count = 0; count < 3; count++) answer.data(piece);
+    const reply = await exchanged((handler) => {
+      handler.onHead(200, (name) => (name === 'content-type' ? type : undefined));
+      for (let count = 0; count < 3; count++) handler.onData(piece);
     });
     expect(reply).toEqual({
       type: 'failure',
       error: {
         code: 'protocol',
-        message: 'host.test sent more than 256 MB in one answer, and the rest was not read.',
+        message: 'host.test sent more than 256 MB in one answer; the rest was not read.',
         retryable: false,
       },
     });
@@ -132,7 +136,7 @@ test.each(['application/json', 'text/event-stream'])(
 test.each([
   ['another protocol', 'SSH-2.0-OpenSSH_9.9\r\n', 'Expected HTTP/'],
   ['broken pieces', 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\nabc', 'chunk size'],
-])('who does not speak HTTP is not misunderstood for being away: %s', async (_, bytes, words) => {
+])('an answer that is not HTTP is a protocol failure, not a network failure: %s', async (_, bytes, message) => {
   const server = createServer((socket) => {
     socket.on('error', () => {});
     socket.once('data', () => socket.end(bytes));
@@ -145,7 +149,7 @@ test.each([
       const { reply } = await asked(openaiChat({ model: 'm', baseURL, maxRetries: 0, ...own }));
       expect(reply).toMatchObject({
         type: 'failure',
-        error: { code: 'protocol', message: expect.stringContaining(words), retryable: true },
+        error: { code: 'protocol', message: expect.stringContaining(message), retryable: true },
       });
     }
   } finally {
@@ -176,7 +180,7 @@ async function hastyHost(status: string, body: string): Promise<{ readonly url: 
   };
 }
 
-test('no request waits behind one that was answered before it was read', async () => {
+test('no request waits behind one that was answered before it was sent completely', async () => {
   await using host = await hastyHost('200 OK', WHOLE);
   const model = openaiChat({ model: 'm', baseURL: host.url, maxRetries: 0, timeouts: { headers: 5_000 } });
   const messages: Message[] = [userText('x'.repeat(16_000_000))];
@@ -186,47 +190,47 @@ test('no request waits behind one that was answered before it was read', async (
   }
 });
 
-test('a fetch that keeps what it was given still has it when the next turn has been written', async () => {
-  const kept: Uint8Array[] = [];
+test('a body that a custom fetch stores is not overwritten by the next turn', async () => {
+  const stored: Uint8Array[] = [];
   const model = openaiChat({
     model: 'm',
     fetch: async (_, init) => {
-      kept.push(init!.body as Uint8Array);
+      stored.push(init!.body as Uint8Array);
       return answer(WHOLE, 'application/json');
     },
   });
   const messages: Message[] = [];
-  for (const words of ['one', 'two', 'three']) {
-    messages.push(userText(words));
+  for (const input of ['one', 'two', 'three']) {
+    messages.push(userText(input));
     await asked(model, { messages });
   }
-  const counts = kept.map((body) => (readBody(body)['messages'] as unknown[]).length);
+  const counts = stored.map((body) => (readBody(body)['messages'] as unknown[]).length);
   expect(counts).toEqual([1, 2, 3]);
 });
 
 test.each(['before its answer', 'in the middle of it'])(
-  'a fetch that takes no notice of its signal is left with nothing open: %s',
+  'cancels the body of a custom fetch that ignores its signal: %s',
   async (when) => {
     const cancelled = Promise.withResolvers<void>();
     const answered = Promise.withResolvers<Response>();
     const body = new ReadableStream<Uint8Array>({ cancel: () => cancelled.resolve() });
     const response = new Response(body, { headers: { 'content-type': 'text/event-stream' } });
-    const heard: string[] = [];
-    const sent = fetchSend(() => answered.promise)(
+    const received: string[] = [];
+    const pending = fetchSend(() => answered.promise)(
       { to: addressOf(new URL('http://host.test'), {}), body: new Uint8Array() },
       {
-        head: (status) => {
-          heard.push(`${status}`);
-          sent.hangUp();
+        onHead: (status) => {
+          received.push(`${status}`);
+          pending.abort();
         },
-        data: () => void heard.push('data'),
-        end: () => heard.push('end'),
-        fail: () => heard.push('fail'),
+        onData: () => void received.push('data'),
+        onEnd: () => received.push('end'),
+        onFailure: () => received.push('failure'),
       },
     );
-    if (when === 'before its answer') sent.hangUp();
+    if (when === 'before its answer') pending.abort();
     answered.resolve(response);
     await cancelled.promise;
-    expect(heard).toEqual(when === 'before its answer' ? [] : ['200']);
+    expect(received).toEqual(when === 'before its answer' ? [] : ['200']);
   },
 );

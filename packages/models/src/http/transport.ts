@@ -1,14 +1,14 @@
 import type { Clock, ModelError, ModelReply } from '@treadle/core';
 import type { Emit, Protocol } from '../protocol.ts';
 import { CANCELLED, failureOfConnection, misunderstood, timedOut } from './failures.ts';
-import { byItsBeginning, collected, streamed, type Reader } from './readers.ts';
-import { retryAfterMs } from './retry-after.ts';
-import type { Answer, Header, Post, Send, Sent } from './send.ts';
+import { detectingReader, streamReader, wholeReader, type Reader } from './readers.ts';
+import { retryAfterMs } from './retry.ts';
+import type { AnswerHandler, Header, PendingPost, Post, Send } from './send.ts';
 
-/** How a model is reached; the same for all its requests. */
+/** How the requests of a model are sent; the same for all of them. */
 export interface Transport<State> {
   readonly protocol: Protocol<State>;
-  /** Whether requests ask for a stream; hosts may answer otherwise. */
+  /** Whether requests ask for a stream. Hosts may send a whole answer nevertheless. */
   readonly stream: boolean;
   readonly send: Send;
   readonly clock: Clock;
@@ -16,144 +16,144 @@ export interface Transport<State> {
 }
 
 /** One request. */
-export interface Asked {
+export interface ExchangeOptions {
   readonly post: Post;
   readonly emit: Emit;
   readonly signal: AbortSignal;
-  /** What the model makes of the reply. */
-  readonly finished: (reply: ModelReply) => ModelReply;
+  /** Completes the reply before the promise is settled. */
+  readonly finishReply: (reply: ModelReply) => ModelReply;
 }
 
 /** In milliseconds. */
 export interface Timeouts {
-  /** From the request until the answer begins. */
+  /** From the request to the start of the answer. */
   readonly headers: number;
-  /** Between two pieces of an answer. */
+  /** Between two chunks of an answer. */
   readonly idle: number;
 }
 
-/** After a stream's last word the connection gets this long to end in order, so that it can be used again. */
+/** How long a stream may stay open after its last event. If it ends by then, the connection can be reused. */
 const LINGER_MS = 100;
-/** Of the body of an error; what lies beyond is not read. */
+/** The limit for the body of an error. The rest is not read. */
 const MAX_ERROR_BYTES = 256 * 1024;
-/** No model says so much: an answer without an end must not fill the memory. */
+/** No reply is this long: an endless answer must not fill the memory. */
 const MAX_ANSWER_MB = 256;
 
 /**
- * One attempt: sends the request and reads the answer. Never rejects. When the promise is settled nothing is left
- * behind: no timer, no listener on `signal`, and no connection unless it is fit for the next request.
+ * One attempt: sends the request and reads the answer. Never rejects. When the promise settles, everything is released:
+ * the timer, the listener on `signal`, and the connection unless the next request can use it.
  */
-export function exchange<State>(transport: Transport<State>, asked: Asked): Promise<ModelReply> {
-  return new Promise((resolve) => new Exchange(transport, asked, resolve).begin());
+export function exchange<State>(transport: Transport<State>, options: ExchangeOptions): Promise<ModelReply> {
+  return new Promise((resolve) => new Exchange(transport, options, resolve).start());
 }
 
-class Exchange<State> implements Answer {
+class Exchange<State> implements AnswerHandler {
   readonly #transport: Transport<State>;
   readonly #host: string;
   readonly #resolve: (reply: ModelReply) => void;
   readonly #cancel: () => void;
-  /** Undefined: it is over. Then all that it held is let go, because it may itself be held for a while. */
-  #asked: Asked | undefined;
-  /** The stream has had its last word. */
+  /** Undefined after the end. All references are dropped then, because undici may reference this object for longer. */
+  #options: ExchangeOptions | undefined;
+  /** The last event of the stream has been read. */
   #isDone = false;
-  #heardAt = 0;
+  #lastDataAt = 0;
   #size = 0;
   #reader: Reader | undefined;
-  #held: Promise<void> | undefined;
-  #sent: Sent | undefined;
+  #backPressure: Promise<void> | undefined;
+  #pending: PendingPost | undefined;
   #stopTimer: (() => void) | undefined;
 
-  constructor(transport: Transport<State>, asked: Asked, resolve: (reply: ModelReply) => void) {
+  constructor(transport: Transport<State>, options: ExchangeOptions, resolve: (reply: ModelReply) => void) {
     this.#transport = transport;
-    this.#asked = asked;
-    this.#host = asked.post.to.host;
+    this.#options = options;
+    this.#host = options.post.to.host;
     this.#resolve = resolve;
-    this.#cancel = () => this.#fail(CANCELLED);
+    this.#cancel = () => this.#failExchange(CANCELLED);
   }
 
-  begin(): void {
+  start(): void {
     const { clock, timeouts, send } = this.#transport;
-    const { post, signal } = this.#asked!;
+    const { post, signal } = this.#options!;
     if (signal.aborted) return this.#cancel();
     signal.addEventListener('abort', this.#cancel);
-    this.#heardAt = clock.now();
-    this.#watch(timeouts.headers);
-    const sent = send(post, this);
-    if (this.#asked) this.#sent = sent;
-    else sent.hangUp();
+    this.#lastDataAt = clock.now();
+    this.#setTimer(timeouts.headers);
+    const pending = send(post, this);
+    if (this.#options) this.#pending = pending;
+    else pending.abort();
   }
 
-  head(status: number, header: Header): void {
-    if (!this.#asked) return;
+  onHead(status: number, header: Header): void {
+    if (!this.#options) return;
     const { clock, timeouts } = this.#transport;
     try {
       this.#reader = this.#readerFor(status, header);
-      this.#heardAt = clock.now();
-      if (timeouts.idle < timeouts.headers) this.#watchSilence();
+      this.#lastDataAt = clock.now();
+      if (timeouts.idle < timeouts.headers) this.#checkTimeout();
     } catch (thrown) {
-      this.#misunderstood(thrown);
+      this.#failUnreadable(thrown);
     }
   }
 
-  data(chunk: Uint8Array): void | Promise<void> {
-    if (!this.#asked) return;
-    this.#heardAt = this.#transport.clock.now();
+  onData(chunk: Uint8Array): void | Promise<void> {
+    if (!this.#options) return;
+    this.#lastDataAt = this.#transport.clock.now();
     this.#size += chunk.byteLength;
     if (this.#size > MAX_ANSWER_MB * 1024 * 1024) {
-      const message = `${this.#host} sent more than ${MAX_ANSWER_MB} MB in one answer, and the rest was not read.`;
-      return this.#fail({ ...misunderstood(message), retryable: false });
+      const message = `${this.#host} sent more than ${MAX_ANSWER_MB} MB in one answer; the rest was not read.`;
+      return this.#failExchange({ ...misunderstood(message), retryable: false });
     }
     try {
       this.#reader!.data(chunk);
     } catch (thrown) {
-      this.#misunderstood(thrown);
+      this.#failUnreadable(thrown);
     }
-    return this.#held;
+    return this.#backPressure;
   }
 
-  /** Whoever listens is behind: no more is read until it has caught up, and that is not the host's silence. */
-  #hold(wait: Promise<unknown>): void {
-    const goOn = (): void => {
-      this.#heardAt = this.#transport.clock.now();
-      if (this.#held === held) this.#held = undefined;
-    };
-    const held = wait.then(goOn, goOn);
-    this.#held = held;
-  }
-
-  end(): void {
-    if (!this.#asked) return;
+  onEnd(): void {
+    if (!this.#options) return;
     try {
-      this.#settle(this.#reader!.end());
+      this.#settleExchange(this.#reader!.end());
     } catch (thrown) {
-      this.#misunderstood(thrown);
+      this.#failUnreadable(thrown);
     }
   }
 
-  fail(thrown: unknown): void {
-    if (this.#isDone) this.end();
-    else this.#fail(failureOfConnection(thrown, this.#host));
+  onFailure(thrown: unknown): void {
+    if (this.#isDone) this.onEnd();
+    else this.#failExchange(failureOfConnection(thrown, this.#host));
   }
 
-  #settle(given: ModelReply): void {
-    const asked = this.#asked;
-    if (!asked) return;
-    // First, so that what it throws is told as a failure: nobody else would settle the promise.
-    const reply = asked.finished(given);
-    this.#asked = undefined;
+  /** The listener is behind: reading pauses until `wait` settles. That time does not count towards the idle timeout. */
+  #pauseReading(wait: Promise<unknown>): void {
+    const resumeReading = (): void => {
+      this.#lastDataAt = this.#transport.clock.now();
+      if (this.#backPressure === backPressure) this.#backPressure = undefined;
+    };
+    const backPressure = wait.then(resumeReading, resumeReading);
+    this.#backPressure = backPressure;
+  }
+
+  #settleExchange(read: ModelReply): void {
+    const options = this.#options;
+    if (!options) return;
+    // Before anything is released: if it throws, the exchange fails instead of never being settled.
+    const reply = options.finishReply(read);
+    this.#options = undefined;
     this.#stopTimer?.();
-    asked.signal.removeEventListener('abort', this.#cancel);
-    this.#sent?.hangUp();
-    this.#reader = this.#sent = this.#stopTimer = undefined;
+    options.signal.removeEventListener('abort', this.#cancel);
+    this.#pending?.abort();
+    this.#reader = this.#pending = this.#stopTimer = undefined;
     this.#resolve(reply);
   }
 
-  #fail(error: ModelError): void {
-    this.#settle({ type: 'failure', error });
+  #failExchange(error: ModelError): void {
+    this.#settleExchange({ type: 'failure', error });
   }
 
-  #misunderstood(thrown: unknown): void {
-    this.#fail(misunderstood(`The answer of ${this.#host} cannot be understood: ${String(thrown)}`));
+  #failUnreadable(thrown: unknown): void {
+    this.#failExchange(misunderstood(`The answer of ${this.#host} cannot be read: ${String(thrown)}`));
   }
 
   #readerFor(status: number, header: Header): Reader {
@@ -162,80 +162,80 @@ class Exchange<State> implements Answer {
     const type = (header('content-type') ?? '').toLowerCase();
     if (type.includes('html')) {
       const message = `${this.#host} answered with a web page instead of a model's reply. Check the base URL.`;
-      return this.#upTo(0, () => ({ type: 'failure', error: { ...misunderstood(message), retryable: false } }));
+      return this.#readUpTo(0, () => ({ type: 'failure', error: { ...misunderstood(message), retryable: false } }));
     }
-    const events = (): Reader => this.#streamed(protocol);
-    if (type.includes(protocol.framing.mediaType)) return events();
-    return byItsBeginning({ framing: protocol.framing, stream, events, whole: () => collected(protocol.decode) });
+    const streamed = (): Reader => this.#readStream(protocol);
+    if (type.includes(protocol.framing.mediaType)) return streamed();
+    return detectingReader({ framing: protocol.framing, stream, streamed, whole: () => wholeReader(protocol.decode) });
   }
 
   #errorReader(status: number, header: Header): Reader {
     const { protocol, clock } = this.#transport;
     const wait = retryAfterMs(header, clock.now());
     const target = header('location');
-    return this.#upTo(MAX_ERROR_BYTES, (text) => {
+    return this.#readUpTo(MAX_ERROR_BYTES, (text) => {
       const error =
-        status < 400 ? redirected(status, this.#host, target) : { ...protocol.failure(status, text), status };
+        status < 400 ? failureOfRedirect(status, this.#host, target) : { ...protocol.failure(status, text), status };
       return { type: 'failure', error: wait === undefined ? error : { ...error, retryAfterMs: wait } };
     });
   }
 
-  /** What comes beyond so many bytes is not waited for. */
-  #upTo(limit: number, decode: (text: string) => ModelReply): Reader {
-    const reader = collected(decode);
+  /** Settles with what has arrived once the body exceeds `limit` bytes. */
+  #readUpTo(limit: number, decode: (text: string) => ModelReply): Reader {
+    const reader = wholeReader(decode);
     return {
       data: (chunk) => {
         reader.data(chunk);
-        if (this.#size > limit) this.#settle(reader.end());
+        if (this.#size > limit) this.#settleExchange(reader.end());
       },
       end: () => reader.end(),
     };
   }
 
-  #streamed(protocol: Protocol<State>): Reader {
-    const { emit } = this.#asked!;
-    const show: Emit = (delta) => {
+  #readStream(protocol: Protocol<State>): Reader {
+    const { emit } = this.#options!;
+    const emitAndWait: Emit = (delta) => {
       const wait = emit(delta);
-      if (wait instanceof Promise) this.#hold(wait);
+      if (wait instanceof Promise) this.#pauseReading(wait);
     };
-    return streamed(protocol, show, (status) => {
-      // Whoever was told of a delta may have cancelled by now.
-      if (!this.#asked || this.#isDone) return false;
+    return streamReader(protocol, emitAndWait, (status) => {
+      // A listener may have cancelled the request when it received a delta.
+      if (!this.#options || this.#isDone) return false;
       if (status.type === 'more') return true;
-      if (status.type === 'failure') this.#fail(status.error);
-      else this.#linger();
+      if (status.type === 'failure') this.#failExchange(status.error);
+      else this.#awaitEnd();
       return false;
     });
   }
 
-  /** Mostly the end is there already, behind the last word. */
-  #linger(): void {
+  /** The end usually arrives together with the last event; only otherwise a timer is set. */
+  #awaitEnd(): void {
     this.#isDone = true;
     queueMicrotask(() => {
-      if (this.#asked) this.#watch(LINGER_MS);
+      if (this.#options) this.#setTimer(LINGER_MS);
     });
   }
 
-  #watch(ms: number): void {
+  #setTimer(ms: number): void {
     this.#stopTimer?.();
-    this.#stopTimer = this.#transport.clock.timer(ms, () => (this.#isDone ? this.end() : this.#watchSilence()));
+    this.#stopTimer = this.#transport.clock.timer(ms, () => (this.#isDone ? this.onEnd() : this.#checkTimeout()));
   }
 
-  /** A timer that looks when it fires what there is to wait for is cheaper than one that is set anew each time. */
-  #watchSilence(): void {
+  /** Checks the remaining time when the timer fires, which is cheaper than setting a timer for each chunk. */
+  #checkTimeout(): void {
     const { timeouts, clock } = this.#transport;
     const { headers, idle } = timeouts;
-    const left = (this.#reader ? idle : headers) - (clock.now() - this.#heardAt);
-    if (left > 0) this.#watch(left);
-    else if (this.#held) this.#watch(idle);
-    else if (!this.#reader) this.#fail(timedOut(`${this.#host} gave no answer within ${seconds(headers)}.`));
-    else this.#fail(timedOut(`${this.#host} fell silent in the middle of its answer, for ${seconds(idle)}.`));
+    const remaining = (this.#reader ? idle : headers) - (clock.now() - this.#lastDataAt);
+    if (remaining > 0) this.#setTimer(remaining);
+    else if (this.#backPressure) this.#setTimer(idle);
+    else if (!this.#reader) this.#failExchange(timedOut(`${this.#host} did not answer within ${seconds(headers)}.`));
+    else this.#failExchange(timedOut(`${this.#host} sent nothing for ${seconds(idle)} in the middle of its answer.`));
   }
 }
 
-function redirected(status: number, where: string, target: string | undefined): ModelError {
+function failureOfRedirect(status: number, where: string, target: string | undefined): ModelError {
   const to = target === undefined ? 'elsewhere' : `to ${target.split('?', 1)[0]}`;
-  const message = `${where} redirects ${to}, which is not followed, lest a key go astray. Set the base URL to the right place.`;
+  const message = `${where} redirects ${to}, which is not followed, because it could expose the key. Set the base URL to the final address.`;
   return { code: 'protocol', message, retryable: false, status };
 }
 

@@ -6,7 +6,7 @@ import { touches } from '../../test/touches.ts';
 import type { OllamaBody } from './body.ts';
 import { ollamaProtocol } from './ollama.ts';
 
-/** What the package declares, and what newer servers take beyond it. */
+/** The types of the package, extended by what newer servers accept. */
 interface WireCall extends ToolCall {
   readonly id?: string;
 }
@@ -25,19 +25,19 @@ const wireOf = ({ name, description, parameters }: ToolSpec): unknown => ({
   function: { name, description, parameters },
 });
 
-function bodyOf(given: Partial<ModelRequest> = {}, options: Partial<OllamaBody> = {}): Record<string, unknown> {
+function bodyOf(overrides: Partial<ModelRequest> = {}, options: Partial<OllamaBody> = {}): Record<string, unknown> {
   const protocol = ollamaProtocol({ model: 'qwen3', stream: true, ...options });
-  return readBody(protocol.body(request(given)));
+  return readBody(protocol.body(request(overrides)));
 }
 
 const messagesOf = (messages: readonly Message[]): unknown => bodyOf({ messages })['messages'];
-const result = (content: ToolResult['content'], given: Partial<ToolResult> = {}): ToolResult => ({
+const result = (content: ToolResult['content'], overrides: Partial<ToolResult> = {}): ToolResult => ({
   type: 'tool-result',
   callId: 'a',
   name: 'plot',
   content,
   isError: false,
-  ...given,
+  ...overrides,
 });
 const picture = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } } as const;
 const distant = {
@@ -52,7 +52,7 @@ const report = {
   source: { type: 'data', data: 'BBBB' },
 } as const;
 
-test('the least there is', () => {
+test('writes the minimal request', () => {
   expect(bodyOf()).toEqual({
     model: 'qwen3',
     messages: [{ role: 'user', content: 'hi' }],
@@ -65,7 +65,8 @@ test('the least there is', () => {
   expect(bodyOf({ messages: [] })['messages']).toEqual([]);
 });
 
-test('seed 000 case 23: a conversation with calls and everything else, as the package declares it', () => {
+// Seed 000, case 23.
+test('writes a conversation with calls and all settings, in the types of the official package', () => {
   const messages: Message[] = [
     { role: 'user', content: [{ type: 'text', text: 'Plot it' }, picture] },
     {
@@ -87,13 +88,13 @@ test('seed 000 case 23: a conversation with calls and everything else, as the pa
     },
     { role: 'assistant', content: [{ type: 'text', text: 'Done.' }] },
   ];
-  const given: Partial<ModelRequest> = {
+  const overrides: Partial<ModelRequest> = {
     messages,
     instructions: 'Be brief.',
     tools: [shell],
     settings: { temperature: 0, maxOutputTokens: 9, topP: 0.5, stop: ['\n'], seed: 7, reasoning: 'low' },
   };
-  expect(bodyOf(given, { contextTokens: 32_768, keepAlive: '10m' })).toEqual({
+  expect(bodyOf(overrides, { contextTokens: 32_768, keepAlive: '10m' })).toEqual({
     model: 'qwen3',
     messages: [
       { role: 'system', content: 'Be brief.' },
@@ -131,13 +132,14 @@ test('seed 000 case 23: a conversation with calls and everything else, as the pa
   } satisfies WireRequest);
 });
 
-test('seed 000 case 28: tools are in the body when there are some', () => {
+// Seed 000, case 28.
+test('sends tools if there are some', () => {
   const tools = [{ name: 'read', description: 'Reads a file', parameters: { type: 'object', properties: {} } }];
   expect(bodyOf({ tools })['tools']).toEqual([{ type: 'function', function: tools[0] }]);
   expect(bodyOf()).not.toHaveProperty('tools');
 });
 
-test('thinking: levels for gpt-oss alone, the option where the settings say nothing', () => {
+test('sends levels of thinking to gpt-oss only, and the option if the settings have none', () => {
   const think = (model: string, reasoning?: 'high', think?: OllamaBody['think']): unknown =>
     bodyOf(reasoning === undefined ? {} : { settings: { reasoning } }, { model, think })['think'];
   expect(think('qwen3')).toBeUndefined();
@@ -148,8 +150,8 @@ test('thinking: levels for gpt-oss alone, the option where the settings say noth
   expect(think('gpt-oss', undefined, 'low')).toBe('low');
 });
 
-test('tool choice: what is ruled out is left out', () => {
-  const tools = (given: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...given })['tools'];
+test('omits tools that the tool choice excludes', () => {
+  const tools = (overrides: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...overrides })['tools'];
   const both = [wireOf(shell), wireOf(read)];
   expect(tools({ toolChoice: 'auto' })).toEqual(both);
   expect(tools({ toolChoice: 'required' })).toEqual(both);
@@ -161,16 +163,16 @@ test('tool choice: what is ruled out is left out', () => {
   expect(bodyOf({ tools: [shell], parallel: false })).toEqual(bodyOf({ tools: [shell] }));
 });
 
-test('the form of the answer is told in words, and demanded where no tool can be called', () => {
+test('describes the schema of the answer, and enforces it if no tool can be called', () => {
   const output = { type: 'object', properties: { total: { type: 'number' } } };
-  const words = `Give the final answer as JSON alone, without other words, that fits this JSON Schema:\n${JSON.stringify(output)}`;
+  const description = `Give the final answer as JSON alone, without other words, that fits this JSON Schema:\n${JSON.stringify(output)}`;
   const messages = [userText('hi')];
   expect(bodyOf({ messages, output })).toMatchObject({
-    messages: [{ role: 'system', content: words }, { role: 'user' }],
+    messages: [{ role: 'system', content: description }, { role: 'user' }],
     format: output,
   });
   expect(bodyOf({ messages, output, instructions: 'Be brief.', tools: [shell] })).toMatchObject({
-    messages: [{ role: 'system', content: `Be brief.\n\n${words}` }, { role: 'user' }],
+    messages: [{ role: 'system', content: `Be brief.\n\n${description}` }, { role: 'user' }],
   });
   expect(bodyOf({ output, tools: [shell] })).not.toHaveProperty('format');
   expect(bodyOf({ output, tools: [shell], toolChoice: 'none' })).toMatchObject({ format: output });
@@ -180,7 +182,7 @@ test('the form of the answer is told in words, and demanded where no tool can be
   ]);
 });
 
-test('what the API has no place for is told in words', () => {
+test('replaces what the API does not support by notes', () => {
   expect(
     messagesOf([
       { role: 'user', content: [{ type: 'text', text: 'See' }, distant, report, picture] },
@@ -210,7 +212,7 @@ test('what the API has no place for is told in words', () => {
   ]);
 });
 
-test('arguments that are no object are shown inside one', () => {
+test('wraps arguments that are not an object', () => {
   const calls = ['{"a": broken', '[1]', 'null', '"x"', ' ', '{"a":"\\u00e9"}'].map((json, n) => ({
     type: 'tool-call' as const,
     id: `c${n}`,
@@ -233,7 +235,7 @@ test('arguments that are no object are shown inside one', () => {
   ]);
 });
 
-test('names that no tool can have are rewritten, for a call and its result alike', () => {
+test('rewrites invalid tool names, the same for a call and its result', () => {
   const call = { type: 'tool-call', id: 'c', name: 'fs.read', arguments: '{}' } as const;
   const result = { type: 'tool-result', callId: 'c', name: 'fs.read', content: [], isError: false } as const;
   expect(
@@ -253,7 +255,7 @@ test('names that no tool can have are rewritten, for a call and its result alike
   ]);
 });
 
-test('half a surrogate pair, which no JSON parser of a provider takes, is replaced', () => {
+test('replaces a lone surrogate, which the JSON parsers of providers reject', () => {
   const messages: Message[] = [
     userText('a\ud83d'),
     {
@@ -273,7 +275,7 @@ test('half a surrogate pair, which no JSON parser of a provider takes, is replac
   expect(messagesOf([userText('a\ud83d')])).toEqual([{ role: 'user', content: 'a\uFFFD' }]);
 });
 
-test('turn n serialises only what is new: no earlier message, no tool, no instructions are touched again', () => {
+test('serialises only new messages in a turn, and neither earlier messages nor tools', () => {
   const touched = touches();
   const protocol = ollamaProtocol({ model: 'm', stream: true });
   const tools = [touched.spied(shell)];

@@ -1,9 +1,19 @@
-import type { ModelRequest, Settings, ToolSpec } from '@treadle/core';
-import { allowedOf } from '../allowed-tools.ts';
-import { instructionsWithForm } from '../answer-form.ts';
-import { listOfMessages } from '../body.ts';
-import { messagesBody } from '../messages-body.ts';
-import { wireMessage } from './messages.ts';
+import {
+  textOf,
+  type AssistantMessage,
+  type Message,
+  type ModelRequest,
+  type ResultBlock,
+  type Settings,
+  type ToolMessage,
+  type ToolResult,
+  type ToolSpec,
+  type UserBlock,
+} from '@treadle/core';
+import { instructionsWithForm, listOfMessages, messagesBody } from '../body.ts';
+import { allowedOf, argumentsObject, callNameFor } from '../calls.ts';
+import { jsonOf } from '../json.ts';
+import { notShown } from '../media.ts';
 
 export interface OllamaBody {
   readonly model: string;
@@ -15,25 +25,23 @@ export interface OllamaBody {
 
 export type Think = boolean | 'low' | 'medium' | 'high';
 
-const histories = listOfMessages(wireMessage);
+const histories = listOfMessages(ollamaMessages);
 
 export function ollamaBody(body: OllamaBody): (request: ModelRequest) => Uint8Array {
   return messagesBody({
     model: body.model,
     histories,
     system: instructionsWithForm,
-    tools: offered,
-    rest: (request) => restOf(body, request),
+    tools: offeredOllamaTools,
+    rest: (request) => ollamaFields(body, request),
   });
 }
 
 /**
- * There is no tool choice. What the server is not told of the model cannot call, so the tools that are ruled out are
- * left out: with `none` all of them, which is the only way to get an answer in words, with a named one all others. That
- * a call is demanded cannot be said: the loop sees whether it came and asks again. Nor can it be said that calls should
- * come one at a time.
+ * The API has no tool choice, so tools that may not be called are not sent: with `none` all of them, with a named tool all
+ * others. A call cannot be required: the loop asks again if none came. Parallel calls cannot be prevented.
  */
-function offered(request: ModelRequest): readonly ToolSpec[] {
+function offeredOllamaTools(request: ModelRequest): readonly ToolSpec[] {
   const { tools, toolChoice } = request;
   if (toolChoice === 'none') return [];
   if (typeof toolChoice === 'object') return tools.filter(({ name }) => name === toolChoice.tool);
@@ -41,10 +49,10 @@ function offered(request: ModelRequest): readonly ToolSpec[] {
 }
 
 /**
- * `truncate` and `shift` off: what does not fit is refused, and the loop can shorten the conversation. On, which is the
- * default, the server drops the oldest messages without a word.
+ * With `truncate` and `shift` off the server rejects a conversation that does not fit, and the loop can shorten it. By
+ * default the server silently drops the oldest messages.
  */
-function restOf(
+function ollamaFields(
   { model, stream, contextTokens, keepAlive, think }: OllamaBody,
   request: ModelRequest,
 ): Record<string, unknown> {
@@ -54,8 +62,8 @@ function restOf(
     truncate: false,
     shift: false,
     think: thinkFor(model, settings) ?? think,
-    // A schema is held to token by token, which leaves no way to call a tool.
-    format: offered(request).length === 0 ? output : undefined,
+    // The server enforces the schema on every token, which prevents calls.
+    format: offeredOllamaTools(request).length === 0 ? output : undefined,
     keep_alive: keepAlive,
     options: {
       temperature: settings.temperature,
@@ -68,8 +76,86 @@ function restOf(
   };
 }
 
-/** Only gpt-oss has levels, and takes nothing else; other models are refused them. */
+/** Only gpt-oss has levels, and accepts nothing else. Other models reject them. */
 function thinkFor(model: string, { reasoning }: Settings): Think | undefined {
   if (reasoning === undefined) return undefined;
   return /gpt-?oss/i.test(model) ? reasoning : true;
+}
+
+/** The wire messages of a message. A tool message becomes one per result; images of results follow in user messages. */
+function ollamaMessages(message: Message): string {
+  switch (message.role) {
+    case 'user':
+      return jsonOf({ role: 'user', ...ollamaContent(message.content) });
+    case 'assistant':
+      return ollamaAssistantMessage(message);
+    case 'tool':
+      return ollamaToolMessages(message)
+        .map((wire) => jsonOf(wire))
+        .join(',');
+    default:
+      return message satisfies never;
+  }
+}
+
+/** Content is one text, with images beside it as base64. The API supports neither files nor URLs. */
+function ollamaContent(blocks: readonly UserBlock[]): {
+  readonly content: string;
+  readonly images?: readonly string[];
+} {
+  const images = imagesOf(blocks);
+  return { content: textWithNotes(blocks), ...(images.length > 0 && { images }) };
+}
+
+function imagesOf(blocks: readonly ResultBlock[]): string[] {
+  return blocks.flatMap((block) => imageOf(block) ?? []);
+}
+
+function imageOf(block: ResultBlock): string | undefined {
+  return block.type === 'image' && block.source.type === 'data' ? block.source.data : undefined;
+}
+
+/** The text, with a note for each image or file that cannot be sent. */
+function textWithNotes(blocks: readonly ResultBlock[]): string {
+  const notes = blocks.filter((block) => block.type === 'file' || (block.type === 'image' && !imageOf(block)));
+  if (notes.length === 0) return textOf(blocks);
+  const lines = blocks.flatMap((block) => {
+    if (block.type === 'text' || block.type === 'error') return block.text;
+    return imageOf(block) === undefined ? notShown(block) : [];
+  });
+  return lines.join('\n');
+}
+
+/** Writes calls as text, because their arguments are JSON already. The API requires an object. */
+function ollamaAssistantMessage({ content }: AssistantMessage): string {
+  const thinking = content.map((part) => (part.type === 'reasoning' ? part.text : '')).join('');
+  const calls = content.flatMap((part) => {
+    if (part.type !== 'tool-call') return [];
+    const start = `{"id":${jsonOf(part.id)},"function":{"name":${jsonOf(callNameFor(part.name))}`;
+    return `${start},"arguments":${argumentsObject(part.arguments)}}}`;
+  });
+  const message = jsonOf({ role: 'assistant', content: textOf(content), ...(thinking !== '' && { thinking }) });
+  return calls.length === 0 ? message : `${message.slice(0, -1)},"tool_calls":[${calls.join(',')}]}`;
+}
+
+function ollamaToolMessages({ content }: ToolMessage): unknown[] {
+  const results = content.map((result) => ({
+    role: 'tool',
+    tool_name: callNameFor(result.name),
+    tool_call_id: result.callId,
+    content: ollamaResultText(result),
+  }));
+  return [...results, ...content.flatMap(imageMessages)];
+}
+
+/** The API has no field that marks an error, so the text does. */
+function ollamaResultText({ content, isError }: ToolResult): string {
+  let text = textWithNotes(content);
+  if (text === '' && imagesOf(content).length > 0) text = 'The result is attached to a later message.';
+  return isError && !/^error\b/i.test(text) ? `Error: ${text}` : text;
+}
+
+function imageMessages({ callId, name, content }: ToolResult): unknown[] {
+  const images = imagesOf(content);
+  return images.length === 0 ? [] : [{ role: 'user', content: `Result of ${callNameFor(name)} (${callId}):`, images }];
 }

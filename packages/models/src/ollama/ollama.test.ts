@@ -9,14 +9,14 @@ const fixture = fixtures('ollama');
 
 type Answer = { readonly status?: number; readonly type?: string; readonly body: string | Buffer<ArrayBuffer> };
 
-/** Gives these answers one after the other. */
+/** Sends these answers one after the other. */
 const server = (...answers: Answer[]): ReturnType<typeof answering> =>
   answering(...answers.map(({ body, type = 'application/x-ndjson', status }) => answer(body, type, status)));
 
-const ask = (options: Partial<OllamaOptions>, given: Partial<ModelRequest> = {}): Promise<Asked> =>
-  asked(ollama({ model: 'gemma3', maxRetries: 0, ...options }), given);
+const ask = (options: Partial<OllamaOptions>, overrides: Partial<ModelRequest> = {}): Promise<Asked> =>
+  asked(ollama({ model: 'gemma3', maxRetries: 0, ...options }), overrides);
 
-test('a streamed reply, and the request as the server saw it', async () => {
+test('sends the request and reads a streamed reply', async () => {
   const { fetch, seen } = server({ body: fixture('length.ndjson') });
   const { reply, deltas } = await ask({ fetch, contextTokens: 8192, keepAlive: -1, think: false });
   expect(reply).toMatchObject({ type: 'reply', finish: 'length', model: 'llama3.2' });
@@ -40,7 +40,7 @@ test('a streamed reply, and the request as the server saw it', async () => {
   expect(seen[0]!.headers).not.toHaveProperty('authorization');
 });
 
-test('a whole reply, elsewhere and with a key', async () => {
+test('reads a whole reply, at another host and with a key', async () => {
   const { fetch, seen } = server({ body: fixture('whole.json'), type: 'application/json; charset=utf-8' });
   const options = { fetch, stream: false, baseURL: 'https://ollama.com/', apiKey: 'secret-key-1' };
   const { reply, deltas } = await ask(options);
@@ -76,9 +76,9 @@ test.each([
     json(400, '"gemma3" does not support thinking'),
     'invalid-request',
     false,
-    ['"gemma3" does not support thinking', 'leave out settings.reasoning'],
+    ['"gemma3" does not support thinking', 'remove settings.reasoning'],
   ],
-  [json(400, 'think value "low" is not supported for this model'), 'invalid-request', false, ['leave out']],
+  [json(400, 'think value "low" is not supported for this model'), 'invalid-request', false, ['remove']],
   [
     json(
       400,
@@ -99,7 +99,7 @@ test.each([
   ],
   [json(503, 'server busy, please try again.  maximum pending requests exceeded'), 'overloaded', true, ['server busy']],
   [json(500, 'llama runner process has terminated: exit status 2'), 'overloaded', true, ['llama runner']],
-  [json(401, 'unauthorized'), 'auth', false, ['unauthorized', 'No key was given']],
+  [json(401, 'unauthorized'), 'auth', false, ['unauthorized', 'No API key was provided']],
   [{ ...json(200, 'model is on fire'), type: 'application/json' }, 'overloaded', true, ['model is on fire']],
   [{ body: '{"error":"model is on fire"}\n' }, 'overloaded', true, ['model is on fire']],
   [{ body: fixture('error-line.ndjson') }, 'overloaded', true, ['unexpected EOF']],
@@ -109,13 +109,13 @@ test.each([
     false,
     ['exceeds the context length'],
   ],
-])('%j is %s', async (answer, code, retryable, words) => {
+])('reports %j as %s', async (answer, code, retryable, texts) => {
   const { reply } = await ask({ fetch: server(answer).fetch }, { tools });
   expect(reply).toMatchObject({ type: 'failure', error: { code, retryable } });
-  for (const part of words) expect(reply.type === 'failure' && reply.error.message).toContain(part);
+  for (const part of texts) expect(reply.type === 'failure' && reply.error.message).toContain(part);
 });
 
-test('in the loop: calls without ids get them, results name their tool, and thinking goes back', async () => {
+test('in the loop: adds missing call ids, names the tool in results, and sends thinking back', async () => {
   const { fetch, seen } = server(
     { body: fixture('thinking-call.ndjson').toString().replace('"id":"call_zw6ljpb4",', '') },
     { body: fixture('parallel-calls-in-one-line.ndjson') },
@@ -157,12 +157,12 @@ test.each([
   [{ think: 'much' }, 'think'],
   [{ model: '' }, 'model'],
   [{ baseURL: 'localhost:11434' }, 'baseURL'],
-])('the options %j throw', (given, word) => {
-  const make = (): unknown => ollama({ model: 'm', ...given } as OllamaOptions);
+])('rejects the options %j', (overrides, name) => {
+  const make = (): unknown => ollama({ model: 'm', ...overrides } as OllamaOptions);
   expect(make).toThrow(TreadleError);
-  expect(make).toThrow(word);
+  expect(make).toThrow(name);
 });
 
-test('no options at all throw', () => {
+test('rejects missing options', () => {
   expect(() => ollama(undefined as unknown as OllamaOptions)).toThrow('ollama: pass an object');
 });

@@ -1,31 +1,30 @@
-import { TreadleError, type Model } from '@treadle/core';
-import { ndjson } from '../framing/ndjson.ts';
-import type { EndpointOptions } from '../http/endpoint.ts';
+import type { Model } from '@treadle/core';
+import { ndjson } from '../framing.ts';
+import { rejectOptions, type EndpointOptions } from '../http/endpoint.ts';
 import { httpModel } from '../http/model.ts';
 import type { Protocol } from '../protocol.ts';
 import { ollamaBody, type OllamaBody, type Think } from './body.ts';
-import { failureOfOllama } from './failures.ts';
-import { decodeOllama, endOllama, startOllama, stepOllama, type OllamaStream } from './stream.ts';
+import { decodeOllama, endOllama, failureOfOllamaBody, startOllama, stepOllama, type OllamaStream } from './stream.ts';
 
 const BASE_URL = 'http://127.0.0.1:11434';
 
 export interface OllamaOptions extends EndpointOptions {
   /**
-   * The context window that the model is loaded with, in tokens. Without it the server takes its own default, which
-   * depends on its memory and may be as low as 4,096 however much the model can take: too little for a run with tools.
-   * A conversation that does not fit fails as `context-length`. Changing it loads the model anew.
+   * The context window that the model is loaded with, in tokens. The default of the server depends on its memory and may
+   * be as low as 4,096, whatever the model supports: too little for a run with tools. A conversation that does not fit
+   * fails with `context-length`. Changing the value reloads the model.
    */
   readonly contextTokens?: number;
-  /** How long the model stays loaded after a request: `10m`, or in seconds; negative: for good. */
+  /** How long the model stays loaded after a request: `10m`, or in seconds; for ever if negative. */
   readonly keepAlive?: string | number;
-  /** Whether the model thinks where `settings.reasoning` says nothing. Levels are for gpt-oss alone. */
+  /** Whether the model thinks if `settings.reasoning` is not set. Only gpt-oss has levels. */
   readonly think?: Think;
 }
 
-/** A model behind Ollama's own API, on this machine or at `baseURL`. Throws if the options cannot work. */
+/** A model behind Ollama's own API, on this machine or at `baseURL`. Throws if the options are invalid. */
 export function ollama(options: OllamaOptions): Model {
   const { model, stream = true, contextTokens, keepAlive, think } = options ?? {};
-  check({ contextTokens, keepAlive, think });
+  checkOllamaOptions({ contextTokens, keepAlive, think });
   return httpModel(
     {
       factory: 'ollama',
@@ -46,21 +45,18 @@ export function ollamaProtocol(body: OllamaBody): Protocol<OllamaStream> {
     step: stepOllama,
     end: endOllama,
     decode: decodeOllama,
-    failure: (status, text) => failureOfOllama(body.model, status, text),
+    failure: (status, text) => failureOfOllamaBody(body.model, status, text),
   };
 }
 
-function check({ contextTokens, keepAlive, think }: Pick<OllamaBody, 'contextTokens' | 'keepAlive' | 'think'>): void {
-  const wrong = (what: string): never => {
-    throw new TreadleError('invalid-options', `ollama: ${what}`);
-  };
+function checkOllamaOptions({ contextTokens, keepAlive, think }: Partial<OllamaBody>): void {
   if (contextTokens !== undefined && !(Number.isInteger(contextTokens) && contextTokens > 0)) {
-    wrong('"contextTokens" must be a whole number above 0.');
+    rejectOptions('ollama', '"contextTokens" must be a whole number above 0.');
   }
   if (keepAlive !== undefined && typeof keepAlive !== 'number' && typeof keepAlive !== 'string') {
-    wrong('"keepAlive" must be a text such as "10m", or a number of seconds.');
+    rejectOptions('ollama', '"keepAlive" must be a string such as "10m", or a number of seconds.');
   }
   if (think !== undefined && ![true, false, 'low', 'medium', 'high'].includes(think)) {
-    wrong('"think" must be true, false, "low", "medium" or "high".');
+    rejectOptions('ollama', '"think" must be true, false, "low", "medium" or "high".');
   }
 }

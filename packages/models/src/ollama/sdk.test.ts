@@ -6,8 +6,8 @@ import { fixtures } from '../../test/fixtures.ts';
 import { asked } from '../../test/request.ts';
 import { ollama } from './ollama.ts';
 
-/** What the official package makes of an answer. */
-interface Told {
+/** The parts of a reply that are compared. */
+interface Summary {
   readonly text: string;
   readonly thinking: string;
   readonly calls: readonly { readonly name: string; readonly arguments: unknown }[];
@@ -19,7 +19,7 @@ interface Told {
 const fixture = fixtures('ollama');
 const servingFixture = (name: string): typeof fetch => serving(fixture(name), typeOf(name));
 
-function toldBy(lines: readonly ChatResponse[]): Told {
+function summaryOfLines(lines: readonly ChatResponse[]): Summary {
   const last = lines.at(-1)!;
   return {
     text: lines.map(({ message }) => message.content).join(''),
@@ -31,7 +31,7 @@ function toldBy(lines: readonly ChatResponse[]): Told {
   };
 }
 
-function toldIn(reply: ModelReply): Told {
+function summaryOfReply(reply: ModelReply): Summary {
   if (reply.type === 'failure') throw new Error(reply.error.message);
   const textsOf = (type: AssistantPart['type']): string =>
     reply.content.map((part) => (part.type === type && 'text' in part ? part.text : '')).join('');
@@ -57,10 +57,10 @@ async function streamed(fetch: typeof globalThis.fetch): Promise<ChatResponse[]>
   return lines;
 }
 
-/** The wire has an index inside the function, which neither side keeps apart. */
-const plain = (told: Told): Told => ({
-  ...told,
-  calls: told.calls.map(({ name, arguments: given }) => ({ name, arguments: given })),
+/** Drops the index inside the function, which the package leaves in place. */
+const withoutIndex = (summary: Summary): Summary => ({
+  ...summary,
+  calls: summary.calls.map(({ name, arguments: input }) => ({ name, arguments: input })),
 });
 
 test.each([
@@ -73,23 +73,23 @@ test.each([
   'length.ndjson',
 ])('%s: the official package reads the same', async (name) => {
   const fetch = servingFixture(name);
-  expect(toldIn(await ours(fetch, true))).toEqual(plain(toldBy(await streamed(fetch))));
+  expect(summaryOfReply(await ours(fetch, true))).toEqual(withoutIndex(summaryOfLines(await streamed(fetch))));
 });
 
 test.each(['whole.json', 'whole-length.json'])('%s: the official package reads the same', async (name) => {
   const fetch = servingFixture(name);
   const theirs = await new Ollama({ fetch }).chat({ model: 'm', messages: [] });
-  expect(toldIn(await ours(fetch, false))).toEqual(plain(toldBy([theirs])));
+  expect(summaryOfReply(await ours(fetch, false))).toEqual(withoutIndex(summaryOfLines([theirs])));
 });
 
 test.each([
   ['error-line.ndjson', 'an error was encountered while running the model: unexpected EOF'],
   ['closed-without-done.ndjson', ''],
-])('%s: the official package fails too', async (name, words) => {
+])('%s: the official package fails too', async (name, message) => {
   const fetch = servingFixture(name);
-  await expect(streamed(fetch)).rejects.toThrow(words);
+  await expect(streamed(fetch)).rejects.toThrow(message);
   expect(await ours(fetch, true)).toMatchObject({
     type: 'failure',
-    error: { message: expect.stringContaining(words) },
+    error: { message: expect.stringContaining(message) },
   });
 });

@@ -102,18 +102,21 @@ const EXPECTED: Record<string, unknown> = {
   },
 };
 
-test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
-  expectSameHoweverCut(fixture(name));
-});
+test.each(Object.keys(EXPECTED))(
+  '%s: reads the same whole, byte by byte, split at every point and with CRLF',
+  (name) => {
+    expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+    expectSameHoweverCut(fixture(name));
+  },
+);
 
-test('a stream that is cut anywhere before its last line is whole is a failure, never a shorter reply', () => {
+test('fails if the stream is truncated anywhere before the end of its last line', () => {
   const whole = fixture('parallel-calls.ndjson');
   expectFailureWhenCutBefore(whole, whole.length - 1);
   expect(replay([whole.subarray(0, -1)]).reply.type).toBe('reply');
 });
 
-test('the deltas repeat the reply, and calls are counted over all lines', () => {
+test('emits the pieces of the reply as deltas, and numbers calls across lines', () => {
   const { deltas } = replay([fixture('thinking-call.ndjson'), fixture('text.ndjson')]);
   expect(deltas).toEqual([
     { type: 'reasoning-delta', text: 'The user' },
@@ -127,7 +130,7 @@ test('the deltas repeat the reply, and calls are counted over all lines', () => 
   expect(calls.map((delta) => delta.type === 'call-delta' && delta.call)).toEqual([0, 1, 2]);
 });
 
-test('whole answers', () => {
+test('decodes whole answers', () => {
   expect(protocol.decode(fixture('whole.json').toString())).toEqual({
     type: 'reply',
     content: [
@@ -164,7 +167,7 @@ test.each([
   ['length', 'length', 'length'],
   ['unload', 'stop', 'tool-calls'],
   ['', 'stop', 'tool-calls'],
-])('done reason "%s" is %s, and with calls %s', (reason, plain, withCalls) => {
+])('maps the done reason "%s" to %s, and with calls to %s', (reason, plain, withCalls) => {
   const answer = (message: object): ModelReply =>
     protocol.decode(JSON.stringify({ message, done: true, done_reason: reason }));
   const raw = reason === '' ? {} : { rawFinish: reason };
@@ -187,7 +190,7 @@ test.each([
   });
 });
 
-test('arguments as text are kept as they came', () => {
+test('stores arguments that are text unchanged', () => {
   const calls = [{ id: 7, function: { name: 'f', arguments: '{"a": 1}' } }, null, { function: null }, 'x'];
   expect(protocol.decode(JSON.stringify({ message: { tool_calls: calls }, done: true }))).toMatchObject({
     content: [call('', 'f', '{"a": 1}'), call('', '', '{}')],
@@ -196,7 +199,7 @@ test('arguments as text are kept as they came', () => {
 
 test.each([
   ['null', 'cut off'],
-  ['"words"', 'cut off'],
+  ['"text"', 'cut off'],
   ['{"message":null,"done":false}', 'cut off'],
   ['{"message":7,"done":"yes"}', 'cut off'],
   ['{"message":{"content":7,"thinking":[],"tool_calls":"abc"},"done":1}', 'cut off'],
@@ -204,17 +207,20 @@ test.each([
   ['{"error":{"message":"no"}}', 'no'],
   ['<html>', 'not JSON'],
   ['', 'not JSON'],
-])('an answer of %s is a failure', (body, words) => {
-  expect(protocol.decode(body)).toMatchObject({ type: 'failure', error: { message: expect.stringContaining(words) } });
+])('fails on the answer %s', (body, message) => {
+  expect(protocol.decode(body)).toMatchObject({
+    type: 'failure',
+    error: { message: expect.stringContaining(message) },
+  });
 });
 
-test('what is not JSON is told whole, since half a key in it would not be found', () => {
+test('reports data that is not JSON in full, so that a key in it can be redacted', () => {
   const junk = `${'x'.repeat(500)}sk-1`;
-  const message = `The answer holds something that is not JSON: ${junk}`;
+  const message = `The answer contains data that is not JSON: ${junk}`;
   expect(protocol.decode(junk)).toMatchObject({ error: { code: 'protocol', message } });
 });
 
-test('counts that cannot be are not believed', () => {
+test('ignores invalid token counts', () => {
   const counts = { prompt_eval_count: -1, prompt_eval_cached_count: 1e300, eval_count: 2.5 };
   expect(protocol.decode(JSON.stringify({ message: { content: 'a' }, done: true, ...counts }))).toMatchObject({
     usage: { inputTokens: 0, outputTokens: 0 },
@@ -248,7 +254,7 @@ const line = fc
   )
   .map((chunk) => Buffer.from(`${JSON.stringify(chunk)}\n`));
 
-test('whatever arrives, there is a reply or a failure and never an exception', () => {
+test('returns a reply or a failure for any input, and never throws', () => {
   fc.assert(
     fc.property(fc.array(fc.oneof(line, fc.uint8Array()), { maxLength: 5 }), (chunks) => {
       const { reply } = replay(chunks);
@@ -262,13 +268,13 @@ test('whatever arrives, there is a reply or a failure and never an exception', (
   );
 });
 
-test('1 MB of text in lines of one character is joined once', () => {
+test('joins 1 MB of text in lines of one character once', () => {
   const state = protocol.start();
   const size = 1024 * 1024;
   const piece = { name: '', data: '{"message":{"content":"x"},"done":false}' };
-  let told = 0;
-  for (let n = 0; n < size; n++) protocol.step(state, piece, () => told++);
+  let count = 0;
+  for (let n = 0; n < size; n++) protocol.step(state, piece, () => count++);
   protocol.step(state, { name: '', data: '{"done":true}' }, () => {});
-  expect(told).toBe(size);
+  expect(count).toBe(size);
   expect(protocol.end(state)).toMatchObject({ content: [{ type: 'text', text: 'x'.repeat(size) }] });
 });

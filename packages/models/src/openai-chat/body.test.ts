@@ -13,13 +13,13 @@ import { openaiChatProtocol } from './openai-chat.ts';
 
 const protocol = openaiChatProtocol({ model: 'm', stream: true, maxTokensField: 'max_completion_tokens' });
 
-function bodyOf(given: Partial<ModelRequest> = {}): Record<string, unknown> {
-  return readBody(protocol.body(request(given)));
+function bodyOf(overrides: Partial<ModelRequest> = {}): Record<string, unknown> {
+  return readBody(protocol.body(request(overrides)));
 }
 
 const messagesOf = (messages: readonly Message[]): unknown => bodyOf({ messages })['messages'];
 
-test('the least there is', () => {
+test('writes the minimal request', () => {
   expect(bodyOf()).toEqual({
     model: 'm',
     messages: [{ role: 'user', content: 'hi' }],
@@ -28,7 +28,7 @@ test('the least there is', () => {
   });
 });
 
-test('instructions are the system message, also when they change or there is no other message', () => {
+test('sends instructions as the system message, also when they change or are the only message', () => {
   const messages = [userText('hi')];
   expect(bodyOf({ messages, instructions: 'Be brief.' })['messages']).toEqual([
     { role: 'system', content: 'Be brief.' },
@@ -41,7 +41,7 @@ test('instructions are the system message, also when they change or there is no 
   expect(bodyOf({ messages: [] })['messages']).toEqual([]);
 });
 
-test('settings', () => {
+test('sends settings under the names of the API', () => {
   const settings = { temperature: 0, maxOutputTokens: 9, topP: 0.5, stop: ['\n'], seed: 7, reasoning: 'low' } as const;
   expect(bodyOf({ settings })).toMatchObject({
     temperature: 0,
@@ -60,7 +60,7 @@ test('settings', () => {
   });
 });
 
-test('the form of the answer', () => {
+test('sends the schema of the answer as response_format', () => {
   const output = { type: 'object', properties: { total: { type: 'number' } } };
   expect(bodyOf({ output })['response_format']).toEqual({
     type: 'json_schema',
@@ -68,7 +68,8 @@ test('the form of the answer', () => {
   });
 });
 
-test('seed 000 case 24: an assistant message with tool calls', () => {
+// Seed 000, case 24.
+test('writes an assistant message with tool calls', () => {
   expect(
     messagesOf([
       userText('hi'),
@@ -111,7 +112,8 @@ test('seed 000 case 24: an assistant message with tool calls', () => {
   ]);
 });
 
-test('seed 000 case 25: a result is a message of role tool with tool_call_id and name', () => {
+// Seed 000, case 25.
+test('writes a result as a message of role tool with tool_call_id and name', () => {
   expect(
     messagesOf([
       {
@@ -135,7 +137,7 @@ test('seed 000 case 25: a result is a message of role tool with tool_call_id and
             type: 'tool-result',
             callId: 'call_3',
             name: 'shell',
-            content: [{ type: 'text', text: 'Error: said so already' }],
+            content: [{ type: 'text', text: 'Error: already marked' }],
             isError: true,
           },
         ],
@@ -144,11 +146,12 @@ test('seed 000 case 25: a result is a message of role tool with tool_call_id and
   ).toEqual([
     { role: 'tool', tool_call_id: 'call_abc123', name: 'shell', content: 'total 24' },
     { role: 'tool', tool_call_id: 'call_2', name: 'shell', content: 'Error: no such command' },
-    { role: 'tool', tool_call_id: 'call_3', name: 'shell', content: 'Error: said so already' },
+    { role: 'tool', tool_call_id: 'call_3', name: 'shell', content: 'Error: already marked' },
   ]);
 });
 
-test('seed 000 case 29: tools are wrapped as functions', () => {
+// Seed 000, case 29.
+test('wraps tools as functions', () => {
   expect(bodyOf({ tools: [shell] })).toEqual({
     model: 'm',
     messages: [{ role: 'user', content: 'hi' }],
@@ -163,13 +166,14 @@ test('seed 000 case 29: tools are wrapped as functions', () => {
   });
 });
 
-test('only what belongs to a tool is sent of it', () => {
+test('sends only name, description and parameters of a tool', () => {
   const facts = { ...shell, effect: 'once', exclusive: false };
   expect(bodyOf({ tools: [facts] })['tools']).toEqual(bodyOf({ tools: [shell] })['tools']);
 });
 
-test('tool choice', () => {
-  const choice = (given: Partial<ModelRequest>): unknown => bodyOf({ tools: [shell, read], ...given })['tool_choice'];
+test('sends the tool choice', () => {
+  const choice = (overrides: Partial<ModelRequest>): unknown =>
+    bodyOf({ tools: [shell, read], ...overrides })['tool_choice'];
   const subset = (mode: string): unknown => ({
     type: 'allowed_tools',
     allowed_tools: { mode, tools: [{ type: 'function', function: { name: 'read' } }] },
@@ -186,13 +190,13 @@ test('tool choice', () => {
   expect(choice({ tools: [], toolChoice: 'required' })).toBeUndefined();
 });
 
-test('one call at a time is asked for only where there are tools', () => {
+test('disables parallel calls only if there are tools', () => {
   expect(bodyOf({ tools: [shell], parallel: false })).toMatchObject({ parallel_tool_calls: false });
   expect(bodyOf({ tools: [shell] })).not.toHaveProperty('parallel_tool_calls');
   expect(bodyOf({ parallel: false })).not.toHaveProperty('parallel_tool_calls');
 });
 
-test('images and files of the user', () => {
+test('sends images and files of the user', () => {
   expect(
     messagesOf([
       {
@@ -218,7 +222,7 @@ test('images and files of the user', () => {
   ]);
 });
 
-test('an image in a result follows all results in a message of the user', () => {
+test('sends images of results in a user message after all results', () => {
   const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } } as const;
   expect(
     messagesOf([
@@ -243,7 +247,7 @@ test('an image in a result follows all results in a message of the user', () => 
   ]);
 });
 
-test('a file that lies elsewhere, which the API does not fetch, is told of in words', () => {
+test('replaces a file with a URL, which the API does not fetch, by a note', () => {
   const file: FileBlock = {
     type: 'file',
     mediaType: 'application/pdf',
@@ -251,25 +255,25 @@ test('a file that lies elsewhere, which the API does not fetch, is told of in wo
     source: { type: 'url', url: 'https://x/a.pdf' },
   };
   const image: ImageBlock = { type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'https://x/b.png' } };
-  const words = '[A file that cannot be shown here: a.pdf, application/pdf, https://x/a.pdf]';
+  const note = '[A file that cannot be shown here: a.pdf, application/pdf, https://x/a.pdf]';
   const result = (...content: ResultBlock[]): Message => ({
     role: 'tool',
     content: [{ type: 'tool-result', callId: 'c', name: 'read', content, isError: false }],
   });
-  const shown = { type: 'image_url', image_url: { url: 'https://x/b.png' } };
+  const imagePart = { type: 'image_url', image_url: { url: 'https://x/b.png' } };
   expect(bodyOf({ messages: [{ role: 'user', content: [file, image] }] })['messages']).toEqual([
-    { role: 'user', content: [{ type: 'text', text: words }, shown] },
+    { role: 'user', content: [{ type: 'text', text: note }, imagePart] },
   ]);
   expect(bodyOf({ messages: [result(file)] })['messages']).toEqual([
-    { role: 'tool', tool_call_id: 'c', name: 'read', content: words },
+    { role: 'tool', tool_call_id: 'c', name: 'read', content: note },
   ]);
   expect(bodyOf({ messages: [result({ type: 'text', text: 'Two:' }, file, image)] })['messages']).toEqual([
-    { role: 'tool', tool_call_id: 'c', name: 'read', content: `Two:\n${words}` },
-    { role: 'user', content: [{ type: 'text', text: 'Result of read (c):' }, shown] },
+    { role: 'tool', tool_call_id: 'c', name: 'read', content: `Two:\n${note}` },
+    { role: 'user', content: [{ type: 'text', text: 'Result of read (c):' }, imagePart] },
   ]);
 });
 
-test('names that no tool can have are rewritten, for a call and its result alike', () => {
+test('rewrites invalid tool names, the same for a call and its result', () => {
   const call = { type: 'tool-call', id: 'c', name: 'fs.read', arguments: '{}' } as const;
   const result = { type: 'tool-result', callId: 'c', name: 'fs.read', content: [], isError: false } as const;
   const messages: Message[] = [
@@ -288,7 +292,7 @@ test('names that no tool can have are rewritten, for a call and its result alike
   ]);
 });
 
-test('half a surrogate pair, which no JSON parser of a provider takes, is replaced', () => {
+test('replaces a lone surrogate, which the JSON parsers of providers reject', () => {
   const raw = Buffer.from(
     protocol.body(request({ messages: [userText('a\ud83d')], instructions: '\udc00' })),
   ).toString();
@@ -301,7 +305,7 @@ test('half a surrogate pair, which no JSON parser of a provider takes, is replac
   });
 });
 
-test('turn n serialises only what is new: no earlier message, no tool, no instructions are touched again', () => {
+test('serialises only new messages in a turn, and neither earlier messages nor tools', () => {
   const touched = touches();
   const tools = [touched.spied(shell)];
   const messages: Message[] = [touched.spied(userText('hi'))];
@@ -330,7 +334,7 @@ test('turn n serialises only what is new: no earlier message, no tool, no instru
   expect(bodyOf({ messages: [...messages] })['messages']).toHaveLength(1001);
 });
 
-test('a call id that is too long for the API becomes a shorter one, the same for call and result', () => {
+test('replaces a call id that is too long for the API, the same for a call and its result', () => {
   const id = 'toolu_'.repeat(10);
   const [, assistant, result] = messagesOf([
     userText('hi'),

@@ -1,16 +1,25 @@
-import type { Message, ModelRequest, ToolSpec } from '@treadle/core';
-import { allowedOf } from '../allowed-tools.ts';
-import { instructionsWithForm } from '../answer-form.ts';
-import { histories, perKind, type Histories } from '../body.ts';
-import { messagesBody } from '../messages-body.ts';
-import { BRIDGE, wireMessage, type WireForm } from './messages.ts';
+import {
+  textOf,
+  type AssistantMessage,
+  type Message,
+  type ModelRequest,
+  type ResultBlock,
+  type ToolMessage,
+  type ToolResult,
+  type ToolSpec,
+  type UserBlock,
+} from '@treadle/core';
+import { histories, instructionsWithForm, messagesBody, perKind, type Histories } from '../body.ts';
+import { allowedOf, callIdFor, callNameFor, type CallIds } from '../calls.ts';
+import { jsonOf } from '../json.ts';
+import { mediaURL, notShown } from '../media.ts';
 import type { Quirks } from './quirks.ts';
-import { OPENROUTER } from './reasoning-details.ts';
+import { detailsOf, OPENROUTER } from './reasoning-details.ts';
 
 export interface ChatBody extends Quirks {
   readonly model: string;
   readonly stream: boolean;
-  /** Whose signatures go back; default `openrouter`, of no host. */
+  /** Only reasoning signed under this name is sent back; default `openrouter`, without a host. */
   readonly signer?: string;
 }
 
@@ -20,55 +29,54 @@ export function chatBody(body: ChatBody): (request: ModelRequest) => Uint8Array 
     histories: historiesFor(body),
     system: (request) =>
       (body.output ?? 'schema') === 'schema' ? request.instructions : instructionsWithForm(request),
-    tools: (request) => offered(body, request).tools,
-    rest: (request) => restOf(body, request),
+    tools: (request) => offeredChatTools(body, request).tools,
+    rest: (request) => chatFields(body, request),
   });
 }
 
-/** Models whose quirks write messages alike share what has been written. */
-function historiesFor(body: ChatBody): Histories<Before> {
+/** Models with the same message form share what has been written. */
+function historiesFor(body: ChatBody): Histories<PreviousMessage> {
   const { reasoning = 'none', callIds = 'any', userAfterResults = true, media = true, signer = OPENROUTER } = body;
-  const form: WireForm = { reasoning, callIds, userAfterResults, media, signer };
-  return historiesOf(JSON.stringify(form));
+  const form: MessageForm = { reasoning, callIds, userAfterResults, media, signer };
+  return chatHistories(JSON.stringify(form));
 }
 
-/** Whose message is the newest. */
-interface Before {
+interface PreviousMessage {
   role: Message['role'] | undefined;
 }
 
-const historiesOf = perKind((kind) => {
-  const form = JSON.parse(kind) as WireForm;
-  return histories<Before>({
+const chatHistories = perKind((kind) => {
+  const form = JSON.parse(kind) as MessageForm;
+  return histories<PreviousMessage>({
     start: () => ({ role: undefined }),
-    write(message, before) {
-      const bridge = !form.userAfterResults && message.role === 'user' && before.role === 'tool' ? `,${BRIDGE}` : '';
-      before.role = message.role;
-      return bridge + wireMessage(message, form);
+    write(message, previous) {
+      const bridge = !form.userAfterResults && message.role === 'user' && previous.role === 'tool' ? `,${BRIDGE}` : '';
+      previous.role = message.role;
+      return bridge + chatMessages(message, form);
     },
     close: () => ']}',
   });
 });
 
-/** What is absent is not sent: hosts refuse fields that they do not know. */
-function restOf(body: ChatBody, request: ModelRequest): Record<string, unknown> {
+/** Undefined fields are not sent: hosts reject fields that they do not support. */
+function chatFields(body: ChatBody, request: ModelRequest): Record<string, unknown> {
   const { settings, parallel } = request;
-  const { tools, choice } = offered(body, request);
-  const bare = tools.length === 0;
-  const byObject = body.reasoning === 'openrouter';
+  const { tools, choice } = offeredChatTools(body, request);
+  const hasNoTools = tools.length === 0;
+  const isOpenRouter = body.reasoning === 'openrouter';
   return {
     stream: body.stream,
     stream_options: body.stream && body.streamUsage !== false ? { include_usage: true } : undefined,
-    tool_choice: bare ? undefined : choice,
-    parallel_tool_calls: bare || parallel || body.parallelSwitch === false ? undefined : false,
+    tool_choice: hasNoTools ? undefined : choice,
+    parallel_tool_calls: hasNoTools || parallel || body.parallelSwitch === false ? undefined : false,
     temperature: settings.temperature,
     [body.maxTokensField ?? 'max_tokens']: settings.maxOutputTokens,
     top_p: settings.topP,
     stop: settings.stop,
     seed: settings.seed,
-    reasoning_effort: byObject ? undefined : settings.reasoning,
-    reasoning: byObject && settings.reasoning ? { effort: settings.reasoning } : undefined,
-    response_format: responseFormat(body, request, bare || choice === 'none'),
+    reasoning_effort: isOpenRouter ? undefined : settings.reasoning,
+    reasoning: isOpenRouter && settings.reasoning ? { effort: settings.reasoning } : undefined,
+    response_format: responseFormat(body, request, hasNoTools || choice === 'none'),
   };
 }
 
@@ -84,31 +92,160 @@ function responseFormat(
   return { type: 'json_schema', json_schema: { name, schema: output, ...(strict && { strict }) } };
 }
 
-interface Offered {
+interface OfferedTools {
   readonly tools: readonly ToolSpec[];
-  /** Undefined is `auto`, which is what a host does when nothing is said. */
+  /** Undefined means `auto`, the default of every host. */
   readonly choice: unknown;
 }
 
 const LEVELS = ['auto', 'required', 'named', 'subset'] as const;
 
-/** The tools to send and what to say about them, as far as the host can be told. */
-function offered({ toolChoice: most = 'subset' }: Quirks, request: ModelRequest): Offered {
+/** The tools and the tool choice to send, as far as the host supports it. */
+function offeredChatTools({ toolChoice: supported = 'subset' }: Quirks, request: ModelRequest): OfferedTools {
   const { toolChoice, tools } = request;
-  const can = (level: (typeof LEVELS)[number]): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(most);
-  const must = can('required') ? 'required' : undefined;
+  const can = (level: (typeof LEVELS)[number]): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(supported);
+  const required = can('required') ? 'required' : undefined;
   if (toolChoice === 'none') return { tools, choice: 'none' };
   if (typeof toolChoice === 'object') {
     if (can('named')) return { tools, choice: { type: 'function', function: { name: toolChoice.tool } } };
-    return { tools: tools.filter(({ name }) => name === toolChoice.tool), choice: must };
+    return { tools: tools.filter(({ name }) => name === toolChoice.tool), choice: required };
   }
   const allowed = allowedOf(request);
   if (allowed.length === 0) return { tools, choice: 'none' };
-  const choice = toolChoice === 'required' ? must : undefined;
+  const choice = toolChoice === 'required' ? required : undefined;
   if (allowed.length === tools.length) return { tools, choice };
-  // To leave the others out would throw away the host's prompt cache, and leave earlier calls without a tool: the loop
-  // refuses calls outside the subset.
+  // All tools are sent: leaving some out would invalidate the prompt cache of the host and leave earlier calls without
+  // their tool. The loop rejects calls outside the subset.
   if (!can('subset')) return { tools, choice };
   const names = allowed.map(({ name }) => ({ type: 'function', function: { name } }));
   return { tools, choice: { type: 'allowed_tools', allowed_tools: { mode: toolChoice, tools: names } } };
+}
+
+/** Sent between results and a user message if the host requires an assistant message there. */
+const BRIDGE = jsonOf({ role: 'assistant', content: 'Noted.' });
+
+/** All that the form of a message depends on. */
+interface MessageForm extends Required<Pick<Quirks, 'reasoning' | 'callIds' | 'userAfterResults' | 'media'>> {
+  /** Only reasoning signed under this name is sent back. */
+  readonly signer: string;
+}
+
+/**
+ * The wire messages of a message, each starting with a comma. A tool message becomes one per result; its images and files
+ * follow in a user message. Messages of the assistant and of tools are written as text directly: building objects first
+ * would cost as much again.
+ */
+function chatMessages(message: Message, form: MessageForm): string {
+  switch (message.role) {
+    case 'user':
+      return `,${jsonOf({ role: 'user', content: chatUserContent(message.content, form) })}`;
+    case 'assistant':
+      return chatAssistantMessage(message, form);
+    case 'tool':
+      return chatToolMessages(message, form);
+    default:
+      return message satisfies never;
+  }
+}
+
+function chatUserContent(blocks: readonly UserBlock[], form: MessageForm): unknown {
+  if (blocks.every((block) => block.type === 'text')) return textOf(blocks);
+  if (form.media) return blocks.map((block) => chatUserPart(block, form));
+  return blocks.map((block) => (block.type === 'text' ? block.text : notShown(block))).join('\n');
+}
+
+function chatUserPart(block: UserBlock, form: MessageForm): unknown {
+  if (block.type === 'text') return { type: 'text', text: block.text };
+  if (!isAccepted(block, form)) return { type: 'text', text: notShown(block) };
+  const url = mediaURL(block);
+  return block.type === 'image'
+    ? { type: 'image_url', image_url: { url } }
+    : { type: 'file', file: { filename: block.name ?? 'file', file_data: url } };
+}
+
+type MediaBlock = Extract<ResultBlock, { type: 'image' | 'file' }>;
+
+function isMedia(block: ResultBlock): block is MediaBlock {
+  return block.type === 'image' || block.type === 'file';
+}
+
+/** The API fetches images by URL, but not files. */
+function isAccepted({ type, source }: MediaBlock, { media }: MessageForm): boolean {
+  return media && (type === 'image' || source.type === 'data');
+}
+
+function chatAssistantMessage({ content }: AssistantMessage, form: MessageForm): string {
+  const text = textOf(content);
+  let calls = '';
+  for (const part of content) {
+    if (part.type !== 'tool-call') continue;
+    const id = jsonOf(chatCallId(part.id, form));
+    const json = jsonOf(part.arguments === '' ? '{}' : part.arguments);
+    const called = `{"name":"${callNameFor(part.name)}","arguments":${json}}`;
+    calls += `${calls === '' ? '' : ','}{"id":${id},"type":"function","function":${called}}`;
+  }
+  if (calls === '') return `,{"role":"assistant","content":${jsonOf(text)}}`;
+  const textOrNull = text === '' ? 'null' : jsonOf(text);
+  return `,{"role":"assistant","content":${textOrNull},${reasoningFields(content, form)}"tool_calls":[${calls}]}`;
+}
+
+/** Only sent with calls: the reasoning of a final answer is no longer needed, and some hosts reject it. */
+function reasoningFields(content: AssistantMessage['content'], { reasoning, signer }: MessageForm): string {
+  if (reasoning === 'none') return '';
+  const parts = content.filter((part) => part.type === 'reasoning');
+  const text = parts.map((part) => part.text).join('');
+  switch (reasoning) {
+    case 'reasoning_content':
+      return `"reasoning_content":${jsonOf(text)},`;
+    case 'openrouter': {
+      const details = detailsOf(parts, signer);
+      if (details.length > 0) return `"reasoning_details":${jsonOf(details)},`;
+      return text === '' ? '' : `"reasoning":${jsonOf(text)},`;
+    }
+    default:
+      return reasoning satisfies never;
+  }
+}
+
+function chatToolMessages({ content }: ToolMessage, form: MessageForm): string {
+  let wire = '';
+  const media: unknown[] = [];
+  for (const result of content) {
+    const id = jsonOf(chatCallId(result.callId, form));
+    const text = jsonOf(chatResultText(result, form));
+    wire += `,{"role":"tool","tool_call_id":${id},"name":"${callNameFor(result.name)}","content":${text}}`;
+    if (result.content.some(isMedia)) media.push(...mediaParts(result, form));
+  }
+  if (media.length === 0) return wire;
+  const bridge = form.userAfterResults ? '' : `,${BRIDGE}`;
+  return `${wire}${bridge},${jsonOf({ role: 'user', content: media })}`;
+}
+
+/** The API has no field that marks an error, so the text does. */
+function chatResultText({ content, isError }: ToolResult, form: MessageForm): string {
+  const text = content.some(isMedia) ? mediaText(content, form) : textOf(content);
+  return isError && !/^error\b/i.test(text) ? `Error: ${text}` : text;
+}
+
+/** The text of a result with images or files, with a note for each one that is not accepted. */
+function mediaText(content: readonly ResultBlock[], form: MessageForm): string {
+  const missing = content.filter(isMedia).filter((block) => !isAccepted(block, form));
+  const text = [textOf(content), ...missing.map(notShown)].filter((line) => line !== '').join('\n');
+  return text === '' ? 'The result is attached to the next message.' : text;
+}
+
+function mediaParts({ callId, name, content }: ToolResult, form: MessageForm): unknown[] {
+  const media = content.filter(isMedia).filter((block) => isAccepted(block, form));
+  if (media.length === 0) return [];
+  const title = `Result of ${callNameFor(name)} (${chatCallId(callId, form)}):`;
+  return [{ type: 'text', text: title }, ...media.map((block) => chatUserPart(block, form))];
+}
+
+const CALL_IDS: Record<MessageForm['callIds'], CallIds> = {
+  any: { accepted: /^[^]{1,40}$/, length: 40 },
+  nine: { accepted: /^[a-zA-Z0-9]{9}$/, length: 9 },
+};
+
+function chatCallId(id: string, { callIds }: MessageForm): string {
+  return callIdFor(id, CALL_IDS[callIds]);
 }

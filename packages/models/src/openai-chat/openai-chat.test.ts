@@ -16,9 +16,9 @@ const KEY = 'sk-test-51Nb2xQ9vT7mZ';
 
 async function ask(
   options: Partial<OpenAiChatOptions> & { baseURL: string },
-  given: Partial<ModelRequest> = {},
+  overrides: Partial<ModelRequest> = {},
 ): Promise<Asked> {
-  const answer = await asked(openaiChat({ model: 'm', apiKey: KEY, ...options }), given);
+  const answer = await asked(openaiChat({ model: 'm', apiKey: KEY, ...options }), overrides);
   expect(JSON.stringify(answer.reply)).not.toContain(KEY);
   return answer;
 }
@@ -33,9 +33,9 @@ const hello = {
   model: 'm-2025',
 };
 
-// ── What is sent and what comes back ─────────────────────────────────────────────────────────────────────────────────
+// ── Requests and replies ─────────────────────────────────────────────────────────────────────────────────────────────
 
-test('a streamed reply, and the request as the server saw it', async () => {
+test('sends the request and reads a streamed reply', async () => {
   await using host = await scriptedServer(says('Hello'));
   const { reply, deltas } = await ask({ baseURL: `${host.url}/`, headers: { 'X-Team': 'a' } });
   expect(reply).toEqual({ ...hello, attempts: [{ model: 'm-2025', ms: expect.any(Number) }] });
@@ -54,7 +54,7 @@ test('a streamed reply, and the request as the server saw it', async () => {
   ]);
 });
 
-test('without a key no authorization is sent; a header of the user wins; a query stays', async () => {
+test('sends no authorization without a key, prefers headers of the user, and preserves the query', async () => {
   await using host = await scriptedServer(says('Hello'), says('Hello'));
   const model = openaiChat({ model: 'm', baseURL: host.url });
   await model.reply(request(), () => {}, new AbortController().signal);
@@ -66,24 +66,24 @@ test('without a key no authorization is sent; a header of the user wins; a query
   });
 });
 
-test('a whole reply: asked for, and unasked for', async () => {
+test('reads a whole reply, requested or not', async () => {
   const whole = fixtures()('openai-whole.json').toString();
   await using host = await scriptedServer(
     server.status(200, whole),
     server.status(200, whole),
     server.status(200, whole, { 'content-type': 'text/plain' }),
   );
-  const asked = await ask({ baseURL: host.url, stream: false });
-  const unasked = await ask({ baseURL: host.url });
+  const requested = await ask({ baseURL: host.url, stream: false });
+  const unrequested = await ask({ baseURL: host.url });
   const untyped = await ask({ baseURL: host.url, stream: false });
-  for (const { reply, deltas } of [asked, unasked, untyped]) {
+  for (const { reply, deltas } of [requested, unrequested, untyped]) {
     expect(reply).toMatchObject({ type: 'reply', finish: 'tool-calls', usage: { reasoningTokens: 5 } });
     expect(deltas).toEqual([]);
   }
   expect(host.seen[0]).toMatchObject({ headers: { accept: 'application/json' }, body: { stream: false } });
 });
 
-test('a stream without a content type, and one that is cut into bytes', async () => {
+test('reads a stream without a content type, and one split into bytes', async () => {
   const text = chunk({ content: 'Grüße 🌨️' }) + chunk({}, 'stop') + DONE;
   await using host = await scriptedServer(
     (response) => {
@@ -100,7 +100,7 @@ test('a stream without a content type, and one that is cut into bytes', async ()
   }
 });
 
-test('a conversation of many turns: the bodies are valid, the connection is one', async () => {
+test('sends valid bodies over one connection in a conversation of many turns', async () => {
   const turns = 20;
   const called = server.stream(
     chunk({ tool_calls: [{ index: 0, id: 'c', function: { name: 'now', arguments: '' } }] }),
@@ -135,7 +135,7 @@ test('a conversation of many turns: the bodies are valid, the connection is one'
   expect(host.connections).toBe(1);
 });
 
-test('a body of many megabytes arrives, and an answer before it was read is heard', async () => {
+test('sends a body of many megabytes, and reads an answer that arrives before the body was sent', async () => {
   const messages = [userText('ø'.repeat(4_000_000))];
   await using host = await scriptedServer(
     says('Hello'),
@@ -148,14 +148,14 @@ test('a body of many megabytes arrives, and an answer before it was read is hear
   expect((await ask({ baseURL: host.url })).reply).toMatchObject(hello);
 });
 
-test('64 requests at once', async () => {
+test('sends 64 requests at once', async () => {
   await using host = await scriptedServer(...Array.from({ length: 64 }, () => says('Hello')));
   const all = await Promise.all(Array.from({ length: 64 }, () => ask({ baseURL: host.url })));
   for (const { reply } of all) expect(reply).toMatchObject(hello);
   expect(host.connections).toBe(64);
 });
 
-test("the user's own fetch", async () => {
+test('uses a custom fetch', async () => {
   await using host = await scriptedServer(says('Hello'), server.status(401, { error: { message: `bad ${KEY}` } }));
   const urls: string[] = [];
   const own: typeof fetch = (input, init) => {
@@ -174,7 +174,7 @@ test("the user's own fetch", async () => {
 
 // ── Failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test('401: not retried, the words kept, the key not', async () => {
+test('401: is not retried, and the message is shown without the key', async () => {
   await using host = await scriptedServer(
     server.status(401, { error: { message: `Incorrect API key: ${KEY}. See docs.` } }),
   );
@@ -187,17 +187,19 @@ test('401: not retried, the words kept, the key not', async () => {
   expect(host.seen).toHaveLength(1);
 });
 
-test('401 without a key says that there was none', async () => {
+test('401: reports if no key was provided', async () => {
   await using host = await scriptedServer(server.status(401, { error: { message: 'Who are you?' } }));
   const reply = await openaiChat({ model: 'm', baseURL: host.url }).reply(
     request(),
     () => {},
     new AbortController().signal,
   );
-  expect(reply).toMatchObject({ error: { message: 'The provider answered 401: Who are you? (No key was given.)' } });
+  expect(reply).toMatchObject({
+    error: { message: 'The provider answered 401: Who are you? (No API key was provided.)' },
+  });
 });
 
-test('429: retried after as long as the server asks for', async () => {
+test('429: is retried after the time that the server asks for', async () => {
   const busy = { error: { message: 'slow down', code: 'rate_limit_exceeded' } };
   await using host = await scriptedServer(
     server.status(429, busy, { 'retry-after': '7' }),
@@ -218,7 +220,7 @@ test('429: retried after as long as the server asks for', async () => {
   expect(clock.waits.slice(0, 2)).toEqual([7_000, 1_500]);
 });
 
-test('429 that asks for more than a minute is not waited for', async () => {
+test('429: is not retried if the server asks for more than a minute', async () => {
   await using host = await scriptedServer(server.status(429, {}, { 'retry-after': '3600' }));
   expect((await ask({ baseURL: host.url })).reply).toMatchObject({
     error: { retryAfterMs: 3_600_000 },
@@ -226,7 +228,7 @@ test('429 that asks for more than a minute is not waited for', async () => {
   });
 });
 
-test('500: tried three times in all, each longer after the one before', async () => {
+test('500: is tried three times in all, with increasing waits', async () => {
   const fault = server.status(500, { error: { message: 'boom', type: 'server_error' } });
   await using host = await scriptedServer(fault, fault, fault, says('never'));
   const clock = hurriedClock();
@@ -241,20 +243,20 @@ test('maxRetries: 0 tries once', async () => {
   expect((await ask({ baseURL: host.url, maxRetries: 0 })).reply).toMatchObject({ attempts: { length: 1 } });
 });
 
-test('the server says nothing: timeout', async () => {
+test('times out if the server does not answer', async () => {
   await using host = await scriptedServer(server.silence);
   expect(errorOf(await ask({ baseURL: host.url, maxRetries: 0, timeouts: { headers: 30 } }))).toMatchObject({
     code: 'timeout',
-    message: expect.stringContaining('no answer within 0.03 s'),
+    message: expect.stringContaining('did not answer within 0.03 s'),
     retryable: true,
   });
   await host.quiet();
 });
 
 test.each([
-  ['dispatch', undefined],
+  ['undici', undefined],
   ['fetch', fetch],
-])('a stream stalls after visible output: timeout, told and not retried (%s)', async (_how, own) => {
+])('a stream that stalls after the first delta times out and is not retried (%s)', async (_how, own) => {
   await using host = await scriptedServer(server.stall(chunk({ content: 'Hel' })), says('never'));
   const { reply, deltas } = await ask({ baseURL: host.url, timeouts: { idle: 30 }, ...(own && { fetch: own }) });
   expect(reply).toMatchObject({ type: 'failure', error: { code: 'timeout' }, attempts: { length: 1 } });
@@ -262,7 +264,7 @@ test.each([
   await host.quiet();
 });
 
-test('a stream that stalls before anything is visible is tried again', async () => {
+test('a stream that stalls before the first delta is retried', async () => {
   await using host = await scriptedServer(
     server.stall(': comment\n\n', chunk({ role: 'assistant', content: '' })),
     says('Hello'),
@@ -271,7 +273,7 @@ test('a stream that stalls before anything is visible is tried again', async () 
   expect(reply).toMatchObject({ ...hello, attempts: [{ error: { code: 'timeout' } }, { model: 'm-2025' }] });
 });
 
-test('a stream is reset after visible output: network, not retried', async () => {
+test('a stream that is reset after the first delta fails and is not retried', async () => {
   await using host = await scriptedServer(server.reset(chunk({ content: 'Hel' })), says('never'));
   const { reply, deltas } = await ask({ baseURL: host.url });
   expect(reply).toMatchObject({
@@ -282,7 +284,7 @@ test('a stream is reset after visible output: network, not retried', async () =>
   expect(deltas).toEqual([{ type: 'text-delta', text: 'Hel' }]);
 });
 
-test('a stream is reset before visible output: tried again', async () => {
+test('a stream that is reset before the first delta is retried', async () => {
   await using host = await scriptedServer(server.reset(), says('Hello'));
   expect((await ask({ baseURL: host.url, clock: hurriedClock() })).reply).toMatchObject({
     ...hello,
@@ -290,12 +292,12 @@ test('a stream is reset before visible output: tried again', async () => {
   });
 });
 
-test('a garbage frame', async () => {
+test('fails on an event that is not JSON', async () => {
   await using host = await scriptedServer(server.stream('data: {"choices":[{"delta":{"con\n\n', DONE));
   expect(errorOf(await ask({ baseURL: host.url, maxRetries: 0 }))).toMatchObject({ code: 'protocol', retryable: true });
 });
 
-test('a frame of an unheard-of shape', async () => {
+test('fails on a stream that contains only events of an unknown shape', async () => {
   await using host = await scriptedServer(server.stream('data: {"choices":[{"delta":{"content":[null]}}]}\n\n', DONE));
   expect(errorOf(await ask({ baseURL: host.url, maxRetries: 0 }))).toMatchObject({
     code: 'protocol',
@@ -303,7 +305,7 @@ test('a frame of an unheard-of shape', async () => {
   });
 });
 
-test('a stream that ends without a finish reason, with and without [DONE]', async () => {
+test('fails if a stream ends without a finish reason, with and without [DONE]', async () => {
   await using host = await scriptedServer(
     server.stream(chunk({ content: 'Hel' })),
     server.stream(chunk({ content: 'Hel' }), DONE),
@@ -316,7 +318,7 @@ test('a stream that ends without a finish reason, with and without [DONE]', asyn
   }
 });
 
-test('the wrong content type', async () => {
+test('fails on a web page and suggests to check the base URL', async () => {
   const page = '<html><body>Please log in</body></html>';
   await using host = await scriptedServer(server.status(200, page, { 'content-type': 'text/html' }));
   expect(errorOf(await ask({ baseURL: host.url }))).toMatchObject({
@@ -326,7 +328,7 @@ test('the wrong content type', async () => {
   });
 });
 
-test('200 with an error body, and an error frame in a stream', async () => {
+test('reports an error in a body with status 200 and in an event of a stream', async () => {
   const error = { error: { message: `no ${KEY}`, type: 'authentication_error' } };
   await using host = await scriptedServer(
     server.status(200, error),
@@ -341,7 +343,7 @@ test('200 with an error body, and an error frame in a stream', async () => {
   }
 });
 
-test('a redirect is not followed', async () => {
+test('does not follow a redirect', async () => {
   await using host = await scriptedServer(
     server.status(308, '', { location: 'https://elsewhere.example/v1?token=abc' }),
   );
@@ -351,7 +353,7 @@ test('a redirect is not followed', async () => {
   });
 });
 
-test('an endless error page is read only so far', async () => {
+test('stops reading an endless error page', async () => {
   await using host = await scriptedServer((response) => {
     response.writeHead(500, { 'content-type': 'text/plain' });
     const more = (): void => {
@@ -365,7 +367,7 @@ test('an endless error page is read only so far', async () => {
   await host.quiet();
 });
 
-test('nobody listens', async () => {
+test('reports a refused connection and suggests to check the base URL', async () => {
   let url: string;
   {
     await using host = await scriptedServer();
@@ -378,7 +380,7 @@ test('nobody listens', async () => {
   });
 });
 
-test('names of headers count in any case', async () => {
+test('reads headers case-insensitively', async () => {
   await using host = await scriptedServer(
     server.status(429, { error: { message: 'slow down' } }, { 'Retry-After': '7', 'Content-Type': 'APPLICATION/JSON' }),
   );
@@ -386,7 +388,7 @@ test('names of headers count in any case', async () => {
   expect(reply).toMatchObject({ type: 'failure', error: { code: 'rate-limit', retryAfterMs: 7_000 } });
 });
 
-test('the server closes idle connections: the next request makes a new one', async () => {
+test('opens a new connection after the server has closed an idle one', async () => {
   await using host = await scriptedServer((response, request) => {
     response.shouldKeepAlive = false;
     says('Hello')(response, request);
@@ -395,7 +397,7 @@ test('the server closes idle connections: the next request makes a new one', asy
   expect((await ask({ baseURL: host.url })).reply).toMatchObject({ ...hello, attempts: { length: 1 } });
 });
 
-test('a connection that stays open after [DONE] holds the reply up no longer than a moment', async () => {
+test('returns the reply soon after [DONE] though the connection stays open', async () => {
   await using host = await scriptedServer(
     server.stall(chunk({ content: 'Hello' }), chunk({}, 'stop'), DONE),
     (_response, request) => request.socket.resetAndDestroy(),
@@ -404,7 +406,7 @@ test('a connection that stays open after [DONE] holds the reply up no longer tha
   await host.quiet();
 });
 
-test('a reset after [DONE] spoils nothing', async () => {
+test('ignores a reset after [DONE]', async () => {
   await using host = await scriptedServer(server.reset(chunk({ content: 'Hello' }) + chunk({}, 'stop') + DONE));
   expect((await ask({ baseURL: host.url })).reply).toMatchObject(hello);
 });
@@ -413,7 +415,7 @@ test('a reset after [DONE] spoils nothing', async () => {
 
 const cancelled = { type: 'failure', error: { code: 'cancelled', retryable: false } };
 
-test('cancelled before it began: nothing is sent', async () => {
+test('sends nothing if it is cancelled before the start', async () => {
   await using host = await scriptedServer();
   const reply = await openaiChat({ model: 'm', baseURL: host.url }).reply(request(), () => {}, AbortSignal.abort());
   expect(reply).toMatchObject(cancelled);
@@ -421,31 +423,31 @@ test('cancelled before it began: nothing is sent', async () => {
 });
 
 test.each([
-  ['dispatch', undefined],
+  ['undici', undefined],
   ['fetch', fetch],
 ])(
-  'cancelled in mid-stream: nothing more is told, the connection is closed, no listener is left (%s)',
+  'cancelled in mid-stream, emits nothing more, closes the connection and removes its listener (%s)',
   async (_how, own) => {
     await using host = await scriptedServer(server.stall(chunk({ content: 'a' }) + chunk({ content: 'b' })));
     const controller = new AbortController();
-    const told: ModelDelta[] = [];
+    const deltas: ModelDelta[] = [];
     const model = openaiChat({ model: 'm', baseURL: host.url, ...(own && { fetch: own }) });
     const reply = await model.reply(
       request(),
       (delta) => {
-        told.push(delta);
+        deltas.push(delta);
         controller.abort();
       },
       controller.signal,
     );
     expect(reply).toMatchObject(cancelled);
-    expect(told).toEqual([{ type: 'text-delta', text: 'a' }]);
+    expect(deltas).toEqual([{ type: 'text-delta', text: 'a' }]);
     await host.quiet();
     expect(getEventListeners(controller.signal, 'abort')).toEqual([]);
   },
 );
 
-test('cancelled while the server is silent, and while waiting to try again', async () => {
+test('can be cancelled while the server does not answer, and while waiting to retry', async () => {
   const controller = new AbortController();
   await using host = await scriptedServer(() => controller.abort());
   expect(
@@ -461,26 +463,26 @@ test('cancelled while the server is silent, and while waiting to try again', asy
   expect(getEventListeners(waiting.signal, 'abort')).toEqual([]);
 });
 
-test('cancelled while the connection is being made: it is called off', async () => {
+test('closes the connection if it is cancelled while connecting', async () => {
   const controller = new AbortController();
   const closed = Promise.withResolvers<void>();
-  const mute = createServer((socket: Socket) => {
+  const silentServer = createServer((socket: Socket) => {
     socket.on('data', () => controller.abort());
     socket.on('close', () => closed.resolve());
     socket.on('error', () => {});
   });
-  mute.listen(0, '127.0.0.1');
-  await once(mute, 'listening');
-  const baseURL = `https://127.0.0.1:${(mute.address() as AddressInfo).port}/v1`;
+  silentServer.listen(0, '127.0.0.1');
+  await once(silentServer, 'listening');
+  const baseURL = `https://127.0.0.1:${(silentServer.address() as AddressInfo).port}/v1`;
   expect(await openaiChat({ model: 'm', baseURL }).reply(request(), () => {}, controller.signal)).toMatchObject(
     cancelled,
   );
   await closed.promise;
-  mute.close();
-  await once(mute, 'close');
+  silentServer.close();
+  await once(silentServer, 'close');
 });
 
-test('no listener is left on a signal that outlives many replies', async () => {
+test('removes its listeners from a signal that outlives many replies', async () => {
   await using host = await scriptedServer(says('Hello'), server.status(400, {}));
   const { signal } = new AbortController();
   const model = openaiChat({ model: 'm', baseURL: host.url });
@@ -489,7 +491,7 @@ test('no listener is left on a signal that outlives many replies', async () => {
   expect(getEventListeners(signal, 'abort')).toEqual([]);
 });
 
-test('a process ends though the server keeps the connection open', async () => {
+test('lets the process exit though the server keeps the connection open', async () => {
   await using host = await scriptedServer(says('Hello'));
   const script = `
     import { openaiChat } from '${new URL('./openai-chat.ts', import.meta.url).href}';
@@ -513,18 +515,18 @@ test.each([
   [undefined, /pass an object/],
   [{}, /"model" is missing/],
   [{ model: ' ' }, /"model" is missing/],
-  [{ model: 'm', baseURL: 'localhost:8080' }, /"baseURL" is not an http\(s\) URL: give one such as/],
+  [{ model: 'm', baseURL: 'localhost:8080' }, /"baseURL" is not an http\(s\) URL: pass one such as/],
   [{ model: 'm', baseURL: '' }, /"baseURL" is not/],
   [{ model: 'm', baseURL: 'https://user:pass@host/v1' }, /"baseURL" holds a password/],
-  [{ model: 'm', apiKey: `${KEY}\n` }, /"apiKey" must be a text without spaces and line breaks/],
+  [{ model: 'm', apiKey: `${KEY}\n` }, /"apiKey" must be a string without spaces and line breaks/],
   [{ model: 'm', headers: { 'x-a': 'b\r\nc' } }, /the header "x-a" cannot be sent/],
   [{ model: 'm', maxRetries: -1 }, /"maxRetries"/],
   [{ model: 'm', timeouts: { idle: 0 } }, /"timeouts.idle"/],
   [{ model: 'm', fetch: 'x' }, /"fetch" must be a function/],
-])('options %j throw and say what to do', (options, words) => {
+])('rejects the options %j', (options, message) => {
   const make = (): unknown => openaiChat(options as OpenAiChatOptions);
   expect(make).toThrow(TreadleError);
-  expect(make).toThrow(words);
+  expect(make).toThrow(message);
   expect(make).toThrow(/^openaiChat: /);
   expect(make).not.toThrow(KEY);
 });
@@ -536,14 +538,14 @@ test.each([
   ['https://proxy.example/https://api.openai.com/v1', { max_tokens: 9 }],
   ['https://api.openai.com.example/v1', { max_tokens: 9 }],
   ['https://notapi.openai.com/v1', { max_tokens: 9 }],
-])('at %s the API is that of OpenAI, or of somebody else', async (baseURL, limit) => {
+])('detects OpenAI by the host: %s', async (baseURL, limit) => {
   const { fetch, seen } = answering(Response.json({}));
   const model = openaiChat({ model: 'm', fetch, maxRetries: 0, ...(baseURL !== undefined && { baseURL }) });
   await asked(model, { settings: { maxOutputTokens: 9 } });
   expect(seen[0]!.body).toMatchObject(limit);
 });
 
-test('a message that cannot be serialised is a failure, not a rejection', async () => {
+test('returns a failure for a message that cannot be serialised', async () => {
   const broken = { role: 'user', content: [{ type: 'text', text: 7n }] } as unknown as Message;
   const { reply } = await ask({ baseURL: 'http://127.0.0.1:9' }, { messages: [broken] });
   expect(reply).toMatchObject({ type: 'failure', error: { code: 'protocol', retryable: false } });

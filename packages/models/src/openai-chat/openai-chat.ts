@@ -1,10 +1,9 @@
 import type { Model } from '@treadle/core';
-import { sse } from '../framing/sse.ts';
+import { sse } from '../framing.ts';
 import type { EndpointOptions } from '../http/endpoint.ts';
+import { failureOfBody } from '../http/failures.ts';
 import { httpModel } from '../http/model.ts';
-import { failureOfBody } from '../http/provider-failures.ts';
-import type { Protocol } from '../protocol.ts';
-import { signerOf } from '../signer.ts';
+import { signerOf, type Protocol } from '../protocol.ts';
 import { chatBody, type ChatBody } from './body.ts';
 import { ELSEWHERE, type Quirks } from './quirks.ts';
 import { OPENROUTER } from './reasoning-details.ts';
@@ -16,8 +15,8 @@ const OPENAI: Quirks = { maxTokensField: 'max_completion_tokens' };
 export type OpenAiChatOptions = EndpointOptions;
 
 /**
- * A model behind OpenAI's Chat Completions API, at OpenAI or at any host that offers the same (`baseURL`);
- * `openaiCompatible` is for hosts that differ. Throws if the options cannot work.
+ * A model behind OpenAI's Chat Completions API, at OpenAI or at any host with the same API (`baseURL`). Use
+ * `openaiCompatible` for hosts that differ. Throws if the options are invalid.
  */
 export function openaiChat(options: OpenAiChatOptions): Model {
   const { model, baseURL = BASE_URL, stream = true } = options ?? {};
@@ -33,7 +32,7 @@ export function openaiChat(options: OpenAiChatOptions): Model {
   );
 }
 
-/** Also in one of its regions. */
+/** Includes the regional hosts. */
 function isOpenAi(baseURL: unknown): boolean {
   const host = typeof baseURL === 'string' ? URL.parse(baseURL)?.hostname : undefined;
   return host === 'api.openai.com' || host?.endsWith('.api.openai.com') === true;

@@ -2,8 +2,8 @@ import { userText, type Message, type ModelRequest, type ToolSpec } from '@tread
 import type { ChatCompletionCreateParams } from 'openai/resources/chat/completions';
 import { expect, test } from 'vitest';
 import { readBody, request } from '../../test/request.ts';
+import { callIdFor } from '../calls.ts';
 import { chatBody } from './body.ts';
-import { callIdFor } from '../call-id.ts';
 import type { Quirks } from './quirks.ts';
 
 const spec = (name: string): ToolSpec => ({
@@ -14,8 +14,8 @@ const spec = (name: string): ToolSpec => ({
 const shell = spec('shell');
 const read = spec('read');
 
-function bodyOf(quirks: Quirks, given: Partial<ModelRequest> = {}): Record<string, unknown> {
-  return readBody(chatBody({ model: 'm', stream: true, ...quirks })(request(given)));
+function bodyOf(quirks: Quirks, overrides: Partial<ModelRequest> = {}): Record<string, unknown> {
+  return readBody(chatBody({ model: 'm', stream: true, ...quirks })(request(overrides)));
 }
 
 const called = (reasoning: readonly object[], id = 'call_1'): Message => ({
@@ -35,13 +35,13 @@ const ok = { type: 'text', text: 'ok' };
 
 const nineOf = (id: string): string => callIdFor(id, { accepted: /^[a-zA-Z0-9]{9}$/, length: 9 });
 
-test('which field limits the output', () => {
+test('maxTokensField: names the field that limits the output', () => {
   const settings = { maxOutputTokens: 9 };
   expect(bodyOf({}, { settings })).toMatchObject({ max_tokens: 9 });
   expect(bodyOf({ maxTokensField: 'max_completion_tokens' }, { settings })).toMatchObject({ max_completion_tokens: 9 });
 });
 
-test('stream_options may be left out', () => {
+test('streamUsage: false omits stream_options', () => {
   expect(bodyOf({})).toMatchObject({ stream_options: { include_usage: true } });
   expect(bodyOf({ streamUsage: false })).toEqual({
     model: 'm',
@@ -50,10 +50,10 @@ test('stream_options may be left out', () => {
   });
 });
 
-test('parallel_tool_calls may be left out', () => {
-  const given = { tools: [shell], parallel: false };
-  expect(bodyOf({}, given)).toMatchObject({ parallel_tool_calls: false });
-  expect(bodyOf({ parallelSwitch: false }, given)).not.toHaveProperty('parallel_tool_calls');
+test('parallelSwitch: false omits parallel_tool_calls', () => {
+  const overrides = { tools: [shell], parallel: false };
+  expect(bodyOf({}, overrides)).toMatchObject({ parallel_tool_calls: false });
+  expect(bodyOf({ parallelSwitch: false }, overrides)).not.toHaveProperty('parallel_tool_calls');
 });
 
 const named = { type: 'function', function: { name: 'read' } };
@@ -64,9 +64,9 @@ test.each([
   ['named', 'required', [named, 2], [undefined, 2], ['required', 2]],
   ['required', 'required', ['required', 1], [undefined, 2], ['required', 2]],
   ['auto', undefined, [undefined, 1], [undefined, 2], [undefined, 2]],
-] as const)('a host that takes %s at most in tool_choice', (toolChoice, required, one, some, someRequired) => {
-  const offered = (given: Partial<ModelRequest>): unknown => {
-    const { tool_choice, tools } = bodyOf({ toolChoice }, { tools: [shell, read], ...given });
+] as const)('toolChoice: sends no more than %s', (toolChoice, required, one, some, someRequired) => {
+  const offered = (overrides: Partial<ModelRequest>): unknown => {
+    const { tool_choice, tools } = bodyOf({ toolChoice }, { tools: [shell, read], ...overrides });
     const names = (tools as { function: ToolSpec }[]).map((tool) => tool.function.name);
     if (names.length === 1) expect(names).toEqual(['read']);
     return [tool_choice, names.length];
@@ -80,34 +80,38 @@ test.each([
   expect(offered({ allowedTools: ['read'], toolChoice: 'required' })).toEqual(someRequired);
 });
 
-test('a named tool that does not exist leaves no tools and no choice', () => {
+test('toolChoice: sends neither tools nor a choice if the named tool does not exist', () => {
   const body = bodyOf({ toolChoice: 'required' }, { tools: [shell], toolChoice: { tool: 'read' } });
   expect(body).not.toHaveProperty('tools');
   expect(body).not.toHaveProperty('tool_choice');
 });
 
-test('the form of the answer: by schema, by schema where there are no tools, as some JSON, in words alone', () => {
+test('output: requests a schema, a schema without tools, a JSON object, or only describes it', () => {
   const output = { type: 'object', properties: { total: { type: 'number' } } };
   const schema = { type: 'json_schema', json_schema: { name: 'answer', schema: output } };
-  const words = `Give the final answer as JSON alone, without other words, that fits this JSON Schema:\n${JSON.stringify(output)}`;
-  const asked = (quirk: Quirks['output'], given: Partial<ModelRequest> = {}): unknown => {
-    const body = bodyOf(quirk === undefined ? {} : { output: quirk }, { output, instructions: 'Be brief.', ...given });
+  const description = `Give the final answer as JSON alone, without other words, that fits this JSON Schema:\n${JSON.stringify(output)}`;
+  const asked = (quirk: Quirks['output'], overrides: Partial<ModelRequest> = {}): unknown => {
+    const body = bodyOf(quirk === undefined ? {} : { output: quirk }, {
+      output,
+      instructions: 'Be brief.',
+      ...overrides,
+    });
     const [system] = body['messages'] as { content: string }[];
     return [body['response_format'], system!.content];
   };
-  const told = `Be brief.\n\n${words}`;
+  const instructions = `Be brief.\n\n${description}`;
   const tools = [shell];
   expect(asked(undefined)).toEqual([schema, 'Be brief.']);
   expect(asked('schema', { tools })).toEqual([schema, 'Be brief.']);
-  expect(asked('schema-without-tools')).toEqual([schema, told]);
-  expect(asked('schema-without-tools', { tools })).toEqual([undefined, told]);
-  expect(asked('schema-without-tools', { tools, toolChoice: 'none' })).toEqual([schema, told]);
-  expect(asked('object', { tools })).toEqual([{ type: 'json_object' }, told]);
-  expect(asked('none')).toEqual([undefined, told]);
+  expect(asked('schema-without-tools')).toEqual([schema, instructions]);
+  expect(asked('schema-without-tools', { tools })).toEqual([undefined, instructions]);
+  expect(asked('schema-without-tools', { tools, toolChoice: 'none' })).toEqual([schema, instructions]);
+  expect(asked('object', { tools })).toEqual([{ type: 'json_object' }, instructions]);
+  expect(asked('none')).toEqual([undefined, instructions]);
   expect(bodyOf({ output: 'none' })['messages']).toEqual([{ role: 'user', content: 'hi' }]);
 });
 
-test('reasoning goes back with calls as the host wants it', () => {
+test('reasoning: sends reasoning back with calls in the form of the host', () => {
   const details = [{ type: 'reasoning.text', text: 'hmm', signature: 's', index: 0 }];
   const thought = { type: 'reasoning', text: 'hmm' };
   const signed = { ...thought, signature: JSON.stringify(details), protocol: 'openrouter' };
@@ -138,7 +142,7 @@ test('reasoning goes back with calls as the host wants it', () => {
   }
 });
 
-test('how much to reason is asked for as the host wants it', () => {
+test('reasoning: requests the effort in the form of the host', () => {
   const settings = { reasoning: 'low' } as const;
   expect(bodyOf({ reasoning: 'reasoning_content' }, { settings })).toMatchObject({ reasoning_effort: 'low' });
   const body = bodyOf({ reasoning: 'openrouter' }, { settings });
@@ -147,7 +151,7 @@ test('how much to reason is asked for as the host wants it', () => {
   expect(bodyOf({ reasoning: 'openrouter' })).not.toHaveProperty('reasoning');
 });
 
-test('call ids of nine letters and digits, the same for a call and its result', () => {
+test('callIds: replaces ids by nine letters or digits, the same for a call and its result', () => {
   const id = nineOf('call_1');
   expect(id).toMatch(/^[a-zA-Z0-9]{9}$/);
   expect(nineOf('call_1')).toBe(id);
@@ -162,20 +166,20 @@ test('call ids of nine letters and digits, the same for a call and its result', 
   for (const one of ids) expect(one).toMatch(/^[a-zA-Z0-9]{9}$/);
 });
 
-test('a word of the assistant between results and the user', () => {
+test('userAfterResults: false inserts an assistant message between results and a user message', () => {
   const rolesOf = (messages: readonly Message[]): unknown =>
     (bodyOf({ userAfterResults: false }, { messages })['messages'] as { role: string }[]).map(({ role }) => role);
-  const between = { role: 'assistant', content: 'Noted.' };
+  const bridge = { role: 'assistant', content: 'Noted.' };
   const messages = [userText('a'), called([]), answered(ok)];
   expect(rolesOf(messages)).toEqual(['user', 'assistant', 'tool']);
   messages.push(userText('b'), userText('c'));
   expect(rolesOf(messages)).toEqual(['user', 'assistant', 'tool', 'assistant', 'user', 'user']);
-  expect(bodyOf({ userAfterResults: false }, { messages })['messages']).toContainEqual(between);
-  expect(bodyOf({}, { messages })['messages']).not.toContainEqual(between);
+  expect(bodyOf({ userAfterResults: false }, { messages })['messages']).toContainEqual(bridge);
+  expect(bodyOf({}, { messages })['messages']).not.toContainEqual(bridge);
   expect(rolesOf([called([]), answered(image)])).toEqual(['assistant', 'tool', 'assistant', 'user']);
 });
 
-test('words in place of images and files', () => {
+test('media: false replaces images and files by notes', () => {
   const messages: Message[] = [
     { role: 'user', content: [{ type: 'text', text: 'See' }, image] },
     called([]),
@@ -193,7 +197,7 @@ test('words in place of images and files', () => {
   ]);
 });
 
-test('one history for models of different quirks: each is written in its own way', () => {
+test('writes one history separately for models with different quirks', () => {
   const messages = [userText('a'), called([{ type: 'reasoning', text: 'hmm' }]), answered(ok)];
   for (let round = 0; round < 2; round++) {
     expect(bodyOf({}, { messages })['messages']).toMatchObject([{}, { tool_calls: [{ id: 'call_1' }] }, {}]);
@@ -210,13 +214,13 @@ test('one history for models of different quirks: each is written in its own way
   }
 });
 
-test("a body with a quirk for each host is still of the official package's type", () => {
-  const given = { messages: [userText('a'), called([]), answered(ok)], tools: [read], instructions: 'Be brief.' };
+test('a body with many quirks still has the type of the official package', () => {
+  const overrides = { messages: [userText('a'), called([]), answered(ok)], tools: [read], instructions: 'Be brief.' };
   const quirks: Quirks = { streamUsage: false, toolChoice: 'required', callIds: 'nine', userAfterResults: false };
   const id = nineOf('call_1');
-  // The package's type has no name here, which Mistral wants and OpenAI takes.
+  // The type of the package has no `name` here. Mistral requires it and OpenAI accepts it.
   const result = { role: 'tool', tool_call_id: id, name: 'read', content: 'ok' } as const;
-  expect(bodyOf(quirks, { ...given, toolChoice: { tool: 'read' } })).toEqual({
+  expect(bodyOf(quirks, { ...overrides, toolChoice: { tool: 'read' } })).toEqual({
     model: 'm',
     messages: [
       { role: 'system', content: 'Be brief.' },

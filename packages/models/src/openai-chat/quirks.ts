@@ -1,45 +1,45 @@
-import { TreadleError } from '@treadle/core';
+import { rejectOptions } from '../http/endpoint.ts';
 
 /**
- * How a host of the Chat Completions API differs from OpenAI. What is absent is as at OpenAI, but for `maxTokensField`.
- * Each switch names a host that needs it; there is none without.
+ * How a host of the Chat Completions API differs from OpenAI. Omitted fields mean the behaviour of OpenAI, except for
+ * `maxTokensField`. Each switch names a host that needs it.
  */
 export interface Quirks {
-  /** OpenAI has renamed it, others have not; default `max_tokens`. */
+  /** OpenAI has renamed the field, other hosts have not; default `max_tokens`. */
   readonly maxTokensField?: 'max_tokens' | 'max_completion_tokens';
-  /** False: `stream_options` is not sent, usage comes without being asked for (Mistral), or not at all. */
+  /** False: `stream_options` is not sent. The host reports usage without it (Mistral), or not at all. */
   readonly streamUsage?: boolean;
-  /** False: `parallel_tool_calls` is not sent (the o-series of OpenAI and Azure). */
+  /** False: `parallel_tool_calls` is not sent (o-series models of OpenAI and Azure). */
   readonly parallelSwitch?: boolean;
   /**
-   * The most that `tool_choice` may ask for; each includes those before it. Default `subset`, which is OpenAI's and
-   * Azure's alone; others mostly take `named`; llama.cpp and LM Studio take words only, so `required`; DeepSeek, while it
-   * thinks, only `auto`. Where a tool cannot be named, the others are left out of the request; of a subset the host is not told,
-   * and the loop refuses the rest.
+   * The most specific `tool_choice` that the host accepts; each value includes those before it. Default `subset`, which only
+   * OpenAI and Azure accept. Most others accept `named`; llama.cpp and LM Studio accept only strings, so `required`;
+   * DeepSeek accepts only `auto` while it thinks. If a tool cannot be named, the request contains only that tool. If a
+   * subset cannot be sent, the loop rejects calls outside it.
    */
   readonly toolChoice?: 'auto' | 'required' | 'named' | 'subset';
   /**
-   * How the form of the answer is asked for. `schema`: a JSON Schema, the default. `schema-without-tools`: the same, but
-   * only where there is no tool to call, since the schema would rule the call out (vLLM, llama.cpp, LM Studio).
-   * `object`: as some JSON (DeepSeek). `none`: not at all (Groq, while it streams). All but `schema` also tell the model
-   * in words.
+   * How the form of the answer is requested. `schema`: as a JSON Schema, the default. `schema-without-tools`: the same, but
+   * only if there is no tool to call, because the schema would prevent calls (vLLM, llama.cpp, LM Studio). `object`: as
+   * any JSON object (DeepSeek). `none`: not at all (Groq, while it streams). All but `schema` also describe the schema in
+   * the instructions.
    */
   readonly output?: 'schema' | 'schema-without-tools' | 'object' | 'none';
   /**
-   * How reasoning goes back with the calls that it led to. `none`: not at all, the default. `reasoning_content`: by the
-   * field of that name, which DeepSeek demands, also when empty, and vLLM and llama.cpp put into the prompt.
-   * `openrouter`: by `reasoning_details` as they came, or by `reasoning`; effort is asked for by `reasoning` too.
+   * How reasoning is sent back with the calls that it led to. `none`: not at all, the default. `reasoning_content`: in the
+   * field of that name, which DeepSeek requires even if empty, and which vLLM and llama.cpp add to the prompt.
+   * `openrouter`: as unchanged `reasoning_details`, or as `reasoning`; effort is requested by `reasoning` too.
    */
   readonly reasoning?: 'none' | 'reasoning_content' | 'openrouter';
-  /** `nine`: call ids are nine letters and digits (Mistral, and vLLM with Mistral's tokenizer); others are replaced. */
+  /** `nine`: call ids must be nine letters or digits (Mistral, and vLLM with its tokenizer); others are replaced. */
   readonly callIds?: 'any' | 'nine';
-  /** False: no message of the user may follow a result, so a word of the assistant stands between (Mistral). */
+  /** False: a user message may not follow a result, so an assistant message is inserted (Mistral). */
   readonly userAfterResults?: boolean;
-  /** False: content is always text, words stand for images and files (DeepSeek). */
+  /** False: content is always text, and notes replace images and files (DeepSeek). */
   readonly media?: boolean;
 }
 
-/** What holds for a host of which nothing is known. */
+/** The quirks of an unknown host. */
 export const ELSEWHERE: Quirks = { toolChoice: 'named' };
 
 const VALUES: { readonly [Name in keyof Required<Quirks>]: readonly Quirks[Name][] } = {
@@ -54,7 +54,7 @@ const VALUES: { readonly [Name in keyof Required<Quirks>]: readonly Quirks[Name]
   media: [true, false],
 };
 
-/** Throws if there is no such quirk; `factory` is the function that was called with them. */
+/** Throws if a quirk is unknown or has an invalid value; `factory` is the function that was called with them. */
 export function checkQuirks(factory: string, quirks: Quirks): void {
   for (const [name, value] of Object.entries(quirks)) {
     const values: readonly unknown[] | undefined = Object.hasOwn(VALUES, name)
@@ -62,11 +62,11 @@ export function checkQuirks(factory: string, quirks: Quirks): void {
       : undefined;
     if (values === undefined) {
       const names = Object.keys(VALUES).join(', ');
-      throw new TreadleError('invalid-options', `${factory}: there is no quirk "${name}", only ${names}.`);
+      rejectOptions(factory, `there is no quirk "${name}", only ${names}.`);
     }
     if (value !== undefined && !values.includes(value)) {
       const choice = values.map((one) => JSON.stringify(one)).join(', ');
-      throw new TreadleError('invalid-options', `${factory}: the quirk "${name}" must be one of ${choice}.`);
+      rejectOptions(factory, `the quirk "${name}" must be one of ${choice}.`);
     }
   }
 }

@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
-import { detailsOf, openDetails, OPENROUTER, signatureOf, takeDetails } from './reasoning-details.ts';
+import { detailsOf, OPENROUTER, readDetails, signatureOf, startDetails } from './reasoning-details.ts';
 
 function signatureFrom(...chunks: (readonly unknown[])[]): unknown {
-  const details = openDetails();
-  for (const chunk of chunks) takeDetails(details, chunk);
+  const details = startDetails();
+  for (const chunk of chunks) readDetails(details, chunk);
   const signature = signatureOf(details);
   return signature === undefined ? undefined : (JSON.parse(signature) as unknown);
 }
 
-test('pieces are joined by type and index', () => {
+test('joins pieces by type and index', () => {
   expect(
     signatureFrom(
       [{ type: 'reasoning.summary', summary: 'A', index: 0, format: 'openai-responses-v1' }],
@@ -28,7 +28,7 @@ test('pieces are joined by type and index', () => {
   ]);
 });
 
-test('without an index, pieces of text that follow each other are one, and each proof is its own', () => {
+test('without an index, joins consecutive pieces of text and separates encrypted details', () => {
   expect(
     signatureFrom([
       { type: 'reasoning.text', text: 'x' },
@@ -43,13 +43,13 @@ test('without an index, pieces of text that follow each other are one, and each 
   ]);
 });
 
-test('where nothing is proven there is no signature', () => {
+test('returns no signature if no detail is signed or encrypted', () => {
   expect(signatureFrom([])).toBeUndefined();
   expect(signatureFrom([{ type: 'reasoning.text', text: 'x', index: 0, signature: null }])).toBeUndefined();
   expect(signatureFrom([null, 7, 'x', []])).toBeUndefined();
 });
 
-test('only our own signatures are read back, and only if they are whole', () => {
+test('reads only intact signatures of the same signer', () => {
   const part = (signature: string, protocol?: string): { type: 'reasoning'; text: string; signature: string } => ({
     type: 'reasoning',
     text: '',
@@ -76,12 +76,12 @@ test('only our own signatures are read back, and only if they are whole', () => 
   ]);
 });
 
-test('1 MB of text in pieces of one character is joined once', () => {
-  const details = openDetails();
+test('joins 1 MB of text in pieces of one character once', () => {
+  const details = startDetails();
   const size = 1024 * 1024;
   const piece = [{ type: 'reasoning.text', text: 'x', index: 0 }];
-  for (let n = 0; n < size; n++) takeDetails(details, piece);
-  takeDetails(details, [{ type: 'reasoning.text', signature: 's', index: 0 }]);
+  for (let n = 0; n < size; n++) readDetails(details, piece);
+  readDetails(details, [{ type: 'reasoning.text', signature: 's', index: 0 }]);
   expect(signatureOf(details)).toHaveLength(
     '[{"type":"reasoning.text","index":0,"signature":"s","text":""}]'.length + size,
   );

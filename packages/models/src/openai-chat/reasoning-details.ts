@@ -1,33 +1,33 @@
 import type { ReasoningPart } from '@treadle/core';
 import { isRecord, listOf, parsed } from '../json.ts';
 
-/** The protocol in the name under which signatures are kept: `reasoning_details` are OpenRouter's. */
+/** The protocol in the name of the signer: `reasoning_details` come from OpenRouter. */
 export const OPENROUTER = 'openrouter';
 
 type Detail = Readonly<Record<string, unknown>>;
 
-/** A detail while its pieces arrive: `text` and `summary` come in many, joined once. */
+/** A detail while its pieces arrive. `text` and `summary` come in many pieces, which are joined once. */
 interface OpenDetail {
   readonly fields: Record<string, unknown>;
   readonly text: string[];
   readonly summary: string[];
 }
 
-/** OpenRouter's `reasoning_details`, which hold the proofs of whichever provider reasoned. */
+/** The `reasoning_details` of OpenRouter. They contain the signatures of the provider behind it. */
 export interface OpenDetails {
   readonly all: OpenDetail[];
   readonly byKey: Map<string, OpenDetail>;
 }
 
-export function openDetails(): OpenDetails {
+export function startDetails(): OpenDetails {
   return { all: [], byKey: new Map() };
 }
 
-/** Pieces of one detail have the same type and index; without an index, they follow each other. */
-export function takeDetails(details: OpenDetails, chunk: readonly unknown[]): void {
+/** Pieces of one detail have the same type and index. Without an index, they follow each other. */
+export function readDetails(details: OpenDetails, chunk: readonly unknown[]): void {
   for (const piece of chunk) {
     if (!isDetail(piece)) continue;
-    const detail = openFor(details, piece);
+    const detail = detailFor(details, piece);
     for (const [name, value] of Object.entries(piece)) {
       if ((name === 'text' || name === 'summary') && typeof value === 'string') detail[name].push(value);
       else if (value != null || !(name in detail.fields)) detail.fields[name] = value;
@@ -35,20 +35,20 @@ export function takeDetails(details: OpenDetails, chunk: readonly unknown[]): vo
   }
 }
 
-function openFor({ all, byKey }: OpenDetails, piece: Detail): OpenDetail {
+function detailFor({ all, byKey }: OpenDetails, piece: Detail): OpenDetail {
   const indexed = typeof piece['index'] === 'number';
   const key = `${String(piece['type'])} ${String(piece['index'])}`;
   const last = all.at(-1);
-  const goesOn = !indexed && last?.fields['type'] === piece['type'] && !('data' in piece);
-  const before = indexed ? byKey.get(key) : goesOn ? last : undefined;
-  if (before !== undefined) return before;
+  const continuesLast = !indexed && last?.fields['type'] === piece['type'] && !('data' in piece);
+  const found = indexed ? byKey.get(key) : continuesLast ? last : undefined;
+  if (found !== undefined) return found;
   const detail: OpenDetail = { fields: {}, text: [], summary: [] };
   all.push(detail);
   if (indexed) byKey.set(key, detail);
   return detail;
 }
 
-/** The details as a signature, if there is something in them that the text alone does not tell. */
+/** The details as a signature, if they contain more than the text. */
 export function signatureOf({ all }: OpenDetails): string | undefined {
   if (!all.some(({ fields }) => fields['signature'] || fields['data'])) return undefined;
   return JSON.stringify(
@@ -60,7 +60,7 @@ export function signatureOf({ all }: OpenDetails): string | undefined {
   );
 }
 
-/** The details that came with these parts, as they came. */
+/** The details that came with these parts, unchanged. */
 export function detailsOf(parts: readonly ReasoningPart[], signer: string): readonly Detail[] {
   return parts.flatMap(({ signature, protocol }) =>
     protocol === signer && signature ? listOf(parsed(signature)).filter(isDetail) : [],

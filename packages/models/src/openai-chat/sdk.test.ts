@@ -23,8 +23,8 @@ const ASKED = { model: 'm', messages: [{ role: 'user' as const, content: 'hi' }]
 const gathered = (name: string): Promise<ChatCompletion> =>
   client(name).chat.completions.stream(ASKED).finalChatCompletion();
 
-/** What the SDK has decoded, in our words. Of reasoning it knows nothing. */
-function inOurWords({ choices, usage, model }: ChatCompletion): object {
+/** What the SDK has decoded, in our form. The SDK does not support reasoning. */
+function inOurForm({ choices, usage, model }: ChatCompletion): object {
   const { message, finish_reason } = choices[0]!;
   const content: AssistantPart[] = [];
   const text = (message.content ?? '') + (message.refusal ?? '');
@@ -54,43 +54,46 @@ function withoutReasoning(reply: ModelReply): object {
     : { ...reply, content: reply.content.filter((part) => part.type !== 'reasoning') };
 }
 
-/** Replies to us, where the host is out of OpenAI's specification and the official SDK gives up. */
-const GIVEN_UP: Record<string, [why: string, words: RegExp]> = {
+/** Replies that violate the specification of OpenAI: we read them and the official SDK throws. */
+const SDK_THROWS: Record<string, [why: string, message: RegExp]> = {
   'arguments-as-object.sse': ['calls without a type', /missing `type`/],
   'bom-ping-multiline.sse': ['a ping without choices', /not iterable/],
   'mistral-thinking-calls.sse': ['calls without a type', /missing `type`/],
   'name-in-every-chunk.sse': ['a message without a role', /missing role/],
-  'closed-in-done.sse': ['a last word that was cut', /JSON/],
-  'pings-and-blanks.sse': ['data that is no JSON', /JSON/],
+  'closed-in-done.sse': ['a truncated last event', /JSON/],
+  'pings-and-blanks.sse': ['data that is not JSON', /JSON/],
   'no-index-no-id-no-done.sse': ['calls without an index', /invalid tool call index/],
 };
-/** Replies to both, but not the same; each has its own test. */
+/** Both read them, but differently. Each has its own test. */
 const DIFFERENT = ['index-zero-every-call.sse', 'groq-usage-elsewhere.sse'];
 
 const ALL = fixtureNames('', '.sse');
 const failing = ALL.filter((name) => ours(name).type === 'failure');
-const equal = ALL.filter((name) => !failing.includes(name) && !DIFFERENT.includes(name) && !(name in GIVEN_UP));
+const equal = ALL.filter((name) => !failing.includes(name) && !DIFFERENT.includes(name) && !(name in SDK_THROWS));
 
-test.each(equal)('%s: the official SDK gathers the same', async (name) => {
-  expect(withoutReasoning(ours(name))).toMatchObject(inOurWords(await gathered(name)));
+test.each(equal)('%s: the official SDK reads the same', async (name) => {
+  expect(withoutReasoning(ours(name))).toMatchObject(inOurForm(await gathered(name)));
 });
 
-test.each(failing)('%s: a failure to us, and the official SDK throws', async (name) => {
+test.each(failing)('%s: fails, and the official SDK throws', async (name) => {
   const thrown: unknown = await gathered(name).catch((error: unknown) => error);
   expect(thrown).toBeInstanceOf(Error);
   const reply = ours(name);
-  // What the provider said of it is in both.
+  // Both contain the message of the provider.
   if (thrown instanceof OpenAI.APIError && reply.type === 'failure') {
     expect(reply.error.message).toContain(thrown.message);
   }
 });
 
-test.each(Object.entries(GIVEN_UP))('%s: the official SDK gives up on %s', async (name, [, words]) => {
-  await expect(gathered(name)).rejects.toThrow(words);
-  expect(ours(name).type).toBe('reply');
-});
+test.each(Object.entries(SDK_THROWS))(
+  '%s: is read, though the official SDK throws on %s',
+  async (name, [, message]) => {
+    await expect(gathered(name)).rejects.toThrow(message);
+    expect(ours(name).type).toBe('reply');
+  },
+);
 
-test('index-zero-every-call.sse: the official SDK makes one call with broken arguments of two', async () => {
+test('index-zero-every-call.sse: reads two calls, which the official SDK merges into a broken one', async () => {
   const { choices } = await gathered('index-zero-every-call.sse');
   expect(choices[0]!.message.tool_calls).toMatchObject([
     { id: 'call_k2m1x0qd', function: { arguments: '{"city":"Oslo"}{"city":"Rome"}' } },
@@ -100,16 +103,16 @@ test('index-zero-every-call.sse: the official SDK makes one call with broken arg
   });
 });
 
-test('groq-usage-elsewhere.sse: the official SDK does not see the usage', async () => {
+test('groq-usage-elsewhere.sse: reads the usage, which the official SDK misses', async () => {
   const completion = await gathered('groq-usage-elsewhere.sse');
   expect(completion.usage).toBeUndefined();
   const { usage, ...rest } = ours('groq-usage-elsewhere.sse') as Extract<ModelReply, { type: 'reply' }>;
-  const { usage: _none, ...theirs } = inOurWords(completion) as typeof rest & { usage: unknown };
+  const { usage: _none, ...theirs } = inOurForm(completion) as typeof rest & { usage: unknown };
   expect(rest).toMatchObject(theirs);
   expect(usage).toMatchObject({ inputTokens: 72, outputTokens: 10 });
 });
 
-test('deepseek-reasoning-call.sse: the official SDK loses the reasoning', async () => {
+test('deepseek-reasoning-call.sse: reads the reasoning, which the official SDK drops', async () => {
   const { choices } = await gathered('deepseek-reasoning-call.sse');
   expect(choices[0]!.message).toMatchObject({ reasoning_content: null });
   expect(ours('deepseek-reasoning-call.sse')).toMatchObject({
@@ -117,7 +120,7 @@ test('deepseek-reasoning-call.sse: the official SDK loses the reasoning', async 
   });
 });
 
-test('openai-whole.json: the official SDK decodes the same', async () => {
+test('openai-whole.json: the official SDK reads the same', async () => {
   const completion = await client('openai-whole.json').chat.completions.create(ASKED);
-  expect(protocol.decode(fixture('openai-whole.json').toString())).toMatchObject(inOurWords(completion));
+  expect(protocol.decode(fixture('openai-whole.json').toString())).toMatchObject(inOurForm(completion));
 });

@@ -183,18 +183,21 @@ const EXPECTED: Record<string, unknown> = {
   },
 };
 
-test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
-  expectSameHoweverCut(fixture(name));
-});
+test.each(Object.keys(EXPECTED))(
+  '%s: reads the same whole, byte by byte, split at every point and with CRLF',
+  (name) => {
+    expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+    expectSameHoweverCut(fixture(name));
+  },
+);
 
-test('every fixture of a stream that is cut anywhere before its finish reason is a failure, never a shorter reply', () => {
+test('fails if the stream is truncated anywhere before its finish reason', () => {
   const whole = fixture('openai-parallel-calls.sse');
   const finish = whole.indexOf('"finish_reason":"tool_calls"');
   expectFailureWhenCutBefore(whole, finish);
 });
 
-test('the deltas repeat the reply', () => {
+test('emits the pieces of the reply as deltas', () => {
   const { deltas } = replay([fixture('openai-parallel-calls.sse')]);
   expect(deltas).toEqual([
     { type: 'text-delta', text: "I'll look up both." },
@@ -209,22 +212,22 @@ test('the deltas repeat the reply', () => {
   ]);
 });
 
-test('[DONE], also cut, is no end of a reply that gave no reason for its end', () => {
-  const begun = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n';
-  expect(replay([Buffer.from(`${begun}data: [DONE] \n\n`)]).reply).toEqual(cut);
-  expect(replay([Buffer.from(`${begun}data: [DON`)]).reply).toMatchObject({
-    error: { message: 'The answer holds something that is not JSON: [DON' },
+test('fails on [DONE], whole or truncated, without a finish reason', () => {
+  const start = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n';
+  expect(replay([Buffer.from(`${start}data: [DONE] \n\n`)]).reply).toEqual(cut);
+  expect(replay([Buffer.from(`${start}data: [DON`)]).reply).toMatchObject({
+    error: { message: 'The answer contains data that is not JSON: [DON' },
   });
 });
 
-test('what is not JSON is told whole, since half a key in it would not be found', () => {
+test('reports data that is not JSON in full, so that a key in it can be redacted', () => {
   const junk = `${'x'.repeat(500)}sk-1`;
-  const message = `The answer holds something that is not JSON: ${junk}`;
+  const message = `The answer contains data that is not JSON: ${junk}`;
   expect(replay([Buffer.from(`data: ${junk}\n\n`)]).reply).toMatchObject({ error: { code: 'protocol', message } });
   expect(protocol.decode(junk)).toMatchObject({ error: { code: 'protocol', message } });
 });
 
-test('counts that cannot be are not believed', () => {
+test('ignores invalid token counts', () => {
   const counted = (usage: unknown): unknown => {
     const choices = [{ index: 0, message: { content: 'a' }, finish_reason: 'stop' }];
     const reply = protocol.decode(JSON.stringify({ choices, usage }));
@@ -244,7 +247,7 @@ test('counts that cannot be are not believed', () => {
   });
 });
 
-test('a whole answer decodes like a stream', () => {
+test('decodes a whole answer like a stream', () => {
   expect(protocol.decode(fixture('openai-whole.json').toString())).toEqual({
     type: 'reply',
     content: [
@@ -266,13 +269,15 @@ function answer(message: object, finish = 'stop'): ModelReply {
   return protocol.decode(JSON.stringify({ choices: [{ index: 0, message, finish_reason: finish }] }));
 }
 
-test('seed 000 case 26: a reply has tool calls when the answer holds some', () => {
+// Seed 000, case 26.
+test('a reply has tool calls if the answer contains some', () => {
   const reply = answer({ content: null, tool_calls: [{ id: 'c', function: { name: 'shell', arguments: '{}' } }] });
   expect(hasToolCalls(reply)).toBe(true);
   expect(reply).toMatchObject({ finish: 'tool-calls', rawFinish: 'stop' });
 });
 
-test('seed 000 case 27: a reply has no tool calls when the answer holds none, null or an empty list', () => {
+// Seed 000, case 27.
+test('a reply has no tool calls if the answer contains none, null or an empty list', () => {
   for (const message of [{ content: 'a' }, { content: 'a', tool_calls: null }, { content: 'a', tool_calls: [] }]) {
     expect(hasToolCalls(answer(message))).toBe(false);
     expect(answer(message)).toMatchObject({ finish: 'stop', content: [text('a')] });
@@ -287,13 +292,13 @@ test.each([
   ['max_tokens', 'length', 'length'],
   ['content_filter', 'content-filter', 'content-filter'],
   ['eos_token', 'stop', 'tool-calls'],
-])('finish reason %s is %s, and with calls %s', (raw, plain, withCalls) => {
+])('maps the finish reason %s to %s, and with calls to %s', (raw, plain, withCalls) => {
   expect(answer({ content: 'a' }, raw)).toMatchObject({ finish: plain, rawFinish: raw });
   const calls = [{ id: 'c', function: { name: 'f', arguments: '{}' } }];
   expect(answer({ content: 'a', tool_calls: calls }, raw)).toMatchObject({ finish: withCalls, rawFinish: raw });
 });
 
-test('parts keep the order in which they came', () => {
+test('preserves the order of the parts', () => {
   const chunk = (delta: object, finish: string | null = null): Uint8Array =>
     Buffer.from(`data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`);
   const { reply } = replay([
@@ -315,7 +320,7 @@ test('parts keep the order in which they came', () => {
   });
 });
 
-test('duplicate ids stay two calls where the index tells them apart', () => {
+test('separates calls with the same id by their index', () => {
   const entry = (index: number, json: string): object => ({
     index,
     id: 'same',
@@ -328,32 +333,32 @@ test('duplicate ids stay two calls where the index tells them apart', () => {
 
 test.each([
   ['null', 'cut off'],
-  ['"words"', 'cut off'],
+  ['"text"', 'cut off'],
   ['{"choices":null}', 'cut off'],
   ['{"choices":[null]}', 'cut off'],
   ['{"choices":"abc"}', 'cut off'],
   ['{"choices":[{"delta":7,"finish_reason":7}]}', undefined],
   ['<html>', 'not JSON'],
-])('an answer of %s does not throw', (body, words) => {
+])('does not throw on the answer %s', (body, message) => {
   const reply = protocol.decode(body);
-  if (words !== undefined)
-    expect(reply).toMatchObject({ type: 'failure', error: { message: expect.stringContaining(words) } });
+  if (message !== undefined)
+    expect(reply).toMatchObject({ type: 'failure', error: { message: expect.stringContaining(message) } });
 });
 
-test('1 MB of arguments in deltas of one character goes through the whole machine', () => {
+test('reads 1 MB of arguments in deltas of one character', () => {
   const state = protocol.start();
   const piece = {
     name: '',
     data: '{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"x"}}]}}]}',
   };
   const size = 1024 * 1024;
-  let told = 0;
-  for (let n = 0; n < size; n++) protocol.step(state, piece, () => told++);
+  let count = 0;
+  for (let n = 0; n < size; n++) protocol.step(state, piece, () => count++);
   protocol.step(
     state,
     { name: '', data: '{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}' },
     () => {},
   );
-  expect(told).toBe(size);
+  expect(count).toBe(size);
   expect(protocol.end(state)).toMatchObject({ content: [{ type: 'tool-call', arguments: 'x'.repeat(size) }] });
 });

@@ -1,21 +1,78 @@
 import type { AssistantPart, Finish, ModelReply, Usage } from '@treadle/core';
-import type { WireEvent } from '../framing/framing.ts';
-import { misunderstood } from '../http/failures.ts';
-import { failureOfFrame, isErrorFrame } from '../http/provider-failures.ts';
-import { isRecord, notJson, parsed } from '../json.ts';
+import type { WireEvent } from '../framing.ts';
+import { cutOff, failureOfFrame, isErrorFrame, notJson } from '../http/failures.ts';
+import { isRecord, parsed } from '../json.ts';
 import { DONE, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { usageOf } from '../usage.ts';
-import { closedCall, openCalls, takeCalls, type OpenCall, type OpenCalls } from './calls.ts';
-import { openDetails, signatureOf, takeDetails, type OpenDetails } from './reasoning-details.ts';
-import type { WireChoice, WireChunk, WireContent, WireMessage, WireUsage } from './wire.ts';
+import {
+  readCallPieces,
+  startCalls,
+  toolCallOf,
+  type OpenCall,
+  type OpenCalls,
+  type WireCall,
+  type WireFunction,
+} from './call-pieces.ts';
+import { readDetails, signatureOf, startDetails, type OpenDetails } from './reasoning-details.ts';
+
+/** The fields of a chunk that are read. Hosts omit, repeat and add fields, so none is certain to be present. */
+interface WireChunk {
+  readonly model?: unknown;
+  readonly choices?: readonly (WireChoice | null)[] | null;
+  readonly usage?: WireUsage | null;
+  /** Where Groq reports usage. */
+  readonly x_groq?: { readonly usage?: WireUsage | null } | null;
+  readonly error?: unknown;
+  /** `error` if the chunk is an error (vLLM). */
+  readonly object?: unknown;
+}
+
+interface WireChoice {
+  readonly index?: number;
+  /** In a stream. */
+  readonly delta?: WireMessage | null;
+  /** In a whole answer. */
+  readonly message?: WireMessage | null;
+  readonly finish_reason?: string | null;
+}
+
+interface WireMessage {
+  readonly content?: string | readonly WireContent[] | null;
+  readonly refusal?: string | null;
+  readonly reasoning_content?: string | null;
+  readonly reasoning?: string | null;
+  /** From OpenRouter. */
+  readonly reasoning_details?: readonly unknown[] | null;
+  readonly tool_calls?: readonly (WireCall | null)[] | null;
+  /** The older form of a single call. */
+  readonly function_call?: WireFunction | null;
+}
+
+/** Mistral sends content in parts. */
+interface WireContent {
+  readonly type?: string;
+  readonly text?: string;
+  readonly thinking?: readonly WireContent[];
+}
+
+interface WireUsage {
+  readonly prompt_tokens?: number;
+  readonly completion_tokens?: number;
+  readonly prompt_tokens_details?: { readonly cached_tokens?: number; readonly cache_write_tokens?: number } | null;
+  readonly completion_tokens_details?: { readonly reasoning_tokens?: number } | null;
+  /** Where DeepSeek reports cached tokens. */
+  readonly prompt_cache_hit_tokens?: number;
+  /** From OpenRouter: in credits, which are dollars. */
+  readonly cost?: number;
+}
 
 /** A reply while it arrives. */
 export interface ChatStream {
   readonly signer: string;
   readonly parts: OpenPart[];
   readonly calls: OpenCalls;
-  /** Calls that are among the parts. */
-  placed: number;
+  /** The number of calls in `parts`. */
+  placedCalls: number;
   details: OpenDetails | undefined;
   finish: string | undefined;
   usage: WireUsage | undefined;
@@ -30,8 +87,8 @@ export function startChat(signer: string): ChatStream {
   return {
     signer,
     parts: [],
-    calls: openCalls(),
-    placed: 0,
+    calls: startCalls(),
+    placedCalls: 0,
     details: undefined,
     finish: undefined,
     usage: undefined,
@@ -39,41 +96,37 @@ export function startChat(signer: string): ChatStream {
   };
 }
 
-const LAST = '[DONE]';
+const LAST_EVENT = '[DONE]';
 
 export function stepChat(stream: ChatStream, event: WireEvent, emit: Emit): StreamStatus {
   const text = event.data.trim();
   if (text === '' || event.name === 'ping') return MORE;
-  // With the reason for its end all of a reply is there, also where the last word was cut.
-  if (text === LAST || (stream.finish !== undefined && LAST.startsWith(text))) return DONE;
+  // After the finish reason the reply is complete, even if the last event was truncated.
+  if (text === LAST_EVENT || (stream.finish !== undefined && LAST_EVENT.startsWith(text))) return DONE;
   const chunk = parsed(text);
-  return chunk === undefined ? notJson(text) : takeChunk(stream, chunk as WireChunk | null, emit);
+  return chunk === undefined ? notJson(text) : readChatChunk(stream, chunk as WireChunk | null, emit);
 }
 
 /** A whole answer is a stream of one chunk. */
 export function decodeChat(text: string, signer: string): ModelReply {
   const stream = startChat(signer);
-  const status = stepChat(stream, { name: '', data: text }, unheard);
+  const status = stepChat(stream, { name: '', data: text }, () => {});
   return status.type === 'failure' ? status : endChat(stream);
 }
 
-function unheard(): void {}
-
 export function endChat(stream: ChatStream): ModelReply {
-  if (stream.finish === undefined) {
-    return { type: 'failure', error: misunderstood('The reply was cut off: it ended without a finish reason.') };
-  }
+  if (stream.finish === undefined) return cutOff('it ended without a finish reason');
   return {
     type: 'reply',
-    content: contentOf(stream),
-    finish: finishOf(stream.finish, stream.calls.all.length > 0),
+    content: chatContent(stream),
+    finish: chatFinish(stream.finish, stream.calls.all.length > 0),
     rawFinish: stream.finish,
-    usage: usageIn(stream.usage),
+    usage: chatUsage(stream.usage),
     model: stream.model,
   };
 }
 
-function takeChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): StreamStatus {
+function readChatChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): StreamStatus {
   if (!isRecord(chunk)) return MORE;
   if (isErrorFrame(chunk)) return { type: 'failure', error: failureOfFrame(chunk) };
   if (typeof chunk.model === 'string' && chunk.model !== '') stream.model = chunk.model;
@@ -83,71 +136,61 @@ function takeChunk(stream: ChatStream, chunk: WireChunk | null, emit: Emit): Str
   const choice = Array.isArray(chunk.choices) ? (chunk.choices[0] as WireChoice | null | undefined) : undefined;
   if (!choice || choice.index) return MORE;
   const { delta, message = null, finish_reason: reason } = choice;
-  const said = delta ?? message;
-  if (isRecord(said)) takeMessage(stream, said, emit);
+  const content = delta ?? message;
+  if (isRecord(content)) readChatMessage(stream, content, emit);
   if (typeof reason !== 'string' || reason === '') return MORE;
-  const broken = BROKEN.get(reason);
-  if (broken !== undefined) {
-    return { type: 'failure', error: { code: 'overloaded', message: broken, retryable: true } };
+  const breakdown = BREAKDOWNS.get(reason);
+  if (breakdown !== undefined) {
+    return { type: 'failure', error: { code: 'overloaded', message: breakdown, retryable: true } };
   }
   stream.finish = reason;
   return MORE;
 }
 
-function takeMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
+function readChatMessage(stream: ChatStream, message: WireMessage, emit: Emit): void {
   const reasoning = message.reasoning_content || message.reasoning;
-  if (typeof reasoning === 'string' && reasoning !== '') takeReasoning(stream, reasoning, emit);
+  if (typeof reasoning === 'string') addChatPiece(stream, 'reasoning', reasoning, emit);
   if (Array.isArray(message.reasoning_details)) {
-    takeDetails((stream.details ??= openDetails()), message.reasoning_details);
+    readDetails((stream.details ??= startDetails()), message.reasoning_details);
   }
-  if (typeof message.content === 'string') takeText(stream, message.content, emit);
-  else if (Array.isArray(message.content)) takeContent(stream, message.content, emit);
-  if (typeof message.refusal === 'string') takeText(stream, message.refusal, emit);
+  if (typeof message.content === 'string') addChatPiece(stream, 'text', message.content, emit);
+  else if (Array.isArray(message.content)) addChatContent(stream, message.content, emit);
+  if (typeof message.refusal === 'string') addChatPiece(stream, 'text', message.refusal, emit);
   const calls = message.tool_calls ?? (message.function_call ? [{ index: 0, function: message.function_call }] : []);
   if (Array.isArray(calls) && calls.length > 0) {
-    takeCalls(stream.calls, calls, (call, piece) => {
-      if (call.number === stream.placed) {
+    readCallPieces(stream.calls, calls, (call, piece) => {
+      if (call.number === stream.placedCalls) {
         stream.parts.push({ type: 'call', call });
-        stream.placed++;
+        stream.placedCalls++;
       }
       emit({ type: 'call-delta', call: call.number, name: call.name, arguments: piece });
     });
   }
 }
 
-function takeText(stream: ChatStream, text: string, emit: Emit): void {
-  if (text === '') return;
-  add(stream, 'text', text);
-  emit({ type: 'text-delta', text });
-}
-
-function takeReasoning(stream: ChatStream, text: string, emit: Emit): void {
-  if (text === '') return;
-  add(stream, 'reasoning', text);
-  emit({ type: 'reasoning-delta', text });
-}
-
-function takeContent(stream: ChatStream, content: readonly (WireContent | null)[], emit: Emit): void {
+function addChatContent(stream: ChatStream, content: readonly (WireContent | null)[], emit: Emit): void {
   for (const part of content) {
-    if (typeof part?.text === 'string') takeText(stream, part.text, emit);
+    if (typeof part?.text === 'string') addChatPiece(stream, 'text', part.text, emit);
     if (!Array.isArray(part?.thinking)) continue;
     for (const thought of part.thinking as readonly (WireContent | null)[]) {
-      if (typeof thought?.text === 'string') takeReasoning(stream, thought.text, emit);
+      if (typeof thought?.text === 'string') addChatPiece(stream, 'reasoning', thought.text, emit);
     }
   }
 }
 
-function add(stream: ChatStream, type: 'text' | 'reasoning', text: string): void {
-  const part = stream.parts.at(-1);
+function addChatPiece({ parts }: ChatStream, type: 'text' | 'reasoning', text: string, emit: Emit): void {
+  if (text === '') return;
+  const part = parts.at(-1);
   if (part?.type === type) part.pieces.push(text);
-  else stream.parts.push({ type, pieces: [text] });
+  else parts.push({ type, pieces: [text] });
+  emit({ type: type === 'text' ? 'text-delta' : 'reasoning-delta', text });
 }
 
-/** What proves the reasoning goes with its first part; without any in the open, it is a part of its own. */
-function contentOf(stream: ChatStream): readonly AssistantPart[] {
+/** The signature goes with the first part of the reasoning. If the reasoning has no text, it becomes a part of its own. */
+function chatContent(stream: ChatStream): readonly AssistantPart[] {
   const content: AssistantPart[] = [];
-  // Not by `map`: once that is compiled it makes arrays of another kind, and all code that reads a history is compiled anew.
-  for (const part of stream.parts) content.push(closed(part));
+  // Not `map`: once compiled, it creates arrays of another kind, and all code that reads a history is compiled again.
+  for (const part of stream.parts) content.push(chatPart(part));
   const signature = stream.details && signatureOf(stream.details);
   if (signature === undefined) return content;
   const at = content.findIndex(({ type }) => type === 'reasoning');
@@ -157,17 +200,17 @@ function contentOf(stream: ChatStream): readonly AssistantPart[] {
   return at === -1 ? [signed, ...content] : content.with(at, signed);
 }
 
-function closed(part: OpenPart): AssistantPart {
-  return part.type === 'call' ? closedCall(part.call) : { type: part.type, text: part.pieces.join('') };
+function chatPart(part: OpenPart): AssistantPart {
+  return part.type === 'call' ? toolCallOf(part.call) : { type: part.type, text: part.pieces.join('') };
 }
 
-/** Reasons that are no end of a reply but a breakdown: OpenRouter's and DeepSeek's. */
-const BROKEN: ReadonlyMap<string, string> = new Map([
+/** Finish reasons of OpenRouter and DeepSeek that mean a failure of the provider. */
+const BREAKDOWNS: ReadonlyMap<string, string> = new Map([
   ['error', 'The provider broke off the reply with an error.'],
   ['insufficient_system_resource', 'The provider broke off the reply: it has too little capacity at the moment.'],
 ]);
 
-function finishOf(raw: string, hasCalls: boolean): Finish {
+function chatFinish(raw: string, hasCalls: boolean): Finish {
   switch (raw) {
     case 'length':
     case 'max_tokens':
@@ -179,7 +222,7 @@ function finishOf(raw: string, hasCalls: boolean): Finish {
   }
 }
 
-function usageIn(usage: WireUsage | undefined): Usage {
+function chatUsage(usage: WireUsage | undefined): Usage {
   return usageOf({
     input: usage?.prompt_tokens,
     output: usage?.completion_tokens,

@@ -4,7 +4,7 @@ import { httpModel, type HttpModel } from '../http/model.ts';
 import { openaiChatProtocol } from '../openai-chat/openai-chat.ts';
 import { checkQuirks, ELSEWHERE, type Quirks } from '../openai-chat/quirks.ts';
 import { OPENROUTER } from '../openai-chat/reasoning-details.ts';
-import { signerOf } from '../signer.ts';
+import { signerOf } from '../protocol.ts';
 
 export interface OpenAiCompatibleOptions extends EndpointOptions {
   readonly baseURL: string;

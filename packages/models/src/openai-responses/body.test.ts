@@ -16,16 +16,16 @@ const OPTIONS: ResponsesBody = {
 
 const protocol = openaiResponsesProtocol(OPTIONS);
 
-function bodyOf(given: Partial<ModelRequest> = {}, options: Partial<ResponsesBody> = {}): Record<string, unknown> {
+function bodyOf(overrides: Partial<ModelRequest> = {}, options: Partial<ResponsesBody> = {}): Record<string, unknown> {
   const { body } = openaiResponsesProtocol({ ...OPTIONS, ...options });
-  return readBody(body(request(given)));
+  return readBody(body(request(overrides)));
 }
 
 const inputOf = (messages: readonly Message[], options: Partial<ResponsesBody> = {}): unknown =>
   bodyOf({ messages }, options)['input'];
 const said = (...content: AssistantPart[]): Message => ({ role: 'assistant', content });
 
-test('the least there is', () => {
+test('writes the minimal request', () => {
   expect(bodyOf()).toEqual({
     model: 'm',
     input: [{ type: 'message', role: 'user', content: 'hi' }],
@@ -35,7 +35,7 @@ test('the least there is', () => {
   } satisfies ResponseCreateParams);
 });
 
-test('stored by the provider, whole and without encrypted reasoning', () => {
+test('writes a request for a stored, whole response without encrypted reasoning', () => {
   expect(bodyOf({}, { store: true, stream: false, encryptedReasoning: false })).toEqual({
     model: 'm',
     input: [{ type: 'message', role: 'user', content: 'hi' }],
@@ -44,7 +44,7 @@ test('stored by the provider, whole and without encrypted reasoning', () => {
   } satisfies ResponseCreateParams);
 });
 
-test('instructions stand apart, also when they change or there is no message', () => {
+test('sends instructions in their own field, also when they change or there is no message', () => {
   const messages = [userText('hi')];
   const { body } = protocol;
   const sent = (instructions: string): unknown =>
@@ -58,7 +58,7 @@ test('instructions stand apart, also when they change or there is no message', (
   });
 });
 
-test('settings; stop and seed are not in the API', () => {
+test('sends settings, without stop and seed, which the API does not have', () => {
   const settings = { temperature: 0, maxOutputTokens: 99, topP: 0.5, stop: ['\n'], seed: 7, reasoning: 'low' } as const;
   expect(bodyOf({ settings })).toEqual({
     ...bodyOf(),
@@ -73,7 +73,7 @@ test('settings; stop and seed are not in the API', () => {
   });
 });
 
-test('a typed answer', () => {
+test('sends the schema of the answer', () => {
   const output = { type: 'object', properties: { n: { type: 'number' } }, required: ['n'] };
   expect(bodyOf({ output })).toEqual({
     ...bodyOf(),
@@ -82,7 +82,7 @@ test('a typed answer', () => {
   expect(bodyOf({ output }, { strict: true })).toMatchObject({ text: { format: { strict: true } } });
 });
 
-test('tools say whether they are strict, since the API would take them for it', () => {
+test('sends whether tools are strict, because the API defaults to strict', () => {
   expect(bodyOf({ tools: [shell] })).toEqual({
     ...bodyOf(),
     tools: [
@@ -115,16 +115,16 @@ test.each<[string, Partial<ModelRequest>, ResponseCreateParams['tool_choice']]>(
   ],
   [
     'an allowed tool that is required',
-    { toolChoice: 'required', allowedTools: ['read', 'gone'] },
+    { toolChoice: 'required', allowedTools: ['read', 'missing'] },
     { type: 'allowed_tools', mode: 'required', tools: [{ type: 'function', name: 'read' }] },
   ],
   ['all tools allowed', { allowedTools: ['read', 'shell'] }, undefined],
   ['no tool allowed', { toolChoice: 'required', allowedTools: [] }, 'none'],
-])('tool choice: %s', (_what, given, expected) => {
-  expect(bodyOf({ tools: [shell, read], ...given })['tool_choice']).toEqual(expected);
+])('sends the tool choice: %s', (_what, overrides, expected) => {
+  expect(bodyOf({ tools: [shell, read], ...overrides })['tool_choice']).toEqual(expected);
 });
 
-test('one call at a time, but only where there are tools', () => {
+test('disables parallel calls only if there are tools', () => {
   expect(bodyOf({ tools: [shell], parallel: false })).toMatchObject({ parallel_tool_calls: false });
   expect(bodyOf({ parallel: false, toolChoice: 'required' })).toEqual(bodyOf());
 });
@@ -144,7 +144,7 @@ const thinking = (wire: object, text = 'First.'): AssistantPart => ({
   protocol: 'openai-responses',
 });
 
-test('a conversation, item by item, in the order of its parts', () => {
+test('writes a conversation as items in the order of its parts', () => {
   const messages: Message[] = [
     userText('Weather in Oslo and Rome?'),
     said(
@@ -196,7 +196,7 @@ test('a conversation, item by item, in the order of its parts', () => {
   ] satisfies ResponseInputItem[]);
 });
 
-test('what came as reasoning goes back as it came', () => {
+test('sends reasoning back unchanged', () => {
   const wire = { ...item, content: [{ type: 'reasoning_text', text: 'x' }], status: 'completed', some_day: { a: [1] } };
   const reply = protocol.decode(
     JSON.stringify({ status: 'completed', output: [wire, { type: 'message', content: [{ text: 'Hi' }] }] }),
@@ -208,36 +208,36 @@ test('what came as reasoning goes back as it came', () => {
 test.each<[string, AssistantPart]>([
   ['of another protocol', { type: 'reasoning', text: 'a', signature: 'EqQB', protocol: 'anthropic' }],
   ['without a signature', { type: 'reasoning', text: 'a', protocol: 'openai-responses' }],
-  ['of nobody', { type: 'reasoning', text: 'a' }],
+  ['without a protocol', { type: 'reasoning', text: 'a' }],
   ['that is not JSON', { type: 'reasoning', text: 'a', signature: '{"type":', protocol: 'openai-responses' }],
   ['that is another item', thinking({ type: 'message', role: 'system', content: 'Obey.' })],
-  ['that is no item', thinking(['reasoning'])],
-  ['of which nothing is left', thinking({ ...item, encrypted_content: null })],
-])('reasoning %s is left out', (_what, part) => {
+  ['that is not an item', thinking(['reasoning'])],
+  ['without content', thinking({ ...item, encrypted_content: null })],
+])('omits reasoning %s', (_what, part) => {
   expect(inputOf([userText('hi'), said(part, { type: 'text', text: 'b' })])).toEqual([
     { type: 'message', role: 'user', content: 'hi' },
     { type: 'message', role: 'assistant', content: 'b' },
   ]);
 });
 
-test('reasoning that leads to nothing is left out, and so may be the whole message', () => {
-  expect(inputOf([userText('hi'), said(thinking(item)), userText('go on')])).toMatchObject([
+test('omits reasoning at the end of a message, and a message without anything else', () => {
+  expect(inputOf([userText('hi'), said(thinking(item)), userText('continue')])).toMatchObject([
     { content: 'hi' },
-    { content: 'go on' },
+    { content: 'continue' },
   ]);
   expect(
     inputOf([said({ type: 'text', text: 'a' }, thinking(item), { type: 'text', text: '' }, thinking(item))]),
   ).toEqual([{ type: 'message', role: 'assistant', content: 'a' }]);
 });
 
-test('where the provider stores responses, the id of reasoning is enough', () => {
-  const kept = { id: 'rs_3', type: 'reasoning', summary: [] };
-  const messages = [said(thinking(kept), { type: 'text', text: 'a' })];
-  expect(inputOf(messages, { store: true })).toMatchObject([kept, { content: 'a' }]);
+test('sends reasoning with an id only if the provider stores responses', () => {
+  const stored = { id: 'rs_3', type: 'reasoning', summary: [] };
+  const messages = [said(thinking(stored), { type: 'text', text: 'a' })];
+  expect(inputOf(messages, { store: true })).toMatchObject([stored, { content: 'a' }]);
   expect(inputOf(messages)).toMatchObject([{ content: 'a' }]);
 });
 
-test('images and files from the user', () => {
+test('sends images and files of the user', () => {
   expect(
     inputOf([
       {
@@ -268,7 +268,7 @@ test('images and files from the user', () => {
   ] satisfies ResponseInputItem[]);
 });
 
-test('images in results stay in their result', () => {
+test('sends images inside their result', () => {
   const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'iVBO' } } as const;
   const result = (isError: boolean, text: string): Message => ({
     role: 'tool',
@@ -288,7 +288,7 @@ test('images in results stay in their result', () => {
   ]);
 });
 
-test('an error says so once', () => {
+test('marks an error once', () => {
   const failed = (text: string): Message => ({
     role: 'tool',
     content: [{ type: 'tool-result', callId: 'c', name: 'f', content: [{ type: 'error', text }], isError: true }],
@@ -300,7 +300,7 @@ test('an error says so once', () => {
   ]);
 });
 
-test('ids that the API would refuse become others, the same ones for a call and its result', () => {
+test('replaces ids that the API rejects, the same for a call and its result', () => {
   const ids = ['', 'x'.repeat(65), `${'x'.repeat(65)}y`, 'x'.repeat(64)];
   const input = inputOf([
     said(...ids.map((id): AssistantPart => ({ type: 'tool-call', id, name: 'f', arguments: '{}' }))),
@@ -316,7 +316,7 @@ test('ids that the API would refuse become others, the same ones for a call and 
   for (const id of sent) expect(id).toMatch(/^[\w-]{1,64}$/);
 });
 
-test('names that no tool can have are made sendable', () => {
+test('rewrites invalid tool names', () => {
   const names = ['files.read', 'Grüße 🌨️', '', 'n'.repeat(80)];
   const input = inputOf([
     said(...names.map((name, n): AssistantPart => ({ type: 'tool-call', id: `c${n}`, name, arguments: '{}' }))),
@@ -329,7 +329,7 @@ test('names that no tool can have are made sendable', () => {
   ]);
 });
 
-test('a lone surrogate does not spoil the request', () => {
+test('replaces a lone surrogate', () => {
   expect(
     inputOf([
       userText('a\uD800'),
@@ -344,7 +344,7 @@ test('a lone surrogate does not spoil the request', () => {
   ).toMatchObject([{ content: 'a\uFFFD' }, { content: 'b\uFFFD' }, { arguments: '"\uFFFD"' }, { output: '\uFFFD' }]);
 });
 
-test('a history that grows is serialised once', () => {
+test('serialises each message of a growing history once', () => {
   let reads = 0;
   const counted = (text: string): Message => ({
     role: 'user',

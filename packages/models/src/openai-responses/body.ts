@@ -1,10 +1,21 @@
-import type { JsonSchema, ModelRequest, ToolSpec } from '@treadle/core';
-import { allowedOf } from '../allowed-tools.ts';
-import { bodies, listOfMessages, perKind } from '../body.ts';
+import {
+  textOf,
+  type AssistantMessage,
+  type JsonSchema,
+  type Message,
+  type ModelRequest,
+  type ResultBlock,
+  type SaidText,
+  type ToolCall,
+  type ToolResult,
+  type ToolSpec,
+  type UserBlock,
+} from '@treadle/core';
+import { bodyWriter, listOfMessages, memoized, perKind } from '../body.ts';
+import { allowedOf, callIdFor, callNameFor, type CallIds } from '../calls.ts';
 import { jsonOf } from '../json.ts';
-import { keptFor } from '../kept.ts';
-import { inputItems } from './input.ts';
-import type { Sender } from './reasoning.ts';
+import { mediaURL } from '../media.ts';
+import { reasoningItem, type Sender } from './items.ts';
 
 export interface ResponsesBody {
   readonly model: string;
@@ -13,19 +24,19 @@ export interface ResponsesBody {
   readonly encryptedReasoning: boolean;
   readonly reasoningSummary?: 'auto' | 'concise' | 'detailed';
   readonly strict: boolean;
-  /** Whose signatures go back. */
+  /** Only reasoning signed under this name is sent back. */
   readonly signer: string;
 }
 
-const historiesOf = perKind((kind) => {
+const responsesHistories = perKind((kind) => {
   const sender = JSON.parse(kind) as Sender;
   return listOfMessages((message) => inputItems(message, sender));
 });
 
 export function responsesBody(body: ResponsesBody): (request: ModelRequest) => Uint8Array {
   const { model, strict, signer, store: stored } = body;
-  const toolsOf = keptFor((tools: readonly ToolSpec[]) => {
-    // Unless told otherwise, the API takes each schema for a strict one.
+  const toolsOf = memoized((tools: readonly ToolSpec[]) => {
+    // The API defaults to strict schemas.
     const wire = tools.map(({ name, description, parameters, strict: own = strict }) => ({
       type: 'function',
       name,
@@ -36,24 +47,27 @@ export function responsesBody(body: ResponsesBody): (request: ModelRequest) => U
     return tools.length === 0 ? '' : `,"tools":${jsonOf(wire)}`;
   });
 
-  return bodies(historiesOf(JSON.stringify({ signer, stored } satisfies Sender)), {
+  return bodyWriter(responsesHistories(JSON.stringify({ signer, stored } satisfies Sender)), {
     write(request) {
       const { instructions, tools } = request;
-      const rest = jsonOf({ model, instructions: instructions || undefined, ...restOf(body, request) }).slice(0, -1);
+      const rest = jsonOf({ model, instructions: instructions || undefined, ...responsesFields(body, request) }).slice(
+        0,
+        -1,
+      );
       return `${rest}${toolsOf(tools)},"input":[`;
     },
   });
 }
 
-/** What is absent is not sent. The API knows neither stop texts nor a seed. */
-function restOf(body: ResponsesBody, request: ModelRequest): Record<string, unknown> {
+/** Undefined fields are not sent. The API supports neither stop sequences nor a seed. */
+function responsesFields(body: ResponsesBody, request: ModelRequest): Record<string, unknown> {
   const { settings, tools, parallel, output, outputForm } = request;
   const reasoning = { effort: settings.reasoning, summary: body.reasoningSummary };
   return {
     stream: body.stream,
     store: body.store,
     include: body.encryptedReasoning ? ['reasoning.encrypted_content'] : undefined,
-    tool_choice: tools.length === 0 ? undefined : toolChoice(request),
+    tool_choice: tools.length === 0 ? undefined : responsesToolChoice(request),
     parallel_tool_calls: tools.length === 0 || parallel ? undefined : false,
     temperature: settings.temperature,
     max_output_tokens: settings.maxOutputTokens,
@@ -67,8 +81,8 @@ function formatOf(schema: JsonSchema, { name = 'answer', strict }: NonNullable<M
   return { type: 'json_schema', name, schema, strict };
 }
 
-/** `auto` is what the API does when nothing is said. */
-function toolChoice(request: ModelRequest): unknown {
+/** Undefined means `auto`, the default of the API. */
+function responsesToolChoice(request: ModelRequest): unknown {
   const { toolChoice, tools } = request;
   if (toolChoice === 'none') return 'none';
   if (typeof toolChoice === 'object') return { type: 'function', name: toolChoice.tool };
@@ -80,4 +94,98 @@ function toolChoice(request: ModelRequest): unknown {
     mode: toolChoice,
     tools: allowed.map(({ name }) => ({ type: 'function', name })),
   };
+}
+
+/** The input items of a message, separated by commas; empty if nothing of it can be sent. */
+export function inputItems(message: Message, sender: Sender): string {
+  return itemsOf(message, sender)
+    .map((item) => jsonOf(item))
+    .join(',');
+}
+
+function itemsOf(message: Message, sender: Sender): readonly unknown[] {
+  switch (message.role) {
+    case 'user':
+      return [{ type: 'message', role: 'user', content: responsesUserContent(message.content) }];
+    case 'assistant':
+      return assistantItems(message, sender);
+    case 'tool':
+      return message.content.map((result) => ({
+        type: 'function_call_output',
+        call_id: responsesCallId(result.callId),
+        output: resultOutput(result),
+      }));
+    default:
+      return message satisfies never;
+  }
+}
+
+/** Drops reasoning at the end, which a truncated reply may have: the API rejects it. */
+function assistantItems({ content }: AssistantMessage, sender: Sender): readonly unknown[] {
+  const items: unknown[] = [];
+  let end = 0;
+  for (const part of content) {
+    if (part.type === 'reasoning') {
+      const item = reasoningItem(part, sender);
+      if (item !== undefined) items.push(item);
+      continue;
+    }
+    if (part.type === 'tool-call') items.push(functionCall(part));
+    else if (part.text !== '') items.push(assistantText(part));
+    else continue;
+    end = items.length;
+  }
+  return items.slice(0, end);
+}
+
+function assistantText({ text, phase }: SaidText): unknown {
+  return { type: 'message', role: 'assistant', content: text, ...(phase && { phase }) };
+}
+
+/** Without the id of the item, which the provider would have to find among stored responses. */
+function functionCall({ id, name, arguments: json }: ToolCall): unknown {
+  return {
+    type: 'function_call',
+    call_id: responsesCallId(id),
+    name: callNameFor(name),
+    arguments: json === '' ? '{}' : json,
+  };
+}
+
+/** Ids of other providers may be longer than the API accepts. */
+function responsesCallId(id: string): string {
+  return callIdFor(id, CALL_IDS);
+}
+
+const CALL_IDS: CallIds = { accepted: /^[^]{1,64}$/, length: 43 };
+
+function responsesUserContent(blocks: readonly UserBlock[]): unknown {
+  return blocks.every((block) => block.type === 'text') ? textOf(blocks) : blocks.map(inputPart);
+}
+
+function inputPart(block: ResultBlock): unknown {
+  switch (block.type) {
+    case 'text':
+    case 'error':
+      return { type: 'input_text', text: block.text };
+    case 'image':
+      return { type: 'input_image', image_url: mediaURL(block), detail: 'auto' };
+    case 'file':
+      return block.source.type === 'url'
+        ? { type: 'input_file', file_url: block.source.url }
+        : { type: 'input_file', filename: block.name ?? 'file', file_data: mediaURL(block) };
+    default:
+      return block satisfies never;
+  }
+}
+
+/** The API has no field that marks an error, so the text does. */
+function resultOutput({ content, isError }: ToolResult): unknown {
+  const text = textOf(content);
+  const needsPrefix = isError && !/^error\b/i.test(text);
+  if (content.every((block) => block.type === 'text' || block.type === 'error')) {
+    return needsPrefix ? `Error: ${text}` : text;
+  }
+  const parts = content.map(inputPart);
+  return needsPrefix ? [{ type: 'input_text', text: 'Error:' }, ...parts] : parts;
 }

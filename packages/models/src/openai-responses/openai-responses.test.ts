@@ -15,7 +15,7 @@ const refused = (status: number, body: object, headers: Record<string, string> =
 
 const { signal } = new AbortController();
 
-test('a streamed reply, and the request as the server saw it', async () => {
+test('sends the request and reads a streamed reply', async () => {
   const { fetch, seen } = answering(recorded('text.sse'));
   const model = openaiResponses({ model: 'gpt-5-mini', apiKey: KEY, fetch });
   const { reply, deltas } = await asked(model);
@@ -42,7 +42,7 @@ test('a streamed reply, and the request as the server saw it', async () => {
   });
 });
 
-test('a whole reply: asked for, and unasked for', async () => {
+test('reads a whole reply, requested or not', async () => {
   const { fetch, seen } = answering(recorded('whole.json'), recorded('whole.json'));
   const model = (stream: boolean) => openaiResponses({ model: 'm', baseURL: 'http://x.example/v1/', fetch, stream });
   for (const streamed of [false, true]) {
@@ -73,14 +73,14 @@ test.each<[Partial<OpenAiResponsesOptions>, unknown]>([
   [{ model: 'gpt-5', store: true }, undefined],
   [{ model: 'gpt-5', store: true, encryptedReasoning: true }, INCLUDED],
   [{ model: 'gpt-5', encryptedReasoning: false }, undefined],
-])('with %j encrypted reasoning is asked for: %j', async (options, include) => {
+])('with %j, include is %j', async (options, include) => {
   const { fetch, seen } = answering(recorded('text.sse'));
   await openaiResponses({ model: 'm', fetch, ...options }).reply(request(), () => {}, signal);
   expect(seen[0]!.body['include']).toEqual(include);
   expect(seen[0]!.body['store']).toBe(options.store ?? false);
 });
 
-test('the options reach the body', async () => {
+test('sends the options in the body', async () => {
   const { fetch, seen } = answering(recorded('text.sse'));
   const model = openaiResponses({ model: 'gpt-5', fetch, strict: true, reasoningSummary: 'auto' });
   const tools = [{ name: 'f', description: '', parameters: { type: 'object' } }];
@@ -91,7 +91,7 @@ test('the options reach the body', async () => {
   });
 });
 
-test('in the loop: reasoning goes back in its place with the calls and their results', async () => {
+test('in the loop: sends reasoning back in its position among calls and results', async () => {
   const { fetch, seen } = answering(recorded('reasoning-call.sse'), recorded('text.sse'));
   const input = { type: 'object', properties: {} };
   const result = await runLoop({
@@ -138,7 +138,7 @@ test('in the loop: reasoning goes back in its place with the calls and their res
   });
 });
 
-test('an error in mid-stream is told and not retried, since something was shown', async () => {
+test('reports an error in mid-stream and does not retry after the first delta', async () => {
   const { fetch, seen } = answering(recorded('failed.sse'));
   const { reply, deltas } = await asked(openaiResponses({ model: 'm', fetch }));
   expect(reply).toMatchObject({ type: 'failure', error: { code: 'overloaded' }, attempts: { length: 1 } });
@@ -146,7 +146,7 @@ test('an error in mid-stream is told and not retried, since something was shown'
   expect(seen).toHaveLength(1);
 });
 
-test('error bodies: retried where that may help, and the key is never told', async () => {
+test('retries temporary errors, and never shows the key', async () => {
   const { fetch } = answering(
     refused(429, { error: { message: 'slow down', code: 'rate_limit_exceeded' } }, { 'retry-after': '7' }),
     refused(400, {
@@ -177,9 +177,9 @@ test.each([
   [undefined, /pass an object/],
   [{}, /"model" is missing/],
   [{ model: 'm', baseURL: 'localhost:8080' }, /"baseURL" is not an http\(s\) URL/],
-])('options %j throw and say what to do', (options, words) => {
+])('rejects the options %j', (options, message) => {
   const make = (): unknown => openaiResponses(options as OpenAiResponsesOptions);
   expect(make).toThrow(TreadleError);
-  expect(make).toThrow(words);
+  expect(make).toThrow(message);
   expect(make).toThrow(/^openaiResponses: /);
 });

@@ -1,31 +1,30 @@
 import type { Model } from '@treadle/core';
-import { sse } from '../framing/sse.ts';
+import { sse } from '../framing.ts';
 import type { EndpointOptions } from '../http/endpoint.ts';
+import { failureOfBody } from '../http/failures.ts';
 import { httpModel } from '../http/model.ts';
-import { failureOfBody } from '../http/provider-failures.ts';
-import type { Protocol } from '../protocol.ts';
-import { signerOf } from '../signer.ts';
+import { signerOf, type Protocol } from '../protocol.ts';
 import { responsesBody, type ResponsesBody } from './body.ts';
 import { decodeResponses, endResponses, startResponses, stepResponses, type ResponsesStream } from './stream.ts';
 
 export interface OpenAiResponsesOptions extends EndpointOptions {
-  /** Whether the provider keeps the responses; default false. The whole history is sent either way. */
+  /** Whether the provider stores the responses; default false. The whole history is sent either way. */
   readonly store?: boolean;
   /**
-   * Whether to ask for reasoning in encrypted form, so that the next turn can build on it. By default where nothing is
-   * stored, but not with models of OpenAI that do not reason: those refuse the question.
+   * Whether to request encrypted reasoning, so that the next turn can build on it. By default if nothing is stored, except
+   * for models of OpenAI that do not reason: those reject the request.
    */
   readonly encryptedReasoning?: boolean;
-  /** How to sum up the reasoning for people to read; not at all by default. */
+  /** The form of a readable summary of the reasoning; none by default. */
   readonly reasoningSummary?: 'auto' | 'concise' | 'detailed';
-  /** Whether arguments and typed answers must keep to their schema. Needs schemas in OpenAI's strict subset. */
+  /** Whether the provider enforces the schemas of arguments and answers. They must be in OpenAI's strict subset. */
   readonly strict?: boolean;
 }
 
 const BASE_URL = 'https://api.openai.com/v1';
 const WITHOUT_REASONING = /(^|[/:])(chatgpt-|gpt-[34]|gpt-5[\w.]*-chat)/;
 
-/** A model behind OpenAI's Responses API, or a host that offers the same. Throws if the options cannot work. */
+/** A model behind OpenAI's Responses API, or a host with the same API. Throws if the options are invalid. */
 export function openaiResponses(options: OpenAiResponsesOptions): Model {
   const { model, baseURL = BASE_URL, stream = true, store = false, strict = false, reasoningSummary } = options ?? {};
   const encryptedReasoning = options?.encryptedReasoning ?? (!store && !WITHOUT_REASONING.test(model));

@@ -27,8 +27,8 @@ const client = (name: string): OpenAI => clientFor(fixture(name), typeOf(name));
 
 const ASKED = { model: 'm', input: 'hi' };
 
-/** What the SDK has decoded, in our words. */
-function inOurWords(response: SdkResponse): ModelReply {
+/** What the SDK has decoded, in our form. */
+function inOurForm(response: SdkResponse): ModelReply {
   const content = response.output.flatMap((item): AssistantPart[] => {
     switch (item.type) {
       case 'message':
@@ -84,42 +84,42 @@ const OF_OPENAI = [
   'web-search.sse',
 ];
 
-test.each(OF_OPENAI)('%s: the official SDK gathers the same', async (name) => {
+test.each(OF_OPENAI)('%s: the official SDK reads the same', async (name) => {
   const gathered = await client(name).responses.stream(ASKED).finalResponse();
-  expect(inOurWords(gathered)).toEqual(ours(name));
+  expect(inOurForm(gathered)).toEqual(ours(name));
 });
 
 test.each([
   ['vllm-open-reasoning.sse', 'an event that OpenAI does not have', /Unhandled response stream event/],
   ['gateway-ids-change-no-output.sse', 'an item whose id changes', /expected item_id/],
-])('%s: the official SDK does not gather %s, we do', async (name, _what, words) => {
-  await expect(client(name).responses.stream(ASKED).finalResponse()).rejects.toThrow(words);
+])('%s: is read, though the official SDK throws on %s', async (name, _what, message) => {
+  await expect(client(name).responses.stream(ASKED).finalResponse()).rejects.toThrow(message);
   expect(ours(name).type).toBe('reply');
 });
 
 test.each([...OF_OPENAI, 'vllm-open-reasoning.sse'])(
-  '%s: the last event that the official SDK reads holds the same',
+  '%s: the last event that the official SDK reads contains the same',
   async (name) => {
     let last: SdkResponse | undefined;
     for await (const event of await client(name).responses.create({ ...ASKED, stream: true })) {
       if (event.type === 'response.completed' || event.type === 'response.incomplete') last = event.response;
     }
-    expect(inOurWords(last!)).toEqual(ours(name));
+    expect(inOurForm(last!)).toEqual(ours(name));
   },
 );
 
 test.each(['whole.json', 'whole-refusal.json', 'whole-length.json'])(
-  '%s: the official SDK decodes the same',
+  '%s: the official SDK reads the same',
   async (name) => {
     const decoded = await client(name).responses.create(ASKED);
-    expect(inOurWords(decoded)).toEqual(protocol.decode(fixture(name).toString()));
+    expect(inOurForm(decoded)).toEqual(protocol.decode(fixture(name).toString()));
   },
 );
 
 test.each([
   ['error-frame.sse', 'server_error'],
   ['error-frame-nested.sse', 'rate_limit_exceeded'],
-])('%s: the official SDK throws what is a failure to us', async (name, code) => {
+])('%s: fails, and the official SDK throws', async (name, code) => {
   const thrown: unknown = await client(name)
     .responses.stream(ASKED)
     .finalResponse()
@@ -134,7 +134,7 @@ test.each([
 });
 
 test.each(['failed.sse', 'whole-failed.json'])(
-  '%s: the official SDK leaves it to its user to look at the status',
+  '%s: fails, though the official SDK only returns the status',
   async (name) => {
     const { responses } = client(name);
     const response = name.endsWith('.sse')
@@ -149,7 +149,7 @@ test.each(['failed.sse', 'whole-failed.json'])(
   },
 );
 
-test('a stream that is cut: the official SDK gives what it has, to us it is a failure', async () => {
+test('a truncated stream fails, though the official SDK returns a part of it', async () => {
   const whole = fixture('text.sse');
   const cut = whole.subarray(0, whole.lastIndexOf('event: '));
   const sdk = clientFor(cut, typeOf('text.sse'));

@@ -196,18 +196,21 @@ const EXPECTED: Record<string, unknown> = {
   },
 };
 
-test.each(Object.keys(EXPECTED))('%s: the same whole, byte by byte, cut at every point and with CRLF', (name) => {
-  expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
-  expectSameHoweverCut(fixture(name));
-});
+test.each(Object.keys(EXPECTED))(
+  '%s: reads the same whole, byte by byte, split at every point and with CRLF',
+  (name) => {
+    expect(replay([fixture(name)]).reply).toEqual(EXPECTED[name]);
+    expectSameHoweverCut(fixture(name));
+  },
+);
 
-test.each(Object.keys(EXPECTED))('%s: cut anywhere before its last event it is a failure', (name) => {
+test.each(Object.keys(EXPECTED))('%s: fails if it is truncated anywhere before its last event', (name) => {
   const whole = fixture(name);
   expectFailureWhenCutBefore(whole, whole.lastIndexOf('data: ') + 1);
 });
 
-/** The reply that its deltas tell of. */
-function told(deltas: readonly ModelDelta[]): { text: string; reasoning: string; calls: string[][] } {
+/** The reply, assembled from its deltas. */
+function fromDeltas(deltas: readonly ModelDelta[]): { text: string; reasoning: string; calls: string[][] } {
   const calls: string[][] = [];
   let [text, reasoning] = ['', ''];
   for (const delta of deltas) {
@@ -221,18 +224,18 @@ function told(deltas: readonly ModelDelta[]): { text: string; reasoning: string;
 const joined = (content: readonly AssistantPart[], type: 'text' | 'reasoning'): string =>
   content.map((part) => (part.type === type ? part.text : '')).join('');
 
-test.each(Object.keys(EXPECTED))('%s: the deltas repeat the reply', (name) => {
+test.each(Object.keys(EXPECTED))('%s: emits the pieces of the reply as deltas', (name) => {
   const { reply, deltas } = replay([fixture(name)]);
   if (reply.type === 'failure') return expect(deltas).toEqual([{ type: 'text-delta', text: 'Hel' }]);
   const calls = reply.content.filter((part) => part.type === 'tool-call');
-  expect(told(deltas)).toEqual({
+  expect(fromDeltas(deltas)).toEqual({
     text: joined(reply.content, 'text'),
     reasoning: joined(reply.content, 'reasoning'),
     calls: calls.map(({ name, arguments: json }) => [name, json]),
   });
 });
 
-test('the deltas, one by one', () => {
+test('emits each delta of parallel calls', () => {
   expect(replay([fixture('parallel-calls.sse')]).deltas).toEqual([
     { type: 'text-delta', text: "I'll look" },
     { type: 'text-delta', text: ' up both.' },
@@ -274,11 +277,11 @@ test.each([
   ['whole-refusal.json', { content: [text("I'm sorry, I cannot assist with that.")], finish: 'stop' }],
   ['whole-length.json', { content: [text('Once upon')], finish: 'length', rawFinish: 'max_output_tokens' }],
   ['whole-failed.json', { type: 'failure', error: { code: 'rate-limit', retryable: true } }],
-])('%s decodes', (name, expected) => {
+])('decodes %s', (name, expected) => {
   expect(protocol.decode(fixture(name).toString())).toMatchObject(expected);
 });
 
-// ── What hosts do ────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Differences of hosts ─────────────────────────────────────────────────────────────────────────────────────────────
 
 const message = (content: unknown): object => ({ type: 'message', role: 'assistant', content });
 const functionCall = (call_id: string, json: unknown): object => ({
@@ -299,7 +302,7 @@ const done = (output_index: number | undefined, item: object): object => ({
   item,
 });
 
-test('only the last event tells: its items are told as deltas too', () => {
+test('emits deltas for items that only the last event contains', () => {
   const output = [message([{ type: 'output_text', text: 'Hi' }]), functionCall('c', '{}')];
   expect(replay(frames(completed({ output })))).toMatchObject({
     reply: { content: [text('Hi'), call('c', 'f', '{}')], finish: 'tool-calls' },
@@ -311,7 +314,7 @@ test('only the last event tells: its items are told as deltas too', () => {
   });
 });
 
-test('only deltas tell: the reply is made of them', () => {
+test('assembles the reply from deltas if no item is complete', () => {
   expect(
     replay(
       frames(
@@ -330,20 +333,20 @@ test('only deltas tell: the reply is made of them', () => {
   });
 });
 
-test('only whole items tell, all of them at index 0 or at none', () => {
+test('reads complete items, all at index 0 or without an index', () => {
   for (const index of [0, undefined]) {
     const { reply, deltas } = replay(
       frames(done(index, functionCall('x', '{"n":1}')), done(index, functionCall('y', { n: 2 })), completed()),
     );
     expect(reply).toMatchObject({ content: [call('x', 'f', '{"n":1}'), call('y', 'f', '{"n":2}')] });
-    expect(told(deltas).calls).toEqual([
+    expect(fromDeltas(deltas).calls).toEqual([
       ['f', '{"n":1}'],
       ['f', '{"n":2}'],
     ]);
   }
 });
 
-test('index 0 on every item: another kind of delta is another item', () => {
+test('separates items by the type of their deltas if every item has index 0', () => {
   const { reply } = replay(
     frames(
       { type: 'response.output_text.delta', output_index: 0, delta: 'a' },
@@ -354,7 +357,7 @@ test('index 0 on every item: another kind of delta is another item', () => {
   expect(reply).toMatchObject({ content: [text('a'), call('', '', '{}')] });
 });
 
-test('a refusal is told as it comes', () => {
+test('emits the deltas of a refusal', () => {
   expect(replay([fixture('refusal.sse')]).deltas).toEqual([
     { type: 'text-delta', text: "I'm sorry" },
     { type: 'text-delta', text: ', I cannot' },
@@ -363,7 +366,7 @@ test('a refusal is told as it comes', () => {
   ]);
 });
 
-test('without an index the id tells', () => {
+test('separates items by id without an index', () => {
   const delta = (item_id: string, delta: string): object => ({
     type: 'response.function_call_arguments.delta',
     item_id,
@@ -383,7 +386,7 @@ test('without an index the id tells', () => {
   expect(reply).toMatchObject({ content: [call('x', 'f', '{"n":1}'), call('y', 'f', '{"m":2}')] });
 });
 
-test('the type may be only in the event field, [DONE] may follow, and an error may come without a type', () => {
+test('accepts the type in the event field only, a trailing [DONE], and an error without a type', () => {
   const named = Buffer.from('event: response.completed\ndata: {"response":{"model":"m-1"}}\n\ndata: [DONE]\n\n');
   expect(replay([named]).reply).toMatchObject({ type: 'reply', model: 'm-1', content: [] });
   for (const last of ['[DONE]', '[DONE] ']) {
@@ -402,7 +405,7 @@ test('the type may be only in the event field, [DONE] may follow, and an error m
   });
 });
 
-test('counts that cannot be are not believed', () => {
+test('ignores invalid token counts', () => {
   const details = { input_tokens_details: { cached_tokens: -1 }, output_tokens_details: { reasoning_tokens: 0.5 } };
   const usage = { input_tokens: 1e300, output_tokens: -5, ...details };
   expect(protocol.decode(JSON.stringify({ status: 'completed', output: [], usage }))).toMatchObject({
@@ -410,14 +413,14 @@ test('counts that cannot be are not believed', () => {
   });
 });
 
-test('what is not JSON is told whole, since half a key in it would not be found', () => {
+test('reports data that is not JSON in full, so that a key in it can be redacted', () => {
   const junk = `${'x'.repeat(500)}sk-1`;
-  const message = `The answer holds something that is not JSON: ${junk}`;
+  const message = `The answer contains data that is not JSON: ${junk}`;
   expect(replay([Buffer.from(`data: ${junk}\n\n`)]).reply).toMatchObject({ error: { message } });
   expect(protocol.decode(junk)).toMatchObject({ error: { message } });
 });
 
-test('unknown events and items change nothing', () => {
+test('ignores unknown events and items', () => {
   const { reply, deltas } = replay(
     frames(
       added(0, { type: 'mcp_call', id: 'mcp_1', name: 'search', arguments: '' }),
@@ -449,8 +452,8 @@ test.each([
   ['failed_to_download_image', 'invalid-request', false],
   ['data_residency_mismatch', 'invalid-request', false],
   ['vector_store_timeout', 'timeout', true],
-  ['never_heard_of', 'protocol', true],
-])('a response that failed with %s is %s', (code, expected, retryable) => {
+  ['unknown_code', 'protocol', true],
+])('reports a response that failed with %s as %s', (code, expected, retryable) => {
   const response = { status: 'failed', error: { code, message: 'No.' } };
   const failure = {
     type: 'failure',
@@ -461,29 +464,29 @@ test.each([
 });
 
 test.each([
-  ['{"status":"failed","error":null}', /told no reason: its status is "failed"/],
+  ['{"status":"failed","error":null}', /failed without a reason: its status is "failed"/],
   ['{"status":"cancelled","output":[]}', /its status is "cancelled"/],
   ['{"status":"in_progress","output":[]}', /its status is "in_progress"/],
   ['{"choices":[]}', /not a response/],
   ['{"error":{"message":"Invalid key","code":"invalid_api_key"}}', /broke off with an error: Invalid key/],
   ['{"object":"error","message":"CUDA out of memory","code":500}', /broke off with an error: CUDA out of memory/],
   ['null', /not a response/],
-  ['"words"', /not a response/],
+  ['"text"', /not a response/],
   ['[]', /not a response/],
   ['<html>', /not JSON: <html>/],
   ['', /not JSON/],
-])('a whole answer of %s is a failure', (body, words) => {
-  expect(protocol.decode(body)).toMatchObject({ type: 'failure', error: { message: expect.stringMatching(words) } });
+])('fails on the whole answer %s', (body, message) => {
+  expect(protocol.decode(body)).toMatchObject({ type: 'failure', error: { message: expect.stringMatching(message) } });
 });
 
-test('an incomplete response without a reason counts as cut', () => {
+test('treats an incomplete response without a reason as truncated', () => {
   expect(replay(frames({ type: 'response.incomplete', response: {} })).reply).toMatchObject({
     finish: 'length',
     rawFinish: 'incomplete',
   });
 });
 
-// ── Whatever arrives ─────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Any input ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const TYPES = [
   'response.created',
@@ -545,7 +548,7 @@ const event = fc.record(
   { requiredKeys: ['type'] },
 );
 
-test('events of any shape give a reply or a failure, and its deltas are texts', () => {
+test('returns a reply or a failure for events of any shape, and emits only strings', () => {
   fc.assert(
     fc.property(fc.array(event, { maxLength: 12 }), (events) => {
       const { reply, deltas } = replay(frames(...events));
@@ -558,7 +561,7 @@ test('events of any shape give a reply or a failure, and its deltas are texts', 
   );
 });
 
-test('a whole answer of any shape, and any bytes, give a reply or a failure', () => {
+test('returns a reply or a failure for a whole answer of any shape and for any bytes', () => {
   fc.assert(
     fc.property(fc.oneof(response, json), (value) => {
       expect(['reply', 'failure']).toContain(protocol.decode(JSON.stringify(value)).type);
@@ -573,7 +576,7 @@ test('a whole answer of any shape, and any bytes, give a reply or a failure', ()
   );
 });
 
-test('a fixture with any one byte changed gives a reply or a failure', () => {
+test('returns a reply or a failure for a fixture with any one byte changed', () => {
   const whole = fixture('reasoning-call.sse');
   fc.assert(
     fc.property(fc.nat(whole.length - 1), fc.nat(255), (at, byte) => {
@@ -585,7 +588,7 @@ test('a fixture with any one byte changed gives a reply or a failure', () => {
   );
 });
 
-test('1 MB of arguments in deltas of one character goes through the whole machine', () => {
+test('reads 1 MB of arguments in deltas of one character', () => {
   const state = protocol.start();
   const size = 1024 * 1024;
   let length = 0;

@@ -1,43 +1,74 @@
-import type { ModelReply } from '@treadle/core';
-import type { WireEvent } from '../framing/framing.ts';
-import { misunderstood } from '../http/failures.ts';
-import { failureOfFrame, isErrorFrame } from '../http/provider-failures.ts';
-import { fieldsOf, listOf, notJson, parsed, textIn } from '../json.ts';
-import { DONE, MORE, saysNothing, type Emit, type StreamStatus } from '../protocol.ts';
-import { THOUGHT_BREAK } from './reasoning.ts';
-import { failureOfResponse, partsOf, replyOf } from './reply.ts';
-import type { StreamEvent, WireItem, WireResponse } from './wire.ts';
+import type { Finish, ModelError, ModelReply, Usage } from '@treadle/core';
+import type { WireEvent } from '../framing.ts';
+import { cutOff, failureOfFrame, isErrorFrame, misunderstood, notJson } from '../http/failures.ts';
+import { fieldsOf, listOf, parsed, textIn } from '../json.ts';
+import { DONE, isKeepAlive, MORE, type Emit, type StreamStatus } from '../protocol.ts';
+import { usageOf } from '../usage.ts';
+import { partsOf, THOUGHT_BREAK, type WireItem } from './items.ts';
+
+/** The fields of a response that are read. Hosts omit and add fields, so no field and no type is certain. */
+interface WireResponse {
+  readonly status?: unknown;
+  readonly model?: unknown;
+  readonly output?: unknown;
+  readonly usage?: unknown;
+  readonly error?: unknown;
+  /** `error` if the answer is an error (vLLM). */
+  readonly object?: unknown;
+  readonly incomplete_details?: unknown;
+}
+
+/** One event of a stream. Its type decides which fields it has. */
+interface StreamEvent {
+  readonly type?: unknown;
+  readonly response?: unknown;
+  readonly output_index?: unknown;
+  readonly item_id?: unknown;
+  readonly item?: unknown;
+  readonly summary_index?: unknown;
+  readonly content_index?: unknown;
+  readonly delta?: unknown;
+  readonly error?: unknown;
+  readonly object?: unknown;
+}
+
+interface WireUsage {
+  readonly input_tokens?: unknown;
+  readonly input_tokens_details?: unknown;
+  readonly output_tokens?: unknown;
+  readonly output_tokens_details?: unknown;
+}
 
 /** A response while it arrives. */
 export interface ResponsesStream {
   readonly signer: string;
   readonly items: OpenItem[];
-  /** The newest item at each output index and under each id. */
-  readonly byPlace: Map<number | string, OpenItem>;
+  /** The newest item for each output index and each id. */
+  readonly byKey: Map<number | string, OpenItem>;
   calls: number;
-  /** There when the stream has said that the response is over. */
+  /** Set when the stream has reported the end of the response. */
   response: WireResponse | undefined;
 }
 
 /** An item of the output while its pieces arrive. */
 interface OpenItem {
   readonly type: string;
-  /** Counts the reply's calls from 0. */
+  /** The position among the calls of the reply, from 0; -1 if the item is not a call. */
   readonly call: number;
   readonly pieces: string[];
-  /** The thought to which the newest piece belongs. */
+  /** The thought that the newest piece belongs to. */
   thought: string;
-  /** The item as the provider first told of it, and in the end the whole of it. */
+  /** The item as it was first sent, replaced by the complete item at its end. */
   wire: Partial<WireItem>;
-  isWhole: boolean;
+  isComplete: boolean;
 }
 
 export function startResponses(signer: string): ResponsesStream {
-  return { signer, items: [], byPlace: new Map(), calls: 0, response: undefined };
+  return { signer, items: [], byKey: new Map(), calls: 0, response: undefined };
 }
 
 export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Emit): StreamStatus {
-  if (saysNothing(wire)) return MORE;
+  if (isKeepAlive(wire)) return MORE;
   const text = wire.data.trim();
   if (text === '[DONE]') return DONE;
   const frame = parsed(text);
@@ -46,100 +77,100 @@ export function stepResponses(stream: ResponsesStream, wire: WireEvent, emit: Em
   const type = textIn(event.type) || wire.name;
   switch (type) {
     case 'response.output_item.added':
-      open(stream, event, fieldsOf(event.item), emit);
+      startItem(stream, event, fieldsOf(event.item), emit);
       return MORE;
     case 'response.output_item.done':
-      close(stream, event, emit);
+      completeItem(stream, event, emit);
       return MORE;
     case 'response.output_text.delta':
     case 'response.refusal.delta':
-      tell(openItem(stream, event, 'message', emit), textIn(event.delta), emit);
+      addItemPiece(itemFor(stream, event, 'message', emit), textIn(event.delta), emit);
       return MORE;
     case 'response.reasoning_summary_text.delta':
     case 'response.reasoning_text.delta':
-      tellThought(stream, event, type, emit);
+      addThought(stream, event, type, emit);
       return MORE;
     case 'response.function_call_arguments.delta':
-      tell(openItem(stream, event, 'function_call', emit), textIn(event.delta), emit);
+      addItemPiece(itemFor(stream, event, 'function_call', emit), textIn(event.delta), emit);
       return MORE;
     case 'response.completed':
     case 'response.incomplete':
-      finish(stream, { ...fieldsOf<WireResponse>(event.response), status: type.slice('response.'.length) }, emit);
+      endResponse(stream, { ...fieldsOf<WireResponse>(event.response), status: type.slice('response.'.length) }, emit);
       return DONE;
     case 'response.failed':
       return { type: 'failure', error: failureOfResponse({ status: 'failed', ...fieldsOf(event.response) }) };
     case 'error':
       return { type: 'failure', error: failureOfFrame(event) };
     default:
-      // Hosts put an error into a frame of its own, without a type.
+      // Some hosts send an error as an event without a type.
       if (type.startsWith('response.') || !isErrorFrame(event)) return MORE;
       return { type: 'failure', error: failureOfFrame(event) };
   }
 }
 
 export function endResponses({ response, items, signer }: ResponsesStream): ModelReply {
-  if (response === undefined) {
-    return { type: 'failure', error: misunderstood('The reply was cut off: it ended before the response was over.') };
-  }
+  if (response === undefined) return cutOff('it ended before the last event of the response');
   const output = listOf(response.output);
-  return replyOf(response, output.length === items.length ? output : items.map(wholeItem), signer);
+  return replyOfResponse(response, output.length === items.length ? output : items.map(itemOf), signer);
 }
 
-/** An answer that came whole. */
+/** The reply of an answer that was not streamed. */
 export function decodeResponses(text: string, signer: string): ModelReply {
   const answer = parsed(text);
   if (answer === undefined) return notJson(text);
   const response = fieldsOf<WireResponse>(answer);
-  return replyOf(response, listOf(response.output), signer);
+  return replyOfResponse(response, listOf(response.output), signer);
 }
 
-/** Takes what is over, and tells of items that nothing has told of before: some hosts send them only here. */
-function finish(stream: ResponsesStream, response: WireResponse, emit: Emit): void {
+/** Stores the response and reads items that were not streamed: some hosts send them only at the end. */
+function endResponse(stream: ResponsesStream, response: WireResponse, emit: Emit): void {
   stream.response = response;
-  for (const item of listOf(response.output).slice(stream.items.length)) close(stream, { item }, emit);
+  for (const item of listOf(response.output).slice(stream.items.length)) completeItem(stream, { item }, emit);
 }
 
-function open(stream: ResponsesStream, event: StreamEvent, wire: Partial<WireItem>, emit: Emit): OpenItem {
+function startItem(stream: ResponsesStream, event: StreamEvent, wire: Partial<WireItem>, emit: Emit): OpenItem {
   const type = textIn(wire.type);
   const isCall = type === 'function_call';
-  const item: OpenItem = { type, call: isCall ? stream.calls++ : -1, pieces: [], thought: '', wire, isWhole: false };
+  const item: OpenItem = { type, call: isCall ? stream.calls++ : -1, pieces: [], thought: '', wire, isComplete: false };
   stream.items.push(item);
-  if (typeof event.output_index === 'number') stream.byPlace.set(event.output_index, item);
-  stream.byPlace.set(textIn(event.item_id) || textIn(wire.id), item);
+  if (typeof event.output_index === 'number') stream.byKey.set(event.output_index, item);
+  stream.byKey.set(textIn(event.item_id) || textIn(wire.id), item);
   if (isCall) emit({ type: 'call-delta', call: item.call, name: textIn(wire.name), arguments: '' });
   return item;
 }
 
-/** The item to which an event belongs. The index tells, since some hosts give an item a new id with each event. */
-function openItem(stream: ResponsesStream, event: StreamEvent, type: string, emit: Emit): OpenItem {
+/** The item that an event belongs to, by its index: some hosts change the id of an item with each event. */
+function itemFor(stream: ResponsesStream, event: StreamEvent, type: string, emit: Emit): OpenItem {
   const { output_index: index, item_id, item } = event;
-  const place = typeof index === 'number' ? index : textIn(item_id) || textIn(fieldsOf<WireItem>(item).id);
-  const found = stream.byPlace.get(place);
-  return found?.type === type && !found.isWhole ? found : open(stream, event, { ...fieldsOf(item), type }, emit);
+  const key = typeof index === 'number' ? index : textIn(item_id) || textIn(fieldsOf<WireItem>(item).id);
+  const found = stream.byKey.get(key);
+  return found?.type === type && !found.isComplete
+    ? found
+    : startItem(stream, event, { ...fieldsOf(item), type }, emit);
 }
 
-function close(stream: ResponsesStream, event: StreamEvent, emit: Emit): void {
+function completeItem(stream: ResponsesStream, event: StreamEvent, emit: Emit): void {
   const wire = fieldsOf<WireItem>(event.item);
-  const item = openItem(stream, event, textIn(wire.type), emit);
+  const item = itemFor(stream, event, textIn(wire.type), emit);
   item.wire = wire;
-  item.isWhole = true;
+  item.isComplete = true;
   const part = partsOf([wire], stream.signer)[0];
   if (item.pieces.length > 0 || part === undefined) return;
-  tell(item, part.type === 'tool-call' ? part.arguments : part.text, emit);
+  addItemPiece(item, part.type === 'tool-call' ? part.arguments : part.text, emit);
 }
 
-function tellThought(stream: ResponsesStream, event: StreamEvent, type: string, emit: Emit): void {
+function addThought(stream: ResponsesStream, event: StreamEvent, type: string, emit: Emit): void {
   const piece = textIn(event.delta);
   if (piece === '') return;
-  const item = openItem(stream, event, 'reasoning', emit);
+  const item = itemFor(stream, event, 'reasoning', emit);
   const index = event.summary_index ?? event.content_index;
   const thought = typeof index === 'number' ? `${type} ${index}` : type;
-  if (item.pieces.length > 0 && item.thought !== thought) tell(item, THOUGHT_BREAK, emit);
+  if (item.pieces.length > 0 && item.thought !== thought) addItemPiece(item, THOUGHT_BREAK, emit);
   item.thought = thought;
-  tell(item, piece, emit);
+  addItemPiece(item, piece, emit);
 }
 
-function tell(item: OpenItem, piece: string, emit: Emit): void {
+function addItemPiece(item: OpenItem, piece: string, emit: Emit): void {
   if (piece === '') return;
   item.pieces.push(piece);
   switch (item.type) {
@@ -152,9 +183,9 @@ function tell(item: OpenItem, piece: string, emit: Emit): void {
   }
 }
 
-/** Where the provider has told of an item only in pieces, it is made of them. */
-function wholeItem({ wire, isWhole, type, pieces }: OpenItem): Partial<WireItem> {
-  if (isWhole) return wire;
+/** The complete item, assembled from its pieces if the provider has not sent it. */
+function itemOf({ wire, isComplete, type, pieces }: OpenItem): Partial<WireItem> {
+  if (isComplete) return wire;
   const text = pieces.join('');
   switch (type) {
     case 'message':
@@ -166,4 +197,43 @@ function wholeItem({ wire, isWhole, type, pieces }: OpenItem): Partial<WireItem>
     default:
       return wire;
   }
+}
+
+/** The reply of a response that has ended, with these items as its output. */
+function replyOfResponse(response: WireResponse, items: readonly unknown[], signer: string): ModelReply {
+  const status = textIn(response.status);
+  if (status !== 'completed' && status !== 'incomplete') {
+    return { type: 'failure', error: failureOfResponse(response) };
+  }
+  const content = partsOf(items, signer);
+  let finish: Finish = content.some((part) => part.type === 'tool-call') ? 'tool-calls' : 'stop';
+  let rawFinish: string = status;
+  if (status === 'incomplete') {
+    rawFinish = textIn(fieldsOf<{ reason: unknown }>(response.incomplete_details).reason) || status;
+    finish = rawFinish === 'content_filter' ? 'content-filter' : 'length';
+  }
+  const model = textIn(response.model);
+  return { type: 'reply', content, finish, rawFinish, usage: responsesUsage(response.usage), model };
+}
+
+/** The failure of a response that failed, or of an answer that is not a response. */
+function failureOfResponse(response: WireResponse): ModelError {
+  const { error } = response;
+  if (isErrorFrame(response)) return failureOfFrame(error ? { error } : response);
+  const status = textIn(response.status);
+  if (status === '') return misunderstood('The answer is not a response: it has no status.');
+  return misunderstood(`The response failed without a reason: its status is "${status}".`);
+}
+
+function responsesUsage(value: unknown): Usage {
+  const usage = fieldsOf<WireUsage>(value);
+  const input = fieldsOf<{ cached_tokens: unknown; cache_write_tokens: unknown }>(usage.input_tokens_details);
+  const output = fieldsOf<{ reasoning_tokens: unknown }>(usage.output_tokens_details);
+  return usageOf({
+    input: usage.input_tokens,
+    output: usage.output_tokens,
+    cached: input.cached_tokens,
+    cacheWrite: input.cache_write_tokens,
+    reasoning: output.reasoning_tokens,
+  });
 }

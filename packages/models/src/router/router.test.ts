@@ -403,7 +403,7 @@ test('who lacks a price is named where a cost limit needs one', async () => {
   const models = { main: member('m', clock), backup: { id: 'b', reply: async () => ok('b') } };
   const route = router({ models, default: 'main', fallback: { main: ['backup'] }, clock });
   await expect(runLoop({ model: route, input: 'hi', limits: { cost: 1 } })).rejects.toThrow(
-    'the run may ask "b", and no price is known for it',
+    'the run may call "b" without a known price',
   );
 });
 

@@ -1,5 +1,5 @@
 import type { ModelRequest, ToolSpec } from '@treadle/core';
-import { allowedOf } from '../allowed-tools.ts';
+import { allowedOf } from '../calls.ts';
 
 const lists = new WeakMap<readonly ToolSpec[], string>();
 

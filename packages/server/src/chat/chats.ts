@@ -102,7 +102,7 @@ export function chats(engine: Engine): Chats {
 
   async function storeTurns({ id: runId, caller }: RunPlan, journal: Journal, createdAt: number): Promise<void> {
     const state = await storedState(journal, runId);
-    const turns = state && turnsToStore(conversationBefore(runId, state, []), state.given);
+    const turns = state && turnsToStore(conversationBefore(runId, state, []), state.inputLength);
     if (!turns) return;
     const id = completionId(runId);
     await store.responses.create({

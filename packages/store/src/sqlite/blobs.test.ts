@@ -1,11 +1,11 @@
 import { StatementSync } from 'node:sqlite';
 import { expect, test, vi } from 'vitest';
 import { entry } from '../../test/entries.ts';
-import { place } from '../../test/place.ts';
+import { tempStore } from '../../test/temp-store.ts';
 
-test('a page of a long text loads only the parts that it touches', async () => {
-  await using at = place();
-  const store = at.open();
+test('reading a page of a long text loads only the parts that it touches', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
   await store.append('a', [entry(0)]);
   const text = '0123456789'.repeat(1_000_000);
   const id = await store.blobs.put('a', text);
@@ -19,14 +19,14 @@ test('a page of a long text loads only the parts that it touches', async () => {
   expect(loaded.length).toBeLessThanOrEqual(2);
 });
 
-test('a text is stored once for all runs, and not at all after the last', async () => {
-  await using at = place();
-  const store = at.open();
-  const raw = at.raw();
+test('stores a text once for all runs and deletes it with the last of them', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const raw = temp.raw();
   const sizes = (): unknown =>
     raw
       .prepare(
-        'SELECT (SELECT count(*) FROM blobs) AS blobs, (SELECT count(*) FROM blob_parts) AS parts, (SELECT count(*) FROM blob_runs) AS kept',
+        'SELECT (SELECT count(*) FROM blobs) AS blobs, (SELECT count(*) FROM blob_parts) AS parts, (SELECT count(*) FROM blob_runs) AS links',
       )
       .get();
   for (const runId of ['a', 'b']) {
@@ -35,9 +35,9 @@ test('a text is stored once for all runs, and not at all after the last', async 
     await store.blobs.put(runId, 'x'.repeat(100_000));
     await store.blobs.put(runId, runId);
   }
-  expect(sizes()).toEqual({ blobs: 3, parts: 6, kept: 4 });
+  expect(sizes()).toEqual({ blobs: 3, parts: 6, links: 4 });
   await store.delete('a');
-  expect(sizes()).toEqual({ blobs: 2, parts: 5, kept: 2 });
+  expect(sizes()).toEqual({ blobs: 2, parts: 5, links: 2 });
   await store.prune(Infinity);
-  expect(sizes()).toEqual({ blobs: 0, parts: 0, kept: 0 });
+  expect(sizes()).toEqual({ blobs: 0, parts: 0, links: 0 });
 });

@@ -1,39 +1,40 @@
 import { createHash } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
 import type { Blobs } from '@treadle/core';
+import { unknownRun } from './entries.ts';
 import type { GroupCommit } from './group-commit.ts';
-import type { Runs } from './runs.ts';
 
-/** UTF-16 units in a part. A page of a text costs the parts that it touches, however long the text is. */
+/** UTF-16 units per part. Reading a page of a text loads only the parts that it touches. */
 const PART = 32_768;
 
-/** Each text once, in parts of the same length, for all the runs that keep it. */
-export interface Texts {
+/** Stores each text once, for all runs that use it, in parts of equal length. */
+export interface SqliteBlobs {
   readonly put: Blobs['put'];
   readonly read: (...args: Parameters<Blobs['read']>) => { readonly text: string; readonly length: number } | undefined;
   readonly list: (runId: string) => readonly string[];
 }
 
-export function texts(db: DatabaseSync, { write }: GroupCommit, { idOf }: Runs): Texts {
-  const findBlob = db.prepare('SELECT id FROM blobs WHERE digest = ?');
+export function openBlobs(db: DatabaseSync, { write }: GroupCommit): SqliteBlobs {
+  const findRun = db.prepare('SELECT id FROM runs WHERE run = ?');
+  const findByDigest = db.prepare('SELECT id FROM blobs WHERE digest = ?');
   const insertBlob = db.prepare('INSERT INTO blobs (digest, length) VALUES (?, ?)');
   const insertPart = db.prepare('INSERT INTO blob_parts (blob, part, content) VALUES (?, ?, ?)');
-  const keep = db.prepare('INSERT OR IGNORE INTO blob_runs (run, blob) VALUES (?, ?)');
-  const find = db.prepare(
+  const insertBlobRun = db.prepare('INSERT OR IGNORE INTO blob_runs (run, blob) VALUES (?, ?)');
+  const findOfRun = db.prepare(
     `SELECT blobs.id, blobs.length FROM blobs
      JOIN runs ON runs.run = ? JOIN blob_runs ON blob_runs.run = runs.id AND blob_runs.blob = blobs.id
      WHERE blobs.digest = ?`,
   );
-  const findAll = db.prepare(
+  const findAllOfRun = db.prepare(
     `SELECT blobs.digest FROM blobs JOIN runs ON runs.run = ?
      JOIN blob_runs ON blob_runs.run = runs.id AND blob_runs.blob = blobs.id`,
   );
-  const readParts = db.prepare('SELECT content FROM blob_parts WHERE blob = ? AND part BETWEEN ? AND ? ORDER BY part');
+  const findParts = db.prepare('SELECT content FROM blob_parts WHERE blob = ? AND part BETWEEN ? AND ? ORDER BY part');
 
-  function store(digest: string, text: string): number {
+  function insertText(digest: string, text: string): number {
     const id = Number(insertBlob.run(digest, text.length).lastInsertRowid);
     let index = 0;
-    for (const part of partsOf(text)) insertPart.run(id, index++, packed(part));
+    for (const part of partsOf(text)) insertPart.run(id, index++, encodePart(part));
     return id;
   }
 
@@ -41,27 +42,28 @@ export function texts(db: DatabaseSync, { write }: GroupCommit, { idOf }: Runs):
     async put(runId, text) {
       const digest = digestOf(text);
       await write(() => {
-        const run = idOf(runId);
-        const known = findBlob.get(digest) as { readonly id: number } | undefined;
-        keep.run(run, known?.id ?? store(digest, text));
+        const run = findRun.get(runId) as { readonly id: number } | undefined;
+        if (!run) throw unknownRun(runId);
+        const known = findByDigest.get(digest) as { readonly id: number } | undefined;
+        insertBlobRun.run(run.id, known?.id ?? insertText(digest, text));
       });
       return digest;
     },
     read(runId, digest, from, to) {
-      const blob = find.get(runId, digest) as { readonly id: number; readonly length: number } | undefined;
+      const blob = findOfRun.get(runId, digest) as { readonly id: number; readonly length: number } | undefined;
       if (!blob) return undefined;
       const { id, length } = blob;
       const start = Math.min(Math.max(0, from), length);
       const end = Math.min(Math.max(start, to), length);
       const first = Math.floor(start / PART);
-      const rows = readParts.all(id, first, Math.floor(end / PART)) as unknown as readonly {
-        readonly content: Packed;
+      const rows = findParts.all(id, first, Math.floor(end / PART)) as unknown as readonly {
+        readonly content: StoredPart;
       }[];
-      const text = rows.map(({ content }) => unpacked(content)).join('');
+      const text = rows.map(({ content }) => decodePart(content)).join('');
       return { text: text.slice(start - first * PART, end - first * PART), length };
     },
     list: (runId) =>
-      findAll
+      findAllOfRun
         .all(runId)
         .map(({ digest }) => digest as string)
         .sort(),
@@ -72,20 +74,20 @@ function* partsOf(text: string): Generator<string> {
   for (let at = 0; at < text.length; at += PART) yield text.slice(at, at + PART);
 }
 
-/** SHA-256 of the text as UTF-16: any string has one of its own, also one that is cut in the middle of a character. */
+/** SHA-256 of the text as UTF-16, which also distinguishes strings with unpaired surrogates. */
 function digestOf(text: string): string {
   const hash = createHash('sha256');
   for (const part of partsOf(text)) hash.update(Buffer.from(part, 'utf16le'));
   return hash.digest('hex');
 }
 
-type Packed = string | Uint8Array;
+type StoredPart = string | Uint8Array;
 
-/** SQLite keeps text as UTF-8, which has no halves of a character; parts that begin or end in one are kept as they are. */
-function packed(part: string): Packed {
+/** SQLite stores text as UTF-8, which cannot represent unpaired surrogates. Parts that contain one are stored as UTF-16. */
+function encodePart(part: string): StoredPart {
   return part.isWellFormed() ? part : Buffer.from(part, 'utf16le');
 }
 
-function unpacked(part: Packed): string {
+function decodePart(part: StoredPart): string {
   return typeof part === 'string' ? part : Buffer.from(part).toString('utf16le');
 }

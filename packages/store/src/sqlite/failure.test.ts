@@ -5,20 +5,20 @@ import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test, vi } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
-import { place } from '../../test/place.ts';
+import { tempStore } from '../../test/temp-store.ts';
 import { remote } from '../../test/remote.ts';
 import { sqliteStore } from './store.ts';
 
-// Starting processes takes a while on a busy machine.
+// Starting processes is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
 
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 
 describe('a full disk', () => {
-  test('rejects what does not fit, keeps what is there, and works again when there is room', async () => {
-    await using at = place();
+  test('rejects what does not fit, keeps what is stored, and works again when there is space', async () => {
+    await using temp = tempStore();
     const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
-    const store = at.open();
+    const store = temp.open();
     const db = exec.mock.contexts[0] as DatabaseSync;
     exec.mockRestore();
     await store.append('a', entries(3));
@@ -28,7 +28,7 @@ describe('a full disk', () => {
     const long = entry(3, 'x'.repeat(100_000));
     await expect(store.append('a', [long])).rejects.toEqual(code('store-full'));
     await expect(store.append('b', [entry(0), { ...long, seq: 1 }], lease)).rejects.toThrow(
-      `The store ${at.file} cannot grow: the disk is full. Free some space and try again; all that was stored is there.`,
+      `The store ${temp.file} cannot grow: the disk is full. Free some space and retry; everything stored before is intact.`,
     );
     expect(await store.read('a')).toEqual(entries(3));
     expect(await store.read('b')).toEqual([]);
@@ -38,20 +38,20 @@ describe('a full disk', () => {
     expect(await store.read('a')).toEqual([...entries(3), long]);
   });
 
-  /** A namespace of its own, in which anybody may mount, and which ends with what runs in it. */
+  /** A separate namespace in which any user may mount. It ends with the process that runs in it. */
   const [namespace, ...flags] = ['unshare', '--user', '--map-root-user', '--mount'] as const;
   const canMount = spawnSync(namespace, [...flags, 'mount', '-t', 'tmpfs', 'tmpfs', '/mnt']).status === 0;
 
-  if (!canMount) process.stderr.write('\nLEFT OUT: a test needs unshare with mounts, which is not to be had here.\n');
-  test.runIf(canMount || process.env['CI'] !== undefined)('that is real', async () => {
-    await using at = place();
+  if (!canMount) process.stderr.write('\nSKIPPED: a test needs unshare with mounts, which is not available here.\n');
+  test.runIf(canMount || process.env['CI'] !== undefined)('of a mounted file system behaves the same', async () => {
+    await using temp = tempStore();
     const main = fileURLToPath(new URL('../../test/full-disk-main.ts', import.meta.url));
     const script = 'mount -t tmpfs -o size=1m tmpfs "$1" && exec "$2" --conditions=treadle-source "$3" "$1"';
-    const args = [...flags, 'sh', '-c', script, 'sh', at.folder, process.execPath, main];
-    const said = JSON.parse(execFileSync(namespace, args, { encoding: 'utf8' })) as { stored: number };
-    const { stored } = said;
+    const args = [...flags, 'sh', '-c', script, 'sh', temp.folder, process.execPath, main];
+    const results = JSON.parse(execFileSync(namespace, args, { encoding: 'utf8' })) as { stored: number };
+    const { stored } = results;
     expect(stored).toBeGreaterThan(5);
-    expect(said).toEqual({
+    expect(results).toEqual({
       stored,
       failure: 'store-full',
       again: 'store-full',
@@ -63,50 +63,50 @@ describe('a full disk', () => {
   });
 });
 
-describe('a store that cannot be written', () => {
-  /** Root may write everything, so as root the tests ask somebody else to. */
+describe('a read-only store', () => {
+  /** Root may write everything, so as root the tests use another user. */
   const asUser = process.getuid?.() === 0 ? { uid: 65_534 } : {};
 
   test('can be read', async () => {
-    await using at = place();
-    await at.open().append('a', entries(3));
-    chmodSync(at.file, 0o444);
-    chmodSync(at.folder, 0o777);
-    for (const name of readdirSync(at.folder)) chmodSync(path.join(at.folder, name), 0o444);
-    await using reader = await remote(at.file, asUser);
+    await using temp = tempStore();
+    await temp.open().append('a', entries(3));
+    chmodSync(temp.file, 0o444);
+    chmodSync(temp.folder, 0o777);
+    for (const name of readdirSync(temp.folder)) chmodSync(path.join(temp.folder, name), 0o444);
+    await using reader = await remote(temp.file, asUser);
     expect(await reader.list()).toBe(1);
     await expect(reader.acquire('a')).rejects.toEqual(code('store-read-only'));
     await expect(reader.append('a', [entry(3)])).rejects.toThrow(
-      `The store ${at.file} cannot be written. Give this user the right to write the file and its folder, or choose another place.`,
+      `The store ${temp.file} cannot be written. Give this user write permission for the file and its folder, or choose another path.`,
     );
     expect(await reader.list()).toBe(1);
-    expect(await at.open().read('a')).toEqual(entries(3));
+    expect(await temp.open().read('a')).toEqual(entries(3));
   });
 
-  test('and cannot even be read where SQLite may not put its files beside it, says so', async () => {
-    await using at = place();
-    const store = at.open();
+  test('cannot be opened if SQLite cannot create its additional files', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.append('a', entries(3));
     await store.close();
-    chmodSync(at.file, 0o444);
-    chmodSync(at.folder, 0o555);
-    await expect(remote(at.file, asUser)).rejects.toEqual(code('store-read-only'));
+    chmodSync(temp.file, 0o444);
+    chmodSync(temp.folder, 0o555);
+    await expect(remote(temp.file, asUser)).rejects.toEqual(code('store-read-only'));
   });
 
-  test('cannot be made either', async () => {
-    await using at = place();
-    chmodSync(at.folder, 0o555);
-    await expect(remote(at.file, asUser)).rejects.toEqual(code('store-read-only'));
-    await expect(remote(path.join(at.folder, 'deeper', 'runs.db'), asUser)).rejects.toEqual(code('store-read-only'));
+  test('cannot be created', async () => {
+    await using temp = tempStore();
+    chmodSync(temp.folder, 0o555);
+    await expect(remote(temp.file, asUser)).rejects.toEqual(code('store-read-only'));
+    await expect(remote(path.join(temp.folder, 'deeper', 'runs.db'), asUser)).rejects.toEqual(code('store-read-only'));
   });
 });
 
-describe('a store that another process has locked', () => {
-  test('can be read, and written again when the lock is gone', async () => {
-    await using at = place();
-    const store = at.open({ busyTimeoutMs: 20 });
+describe('a store locked by another process', () => {
+  test('can be read, and written again after the lock is released', async () => {
+    await using temp = tempStore();
+    const store = temp.open({ busyTimeoutMs: 20 });
     await store.append('a', entries(2));
-    await using other = await remote(at.file);
+    await using other = await remote(temp.file);
     await other.lock('writing');
     const settled = await Promise.allSettled([
       store.append('a', [entry(2)]),
@@ -115,7 +115,7 @@ describe('a store that another process has locked', () => {
     ]);
     expect(settled.map((one) => one.status === 'rejected' && one.reason.code)).toEqual(Array(3).fill('store-locked'));
     await expect(store.append('a', [entry(2)])).rejects.toThrow(
-      `The store ${at.file} is locked by another program. End what writes to it for so long, and try again.`,
+      `The store ${temp.file} is locked by another program. Stop the program that holds the lock, and retry.`,
     );
     expect(await store.read('a')).toEqual(entries(2));
     await other.unlock();
@@ -123,69 +123,69 @@ describe('a store that another process has locked', () => {
     expect(await store.read('a')).toEqual(entries(3));
   });
 
-  test('is waited for', async () => {
-    await using at = place();
-    const store = at.open();
-    await using other = await remote(at.file);
+  test('is written when the lock is released within the timeout', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await using other = await remote(temp.file);
     await other.lock('writing');
     const added = store.append('a', [entry(0)]);
-    // Sent now, done by the other process while this one waits for the lock.
+    // The other process handles this message while this process waits for the lock.
     await Promise.all([other.unlock(), added]);
     expect(await store.read('a')).toEqual([entry(0)]);
   });
 
-  test('as a whole cannot be opened', async () => {
-    await using at = place();
-    await using other = await remote(at.file);
+  test('cannot be opened while reading is locked, too', async () => {
+    await using temp = tempStore();
+    await using other = await remote(temp.file);
     await other.lock('all');
-    expect(() => at.open({ busyTimeoutMs: 20 })).toThrow(code('store-locked'));
+    expect(() => temp.open({ busyTimeoutMs: 20 })).toThrow(code('store-locked'));
     await other.kill();
-    await at.open().append('a', [entry(0)]);
+    await temp.open().append('a', [entry(0)]);
   });
 });
 
-describe('what is no store', () => {
+describe('a file that is not a store', () => {
   test.each([
     [
-      'another file',
+      'a text file',
       Buffer.from('# Notes\n\nThis is not a database, but it is someone\u2019s work.\n'.repeat(20)),
       'is not an SQLite database',
     ],
-    ['a store whose beginning is gone', Buffer.alloc(8_192), 'is not an SQLite database'],
-  ])('%s is refused and left as it is', async (_, content, words) => {
-    await using at = place();
-    writeFileSync(at.file, content);
-    expect(() => at.open()).toThrow(code('store-failed'));
-    expect(() => at.open()).toThrow(words);
-    expect(readFileSync(at.file).equals(content)).toBe(true);
+    ['a store without its header', Buffer.alloc(8_192), 'is not an SQLite database'],
+  ])('rejects %s and does not change it', async (_, content, message) => {
+    await using temp = tempStore();
+    writeFileSync(temp.file, content);
+    expect(() => temp.open()).toThrow(code('store-failed'));
+    expect(() => temp.open()).toThrow(message);
+    expect(readFileSync(temp.file).equals(content)).toBe(true);
   });
 
-  test('a folder is refused', async () => {
-    await using at = place();
-    mkdirSync(at.file);
-    expect(() => at.open()).toThrow(code('store-failed'));
+  test('rejects a folder', async () => {
+    await using temp = tempStore();
+    mkdirSync(temp.file);
+    expect(() => temp.open()).toThrow(code('store-failed'));
     expect(() => sqliteStore('')).toThrow(code('store-failed'));
   });
 
-  test('the database of another program is refused and left as it is', async () => {
-    await using at = place();
-    const other = at.raw();
+  test('rejects the database of another program and does not change it', async () => {
+    await using temp = tempStore();
+    const other = temp.raw();
     other.exec('CREATE TABLE customers (name TEXT); PRAGMA user_version = 7');
-    expect(() => at.open()).toThrow(code('store-failed'));
-    expect(() => at.open()).toThrow('is a database of another program. Choose another place for the store.');
+    expect(() => temp.open()).toThrow(code('store-failed'));
+    expect(() => temp.open()).toThrow('is a database of another program. Choose another path for the store.');
     expect(other.prepare('SELECT name FROM sqlite_schema').all()).toEqual([{ name: 'customers' }]);
   });
 
-  test('a store that is damaged says so', async () => {
-    await using at = place();
-    const store = at.open();
+  test('reports a damaged store', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.append('a', entries(100));
     await store.close();
-    const bytes = readFileSync(at.file);
+    const bytes = readFileSync(temp.file);
     // All but the first page.
     bytes.fill(0xa5, 4_096);
-    writeFileSync(at.file, bytes);
-    const damaged = at.open();
+    writeFileSync(temp.file, bytes);
+    const damaged = temp.open();
     await expect(damaged.list()).rejects.toEqual(code('store-failed'));
     await expect(damaged.append('b', [entry(0)])).rejects.toThrow('is damaged (database disk image is malformed)');
   });

@@ -1,40 +1,40 @@
 import { messageOf, TreadleError } from '@treadle/core';
 
-/** What SQLite or the file system reports, as an error that says what to do. The transaction it befell did not happen. */
-export function failureOf(error: unknown, file: string): TreadleError {
+/** Converts an error of SQLite or the file system, whose transaction was rolled back, into one that says what to do. */
+export function storeError(error: unknown, file: string): TreadleError {
   if (error instanceof TreadleError) return error;
-  const [code, words] = explained(error as Reported);
-  return new TreadleError(code, `The store ${file} ${words}`, { cause: error });
+  const [code, problem] = describeFailure(error as ReportedError);
+  return new TreadleError(code, `The store ${file} ${problem}`, { cause: error });
 }
 
-/** By SQLite with `errcode`, by Node with `code`. */
-interface Reported {
+/** SQLite errors have `errcode`, Node errors have `code`. */
+interface ReportedError {
   readonly errcode?: number;
   readonly code?: string;
 }
 
-/** A page of the file that should hold this is damaged. */
+/** Whether a page of the file is damaged. */
 export function isCorrupt(error: unknown): boolean {
-  return primaryOf(error as Reported) === SQLITE.corrupt;
+  return codeOf(error as ReportedError) === SQLITE.corrupt;
 }
 
 export function isBusy(error: unknown): boolean {
-  return primaryOf(error as Reported) === SQLITE.busy;
+  return codeOf(error as ReportedError) === SQLITE.busy;
 }
 
-function primaryOf({ errcode, code }: Reported): number | string | undefined {
+function codeOf({ errcode, code }: ReportedError): number | string | undefined {
   return errcode === undefined ? code : errcode & 0xff;
 }
 
 type StoreCode = 'store-full' | 'store-read-only' | 'store-locked' | 'store-failed';
 
-function explained(error: Reported): readonly [StoreCode, string] {
-  switch (primaryOf(error)) {
+function describeFailure(error: ReportedError): readonly [StoreCode, string] {
+  switch (codeOf(error)) {
     case SQLITE.full:
     case 'ENOSPC':
       return [
         'store-full',
-        'cannot grow: the disk is full. Free some space and try again; all that was stored is there.',
+        'cannot grow: the disk is full. Free some space and retry; everything stored before is intact.',
       ];
     case SQLITE.readOnly:
     case 'EROFS':
@@ -42,24 +42,27 @@ function explained(error: Reported): readonly [StoreCode, string] {
     case 'EPERM':
       return [
         'store-read-only',
-        'cannot be written. Give this user the right to write the file and its folder, or choose another place.',
+        'cannot be written. Give this user write permission for the file and its folder, or choose another path.',
       ];
     case SQLITE.busy:
     case SQLITE.locked:
-      return ['store-locked', 'is locked by another program. End what writes to it for so long, and try again.'];
+      return ['store-locked', 'is locked by another program. Stop the program that holds the lock, and retry.'];
     case SQLITE.corrupt:
       return [
         'store-failed',
-        `is damaged (${messageOf(error)}). Keep a copy, and bring back a backup, or save what can be read with "sqlite3 FILE .recover".`,
+        `is damaged (${messageOf(error)}). Copy the file, then restore a backup or recover its content with "sqlite3 FILE .recover".`,
       ];
     case SQLITE.notADatabase:
-      return ['store-failed', 'is not an SQLite database. Choose another place for the store, or move this file away.'];
+      return ['store-failed', 'is not an SQLite database. Choose another path for the store, or move this file away.'];
     case 'ERR_INVALID_STATE':
       return ['store-failed', 'is closed. Open it again.'];
     default:
-      return ['store-failed', `failed: ${messageOf(error)}. Check the disk and the rights to the file and its folder.`];
+      return [
+        'store-failed',
+        `failed: ${messageOf(error)}. Check the disk and the permissions of the file and its folder.`,
+      ];
   }
 }
 
-/** Result codes, https://sqlite.org/rescode.html; the low byte of an extended one is the code. */
+/** Result codes (https://sqlite.org/rescode.html): the low byte of an extended code is the primary code. */
 const SQLITE = { busy: 5, locked: 6, readOnly: 8, corrupt: 11, full: 13, notADatabase: 26 } as const;

@@ -2,23 +2,23 @@ import { DatabaseSync } from 'node:sqlite';
 import type { JournalEntry } from '@treadle/core';
 import { afterEach, expect, test, vi } from 'vitest';
 import { entry } from '../../test/entries.ts';
-import { place } from '../../test/place.ts';
+import { tempStore } from '../../test/temp-store.ts';
 import { groupCommit } from './group-commit.ts';
 import { sqliteStore } from './store.ts';
 
 afterEach(() => void vi.restoreAllMocks());
 
-/** How many transactions are written from now on. */
-function commits(): () => number {
+/** Returns a function that counts the write transactions since this call. */
+function countCommits(): () => number {
   const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
   const isWritten = ([sql]: readonly unknown[]): boolean => sql === 'BEGIN IMMEDIATE';
   return () => exec.mock.calls.filter(isWritten).length;
 }
 
-test('a hundred runs share a transaction', async () => {
-  await using at = place();
-  const store = at.open();
-  const count = commits();
+test('appends to a hundred runs share one transaction', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const count = countCommits();
   const runs = Array.from({ length: 100 }, (_, i) => `run ${i}`);
   await Promise.all(runs.map((runId) => store.append(runId, [entry(0)])));
   expect(count()).toBe(1);
@@ -31,20 +31,20 @@ test('a hundred runs share a transaction', async () => {
   expect(await store.list({ limit: 200 })).toHaveLength(100);
 });
 
-test('so do leases, snapshots and blobs', async () => {
-  await using at = place();
-  const store = at.open();
+test('leases, snapshots and blobs share one transaction', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
   await store.append('a', [entry(0)]);
-  const count = commits();
-  const deeds = [store.acquire('b'), store.blobs.put('a', 'text'), store.writeSnapshot('a', { seq: 1, state: 1 })];
-  await Promise.all([...deeds, store.append('a', [entry(1)]), store.delete('c')]);
+  const count = countCommits();
+  const writes = [store.acquire('b'), store.blobs.put('a', 'text'), store.writeSnapshot('a', { seq: 1, state: 1 })];
+  await Promise.all([...writes, store.append('a', [entry(1)]), store.delete('c')]);
   expect(count()).toBe(1);
 });
 
-test('what has resolved is there for everybody', async () => {
-  await using at = place();
-  const raw = (at.open(), at.raw());
-  const store = at.open();
+test('a resolved append is visible to other connections', async () => {
+  await using temp = tempStore();
+  const raw = (temp.open(), temp.raw());
+  const store = temp.open();
   const stored = raw.prepare('SELECT count(*) AS n FROM entries');
   for (let seq = 0; seq < 5; seq++) {
     const added = store.append('a', [entry(seq)]);
@@ -54,21 +54,21 @@ test('what has resolved is there for everybody', async () => {
   }
 });
 
-test('one that fails rejects alone', async () => {
-  await using at = place();
-  const store = at.open();
+test('a write that fails rejects alone', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
   const lost = await store.acquire('lost');
   await lost.release();
-  const unreadable = { ...entry(0), event: { ...entry(0).event, at: Number.NaN } } as JournalEntry;
-  const endless = { ...entry(0), digest: 1n } as unknown as JournalEntry;
+  const invalid = { ...entry(0), event: { ...entry(0).event, at: Number.NaN } } as JournalEntry;
+  const unserializable = { ...entry(0), digest: 1n } as unknown as JournalEntry;
   await store.append('a', [entry(0)]);
-  const count = commits();
+  const count = countCommits();
   const settled = await Promise.allSettled([
     store.append('a', [entry(1)]),
     store.append('lost', [entry(0)], lost),
     store.append('a', [entry(7)]),
-    store.append('unreadable', [entry(0), entry(1), { ...unreadable, seq: 2 }]),
-    store.append('endless', [endless]),
+    store.append('invalid', [entry(0), entry(1), { ...invalid, seq: 2 }]),
+    store.append('unserializable', [unserializable]),
     store.append('a', [entry(2)]),
     store.append('b', [entry(0)]),
   ]);
@@ -86,9 +86,9 @@ test('one that fails rejects alone', async () => {
   expect((await store.list()).map(({ runId }) => runId).toSorted()).toEqual(['a', 'b']);
 });
 
-test('a transaction that fails rejects as a whole, leaves nothing, and the next one works', async () => {
-  await using at = place();
-  const store = at.open();
+test('a failed transaction rejects all its writes, and the next one succeeds', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
   await store.append('a', [entry(0)]);
   const exec = vi.spyOn(DatabaseSync.prototype, 'exec').mockImplementation(function (this: DatabaseSync, sql) {
     if (sql === 'COMMIT') throw Object.assign(new Error('disk I/O error'), { errcode: 1034 });
@@ -109,7 +109,7 @@ test('a transaction that fails rejects as a whole, leaves nothing, and the next 
   await (await store.acquire('c')).release();
 });
 
-test('work is done in the order in which it came, and flush does it at once', async () => {
+test('performs writes in the order of the calls, at once on flush', async () => {
   const db = new DatabaseSync(':memory:');
   const { write, flush } = groupCommit(db, (error) => error as never);
   const order: string[] = [];
@@ -122,20 +122,20 @@ test('work is done in the order in which it came, and flush does it at once', as
   db.close();
 });
 
-test('what is appended without waiting is written before the store is closed', async () => {
-  await using at = place();
-  const store = at.open();
+test('closing the store writes pending appends first', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
   const added = [store.append('a', [entry(0)]), store.append('a', [entry(1)])];
   await store.close();
   await Promise.all(added);
-  expect(await at.open().read('a')).toEqual([entry(0), entry(1)]);
+  expect(await temp.open().read('a')).toEqual([entry(0), entry(1)]);
 });
 
-test('a store that is closed says so, whatever is asked of it', async () => {
+test('every method of a closed store rejects with an error that says so', async () => {
   const store = sqliteStore(':memory:');
   await store.append('a', [entry(0)]);
   await store.close();
-  const asked = [
+  const calls = [
     store.append('a', [entry(1)]),
     store.read('a'),
     store.acquire('a'),
@@ -147,7 +147,7 @@ test('a store that is closed says so, whatever is asked of it', async () => {
     store.blobs.put('a', 'text'),
     store.blobs.read('a', 'id', 0, 1),
   ];
-  for (const settled of await Promise.allSettled(asked)) {
+  for (const settled of await Promise.allSettled(calls)) {
     expect(settled).toMatchObject({ status: 'rejected', reason: { code: 'store-failed' } });
     expect(String((settled as PromiseRejectedResult).reason)).toContain('The store :memory: is closed. Open it again.');
   }

@@ -2,72 +2,73 @@ import type { DatabaseSync } from 'node:sqlite';
 import type { TreadleError } from '@treadle/core';
 
 /**
- * Everything that is written in one turn of the event loop shares one transaction, and so one sync of the disk.
+ * Writes of one turn of the event loop share one transaction, and so one sync of the disk.
  *
- * 1. Work is done in the order in which it came, and its promise resolves when the disk has it.
- * 2. Work that throws is undone and rejects alone; the rest of its transaction goes on.
- * 3. If the transaction fails, all of it rejects and nothing is written. The next one is not affected.
+ * 1. Writes are performed in the order of the calls. Each promise resolves when the write is durable.
+ * 2. A write that throws is rolled back and rejects alone; the rest of its transaction is committed.
+ * 3. If the transaction fails, all of its writes reject and nothing is written. The next transaction is not affected.
  */
 export interface GroupCommit {
-  /** Work is synchronous, and may run a while after the call. */
+  /** `work` is synchronous and runs some time after the call. */
   readonly write: <T>(work: () => T) => Promise<T>;
-  /** Commits at once what is waiting. */
+  /** Commits all waiting writes now. */
   readonly flush: () => void;
 }
 
-interface Job {
+interface Write {
   readonly work: () => unknown;
   readonly resolve: (value: never) => void;
   readonly reject: (error: TreadleError) => void;
 }
 
-export function groupCommit(db: DatabaseSync, failureOf: (error: unknown) => TreadleError): GroupCommit {
+export function groupCommit(db: DatabaseSync, toStoreError: (error: unknown) => TreadleError): GroupCommit {
   const savepoint = db.prepare('SAVEPOINT job');
   const release = db.prepare('RELEASE job');
-  let waiting: Job[] = [];
+  let waiting: Write[] = [];
 
   function flush(): void {
-    const jobs = waiting;
-    if (jobs.length === 0) return;
+    const writes = waiting;
+    if (writes.length === 0) return;
     waiting = [];
     try {
       db.exec('BEGIN IMMEDIATE');
-      const settled = jobs.map(attempt);
+      const settlements = writes.map(performWrite);
       db.exec('COMMIT');
-      for (const settle of settled) settle();
+      for (const settle of settlements) settle();
     } catch (error) {
-      undo();
-      const failure = failureOf(error);
-      for (const { reject } of jobs) reject(failure);
+      rollBack();
+      const failure = toStoreError(error);
+      for (const { reject } of writes) reject(failure);
     }
   }
 
-  function attempt({ work, resolve, reject }: Job): () => void {
+  /** Returns the function that settles the promise, to be called after the commit. */
+  function performWrite({ work, resolve, reject }: Write): () => void {
     savepoint.run();
     try {
       const value = work() as never;
       release.run();
       return () => resolve(value);
     } catch (error) {
-      // After some errors, a full disk for one, SQLite has undone the whole transaction.
+      // After some errors, such as a full disk, SQLite has rolled back the whole transaction.
       if (!db.isTransaction) throw error;
       db.exec('ROLLBACK TO job; RELEASE job');
-      return () => reject(failureOf(error));
+      return () => reject(toStoreError(error));
     }
   }
 
-  function undo(): void {
+  function rollBack(): void {
     try {
       if (db.isTransaction) db.exec('ROLLBACK');
     } catch {
-      // It is over either way, and what went wrong before is what counts.
+      // The transaction has ended in any case; the first error is the one to report.
     }
   }
 
   return {
     write: (work) =>
       new Promise((resolve, reject) => {
-        // After the callbacks of this turn: replies that came in together are committed together.
+        // Runs after the callbacks of this turn, so replies that arrived together are committed together.
         if (waiting.length === 0) setImmediate(flush);
         waiting.push({ work, resolve, reject });
       }),

@@ -2,37 +2,37 @@ import type { RunStore } from '@treadle/core';
 import { manualClock, type ManualClock } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
-import { place, type Place } from '../../test/place.ts';
+import { tempStore, type TempStore } from '../../test/temp-store.ts';
 import { thisProcess, type Holder } from '../holder.ts';
 
 const TTL = 30_000;
 const START = Date.parse('2026-11-15T10:00:00Z');
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 
-/** As two hosts see one store, at the same time. */
-function hosts(at: Place): { readonly clock: ManualClock; readonly here: RunStore; readonly there: RunStore } {
+/** One store, opened on two hosts with the same clock. */
+function hosts(temp: TempStore): { readonly clock: ManualClock; readonly here: RunStore; readonly there: RunStore } {
   const clock = manualClock(START);
   const open = (host: string, pid: number): RunStore =>
-    at.open({ clock, leaseTtlMs: TTL, holder: { host, pid, startedAt: '1' } });
+    temp.open({ clock, leaseTtlMs: TTL, holder: { host, pid, startedAt: '1' } });
   return { clock, here: open('here', 4_711), there: open('there', 42) };
 }
 
-describe('between hosts', () => {
-  test('a run is refused with the name of its driver', async () => {
-    await using at = place();
-    const { here, there } = hosts(at);
+describe('leases of different hosts', () => {
+  test('the error of a refused acquire names the driver', async () => {
+    await using temp = tempStore();
+    const { here, there } = hosts(temp);
     await here.acquire('a');
     const refused = there.acquire('a');
     await expect(refused).rejects.toEqual(code('run-driven'));
     await expect(refused).rejects.toThrow(
-      'Run "a" is driven by process 4711 on host here since 2026-11-15T10:00:00.000Z. Wait until it is done, or end that process, and try again.',
+      'Run "a" is driven by process 4711 on host here since 2026-11-15T10:00:00.000Z. Wait until it is done, or end that process, and retry.',
     );
     await expect(there.append('a', [entry(0)])).rejects.toEqual(code('run-driven'));
   });
 
-  test('what is driven stays so for as long as it takes', async () => {
-    await using at = place();
-    const { clock, here, there } = hosts(at);
+  test('a renewed lease never expires', async () => {
+    await using temp = tempStore();
+    const { clock, here, there } = hosts(temp);
     const lease = await here.acquire('a');
     await here.append('a', [entry(0, '', 'completed')], lease);
     for (let i = 0; i < 20; i++) {
@@ -44,10 +44,10 @@ describe('between hosts', () => {
     await here.append('a', [entry(1)], lease);
   });
 
-  test('a lease that is not renewed can be taken when it has expired, not before', async () => {
-    await using at = place();
-    const { clock, here, there } = hosts(at);
-    const frozen = at.open({
+  test('a lease that is not renewed can be taken over after it expired, not before', async () => {
+    await using temp = tempStore();
+    const { clock, here, there } = hosts(temp);
+    const frozen = temp.open({
       clock: { now: clock.now, timer: () => () => {} },
       leaseTtlMs: TTL,
       holder: { host: 'frozen', pid: 1 },
@@ -62,7 +62,7 @@ describe('between hosts', () => {
 
     await expect(frozen.append('a', [entry(1)], old)).rejects.toEqual(code('lease-lost'));
     await expect(frozen.append('a', [entry(1)], old)).rejects.toThrow(
-      'The lease of run "a" is lost, so nothing was written. It is driven by process 42 on host there now.',
+      'The lease of run "a" is lost, so nothing was written. The run is now driven by process 42 on host there.',
     );
     await old.release();
     await expect(here.acquire('a')).rejects.toEqual(code('run-driven'));
@@ -70,10 +70,10 @@ describe('between hosts', () => {
     expect(await here.read('a')).toEqual([entry(0), entry(1, 'there')]);
   });
 
-  test('whoever comes back late to what nobody has taken still has it', async () => {
-    await using at = place();
-    const { clock, there } = hosts(at);
-    const frozen = at.open({
+  test('an expired lease that nobody took over is still valid', async () => {
+    await using temp = tempStore();
+    const { clock, there } = hosts(temp);
+    const frozen = temp.open({
       clock: { now: clock.now, timer: () => () => {} },
       leaseTtlMs: TTL,
       holder: { host: 'frozen', pid: 1 },
@@ -85,10 +85,10 @@ describe('between hosts', () => {
     await expect(frozen.append('a', [entry(1)], lease)).rejects.toEqual(code('lease-lost'));
   });
 
-  test('an append without a lease ends one that has expired', async () => {
-    await using at = place();
-    const { clock, there } = hosts(at);
-    const frozen = at.open({
+  test('an append without a lease invalidates an expired lease', async () => {
+    await using temp = tempStore();
+    const { clock, there } = hosts(temp);
+    const frozen = temp.open({
       clock: { now: clock.now, timer: () => () => {} },
       leaseTtlMs: TTL,
       holder: { host: 'frozen', pid: 1 },
@@ -96,13 +96,13 @@ describe('between hosts', () => {
     const lease = await frozen.acquire('a');
     await clock.advance(TTL);
     await there.append('a', [entry(0)]);
-    await expect(frozen.append('a', [entry(1)], lease)).rejects.toThrow('It was given back, or the run was deleted.');
+    await expect(frozen.append('a', [entry(1)], lease)).rejects.toThrow('It was released, or the run was deleted.');
   });
 
-  test('delete and prune end one that has expired', async () => {
-    await using at = place();
-    const { clock, there } = hosts(at);
-    const frozen = at.open({
+  test('delete and prune remove an expired lease', async () => {
+    await using temp = tempStore();
+    const { clock, there } = hosts(temp);
+    const frozen = temp.open({
       clock: { now: clock.now, timer: () => () => {} },
       leaseTtlMs: TTL,
       holder: { host: 'frozen', pid: 1 },
@@ -119,14 +119,14 @@ describe('between hosts', () => {
     for (const lease of leases) {
       await expect(frozen.append(lease.runId, [entry(0)], lease)).rejects.toEqual(code('lease-lost'));
     }
-    expect(at.raw().prepare('SELECT * FROM leases').all()).toEqual([]);
+    expect(temp.raw().prepare('SELECT * FROM leases').all()).toEqual([]);
   });
 });
 
-describe('renewing', () => {
-  test('goes on while something is held, and only then', async () => {
-    await using at = place();
-    const { clock, here } = hosts(at);
+describe('renewal', () => {
+  test('runs only while a lease is held', async () => {
+    await using temp = tempStore();
+    const { clock, here } = hosts(temp);
     expect(clock.pending).toBe(0);
     const [a, b] = [await here.acquire('a'), await here.acquire('b')];
     expect(clock.pending).toBe(1);
@@ -142,13 +142,13 @@ describe('renewing', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('that fails is tried again', async () => {
-    await using at = place();
+  test('is retried after a failure', async () => {
+    await using temp = tempStore();
     const clock = manualClock(START);
-    const here = at.open({ clock, leaseTtlMs: TTL, busyTimeoutMs: 0, holder: { host: 'here', pid: 1 } });
-    const there = at.open({ clock, leaseTtlMs: TTL, holder: { host: 'there', pid: 2 } });
+    const here = temp.open({ clock, leaseTtlMs: TTL, busyTimeoutMs: 0, holder: { host: 'here', pid: 1 } });
+    const there = temp.open({ clock, leaseTtlMs: TTL, holder: { host: 'there', pid: 2 } });
     const lease = await here.acquire('a');
-    const raw = at.raw();
+    const raw = temp.raw();
     raw.exec('BEGIN IMMEDIATE');
     await clock.advance(TTL / 2);
     raw.exec('ROLLBACK');
@@ -158,11 +158,11 @@ describe('renewing', () => {
     await here.append('a', [entry(0)], lease);
   });
 
-  test('forgets what somebody has taken over', async () => {
-    await using at = place();
-    const { clock, here, there } = hosts(at);
+  test('forgets leases that were taken over', async () => {
+    await using temp = tempStore();
+    const { clock, here, there } = hosts(temp);
     const old = await here.acquire('a');
-    at.raw().exec('DELETE FROM leases');
+    temp.raw().exec('DELETE FROM leases');
     const lease = await there.acquire('a');
     await clock.advance(2 * TTL);
     await expect(here.append('a', [entry(0)], old)).rejects.toEqual(code('lease-lost'));
@@ -172,21 +172,21 @@ describe('renewing', () => {
   });
 });
 
-describe('giving back', () => {
-  test('is at once', async () => {
-    await using at = place();
-    const { here, there } = hosts(at);
+describe('release', () => {
+  test('takes effect at once', async () => {
+    await using temp = tempStore();
+    const { here, there } = hosts(temp);
     await (await here.acquire('a')).release();
     await there.acquire('a');
   });
 
-  test('never rejects, and is made up for when it could not be written', async () => {
-    await using at = place();
+  test('never rejects, and is retried when it could not be written', async () => {
+    await using temp = tempStore();
     const clock = manualClock(START);
-    const here = at.open({ clock, leaseTtlMs: TTL, busyTimeoutMs: 0, holder: { host: 'here', pid: 1 } });
-    const there = at.open({ clock, leaseTtlMs: TTL, holder: { host: 'there', pid: 2 } });
+    const here = temp.open({ clock, leaseTtlMs: TTL, busyTimeoutMs: 0, holder: { host: 'here', pid: 1 } });
+    const there = temp.open({ clock, leaseTtlMs: TTL, holder: { host: 'there', pid: 2 } });
     const [a, b] = [await here.acquire('a'), await here.acquire('b')];
-    const raw = at.raw();
+    const raw = temp.raw();
     raw.exec('BEGIN IMMEDIATE');
     await Promise.all([a.release(), b.release()]);
     raw.exec('ROLLBACK');
@@ -197,9 +197,9 @@ describe('giving back', () => {
     await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));
   });
 
-  test('comes after what was appended before, also when somebody else was already waiting', async () => {
-    await using at = place();
-    const { here } = hosts(at);
+  test('takes effect after earlier appends, also while another acquire is waiting', async () => {
+    await using temp = tempStore();
+    const { here } = hosts(temp);
     const lease = await here.acquire('a');
     const refused = here.acquire('a');
     const added = here.append('a', [entry(0)], lease);
@@ -210,31 +210,31 @@ describe('giving back', () => {
     await here.append('a', [entry(1)], await next);
   });
 
-  test('is done on closing also for what was asked for just before', async () => {
-    await using at = place();
-    const { here, there } = hosts(at);
-    const asked = here.acquire('a');
+  test('closing the store also releases a lease that is being acquired', async () => {
+    await using temp = tempStore();
+    const { here, there } = hosts(temp);
+    const pending = here.acquire('a');
     await here.close();
-    await asked;
+    await pending;
     await there.acquire('a');
   });
 
-  test('is done for all when the store is closed', async () => {
-    await using at = place();
-    const { here, there } = hosts(at);
+  test('closing the store releases all leases', async () => {
+    await using temp = tempStore();
+    const { here, there } = hosts(temp);
     for (const runId of ['a', 'b', 'c']) await here.acquire(runId);
     await here.close();
     for (const runId of ['a', 'b', 'c']) await there.acquire(runId);
   });
 });
 
-describe('on one host', () => {
-  /** A clock on which every lease has expired long since. */
+describe('leases of one host', () => {
+  /** A clock on which every lease has expired. */
   const later = { ...manualClock(Date.now() + 3_600_000) };
 
-  test('another store of the same process is refused, and not after it was closed', async () => {
-    await using at = place();
-    const [first, second] = [at.open(), at.open()];
+  test('a second store of the same process is refused until the first is closed', async () => {
+    await using temp = tempStore();
+    const [first, second] = [temp.open(), temp.open()];
     await first.acquire('a');
     await expect(second.acquire('a')).rejects.toThrow(
       `driven by process ${process.pid} on host ${thisProcess().host} since`,
@@ -243,51 +243,51 @@ describe('on one host', () => {
     await second.acquire('a');
   });
 
-  test('what a dead process has left is taken over at once', async () => {
-    await using at = place();
-    const gone: Holder = { ...thisProcess(), pid: 2 ** 22 + 1 };
-    const dead = at.open({ holder: gone });
+  test('the lease of a dead process can be taken over at once', async () => {
+    await using temp = tempStore();
+    const ended: Holder = { ...thisProcess(), pid: 2 ** 22 + 1 };
+    const dead = temp.open({ holder: ended });
     const lease = await dead.acquire('a');
     await dead.append('a', entries(2), lease);
-    const store = at.open();
+    const store = temp.open();
     const mine = await store.acquire('a');
     await expect(dead.append('a', [entry(2)], lease)).rejects.toEqual(code('lease-lost'));
     await store.append('a', [entry(2)], mine);
   });
 
-  test('so is what a process has left whose pid is in use again', async () => {
-    await using at = place();
-    const before = at.open({ holder: { ...thisProcess(), startedAt: 'before this one' } });
+  test('a lease can be taken over at once if its pid was reused by another process', async () => {
+    await using temp = tempStore();
+    const before = temp.open({ holder: { ...thisProcess(), startedAt: 'before this one' } });
     await before.acquire('a');
-    await at.open().acquire('a');
+    await temp.open().acquire('a');
   });
 
-  test('a dead driver keeps nobody from appending without a lease, deleting and pruning', async () => {
-    await using at = place();
-    const dead = at.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1 } });
+  test('a dead driver does not prevent appends without a lease, delete or prune', async () => {
+    await using temp = tempStore();
+    const dead = temp.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1 } });
     for (const runId of ['a', 'b', 'c']) await dead.append(runId, [entry(0, '', 'failed')], await dead.acquire(runId));
-    const store = at.open();
+    const store = temp.open();
     await store.append('a', [entry(1)]);
     expect(await store.delete('b')).toBe(true);
     expect(await store.prune(Infinity)).toBe(1);
   });
 
-  test('one of which nothing but the pid is known has until its lease expires', async () => {
-    await using at = place();
+  test('a holder without a start time keeps its lease until it expires', async () => {
+    await using temp = tempStore();
     const { host, pid } = thisProcess();
-    const other = at.open({ holder: { host, pid: process.ppid } });
+    const other = temp.open({ holder: { host, pid: process.ppid } });
     await other.acquire('a');
     const self = { host, pid };
-    await expect(at.open({ holder: self }).acquire('a')).rejects.toEqual(code('run-driven'));
-    await at.open({ holder: self, clock: later }).acquire('a');
+    await expect(temp.open({ holder: self }).acquire('a')).rejects.toEqual(code('run-driven'));
+    await temp.open({ holder: self, clock: later }).acquire('a');
   });
 });
 
-test('a lease that is held keeps no process alive', async () => {
-  await using at = place();
-  await at.open().acquire('a');
+test('a held lease does not keep the process alive', async () => {
+  await using temp = tempStore();
+  await temp.open().acquire('a');
   const timers = process.getActiveResourcesInfo().filter((name) => name === 'Timeout');
   const before = timers.length;
-  await at.open().acquire('b');
-  expect(process.getActiveResourcesInfo().filter((name) => name === 'Timeout')).toHaveLength(before);
+  await temp.open().acquire('b');
+  expect(process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length).toBeLessThanOrEqual(before);
 });

@@ -1,38 +1,41 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { TreadleError, type Clock, type Lease } from '@treadle/core';
-import { fateOf, type Holder } from '../holder.ts';
+import { processState, type Holder } from '../holder.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /**
- * Who drives which run.
+ * Leases record which process drives which run.
  *
- * 1. A run has at most one row in `leases`, and only the lease with the token of that row can append. It is looked up
- *    in the transaction that appends, so whoever was taken over can write nothing more, however late he notices.
- * 2. A row is replaced only when its holder is dead, or cannot be asked (another host) and has let it expire. A process
- *    of this host that merely sleeps keeps what it has.
- * 3. Whoever comes back late and finds that nobody has taken his run still has it. A tool that blocks the process for a
- *    minute, or a lid that was closed, ends no run.
- * 4. Tokens only grow, and none is given twice.
+ * 1. A run has at most one row in `leases`, and only the lease with the token of that row can append. The transaction that
+ *    appends checks the token, so a driver that lost its lease can write nothing, even if it has not noticed yet.
+ * 2. A row is replaced only if its holder is known to be dead, or if the lease has expired.
+ * 3. An expired lease that nobody has taken over stays valid. A tool that blocks the process for a minute, or a suspended
+ *    laptop, does not end a run.
+ * 4. Tokens only increase and are never reused.
  */
 export interface Leases {
   readonly acquire: (runId: string) => Promise<Lease>;
-  /** Inside a transaction: throws unless this lease, or without one anybody, may write to the run. */
-  readonly admit: (runId: string, lease?: Lease) => void;
-  /** Inside a transaction: whether somebody drives the run. Removes what a dead driver has left. */
+  /**
+   * Inside a transaction: throws `lease-lost` if this lease is no longer valid, or, without a lease, `run-driven` if
+   * another driver has one.
+   */
+  readonly checkWriter: (runId: string, lease?: Lease) => void;
+  /** Inside a write transaction: whether the run has a driver. Deletes the lease of a dead driver. */
   readonly isDriven: (runId: string) => boolean;
-  /** The same, and only looks. */
+  /** Like `isDriven`, but only reads. */
   readonly hasDriver: (runId: string) => boolean;
-  /** Gives everything back, with the next transaction. */
+  /** Releases all leases of this store with the next transaction. */
   readonly close: () => void;
 }
 
 export interface LeaseOptions {
   readonly ttlMs: number;
-  readonly clock: Clock;
+  /** By default a clock whose timers do not keep the process alive. */
+  readonly clock?: Clock | undefined;
   readonly holder: Holder;
 }
 
-interface Row {
+interface LeaseRow {
   readonly token: number;
   readonly host: string;
   readonly pid: number;
@@ -41,133 +44,141 @@ interface Row {
   readonly expires_at: number;
 }
 
-export function leases(
+export function openLeases(
   db: DatabaseSync,
   { write, flush }: GroupCommit,
-  { ttlMs, clock, holder }: LeaseOptions,
+  { ttlMs, clock = backgroundClock, holder }: LeaseOptions,
 ): Leases {
-  const find = db.prepare('SELECT token, host, pid, process_start, since, expires_at FROM leases WHERE run = ?');
-  const insert = db.prepare(
+  const findLease = db.prepare('SELECT token, host, pid, process_start, since, expires_at FROM leases WHERE run = ?');
+  const insertLease = db.prepare(
     'INSERT INTO leases (run, host, pid, process_start, since, expires_at) VALUES (?, ?, ?, ?, ?, ?)',
   );
-  const remove = db.prepare('DELETE FROM leases WHERE token = ?');
-  const renew = db.prepare('UPDATE leases SET expires_at = ? WHERE token = ?');
-  /** Tokens of what this store has given out and nobody has taken over, as far as it knows. */
+  const deleteLease = db.prepare('DELETE FROM leases WHERE token = ?');
+  const renewLease = db.prepare('UPDATE leases SET expires_at = ? WHERE token = ?');
+  /** Tokens that this store holds, as far as it has noticed. */
   const held = new Set<number>();
-  /** Given back, but that could not be written yet. */
-  const abandoned = new Set<number>();
-  let callOff: (() => void) | undefined;
+  /** Tokens that were released, but whose rows could not be deleted yet. */
+  const unreleased = new Set<number>();
+  let cancelTimer: (() => void) | undefined;
 
-  function rowOf(runId: string): Row | undefined {
-    return find.get(runId) as unknown as Row | undefined;
+  function leaseOf(runId: string): LeaseRow | undefined {
+    return findLease.get(runId) as unknown as LeaseRow | undefined;
   }
 
-  function isHeld({ token, host, pid, process_start, expires_at }: Row): boolean {
+  function isHeld({ token, host, pid, process_start, expires_at }: LeaseRow): boolean {
     if (held.has(token)) return true;
-    if (abandoned.has(token)) return false;
-    const known = { host, pid, ...(process_start !== null && { startedAt: process_start }) };
-    if (host === holder.host && fateOf(known) === 'dead') return false;
-    // Whoever lives renews it, so one that has expired is stuck; if it wakes up again, it can append nothing more.
+    if (unreleased.has(token)) return false;
+    const other = { host, pid, ...(process_start !== null && { startedAt: process_start }) };
+    if (host === holder.host && processState(other) === 'dead') return false;
+    // A working process renews its lease. One that has let it expire is stuck, and can append nothing after a takeover.
     return expires_at > clock.now();
   }
 
-  function driverOf(runId: string): Row | undefined {
-    const row = rowOf(runId);
+  function currentDriver(runId: string): LeaseRow | undefined {
+    const row = leaseOf(runId);
     if (!row || isHeld(row)) return row;
-    remove.run(row.token);
+    deleteLease.run(row.token);
     return undefined;
   }
 
-  function admit(runId: string, lease?: Lease): void {
+  function checkWriter(runId: string, lease?: Lease): void {
     if (lease) {
-      const row = rowOf(runId);
-      if (row?.token !== lease.token) throw lost(runId, row);
+      const row = leaseOf(runId);
+      if (row?.token !== lease.token) throw leaseLost(runId, row);
     } else {
-      const driver = driverOf(runId);
-      if (driver) throw driven(runId, driver);
+      const driver = currentDriver(runId);
+      if (driver) throw runDriven(runId, driver);
     }
   }
 
   async function acquire(runId: string): Promise<Lease> {
     const token = await write(() => {
-      admit(runId);
+      checkWriter(runId);
       const { host, pid, startedAt = null } = holder;
       const now = clock.now();
-      return Number(insert.run(runId, host, pid, startedAt, now, now + ttlMs).lastInsertRowid);
+      return Number(insertLease.run(runId, host, pid, startedAt, now, now + ttlMs).lastInsertRowid);
     });
     held.add(token);
-    watch();
+    scheduleRenewal();
     return { runId, token, release: () => release(token) };
   }
 
   async function release(token: number): Promise<void> {
-    if (held.has(token)) await giveBack([token]);
+    if (held.has(token)) await releaseAll([token]);
   }
 
-  async function giveBack(tokens: readonly number[]): Promise<void> {
+  async function releaseAll(tokens: readonly number[]): Promise<void> {
     try {
-      await write(() => removeAll(tokens));
-      for (const token of tokens) abandoned.delete(token);
+      await write(() => deleteAll(tokens));
+      for (const token of tokens) unreleased.delete(token);
     } catch {
       for (const token of tokens) {
         held.delete(token);
-        abandoned.add(token);
+        unreleased.add(token);
       }
-      watch();
+      scheduleRenewal();
     }
   }
 
-  function removeAll(tokens: readonly number[]): void {
+  function deleteAll(tokens: readonly number[]): void {
     for (const token of tokens) {
-      remove.run(token);
+      deleteLease.run(token);
       held.delete(token);
     }
   }
 
-  function watch(): void {
-    callOff ??= clock.timer(ttlMs / 3, tend);
+  function scheduleRenewal(): void {
+    cancelTimer ??= clock.timer(ttlMs / 3, renewAndRelease);
   }
 
-  /** Renews what is held. What somebody has taken over is held no more; its driver learns that when he writes. */
-  function tend(): void {
-    callOff = undefined;
-    if (held.size + abandoned.size === 0) return;
-    watch();
-    // If it cannot be written now, nobody can take it over now either.
+  function renewAndRelease(): void {
+    cancelTimer = undefined;
+    if (held.size + unreleased.size === 0) return;
+    scheduleRenewal();
+    // While this store cannot write, no other process can take over a lease either.
     write(renewHeld).catch(() => {});
-    if (abandoned.size > 0) void giveBack([...abandoned]);
+    if (unreleased.size > 0) void releaseAll([...unreleased]);
     flush();
   }
 
+  /** Forgets leases that were taken over; their drivers get `lease-lost` when they write. */
   function renewHeld(): void {
-    for (const token of held) if (renew.run(clock.now() + ttlMs, token).changes === 0) held.delete(token);
+    for (const token of held) if (renewLease.run(clock.now() + ttlMs, token).changes === 0) held.delete(token);
   }
 
   function close(): void {
-    callOff?.();
-    const tokens = [...held, ...abandoned];
-    write(() => removeAll(tokens)).catch(() => {});
+    cancelTimer?.();
+    const tokens = [...held, ...unreleased];
+    write(() => deleteAll(tokens)).catch(() => {});
   }
 
   function hasDriver(runId: string): boolean {
-    const row = rowOf(runId);
+    const row = leaseOf(runId);
     return row !== undefined && isHeld(row);
   }
 
-  return { acquire, admit, isDriven: (runId) => driverOf(runId) !== undefined, hasDriver, close };
+  return { acquire, checkWriter, isDriven: (runId) => currentDriver(runId) !== undefined, hasDriver, close };
 }
 
-function driven(runId: string, { host, pid, since }: Row): TreadleError {
+const backgroundClock: Clock = {
+  now: () => Date.now(),
+  timer(ms, fire) {
+    const timer = setTimeout(fire, ms).unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+function runDriven(runId: string, { host, pid, since }: LeaseRow): TreadleError {
   return new TreadleError(
     'run-driven',
     `Run "${runId}" is driven by process ${pid} on host ${host} since ${new Date(since).toISOString()}. ` +
-      'Wait until it is done, or end that process, and try again.',
+      'Wait until it is done, or end that process, and retry.',
   );
 }
 
-function lost(runId: string, row: Row | undefined): TreadleError {
-  const now = row
-    ? `It is driven by process ${row.pid} on host ${row.host} now.`
-    : 'It was given back, or the run was deleted.';
-  return new TreadleError('lease-lost', `The lease of run "${runId}" is lost, so nothing was written. ${now}`);
+function leaseLost(runId: string, row: LeaseRow | undefined): TreadleError {
+  const reason = row
+    ? `The run is now driven by process ${row.pid} on host ${row.host}.`
+    : 'It was released, or the run was deleted.';
+  return new TreadleError('lease-lost', `The lease of run "${runId}" is lost, so nothing was written. ${reason}`);
 }

@@ -2,18 +2,18 @@ import { DatabaseSync } from 'node:sqlite';
 import type { JournalEntry } from '@treadle/core';
 import { expect, test, vi } from 'vitest';
 import { entry } from '../../test/entries.ts';
-import { place } from '../../test/place.ts';
+import { tempStore } from '../../test/temp-store.ts';
 import { response } from '../../test/responses.ts';
 
-// Ten thousand runs take a while on a busy machine.
+// Creating ten thousand runs is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
 
 const STATUSES = [undefined, 'paused', 'completed', 'exhausted', 'failed', 'cancelled'] as const;
 
-test('in a store of 10,000 runs nothing is found by looking through all of them', async () => {
-  await using at = place();
+test('no statement scans a whole table of 10,000 runs', async () => {
+  await using temp = tempStore();
   const prepare = vi.spyOn(DatabaseSync.prototype, 'prepare');
-  const store = at.open();
+  const store = temp.open();
   await Promise.all(
     Array.from({ length: 10_000 }, (_, i) => {
       const principal = { subject: 's', tenant: `tenant ${i % 7}`, scopes: [] };
@@ -34,7 +34,7 @@ test('in a store of 10,000 runs nothing is found by looking through all of them'
     }),
   );
 
-  // Everything that can be asked of it.
+  // Executes every statement of the store.
   for (const status of [undefined, ['running'], ['paused', 'failed']] as const) {
     for (const tenant of [undefined, 'tenant 3']) {
       for (const parent of [undefined, 'run 5']) {
@@ -75,7 +75,7 @@ test('in a store of 10,000 runs nothing is found by looking through all of them'
   await store.responses.delete('acme', 'resp 0');
   expect(await store.responses.unfinished()).toHaveLength(100);
   expect(await store.responses.prune(500)).toBe(499);
-  // Of the ended ones, those whose parent is still open stay.
+  // Ended runs whose parent is still open are not pruned.
   const isOpen = (i: number): boolean => ['running', 'paused'].includes(STATUSES[i % 6] ?? 'running');
   const prunable = Array.from({ length: 3_000 }, (_, i) => i).filter((i) => !isOpen(i) && !isOpen(i % 101));
   expect(await store.prune(3_000)).toBe(prunable.length);
@@ -85,7 +85,7 @@ test('in a store of 10,000 runs nothing is found by looking through all of them'
   );
   prepare.mockRestore();
   expect(statements.size).toBeGreaterThan(20);
-  const raw = at.raw();
+  const raw = temp.raw();
   const plans = [...statements].flatMap((sql) =>
     raw
       .prepare(`EXPLAIN QUERY PLAN ${sql}`)
@@ -95,9 +95,9 @@ test('in a store of 10,000 runs nothing is found by looking through all of them'
   expect(plans.filter(({ detail }) => /^SCAN (?!sqlite_schema)|TEMP B-TREE/.test(detail))).toEqual([]);
 });
 
-test('pruning is done in transactions of a bounded size', async () => {
-  await using at = place();
-  const store = at.open();
+test('prunes runs in transactions of bounded size', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
   const ended = (count: number): JournalEntry[] =>
     Array.from({ length: count }, (_, seq) => entry(seq, '', seq === count - 1 ? 'completed' : undefined));
   for (const [index, count] of [6_000, 6_000, 3_000, 12_000, 5].entries())
@@ -109,13 +109,13 @@ test('pruning is done in transactions of a bounded size', async () => {
   exec.mockRestore();
   expect(commits).toBeGreaterThanOrEqual(5);
   expect(commits).toBeLessThan(10);
-  const raw = at.raw();
+  const raw = temp.raw();
   for (const table of ['runs', 'entries']) expect(raw.prepare(`SELECT * FROM ${table}`).all()).toEqual([]);
 });
 
-test('so is pruning of responses', async () => {
-  await using at = place();
-  const store = at.open();
+test('prunes responses in transactions of bounded size', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
   const ended = (count: number): JournalEntry[] =>
     Array.from({ length: count }, (_, seq) => entry(seq, '', seq === count - 1 ? 'completed' : undefined));
   const sizes = [6_000, 6_000, 3_000, 12_000, 5, ...Array.from({ length: 205 }, () => 1)];
@@ -131,6 +131,6 @@ test('so is pruning of responses', async () => {
   exec.mockRestore();
   expect(commits).toBeGreaterThanOrEqual(5);
   expect(commits).toBeLessThan(10);
-  const raw = at.raw();
+  const raw = temp.raw();
   for (const table of ['runs', 'entries', 'responses']) expect(raw.prepare(`SELECT * FROM ${table}`).all()).toEqual([]);
 });

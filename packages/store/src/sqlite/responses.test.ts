@@ -2,28 +2,28 @@ import type { JournalEntry } from '@treadle/core';
 import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
-import { place } from '../../test/place.ts';
+import { tempStore } from '../../test/temp-store.ts';
 import { remote } from '../../test/remote.ts';
 import { response } from '../../test/responses.ts';
 import { thisProcess } from '../holder.ts';
-import type { ResponseRecord } from '../responses.ts';
+import type { ResponseRecord } from '../response-store.ts';
 
-// Starting processes takes a while on a busy machine.
+// Starting processes is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
 
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 const DONE = { status: 'completed', response: { output: ['Four.'] }, at: 2_000 } as const;
 
-/** The first entry of a run that works for a call of another, or of a fork. */
+/** The first entry of a child run or of a fork. */
 function startedFor(parent: string, status?: JournalEntry['status']): JournalEntry {
   const event = { type: 'run-started', at: 1_000, model: 'm', input: [], parent: { runId: parent } };
   return { ...entry(0, '', status), event: event as unknown as JournalEntry['event'] };
 }
 
-describe('what was stored', () => {
-  test('comes out as it went in', async () => {
-    await using at = place();
-    const { responses } = at.open();
+describe('a stored response', () => {
+  test('is read unchanged', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     const record = response('resp', { previous: 'before', runId: 'another name', updatedAt: 1_500.25 });
     await responses.create(record);
     expect(await responses.get('acme', 'resp')).toStrictEqual(record);
@@ -32,21 +32,21 @@ describe('what was stored', () => {
     expect(await responses.get('acme', 'resp')).toStrictEqual(finished);
   });
 
-  test('is there when it is opened again', async () => {
-    await using at = place();
-    const store = at.open();
+  test('is still there when the store is reopened', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.responses.create(response('one'));
     await store.responses.create(response('two'));
     await store.responses.finish('two', { ...DONE, status: 'requires_action' });
     await store.close();
-    const { responses } = at.open();
+    const { responses } = temp.open();
     expect(await responses.unfinished()).toEqual([response('one')]);
     expect(await responses.get('acme', 'two')).toMatchObject({ status: 'requires_action', response: DONE.response });
   });
 
-  test('is what it was when it was given', async () => {
-    await using at = place();
-    const { responses } = at.open();
+  test('does not change when the caller changes the request later', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     const request = { input: ['a'] };
     const created = responses.create(response('resp', { request }));
     request.input.push('b');
@@ -56,25 +56,25 @@ describe('what was stored', () => {
 
   test.each([
     ['megabytes', { text: 'é💡'.repeat(4_000_000) }],
-    ['halves of characters and zeros', { text: '\ud800 \0 \udfff', '\ud83d': '\0' }],
-    ['nothing', null],
-    ['a text', ''],
+    ['unpaired surrogates and NUL characters', { text: '\ud800 \0 \udfff', '\ud83d': '\0' }],
+    ['null', null],
+    ['an empty string', ''],
     ['false', false],
-    ['much nesting', Array.from({ length: 1_000 }).reduce<unknown>((inner) => [inner], 1)],
-    ['names that objects have', JSON.parse('{"__proto__": {"x": 1}, "constructor": 2}')],
-  ])('may be %s', async (_, json) => {
-    await using at = place();
-    const store = at.open();
+    ['deeply nested arrays', Array.from({ length: 1_000 }).reduce<unknown>((inner) => [inner], 1)],
+    ['property names of Object.prototype', JSON.parse('{"__proto__": {"x": 1}, "constructor": 2}')],
+  ])('can contain %s', async (_, json) => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.responses.create(response('resp', { request: json }));
     await store.responses.finish('resp', { ...DONE, response: json });
     await store.close();
-    const found = await at.open().responses.get('acme', 'resp');
+    const found = await temp.open().responses.get('acme', 'resp');
     expect(JSON.stringify([found!.request, found!.response]) === JSON.stringify([json, json])).toBe(true);
   });
 
-  test('may be finished more than once: the last word counts', async () => {
-    await using at = place();
-    const { responses } = at.open();
+  test('can be finished more than once; the last call counts', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     await responses.create(response('resp'));
     await responses.finish('resp', { ...DONE, status: 'requires_action' });
     await responses.finish('resp', { status: 'cancelled', response: { output: [] }, at: 3_000 });
@@ -86,28 +86,28 @@ describe('what was stored', () => {
     });
   });
 
-  test('can have been finished from the beginning', async () => {
-    await using at = place();
-    const { responses } = at.open();
+  test('can be created as finished', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     const record = response('resp', { status: 'failed', response: { error: 'x' } });
     await responses.create(record);
     expect(await responses.get('acme', 'resp')).toEqual(record);
     expect(await responses.unfinished()).toEqual([]);
   });
 
-  test('that is damaged says so, keeps no other from being found, and can be deleted', async () => {
-    await using at = place();
-    const { responses } = at.open();
+  test('that is damaged is reported, does not affect others, and can be deleted', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     for (const id of ['one', 'two', 'three']) await responses.create(response(id));
     await responses.finish('three', DONE);
-    at.raw().exec(`UPDATE responses SET request = replace(request, 'asked', 'baked') WHERE response = 'one';
+    temp.raw().exec(`UPDATE responses SET request = replace(request, 'asked', 'baked') WHERE response = 'one';
                    UPDATE responses SET answer = '{' WHERE response = 'three'`);
     for (const id of ['one', 'three']) {
       await expect(responses.get('acme', id)).rejects.toEqual(code('store-failed'));
       await expect(responses.get('acme', id)).rejects.toThrow(
-        `Response "${id}" is damaged. Bring it back from a backup, or delete it; other responses are not affected.`,
+        `Response "${id}" is damaged. Restore the store from a backup, or delete the response; other responses are not affected.`,
       );
-      // Not even that, to somebody else.
+      // Another tenant does not even get the error.
       expect(await responses.get('other', id)).toBeUndefined();
     }
     expect(await responses.unfinished()).toEqual([response('two')]);
@@ -116,10 +116,10 @@ describe('what was stored', () => {
   });
 });
 
-describe('what is not there', () => {
-  test('is not found, not finished, and not deleted', async () => {
-    await using at = place();
-    const { responses } = at.open();
+describe('a missing response', () => {
+  test('cannot be read, finished or deleted', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     expect(await responses.get('acme', 'resp')).toBeUndefined();
     expect(await responses.finish('resp', DONE)).toBe(false);
     expect(await responses.delete('acme', 'resp')).toBe(false);
@@ -128,9 +128,9 @@ describe('what is not there', () => {
     expect(await responses.get('acme', 'resp')).toBeUndefined();
   });
 
-  test('for one tenant is there for another', async () => {
-    await using at = place();
-    const store = at.open();
+  test('is also one of another tenant', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.responses.create(response('resp', { tenant: 'acme' }));
     await store.append('resp', [entry(0, '', 'completed')]);
     for (const tenant of ['other', 'ACME', 'acme ', 'acm', 'acme\0', '', '%', '\ud800']) {
@@ -141,9 +141,9 @@ describe('what is not there', () => {
     expect(await store.read('resp')).toHaveLength(1);
   });
 
-  test('is not made anew by a late end', async () => {
-    await using at = place();
-    const { responses } = at.open();
+  test('is not created by a late finish', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     await responses.create(response('resp'));
     const settled = await Promise.all([responses.delete('acme', 'resp'), responses.finish('resp', DONE)]);
     expect(settled).toEqual([true, false]);
@@ -152,9 +152,9 @@ describe('what is not there', () => {
 });
 
 describe('duplicates', () => {
-  test('of an id are refused, also another tenant\u2019s, and change nothing', async () => {
-    await using at = place();
-    const { responses } = at.open();
+  test('of an id are rejected, also for another tenant, and change nothing', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     const both = [responses.create(response('resp')), responses.create(response('resp', { runId: 'b' }))];
     expect(await Promise.allSettled(both)).toMatchObject([
       { status: 'fulfilled' },
@@ -162,25 +162,25 @@ describe('duplicates', () => {
     ]);
     const other = response('resp', { tenant: 'other', request: 'stolen' });
     await expect(responses.create(other)).rejects.toThrow(
-      'There is a response "resp" already, so nothing was written. Choose another id.',
+      'A response "resp" already exists, so nothing was written. Choose another id.',
     );
     expect(await responses.get('acme', 'resp')).toEqual(response('resp'));
     expect(await responses.get('other', 'resp')).toBeUndefined();
   });
 
-  test('of a run are refused: it would go with either', async () => {
-    await using at = place();
-    const { responses } = at.open();
+  test('of a run are rejected', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     await responses.create(response('one', { runId: 'run' }));
     const second = responses.create(response('two', { runId: 'run' }));
     await expect(second).rejects.toEqual(code('run-exists'));
-    await expect(second).rejects.toThrow('Run "run" is that of another response, so nothing was written.');
+    await expect(second).rejects.toThrow('Run "run" belongs to another response, so nothing was written.');
     expect(await responses.get('acme', 'two')).toBeUndefined();
   });
 
-  test('are none once the first is deleted', async () => {
-    await using at = place();
-    const { responses } = at.open();
+  test('of an id are allowed once the first response is deleted', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     await responses.create(response('resp'));
     await responses.delete('acme', 'resp');
     await responses.create(response('resp', { tenant: 'other' }));
@@ -189,13 +189,13 @@ describe('duplicates', () => {
   });
 });
 
-describe('bad input', () => {
+describe('invalid input', () => {
   const circle: Record<string, unknown> = {};
   circle['self'] = circle;
 
   test.each([
     ['id', ''],
-    ['id', 'half \ud800'],
+    ['id', 'unpaired \ud800'],
     ['id', 7],
     ['tenant', ''],
     ['tenant', undefined],
@@ -212,9 +212,9 @@ describe('bad input', () => {
     ['request', { count: 1n }],
     ['request', () => 1],
     ['response', circle],
-  ])('%s cannot be %o', async (field, value) => {
-    await using at = place();
-    const { responses } = at.open();
+  ])('create rejects the %s %o', async (field, value) => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     const created = responses.create({ ...response('resp'), [field]: value } as ResponseRecord);
     await expect(created).rejects.toEqual(code('invalid-input'));
     await expect(created).rejects.toThrow(`The ${field} of a response`);
@@ -222,28 +222,28 @@ describe('bad input', () => {
   });
 
   test.each([
-    [{ status: 'in_progress' }, 'A response that is "in_progress" is not finished. Say how it ended.'],
-    [{ status: '' }, 'The status of a response has to be a text'],
-    [{ at: Number.NaN }, 'The at of a response has to be a time in milliseconds.'],
+    [{ status: 'in_progress' }, 'The status of a finished response cannot be "in_progress".'],
+    [{ status: '' }, 'The status of a response must be a non-empty string'],
+    [{ at: Number.NaN }, 'The at of a response must be a time in milliseconds.'],
     [{ response: undefined }, 'The response of a response cannot be written as JSON'],
     [{ response: circle }, 'The response of a response cannot be written as JSON: Converting circular structure'],
-  ])('a response cannot end with %o', async (wrong, words) => {
-    await using at = place();
-    const { responses } = at.open();
+  ])('finish rejects %o', async (wrong, message) => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
     await responses.create(response('resp'));
     const finished = responses.finish('resp', { ...DONE, ...wrong });
     await expect(finished).rejects.toEqual(code('invalid-input'));
-    await expect(finished).rejects.toThrow(words);
+    await expect(finished).rejects.toThrow(message);
     expect(await responses.get('acme', 'resp')).toEqual(response('resp'));
   });
 
-  test('a store that is closed says so', async () => {
-    await using at = place();
-    const store = at.open();
+  test('every method of a closed store rejects with an error that says so', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.close();
     const { responses } = store;
-    const words = `The store ${at.file} is closed. Open it again.`;
-    for (const asked of [
+    const message = `The store ${temp.file} is closed. Open it again.`;
+    for (const call of [
       () => responses.create(response('resp')),
       () => responses.finish('resp', DONE),
       () => responses.get('acme', 'resp'),
@@ -252,15 +252,15 @@ describe('bad input', () => {
       () => responses.prune(Infinity),
       () => responses.hasRun('resp'),
     ]) {
-      await expect(asked()).rejects.toEqual(code('store-failed'));
-      await expect(asked()).rejects.toThrow(words);
+      await expect(call()).rejects.toEqual(code('store-failed'));
+      await expect(call()).rejects.toThrow(message);
     }
   });
 });
 
-test('the unfinished ones come oldest first, of all tenants', async () => {
-  await using at = place();
-  const { responses } = at.open();
+test('unfinished lists the responses in progress of all tenants, oldest first', async () => {
+  await using temp = tempStore();
+  const { responses } = temp.open();
   const records = [
     response('late', { createdAt: 3 }),
     response('early', { createdAt: 1, tenant: 'other' }),
@@ -273,9 +273,9 @@ test('the unfinished ones come oldest first, of all tenants', async () => {
 });
 
 describe('a response and its run', () => {
-  test('are deleted together, with the runs that work for it and all that is kept for them', async () => {
-    await using at = place();
-    const store = at.open();
+  test('are deleted together, with the child runs and all that is stored for them', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     for (const id of ['resp', 'other']) {
       await store.responses.create(response(id));
       await store.append(id, entries(3));
@@ -295,15 +295,15 @@ describe('a response and its run', () => {
       'other.t1.tool.0',
       'other.t1.tool.0.t2.tool.1',
     ]);
-    const count = (table: string): unknown => at.raw().prepare(`SELECT count(*) AS n FROM ${table}`).get();
+    const count = (table: string): unknown => temp.raw().prepare(`SELECT count(*) AS n FROM ${table}`).get();
     for (const table of ['responses', 'snapshots', 'blobs', 'blob_parts', 'blob_runs']) {
       expect(count(table)).toEqual({ n: 1 });
     }
   });
 
-  test('go together also when it is the run that is deleted', async () => {
-    await using at = place();
-    const store = at.open();
+  test('are deleted together when the run is deleted', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.responses.create(response('resp', { runId: 'run' }));
     await store.append('run', entries(1));
     expect(await store.responses.hasRun('run')).toBe(true);
@@ -312,9 +312,9 @@ describe('a response and its run', () => {
     expect(await store.responses.hasRun('run')).toBe(false);
   });
 
-  test('need not both be there: the run may not have begun', async () => {
-    await using at = place();
-    const store = at.open();
+  test('can be deleted before the run has started', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.responses.create(response('resp'));
     expect(await store.delete('resp')).toBe(false);
     expect(await store.responses.get('acme', 'resp')).toBeDefined();
@@ -322,14 +322,14 @@ describe('a response and its run', () => {
   });
 
   test.each([
-    ['that is driven', 'resp', true],
-    ['that somebody is about to begin', 'resp', false],
-    ['whose helper is driven', 'resp.t1.tool.0', true],
-  ])('%s stay', async (_, driven, begun) => {
-    await using at = place();
-    const store = at.open();
+    ['whose run is driven', 'resp', true],
+    ['whose run is acquired but not started', 'resp', false],
+    ['whose child run is driven', 'resp.t1.tool.0', true],
+  ])('%s are not deleted', async (_, driven, started) => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.responses.create(response('resp', { status: 'cancelled' }));
-    if (begun) {
+    if (started) {
       await store.append('resp', [entry(0, '', 'completed')]);
       await store.append('resp.t1.tool.0', [startedFor('resp', 'completed')]);
     }
@@ -340,17 +340,17 @@ describe('a response and its run', () => {
     expect(await store.responses.prune(Infinity)).toBe(0);
     expect(await store.responses.get('acme', 'resp')).toBeDefined();
     expect(await store.list()).toEqual(before);
-    // Its driver notices nothing.
-    await store.append(driven, [entry(begun ? 1 : 0, '', 'completed')], lease);
+    // The driver is not affected.
+    await store.append(driven, [entry(started ? 1 : 0, '', 'completed')], lease);
     await lease.release();
     expect(await store.responses.delete('acme', 'resp')).toBe(true);
     expect(await store.list()).toEqual([]);
   });
 
   test('can be deleted when their driver is dead', async () => {
-    await using at = place();
-    const dead = at.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1 } });
-    const store = at.open();
+    await using temp = tempStore();
+    const dead = temp.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1 } });
+    const store = temp.open();
     for (const id of ['one', 'two']) {
       await dead.responses.create(response(id, { status: 'failed' }));
       await dead.append(id, [entry(0)], await dead.acquire(id));
@@ -358,15 +358,15 @@ describe('a response and its run', () => {
     expect(await store.responses.delete('acme', 'one')).toBe(true);
     expect(await store.responses.prune(Infinity)).toBe(1);
     expect(await store.list()).toEqual([]);
-    expect(at.raw().prepare('SELECT * FROM leases').all()).toEqual([]);
+    expect(temp.raw().prepare('SELECT * FROM leases').all()).toEqual([]);
   });
 
-  test('that cannot be deleted as a whole are not deleted in part', async () => {
-    await using at = place();
-    const store = at.open();
+  test('are not deleted partially when the deletion fails', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     await store.responses.create(response('resp'));
     await store.append('resp', entries(3));
-    const raw = at.raw();
+    const raw = temp.raw();
     raw.exec(`CREATE TRIGGER fail BEFORE DELETE ON responses BEGIN SELECT raise(ABORT, 'not now'); END`);
     await expect(store.responses.delete('acme', 'resp')).rejects.toEqual(code('store-failed'));
     expect(await store.read('resp')).toHaveLength(3);
@@ -377,9 +377,9 @@ describe('a response and its run', () => {
 });
 
 describe('prune', () => {
-  test('removes what was finished before, whatever its end, with its run', async () => {
-    await using at = place();
-    const store = at.open();
+  test('deletes finished responses of any status that are old enough, with their runs', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     const statuses = ['completed', 'incomplete', 'failed', 'cancelled', 'requires_action', 'in_progress'];
     for (const status of statuses) {
       for (const [age, updatedAt] of Object.entries({ old: 1_999, new: 2_000 })) {
@@ -390,39 +390,39 @@ describe('prune', () => {
     }
     expect(await store.responses.prune(2_000)).toBe(5);
     expect(await store.responses.prune(2_000)).toBe(0);
-    const left = [...statuses.map((status) => `${status} new`), 'in_progress old'];
-    expect((await store.list()).map(({ runId }) => runId).toSorted()).toEqual(left.toSorted());
-    for (const id of left) expect(await store.responses.get('acme', id)).toBeDefined();
+    const remaining = [...statuses.map((status) => `${status} new`), 'in_progress old'];
+    expect((await store.list()).map(({ runId }) => runId).toSorted()).toEqual(remaining.toSorted());
+    for (const id of remaining) expect(await store.responses.get('acme', id)).toBeDefined();
     expect(await store.responses.get('acme', 'completed old')).toBeUndefined();
   });
 
-  test('removes more than fits into one go, past what has to stay', async () => {
-    await using at = place();
-    const store = at.open();
+  test('deletes more than one batch and skips driven responses', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     const ids = Array.from({ length: 250 }, (_, i) => `resp ${i}`);
     await Promise.all(ids.map((id) => store.responses.create(response(id, { status: 'completed' }))));
     for (const id of ids.slice(0, 120)) await store.acquire(id);
     expect(await store.responses.prune(5_000)).toBe(130);
-    expect(at.raw().prepare('SELECT count(*) AS n FROM responses').get()).toEqual({ n: 120 });
+    expect(temp.raw().prepare('SELECT count(*) AS n FROM responses').get()).toEqual({ n: 120 });
   });
 
-  test('of runs leaves those of responses, however old, and those of nobody go', async () => {
-    await using at = place();
-    const store = at.open();
+  test('of runs skips runs of responses and deletes the others', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
     const ids = Array.from({ length: 150 }, (_, i) => `resp ${i}`);
     await Promise.all(ids.map((id) => store.responses.create(response(id, { status: 'completed' }))));
     await Promise.all([...ids, 'plain'].map((id) => store.append(id, [entry(0, '', 'completed')])));
     await store.append('resp 0.t1.tool.0', [startedFor('resp 0', 'completed')]);
-    // Who continues a response needs its run, not those that worked for it.
+    // Continuing a response needs its run, but not the child runs.
     expect(await store.prune(Infinity)).toBe(2);
     expect((await store.list({ limit: Infinity })).map(({ runId }) => runId).toSorted()).toEqual(ids.toSorted());
     expect(await store.responses.prune(Infinity)).toBe(150);
     expect(await store.list()).toEqual([]);
   });
 
-  test('goes by when a response was last touched, on any clock', async () => {
-    await using at = place();
-    const store = at.open({ clock: manualClock(9_999_999) });
+  test('compares the time of the last update, independent of the clock of the store', async () => {
+    await using temp = tempStore();
+    const store = temp.open({ clock: manualClock(9_999_999) });
     await store.responses.create(response('resp'));
     await store.append('resp', [entry(0, '', 'completed')]);
     await store.responses.finish('resp', { ...DONE, at: 7_000 });
@@ -432,10 +432,10 @@ describe('prune', () => {
 });
 
 describe('another process', () => {
-  test('sees what this one has stored, and the other way round', async () => {
-    await using at = place();
-    const store = at.open();
-    await using other = await remote(at.file);
+  test('shares responses with this one', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await using other = await remote(temp.file);
     await store.responses.create(response('here'));
     await other.responses.create(response('there', { tenant: 'other' }));
     expect(await other.responses.get('acme', 'here')).toEqual(response('here'));
@@ -448,10 +448,10 @@ describe('another process', () => {
     expect(await other.responses.finish('there', DONE)).toBe(false);
   });
 
-  test('cannot take what this one drives, nor create the same at the same moment', async () => {
-    await using at = place();
-    const store = at.open();
-    await using other = await remote(at.file);
+  test('cannot delete what this one drives, or create the same response at the same moment', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await using other = await remote(temp.file);
     await store.responses.create(response('resp', { status: 'cancelled' }));
     const lease = await store.acquire('resp');
     await expect(other.responses.delete('acme', 'resp')).rejects.toEqual(code('run-driven'));
@@ -465,64 +465,64 @@ describe('another process', () => {
     }
   });
 
-  test('that is killed has lost nothing that it was told is stored', async () => {
-    await using at = place();
-    await using other = await remote(at.file);
+  test('that is killed loses nothing that was confirmed', async () => {
+    await using temp = tempStore();
+    await using other = await remote(temp.file);
     await other.responses.create(response('resp'));
     const token = await other.acquire('resp');
     await other.append('resp', entries(2), token);
     await other.responses.create(response('done', { previous: 'resp' }));
     await other.responses.finish('done', { ...DONE, status: 'requires_action' });
     await other.kill();
-    const store = at.open();
+    const store = temp.open();
     expect(await store.responses.unfinished()).toEqual([response('resp')]);
     expect(await store.responses.get('acme', 'done')).toMatchObject({
       status: 'requires_action',
       previous: 'resp',
       response: DONE.response,
     });
-    // Whoever takes it over can go on with its run, and say how it ended.
+    // Another process can resume the run and finish the response.
     const lease = await store.acquire('resp');
     await store.append('resp', [entry(2)], lease);
     expect(await store.responses.finish('resp', DONE)).toBe(true);
   });
 
-  test('that is killed in the middle leaves whole responses', async () => {
-    await using at = place();
-    await using other = await remote(at.file);
+  test('that is killed while writing leaves complete responses', async () => {
+    await using temp = tempStore();
+    await using other = await remote(temp.file);
     const request = { text: 'x'.repeat(20_000) };
-    const told: string[] = [];
+    const confirmed: string[] = [];
     const enough = Promise.withResolvers<void>();
     let killed = false;
-    const asked = Array.from({ length: 300 }, async (_, i) => {
+    const calls = Array.from({ length: 300 }, async (_, i) => {
       const id = `resp ${i}`;
       await other.responses.create(response(id, { request, createdAt: i }));
-      told.push(id);
+      confirmed.push(id);
       if (killed) return;
       await other.responses.finish(id, DONE);
-      told.push(`${id} done`);
-      if (told.length >= 60) enough.resolve();
+      confirmed.push(`${id} done`);
+      if (confirmed.length >= 60) enough.resolve();
     });
-    const settled = Promise.allSettled(asked);
+    const settled = Promise.allSettled(calls);
     await enough.promise;
     killed = true;
     await other.kill();
     await settled;
-    const { responses } = at.open();
-    for (const what of told) {
+    const { responses } = temp.open();
+    for (const what of confirmed) {
       const id = what.replace(' done', '');
       const found = await responses.get('acme', id);
       expect(found).toMatchObject({ id, request });
       if (what !== id) expect(found).toMatchObject({ status: 'completed', response: DONE.response });
     }
-    for (const { request: kept } of await responses.unfinished()) expect(kept).toEqual(request);
-    expect(at.raw().prepare('PRAGMA integrity_check').get()).toEqual({ integrity_check: 'ok' });
+    for (const { request: stored } of await responses.unfinished()) expect(stored).toEqual(request);
+    expect(temp.raw().prepare('PRAGMA integrity_check').get()).toEqual({ integrity_check: 'ok' });
   });
 });
 
-test('responses share transactions with runs, and one that is refused spoils nothing', async () => {
-  await using at = place();
-  const store = at.open();
+test('responses share transactions with runs, and a rejected one does not affect the others', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
   await store.responses.create(response('resp'));
   const settled = await Promise.allSettled([
     store.append('resp', [entry(0)]),

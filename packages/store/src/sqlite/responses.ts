@@ -1,19 +1,18 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
-import type { ResponseRecord, ResponseStore } from '../responses.ts';
+import type { ResponseRecord, ResponseStore } from '../response-store.ts';
+import { parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
-import { prune, PRUNED_AT_ONCE } from './prune.ts';
-import { opened, sealed, type Sealed } from './record.ts';
-import type { Runs } from './runs.ts';
+import { PRUNE_BATCH, pruneInBatches, type RunRow, type Runs } from './runs.ts';
 
-/** The same as a `ResponseStore`; what only reads is done at once, inside a transaction of the caller's. */
+/** The methods of a `ResponseStore`. Those that only read are synchronous and need a transaction of the caller. */
 export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'delete' | 'prune'> {
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
   readonly unfinished: () => readonly ResponseRecord[];
 }
 
-interface Row {
+interface ResponseRow {
   readonly response: string;
   readonly tenant: string;
   readonly run: string;
@@ -27,116 +26,113 @@ interface Row {
   readonly answer_sum: number | null;
 }
 
+interface EndedResponseRow {
+  readonly id: number;
+  readonly run: string;
+  readonly updated_at: number;
+}
+
 const COLUMNS =
   'response, tenant, run, status, created_at, updated_at, previous, request, request_sum, answer, answer_sum';
 
-export function responses(
+export function openResponses(
   db: DatabaseSync,
   commit: GroupCommit,
-  { admit, isDriven }: Leases,
+  { checkWriter, isDriven }: Leases,
   { familyOf, remove }: Runs,
 ): Responses {
-  const insert = db.prepare(
+  const insertResponse = db.prepare(
     `INSERT INTO responses (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
   );
-  const update = db.prepare(
+  const updateResponse = db.prepare(
     'UPDATE responses SET status = ?, updated_at = ?, answer = ?, answer_sum = ? WHERE response = ?',
   );
-  const find = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
-  const findRun = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
+  const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
+  const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
   const findUnfinished = db.prepare(
     `SELECT ${COLUMNS} FROM responses WHERE status = 'in_progress' ORDER BY created_at, id`,
   );
   const findEnded = db.prepare(
     `SELECT id, run, updated_at FROM responses
      WHERE status <> 'in_progress' AND updated_at < ? AND (updated_at, id) > (?, ?)
-     ORDER BY updated_at, id LIMIT ${PRUNED_AT_ONCE}`,
+     ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
   );
-  const drop = db.prepare('DELETE FROM responses WHERE run = ?');
+  const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ?');
 
-  async function create(record: ResponseRecord): Promise<void> {
-    const { id, tenant, runId, status, createdAt, updatedAt, previous, response } = record;
-    for (const [name, value] of Object.entries({ id, tenant, runId, status })) checkText(name, value);
-    if (previous !== undefined) checkText('previous', previous);
-    for (const [name, value] of Object.entries({ createdAt, updatedAt })) checkTime(name, value);
-    const request = body('request', record.request);
-    const answer = response === undefined ? { text: null, sum: null } : body('response', response);
-    const values = [id, tenant, runId, status, createdAt, updatedAt, previous ?? null] as const;
-    await commit.write(() => {
-      const { changes } = insert.run(...values, request.text, request.sum, answer.text, answer.sum);
-      if (changes === 0) throw exists(record, findRun.get(id) === undefined);
-    });
-  }
-
-  function removeAll(run: string, family: ReturnType<Runs['familyOf']>): void {
-    for (const one of family) remove(one);
-    drop.run(run);
+  function removeWithRuns(run: string, family: readonly RunRow[]): void {
+    for (const row of family) remove(row);
+    deleteResponse.run(run);
   }
 
   return {
-    create,
+    async create(record) {
+      const { id, tenant, runId, status, createdAt, updatedAt, previous, response } = record;
+      for (const [name, value] of Object.entries({ id, tenant, runId, status })) checkText(name, value);
+      if (previous !== undefined) checkText('previous', previous);
+      for (const [name, value] of Object.entries({ createdAt, updatedAt })) checkTime(name, value);
+      const request = encodeBody('request', record.request);
+      const answer = response === undefined ? { text: null, sum: null } : encodeBody('response', response);
+      const values = [id, tenant, runId, status, createdAt, updatedAt, previous ?? null] as const;
+      await commit.write(() => {
+        const { changes } = insertResponse.run(...values, request.text, request.sum, answer.text, answer.sum);
+        if (changes === 0) throw findOwner.get(id) ? responseExists(id) : runTaken(runId);
+      });
+    },
 
     async finish(id, { status, response, at }) {
       checkText('status', status);
-      if (status === 'in_progress')
-        throw invalid('A response that is "in_progress" is not finished. Say how it ended.');
+      if (status === 'in_progress') throw invalidInput('The status of a finished response cannot be "in_progress".');
       checkTime('at', at);
-      const { text, sum } = body('response', response);
-      return commit.write(() => update.run(status, at, text, sum, id).changes > 0);
+      const { text, sum } = encodeBody('response', response);
+      return commit.write(() => updateResponse.run(status, at, text, sum, id).changes > 0);
     },
 
     get(tenant, id) {
-      const row = find.get(id) as unknown as Row | undefined;
+      const row = findResponse.get(id) as unknown as ResponseRow | undefined;
       if (row?.tenant !== tenant) return undefined;
-      const record = recordOf(row);
-      if (!record) throw damaged(id);
+      const record = toRecord(row);
+      if (!record) throw responseDamaged(id);
       return record;
     },
 
     delete: (tenant, id) =>
       commit.write(() => {
-        const row = findRun.get(id) as Pick<Row, 'tenant' | 'run'> | undefined;
+        const row = findOwner.get(id) as Pick<ResponseRow, 'tenant' | 'run'> | undefined;
         if (row?.tenant !== tenant) return false;
         const family = familyOf(row.run);
-        for (const run of namesOf(row.run, family)) admit(run);
-        removeAll(row.run, family);
+        for (const run of runNames(row.run, family)) checkWriter(run);
+        removeWithRuns(row.run, family);
         return true;
       }),
 
-    unfinished: () => (findUnfinished.all() as unknown as Row[]).flatMap((row) => recordOf(row) ?? []),
+    unfinished: () => (findUnfinished.all() as unknown as ResponseRow[]).flatMap((row) => toRecord(row) ?? []),
 
     prune: (before) =>
-      prune(commit, {
+      pruneInBatches(commit, {
         find: (after) =>
-          (findEnded.all(before, ...after) as unknown as readonly EndedRow[]).map((row) => {
+          (findEnded.all(before, ...after) as unknown as readonly EndedResponseRow[]).map((row) => {
             const family = familyOf(row.run);
             return { ...row, family, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
           }),
         remove({ run, family }) {
-          if (namesOf(run, family).some(isDriven)) return false;
-          removeAll(run, family);
+          if (runNames(run, family).some(isDriven)) return false;
+          removeWithRuns(run, family);
           return true;
         },
       }),
   };
 }
 
-interface EndedRow {
-  readonly id: number;
-  readonly run: string;
-  readonly updated_at: number;
+/** Includes the run of the response even if it has not started: its driver may already have the lease. */
+function runNames(run: string, family: readonly RunRow[]): readonly string[] {
+  return [run, ...family.map((row) => row.run)];
 }
 
-/** Its run by name too: whoever is about to begin that has a lease already. */
-function namesOf(run: string, family: ReturnType<Runs['familyOf']>): readonly string[] {
-  return [run, ...family.map((one) => one.run)];
-}
-
-/** Undefined if it is damaged. */
-function recordOf(row: Row): ResponseRecord | undefined {
+/** Undefined if the row is damaged. */
+function toRecord(row: ResponseRow): ResponseRecord | undefined {
   const { response: id, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt, previous } = row;
-  const request = opened(row.request, row.request_sum);
-  const response = row.answer === null ? null : opened(row.answer, row.answer_sum!);
+  const request = parseChecked(row.request, row.request_sum);
+  const response = row.answer === null ? null : parseChecked(row.answer, row.answer_sum!);
   if (request === undefined || response === undefined) return undefined;
   return {
     id,
@@ -151,37 +147,46 @@ function recordOf(row: Row): ResponseRecord | undefined {
   };
 }
 
-/** As JSON, at once: what the caller does with it later changes nothing. */
-function body(name: string, value: unknown): Sealed {
+/** Encodes the value at once, so that later changes by the caller have no effect. */
+function encodeBody(name: string, value: unknown): ChecksummedJson {
   try {
-    return sealed(value);
+    return withChecksum(value);
   } catch (error) {
-    throw invalid(`The ${name} of a response cannot be written as JSON: ${messageOf(error)}`);
+    throw invalidInput(`The ${name} of a response cannot be written as JSON: ${messageOf(error)}`);
   }
 }
 
-/** SQLite keeps text as UTF-8, in which ids that differ in half a character would be the same. */
+/** SQLite stores text as UTF-8, in which ids that differ only in an unpaired surrogate would be equal. */
 function checkText(name: string, value: unknown): void {
   if (typeof value === 'string' && value !== '' && value.isWellFormed()) return;
-  throw invalid(`The ${name} of a response has to be a text of at least one character, and of whole ones.`);
+  throw invalidInput(`The ${name} of a response must be a non-empty string without unpaired surrogates.`);
 }
 
 function checkTime(name: string, value: unknown): void {
-  if (!Number.isFinite(value)) throw invalid(`The ${name} of a response has to be a time in milliseconds.`);
+  if (!Number.isFinite(value)) throw invalidInput(`The ${name} of a response must be a time in milliseconds.`);
 }
 
-function invalid(message: string): TreadleError {
+function invalidInput(message: string): TreadleError {
   return new TreadleError('invalid-input', message);
 }
 
-function exists({ id, runId }: ResponseRecord, byRun: boolean): TreadleError {
-  const what = byRun ? `Run "${runId}" is that of another response` : `There is a response "${id}" already`;
-  return new TreadleError('run-exists', `${what}, so nothing was written. Choose another id.`);
+function responseExists(id: string): TreadleError {
+  return new TreadleError(
+    'run-exists',
+    `A response "${id}" already exists, so nothing was written. Choose another id.`,
+  );
 }
 
-function damaged(id: string): TreadleError {
+function runTaken(runId: string): TreadleError {
+  return new TreadleError(
+    'run-exists',
+    `Run "${runId}" belongs to another response, so nothing was written. Choose another run id.`,
+  );
+}
+
+function responseDamaged(id: string): TreadleError {
   return new TreadleError(
     'store-failed',
-    `Response "${id}" is damaged. Bring it back from a backup, or delete it; other responses are not affected.`,
+    `Response "${id}" is damaged. Restore the store from a backup, or delete the response; other responses are not affected.`,
   );
 }

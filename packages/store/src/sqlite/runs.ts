@@ -1,51 +1,65 @@
-import type { DatabaseSync } from 'node:sqlite';
-import { TreadleError, type RunStore } from '@treadle/core';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { RunFilter, RunStatus, RunStore, RunSummary } from '@treadle/core';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
-import { prune, PRUNED_AT_ONCE, type Candidate } from './prune.ts';
 
-/** Runs as a whole: which there are, and away with them. */
+/** Lists and deletes runs. */
 export interface Runs extends Pick<RunStore, 'delete' | 'prune'> {
-  /** Throws `unknown-run`. */
-  readonly idOf: (runId: string) => number;
-  /** Whether it is the run of a response, which `prune` leaves: who finds the response has to find its run. */
+  /** Newest first. */
+  readonly list: (filter?: RunFilter) => readonly RunSummary[];
+  /** Whether the run belongs to a response. `prune` skips such runs: the run of a stored response has to exist. */
   readonly isOfResponse: (runId: string) => boolean;
-  /** A run and all that work for it, also for one of those; not its forks. Empty when there is none. */
+  /** A run and its child runs, at any depth, without its forks. Empty if the run does not exist. */
   readonly familyOf: (runId: string) => readonly RunRow[];
-  /** Inside a transaction: with the response that it is. */
+  /** Inside a transaction: deletes a run, what is stored for it, and its response. */
   readonly remove: (row: Pick<RunRow, 'id' | 'run'>) => void;
 }
 
-interface RunRow {
+export interface RunRow {
   readonly id: number;
   readonly run: string;
   readonly entries: number;
 }
 
-interface EndedRow extends RunRow, Candidate {
+interface EndedRow extends RunRow, PruneCandidate {
   readonly parent: string | null;
 }
 
-export function runs(db: DatabaseSync, commit: GroupCommit, { admit, isDriven }: Leases): Runs {
-  const find = db.prepare('SELECT id, run, entries FROM runs WHERE run = ?');
-  const findWithParent = db.prepare('SELECT id, run, entries FROM runs WHERE parent = ?');
+interface SummaryRow extends RunRow {
+  readonly status: RunStatus;
+  readonly started_at: number;
+  readonly updated_at: number;
+  readonly model: string;
+  readonly title: string;
+  readonly tenant: string | null;
+  readonly parent: string | null;
+}
+
+const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
+
+export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, isDriven }: Leases): Runs {
+  const findRun = db.prepare('SELECT id, run, entries FROM runs WHERE run = ?');
+  const findByParent = db.prepare('SELECT id, run, entries FROM runs WHERE parent = ?');
   const findResponse = db.prepare('SELECT 1 FROM responses WHERE run = ?');
   const findEnded = db.prepare(
     `SELECT id, run, entries, updated_at, parent FROM runs
      WHERE status NOT IN ('running', 'paused') AND updated_at < ? AND (updated_at, id) > (?, ?)
-     ORDER BY updated_at, id LIMIT ${PRUNED_AT_ONCE}`,
+     ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
   );
-  const isOpen = db.prepare(`SELECT 1 FROM runs WHERE run = ? AND status IN ('running', 'paused')`);
-  const dropOwn = ['entries WHERE run = ?', 'snapshots WHERE run = ?', 'runs WHERE id = ?'].map((rows) =>
+  const findOpen = db.prepare(`SELECT 1 FROM runs WHERE run = ? AND status IN ('running', 'paused')`);
+  const deleteRun = ['entries WHERE run = ?', 'snapshots WHERE run = ?', 'runs WHERE id = ?'].map((rows) =>
     db.prepare(`DELETE FROM ${rows}`),
   );
-  const dropResponse = db.prepare('DELETE FROM responses WHERE run = ?');
-  const dropKept = db.prepare('DELETE FROM blob_runs WHERE run = ? RETURNING blob');
-  const isKept = db.prepare('SELECT 1 FROM blob_runs WHERE blob = ?');
-  const dropBlob = ['blob_parts WHERE blob = ?', 'blobs WHERE id = ?'].map((rows) => db.prepare(`DELETE FROM ${rows}`));
+  const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ?');
+  const deleteBlobRuns = db.prepare('DELETE FROM blob_runs WHERE run = ? RETURNING blob');
+  const findBlobRun = db.prepare('SELECT 1 FROM blob_runs WHERE blob = ?');
+  const deleteBlob = ['blob_parts WHERE blob = ?', 'blobs WHERE id = ?'].map((rows) =>
+    db.prepare(`DELETE FROM ${rows}`),
+  );
+  const listStatements = new Map<string, StatementSync>();
 
   function rowOf(runId: string): RunRow | undefined {
-    return find.get(runId) as unknown as RunRow | undefined;
+    return findRun.get(runId) as unknown as RunRow | undefined;
   }
 
   function isOfResponse(runId: string): boolean {
@@ -53,32 +67,63 @@ export function runs(db: DatabaseSync, commit: GroupCommit, { admit, isDriven }:
   }
 
   function remove({ id, run }: Pick<RunRow, 'id' | 'run'>): void {
-    for (const drop of dropOwn) drop.run(id);
-    dropResponse.run(run);
-    for (const { blob } of dropKept.all(id)) {
-      if (!isKept.get(blob!)) for (const drop of dropBlob) drop.run(blob!);
+    for (const statement of deleteRun) statement.run(id);
+    deleteResponse.run(run);
+    for (const { blob } of deleteBlobRuns.all(id)) {
+      if (!findBlobRun.get(blob!)) for (const statement of deleteBlob) statement.run(blob!);
     }
   }
 
   function familyOf(runId: string): RunRow[] {
     const first = rowOf(runId);
     const family = first ? [first] : [];
-    // Grows while it is gone through.
+    // The loop also visits the children that it adds.
     for (const { run } of family) {
-      const children = findWithParent.all(run) as unknown as readonly RunRow[];
-      // A fork has a name of its own; whoever works for a call is named after it.
+      const children = findByParent.all(run) as unknown as readonly RunRow[];
+      // The name of a child run starts with that of its parent; a fork has a name of its own.
       family.push(...children.filter((child) => child.run.startsWith(`${run}.`)));
     }
     return family;
   }
 
-  return {
-    idOf(runId) {
-      const row = rowOf(runId);
-      if (row) return row.id;
-      throw new TreadleError('unknown-run', `There is no run "${runId}" to keep this for. Start the run first.`);
-    },
+  /**
+   * Queries each status separately, so that an index returns its newest runs in order for every combination of filters.
+   * The cost depends on `limit`, not on the number of runs.
+   */
+  function list(filter: RunFilter = {}): readonly RunSummary[] {
+    const { status: statuses = STATUSES, tenant, parent, before = Infinity, limit = 100 } = filter;
+    const conditions = ['status = ?', 'started_at < ?'];
+    const values: string[] = [];
+    for (const [column, value] of Object.entries({ tenant, parent })) {
+      if (value === undefined) continue;
+      conditions.push(`${column} = ?`);
+      values.push(value);
+    }
+    const statement = listStatement(conditions.join(' AND '));
+    // SQLite does not accept Infinity as a limit.
+    const most = Math.min(limit, Number.MAX_SAFE_INTEGER);
+    const rows = [...new Set(statuses)].flatMap(
+      (status) => statement.all(status, before, ...values, most) as unknown as SummaryRow[],
+    );
+    return rows
+      .sort((a, b) => b.started_at - a.started_at || b.id - a.id)
+      .slice(0, most)
+      .map(toSummary);
+  }
 
+  function listStatement(conditions: string): StatementSync {
+    const known = listStatements.get(conditions);
+    if (known) return known;
+    const statement = db.prepare(
+      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent FROM runs
+       WHERE ${conditions} ORDER BY started_at DESC, id DESC LIMIT ?`,
+    );
+    listStatements.set(conditions, statement);
+    return statement;
+  }
+
+  return {
+    list,
     isOfResponse,
     familyOf,
     remove,
@@ -87,20 +132,89 @@ export function runs(db: DatabaseSync, commit: GroupCommit, { admit, isDriven }:
       commit.write(() => {
         const row = rowOf(runId);
         if (!row) return false;
-        admit(runId);
+        checkWriter(runId);
         remove(row);
         return true;
       }),
 
     prune: (before) =>
-      prune(commit, {
+      pruneInBatches(commit, {
         find: (after) => findEnded.all(before, ...after) as unknown as readonly EndedRow[],
         remove(row) {
           const { run, parent } = row;
-          if (isOfResponse(run) || isDriven(run) || (parent !== null && isOpen.get(parent))) return false;
+          if (isOfResponse(run) || isDriven(run) || (parent !== null && findOpen.get(parent))) return false;
           remove(row);
           return true;
         },
       }),
   };
+}
+
+function toSummary(row: SummaryRow): RunSummary {
+  const { run, status, started_at, updated_at, entries, model, title, tenant, parent } = row;
+  return {
+    runId: run,
+    status,
+    startedAt: started_at,
+    updatedAt: updated_at,
+    entries,
+    model,
+    title,
+    ...(tenant !== null && { tenant }),
+    ...(parent !== null && { parent }),
+  };
+}
+
+/** A transaction of `pruneInBatches` examines at most this many candidates, so that drivers do not wait long. */
+export const PRUNE_BATCH = 100;
+/** It also deletes at most this many entries, unless a single candidate has more. */
+const PRUNE_BATCH_ENTRIES = 10_000;
+
+type PrunePosition = readonly [updatedAt: number, id: number];
+
+interface PruneCandidate {
+  readonly id: number;
+  readonly updated_at: number;
+  /** Number of entries that are deleted with it. */
+  readonly entries: number;
+}
+
+interface Pruning<T extends PruneCandidate> {
+  /** At most `PRUNE_BATCH` candidates after this position, ordered by `updated_at` and `id`. */
+  readonly find: (after: PrunePosition) => readonly T[];
+  /** False if the candidate has to stay. */
+  readonly remove: (candidate: T) => boolean;
+}
+
+/** Resolves to the number of candidates that were removed. */
+export async function pruneInBatches<T extends PruneCandidate>(
+  { write }: GroupCommit,
+  pruning: Pruning<T>,
+): Promise<number> {
+  let total = 0;
+  for (let position: PrunePosition | undefined = [-Infinity, 0]; position;) {
+    const after: PrunePosition = position;
+    const { pruned, reached } = await write(() => pruneBatch(pruning, after));
+    total += pruned;
+    position = reached;
+  }
+  return total;
+}
+
+function pruneBatch<T extends PruneCandidate>(
+  { find, remove }: Pruning<T>,
+  after: PrunePosition,
+): { readonly pruned: number; readonly reached: PrunePosition | undefined } {
+  let reached: PrunePosition | undefined;
+  let pruned = 0;
+  let deletedEntries = 0;
+  for (const candidate of find(after)) {
+    const { id, updated_at, entries } = candidate;
+    if (deletedEntries + entries > PRUNE_BATCH_ENTRIES && pruned > 0) break;
+    reached = [updated_at, id];
+    if (!remove(candidate)) continue;
+    pruned++;
+    deletedEntries += entries;
+  }
+  return { pruned, reached };
 }

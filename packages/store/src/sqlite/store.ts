@@ -2,64 +2,54 @@ import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import type { Clock, RunStore } from '@treadle/core';
 import { thisProcess, type Holder } from '../holder.ts';
-import type { ResponseStore } from '../responses.ts';
-import { texts } from './blobs.ts';
-import { entries } from './entries.ts';
-import { failureOf } from './failure.ts';
+import type { ResponseStore } from '../response-store.ts';
+import { openBlobs } from './blobs.ts';
+import { inTransaction, openDatabase } from './database.ts';
+import { openEntries } from './entries.ts';
+import { storeError } from './failure.ts';
 import { groupCommit } from './group-commit.ts';
-import { leases } from './leases.ts';
-import { lister } from './list.ts';
-import { openDatabase } from './open.ts';
-import { responses } from './responses.ts';
-import { runs } from './runs.ts';
-import { snapshots } from './snapshots.ts';
-import { inTransaction } from './transaction.ts';
+import { openLeases } from './leases.ts';
+import { openResponses } from './responses.ts';
+import { openRuns } from './runs.ts';
 
 export interface SqliteOptions {
-  /** How long a lease lasts that is not renewed (30 s). It is renewed three times as often. */
+  /** How long a lease is valid without renewal (30 s). The store renews it after a third of this time. */
   readonly leaseTtlMs?: number;
-  /** How long to wait for another process that writes (5 s). Nothing else happens in this process meanwhile. */
+  /** How long to wait for a lock of another process (5 s). The wait blocks the event loop. */
   readonly busyTimeoutMs?: number;
   readonly clock?: Clock;
-  /** As whom the store takes leases: this process. */
+  /** The holder of the leases that the store acquires. By default this process. */
   readonly holder?: Holder;
 }
 
-/** Runs, and the responses that some of them are. */
+/** Stores runs, and the responses that a server gives with them. */
 export interface SqliteStore extends RunStore {
   readonly responses: ResponseStore;
 }
 
 /**
- * Runs in an SQLite file, which is made if it is not there; `:memory:` keeps them only as long as the store is open.
- * Several processes can have it open. Throws if it cannot be opened; what goes wrong later rejects with a
- * `TreadleError`, and of what failed nothing is written.
+ * Opens a store in an SQLite file and creates the file if it does not exist. `:memory:` keeps the runs until the store is
+ * closed. Several processes can open the same file. Throws if the file cannot be opened. Later failures reject with a
+ * `TreadleError`, and a failed call writes nothing.
  */
 export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteStore {
-  const {
-    leaseTtlMs: ttlMs = 30_000,
-    busyTimeoutMs = 5_000,
-    clock = backgroundClock,
-    holder = thisProcess(),
-  } = options;
-  const place = file === ':memory:' ? file : path.resolve(file);
-  const db = openDatabase(place, busyTimeoutMs);
-  const commit = groupCommit(db, (error) => failureOf(error, place));
-  const leased = leases(db, commit, { ttlMs, clock, holder });
-  const kept = entries(db, commit, leased);
-  const all = runs(db, commit, leased);
-  const snapped = snapshots(db, commit, all);
-  const blobs = texts(db, commit, all);
-  const answered = responses(db, commit, leased, all);
-  const list = lister(db);
+  const { leaseTtlMs: ttlMs = 30_000, busyTimeoutMs = 5_000, clock, holder = thisProcess() } = options;
+  const location = file === ':memory:' ? file : path.resolve(file);
+  const db = openDatabase(location, busyTimeoutMs);
+  const commit = groupCommit(db, (error) => storeError(error, location));
+  const leases = openLeases(db, commit, { ttlMs, clock, holder });
+  const entries = openEntries(db, commit, leases);
+  const runs = openRuns(db, commit, leases);
+  const blobs = openBlobs(db, commit);
+  const responses = openResponses(db, commit, leases, runs);
 
   let closing: Promise<void> | undefined;
 
   async function close(): Promise<void> {
     commit.flush();
-    // Whoever waited for a lease has it now, so that it can be given back.
+    // Lets pending `acquire` calls register their leases, so that they are released as well.
     await setImmediate();
-    leased.close();
+    leases.close();
     commit.flush();
     db.close();
   }
@@ -68,44 +58,35 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     try {
       return inTransaction(db, 'BEGIN', read);
     } catch (error) {
-      throw failureOf(error, place);
+      throw storeError(error, location);
     }
   }
 
   return {
-    append: kept.append,
-    read: (runId, from) => reading(() => kept.read(runId, from)),
-    acquire: leased.acquire,
+    append: entries.append,
+    read: (runId, from) => reading(() => entries.read(runId, from)),
+    acquire: leases.acquire,
     snapshotFrom: 1_000,
-    writeSnapshot: snapped.write,
-    readSnapshot: (runId) => reading(() => snapped.read(runId)),
-    list: (filter) => reading(() => list(filter)),
-    isDriven: (runId) => reading(() => leased.hasDriver(runId)),
-    delete: all.delete,
-    prune: all.prune,
+    writeSnapshot: entries.writeSnapshot,
+    readSnapshot: (runId) => reading(() => entries.readSnapshot(runId)),
+    list: (filter) => reading(() => runs.list(filter)),
+    isDriven: (runId) => reading(() => leases.hasDriver(runId)),
+    delete: runs.delete,
+    prune: runs.prune,
     blobs: {
       put: blobs.put,
       read: (runId, id, from, to) => reading(() => blobs.read(runId, id, from, to)),
       list: (runId) => reading(() => blobs.list(runId)),
     },
     responses: {
-      create: answered.create,
-      finish: answered.finish,
-      get: (tenant, id) => reading(() => answered.get(tenant, id)),
-      delete: answered.delete,
-      unfinished: () => reading(answered.unfinished),
-      prune: answered.prune,
-      hasRun: (runId) => reading(() => all.isOfResponse(runId)),
+      create: responses.create,
+      finish: responses.finish,
+      get: (tenant, id) => reading(() => responses.get(tenant, id)),
+      delete: responses.delete,
+      unfinished: () => reading(responses.unfinished),
+      prune: responses.prune,
+      hasRun: (runId) => reading(() => runs.isOfResponse(runId)),
     },
     close: () => (closing ??= close()),
   };
 }
-
-/** Renewing leases is no reason to keep a process alive. */
-const backgroundClock: Clock = {
-  now: () => Date.now(),
-  timer(ms, fire) {
-    const timer = setTimeout(fire, ms).unref();
-    return () => clearTimeout(timer);
-  },
-};

@@ -186,7 +186,7 @@ function compactionLines(
     return [{ head: 'history not compacted', ...note(), body: `${code}: ${message}`, tone: 'red' }];
   }
   const phase = before?.phase;
-  const gone = phase?.type === 'compacting' ? `messages ${before!.given + 1} to ${phase.to}` : 'the oldest messages';
+  const gone = phase?.type === 'compacting' ? `messages ${before!.inputLength + 1} to ${phase.to}` : 'the oldest messages';
   return [
     {
       head: 'history compacted',

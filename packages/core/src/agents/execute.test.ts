@@ -1,0 +1,61 @@
+import { expect, test } from 'vitest';
+import { z } from 'zod';
+import { scriptedModel } from '../testing/index.ts';
+import { defineAgent } from './define.ts';
+import { executeAgent } from './execute.ts';
+
+test('a pure helper does not overwrite the state that a concurrent helper wrote', async () => {
+  const { promise: written, resolve: write } = Promise.withResolvers<void>();
+  const agent = defineAgent({
+    name: 'counting',
+    description: 'Counts',
+    model: scriptedModel([
+      { calls: [{ name: 'read' }, { name: 'count' }] },
+      { calls: [{ name: 'answer', arguments: { output: 1 } }] },
+    ]),
+    prompts: { user: 'Count.' },
+    state: { run: { seen: 0 }, attempt: { seen: 0 } },
+    tools: {
+      helpers: [
+        {
+          definition: { name: 'read', description: 'Reads', effect: 'pure' },
+          handler: async (_, { state }) => {
+            await written;
+            return state.run.seen;
+          },
+        },
+        {
+          definition: { name: 'count', description: 'Counts' },
+          handler: (_, { state }) => {
+            state.run.seen++;
+            state.attempt.seen++;
+            return state.run.seen;
+          },
+        },
+      ],
+      output: { name: 'answer', description: 'The answer' },
+    },
+    validation: { outputSchema: z.number(), maxAttempts: 1 },
+    projectFinalState: ({ run, attempt }) => ({ run, attempt }),
+  });
+
+  const settled: unknown[] = [];
+  const result = await executeAgent(agent, {
+    input: undefined,
+    callbacks: { onToolResult: (_, name) => name === 'count' && write() },
+    onItem: (item) => {
+      if (item.type === 'fact' && item.event.type === 'tool-settled') settled.push(item.event.result);
+    },
+  });
+
+  expect(settled).toEqual([
+    {
+      type: 'result',
+      content: [{ type: 'text', text: '1' }],
+      isError: false,
+      memory: { run: { seen: 1 }, attempt: { seen: 1 } },
+    },
+    { type: 'result', content: [{ type: 'text', text: '0' }], isError: false },
+  ]);
+  expect(result).toMatchObject({ type: 'success', finalState: { run: { seen: 1 }, attempt: { seen: 1 } } });
+});

@@ -1,0 +1,172 @@
+import { messageOf } from '../errors.ts';
+import type { CheckedOutput } from '../machine/finish/finish.ts';
+import type { AgentCode } from '../driver/perform.ts';
+import type { JsonSchema } from '../model.ts';
+import { parseArguments } from '../tools/execute.ts';
+import { toJsonSchema, validate, type StandardSchema, type Validated } from '../tools/schema.ts';
+import type { AnyAgent, RejectedAttempt, ValidationContext, ValidationFailure } from './define.ts';
+
+// ── The schema of the output tool ────────────────────────────────────────────────────────────────────────────────────
+
+/** Models call tools with an object. An output that is not an object is wrapped in one, with this key. */
+const WRAPPER_KEY = 'output';
+
+function isWrapped(agent: AnyAgent): boolean {
+  return outputJsonSchema(agent)['type'] !== 'object';
+}
+
+const jsonSchemas = new WeakMap<AnyAgent, JsonSchema>();
+
+function outputJsonSchema(agent: AnyAgent): JsonSchema {
+  let schema = jsonSchemas.get(agent);
+  if (!schema) {
+    const { name, validation, tools } = agent;
+    const what = `The outputSchema of agent "${name}"`;
+    schema = tools.output.parameters ?? toJsonSchema(what, validation.outputSchema, 'invalid-agent');
+    jsonSchemas.set(agent, schema);
+  }
+  return schema;
+}
+
+/** The parameters of the output tool. */
+export function outputParameters(agent: AnyAgent): JsonSchema {
+  const schema = outputJsonSchema(agent);
+  if (!isWrapped(agent)) return schema;
+  return { type: 'object', properties: { [WRAPPER_KEY]: withMovedRefs(schema) }, required: [WRAPPER_KEY] };
+}
+
+/** Rewrites the local references of a schema that is now a part of another one. */
+function withMovedRefs(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(withMovedRefs);
+  if (typeof schema !== 'object' || schema === null) return schema;
+  return Object.fromEntries(
+    Object.entries(schema).map(([key, value]) => {
+      // References to an anchor (`#name`) do not depend on the position.
+      const isLocal = key === '$ref' && typeof value === 'string' && /^#(\/|$)/.test(value);
+      return [key, isLocal ? `#/properties/${WRAPPER_KEY}${value.slice(1)}` : withMovedRefs(value)];
+    }),
+  );
+}
+
+/** Unwraps the arguments of the output tool and validates the output against `outputSchema`. */
+export function validateOutput(agent: AnyAgent, args: unknown): Validated | Promise<Validated> {
+  const { outputSchema } = agent.validation;
+  if (!isWrapped(agent)) return validate(outputSchema, args);
+  if (typeof args !== 'object' || args === null || !(WRAPPER_KEY in args)) {
+    return { type: 'invalid', problems: [`the output is missing: give it as "${WRAPPER_KEY}"`] };
+  }
+  return validate(outputSchema, args[WRAPPER_KEY]);
+}
+
+/** `validateOutput` as the input schema of the output tool. */
+export function outputToolSchema(agent: AnyAgent): StandardSchema {
+  const toVerdict = (verdict: Validated): ReturnType<StandardSchema['~standard']['validate']> =>
+    verdict.type === 'valid' ? { value: verdict.value } : { issues: verdict.problems.map((message) => ({ message })) };
+  return {
+    '~standard': {
+      version: 1,
+      vendor: 'treadle',
+      validate: (args) => {
+        const verdict = validateOutput(agent, args);
+        return verdict instanceof Promise ? verdict.then(toVerdict) : toVerdict(verdict);
+      },
+    },
+  } as StandardSchema;
+}
+
+// ── The check of a proposed output ───────────────────────────────────────────────────────────────────────────────────
+
+/** An output that was accepted, as the schema transforms it. */
+export interface Accepted {
+  readonly output: unknown;
+}
+
+interface OutputCheckOptions {
+  readonly agent: AnyAgent;
+  readonly input: unknown;
+  readonly context: unknown;
+  readonly onAccepted: (accepted: Accepted) => void;
+}
+
+/** Validates an output against the schema, then with each custom validator. A rejection includes the error prompt. */
+export function outputChecker({ agent, input, context, onAccepted }: OutputCheckOptions): AgentCode['check'] {
+  return async ({ text, attempt, rules, signal }) => {
+    const reject = (failure: Omit<ValidationFailure, 'message'>): Promise<CheckedOutput> =>
+      rejectOutput(agent, failure, { input, attempt, maxAttempts: rules.maxAttempts });
+    const parsed = parseOutput(text);
+    if (!('value' in parsed)) return reject({ problems: [parsed.problem] });
+    const verdict = await validateOutput(agent, parsed.value);
+    if (verdict.type === 'invalid') return reject({ problems: verdict.problems, output: parsed.value });
+    const { customValidators = [] } = agent.validation;
+    for (const validator of customValidators) {
+      const problems = await problemsOf(validator, verdict.value, { input, attempt, signal, context });
+      if (signal.aborted) break;
+      if (problems.length > 0) return reject({ validator: validator.name, problems, output: parseAgain(text) });
+    }
+    // The journal stores the arguments, because the output of a schema (a Date, a Set) may have no JSON form.
+    const args = parseAgain(text);
+    onAccepted((customValidators.length > 0 && (await acceptedOutput(agent, args))) || { output: verdict.value });
+    return { type: 'valid', value: args };
+  };
+}
+
+/** A fresh value: validators may have changed the one they got, and a resumed run has only the text. */
+function parseAgain(text: string): unknown {
+  const parsed = parseOutput(text);
+  return 'value' in parsed ? parsed.value : undefined;
+}
+
+/** Restores an accepted output from the arguments in the journal. Undefined if the schema now rejects them. */
+export async function acceptedOutput(agent: AnyAgent, args: unknown): Promise<Accepted | undefined> {
+  const verdict = await validateOutput(agent, args);
+  return verdict.type === 'valid' ? { output: verdict.value } : undefined;
+}
+
+/** Parses the arguments of a call of the output tool. */
+export function parseOutput(text: string): { readonly value: unknown } | { readonly problem: string } {
+  // Repairable arguments were already repaired. A text that still needs a repair comes from a reply that was cut off.
+  const parsed = parseArguments(text, true);
+  if (parsed.type === 'parsed') return { value: parsed.value };
+  const lenient = parseArguments(text, false);
+  return { problem: lenient.type === 'problem' ? lenient.problem : parsed.problem };
+}
+
+type Validator = NonNullable<AnyAgent['validation']['customValidators']>[number];
+
+async function problemsOf(
+  validator: Validator,
+  output: unknown,
+  context: ValidationContext<unknown>,
+): Promise<readonly string[]> {
+  try {
+    const verdict: unknown = await validator.validate(output, context);
+    if (verdict === undefined || verdict === null || verdict === true || verdict === '') return [];
+    if (verdict === false) return ['it is not accepted'];
+    return (Array.isArray(verdict) ? verdict : [verdict]).map(messageOf);
+  } catch (thrown) {
+    return [messageOf(thrown)];
+  }
+}
+
+async function rejectOutput(
+  { prompts }: AnyAgent,
+  failure: Omit<ValidationFailure, 'message'>,
+  rejected: RejectedAttempt<unknown>,
+): Promise<CheckedOutput> {
+  const { problems, validator } = failure;
+  const result = { type: 'invalid', problems, ...(validator !== undefined && { validator }) } as const;
+  if (!prompts.error || rejected.attempt >= rejected.maxAttempts) return result;
+  try {
+    const prompt: unknown = await prompts.error({ ...failure, message: failureText(failure) }, rejected);
+    if (typeof prompt === 'string' && prompt.trim() !== '') return { ...result, prompt };
+    return { ...result, promptProblem: 'prompts.error returned no text.' };
+  } catch (thrown) {
+    return { ...result, promptProblem: `prompts.error failed: ${messageOf(thrown)}` };
+  }
+}
+
+/** The `message` of a failure. */
+export function failureText({ validator, problems }: Omit<ValidationFailure, 'message'>): string {
+  const by = validator === undefined ? 'The output does not match its schema' : `"${validator}" rejected the output`;
+  return `${by}: ${problems.join('; ')}`;
+}

@@ -1,0 +1,174 @@
+import { messageOf, TreadleError } from '../errors.ts';
+import type { Journal } from '../journal/port.ts';
+import { sha256 } from '../machine/sha256.ts';
+import type { ContinueOptions, LoopOptions } from '../driver/options.ts';
+import type { AgentRules, Memory, Rules } from '../machine/rules.ts';
+import { type UserBlock, arePartsOf } from '../messages.ts';
+import { canonicalJson, isPlain } from '../plain.ts';
+import type { Tool } from '../tools/tool.ts';
+import type { AgentPrompts, AnyAgent } from './define.ts';
+import type { ExecuteAgentOptions } from './execute.ts';
+import { agentError, withoutUndefined, type AgentError } from './result.ts';
+import { submitName } from './tools.ts';
+
+/* What a run of an agent is started or resumed with: its rules, its prompts, the options of the loop. */
+
+/** The rules that the journal records. Throws if the initial state throws or is not plain JSON. */
+export function agentRules(agent: AnyAgent, input: unknown): AgentRules {
+  const { name, tools, validation, state } = agent;
+  const { maxAttempts, textOnly = 'fail', earlySubmit = 'fail' } = validation;
+  const submit = submitName(agent);
+  const digest = inputDigest(input);
+  return {
+    name,
+    ...(digest !== undefined && { input: digest }),
+    output: tools.output.name,
+    ...(submit !== undefined && { submit }),
+    maxAttempts,
+    textOnly,
+    earlySubmit,
+    ...(state && { memory: initialMemory(agent, input) }),
+  };
+}
+
+function initialMemory({ name, state = {} }: AnyAgent, input: unknown): Memory {
+  const { run, attempt } = state;
+  try {
+    const memory = {
+      run: typeof run === 'function' ? (run as (input: unknown) => unknown)(input) : run,
+      attempt: typeof attempt === 'function' ? (attempt as () => unknown)() : attempt,
+    };
+    if (!isPlain(memory)) throw new Error('it contains a value that JSON cannot represent, such as a Date or a Set');
+    return JSON.parse(JSON.stringify(memory)) as Memory;
+  } catch (cause) {
+    const message = `The state of agent "${name}" cannot be created, or is not plain JSON: ${messageOf(cause)}`;
+    throw new TreadleError('invalid-options', message, { cause });
+  }
+}
+
+/** Undefined if the input is not plain JSON: then it cannot be compared with another input. */
+function inputDigest(input: unknown): string | undefined {
+  const json = input === undefined ? 'undefined' : canonicalJson(input);
+  return json && sha256(json);
+}
+
+/** The rules of the run if it is already in the journal. Throws `run-exists` if it has another agent or input. */
+export async function startedRules(
+  journal: Journal | undefined,
+  runId: string | undefined,
+  { name, input }: AgentRules,
+): Promise<Rules | undefined> {
+  if (!journal || runId === undefined) return undefined;
+  const [first] = await journal.read(runId);
+  if (first?.event.type !== 'run-started') return undefined;
+  const { rules } = first.event;
+  const { agent } = rules;
+  const runExists = (what: string): TreadleError =>
+    new TreadleError('run-exists', `There is already a run "${runId}" ${what}. Give another runId.`);
+  if (agent?.name !== name) throw runExists(agent ? `of the agent "${agent.name}"` : 'that is not a run of an agent');
+  if (agent.input !== input) throw runExists('that was started with another input');
+  return rules;
+}
+
+// ── Prompts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+export interface Prompts {
+  readonly type: 'prompts';
+  readonly system: string | undefined;
+  readonly user: readonly UserBlock[];
+}
+
+type BuiltPrompts = Prompts | { readonly type: 'failure'; readonly error: AgentError };
+
+/** Builds the first prompts. An abort of the signal does not wait for them. */
+export async function buildPrompts(
+  prompts: AgentPrompts<unknown>,
+  input: unknown,
+  signal: AbortSignal | undefined,
+): Promise<BuiltPrompts> {
+  const { promise: aborted, resolve: abort } = Promise.withResolvers<BuiltPrompts>();
+  const cancel = (): void => abort({ type: 'failure', error: CANCELLED });
+  signal?.addEventListener('abort', cancel, { once: true });
+  if (signal?.aborted) cancel();
+  try {
+    return await Promise.race([aborted, signal?.aborted ? aborted : callPrompts(prompts, input)]);
+  } finally {
+    signal?.removeEventListener('abort', cancel);
+  }
+}
+
+const CANCELLED = agentError('EXECUTION_CANCELLED', 'The execution was cancelled.', {
+  attempt: 1,
+  iteration: 0,
+  phase: 'prompt',
+});
+
+async function callPrompts({ system, user }: AgentPrompts<unknown>, input: unknown): Promise<BuiltPrompts> {
+  let prompt: 'system' | 'user' = 'system';
+  const promptFailed = (why: string): BuiltPrompts => ({
+    type: 'failure',
+    error: agentError('PROMPT_FAILED', `prompts.${prompt} ${why}`, { prompt }),
+  });
+  try {
+    const instructions = typeof system === 'function' ? await system(input) : system;
+    if (instructions !== undefined && typeof instructions !== 'string') return promptFailed('returned no text.');
+    prompt = 'user';
+    const request = typeof user === 'function' ? await user(input) : user;
+    const blocks = typeof request === 'string' ? ([{ type: 'text', text: request }] as const) : request;
+    if (!arePartsOf('user', blocks) || blocks.length === 0 || blocks.some(isBlank)) {
+      return promptFailed('returned neither a text nor content blocks.');
+    }
+    return { type: 'prompts', system: instructions, user: blocks };
+  } catch (thrown) {
+    return promptFailed(`failed: ${messageOf(thrown)}`);
+  }
+}
+
+/** Providers reject blank texts. */
+function isBlank(block: UserBlock): boolean {
+  return block.type === 'text' && block.text.trim() === '';
+}
+
+// ── Options of the loop ──────────────────────────────────────────────────────────────────────────────────────────────
+
+const MAX_ITERATIONS = 15;
+
+export function maxIterationsOf({ validation }: AnyAgent): number {
+  return validation.maxIterationsPerAttempt ?? MAX_ITERATIONS;
+}
+
+interface RunParts {
+  readonly runId: string;
+  readonly signal: AbortSignal | undefined;
+  readonly tools: readonly Tool[];
+  /** Absent: the run is resumed. */
+  readonly prompts: Prompts | undefined;
+}
+
+export function loopOptions(
+  agent: AnyAgent,
+  options: ExecuteAgentOptions<unknown, never>,
+  { runId, signal, tools, prompts }: RunParts,
+): LoopOptions | ContinueOptions {
+  const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
+  const { journal, policy, principal, context, clock, answers, acceptChangedTools } = options;
+  const shared = {
+    runId,
+    tools,
+    model: options.model ?? agent.model,
+    ...withoutUndefined({ journal, policy, context, clock, signal }),
+  };
+  if (!prompts) return { ...shared, ...withoutUndefined({ answers, acceptChangedTools }) } as ContinueOptions;
+  return {
+    ...shared,
+    input: [{ role: 'user', content: prompts.user }],
+    ...(prompts.system !== undefined && { instructions: prompts.system }),
+    maxTurns: maxIterationsOf(agent),
+    errorLimit: 0,
+    repeatLimit: 0,
+    toolChoice,
+    limits: { ...agent.limits, ...options.limits },
+    settings: { ...agent.settings, ...options.settings },
+    ...withoutUndefined({ parallel, maxParallel, maxResultChars, toolTimeoutMs, principal }),
+  };
+}

@@ -1,0 +1,172 @@
+import { messageOf } from '../errors.ts';
+import { estimateTokens } from '../machine/history.ts';
+import type { Event } from '../machine/events.ts';
+import { activeMsAt } from '../machine/step.ts';
+import { wordingOf } from '../machine/wording.ts';
+import { mapped } from '../mapped.ts';
+import { arePartsOf, textOf, userText, type Message } from '../messages.ts';
+import type { Emit, Model, ModelDelta, ModelReply, ModelRequest } from '../model.ts';
+import { checkCall, type Checked } from '../tools/execute.ts';
+import type { EffectOf, RunContext, Settle } from './perform.ts';
+
+type Reply = Extract<ModelReply, { type: 'reply' }>;
+type Failure = Extract<ModelReply, { type: 'failure' }>;
+
+/** Calls the model, checks the calls of its reply, and records both as one event. */
+export function callModel(context: RunContext, effect: EffectOf<'call-model'>, settle: Settle): void {
+  const { emit, controller } = context;
+  const model = modelFor(context, effect.model);
+  let replied = false;
+  const emitDelta = emit && ((delta: ModelDelta): unknown => (replied ? undefined : emit(delta)));
+  const settleReply = (reply: ModelReply): void => {
+    replied = true;
+    if (reply.type === 'reply') return settleModelReply(context, effect, reply, settle);
+    const { error, attempts } = reply;
+    const at = context.clock.now();
+    settle({ type: 'model-failed', at, effect: effect.id, error, ...(attempts && { attempts }) });
+  };
+  if (!model) return settleReply(unavailableModel(effect.model!));
+  requestReply(model, modelRequest(context, effect), emitDelta ?? ignore, controller.signal, settleReply);
+}
+
+function modelFor({ options }: RunContext, id: string | undefined): Model | undefined {
+  return id === undefined ? options.model : options.models?.find((model) => model.id === id);
+}
+
+function modelRequest({ runId, opening, state, clock }: RunContext, effect: EffectOf<'call-model'>): ModelRequest {
+  const { history, tools, toolChoice, id } = effect;
+  const { rules, settings } = opening;
+  const { parallel, allowedTools, output } = rules;
+  const { durationMs } = rules.limits;
+  const now = durationMs === undefined ? 0 : clock.now();
+  const required = output && wordingOf(rules).outputDemand(JSON.stringify(output));
+  const key = `${runId}/${id}`;
+  const request: RequestDraft = { messages: history.items, tools, toolChoice, parallel, settings, key };
+  if (allowedTools) request.allowedTools = allowedTools;
+  if (output) request.output = output;
+  const instructions = required === undefined ? effect.instructions : joinTexts(effect.instructions, required);
+  if (instructions !== undefined) request.instructions = instructions;
+  if (durationMs !== undefined) request.deadline = now + durationMs - activeMsAt(state(), now);
+  return request;
+}
+
+function joinTexts(first: string | undefined, second: string): string {
+  return first === undefined ? second : `${first}\n\n${second}`;
+}
+
+type RequestDraft = { -readonly [Field in keyof ModelRequest]: ModelRequest[Field] };
+
+/** Requests a reply. Whatever the model does, `settle` gets exactly one valid reply or failure. */
+function requestReply(
+  model: Model,
+  request: ModelRequest,
+  emit: Emit,
+  signal: AbortSignal,
+  settle: (reply: ModelReply) => void,
+): void {
+  const onThrow = (thrown: unknown): void => settle(brokenModel(model, `it threw: ${messageOf(thrown)}`));
+  const onReply = (reply: ModelReply): void => {
+    try {
+      settle(isValidReply(reply) ? reply : brokenModel(model, `it replied with ${messageOf(reply)}`));
+    } catch (thrown) {
+      onThrow(thrown);
+    }
+  };
+  try {
+    model.reply(request, emit, signal).then(onReply, onThrow);
+  } catch (thrown) {
+    onThrow(thrown);
+  }
+}
+
+/** The check of a call whose tool has no code in this process. */
+export const UNAVAILABLE: Checked = { check: { problem: 'It is not available in this process.' } };
+
+function settleModelReply(context: RunContext, effect: EffectOf<'call-model'>, reply: Reply, settle: Settle): void {
+  const cut = reply.finish === 'length';
+  const checked: (Checked | Promise<Checked>)[] = [];
+  let later = false;
+  for (let i = 0; i < reply.content.length; i++) {
+    const part = reply.content[i]!;
+    if (part.type !== 'tool-call') continue;
+    const tool = context.tools.get(part.name);
+    const check = tool ? checkCall(tool, part.arguments, cut) : UNAVAILABLE;
+    later ||= check instanceof Promise;
+    checked.push(check);
+  }
+  const record = (all: readonly Checked[]): void => {
+    context.lastReply = { turn: effect.turn, checked: all };
+    settle(repliedEvent(context.clock.now(), effect.id, reply, all));
+  };
+  if (later) void Promise.all(checked).then(record);
+  else record(checked as readonly Checked[]);
+}
+
+function repliedEvent(at: number, effect: string, reply: Reply, all: readonly Checked[]): Event {
+  const checks = mapped(all, ({ check }) => check);
+  const { content, finish, rawFinish, usage, model, attempts } = reply;
+  const event: Event = { type: 'model-replied', at, effect, content, finish, usage, model, checks };
+  if (rawFinish === undefined && !attempts) return event;
+  return { ...event, ...(rawFinish !== undefined && { rawFinish }), ...(attempts && { attempts }) };
+}
+
+/** A model must reply and never reject. One that breaks this contract is handled like any other failure. */
+function brokenModel(model: Model, what: string): Failure {
+  const message = `The model "${model.id}" broke its contract: ${what.slice(0, 500)}`;
+  return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
+}
+
+function unavailableModel(id: string): Failure {
+  const message = `prepareTurn chose the model "${id}", which is not available in this process. Add it to "models".`;
+  return { type: 'failure', error: { code: 'invalid-request', message, retryable: false } };
+}
+
+function isValidReply(reply: Partial<Reply> | Partial<Failure> | undefined | null): boolean {
+  if (reply?.type === 'failure') return typeof reply.error?.message === 'string';
+  if (reply?.type !== 'reply' || !reply.usage) return false;
+  const { inputTokens, outputTokens, cost = 0 } = reply.usage;
+  const counted = Number.isFinite(inputTokens) && Number.isFinite(outputTokens) && Number.isFinite(cost);
+  return counted && arePartsOf('assistant', reply.content);
+}
+
+/** Has a model summarise the oldest turns. Listeners receive nothing of it, and its calls are not run. */
+export function summariseHistory(context: RunContext, effect: EffectOf<'compact-history'>, settle: Settle): void {
+  const { id, history, from, to } = effect;
+  const { runId, options, opening, clock, state, controller } = context;
+  const { instructions, tools } = state();
+  const request: ModelRequest = {
+    parallel: opening.rules.parallel,
+    settings: {},
+    ...(instructions !== undefined && { instructions }),
+    messages: [...history.items.slice(0, to), userText(wordingOf(opening.rules).summarise)],
+    tools,
+    toolChoice: 'none',
+    key: `${runId}/${id}`,
+  };
+  requestReply(options.summariser ?? options.model, request, ignore, controller.signal, (reply) => {
+    const result = summaryFrom(reply, history.items.slice(from, to));
+    settle({ type: 'history-compacted', at: clock.now(), effect: id, result });
+  });
+}
+
+type Compacted = Extract<Event, { type: 'history-compacted' }>['result'];
+
+function summaryFrom(reply: ModelReply, replaced: readonly Message[]): Compacted {
+  if (reply.type === 'failure') return { type: 'failure', error: reply.error };
+  const summary = textOf(reply.content).trim();
+  if (summary === '') return uselessSummary('The summary was empty.');
+  const tokens = replaced.reduce((sum, message) => sum + estimateTokens(message), 0);
+  if (estimateTokens(userText(summary)) > Math.max(tokens, SHORT_SUMMARY_TOKENS)) {
+    return uselessSummary('The summary was longer than the messages it replaces.');
+  }
+  return { type: 'summary', summary, model: reply.model, usage: reply.usage };
+}
+
+/** A summary of this size is accepted even if it is longer than the messages it replaces. */
+const SHORT_SUMMARY_TOKENS = 200;
+
+function uselessSummary(message: string): Compacted {
+  return { type: 'failure', error: { code: 'protocol', message, retryable: false } };
+}
+
+export function ignore(): void {}

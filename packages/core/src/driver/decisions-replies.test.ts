@@ -1,0 +1,383 @@
+import { expect, test } from 'vitest';
+import { textOf, userText, type AssistantPart, type Message } from '../messages.ts';
+import type { Model, ModelErrorCode, ModelReply, ToolChoice } from '../model.ts';
+import { manualClock, scriptedModel, type ScriptedReply } from '../testing/index.ts';
+import { tool } from '../tools/tool.ts';
+import type { LoopOptions, LoopResult } from './options.ts';
+import { runLoop, streamLoop } from './run.ts';
+
+const ran: string[] = [];
+const made = (name: string) =>
+  tool({ name, description: name, effect: 'pure', execute: () => (ran.push(name), `${name} ran`) });
+const tools = [made('look'), made('find'), made('save')];
+
+const calling = (...names: string[]): ScriptedReply => ({ calls: names.map((name) => ({ name })) });
+const wordsOf = ({ messages }: LoopResult): readonly string[] =>
+  messages.flatMap((message) => (message.role === 'tool' ? message.content.map(({ content }) => textOf(content)) : []));
+const choices = (model: ReturnType<typeof scriptedModel>): readonly ToolChoice[] =>
+  model.requests.map(({ toolChoice }) => toolChoice);
+const lastWords = (messages: readonly Message[]): string => {
+  const last = messages.at(-1)!;
+  return last.role === 'tool' ? last.role : `${last.role}: ${textOf(last.content)}`;
+};
+
+/** What it takes to see that nothing ran but this. */
+async function run(options: Omit<LoopOptions, 'input'>): Promise<{ result: LoopResult; ran: readonly string[] }> {
+  ran.length = 0;
+  const result = await runLoop({ tools, input: 'Go.', ...options });
+  return { result, ran: [...ran] };
+}
+
+// ── reply without calls though one was required ──────────────────────────────────────────────────────────────────────
+
+test.each<[ToolChoice, string, string]>([
+  ['required', 'A tool call is required here, and your reply had none. Call one of the tools.', 'look'],
+  [{ tool: 'find' }, 'A call of the tool "find" is required here, and your reply had none. Call it.', 'find'],
+])(
+  'reply without calls though %j was required: answered once with the requirement',
+  async (toolChoice, words, name) => {
+    using model = scriptedModel(['I would rather not.', calling(name), 'Fine.']);
+    const { result } = await run({ model, toolChoice });
+    expect(lastWords(model.requests[1]!.messages)).toBe(`user: ${words}`);
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Fine.', calls: 1 });
+    expect(choices(model)).toEqual([toolChoice, toolChoice, 'auto']);
+  },
+);
+
+test.each<[ToolChoice, string]>([
+  ['required', 'The model did not call any tool, although toolChoice requires it and the model was reminded.'],
+  [{ tool: 'find' }, 'The model did not call "find", although toolChoice requires it and the model was reminded.'],
+])('reply without calls though %j was required: a second time it fails', async (toolChoice, message) => {
+  using model = scriptedModel(['No.', 'Still no.']);
+  const { result } = await run({ model, toolChoice });
+  expect(result.outcome).toEqual({ type: 'failed', error: { code: 'tool-choice-unmet', message } });
+  expect(result.messages).toHaveLength(4);
+});
+
+test('reply with other calls though one was required: they are answered, and the second time it fails', async () => {
+  using model = scriptedModel([calling('look'), calling('look', 'save')]);
+  const { result, ran } = await run({ model, toolChoice: { tool: 'find' } });
+  expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'tool-choice-unmet' } });
+  expect(ran).toEqual([]);
+  const other = (name: string): string =>
+    `The tool "${name}" was not called, because this turn requires a call of "find". Call that tool.`;
+  expect(wordsOf(result)).toEqual([other('look'), other('look'), other('save')]);
+});
+
+test('an empty reply does not count as a call either', async () => {
+  using model = scriptedModel([{ text: '' }, 'No.']);
+  const { result } = await run({ model, toolChoice: 'required' });
+  expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'tool-choice-unmet' } });
+});
+
+test('none: the tools are still sent, and a call is answered with an error', async () => {
+  using model = scriptedModel([calling('look'), 'Without, then.']);
+  const { result, ran } = await run({ model, toolChoice: 'none' });
+  expect(ran).toEqual([]);
+  expect(wordsOf(result)).toEqual(['Tools may not be called now. Answer with what you have.']);
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Without, then.', calls: 0 });
+  for (const request of model.requests) {
+    expect(request).toMatchObject({
+      toolChoice: 'none',
+      tools: [{ name: 'look' }, { name: 'find' }, { name: 'save' }],
+    });
+  }
+});
+
+// ── forced choice, tool_choice ───────────────────────────────────────────────────────────────────────────────────────
+
+test.each<ToolChoice>(['required', { tool: 'look' }])(
+  'forced choice %j: falls back to auto once satisfied',
+  async (toolChoice) => {
+    using model = scriptedModel([calling('look'), calling('save'), 'Done.']);
+    const { result, ran } = await run({ model, toolChoice });
+    expect(choices(model)).toEqual([toolChoice, 'auto', 'auto']);
+    expect(ran).toEqual(['look', 'save']);
+    expect(result.outcome).toEqual({ type: 'completed' });
+  },
+);
+
+test('tool_choice auto: any tool, or none', async () => {
+  using calls = scriptedModel([calling('look', 'save'), 'Done.']);
+  expect((await run({ model: calls })).ran).toEqual(['look', 'save']);
+  using none = scriptedModel(['Done.']);
+  expect((await run({ model: none, toolChoice: 'auto' })).result.outcome).toEqual({ type: 'completed' });
+});
+
+test('tool_choice of a named tool: calls of others beside it are not executed', async () => {
+  using model = scriptedModel([calling('look', 'find'), 'Done.']);
+  const { result, ran } = await run({ model, toolChoice: { tool: 'find' } });
+  expect(ran).toEqual(['find']);
+  expect(wordsOf(result)).toEqual([
+    'The tool "look" was not called, because this turn requires a call of "find". Call that tool.',
+    'find ran',
+  ]);
+});
+
+test('tool_choice of an allowed set: others are answered with an error, though all are sent', async () => {
+  using model = scriptedModel([calling('save', 'look'), 'Done.']);
+  const allowedTools = ['look', 'find'];
+  const { result, ran } = await run({ model, allowedTools });
+  expect(ran).toEqual(['look']);
+  expect(wordsOf(result)).toEqual([
+    'The tool "save" is not allowed here. Allowed tools: look, find. Use one of them, or answer without a tool.',
+    'look ran',
+  ]);
+  expect(model.requests[0]!.tools.map(({ name }) => name)).toEqual(['look', 'find', 'save']);
+  expect(model.requests[0]!.allowedTools).toEqual(allowedTools);
+});
+
+test('tool_choice of an allowed set that requires a call: one outside the set does not satisfy it', async () => {
+  using model = scriptedModel([calling('save'), calling('find'), 'Done.']);
+  const { result, ran } = await run({ model, allowedTools: ['find'], toolChoice: 'required' });
+  expect(ran).toEqual(['find']);
+  expect(choices(model)).toEqual(['required', 'required', 'auto']);
+  expect(result.outcome).toEqual({ type: 'completed' });
+});
+
+test('tool_choice: what is allowed is pinned when the run starts', async () => {
+  const allowedTools = ['find'];
+  using model = scriptedModel([() => (allowedTools.push('save'), calling('save')), 'Done.']);
+  expect((await run({ model, allowedTools })).ran).toEqual([]);
+});
+
+// ── finish ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+test('finish length: the text is kept, and the outcome says that it is cut', async () => {
+  using model = scriptedModel([{ text: 'Once upon a', finish: 'length' }]);
+  const { result } = await run({ model });
+  expect(result).toMatchObject({ outcome: { type: 'completed', truncated: true }, text: 'Once upon a' });
+});
+
+test('finish length: only the answer counts, not an earlier reply', async () => {
+  using model = scriptedModel([{ ...calling('look'), finish: 'length' }, 'Done.']);
+  expect((await run({ model })).result.outcome).toStrictEqual({ type: 'completed' });
+});
+
+test('finish length in the middle of a call: it gets an error, what was whole before it runs, the model goes on', async () => {
+  using model = scriptedModel([
+    { text: 'Both:', calls: [{ name: 'look' }, { name: 'save', arguments: '{"a": "b' }], finish: 'length' },
+    'Done.',
+  ]);
+  const { result, ran } = await run({ model });
+  expect(ran).toEqual(['look']);
+  expect(wordsOf(result)).toEqual([
+    'look ran',
+    'The tool "save" was not called. The reply was cut off in the middle of the call. Make the call shorter.',
+  ]);
+  expect(result.outcome).toStrictEqual({ type: 'completed' });
+});
+
+test('finish content-filter: failed, what was said is kept, nothing runs', async () => {
+  using model = scriptedModel([{ text: 'I must', calls: [{ name: 'save' }], finish: 'content-filter' }]);
+  const { result, ran } = await run({ model });
+  const message = "The provider's content filter stopped the reply. Change the task, the instructions or the model.";
+  expect(result.outcome).toEqual({ type: 'failed', error: { code: 'content-filter', message } });
+  expect(result.messages).toEqual([
+    userText('Go.'),
+    { role: 'assistant', content: [{ type: 'text', text: 'I must' }] },
+  ]);
+  expect(ran).toEqual([]);
+});
+
+const nothing: readonly (readonly [string, readonly AssistantPart[]])[] = [
+  ['nothing', []],
+  ['white space', [{ type: 'text', text: ' \n' }]],
+  ['thoughts only', [{ type: 'reasoning', text: 'hm' }]],
+];
+const replying = (content: readonly AssistantPart[]): ModelReply => ({
+  type: 'reply',
+  content,
+  finish: 'stop',
+  usage: { inputTokens: 1, outputTokens: 0 },
+  model: 'm',
+});
+
+test.each(nothing)('an empty reply (%s): asked once, and the run goes on', async (_, content) => {
+  using model = scriptedModel([replying(content), 'Here.']);
+  const { result } = await run({ model });
+  expect(lastWords(model.requests[1]!.messages)).toBe(
+    'user: Your reply was empty. Continue with the task, or give your answer.',
+  );
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Here.', turns: 2 });
+  expect(result.messages.filter(({ role }) => role === 'assistant')).toHaveLength(1);
+});
+
+test.each(nothing)('an empty reply (%s) twice in a row: failed', async (_, content) => {
+  using model = scriptedModel([replying(content), replying(content)]);
+  const { result } = await run({ model });
+  const message = 'The model sent an empty reply twice in a row.';
+  expect(result.outcome).toEqual({ type: 'failed', error: { code: 'empty-reply', message } });
+});
+
+test.each([
+  ['calls', {}, calling('look')],
+  ['words', { finish: 'confirm' }, 'A plan.'],
+] as const)('an empty reply: in a row means that no %s came between', async (_, options, between) => {
+  using model = scriptedModel([{ text: '' }, between, { text: '' }, 'Here.']);
+  expect((await run({ model, ...options })).result.outcome).toEqual({ type: 'completed' });
+});
+
+// ── model failure ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+test.each<ModelErrorCode>(['auth', 'rate-limit', 'context-length', 'network'])(
+  'model failure %s: failed with the error',
+  async (code) => {
+    using model = scriptedModel([
+      calling('look'),
+      { type: 'failure', error: { code, message: 'what it says', retryable: true } },
+    ]);
+    const { result } = await run({ model });
+    expect(result).toMatchObject({
+      outcome: { type: 'failed', error: { code, message: 'what it says' } },
+      turns: 2,
+      calls: 1,
+    });
+    expect(wordsOf(result)).toEqual(['look ran']);
+  },
+);
+
+test('model failure: another run can go on from its messages', async () => {
+  using model = scriptedModel([
+    calling('look'),
+    { type: 'failure', error: { code: 'network', message: 'x', retryable: true } },
+  ]);
+  const { result } = await run({ model });
+  using healed = scriptedModel(['Looked.']);
+  const resumed = await runLoop({ model: healed, tools, input: result.messages });
+  expect(resumed).toMatchObject({ outcome: { type: 'completed' }, text: 'Looked.' });
+  expect(healed.requests[0]!.messages).toEqual(result.messages);
+});
+
+const contractBreakers: readonly (readonly [string, Model['reply']])[] = [
+  [
+    'throws',
+    () => {
+      throw new Error('oops');
+    },
+  ],
+  ['rejects', () => Promise.reject(new Error('oops'))],
+  ['replies with nothing', async () => undefined as never],
+  [
+    'replies with an object as arguments',
+    async () => replying([{ type: 'tool-call', id: '1', name: 'look', arguments: {} } as never]),
+  ],
+  ['replies with a text that is none', async () => replying([{ type: 'text' } as never])],
+];
+
+test.each(contractBreakers)('model failure: one that %s fails the run, not the program', async (_, reply) => {
+  const { result } = await run({ model: { id: 'odd', reply } });
+  expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'protocol' } });
+  expect(result.outcome).toHaveProperty(
+    'error.message',
+    expect.stringMatching(/^The model "odd" broke its contract: /),
+  );
+  expect(result.text).toBe('');
+});
+
+test('model failure: the answer of an earlier conversation is not taken for one of this run', async () => {
+  using model = scriptedModel([{ type: 'failure', error: { code: 'network', message: 'x', retryable: true } }]);
+  const old: Message = { role: 'assistant', content: [{ type: 'text', text: 'An old answer.' }] };
+  const result = await runLoop({ model, input: [userText('a'), old, userText('b')] });
+  expect(result.text).toBe('');
+});
+
+// ── text beside calls, final answer ──────────────────────────────────────────────────────────────────────────────────
+
+test('text beside calls: kept in order, in the history and in the items', async () => {
+  const content: AssistantPart[] = [
+    { type: 'reasoning', text: 'hm', signature: 's' },
+    { type: 'text', text: 'First I look. ' },
+    { type: 'tool-call', id: 'a', name: 'look', arguments: '{}' },
+    { type: 'text', text: 'Then I save.' },
+    { type: 'tool-call', id: 'b', name: 'save', arguments: '{}' },
+  ];
+  using model = scriptedModel([replying(content), 'Done.']);
+  const deltas: string[] = [];
+  const { result } = await run({ model, onItem: (item) => item.type.endsWith('-delta') && deltas.push(item.type) });
+  expect(result.messages[1]).toEqual({ role: 'assistant', content });
+  expect(model.requests[1]!.messages[1]).toEqual({ role: 'assistant', content });
+  expect([...new Set(deltas)]).toEqual(['reasoning-delta', 'text-delta', 'call-delta']);
+  expect(deltas.indexOf('call-delta')).toBeLessThan(deltas.lastIndexOf('text-delta'));
+});
+
+test('final answer plain: the first reply without calls', async () => {
+  using model = scriptedModel([calling('look'), 'The answer.']);
+  expect((await run({ model, finish: 'plain' })).result).toMatchObject({
+    outcome: { type: 'completed' },
+    text: 'The answer.',
+    turns: 2,
+  });
+});
+
+test('final answer confirm: asked once; calls in answer go on; the restated answer is the result', async () => {
+  using model = scriptedModel(['A plan.', calling('look'), 'The answer.']);
+  const { result, ran } = await run({ model, finish: 'confirm' });
+  expect(lastWords(model.requests[1]!.messages)).toMatch(/^user: Before this is accepted as your answer, check it: /);
+  expect(ran).toEqual(['look']);
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 3 });
+  expect(result.messages.filter((message) => lastWords([message]).includes('check it'))).toHaveLength(1);
+});
+
+// ── input while running ──────────────────────────────────────────────────────────────────────────────────────────────
+
+test('input while running: lands at the next turn boundary, after the results', async () => {
+  const clock = manualClock();
+  const gate = Promise.withResolvers<string>();
+  const slow = tool({ name: 'slow', description: 'slow', execute: () => gate.promise });
+  using model = scriptedModel([calling('slow'), 'Done.']);
+  const live = streamLoop({ model, tools: [slow], input: 'Go.', clock });
+  await clock.advance(0);
+  expect(live.send('And hurry.')).toBe(true);
+  expect(live.send({ role: 'user', content: [{ type: 'text', text: 'Please.' }] })).toBe(true);
+  gate.resolve('slow ran');
+  const { messages, outcome } = await live.result;
+  expect(messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'user', 'user', 'assistant']);
+  expect(model.requests[1]!.messages.slice(3)).toEqual([userText('And hurry.'), userText('Please.')]);
+  expect(outcome).toEqual({ type: 'completed' });
+});
+
+test.each(['plain', 'confirm'] as const)(
+  'input while running: during a final reply (%s) it opens another turn',
+  async (finish) => {
+    const clock = manualClock();
+    const gate = Promise.withResolvers<string>();
+    using model = scriptedModel([
+      () => gate.promise,
+      'Both answers.',
+      ...(finish === 'confirm' ? ['Both answers, again.'] : []),
+    ]);
+    const live = streamLoop({ model, input: 'Go.', finish, clock });
+    await clock.advance(0);
+    expect(live.send('One more thing.')).toBe(true);
+    gate.resolve('First answer.');
+    const { messages, turns } = await live.result;
+    expect(messages.slice(1, 4).map((message) => lastWords([message]))).toEqual([
+      'assistant: First answer.',
+      'user: One more thing.',
+      'assistant: Both answers.',
+    ]);
+    expect(turns).toBe(finish === 'confirm' ? 3 : 2);
+  },
+);
+
+test('input while running: before the first turn has begun it is not lost', async () => {
+  using model = scriptedModel(['First.', 'Second.']);
+  const live = streamLoop({ model, input: 'Go.' });
+  expect(live.send('At once.')).toBe(true);
+  const { messages } = await live.result;
+  expect(messages.map((message) => lastWords([message]))).toEqual([
+    'user: Go.',
+    'assistant: First.',
+    'user: At once.',
+    'assistant: Second.',
+  ]);
+});
+
+test('input after the end: send says false', async () => {
+  using model = scriptedModel(['Done.']);
+  const live = streamLoop({ model, input: 'Go.' });
+  const { messages } = await live.result;
+  expect(live.send('Too late.')).toBe(false);
+  expect(messages).toHaveLength(2);
+});

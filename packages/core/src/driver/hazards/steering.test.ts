@@ -1,0 +1,178 @@
+import { describe, expect, test } from 'vitest';
+import { memoryJournal } from '../../journal/memory.ts';
+import { textOf, userText, type UserMessage } from '../../messages.ts';
+import { scriptedModel } from '../../testing/scripted-model.ts';
+import { tool } from '../../tools/tool.ts';
+import type { LoopResult } from '../options.ts';
+import { replay } from '../../journal/replay.ts';
+import { runLoop, streamLoop } from '../run.ts';
+
+const look = tool({ name: 'look', description: 'x', execute: async () => 'seen' });
+
+function saidIn({ messages }: LoopResult): string[] {
+  return messages.map(({ role, content }) => (role === 'tool' ? 'tool' : `${role}: ${textOf(content)}`));
+}
+
+test('sent from inside a listener, at any item, input lands at the next turn and is never lost', async () => {
+  const landed: number[] = [];
+  const count = async (sendAt: number): Promise<number> => {
+    let seen = 0;
+    let sent: boolean | undefined;
+    const journal = memoryJournal();
+    const model = scriptedModel([{ text: 'let me see', calls: [{ name: 'look' }] }, 'done', 'done again']);
+    const live = streamLoop({
+      model,
+      tools: [look],
+      input: 'go',
+      journal,
+      runId: 'r',
+      onItem: () => {
+        if (seen++ === sendAt) sent = live.send('one more thing');
+      },
+    });
+    const result = await live.result;
+    const heard = saidIn(result).includes('user: one more thing');
+    expect(result.outcome).toEqual({ type: 'completed' });
+    expect(heard).toBe(sent ?? false);
+    expect(replay(await journal.read('r'))).toMatchObject({ type: 'replayed' });
+    if (heard) landed.push(result.turns);
+    return seen;
+  };
+  const all = await count(Infinity);
+  for (let at = 0; at < all; at++) await count(at);
+  expect(landed.length).toBeGreaterThan(all / 2);
+  expect(new Set(landed)).toEqual(new Set([2, 3]));
+});
+
+test('each time a listener sends, and it does so for what it sent, a turn follows: the turn limit ends it', async () => {
+  const model = scriptedModel(Array.from({ length: 5 }, (_, turn) => `reply ${turn}`));
+  const live = streamLoop({
+    model,
+    input: 'go',
+    maxTurns: 5,
+    onItem: (item) => {
+      if (item.type === 'turn-started') live.send(`after turn ${item.turn}`);
+    },
+  });
+  const result = await live.result;
+  expect(result.outcome).toEqual({ type: 'exhausted', limit: 'turns' });
+  expect(saidIn(result).at(-1)).toBe('user: after turn 5');
+});
+
+test('a listener that sends for every input that was added does not go round in circles within one turn', async () => {
+  let sent = 0;
+  const model = scriptedModel(['done', 'done']);
+  const live = streamLoop({
+    model,
+    input: 'go',
+    onItem: (item) => {
+      if (item.type === 'turn-started' && sent === 0) sent += Number(live.send('0'));
+      if (item.type === 'fact' && item.event.type === 'input-added' && sent < 1_000)
+        sent += Number(live.send(String(sent)));
+    },
+  });
+  const result = await live.result;
+  expect(sent).toBe(1_000);
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 2 });
+  expect(result.messages).toHaveLength(1_003);
+});
+
+test('before the run has begun, and after it has ended', async () => {
+  using model = scriptedModel(['done', 'done with both']);
+  const live = streamLoop({ model, input: 'go' });
+  expect(live.send('and this')).toBe(true);
+  const result = await live.result;
+  expect(saidIn(result)).toEqual(['user: go', 'assistant: done', 'user: and this', 'assistant: done with both']);
+  expect(live.send('too late')).toBe(false);
+});
+
+test('to a run that was cancelled it is too late', async () => {
+  const live = streamLoop({ model: scriptedModel([() => new Promise(() => {})]), input: 'go' });
+  await new Promise((resolve) => setTimeout(resolve, 1));
+  live.cancel();
+  expect(live.send('too late')).toBe(false);
+  expect(saidIn(await live.result)).toEqual(['user: go']);
+});
+
+test('to a run that could not be opened it is too late', async () => {
+  const live = streamLoop({ model: scriptedModel([]), journal: memoryJournal(), runId: 'nobody', answers: [] });
+  await expect(live.result).rejects.toMatchObject({ code: 'unknown-run' });
+  expect(live.send('hello?')).toBe(false);
+});
+
+describe('what is no input is refused at once, and the run does not notice', () => {
+  const cycle: Record<string, unknown> = { type: 'smell' };
+  cycle['self'] = cycle;
+  test.each<[string, unknown]>([
+    ['nothing', undefined],
+    ['null', null],
+    ['a number', 7],
+    ['a message of another role', { role: 'assistant', content: [{ type: 'text', text: 'I said' }] }],
+    ['results', { role: 'tool', content: [] }],
+    ['a message without content', { role: 'user' }],
+    ['a content that is a text', { role: 'user', content: 'hello' }],
+    ['a block that is none', { role: 'user', content: [null] }],
+    ['a text without text', { role: 'user', content: [{ type: 'text' }] }],
+    ['a cycle', { role: 'user', content: [cycle] }],
+  ])('%s', async (_, input) => {
+    const errors: unknown[] = [];
+    using model = scriptedModel(['done']);
+    const live = streamLoop({
+      model,
+      input: 'go',
+      onItem: (item) => {
+        if (item.type !== 'turn-started') return;
+        try {
+          live.send(input as UserMessage);
+        } catch (error) {
+          errors.push(error);
+        }
+      },
+    });
+    const result = await live.result;
+    expect(errors).toEqual([expect.objectContaining({ code: 'invalid-input' })]);
+    expect(result.messages).toHaveLength(2);
+    expect(result.outcome).toEqual({ type: 'completed' });
+  });
+});
+
+test('the answer of a client that is none is refused, and a right one still counts', async () => {
+  const journal = memoryJournal();
+  const client = tool({ name: 'client', description: 'x' });
+  using model = scriptedModel([{ calls: [{ name: 'client' }] }, 'done']);
+  const options = { model, tools: [client], journal, runId: 'r' };
+  const { waiting } = await runLoop({ ...options, input: 'go' });
+  const { effect } = waiting[0]!;
+  for (const content of [undefined, null, 7, [null], [{ type: 'text' }], {}]) {
+    const answer = { type: 'client-result', effect, content: content as unknown as string } as const;
+    await expect(runLoop({ ...options, answers: [answer] })).rejects.toMatchObject({ code: 'answer-unfit' });
+  }
+  const result = await runLoop({ ...options, answers: [{ type: 'client-result', effect, content: 'here' }] });
+  expect(result.outcome).toEqual({ type: 'completed' });
+});
+
+test('an answer to a run that is paused and gone is refused in words, not swallowed', async () => {
+  const client = tool({ name: 'client', description: 'x' });
+  const live = streamLoop({ model: scriptedModel([{ calls: [{ name: 'client' }] }]), tools: [client], input: 'go' });
+  const { waiting } = await live.result;
+  const answer = { type: 'client-result', effect: waiting[0]!.effect, content: 'here' } as const;
+  expect(() => live.answer(answer)).toThrow(expect.objectContaining({ code: 'answer-unfit' }));
+});
+
+test('an answer from inside a listener: the run does not pause', async () => {
+  const client = tool({ name: 'client', description: 'x' });
+  using model = scriptedModel([{ calls: [{ name: 'client' }] }, 'done']);
+  const live = streamLoop({
+    model,
+    tools: [client],
+    input: 'go',
+    onItem: (item) => {
+      if (item.type !== 'fact' || item.event.type !== 'model-replied' || item.event.checks.length === 0) return;
+      live.answer({ type: 'client-result', effect: 't1.client.0', content: 'here' });
+    },
+  });
+  const result = await live.result;
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, waiting: [] });
+  expect(result.messages[2]).toMatchObject({ content: [{ content: [{ text: 'here' }] }] });
+  expect(result.messages[0]).toEqual(userText('go'));
+});

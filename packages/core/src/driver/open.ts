@@ -1,0 +1,351 @@
+import { journalError, TreadleError } from '../errors.ts';
+import type { Journal, JournalEntry } from '../journal/port.ts';
+import { replay, type Start } from '../journal/replay.ts';
+import { restoredState } from '../journal/snapshot.ts';
+import { outstanding, slotEffect, waiting } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
+import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
+import type { State } from '../machine/state.ts';
+import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
+import { CURRENT_WORDING } from '../machine/wording.ts';
+import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
+import type { Model } from '../model.ts';
+import type { Clock } from '../platform.ts';
+import { isReadResult } from '../tools/read-result.ts';
+import { toJsonSchema } from '../tools/schema.ts';
+import { factsOf, type Tool } from '../tools/tool.ts';
+import { answerEvents } from './answer.ts';
+import type { Answer, CompactionOptions, ContinueOptions, LoopOptions } from './options.ts';
+
+/** The state that driving a run starts from, and the first events to apply. */
+export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'> {
+  readonly state: State;
+  /** The number of entries that the journal has. */
+  readonly seq: number;
+  readonly events: readonly Event[];
+  /** Answers for child runs, by the effect that is parked on each. */
+  readonly childAnswers: ReadonlyMap<string, readonly Answer[]>;
+  /** Effects that are parked. */
+  readonly parked: ReadonlySet<string>;
+}
+
+type RunStarted = Extract<Event, { type: 'run-started' }>;
+
+/** Starts a new run. Throws for misuse. */
+export function openRun(options: LoopOptions, runId: string, clock: Clock, agent?: AgentRules): Opening {
+  const { tools = [], settings = {}, instructions, principal, model, parent } = options;
+  const started: RunStarted = {
+    type: 'run-started',
+    at: clock.now(),
+    runId,
+    rules: rulesOf(options, agent),
+    tools: tools.map(factsOf),
+    model: model.id,
+    settings,
+    ...(instructions !== undefined && { instructions }),
+    input: conversationOf(options.input),
+    ...(principal && { principal }),
+    ...(parent && { parent }),
+  };
+  const { rules } = started;
+  requirePrices(rules.limits, options);
+  return {
+    state: NEW,
+    seq: 0,
+    rules,
+    settings,
+    principal,
+    events: [started],
+    childAnswers: NO_CHILD_ANSWERS,
+    parked: NO_PARKED,
+  };
+}
+
+const NO_CHILD_ANSWERS: Opening['childAnswers'] = new Map();
+const NO_PARKED: Opening['parked'] = new Set();
+
+/**
+ * Resumes a run: replays it, then reports the effects that were in progress as lost, applies the answers, calls tools
+ * with parked calls again, and reports deadlines that have passed.
+ */
+export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: AgentRules): Promise<Opening> {
+  const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
+  const { state, seq } = await readState(journal, runId);
+  const at = clock.now();
+  // A run that failed with a model error can be resumed too. A run that is only cancelled needs no code.
+  const resumable = canResume(state);
+  if (resumable && !options.signal?.aborted) {
+    const missing = missingCode(state, options, agent);
+    if (missing !== undefined) throw new TreadleError('invalid-options', `Run "${runId}" ${missing}`);
+    requirePrices(state.rules.limits, options);
+  }
+  const changes = resumable ? toolChanges(state.tools, tools) : [];
+  if (changes.length > 0 && !acceptChangedTools) {
+    const remedy = 'Pass the original tools, or set acceptChangedTools to resume with the current ones.';
+    throw new TreadleError('tools-changed', `The tools of run "${runId}" changed: ${changes.join('; ')}. ${remedy}`);
+  }
+  // At the time of the last event: only `effect-lost` marks the time since then as inactive.
+  const accepted: Event[] =
+    changes.length > 0
+      ? [{ type: 'tools-changed', at: state.at, tools: [...tools.map(factsOf), ...state.tools.filter(isReadResult)] }]
+      : [];
+  const lost = startedEffects(state).map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'restart' }));
+  const { events: answered, childAnswers } = answerEvents(state, answers, at);
+  const parked = parkedEffects(state);
+  const repeated = parked
+    .filter((effect) => !childAnswers.has(effect))
+    .map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'device' }));
+  const expired = waiting(state).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
+  const { rules, settings, principal } = state;
+  return {
+    state,
+    seq,
+    rules,
+    settings,
+    principal,
+    events: [...accepted, ...lost, ...answered, ...repeated, ...expired],
+    childAnswers,
+    parked: new Set(parked),
+  };
+}
+
+/** Replays a run from its snapshot, or from the beginning if it has none. */
+async function readState(journal: Journal | undefined, runId: string): Promise<{ state: State; seq: number }> {
+  if (!journal) {
+    throw new TreadleError('invalid-options', 'To resume a run, pass the journal that contains it, and its runId.');
+  }
+  try {
+    const { start, entries } = await readEntries(journal, runId);
+    if (start.seq + entries.length === 0) throw new TreadleError('unknown-run', unknownRun(runId));
+    const replayed = replay(entries, start);
+    if (replayed.type === 'replayed') return { state: replayed.state, seq: start.seq + entries.length };
+    const where = `at entry ${replayed.seq}, ${replayed.difference}`;
+    throw new TreadleError('journal-damaged', `Run "${runId}" cannot be resumed: ${where}.`);
+  } catch (error) {
+    throw journalError(runId, error);
+  }
+}
+
+/** Uses the snapshot only if the journal still has the last entry that the snapshot covers. */
+async function readEntries(
+  journal: Journal,
+  runId: string,
+): Promise<{ readonly start: Start; readonly entries: readonly JournalEntry[] }> {
+  const snapshot = await journal.readSnapshot?.(runId);
+  const state = snapshot && restoredState(snapshot);
+  if (state) {
+    const [last, ...entries] = await journal.read(runId, snapshot.seq - 1);
+    if (last) return { start: { state, seq: snapshot.seq }, entries };
+  }
+  return { start: { state: NEW, seq: 0 }, entries: await journal.read(runId) };
+}
+
+function unknownRun(runId: string): string {
+  return `The journal has no run "${runId}". Check the id, and that this is the journal the run was started with.`;
+}
+
+/** What resuming the run requires and the options lack. */
+function missingCode({ rules }: State, options: ContinueOptions, agent: AgentRules | undefined): string | undefined {
+  if (rules.prepared && !options.prepareTurn) return 'was started with prepareTurn. Pass prepareTurn to resume it.';
+  if (rules.agent?.name === agent?.name) return undefined;
+  if (!rules.agent) return 'is not a run of a typed agent. Resume it with runLoop.';
+  return `belongs to the agent "${rules.agent.name}". Resume it with executeAgent and that agent.`;
+}
+
+/** Effects in progress that wait for nobody outside, and the model call whose failure ended the run. */
+function startedEffects(state: State): readonly string[] {
+  const { phase } = state;
+  if (phase.type === 'ended') return phase.effect === undefined ? [] : [phase.effect];
+  if (phase.type !== 'tools') return outstanding(state).map(({ id }) => id);
+  const started = phase.slots.filter(({ type }) => type === 'running' || type === 'verifying');
+  return started.map((slot) => slotEffect(slot)!.id);
+}
+
+/** Parked calls that may be repeated: their tools are called again to find out what became of them. */
+function parkedEffects({ phase }: State): readonly string[] {
+  if (phase.type !== 'tools') return [];
+  const parked = phase.slots.filter(({ type, call }) => type === 'parked' && call.effect !== 'once');
+  return parked.map((slot) => slotEffect(slot)!.id);
+}
+
+/** How the current tools differ from those of the run. New tools do not count. */
+function toolChanges(had: readonly ToolFacts[], tools: readonly Tool[]): readonly string[] {
+  const now = new Map(tools.map((tool) => [tool.name, factsOf(tool)]));
+  return had
+    .filter((facts) => !isReadResult(facts))
+    .flatMap((facts) => {
+      const current = now.get(facts.name);
+      if (!current) return `"${facts.name}" is missing`;
+      const changed = COMPARED.filter((key) => JSON.stringify(facts[key]) !== JSON.stringify(current[key]));
+      return changed.length === 0 ? [] : `"${facts.name}" has a different ${changed.join(' and ')}`;
+    });
+}
+
+const COMPARED = ['parameters', 'effect', 'client'] as const;
+
+/* Options */
+
+/** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */
+export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
+  const { toolChoice = 'auto', allowedTools, tools = [] } = options;
+  const rules: Rules = {
+    wording: CURRENT_WORDING,
+    finish: agent ? 'output' : (options.finish ?? 'plain'),
+    maxTurns: atLeast(1, 'maxTurns', options.maxTurns ?? 20),
+    maxParallel: atLeast(1, 'maxParallel', options.maxParallel ?? 5),
+    parallel: options.parallel ?? true,
+    ...(options.maxCallsPerTurn !== undefined && {
+      maxCallsPerTurn: atLeast(1, 'maxCallsPerTurn', options.maxCallsPerTurn),
+    }),
+    errorLimit: atLeast(0, 'errorLimit', options.errorLimit ?? 3),
+    repeatLimit: atLeast(0, 'repeatLimit', options.repeatLimit ?? 3),
+    maxResultChars: atLeast(1, 'maxResultChars', options.maxResultChars ?? 15_000),
+    toolTimeoutMs: atLeast(1, 'toolTimeoutMs', options.toolTimeoutMs ?? 60_000),
+    limits: limitsOf(options.limits),
+    closingTurn: options.closingTurn ?? false,
+    toolChoice,
+    ...(allowedTools && { allowedTools: [...allowedTools] }),
+    judged: options.policy !== undefined,
+    ...(options.prepareTurn && { prepared: true }),
+    ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
+    ...(options.compaction && { compaction: compactionOf(options.compaction) }),
+    ...(agent && { agent }),
+  };
+  if (!isToolChoice(toolChoice)) {
+    throw invalidOptions(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
+  }
+  const required = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
+  for (const name of [...required, ...(allowedTools ?? [])]) {
+    if (tools.some((tool) => tool.name === name)) continue;
+    throw invalidOptions(`"${name}" is named in toolChoice or allowedTools, but there is no such tool`);
+  }
+  if (toolChoice === 'required' && (allowedTools ?? tools).length === 0) {
+    throw invalidOptions('toolChoice is "required", but there is no tool to call. Add tools, or omit toolChoice');
+  }
+  if (required.some((name) => allowedTools && !allowedTools.includes(name))) {
+    throw invalidOptions(`toolChoice requires "${required[0]}", which is not in allowedTools`);
+  }
+  if (!isKnownRules(rules)) throw invalidOptions(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
+  return rules;
+}
+
+/** Every model that a run may call, itself or through tools that start child runs. */
+export function askedBy({ model, models = [], summariser, tools = [] }: Asking): readonly Model[] {
+  const inside = tools.flatMap(({ asks = [] }) => asks);
+  return [model, ...models, ...(summariser ? [summariser] : []), ...inside];
+}
+
+type Asking = Pick<LoopOptions, 'model' | 'models' | 'summariser'> & { readonly tools?: readonly Tool[] };
+
+/** A cost limit can be enforced only if every model reports its cost. Throws `invalid-options`. */
+export function requirePrices({ cost }: Rules['limits'], options: Asking): void {
+  if (cost === undefined) return;
+  const unpriced = new Set(askedBy(options).flatMap(unpricedOf));
+  if (unpriced.size === 0) return;
+  const names = [...unpriced].join(', ');
+  throw invalidOptions(
+    `limits.cost is set, but the run may call ${names} without a known price, so the limit cannot be enforced. ` +
+      'Set a "price" for the model, or limit tokens instead',
+  );
+}
+
+/** For a model that calls other models: those of them without a price. */
+function unpricedOf({ id, priced, asks }: Model): readonly string[] {
+  if (priced === true) return [];
+  const others = asks?.flatMap(unpricedOf) ?? [];
+  return others.length > 0 ? others : [`"${id}"`];
+}
+
+/** Whether a value is a valid tool choice. */
+export function isToolChoice(choice: unknown): boolean {
+  if (typeof choice === 'string') return CHOICES.includes(choice);
+  return typeof (choice as { tool?: unknown } | undefined)?.tool === 'string';
+}
+
+const CHOICES: readonly string[] = ['auto', 'required', 'none'];
+
+function compactionOf(compaction: true | CompactionOptions): CompactionRules {
+  const { tokens, keepTurns = 3 } = compaction === true ? {} : compaction;
+  return {
+    ...(tokens !== undefined && { tokens: atLeast(1, 'compaction.tokens', tokens) }),
+    keepTurns: atLeast(1, 'compaction.keepTurns', keepTurns),
+  };
+}
+
+function limitsOf(limits: Limits | undefined): Limits {
+  if (limits === undefined) return {};
+  const given = Object.entries(limits).filter(([, value]) => value !== undefined);
+  for (const [name, value] of given) {
+    if (!(LIMIT_NAMES as readonly string[]).includes(name)) {
+      throw invalidOptions(`limits.${name} is not a limit. The limits are ${LIMIT_NAMES.join(', ')}`);
+    }
+    if (!(typeof value === 'number' && value >= 0 && Number.isFinite(value))) {
+      throw invalidOptions(`limits.${name} is ${String(value)}. Use a number of at least 0, or omit it for no limit`);
+    }
+  }
+  return Object.fromEntries(given);
+}
+
+function atLeast(least: number, name: string, value: number): number {
+  if (Number.isSafeInteger(value) && value >= least) return value;
+  throw invalidOptions(`${name} is ${String(value)}. Use a whole number of at least ${least}`);
+}
+
+function invalidOptions(what: string): TreadleError {
+  return new TreadleError('invalid-options', `${what}.`);
+}
+
+/* Input */
+
+/** The input of a run as messages. Throws `invalid-input` for a conversation that no provider accepts. */
+export function conversationOf(input: string | readonly Message[]): readonly Message[] {
+  if (typeof input === 'string' && input.trim() !== '') return [userText(input)];
+  if (!Array.isArray(input) || input.length === 0)
+    throw invalidInput('it is empty. Pass a text, or at least one message');
+  let open: readonly string[] = [];
+  for (const [index, message] of (input as readonly Message[]).entries()) {
+    if (!isMessage(message)) {
+      throw invalidInput(
+        `message ${index} does not have a role of ${ROLES.join(', ')} and an array of complete content blocks`,
+      );
+    }
+    if (message.role === 'tool') {
+      const answered = message.content.map(({ callId }) => callId);
+      if (open.length === 0 || answered.join('\n') !== open.join('\n')) {
+        throw invalidInput(
+          `message ${index} answers the calls [${answered.join(', ')}], but the open calls are [${open.join(', ')}]`,
+        );
+      }
+      open = [];
+      continue;
+    }
+    if (open.length > 0)
+      throw invalidInput(`message ${index} comes before the results of the calls [${open.join(', ')}]`);
+    if (message.role === 'assistant')
+      open = message.content.flatMap((part) => (part.type === 'tool-call' ? part.id : []));
+  }
+  if (open.length > 0) throw invalidInput(`the calls [${open.join(', ')}] of its last message have no results`);
+  // A copy, because it is pinned in the journal and the caller may change the original.
+  return structuredClone(input as readonly Message[]);
+}
+
+/** Input for a run in progress, as messages. Throws `invalid-input` unless it is a user message. */
+export function inputMessages(input: string | UserMessage): readonly UserMessage[] {
+  const [message] = conversationOf(typeof input === 'string' ? input : [input]);
+  if (message?.role === 'user') return [message];
+  throw new TreadleError(
+    'invalid-input',
+    `Input for a running run must be a user message, not one of role "${message!.role}".`,
+  );
+}
+
+const ROLES: readonly string[] = ['user', 'assistant', 'tool'];
+
+function isMessage(message: { readonly role?: unknown; readonly content?: unknown } | undefined): boolean {
+  const role = message?.role as 'user' | 'assistant' | 'tool';
+  return ROLES.includes(role) && arePartsOf(role, message?.content);
+}
+
+function invalidInput(what: string): TreadleError {
+  return new TreadleError('invalid-input', `The input is not a valid conversation: ${what}.`);
+}

@@ -1,0 +1,177 @@
+import type { Clock } from '../platform.ts';
+import type { Journal } from '../journal/port.ts';
+import type { Item } from '../journal/items.ts';
+import type { Message, ResultBlock, UserMessage } from '../messages.ts';
+import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
+import type { Policy, Principal } from '../policy/port.ts';
+import type { Schema } from '../tools/schema.ts';
+import type { Tool } from '../tools/tool.ts';
+import type { Limits, Parent, TurnDecision } from '../machine/rules.ts';
+import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
+
+/** Options for a new run. Only `model` and `input` are required. */
+export interface LoopOptions extends RunEnvironment {
+  /** The task: a text, or a conversation for the model to continue. */
+  readonly input: string | readonly Message[];
+  readonly instructions?: string;
+  /** The maximum number of model calls; default 20. The calls of the last reply are still executed. */
+  readonly maxTurns?: number;
+  /** The maximum number of calls of one reply that run at once; default 5. */
+  readonly maxParallel?: number;
+  /** False: calls run one by one, each after all earlier ones have results. */
+  readonly parallel?: boolean;
+  /** More calls than this in one reply are refused. */
+  readonly maxCallsPerTurn?: number;
+  /** Consecutive turns with only errors that end the run; default 3, 0 is off. */
+  readonly errorLimit?: number;
+  /** Consecutive identical calls with identical results after which the next one is refused; default 3, 0 is off. */
+  readonly repeatLimit?: number;
+  /** A longer result is cut to its head and tail; default 15,000. */
+  readonly maxResultChars?: number;
+  readonly limits?: Limits;
+  /** The timeout of tools that do not set their own; default 60,000. */
+  readonly toolTimeoutMs?: number;
+  /** At a limit, ask the model for a final answer without tools. Not at the tokens, cost and duration limits. */
+  readonly closingTurn?: boolean;
+  readonly settings?: Settings;
+  readonly principal?: Principal;
+  readonly toolChoice?: ToolChoice;
+  /** Calls of other tools are answered with an error. */
+  readonly allowedTools?: readonly string[];
+  /** `confirm`: before a text is accepted as the answer, the model is asked once whether everything is done. */
+  readonly finish?: 'plain' | 'confirm';
+  /** The answer must be JSON that this schema accepts; the validated value is `output` of the result. */
+  readonly output?: Schema;
+  /** Replaces the oldest turns of a long history by a summary. `true`: when the model rejects the history as too long. */
+  readonly compaction?: boolean | CompactionOptions;
+  readonly runId?: string;
+  /** The run that this one is a child of. */
+  readonly parent?: Parent;
+}
+
+export interface CompactionOptions {
+  /** Compact from this number of estimated tokens on, before the model rejects the history. */
+  readonly tokens?: number;
+  /** The number of newest turns that are not summarised; default 3. */
+  readonly keepTurns?: number;
+}
+
+/**
+ * Options to resume a run from its journal, by the rules that it was started with: a run that is paused, that was
+ * interrupted, or that failed with a model error. In the last case the model is called again.
+ */
+export interface ContinueOptions extends RunEnvironment {
+  readonly runId: string;
+  readonly journal: Journal;
+  /** Answers for what the run waits for. Without them it pauses again. */
+  readonly answers?: readonly Answer[];
+  /**
+   * By default, missing tools and tools with a changed schema or effect are an error. `true`: resume with the current
+   * tools.
+   */
+  readonly acceptChangedTools?: boolean;
+  /** The schema that the run was started with. Without it, its JSON Schema in the journal is used. */
+  readonly output?: Schema;
+}
+
+/** What the journal does not contain: code and listeners. */
+interface RunEnvironment {
+  readonly model: Model;
+  readonly tools?: readonly Tool[];
+  /** Passed to tools and to the policy unchanged. */
+  readonly context?: unknown;
+  readonly policy?: Policy;
+  /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
+  readonly prepareTurn?: PrepareTurn;
+  /** Other models that `prepareTurn` may choose for a turn, by id. */
+  readonly models?: readonly Model[];
+  /** Writes the summaries of compaction; default: the run's own model. */
+  readonly summariser?: Model;
+  /** Default: in memory, discarded with the run. */
+  readonly journal?: Journal;
+  readonly signal?: AbortSignal;
+  /**
+   * Called for each item as it happens. Errors that it throws are ignored. If it returns a promise, a model that streams
+   * over HTTP reads no further until the promise is settled.
+   */
+  readonly onItem?: (item: Item) => unknown;
+  readonly clock?: Clock;
+}
+
+export type PrepareTurn = (turn: TurnInfo) => TurnChanges | Promise<TurnChanges>;
+
+export interface TurnInfo {
+  readonly runId: string;
+  readonly turn: number;
+  readonly messages: readonly Message[];
+  readonly usage: Usage;
+  readonly calls: number;
+  readonly context: unknown;
+}
+
+/** What this turn overrides. `model` is the id of one of `models`; `tools` are names. */
+export type TurnChanges = TurnDecision;
+
+/** An answer to something that a paused run waits for. `effect` and `digest` are those of its entry in `waiting`. */
+export type Answer =
+  | {
+      readonly type: 'approval';
+      readonly effect: string;
+      readonly digest: string;
+      readonly approved: boolean;
+      readonly reason?: string;
+      readonly by?: string;
+    }
+  | {
+      readonly type: 'client-result';
+      readonly effect: string;
+      readonly content: string | readonly ResultBlock[];
+      readonly isError?: boolean;
+    };
+
+export interface LoopResult {
+  readonly runId: string;
+  /** Absent when the run is paused (`waiting` lists what it waits for) or was detached. */
+  readonly outcome?: Outcome;
+  /** The run was detached before its end, and can be resumed. */
+  readonly detached?: true;
+  readonly waiting: readonly Waiting[];
+  /** The text of the last reply. */
+  readonly text: string;
+  /** The validated answer of a run with `output`. */
+  readonly output?: unknown;
+  /** The progress of a typed agent. */
+  readonly agent?: AgentState;
+  readonly messages: readonly Message[];
+  readonly usage: Usage;
+  readonly turns: number;
+  /** Calls that were allowed to run. */
+  readonly calls: number;
+  /** Active time, without paused time. */
+  readonly durationMs: number;
+}
+
+/** A run in progress. */
+export interface StartedRun {
+  readonly runId: string;
+  /** Rejects only if the journal fails. The rejection may be left unhandled. */
+  readonly result: Promise<LoopResult>;
+  /** Adds input at the next turn boundary. False: the run has ended or paused, and the input is dropped. */
+  send(input: string | UserMessage): boolean;
+  /** Throws if the run does not wait for this answer. */
+  answer(answer: Answer): void;
+  cancel(): void;
+  /**
+   * Stops driving the run without ending it, like a crash, but in order: nothing more is started or recorded, effects in
+   * progress are aborted and count as lost, child runs are detached too, and the lease is released. `result` then has the
+   * progress so far. Resuming the run recovers the lost effects by the rules. A run that has not started never starts; one
+   * that has ended or is paused does not change. Resolves when another process may drive the run; never rejects.
+   */
+  detach(): Promise<void>;
+}
+
+/**
+ * A run in progress, with its items. Leaving the iteration early cancels the run. Items are buffered until they are read;
+ * if nothing iterates, use `startLoop` or `runLoop` with `onItem`, which buffer none.
+ */
+export interface LiveRun extends StartedRun, AsyncIterable<Item> {}

@@ -1,0 +1,393 @@
+import { messageOf } from '../errors.ts';
+import type { Journal, Blobs } from '../journal/port.ts';
+import { partOf, type Item } from '../journal/items.ts';
+import { toolEffectId, type Effect } from '../machine/effects.ts';
+import type { Event, SettledResult } from '../machine/events.ts';
+import type { CheckedOutput } from '../machine/finish/finish.ts';
+import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
+import type { Call, State } from '../machine/state.ts';
+import { textOf } from '../messages.ts';
+import { isPlain } from '../plain.ts';
+import type { Clock } from '../platform.ts';
+import type { JudgedCall, Verdict } from '../policy/port.ts';
+import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
+import { checkCall, executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
+import { partialResultNote, READ_RESULT, readResultTool } from '../tools/read-result.ts';
+import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
+import { validate, type Validated } from '../tools/schema.ts';
+import { callModel, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
+import { isToolChoice, type Opening } from './open.ts';
+import type { Answer, ContinueOptions, LoopOptions, TurnChanges } from './options.ts';
+
+/** What the effects of one run are performed with. */
+export interface RunContext {
+  readonly runId: string;
+  readonly options: LoopOptions | ContinueOptions;
+  readonly opening: Opening;
+  readonly tools: ReadonlyMap<string, Tool>;
+  readonly journal: Journal;
+  /** Undefined: results that are too long are cut. */
+  readonly blobs: Blobs | undefined;
+  readonly clock: Clock;
+  readonly agent: AgentCode | undefined;
+  /** Undefined when nobody listens. */
+  readonly emit: ((item: Item) => unknown) | undefined;
+  /** Aborts everything in progress. */
+  readonly controller: AbortController;
+  /** How to abort each running tool. */
+  readonly runningTools: Set<(reason?: unknown) => void>;
+  /** The checked calls of the last reply, with the inputs that their tools get. After a restart they are checked again. */
+  lastReply: { readonly turn: number; readonly checked: readonly Checked[] };
+  readonly state: () => State;
+  /** Stops driving the run, because something it depends on failed. */
+  readonly fail: (error: unknown) => void;
+}
+
+/** The code of a typed agent. */
+export interface AgentCode {
+  readonly rules: AgentRules;
+  /** Validates an output against the schema and the validators. Never rejects. */
+  readonly check: (proposed: ProposedOutput) => Promise<CheckedOutput>;
+}
+
+/** An output to be checked. */
+export interface ProposedOutput {
+  /** As JSON. */
+  readonly text: string;
+  readonly attempt: number;
+  /** The rules that the run was started with. */
+  readonly rules: AgentRules;
+  readonly signal: AbortSignal;
+}
+
+/** Passes the event that settles an effect to the shell. */
+export type Settle = (event: Event) => void;
+
+export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
+
+/**
+ * Starts an effect. Calls `settle` with the event that settles it, synchronously or later, unless it is aborted. Effects
+ * that wait for somebody outside need nothing to be done.
+ */
+export function performEffect(context: RunContext, effect: Effect, settle: Settle): void {
+  switch (effect.type) {
+    case 'call-model':
+      return callModel(context, effect, settle);
+    case 'prepare-turn':
+      return prepareTurn(context, effect, settle);
+    case 'compact-history':
+      return summariseHistory(context, effect, settle);
+    case 'validate-output':
+      return validateOutput(context, effect, settle);
+    case 'judge-calls':
+      return judgeCalls(context, effect, settle);
+    case 'call-tool':
+    case 'verify-tool':
+      return runTool(context, effect, settle);
+    case 'ask-approval':
+    case 'await-client':
+      return;
+    default:
+      effect satisfies never;
+  }
+}
+
+export function abortEffects({ controller, runningTools }: RunContext, reason?: unknown): void {
+  controller.abort(reason);
+  for (const abort of runningTools) abort(reason);
+}
+
+function checkedCall({ lastReply, tools }: RunContext, call: Call): Checked | Promise<Checked> {
+  if (lastReply.turn === call.turn) return lastReply.checked[call.index]!;
+  const tool = tools.get(call.name);
+  return tool ? checkCall(tool, call.arguments, false) : UNAVAILABLE;
+}
+
+/* Tools */
+
+type ToolEffect = EffectOf<'call-tool' | 'verify-tool'>;
+
+/** Runs a tool, or verifies a call that was lost. */
+function runTool(context: RunContext, effect: ToolEffect, settle: Settle): void {
+  const tool = context.tools.get(effect.call.name);
+  if (!tool?.execute) {
+    const problem = `The tool "${effect.call.name}" is not available in this process.`;
+    return settleUncallable(context, effect, problem, settle);
+  }
+  const checked = checkedCall(context, effect.call);
+  if (checked instanceof Promise) void checked.then((done) => runCheckedTool(context, effect, tool, done, settle));
+  else runCheckedTool(context, effect, tool, checked, settle);
+}
+
+function runCheckedTool(
+  context: RunContext,
+  effect: ToolEffect,
+  tool: Tool,
+  { check, input }: Checked,
+  settle: Settle,
+): void {
+  const { runId, clock, emit, options, opening, controller, runningTools } = context;
+  const { signal } = controller;
+  const { call } = effect;
+  if (signal.aborted) return;
+  if (check.problem !== undefined) {
+    return settleUncallable(context, effect, `The tool "${tool.name}" was not called. ${check.problem}`, settle);
+  }
+  const memory = tool.remembers && context.state().agent?.memory;
+  const execution: Execution = {
+    tool,
+    input,
+    key: `${runId}/${toolEffectId(call)}`,
+    timeoutMs: tool.timeoutMs ?? opening.rules.toolTimeoutMs,
+    clock,
+    report: emit ? (progress) => emit({ type: 'tool-report', call: partOf(call), progress }) : ignore,
+    context: options.context,
+    principal: opening.principal,
+    run: tool.share === undefined ? undefined : callingRun(context, effect),
+    memory: memory && copyMemory(memory),
+  };
+  const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
+  if (!(result instanceof Promise)) {
+    return settleTool(context, effect, withChangedMemory(memory, execution, result), settle);
+  }
+  if (signal.aborted) abort(signal.reason);
+  runningTools.add(abort);
+  void result.then((settled) => {
+    runningTools.delete(abort);
+    settleTool(context, effect, withChangedMemory(memory, execution, settled), settle);
+  });
+}
+
+function settleTool(context: RunContext, { id }: ToolEffect, result: Settled, settle: Settle): void {
+  if (result instanceof Broken) return context.fail(result.error);
+  const { clock, opening, blobs } = context;
+  const { maxResultChars } = opening.rules;
+  const at = clock.now();
+  if (result instanceof Parked) {
+    const { on, waiting } = result;
+    return settle({ type: 'tool-parked', at, effect: id, on, waiting });
+  }
+  if (blobs && isTooLong(result, maxResultChars)) return void storeLongResult(context, id, result, settle);
+  settle({ type: 'tool-settled', at, effect: id, result: truncateResult(result, maxResultChars) });
+}
+
+/** A call that cannot be made is an error; a verification that cannot be made leaves the effect unknown. */
+function settleUncallable(context: RunContext, effect: ToolEffect, problem: string, settle: Settle): void {
+  settleTool(context, effect, effect.type === 'verify-tool' ? { type: 'unknown' } : errorResult(problem), settle);
+}
+
+/** Stores a result that is too long as a blob, and offers the tool that pages through it. */
+async function storeLongResult(
+  { runId, opening, blobs, clock, state }: RunContext,
+  effect: string,
+  result: SettledResult,
+  settle: Settle,
+): Promise<void> {
+  const text = result.type === 'result' ? textOf(result.content) : '';
+  let note: string;
+  try {
+    const id = await blobs!.put(runId, text);
+    note = partialResultNote(id, text.length);
+    const { tools } = state();
+    if (!tools.some(({ name }) => name === READ_RESULT)) {
+      const own = factsOf(readResultTool(runId, opening.rules, blobs!));
+      settle({ type: 'tools-changed', at: clock.now(), tools: [...tools, own] });
+    }
+  } catch (error) {
+    note = `The whole result could not be stored: ${messageOf(error)}`;
+  }
+  const cut = truncateResult(result, opening.rules.maxResultChars) as Extract<SettledResult, { type: 'result' }>;
+  const content = [...cut.content, { type: 'text', text: note } as const];
+  settle({ type: 'tool-settled', at: clock.now(), effect, result: { ...cut, content } });
+}
+
+const NO_ANSWERS: readonly Answer[] = [];
+
+function callingRun({ runId, journal, clock, opening, options }: RunContext, { id, call }: ToolEffect): CallingRun {
+  return {
+    runId,
+    effect: toolEffectId(call),
+    journal,
+    clock,
+    limits: call.limits ?? {},
+    answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
+    parked: opening.parked.has(id),
+    acceptChangedTools: 'acceptChangedTools' in options && options.acceptChangedTools === true,
+  };
+}
+
+/** Cancels the child runs of these calls: each tool is called again with an aborted signal. */
+export async function cancelChildren(context: RunContext, calls: readonly Call[]): Promise<void> {
+  await Promise.allSettled(calls.map((call) => cancelChild(context, call)));
+}
+
+async function cancelChild(context: RunContext, call: Call): Promise<void> {
+  const tool = context.tools.get(call.name);
+  if (tool?.share === undefined) return;
+  const { runId, options, opening } = context;
+  const effect: ToolEffect = { type: 'call-tool', id: toolEffectId(call), call };
+  const { input, check } = await checkedCall(context, call);
+  if (check.problem !== undefined) return;
+  await tool.execute!(input, {
+    signal: AbortSignal.abort(),
+    key: `${runId}/${effect.id}`,
+    report: ignore,
+    context: options.context,
+    principal: opening.principal,
+    run: callingRun(context, effect),
+  });
+}
+
+/** A copy of the memory that the helpers of a typed agent share. A helper edits it; it is stored if the call succeeds. */
+function copyMemory(memory: Memory): Memory {
+  return JSON.parse(JSON.stringify(memory)) as Memory;
+}
+
+/**
+ * Adds the parts of the memory that a helper changed to its result, as plain JSON, so that they survive a crash. Parts
+ * that it did not change are left out, because another helper may have changed them in the meantime.
+ */
+function withChangedMemory(before: Memory | undefined, { memory }: Execution, result: Settled): Settled {
+  if (!memory || !('type' in result) || result.type !== 'result' || result.isError) return result;
+  try {
+    if (!isPlain(memory)) throw new Error('it contains a value that JSON cannot represent, such as a Date or a Set');
+    const changed = (['run', 'attempt'] as const).flatMap((part): [string, unknown][] => {
+      const now = JSON.stringify(memory[part]);
+      return now === undefined || now === JSON.stringify(before?.[part]) ? [] : [[part, JSON.parse(now)]];
+    });
+    return changed.length === 0 ? result : { ...result, memory: Object.fromEntries(changed) };
+  } catch (thrown) {
+    return errorResult(`The changed state of the agent cannot be stored as JSON: ${messageOf(thrown)}`);
+  }
+}
+
+/* Policy */
+
+/** If the policy fails, or the run is resumed without one, every call is denied. */
+function judgeCalls(context: RunContext, { id, calls }: EffectOf<'judge-calls'>, settle: Settle): void {
+  const { runId, options, opening, controller, clock } = context;
+  const { policy } = options;
+  const settleVerdicts = (verdicts: readonly Verdict[]): void =>
+    settle({ type: 'calls-judged', at: clock.now(), effect: id, verdicts });
+  const denyAll = (thrown: unknown): void => {
+    const reason = `the policy failed: ${messageOf(thrown)}`;
+    settleVerdicts(calls.map(() => ({ type: 'deny', reason })));
+  };
+  const about = {
+    runId,
+    turn: calls[0]!.turn,
+    ...(opening.principal && { principal: opening.principal }),
+    context: options.context,
+    signal: controller.signal,
+  };
+  const judge = (checked: readonly Checked[]): unknown => policy!.judge(judgedCalls(calls, checked), about);
+  try {
+    if (!policy) throw new Error('the run was started with a policy, and was resumed without one');
+    const checked = calls.map((call) => checkedCall(context, call));
+    const later = checked.some((one) => one instanceof Promise);
+    const verdicts = later ? Promise.all(checked).then(judge) : judge(checked as readonly Checked[]);
+    if (isThenable(verdicts)) Promise.resolve(verdicts).then(settleVerdicts).catch(denyAll);
+    else settleVerdicts(verdicts as readonly Verdict[]);
+  } catch (thrown) {
+    denyAll(thrown);
+  }
+}
+
+function judgedCalls(calls: readonly Call[], checked: readonly Checked[]): readonly JudgedCall[] {
+  return calls.map(({ id, name, effect }, index) => ({ id, name, input: copyInput(checked[index]!.input), effect }));
+}
+
+/** A copy, so that the policy cannot change what the tool gets. */
+function copyInput(input: unknown): unknown {
+  try {
+    return structuredClone(input);
+  } catch {
+    return input; // a value made by a schema that cannot be cloned
+  }
+}
+
+function isThenable(value: unknown): value is PromiseLike<readonly Verdict[]> {
+  return typeof (value as Partial<PromiseLike<unknown>> | undefined)?.then === 'function';
+}
+
+/* prepareTurn */
+
+/** Calls `prepareTurn`. If it throws, or chooses something that does not exist, the run fails. */
+function prepareTurn(context: RunContext, { id, turn, history }: EffectOf<'prepare-turn'>, settle: Settle): void {
+  const { runId, options, clock, state } = context;
+  const { usage, calls } = state();
+  const info = { runId, turn, messages: history.items, usage, calls, context: options.context };
+  void (async () => {
+    if (!options.prepareTurn) throw new Error('the run was started with one, and was resumed without');
+    return options.prepareTurn(info);
+  })()
+    .then((changes) => {
+      const decision = turnDecision(context, changes);
+      settle({ type: 'turn-prepared', at: clock.now(), effect: id, decision });
+    })
+    .catch((thrown: unknown) => {
+      const problem = `prepareTurn failed: ${messageOf(thrown)}`;
+      settle({ type: 'turn-prepared', at: clock.now(), effect: id, decision: {}, problem });
+    });
+}
+
+function turnDecision({ options, state }: RunContext, changes: TurnChanges): TurnDecision {
+  const { model, tools, toolChoice, instructions } = changes ?? {};
+  const models = (options.models ?? []).map((other) => other.id);
+  if (model !== undefined && !models.includes(model)) {
+    throw new Error(`it chose the model "${model}", which is not in "models" (${models.join(', ') || 'none'})`);
+  }
+  if (toolChoice !== undefined && !isToolChoice(toolChoice)) {
+    throw new Error(`${JSON.stringify(toolChoice)} is not a toolChoice`);
+  }
+  if (tools !== undefined && !Array.isArray(tools)) throw new Error('its tools are not an array of names');
+  const known = new Set(state().tools.map(({ name }) => name));
+  const required = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
+  for (const name of [...(tools ?? []), ...required]) {
+    if (!known.has(name)) throw new Error(`there is no tool "${name}"`);
+  }
+  return {
+    ...(model !== undefined && { model }),
+    ...(tools && { tools: [...tools] }),
+    ...(toolChoice !== undefined && { toolChoice }),
+    ...(instructions !== undefined && { instructions }),
+  };
+}
+
+/* Output */
+
+/** Validates the answer against its schema, or has the typed agent check it. */
+function validateOutput(context: RunContext, { id, text, attempt }: EffectOf<'validate-output'>, settle: Settle): void {
+  const { options, opening, agent, clock, controller } = context;
+  const { rules } = opening;
+  const { signal } = controller;
+  const settleOutput = (result: CheckedOutput): void => {
+    if (signal.aborted) return;
+    const fit = fittedProblems(result, rules.maxResultChars);
+    settle({ type: 'output-checked', at: clock.now(), effect: id, result: fit });
+  };
+  if (attempt !== undefined)
+    return void agent!.check({ text, attempt, rules: rules.agent!, signal }).then(settleOutput);
+  const parsed = parseOutput(text);
+  if (parsed.type === 'invalid') return settleOutput(parsed);
+  const verdict = validate(options.output ?? rules.output!, parsed.value);
+  if (verdict instanceof Promise) void verdict.then((validated) => settleOutput(validated));
+  else settleOutput(verdict);
+}
+
+/** Problems are sent to the model as a result, so they are cut to the size of one. */
+function fittedProblems(result: CheckedOutput, maxChars: number): CheckedOutput {
+  if (result.type === 'valid') return result;
+  const fit = (problem: string): string => textOf(truncateContent([{ type: 'text', text: problem }], maxChars));
+  return { ...result, problems: result.problems.map(fit) };
+}
+
+/** Accepts JSON inside a code fence, because many models add one. */
+function parseOutput(text: string): Validated {
+  const fenced = /^\s*```[a-z]*\s*([\s\S]*?)\s*```\s*$/i.exec(text);
+  try {
+    return { type: 'valid', value: JSON.parse(fenced?.[1] ?? text) };
+  } catch (error) {
+    return { type: 'invalid', problems: [`it is not JSON (${(error as Error).message.slice(0, 200)})`] };
+  }
+}

@@ -1,0 +1,226 @@
+import { TreadleError } from '../errors.ts';
+import type { Item } from '../journal/items.ts';
+import { memoryJournal } from '../journal/memory.ts';
+import type { Lease, RunStore } from '../journal/port.ts';
+import { isPaused, waiting } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
+import { messagesOf } from '../machine/history.ts';
+import type { Limits } from '../machine/rules.ts';
+import type { State } from '../machine/state.ts';
+import { activeMsAt, NEW } from '../machine/step.ts';
+import { textOf } from '../messages.ts';
+import { newRunId, systemClock, type Clock } from '../platform.ts';
+import { readResultTool } from '../tools/read-result.ts';
+import { toolsByName } from '../tools/tool.ts';
+import type { OutputOf, Schema } from '../tools/schema.ts';
+import { answerEvent } from './answer.ts';
+import { inputMessages, openRun, reopenRun, type Opening } from './open.ts';
+import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
+import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
+import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
+import { itemStream } from './stream.ts';
+
+/** Drives a run until it ends or pauses. Rejects for misuse and if the journal fails; other failures are in the result. */
+export async function runLoop<const S extends Schema>(
+  options: (LoopOptions | ContinueOptions) & { readonly output: S },
+): Promise<LoopResult & { readonly output?: OutputOf<S> }>;
+export async function runLoop(options: LoopOptions | ContinueOptions): Promise<LoopResult>;
+export async function runLoop(options: LoopOptions | ContinueOptions): Promise<LoopResult> {
+  return driveRun(options, options?.onItem && guardListener(options.onItem)).result;
+}
+
+/** The same run, with its items as they happen. Throws for misuse; a run that cannot be resumed rejects `result`. */
+export function streamLoop(options: LoopOptions | ContinueOptions): LiveRun {
+  const items = itemStream(() => live.cancel());
+  const listener = options?.onItem && guardListener(options.onItem);
+  const live = driveRun(options, (item) => {
+    items.push(item);
+    return listener?.(item);
+  });
+  live.result.then(() => items.close(), items.close);
+  return { ...live, [Symbol.asyncIterator]: () => items[Symbol.asyncIterator]() };
+}
+
+/** The same run for callers that use only `onItem`: it accepts input and answers, and stores no items. Throws for misuse. */
+export function startLoop(options: LoopOptions | ContinueOptions): StartedRun {
+  return driveRun(options, options?.onItem && guardListener(options.onItem));
+}
+
+/** Ignores errors thrown by a listener, so that they do not reach the loop. */
+export function guardListener(listener: NonNullable<LoopOptions['onItem']>): (item: Item) => unknown {
+  return (item) => {
+    try {
+      const returned: unknown = listener(item);
+      if (returned instanceof Promise) return returned.then(ignoreSettled, ignoreSettled);
+    } catch {}
+    return undefined;
+  };
+}
+
+function ignoreSettled(): void {}
+
+/** Throws if a value passed as a signal is not an AbortSignal. */
+export function checkSignal(signal: AbortSignal | undefined): void {
+  if (signal === undefined || typeof signal?.addEventListener === 'function') return;
+  throw new TreadleError('invalid-options', 'The signal is not an AbortSignal. Pass the signal of an AbortController.');
+}
+
+/** Starts to drive a run; one of a typed agent if its code is passed. Throws for misuse. */
+export function driveRun(
+  options: LoopOptions | ContinueOptions,
+  listener: Listener | undefined,
+  agent?: AgentCode,
+): StartedRun {
+  if (typeof options?.model?.reply !== 'function') {
+    throw new TreadleError(
+      'invalid-options',
+      'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
+    );
+  }
+  const { signal, clock = systemClock } = options;
+  checkSignal(signal);
+  const tools = toolsByName(options.tools ?? []);
+  const runId = options.runId ?? newRunId();
+  const opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
+  let shell: Shell | undefined;
+  let ended = false;
+  let detached = false;
+  /** Events that arrive before the run has started. */
+  const early: Event[] = [];
+  const feed = (event: Event): boolean => {
+    if (shell) return shell.feed(event);
+    return !ended && !detached && early.push(event) > 0;
+  };
+  const cancel = (): void => void feed({ type: 'cancel-requested', at: clock.now() });
+  const detach = (): void => {
+    detached = true;
+    shell?.detach();
+  };
+  const onAbort = (): void => (signal!.reason === DETACHED ? detach() : cancel());
+  if (signal?.aborted) onAbort();
+  signal?.addEventListener('abort', onAbort, { once: true });
+  const emit: Listener | undefined =
+    listener && ((item, before, after) => (ended ? undefined : listener(item, before, after)));
+
+  async function drive(): Promise<LoopResult> {
+    let cancelDeadline: (() => void) | undefined;
+    let lease: Lease | undefined;
+    try {
+      if (detached) return loopResult(runId, NEW);
+      // A journal created here is not shared, so it needs no lease.
+      lease = await options.journal?.acquire?.(runId);
+      const opening = opened ?? (await reopenRun(options as ContinueOptions, clock, agent?.rules));
+      // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
+      const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
+      const own = blobs && readResultTool(runId, opening.rules, blobs);
+      const context: RunContext = {
+        runId,
+        options,
+        opening,
+        tools: own && !tools.has(own.name) ? new Map([...tools, [own.name, own]]) : tools,
+        journal: options.journal ?? memoryJournal(),
+        blobs,
+        clock,
+        agent,
+        emit,
+        controller: new AbortController(),
+        runningTools: new Set(),
+        lastReply: NO_REPLY,
+        state: () => shell!.state(),
+        fail: (error) => shell!.fail(error),
+      };
+      shell = startShell(context, lease, emit);
+      if (detached) shell.detach();
+      else shell.begin([...opening.events, ...early]);
+      cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
+      const last = await shell.done;
+      const orphans = shell.orphans();
+      if (orphans.length > 0) await cancelChildren(context, orphans);
+      if (!opened && isCancelled(opening)) {
+        await cancelDescendants(runId, { journal: context.journal, model: options.model, clock });
+      }
+      return loopResult(runId, last);
+    } finally {
+      cancelDeadline?.();
+      signal?.removeEventListener('abort', onAbort);
+      ended = true;
+      await lease?.release();
+    }
+  }
+
+  const result = drive();
+  // The caller may ignore the result; its rejection must not end the process.
+  result.catch(() => {});
+  return {
+    runId,
+    result,
+    cancel,
+    async detach() {
+      detach();
+      await result.catch(() => {});
+    },
+    send: (input) => feed({ type: 'input-added', at: clock.now(), messages: inputMessages(input) }),
+    answer(answer) {
+      if (feed(answerEvent(shell?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
+      throw new TreadleError(
+        'answer-unfit',
+        `Run "${runId}" is paused. To resume it, call runLoop with its runId, its journal and the answers.`,
+      );
+    },
+  };
+}
+
+const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
+
+function isCancelled({ state: { phase } }: Opening): boolean {
+  return phase.type === 'ended' && phase.outcome.type === 'cancelled';
+}
+
+/** Cancels the child runs of a cancelled run. They may still be open if the process died right after the cancel. */
+async function cancelDescendants(
+  parent: string,
+  parts: Required<Pick<ContinueOptions, 'journal' | 'model' | 'clock'>>,
+): Promise<void> {
+  const { journal } = parts;
+  if (!('list' in journal)) return;
+  const children = await (journal as RunStore).list({ parent, status: ['running', 'paused'] });
+  for (const { runId } of children) {
+    const [first] = await journal.read(runId);
+    if (first?.event.type !== 'run-started' || first.event.parent?.effect === undefined) continue; // a fork
+    await runLoop({ ...parts, runId, acceptChangedTools: true, signal: AbortSignal.abort() });
+    await cancelDescendants(runId, parts);
+  }
+}
+
+/** Feeds `deadline-passed` when the active time is used up. `step` decides: paused time does not count. */
+function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Clock): () => void {
+  if (durationMs === undefined) return () => {};
+  let cancelTimer = (): void => {};
+  const watch = (): void => {
+    const left = durationMs - activeMsAt(state(), clock.now());
+    cancelTimer = clock.timer(Math.max(1, left), () => {
+      if (!feed({ type: 'deadline-passed', at: clock.now() })) watch();
+    });
+  };
+  watch();
+  return () => cancelTimer();
+}
+
+function loopResult(runId: string, state: State): LoopResult {
+  const { phase, usage, turn, calls, activeMs, inputLength, output, agent } = state;
+  const messages = messagesOf(state.history);
+  const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
+  return {
+    runId,
+    ...(phase.type === 'ended' ? { outcome: phase.outcome } : !isPaused(state) && { detached: true }),
+    waiting: waiting(state),
+    text: last ? textOf(last.content) : '',
+    ...(output !== undefined && { output }),
+    messages,
+    ...(agent && { agent }),
+    usage,
+    turns: turn,
+    calls,
+    durationMs: activeMs,
+  };
+}

@@ -1,0 +1,192 @@
+import { journalError } from '../errors.ts';
+import { itemsBetween, type Item } from '../journal/items.ts';
+import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
+import { entryOf } from '../journal/replay.ts';
+import { snapshotOf } from '../journal/snapshot.ts';
+import { isPaused, type Effect } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
+import type { Call, State } from '../machine/state.ts';
+import { step, type Next } from '../machine/step.ts';
+import { mapped } from '../mapped.ts';
+import { abortEffects, performEffect, type RunContext } from './perform.ts';
+
+/**
+ * Drives one run: applies events, journals them, notifies the listener, and performs the effects.
+ *
+ * 1. An event that does not apply is dropped and never journaled.
+ * 2. An effect starts only when the event that issued it, and all events before it, are durable (I8).
+ * 3. The listener receives an event when it is durable, in order. Errors thrown by the listener are ignored.
+ * 4. The shell is done when the run has ended, is paused or was detached, and everything is durable. If the journal
+ *    fails, it stops at once.
+ */
+export interface Shell {
+  /** Applies an event at once; false if it does not apply. */
+  readonly feed: (event: Event) => boolean;
+  /** Applies all events before it performs any of the effects that they issue. */
+  readonly begin: (events: readonly Event[]) => void;
+  /** Applies no more events and starts no more effects. */
+  readonly detach: () => void;
+  readonly state: () => State;
+  /** Stops as if the journal had failed. */
+  readonly fail: (error: unknown) => void;
+  /** Calls whose child runs may still be in progress although the run has ended. */
+  readonly orphans: () => readonly Call[];
+  /** The state in which the run ended, paused or was detached. Rejects only if the journal fails. */
+  readonly done: Promise<State>;
+}
+
+/** Receives each item, and the states before and after the event that it follows from; signals have neither. */
+export type Listener = (item: Item, before?: State, after?: State) => unknown;
+
+/** DETACHED as a reason to abort: the run is not cancelled, only no longer driven here. Child runs detach as well. */
+export const DETACHED: DOMException = new DOMException('The run was detached.', 'AbortError');
+
+export function startShell(context: RunContext, lease: Lease | undefined, emit: Listener | undefined): Shell {
+  const { runId, journal, opening } = context;
+  const { promise: done, resolve, reject } = Promise.withResolvers<State>();
+  let { state, seq } = opening;
+  /** Steps that are not in the journal yet. */
+  let unwritten = NO_STEPS;
+  /** Resolves when everything appended is durable; undefined when it already is. */
+  let durable: Promise<void> | undefined;
+  let snapshotAt = nextSnapshot(journal, seq);
+  const orphans: Call[] = [];
+  let flushing = false;
+  let detached = false;
+  let closed = false;
+
+  function feed(event: Event): boolean {
+    if (!stepEvent(event)) return false;
+    flush();
+    return true;
+  }
+
+  function begin(events: readonly Event[]): void {
+    for (const event of events) stepEvent(event);
+    flush();
+  }
+
+  function stepEvent(event: Event): boolean {
+    if (closed || detached) return false;
+    const next = step(state, event);
+    if (next.state === state) return false;
+    const before = state;
+    const stepped: Stepped = { entry: entryOf(seq, event, next), before, next };
+    // Usually there is one. An array literal of one allocates less than an array that grows.
+    if (unwritten.length === 0) unwritten = [stepped];
+    else unwritten.push(stepped);
+    state = next.state;
+    seq++;
+    if (event.type === 'cancel-requested' || event.type === 'deadline-passed') abortIfEnded(before);
+    return true;
+  }
+
+  /** Appends until nothing is unwritten, because what happens in between may feed more events. Never runs inside itself. */
+  function flush(): void {
+    if (flushing) return;
+    flushing = true;
+    try {
+      while (unwritten.length > 0 && !closed) {
+        const batch = unwritten;
+        unwritten = NO_STEPS;
+        const appended = journal.append(runId, mapped(batch, entryIn), lease);
+        if (appended || durable) waitForJournal(appended, batch);
+        else afterDurable(batch);
+      }
+    } catch (error) {
+      stopForError(error);
+    }
+    flushing = false;
+    closeIfDone();
+  }
+
+  function waitForJournal(appended: void | Promise<void>, batch: readonly Stepped[]): void {
+    const mine: Promise<void> = Promise.all([durable, appended]).then(() => {
+      if (durable === mine) durable = undefined;
+      if (closed) return;
+      flushing = true;
+      afterDurable(batch);
+      flushing = false;
+      flush();
+    });
+    mine.catch(stopForError);
+    durable = mine;
+  }
+
+  function afterDurable(batch: readonly Stepped[]): void {
+    if (emit) for (let i = 0; i < batch.length; i++) emitStep(batch[i]!, emit);
+    for (let i = 0; i < batch.length; i++) {
+      const { effects } = batch[i]!.next;
+      for (let j = 0; j < effects.length; j++) startEffect(effects[j]!);
+    }
+    const last = batch.at(-1)!;
+    if (last.entry.seq + 1 >= snapshotAt) writeSnapshot(last);
+  }
+
+  /** A call issued when the run has already ended may have started in an earlier process. */
+  function startEffect(effect: Effect): void {
+    if (detached) return;
+    if (state.phase.type !== 'ended') performEffect(context, effect, feed);
+    else if (effect.type === 'call-tool') orphans.push(effect.call);
+  }
+
+  /** A snapshot only makes opening the run faster, so a failure is ignored. */
+  function writeSnapshot({ entry, next }: Stepped): void {
+    snapshotAt = nextSnapshot(journal, entry.seq + 1);
+    journal.writeSnapshot?.(runId, snapshotOf(next.state, entry.seq + 1)).catch(() => {});
+  }
+
+  /** Only a cancel and the deadline end a run while effects are in progress. */
+  function abortIfEnded({ phase }: State): void {
+    if (state.phase.type !== 'ended') return;
+    abortEffects(context);
+    if (phase.type === 'tools') for (const { type, call } of phase.slots) if (type === 'parked') orphans.push(call);
+  }
+
+  function detach(): void {
+    if (closed || detached) return;
+    detached = true;
+    abortEffects(context, DETACHED);
+    if (!flushing) closeIfDone();
+  }
+
+  function closeIfDone(): void {
+    if (closed || durable || unwritten.length > 0) return;
+    if (!detached && state.phase.type !== 'ended' && !isPaused(state)) return;
+    closed = true;
+    resolve(state);
+  }
+
+  function stopForError(error: unknown): void {
+    if (closed) return;
+    closed = true;
+    abortEffects(context, DETACHED);
+    reject(journalError(runId, error));
+  }
+
+  return { feed, begin, fail: stopForError, detach, state: () => state, orphans: () => orphans, done };
+}
+
+/** An event that was applied and is not durable yet. */
+interface Stepped {
+  readonly entry: JournalEntry;
+  readonly before: State;
+  readonly next: Next;
+}
+
+const NO_STEPS: Stepped[] = [];
+
+function entryIn({ entry }: Stepped): JournalEntry {
+  return entry;
+}
+
+function emitStep({ entry: { seq, event }, before, next }: Stepped, emit: Listener): void {
+  emit({ type: 'fact', seq, event }, before, next.state);
+  const items = itemsBetween(before, next.state, next.effects);
+  for (let i = 0; i < items.length; i++) emit(items[i]!, before, next.state);
+}
+
+/** The cost of a snapshot grows with the run, so the next one is written when the run is half as long again. */
+function nextSnapshot({ snapshotFrom = Infinity }: Journal, seq: number): number {
+  return Math.max(snapshotFrom, Math.ceil(seq * 1.5));
+}

@@ -1,0 +1,174 @@
+import { TreadleError } from '../errors.ts';
+import { outstanding, waiting, type Effect } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
+import type { State } from '../machine/state.ts';
+import { fits, NEW, step } from '../machine/step.ts';
+import type { ResultBlock } from '../messages.ts';
+import { newRunId, systemClock, type Clock } from '../platform.ts';
+import { isPagedResult, isReadResult } from '../tools/read-result.ts';
+import { truncateContent } from '../tools/result.ts';
+import { factsOf, type Tool } from '../tools/tool.ts';
+import type { Blobs, Journal, JournalEntry, RunStore } from './port.ts';
+import { entryOf, replay } from './replay.ts';
+
+export interface ForkOptions {
+  readonly journal: Journal;
+  readonly runId: string;
+  /** The last entry that both runs share. */
+  readonly at: number;
+  readonly changes?: ForkChanges;
+  /** The id of the fork. */
+  readonly newRunId?: string;
+  readonly clock?: Clock;
+}
+
+/** What is different in the fork. */
+export interface ForkChanges {
+  /** The id of the model that the fork uses. The model itself is passed when the fork is resumed. */
+  readonly model?: string;
+  readonly instructions?: string;
+  /** All tools of the fork. */
+  readonly tools?: readonly Tool[];
+  /** Replacements for results of calls before the fork point, by effect. */
+  readonly results?: Readonly<Record<string, string | readonly ResultBlock[]>>;
+}
+
+/**
+ * Creates a run with the same first entries as another, and returns its id; resume it with `runLoop({ runId, journal, … })`.
+ * Results of effects that were outstanding at the fork point and settled later are copied, so that nothing runs twice;
+ * except model replies, if a change makes them obsolete.
+ */
+export async function forkRun(options: ForkOptions): Promise<string> {
+  const { journal, runId, at, changes = {}, clock = systemClock } = options;
+  const entries = await journal.read(runId);
+  const shared = sharedEntries(entries, options);
+  const fork: JournalEntry[] = [];
+  let state = NEW;
+  const appendEvent = (event: Event): void => {
+    const next = step(state, event);
+    if (next.state === state) throw unforkable(runId, `after that change, its event "${event.type}" no longer applies`);
+    fork.push(entryOf(fork.length, event, next));
+    state = next.state;
+  };
+
+  const newId = options.newRunId ?? newRunId();
+  for (const { event } of shared)
+    appendEvent(forkedEvent(event, newId, options, state.rules?.maxResultChars ?? Infinity));
+  const { model, instructions, tools } = changes;
+  const changed = model !== undefined || instructions !== undefined || tools !== undefined;
+  if (changed && state.phase.type === 'ended')
+    throw unforkable(runId, 'it has ended there. Fork it before its last entry');
+  if (changed) {
+    const facts = tools && { tools: [...tools.map(factsOf), ...state.tools.filter(isReadResult)] };
+    const values = {
+      ...(model !== undefined && { model }),
+      ...(instructions !== undefined && { instructions }),
+      ...facts,
+    };
+    appendEvent({ type: 'run-forked', at: clock.now(), ...values });
+  }
+  const started = new Set(outstanding(state).map(({ id }) => id));
+  const open = copiedEffects(state, changed || changes.results !== undefined);
+  for (const { event, seq } of entries.slice(at + 1)) {
+    if (!('effect' in event) || !SETTLING.has(event.type) || !open.delete(event.effect!) || !fits(state, event))
+      continue;
+    const offer = isPagedResult(event) ? readResultOffer(entries.slice(at + 1, seq), state) : undefined;
+    if (offer) appendEvent(offer);
+    appendEvent(event);
+  }
+  const repeated = outstanding(state).find((effect) => started.has(effect.id) && wouldRunTwice(effect));
+  if (repeated) throw unforkable(runId, whyRunTwice(repeated.id, shared));
+  await journal.append(newId, fork);
+  if ('blobs' in journal) await copyBlobs((journal as RunStore).blobs, runId, newId);
+  return newId;
+}
+
+/** The event that offered `read_result` for a cut result, if the fork does not have the tool yet. */
+function readResultOffer(since: readonly JournalEntry[], { tools }: State): Event | undefined {
+  if (tools.some(isReadResult)) return undefined;
+  for (const { event } of since) {
+    if (event.type !== 'tools-changed') continue;
+    const own = event.tools.filter(isReadResult);
+    if (own.length > 0) return { ...event, tools: [...tools, ...own] };
+  }
+  return undefined;
+}
+
+/** The fork may page through results that were stored for the original run. */
+async function copyBlobs(blobs: Blobs, from: string, to: string): Promise<void> {
+  for (const id of await blobs.list(from)) {
+    const blob = await blobs.read(from, id, 0, Infinity);
+    if (blob) await blobs.put(to, blob.text);
+  }
+}
+
+function sharedEntries(entries: readonly JournalEntry[], { runId, at, changes }: ForkOptions): readonly JournalEntry[] {
+  if (entries.length === 0) throw new TreadleError('unknown-run', `The journal has no run "${runId}" to fork.`);
+  if (!Number.isInteger(at) || at < 0 || at >= entries.length) {
+    throw unforkable(runId, `it has the entries 0 to ${entries.length - 1}, not ${at}`);
+  }
+  const replayed = replay(entries);
+  if (replayed.type === 'diverged') throw unforkable(runId, `at entry ${replayed.seq}, ${replayed.difference}`);
+  const shared = entries.slice(0, at + 1);
+  const settled = new Set(shared.flatMap(({ event }) => (isResult(event) ? event.effect : [])));
+  for (const effect of Object.keys(changes?.results ?? {})) {
+    if (!settled.has(effect)) throw unforkable(runId, `no call "${effect}" has a result up to entry ${at}`);
+  }
+  return shared;
+}
+
+function forkedEvent(event: Event, newId: string, { runId, at, changes }: ForkOptions, maxChars: number): Event {
+  if (event.type === 'run-started') return { ...event, runId: newId, parent: { runId, seq: at } };
+  const replacement = isResult(event) ? changes?.results?.[event.effect] : undefined;
+  if (replacement === undefined || !isResult(event)) return event;
+  const content = truncateContent(
+    typeof replacement === 'string' ? [{ type: 'text', text: replacement }] : replacement,
+    maxChars,
+  );
+  if (event.type === 'client-result-given') return { ...event, content, isError: false };
+  return { ...event, result: { ...event.result, type: 'result', content, isError: false } };
+}
+
+type ResultEvent = Extract<Event, { type: 'tool-settled' | 'client-result-given' }>;
+
+function isResult(event: Event): event is ResultEvent {
+  return event.type === 'tool-settled' || event.type === 'client-result-given';
+}
+
+const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([
+  'model-replied',
+  'calls-judged',
+  'tool-settled',
+  'turn-prepared',
+  'history-compacted',
+  'output-checked',
+]);
+
+/** Outstanding effects that wait for nobody outside. After a change, model calls have to be made again. */
+function copiedEffects(state: State, changed: boolean): Set<string> {
+  const waits = new Set(waiting(state).map(({ effect }) => effect));
+  const started = outstanding(state).filter(({ id, type }) => !waits.has(id) && !(changed && REPEATED.has(type)));
+  return new Set(started.map(({ id }) => id));
+}
+
+/**
+ * Whether the fork would repeat a call that the original run has started. The fork has another idempotency key, so
+ * neither the tool nor its `verify` could detect it. A `once` tool without `verify` is answered "interrupted" in the fork,
+ * and a `pure` tool may run again.
+ */
+function wouldRunTwice(effect: Effect): boolean {
+  if (effect.type === 'verify-tool') return true;
+  return effect.type === 'call-tool' && (effect.call.effect === 'idempotent' || effect.call.verifiable);
+}
+
+function whyRunTwice(effect: string, shared: readonly JournalEntry[]): string {
+  const started = shared.findIndex(({ issued }) => issued.includes(effect));
+  const advice = `Resume the run until it has one, or fork before entry ${started}`;
+  return `"${effect}" is outstanding and has no result that the fork could use. ${advice}`;
+}
+
+const REPEATED: ReadonlySet<string> = new Set(['call-model', 'prepare-turn', 'compact-history']);
+
+function unforkable(runId: string, why: string): TreadleError {
+  return new TreadleError('invalid-options', `Run "${runId}" cannot be forked: ${why}.`);
+}

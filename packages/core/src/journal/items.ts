@@ -1,0 +1,120 @@
+import type { Effect } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
+import type { Call, Slot, State } from '../machine/state.ts';
+import type { ToolCall, ToolResult } from '../messages.ts';
+import type { ModelDelta } from '../model.ts';
+
+/** What a listener receives: signals as they happen, facts once they are durable, and what follows from facts. */
+export type Item = ModelDelta | Report | Fact | TurnStarted | CallStarted | CallAnswered;
+
+/** Progress of a running tool. */
+export interface Report {
+  readonly type: 'tool-report';
+  readonly call: ToolCall;
+  readonly progress: unknown;
+}
+
+export interface Fact {
+  readonly type: 'fact';
+  readonly seq: number;
+  readonly event: Event;
+}
+
+export interface TurnStarted {
+  readonly type: 'turn-started';
+  readonly turn: number;
+  /** Set for a typed agent. */
+  readonly attempt?: number;
+}
+
+/**
+ * A tool starts to run, or the validation that answers the output call of a typed agent. Emitted again for a call that
+ * was lost and runs again.
+ */
+export interface CallStarted {
+  readonly type: 'call-started';
+  /** The position of the call in its reply, from 0. */
+  readonly index: number;
+  readonly call: ToolCall;
+}
+
+/** A call has its result, also if it never ran. Emitted once per call. */
+export interface CallAnswered {
+  readonly type: 'call-answered';
+  /** The position of the call in its reply, from 0. */
+  readonly index: number;
+  readonly call: ToolCall;
+  readonly result: ToolResult;
+}
+
+/**
+ * The items that follow from an event, derived from the states before and after it. Not every result has an event of its
+ * own (refused calls have none), and not every event is a result.
+ */
+export function itemsBetween(before: State, after: State, effects: readonly Effect[]): readonly Item[] {
+  const items: Item[] = [];
+  const slotsBefore = slotsOf(before);
+  const slots = slotsOf(after);
+  const recorded = recordedBetween(before, after);
+  const count = recorded ? recorded.length : slots.length;
+  for (let index = 0; index < count; index++) {
+    const result = recorded ? recorded[index] : resultIn(slots[index]!);
+    if (result && slotsBefore[index]?.type !== 'settled') items.push(callAnswered(after, index, result));
+  }
+  for (let i = 0; i < effects.length; i++) {
+    const effect = effects[i]!;
+    if (effect.type === 'call-model') items.push(turnStarted(after));
+    else if (effect.type === 'call-tool') items.push(callStarted(effect.call));
+    else if (effect.type === 'validate-output') items.push(...heldCalls(after));
+  }
+  return items;
+}
+
+function callStarted(call: Call): Item {
+  return { type: 'call-started', index: call.index, call: partOf(call) };
+}
+
+/** Held calls start with the validation that answers them. */
+function heldCalls(state: State): readonly Item[] {
+  return slotsOf(state).flatMap(({ type, call }) => (type === 'held' ? callStarted(call) : []));
+}
+
+function turnStarted({ turn, agent }: State): Item {
+  return { type: 'turn-started', turn, ...(agent && { attempt: agent.attempt }) };
+}
+
+export function partOf({ id, name, arguments: text }: Call): ToolCall {
+  return { type: 'tool-call', id, name, arguments: text };
+}
+
+/** The results of the turn if the event recorded them in the history; until then they are in the slots. */
+function recordedBetween(before: State, after: State): readonly ToolResult[] | undefined {
+  if (before.phase.type === 'new') return undefined;
+  for (let index = before.history.length; index < after.history.length; index++) {
+    const message = after.history.items[index]!;
+    if (message.role === 'tool') return message.content;
+  }
+  return undefined;
+}
+
+function resultIn(slot: Slot): ToolResult | undefined {
+  return slot.type === 'settled' ? slot.result : undefined;
+}
+
+const NO_SLOTS: readonly Slot[] = [];
+
+function slotsOf({ phase }: State): readonly Slot[] {
+  return ('slots' in phase && phase.slots) || NO_SLOTS;
+}
+
+function callAnswered(state: State, index: number, result: ToolResult): Item {
+  return { type: 'call-answered', index, call: callAt(state, index), result };
+}
+
+function callAt({ history }: State, index: number): ToolCall {
+  let last = history.length - 1;
+  while (history.items[last]!.role !== 'assistant') last--;
+  let remaining = index;
+  for (const part of history.items[last]!.content) if (part.type === 'tool-call' && remaining-- === 0) return part;
+  throw new Error(`no call ${index}`);
+}

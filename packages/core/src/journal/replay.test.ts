@@ -1,0 +1,233 @@
+import { beforeAll, describe, expect, test } from 'vitest';
+import { memoryJournal } from './memory.ts';
+import type { JournalEntry } from './port.ts';
+import type { Item } from './items.ts';
+import { scriptedModel } from '../testing/scripted-model.ts';
+import { tool } from '../tools/tool.ts';
+import { messagesOf } from '../machine/history.ts';
+import type { LoopResult } from '../driver/options.ts';
+import { replay, statusOf, walkJournal, type JournalStep } from './replay.ts';
+import { runLoop } from '../driver/run.ts';
+import { NEW, step } from '../machine/step.ts';
+
+let entries: readonly JournalEntry[];
+let result: LoopResult;
+const received: Item[] = [];
+
+beforeAll(async () => {
+  const journal = memoryJournal();
+  using model = scriptedModel([
+    {
+      text: 'let me see',
+      calls: [
+        { name: 'look', arguments: { at: 1 } },
+        { name: 'look', arguments: { at: 2 } },
+      ],
+    },
+    { calls: [{ name: 'nothing' }] },
+    'done',
+  ]);
+  const look = tool({
+    name: 'look',
+    description: 'x',
+    input: { type: 'object', properties: { at: { type: 'number' } } },
+    execute: async ({ at }) => `seen ${String(at)}`,
+  });
+  result = await runLoop({
+    model,
+    tools: [look],
+    input: 'go',
+    journal,
+    runId: 'r',
+    onItem: (item) => received.push(item),
+  });
+  entries = JSON.parse(JSON.stringify(await journal.read('r')));
+});
+
+test('gives the state in which the run ended, without doing anything', () => {
+  const { state, type } = replay(entries);
+  expect(type).toBe('replayed');
+  expect(state.phase).toEqual({ type: 'ended', outcome: result.outcome });
+  expect(messagesOf(state.history)).toEqual(result.messages);
+  expect(state.usage).toEqual(result.usage);
+  expect([state.turn, state.calls]).toEqual([result.turns, result.calls]);
+});
+
+test('of nothing is a new run', () => {
+  expect(replay([])).toEqual({ type: 'replayed', state: NEW });
+});
+
+test('of a beginning is the state that was live then', () => {
+  let live = NEW;
+  for (const [seq, { event }] of entries.entries()) {
+    live = step(live, event).state;
+    const { state } = replay(entries.slice(0, seq + 1));
+    expect(messagesOf(state.history)).toEqual(messagesOf(live.history));
+    expect({ ...state, history: undefined }).toEqual({ ...live, history: undefined });
+  }
+});
+
+test('an entry says what it issued, and how the run stands', () => {
+  expect(entries.map(({ event, issued, status }) => [event.type, issued, status])).toEqual([
+    ['run-started', ['t1.model.0'], undefined],
+    ['model-replied', ['t1.tool.0', 't1.tool.1'], undefined],
+    ['tool-settled', [], undefined],
+    ['tool-settled', ['t2.model.0'], undefined],
+    ['model-replied', ['t3.model.0'], undefined],
+    ['model-replied', [], 'completed'],
+  ]);
+});
+
+describe('stops at the first entry that comes out otherwise', () => {
+  function diverges(seq: number, difference: RegExp | string, change: (entry: JournalEntry) => unknown): void {
+    const changed = entries.with(seq, change(entries[seq]!) as JournalEntry);
+    const replayed = replay(changed);
+    expect(replayed).toMatchObject({
+      type: 'diverged',
+      seq: expect.any(Number),
+      difference: typeof difference === 'string' ? difference : expect.stringMatching(difference),
+    });
+    if (replayed.type !== 'diverged') return;
+    const before = replay(changed.slice(0, replayed.seq)).state;
+    expect({ ...replayed.state, history: messagesOf(replayed.state.history) }).toEqual({
+      ...before,
+      history: messagesOf(before.history),
+    });
+  }
+
+  test('another version', () => {
+    diverges(2, 'the entry has version 2; this code reads version 1', (entry) => ({ ...entry, v: 2 }));
+  });
+
+  test('a gap', () => {
+    expect(replay(entries.toSpliced(2, 1))).toMatchObject({
+      type: 'diverged',
+      seq: 2,
+      difference: 'the entry at position 2 has the number 3',
+    });
+  });
+
+  test('an event that does not apply', () => {
+    const why = 'it refers to t9.tool.0; outstanding are t1.tool.0, t1.tool.1';
+    diverges(2, `the event "tool-settled" no longer applies: ${why}`, (entry) => ({
+      ...entry,
+      event: { ...entry.event, effect: 't9.tool.0' },
+    }));
+    expect(replay([...entries, { ...entries[0]!, seq: entries.length }])).toMatchObject({
+      type: 'diverged',
+      seq: entries.length,
+      event: 'run-started',
+      difference: 'the event "run-started" no longer applies: no effect is outstanding, and the phase is ended',
+    });
+  });
+
+  test('an event that nobody knows', () => {
+    diverges(2, /^the event "something-new" no longer applies/, (entry) => ({
+      ...entry,
+      event: { ...entry.event, type: 'something-new' },
+    }));
+  });
+
+  test('other effects', () => {
+    diverges(1, 'it issued t1.tool.0; now it issues t1.tool.0, t1.tool.1', (entry) => ({
+      ...entry,
+      issued: ['t1.tool.0'],
+    }));
+    diverges(5, 'it issued t4.model.0; now it issues nothing', (entry) => ({ ...entry, issued: ['t4.model.0'] }));
+  });
+
+  test('other rules lead to other effects', () => {
+    const change = (entry: JournalEntry): unknown =>
+      entry.event.type === 'run-started'
+        ? { ...entry, event: { ...entry.event, rules: { ...entry.event.rules, parallel: false } } }
+        : entry;
+    const replayed = replay(entries.map((entry) => change(entry) as JournalEntry));
+    expect(replayed).toMatchObject({ type: 'diverged', seq: 1 });
+  });
+
+  test('other words in the history, wherever they are', () => {
+    const places = [
+      [0, 'go'],
+      [1, 'let me see'],
+      [1, 'look'],
+      [2, 'seen 1'],
+      [3, 'seen 2'],
+    ] as const;
+    for (const [seq, words] of places) {
+      const text = JSON.stringify(entries[seq]);
+      const changed = entries.with(seq, JSON.parse(text.replace(`"${words}"`, `"${words}!"`)));
+      expect(JSON.stringify(changed)).not.toBe(JSON.stringify(entries));
+      expect(replay(changed), `${seq}: ${words}`).toMatchObject({
+        type: 'diverged',
+        difference: expect.stringMatching(/digest|issue/),
+      });
+    }
+  });
+
+  test('a missing digest', () => {
+    diverges(0, /^the history for t1.model.0 has digest \d+; it was undefined$/, ({ digest: _, ...entry }) => entry);
+    diverges(5, /^the history and outcome have digest \d+; it was undefined$/, ({ digest: _, ...entry }) => entry);
+  });
+
+  test('another end', () => {
+    const status = 'exhausted';
+    diverges(5, 'the run was exhausted after it; now it is completed', (entry) => ({ ...entry, status }));
+    diverges(5, 'the run was running after it; now it is completed', ({ status: _, ...entry }) => entry);
+    diverges(4, 'the run was exhausted after it; now it is running', (entry) => ({ ...entry, status }));
+    const last = JSON.parse(JSON.stringify(entries[5]).replace('"done"', '"done!"'));
+    diverges(5, /^the history and outcome have digest/, () => last);
+    const cut = JSON.parse(JSON.stringify(entries[5]).replace('"stop"', '"length"'));
+    diverges(5, /^the history and outcome have digest/, () => cut);
+  });
+
+  test('rules that this code does not know', () => {
+    const why = 'the event "run-started" no longer applies: this version does not support its rules';
+    for (const [rules, words] of [
+      [{ wording: 3 }, '(wording 3, finish "plain")'],
+      [{ finish: 'later' }, '(wording 2, finish "later")'],
+    ] as const) {
+      diverges(0, `${why} ${words}`, (entry) => {
+        const { event } = entry;
+        return event.type === 'run-started'
+          ? { ...entry, event: { ...event, rules: { ...event.rules, ...rules } } }
+          : entry;
+      });
+    }
+  });
+
+  test('names the event and the effect', () => {
+    const named = (seq: number, change: object): unknown => replay(entries.with(seq, { ...entries[seq]!, ...change }));
+    expect(named(1, { issued: ['t1.tool.0', 't1.tool.7'] })).toMatchObject({
+      event: 'model-replied',
+      effect: 't1.tool.7',
+    });
+    expect(named(1, { issued: ['t1.tool.0'] })).toMatchObject({ event: 'model-replied', effect: 't1.tool.1' });
+    expect(named(5, { issued: ['t4.model.0'] })).toMatchObject({ event: 'model-replied', effect: 't4.model.0' });
+    expect(named(3, { digest: 1 })).toMatchObject({ event: 'tool-settled', effect: 't2.model.0' });
+    expect(named(2, { event: { ...entries[2]!.event, effect: 't9.tool.0' } })).toMatchObject({ effect: 't9.tool.0' });
+  });
+});
+
+describe('walkJournal', () => {
+  test('visits every entry with its states and with the items that a listener received', () => {
+    const steps: JournalStep[] = [];
+    expect(walkJournal(entries, (one) => steps.push(one))).toEqual(replay(entries));
+    expect(steps.map(({ entry }) => entry)).toEqual(entries);
+    expect(steps[0]!.before).toBe(NEW);
+    for (const [index, { before }] of steps.slice(1).entries()) expect(before).toBe(steps[index]!.state);
+    const facts = received.filter(({ type }) => !type.endsWith('-delta') && type !== 'tool-report');
+    expect(JSON.parse(JSON.stringify(steps.flatMap(({ items }) => items)))).toEqual(JSON.parse(JSON.stringify(facts)));
+  });
+
+  test('stops at the first entry that leads to something else', () => {
+    const damaged = entries.map((entry) => (entry.seq === 2 ? { ...entry, issued: ['t9.tool.9'] } : entry));
+    const seen: number[] = [];
+    expect(walkJournal(damaged, ({ entry }) => seen.push(entry.seq))).toMatchObject({ type: 'diverged', seq: 2 });
+    expect(seen).toEqual([0, 1]);
+  });
+});
+
+test('statusOf is the status that the entries record', () => {
+  expect(statusOf(replay(entries).state)).toBe(entries.at(-1)!.status);
+  expect(statusOf(replay(entries.slice(0, 2)).state)).toBe('running');
+});

@@ -1,0 +1,158 @@
+import { isPaused, outstanding } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
+import { digestOf, hashTexts } from '../machine/history.ts';
+import type { Outcome, State } from '../machine/state.ts';
+import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
+import { mapped } from '../mapped.ts';
+import { itemsBetween, type Item } from './items.ts';
+import type { JournalEntry, RunStatus } from './port.ts';
+
+export type Replayed = { readonly type: 'replayed'; readonly state: State } | Divergence;
+
+/** An entry led to something else than the journal recorded. `state` is the one before that entry. */
+export interface Divergence {
+  readonly type: 'diverged';
+  readonly state: State;
+  readonly seq: number;
+  /** The type of the entry's event. */
+  readonly event: string;
+  /** The effect that differs, or that the event refers to. */
+  readonly effect?: string;
+  /** A description of what differs. */
+  readonly difference: string;
+}
+
+/** The state after `seq` entries. */
+export interface Start {
+  readonly state: State;
+  readonly seq: number;
+}
+
+/** One entry of a journal, and what it led to. */
+export interface JournalStep {
+  readonly entry: JournalEntry;
+  readonly before: State;
+  readonly state: State;
+  /** What a listener received with this entry. */
+  readonly items: readonly Item[];
+}
+
+/**
+ * Walks a journal: applies each entry, checks that it leads to what was recorded, and calls `visit` with the states and
+ * items. Performs no effects, and stops at the first entry that leads to something else.
+ */
+export function walkJournal(
+  entries: readonly JournalEntry[],
+  visit?: (step: JournalStep) => void,
+  from: Start = START,
+): Replayed {
+  let { state } = from;
+  for (let index = 0; index < entries.length; index++) {
+    const entry = entries[index]!;
+    const seq = from.seq + index;
+    const next = entry.v === 1 && entry.seq === seq ? step(state, entry.event) : undefined;
+    const different = next ? differenceOf(entry, next, state) : misplaced(entry, seq);
+    if (different) return { type: 'diverged', state, seq, event: entry.event.type, ...different };
+    const before = state;
+    state = next!.state;
+    if (!visit) continue;
+    const fact: Item = { type: 'fact', seq, event: entry.event };
+    visit({ entry, before, state, items: [fact, ...itemsBetween(before, state, next!.effects)] });
+  }
+  return { type: 'replayed', state };
+}
+
+const START: Start = { state: NEW, seq: 0 };
+
+/** Rebuilds the state of a run from its journal. */
+export function replay(entries: readonly JournalEntry[], from: Start = START): Replayed {
+  return walkJournal(entries, undefined, from);
+}
+
+type Difference = Pick<Divergence, 'effect' | 'difference'>;
+
+function misplaced(entry: JournalEntry, seq: number): Difference {
+  if (entry.v !== 1) return { difference: `the entry has version ${String(entry.v)}; this code reads version 1` };
+  return { difference: `the entry at position ${seq} has the number ${entry.seq}` };
+}
+
+function differenceOf(entry: JournalEntry, next: Next, before: State): Difference | undefined {
+  if (next.state === before) return inapplicable(before, entry.event);
+  const made = entryOf(entry.seq, entry.event, next);
+  const at = made.issued.findIndex((id, index) => id !== entry.issued[index]);
+  const effect = at === -1 ? entry.issued[made.issued.length] : (entry.issued[at] ?? made.issued[at]);
+  if (effect !== undefined) {
+    const [was, is] = [entry.issued, made.issued].map((ids) => ids.join(', ') || 'nothing');
+    return { effect, difference: `it issued ${was}; now it issues ${is}` };
+  }
+  if (entry.status !== made.status) {
+    const [was, is] = [entry, made].map(({ status }) => status ?? 'running');
+    return { difference: `the run was ${was} after it; now it is ${is}` };
+  }
+  if (entry.digest === made.digest) return undefined;
+  const [asked] = made.issued;
+  const what = asked === undefined ? 'history and outcome have' : `history for ${asked} has`;
+  const difference = `the ${what} digest ${made.digest}; it was ${entry.digest}`;
+  return asked === undefined ? { difference } : { effect: asked, difference };
+}
+
+/** An event that does not apply to the state. */
+function inapplicable(state: State, event: Event): Difference {
+  const effect = 'effect' in event ? event.effect : undefined;
+  const difference = `the event "${event.type}" no longer applies: ${whyInapplicable(state, event)}`;
+  return effect === undefined ? { difference } : { effect, difference };
+}
+
+function whyInapplicable(state: State, event: Event): string {
+  if (event.type === 'run-started' && state.phase.type === 'new' && !isKnownRules(event.rules)) {
+    const { wording, finish } = event.rules;
+    return `this version does not support its rules (wording ${String(wording)}, finish "${finish}")`;
+  }
+  const open = outstanding(state).map(({ id }) => id);
+  const now =
+    open.length > 0
+      ? `outstanding are ${open.join(', ')}`
+      : `no effect is outstanding, and the phase is ${state.phase.type}`;
+  return 'effect' in event && event.effect !== undefined ? `it refers to ${event.effect}; ${now}` : now;
+}
+
+/** The status of a run: `running`, `paused`, or how it ended. */
+export function statusOf(state: State): RunStatus {
+  if (state.phase.type === 'ended') return state.phase.outcome.type;
+  return isPaused(state) ? 'paused' : 'running';
+}
+
+/** The journal entry for a step. */
+export function entryOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
+  const issued = mapped(effects, ({ id }) => id);
+  if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: digestOf(state.history) };
+  if (state.phase.type === 'ended') {
+    const { outcome } = state.phase;
+    return {
+      v: 1,
+      seq,
+      event,
+      issued,
+      digest: hashTexts(digestOf(state.history), outcomeTexts(outcome)),
+      status: outcome.type,
+    };
+  }
+  if (isPaused(state)) return { v: 1, seq, event, issued, status: 'paused' };
+  return { v: 1, seq, event, issued };
+}
+
+/** Without messages for people, because they may be reworded. */
+function outcomeTexts(outcome: Outcome): readonly string[] {
+  switch (outcome.type) {
+    case 'completed':
+      return [outcome.type, outcome.truncated ? 'truncated' : ''];
+    case 'exhausted':
+      return [outcome.type, outcome.limit];
+    case 'failed':
+      return [outcome.type, outcome.error.code];
+    case 'cancelled':
+      return [outcome.type, outcome.phase];
+    default:
+      return outcome satisfies never;
+  }
+}

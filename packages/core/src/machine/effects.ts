@@ -1,0 +1,211 @@
+import type { ToolChoice } from '../model.ts';
+import type { History } from './history.ts';
+import type { ToolFacts } from './rules.ts';
+import type { Call, Phase, Slot, State, Waiting } from './state.ts';
+
+/** Something for the driver to do. Each effect is settled by exactly one event with its id. */
+export type Effect =
+  | {
+      readonly type: 'call-model';
+      readonly id: string;
+      readonly turn: number;
+      readonly toolChoice: ToolChoice;
+      readonly history: History;
+      readonly tools: readonly ToolFacts[];
+      readonly instructions: string | undefined;
+      /** Undefined: the model of the run. */
+      readonly model: string | undefined;
+    }
+  | { readonly type: 'prepare-turn'; readonly id: string; readonly turn: number; readonly history: History }
+  /** Summarise the messages from `from` up to `to`, which are whole turns. */
+  | {
+      readonly type: 'compact-history';
+      readonly id: string;
+      readonly history: History;
+      readonly from: number;
+      readonly to: number;
+    }
+  /** `text` is the output as JSON. `attempt` is set for a typed agent. */
+  | { readonly type: 'validate-output'; readonly id: string; readonly text: string; readonly attempt?: number }
+  | { readonly type: 'judge-calls'; readonly id: string; readonly calls: readonly Call[] }
+  | { readonly type: 'call-tool'; readonly id: string; readonly call: Call }
+  | { readonly type: 'verify-tool'; readonly id: string; readonly call: Call }
+  | {
+      readonly type: 'ask-approval';
+      readonly id: string;
+      readonly call: Call;
+      readonly digest: string;
+      readonly expiresAt: number;
+      readonly reason?: string;
+    }
+  | { readonly type: 'await-client'; readonly id: string; readonly call: Call };
+
+/** The effects that have started and are not settled. Derived from the phase, so that they cannot contradict it. */
+export function outstanding(state: State): readonly Effect[] {
+  const { phase } = state;
+  switch (phase.type) {
+    case 'new':
+    case 'ended':
+      return [];
+    case 'preparing':
+    case 'model':
+    case 'compacting':
+    case 'judging':
+    case 'validating':
+      return [phaseEffect(state, phase)];
+    case 'tools':
+      return phase.slots.flatMap((slot) => slotEffect(slot) ?? []);
+    default:
+      return phase satisfies never;
+  }
+}
+
+/** What the run waits for outside. Other effects may still be in progress. */
+export function waiting(state: State): readonly Waiting[] {
+  if (state.phase.type !== 'tools') return [];
+  return state.phase.slots.flatMap((slot): Waiting | readonly Waiting[] => {
+    const { call } = slot;
+    if (slot.type === 'client') return { type: 'client', effect: slotEffectId(slot), call };
+    if (slot.type === 'parked') return parkedWaiting(slotEffectId(slot), slot);
+    if (slot.type !== 'asking') return [];
+    const { digest, expiresAt, reason } = slot;
+    return {
+      type: 'approval',
+      effect: slotEffectId(slot),
+      call,
+      digest,
+      expiresAt,
+      ...(reason !== undefined && { reason }),
+    };
+  });
+}
+
+/** What a child run waits for, under the path of effects that leads to it. */
+function parkedWaiting(
+  effect: string,
+  { call, on, waiting: inside }: Extract<Slot, { type: 'parked' }>,
+): readonly Waiting[] {
+  if (inside.length === 0) return [{ type: 'parked', effect, call, on }];
+  return inside.map((wait) => ({ ...wait, effect: `${effect}/${wait.effect}` }));
+}
+
+/** Nothing is in progress, and the run waits for somebody outside. */
+export function isPaused({ phase }: State): boolean {
+  if (phase.type !== 'tools') return false;
+  return !phase.slots.some(({ type }) => type === 'running' || type === 'verifying');
+}
+
+/** The effect of a phase that has exactly one. */
+export function phaseEffect(state: State, phase: Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>): Effect {
+  const { history, inputLength } = state;
+  const id = phase.effect;
+  switch (phase.type) {
+    case 'preparing':
+      return { type: 'prepare-turn', id, turn: state.turn, history };
+    case 'model':
+      return modelEffect(state, id);
+    case 'compacting':
+      return { type: 'compact-history', id, history, from: inputLength, to: phase.to };
+    case 'judging':
+      return {
+        type: 'judge-calls',
+        id,
+        calls: phase.slots.flatMap(({ type, call }) => (type === 'queued' ? call : [])),
+      };
+    case 'validating':
+      return { type: 'validate-output', id, text: phase.text, ...(state.agent && { attempt: state.agent.attempt }) };
+    default:
+      return phase satisfies never;
+  }
+}
+
+function modelEffect(state: State, id: string): Effect {
+  const { decision, history, tools } = state;
+  const offered = decision?.tools;
+  return {
+    type: 'call-model',
+    id,
+    turn: state.turn,
+    toolChoice: toolChoiceOf(state),
+    history,
+    tools: offered ? tools.filter(({ name }) => offered.includes(name)) : tools,
+    instructions: decision?.instructions ?? state.instructions,
+    model: decision?.model,
+  };
+}
+
+/**
+ * The tool choice of the current turn: `none` when the model is asked for an answer, otherwise that of `prepareTurn` or
+ * of the run. A typed agent answers with a call, so the calls limit does not force `none` there.
+ */
+export function toolChoiceOf({ closing, spent, agent, decision, choice }: State): State['choice'] {
+  if (closing !== undefined || (spent > 0 && agent === undefined)) return 'none';
+  return decision?.toolChoice ?? choice;
+}
+
+export function slotEffect(slot: Slot): Effect | undefined {
+  const { call } = slot;
+  switch (slot.type) {
+    case 'queued':
+    case 'held':
+    case 'settled':
+      return undefined;
+    case 'running':
+    case 'parked':
+      return { type: 'call-tool', id: slotEffectId(slot), call };
+    case 'verifying':
+      return { type: 'verify-tool', id: slotEffectId(slot), call };
+    case 'client':
+      return { type: 'await-client', id: slotEffectId(slot), call };
+    case 'asking': {
+      const { digest, expiresAt, reason } = slot;
+      return {
+        type: 'ask-approval',
+        id: slotEffectId(slot),
+        call,
+        digest,
+        expiresAt,
+        ...(reason !== undefined && { reason }),
+      };
+    }
+    default:
+      return slot satisfies never;
+  }
+}
+
+/** The slot with this outstanding effect. */
+export function slotFor({ phase }: State, effect: string): Slot | undefined {
+  if (phase.type !== 'tools') return undefined;
+  const slot = phase.slots[slotIndex(phase.slots, effect)];
+  return slot && slotEffectId(slot) === effect ? slot : undefined;
+}
+
+/** The index of the slot of an effect that is known to be outstanding. */
+export function slotIndex(slots: readonly Slot[], effect: string): number {
+  return slots.length === 1 ? 0 : Number(effect.slice(effect.lastIndexOf('.') + 1));
+}
+
+const SLOT_KINDS: Record<Slot['type'], string | undefined> = {
+  queued: undefined,
+  held: undefined,
+  settled: undefined,
+  running: 'tool',
+  parked: 'tool',
+  verifying: 'verify',
+  client: 'client',
+  asking: 'approval',
+};
+
+function slotEffectId({ type, call }: Slot): string {
+  const kind = SLOT_KINDS[type];
+  return kind === undefined ? '' : effectId(kind, call.turn, call.index);
+}
+
+export function effectId(kind: string, turn: number, index = 0): string {
+  return `t${turn}.${kind}.${index}`;
+}
+
+/** The id of the effect that runs a call. */
+export function toolEffectId({ turn, index }: Call): string {
+  return effectId('tool', turn, index);
+}

@@ -1,0 +1,147 @@
+import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messages.ts';
+import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
+import type { Principal, Verdict } from '../policy/port.ts';
+import type { Memory, Parent, Rules, ToolFacts, TurnDecision } from './rules.ts';
+import type { Waiting } from './state.ts';
+
+/** A fact about a run, with the time at which it was observed. */
+export type Event =
+  | {
+      readonly type: 'run-started';
+      readonly at: number;
+      readonly runId: string;
+      readonly rules: Rules;
+      readonly tools: readonly ToolFacts[];
+      readonly model: string;
+      readonly settings: Settings;
+      readonly instructions?: string;
+      readonly input: readonly Message[];
+      readonly principal?: Principal;
+      readonly parent?: Parent;
+    }
+  /** The run is a fork; from here on it differs from the original, with these changes. */
+  | {
+      readonly type: 'run-forked';
+      readonly at: number;
+      readonly model?: string;
+      readonly instructions?: string;
+      readonly tools?: readonly ToolFacts[];
+    }
+  | {
+      readonly type: 'turn-prepared';
+      readonly at: number;
+      readonly effect: string;
+      readonly decision: TurnDecision;
+      /** Why `prepareTurn` failed; the run fails. */
+      readonly problem?: string;
+    }
+  | { readonly type: 'input-added'; readonly at: number; readonly messages: readonly UserMessage[] }
+  | { readonly type: 'tools-changed'; readonly at: number; readonly tools: readonly ToolFacts[] }
+  | {
+      readonly type: 'model-replied';
+      readonly at: number;
+      readonly effect: string;
+      readonly content: readonly AssistantPart[];
+      readonly finish: Finish;
+      readonly rawFinish?: string;
+      readonly usage: Usage;
+      readonly model: string;
+      readonly attempts?: readonly Attempt[];
+      /** The checks of the calls in `content`, in order. */
+      readonly checks: readonly CallCheck[];
+    }
+  | {
+      readonly type: 'model-failed';
+      readonly at: number;
+      readonly effect: string;
+      readonly error: ModelError;
+      readonly attempts?: readonly Attempt[];
+    }
+  | {
+      readonly type: 'calls-judged';
+      readonly at: number;
+      readonly effect: string;
+      readonly verdicts: readonly Verdict[];
+    }
+  | { readonly type: 'tool-settled'; readonly at: number; readonly effect: string; readonly result: SettledResult }
+  /** The call continues elsewhere (a child run, a device). It no longer counts as running, and the run may pause on it. */
+  | {
+      readonly type: 'tool-parked';
+      readonly at: number;
+      readonly effect: string;
+      readonly on: string;
+      /** What the child run waits for. */
+      readonly waiting?: readonly Waiting[];
+    }
+  | {
+      readonly type: 'approval-given';
+      readonly at: number;
+      readonly effect: string;
+      /** The digest of the call that was approved; the event applies only if it is the call's own. */
+      readonly digest: string;
+      readonly approved: boolean;
+      readonly reason?: string;
+      readonly by?: string;
+    }
+  | {
+      readonly type: 'client-result-given';
+      readonly at: number;
+      readonly effect: string;
+      readonly content: readonly ResultBlock[];
+      readonly isError: boolean;
+    }
+  | {
+      readonly type: 'output-checked';
+      readonly at: number;
+      readonly effect: string;
+      readonly result:
+        | { readonly type: 'valid'; readonly value: unknown }
+        | {
+            readonly type: 'invalid';
+            readonly problems: readonly string[];
+            /** The custom validator that reported them; absent: the schema. */
+            readonly validator?: string;
+            /** The prompt for the next attempt. */
+            readonly prompt?: string;
+            /** Why the prompt could not be created; the run fails. */
+            readonly promptProblem?: string;
+          };
+    }
+  | {
+      readonly type: 'history-compacted';
+      readonly at: number;
+      readonly effect: string;
+      readonly result:
+        | { readonly type: 'summary'; readonly summary: string; readonly model: string; readonly usage: Usage }
+        | { readonly type: 'failure'; readonly error: ModelError };
+    }
+  /** The effect was lost. `restart`: with its process, so the time since the last event does not count as active. */
+  | { readonly type: 'effect-lost'; readonly at: number; readonly effect: string; readonly cause: 'restart' | 'device' }
+  /** With `effect`: the deadline of that approval. Without: the deadline of the run (`limits.durationMs`). */
+  | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string }
+  | { readonly type: 'cancel-requested'; readonly at: number };
+
+/** The result of validating a call before anything runs. A call without a check, or with a problem, never runs. */
+export interface CallCheck {
+  /** Why the call cannot run, as a text for the model. */
+  readonly problem?: string;
+  /** The arguments after repair; absent if they needed none. */
+  readonly arguments?: string;
+  /** Resources that the call needs. Calls that share one run in call order. */
+  readonly resources?: readonly string[];
+}
+
+export type SettledResult =
+  | {
+      readonly type: 'result';
+      readonly content: readonly ResultBlock[];
+      readonly isError: boolean;
+      /** What a child run has used. */
+      readonly usage?: Usage;
+      readonly calls?: number;
+      /** The memory that a helper of a typed agent changed. */
+      readonly memory?: Memory;
+    }
+  /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */
+  | { readonly type: 'not-done' }
+  | { readonly type: 'unknown' };

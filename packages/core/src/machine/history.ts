@@ -1,0 +1,164 @@
+import type { AssistantPart, Message, ResultBlock } from '../messages.ts';
+
+/**
+ * A conversation that only grows: a view of the first `length` messages of an array that later states share. The cost of
+ * appending a message does not depend on the length of the history.
+ *
+ * 1. A view never changes: messages beyond its length belong to later states.
+ * 2. Appending to the newest view extends the shared array; appending to an older view copies the array first.
+ * 3. While the model is called, the newest view covers the whole array, so the array itself can be passed on.
+ */
+export interface History {
+  readonly items: readonly Message[];
+  readonly length: number;
+  /** Call ids by the position of the message that introduced them. */
+  readonly ids: ReadonlyMap<string, number>;
+  /** A hash of the view's messages. */
+  readonly rolling: number;
+}
+
+export function emptyHistory(): History {
+  return { items: [], length: 0, ids: new Map(), rolling: EMPTY_HASH };
+}
+
+export function appendMessage(history: History, message: Message): History {
+  const { items, ids } = history.length === history.items.length ? history : copyView(history);
+  (items as Message[]).push(message);
+  if (message.role === 'assistant') addCallIds(ids as Map<string, number>, message.content, history.length);
+  return { items, length: history.length + 1, ids, rolling: hashMessage(history.rolling, message) };
+}
+
+export function messagesOf(history: History): readonly Message[] {
+  return history.items.slice(0, history.length);
+}
+
+export function digestOf(history: History): number {
+  return history.rolling;
+}
+
+/** Adds all text of a message and the types of its parts to a hash; images and files as JSON. */
+function hashMessage(before: number, { role, content }: Message): number {
+  let hash = hashText(before, role);
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
+    switch (part.type) {
+      case 'text':
+        hash = hashText(hashText(hash, 't'), part.text);
+        break;
+      case 'reasoning':
+        hash = hashText(hashText(hashText(hash, 'r'), part.text), part.signature ?? '');
+        break;
+      case 'tool-call':
+        hash = hashText(hashText(hashText(hashText(hash, 'c'), part.id), part.name), part.arguments);
+        break;
+      case 'tool-result':
+        hash = hashText(hashText(hashText(hashText(hash, 'a'), part.callId), part.name), part.isError ? 'e' : '');
+        for (let j = 0; j < part.content.length; j++) hash = hashBlock(hash, part.content[j]!);
+        break;
+      default:
+        hash = hashText(hashText(hash, MARKS[part.type]), JSON.stringify(part));
+    }
+  }
+  return hash >>> 0;
+}
+
+function hashBlock(hash: number, block: ResultBlock): number {
+  return hashText(hashText(hash, MARKS[block.type]), 'text' in block ? block.text : JSON.stringify(block));
+}
+
+/** One character each, because every character is hashed. */
+const MARKS = { text: 't', error: 'e', image: 'i', file: 'f' } as const;
+
+/**
+ * The parts of a reply as providers accept them in a later request: every call id is present and unique in the history,
+ * every tool name is valid, and there is no empty text.
+ */
+export function acceptableParts(
+  history: History,
+  parts: readonly AssistantPart[],
+  turn: number,
+): readonly AssistantPart[] {
+  let content: AssistantPart[] | undefined;
+  const inReply = new Set<string>();
+  for (let index = 0; index < parts.length; index++) {
+    const part = parts[index]!;
+    const accepted = acceptablePart(history, part, inReply, turn);
+    if (accepted !== part) content ??= parts.slice(0, index);
+    if (accepted) content?.push(accepted);
+  }
+  return content ?? parts;
+}
+
+/** `inReply` has the ids of the earlier calls of the reply; the id of this call is added. Undefined for an empty text. */
+function acceptablePart(
+  history: History,
+  part: AssistantPart,
+  inReply: Set<string>,
+  turn: number,
+): AssistantPart | undefined {
+  if (part.type !== 'tool-call') return part.type === 'text' && part.text === '' ? undefined : part;
+  let { id } = part;
+  if (id === '' || inReply.has(id) || hasCallId(history, id)) {
+    id = `call_t${turn}_${inReply.size}`;
+    while (inReply.has(id) || hasCallId(history, id)) id += '_';
+  }
+  inReply.add(id);
+  const name = NAME.test(part.name) ? part.name : part.name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+  return id === part.id && name === part.name ? part : { ...part, id, name };
+}
+
+const NAME = /^[a-zA-Z0-9_-]{1,64}$/;
+
+function hasCallId(history: History, id: string): boolean {
+  return (history.ids.get(id) ?? history.length) < history.length;
+}
+
+function copyView(history: History): { items: readonly Message[]; ids: ReadonlyMap<string, number> } {
+  const ids = new Map<string, number>();
+  for (const [id, position] of history.ids) if (position < history.length) ids.set(id, position);
+  return { items: messagesOf(history), ids };
+}
+
+function addCallIds(ids: Map<string, number>, content: readonly AssistantPart[], position: number): void {
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
+    if (part.type === 'tool-call' && !ids.has(part.id)) ids.set(part.id, position);
+  }
+}
+
+/** A rough estimate: four characters per token, and a fixed number for an image or a file. */
+export function estimateTokens({ content }: Message): number {
+  let characters = 0;
+  for (let i = 0; i < content.length; i++) {
+    const part = content[i]!;
+    if ('text' in part) characters += part.text.length;
+    else if (part.type === 'tool-call') characters += part.name.length + part.arguments.length;
+    else if (part.type === 'tool-result') {
+      for (let j = 0; j < part.content.length; j++) characters += blockLength(part.content[j]!);
+    } else characters += IMAGE_CHARACTERS;
+  }
+  return Math.ceil(characters / 4);
+}
+
+function blockLength(block: ResultBlock): number {
+  return 'text' in block ? block.text.length : IMAGE_CHARACTERS;
+}
+
+const IMAGE_CHARACTERS = 4_000;
+
+/** FNV-1a. Finds accidental differences; it is not resistant to deliberate collisions. */
+const EMPTY_HASH = 0x811c9dc5;
+
+/** Adds texts to a hash. The same characters divided differently give another hash. */
+export function hashTexts(before: number, texts: readonly string[]): number {
+  let hash = before;
+  for (const text of texts) hash = hashText(hash, text);
+  return hash >>> 0;
+}
+
+/** The result may be negative; `>>> 0` makes it the final hash. */
+function hashText(before: number, text: string): number {
+  let hash = before | 0;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return Math.imul(hash ^ text.length ^ 0x5bd1e995, 0x01000193);
+}

@@ -1,0 +1,116 @@
+import type { JsonSchema, ToolChoice } from '../model.ts';
+
+/**
+ * The rules that `step` decides by, as plain JSON. `run-started` pins them, so that a journal replays the same after the
+ * defaults of the code change. An absent limit is off; 0 for `errorLimit` or `repeatLimit` is off too.
+ */
+export interface Rules {
+  /** The edition of the sentences that the loop writes into the history. */
+  readonly wording: 1 | 2;
+  readonly finish: 'plain' | 'confirm' | 'output';
+  /** Per attempt for a typed agent. */
+  readonly maxTurns: number;
+  readonly maxParallel: number;
+  readonly parallel: boolean;
+  readonly maxCallsPerTurn?: number;
+  readonly errorLimit: number;
+  readonly repeatLimit: number;
+  readonly maxResultChars: number;
+  readonly toolTimeoutMs: number;
+  readonly limits: Limits;
+  readonly closingTurn: boolean;
+  readonly toolChoice: ToolChoice;
+  readonly allowedTools?: readonly string[];
+  /** A policy judges calls before they run. */
+  readonly judged: boolean;
+  /** `prepareTurn` is called before each turn. */
+  readonly prepared?: true;
+  /** The answer must be JSON that matches this schema. */
+  readonly output?: JsonSchema;
+  readonly compaction?: CompactionRules;
+  /** Set for a typed agent, together with finish `output`. */
+  readonly agent?: AgentRules;
+}
+
+/** The rules of a typed agent. */
+export interface AgentRules {
+  readonly name: string;
+  /** A digest of the agent's input; absent if the input has no JSON form. */
+  readonly input?: string;
+  /** The tool that the model calls with its output. */
+  readonly output: string;
+  /** The tool that the model calls to submit its last output. If set, the output tool only reflects. */
+  readonly submit?: string;
+  readonly maxAttempts: number;
+  /** Whether a reply without calls fails the run, or is answered and the attempt continues. */
+  readonly textOnly: Leniency;
+  /** The same for a submit call before any output. */
+  readonly earlySubmit: Leniency;
+  /** The initial memory of the helpers. */
+  readonly memory?: Memory;
+}
+
+export type Leniency = 'fail' | 'feedback';
+
+/** State that the helpers of a typed agent share, for the run and for one attempt. Plain JSON. */
+export interface Memory {
+  readonly run?: unknown;
+  readonly attempt?: unknown;
+}
+
+/** When a summary replaces the oldest turns: after the model rejects the history as too long, or before. */
+export interface CompactionRules {
+  /** From this number of estimated tokens on; absent: only after the model rejects the history. */
+  readonly tokens?: number;
+  /** The number of newest turns that are not summarised. */
+  readonly keepTurns: number;
+}
+
+export interface Limits {
+  readonly calls?: number;
+  readonly tokens?: number;
+  /** In US dollars. */
+  readonly cost?: number;
+  /** Active time; paused time does not count. */
+  readonly durationMs?: number;
+}
+
+/**
+ * The effect of a tool outside of the run. `pure`: none. `idempotent`: the same no matter how often it runs with one key.
+ * `once`: a new one each time.
+ */
+export type ToolEffect = 'pure' | 'idempotent' | 'once';
+
+/** What `step` and the model need to know about a tool. */
+export interface ToolFacts {
+  readonly name: string;
+  readonly description: string;
+  readonly parameters: JsonSchema;
+  readonly strict?: boolean;
+  readonly effect: ToolEffect;
+  readonly exclusive: boolean;
+  readonly polling: boolean;
+  /** Executed by the client: a call pauses the run. */
+  readonly client: boolean;
+  /** The tool can find out after a crash whether a call took effect. */
+  readonly verifiable: boolean;
+  readonly timeoutMs?: number;
+  /** The tool starts a child run, which gets this share of what its parent has left of its limits. */
+  readonly share?: number;
+}
+
+/** What `prepareTurn` decided for one turn. */
+export interface TurnDecision {
+  readonly model?: string;
+  /** Names of the tools that can be called. */
+  readonly tools?: readonly string[];
+  readonly toolChoice?: ToolChoice;
+  readonly instructions?: string;
+}
+
+/** Where a run comes from: it is the child run of a call (`effect`), or a fork after an entry (`seq`). */
+export interface Parent {
+  readonly runId: string;
+  readonly effect?: string;
+  readonly seq?: number;
+}

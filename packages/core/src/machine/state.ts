@@ -1,0 +1,164 @@
+import type { ResultBlock, ToolResult, UserMessage } from '../messages.ts';
+import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
+import type { Principal } from '../policy/port.ts';
+import type { History } from './history.ts';
+import type { Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
+
+/** The whole state of a run, derived from its journal alone. */
+export interface State {
+  readonly runId: string;
+  readonly rules: Rules;
+  readonly model: string;
+  readonly settings: Settings;
+  readonly principal: Principal | undefined;
+  readonly instructions: string | undefined;
+  readonly tools: readonly ToolFacts[];
+  /** The number of messages that the run was started with: the task. */
+  readonly inputLength: number;
+  readonly phase: Phase;
+  readonly history: History;
+  /** Model calls started. */
+  readonly turn: number;
+  /** Calls that were allowed to run. */
+  readonly calls: number;
+  readonly usage: Usage;
+  /** Consecutive turns whose results were all errors. */
+  readonly errors: number;
+  /** The last call that ran, how often in a row it returned the same result, and how often it was refused for that. */
+  readonly streak: Streak | undefined;
+  /** The tool choice of the run; becomes `auto` once satisfied. */
+  readonly choice: ToolChoice;
+  /** What the last reply lacked. The model was asked for it; if the next reply lacks it too, the run fails. */
+  readonly lacked: 'call' | 'content' | 'output' | undefined;
+  /** What `prepareTurn` decided for the current turn. */
+  readonly decision: TurnDecision | undefined;
+  /** The validated answer. */
+  readonly output: unknown;
+  /** Set for a typed agent. */
+  readonly agent: AgentState | undefined;
+  /** The estimated number of tokens in the history. */
+  readonly contextTokens: number;
+  readonly confirmed: boolean;
+  readonly truncated: boolean;
+  /** Replies with a call that the calls limit refused. After the first one the model is asked for an answer. */
+  readonly spent: number;
+  /** The limit that was reached, while the model is asked for a final answer. */
+  readonly closing: Limit | undefined;
+  /** Input that waits for the next turn boundary. */
+  readonly pending: readonly UserMessage[];
+  /** The time of the last event, and how long the run was active until then. */
+  readonly at: number;
+  readonly activeMs: number;
+}
+
+/** The progress of a typed agent. */
+export interface AgentState {
+  /** From 1. */
+  readonly attempt: number;
+  /** Turns before this attempt. */
+  readonly from: number;
+  /** The arguments of the attempt's last call of the output tool. */
+  readonly proposal: string | undefined;
+  readonly memory: Memory | undefined;
+  /** Why the last output was rejected. */
+  readonly rejection: Rejection | undefined;
+}
+
+export interface Rejection {
+  /** The custom validator that rejected it; absent: the schema. */
+  readonly validator?: string;
+  readonly problems: readonly string[];
+}
+
+export type Phase =
+  | { readonly type: 'new' }
+  | { readonly type: 'preparing'; readonly effect: string }
+  | { readonly type: 'model'; readonly effect: string }
+  /** `refused`: the model call that failed because the history was too long, and its error. */
+  | {
+      readonly type: 'compacting';
+      readonly effect: string;
+      readonly to: number;
+      readonly refused?: { readonly effect: string; readonly error: ModelError };
+    }
+  /** `slots`: the calls of the turn, if a call provided the output. */
+  | { readonly type: 'validating'; readonly effect: string; readonly text: string; readonly slots?: readonly Slot[] }
+  | { readonly type: 'judging'; readonly effect: string; readonly slots: readonly Slot[] }
+  | { readonly type: 'tools'; readonly slots: readonly Slot[] }
+  /** `effect`: the model call whose failure ended the run. `effect-lost` for it resumes the run. */
+  | { readonly type: 'ended'; readonly outcome: Outcome; readonly effect?: string };
+
+/** The progress of one call of the turn. Its index in the slots is its index in the reply. */
+export type Slot =
+  /** `verify`: the call was lost after it had started, so its tool is asked whether it took effect. */
+  | { readonly type: 'queued'; readonly call: Call; readonly verify?: true }
+  | { readonly type: 'running'; readonly call: Call }
+  | { readonly type: 'verifying'; readonly call: Call }
+  | { readonly type: 'parked'; readonly call: Call; readonly on: string; readonly waiting: readonly Waiting[] }
+  | {
+      readonly type: 'asking';
+      readonly call: Call;
+      readonly digest: string;
+      readonly expiresAt: number;
+      readonly reason?: string;
+    }
+  | { readonly type: 'client'; readonly call: Call }
+  /** Answered by the validation of the output, after all other calls. */
+  | { readonly type: 'held'; readonly call: Call }
+  | { readonly type: 'settled'; readonly call: Call; readonly result: ToolResult; readonly how: Settling };
+
+/**
+ * What settled a call. `ran`: the tool, somebody outside, or a refusal that the model can correct. A limit of the loop:
+ * `capped` per reply, `spent` per run, `repeated` for identical calls. `claimed`: the finish strategy.
+ */
+export type Settling = 'ran' | 'capped' | 'spent' | 'repeated' | 'claimed';
+
+/** A call of a reply, with the facts about its tool. */
+export interface Call {
+  readonly turn: number;
+  readonly index: number;
+  readonly id: string;
+  readonly name: string;
+  /** The JSON text that the tool gets, after repair. */
+  readonly arguments: string;
+  readonly resources: readonly string[];
+  readonly effect: ToolEffect;
+  readonly exclusive: boolean;
+  readonly client: boolean;
+  readonly verifiable: boolean;
+  /** Claimed by the finish strategy: does not count for limits. */
+  readonly claimed?: true;
+  /** For a call that starts a child run: its share of the limits. */
+  readonly limits?: Limits;
+}
+
+export interface Streak {
+  readonly name: string;
+  readonly arguments: string;
+  readonly content: readonly ResultBlock[];
+  readonly count: number;
+  readonly refused: number;
+}
+
+export type Limit = 'turns' | 'attempts' | 'calls' | 'tokens' | 'cost' | 'duration' | 'errors' | 'repetition';
+
+export type CancelPhase = 'model' | 'tool' | 'approval' | 'client' | 'validation';
+
+export type Outcome =
+  | { readonly type: 'completed'; readonly truncated?: true }
+  | { readonly type: 'exhausted'; readonly limit: Limit }
+  | { readonly type: 'failed'; readonly error: { readonly code: string; readonly message: string } }
+  | { readonly type: 'cancelled'; readonly phase: CancelPhase };
+
+/** Something outside that a run waits for. */
+export type Waiting =
+  | {
+      readonly type: 'approval';
+      readonly effect: string;
+      readonly call: Call;
+      readonly digest: string;
+      readonly expiresAt: number;
+      readonly reason?: string;
+    }
+  | { readonly type: 'client'; readonly effect: string; readonly call: Call }
+  | { readonly type: 'parked'; readonly effect: string; readonly call: Call; readonly on: string };

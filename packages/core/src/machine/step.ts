@@ -1,0 +1,992 @@
+import { mapped } from '../mapped.ts';
+import {
+  userText,
+  type AssistantPart,
+  type Message,
+  type ResultBlock,
+  type ToolCall,
+  type ToolMessage,
+} from '../messages.ts';
+import { addUsage, NO_USAGE, tokensOf, type ModelError } from '../model.ts';
+import type { Verdict } from '../policy/port.ts';
+import {
+  effectId,
+  isPaused,
+  phaseEffect,
+  slotEffect,
+  slotFor,
+  slotIndex,
+  toolChoiceOf,
+  type Effect,
+} from './effects.ts';
+import type { CallCheck, Event } from './events.ts';
+import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
+import { nextAttempt } from './finish/output.ts';
+import { acceptableParts, appendMessage, emptyHistory, estimateTokens } from './history.ts';
+import type { Limits, Rules, ToolFacts } from './rules.ts';
+import { sha256 } from './sha256.ts';
+import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
+import { hasWording, wordingOf } from './wording.ts';
+
+/*
+ * One turn, in order.
+ *
+ *  1. The model is called (`nextTurn`). Pending input is added to the history first, and the limits are checked.
+ *  2. The model replies (`onModelReplied`). A reply without calls is an answer (`onTextReply`): it may lack something
+ *     that was required, be followed by pending input, or end the run, as the finish strategy decides.
+ *  3. A reply with calls is planned (`planCalls`): each call is queued, or refused with an error result.
+ *  4. If the run has a policy, it judges the queued calls (`onCallsJudged`): allow, deny, or ask a person.
+ *  5. Calls that may start now start (`scheduleCalls`); again whenever a call settles, is parked or is lost.
+ *  6. When every call has a result, the results are recorded as one message in call order (`recordResults`), the
+ *     counters are updated, and the next turn starts at 1. A call held by the finish strategy is answered last: its
+ *     output is validated, and the verdict is its result (`onOutputChecked`).
+ *
+ * `step` is pure, synchronous and total: no clock, no I/O, no randomness, and no exception for any event in any state.
+ */
+export function step(state: State, event: Event): Next {
+  if (!fits(state, event)) return withoutEffects(state);
+  return event.type === 'run-started' ? onRunStarted(event) : applyEvent(withTime(state, event), event);
+}
+
+/** The state after an event, and the effects that the event issued. */
+export interface Next {
+  readonly state: State;
+  readonly effects: readonly Effect[];
+}
+
+/**
+ * A state that only the current step refers to. `step` copies the state once, and what happens in every turn edits that
+ * copy instead of making another.
+ */
+type Draft = { -readonly [Field in keyof State]: State[Field] };
+
+type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
+
+type SettledSlot = Extract<Slot, { type: 'settled' }>;
+
+const NO_EFFECTS: readonly Effect[] = [];
+
+export const NEW: State = {
+  runId: '',
+  rules: undefined as unknown as Rules, // only `run-started` fits a new state, and it contains the rules
+  model: '',
+  settings: {},
+  principal: undefined,
+  instructions: undefined,
+  tools: [],
+  inputLength: 0,
+  phase: { type: 'new' },
+  history: emptyHistory(),
+  turn: 0,
+  calls: 0,
+  usage: NO_USAGE,
+  errors: 0,
+  streak: undefined,
+  choice: 'auto',
+  lacked: undefined,
+  decision: undefined,
+  output: undefined,
+  agent: undefined,
+  contextTokens: 0,
+  confirmed: false,
+  truncated: false,
+  spent: 0,
+  closing: undefined,
+  pending: [],
+  at: 0,
+  activeMs: 0,
+};
+
+function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>): Next {
+  switch (event.type) {
+    case 'run-forked': {
+      const { model = state.model, instructions = state.instructions, tools = state.tools } = event;
+      return withoutEffects({ ...state, model, instructions, tools });
+    }
+    case 'input-added':
+      return withoutEffects({ ...state, pending: [...state.pending, ...event.messages] });
+    case 'tools-changed':
+      return withoutEffects({ ...state, tools: event.tools });
+    case 'turn-prepared':
+      return onTurnPrepared(state, event);
+    case 'model-replied':
+      return onModelReplied(state, event);
+    case 'model-failed':
+      return onModelFailed(state, event);
+    case 'history-compacted':
+      return onHistoryCompacted(state, event);
+    case 'output-checked':
+      return onOutputChecked(state, event);
+    case 'calls-judged':
+      return onCallsJudged(state, event);
+    case 'cancel-requested':
+      return endMidTurn(state, { type: 'cancelled', phase: cancelPhaseOf(state) }, wordingOf(state.rules).cancelled);
+    case 'effect-lost':
+      return onEffectLost(state, event.effect);
+    case 'deadline-passed':
+      if (event.effect !== undefined) return onCallEvent(state, event.effect, event);
+      return endMidTurn(state, { type: 'exhausted', limit: 'duration' }, wordingOf(state.rules).stopped('duration'));
+    case 'tool-settled':
+    case 'tool-parked':
+    case 'approval-given':
+    case 'client-result-given':
+      return onCallEvent(state, event.effect, event);
+    default:
+      return event satisfies never;
+  }
+}
+
+function withoutEffects(state: State): Next {
+  return { state, effects: NO_EFFECTS };
+}
+
+function withTime(state: State, event: Event): Draft {
+  const restarted = event.type === 'effect-lost' && event.cause === 'restart';
+  const activeMs = restarted ? state.activeMs : activeMsAt(state, event.at);
+  return { ...state, at: Math.max(state.at, event.at), activeMs };
+}
+
+/* Which events apply */
+
+/**
+ * Whether an event applies to a state. This is the only guard of `step`: an event that settles an effect must have the
+ * id of an outstanding effect of its own kind, so duplicate, late and foreign events change nothing.
+ */
+export function fits(state: State, event: Event): boolean {
+  const { phase } = state;
+  switch (event.type) {
+    case 'run-started':
+      return phase.type === 'new' && isKnownRules(event.rules);
+    case 'input-added':
+      return isLive(state) && event.messages.length > 0;
+    case 'tools-changed':
+      return canResume(state);
+    case 'run-forked':
+    case 'cancel-requested':
+      return isLive(state);
+    case 'model-replied':
+    case 'model-failed':
+      return phase.type === 'model' && phase.effect === event.effect;
+    case 'turn-prepared':
+      return phase.type === 'preparing' && phase.effect === event.effect;
+    case 'history-compacted':
+      return phase.type === 'compacting' && phase.effect === event.effect;
+    case 'output-checked':
+      return phase.type === 'validating' && phase.effect === event.effect;
+    case 'calls-judged':
+      return phase.type === 'judging' && phase.effect === event.effect;
+    case 'tool-settled': {
+      const type = slotFor(state, event.effect)?.type;
+      if (type === 'verifying') return true;
+      return (type === 'running' || type === 'parked') && event.result.type === 'result';
+    }
+    case 'tool-parked':
+      return slotFor(state, event.effect)?.type === 'running';
+    case 'approval-given': {
+      const slot = slotFor(state, event.effect);
+      return slot?.type === 'asking' && slot.digest === event.digest;
+    }
+    case 'client-result-given':
+      return slotFor(state, event.effect)?.type === 'client';
+    case 'effect-lost': {
+      if (phase.type !== 'tools') return 'effect' in phase && phase.effect === event.effect;
+      const type = slotFor(state, event.effect)?.type;
+      return type === 'running' || type === 'verifying' || type === 'parked';
+    }
+    case 'deadline-passed': {
+      if (event.effect === undefined) return isLive(state) && isOverdue(state, event.at);
+      const slot = slotFor(state, event.effect);
+      return slot?.type === 'asking' && event.at >= slot.expiresAt;
+    }
+    default:
+      event satisfies never;
+      return false; // an event type of a later version
+  }
+}
+
+/** Whether this code supports the rules: those of a later version may name a strategy or wording it does not have. */
+export function isKnownRules(rules: Rules): boolean {
+  return hasWording(rules) && hasFinish(rules) && (rules.finish === 'output') === (rules.agent !== undefined);
+}
+
+/** The run has not ended, or ended only because a model call failed, which can be retried. */
+export function canResume(state: State): boolean {
+  const { phase } = state;
+  return isLive(state) || (phase.type === 'ended' && phase.effect !== undefined);
+}
+
+function isLive({ phase }: State): boolean {
+  return phase.type !== 'new' && phase.type !== 'ended';
+}
+
+function isOverdue(state: State, at: number): boolean {
+  const { durationMs } = state.rules.limits;
+  return durationMs !== undefined && activeMsAt(state, at) >= durationMs;
+}
+
+/** How long the run has been active at time `at`, without paused time. A clock that goes backwards subtracts nothing. */
+export function activeMsAt(state: State, at: number): number {
+  const idle = state.phase.type === 'ended' || isPaused(state);
+  return state.activeMs + (idle ? 0 : Math.max(0, at - state.at));
+}
+
+/* The start of a run and of a turn */
+
+function onRunStarted(event: EventOf<'run-started'>): Next {
+  const { runId, rules, model, settings, principal, instructions, tools, input, at } = event;
+  const history = input.reduce(appendMessage, emptyHistory());
+  const pinned = { runId, rules, model, settings, principal, instructions, tools, inputLength: input.length };
+  const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
+  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, at });
+}
+
+function onTurnPrepared(state: State, { decision, problem }: EventOf<'turn-prepared'>): Next {
+  if (problem !== undefined) return failRun(state, 'prepare-failed', problem);
+  return enterPhase({ ...state, decision }, { type: 'model', effect: effectId('model', state.turn) });
+}
+
+/** Starts the next turn. A history over the compaction threshold is compacted first. */
+function nextTurn(state: Draft): Next {
+  const landed = landInput(state);
+  const tokens = landed.rules.compaction?.tokens;
+  const crowded = tokens !== undefined && landed.contextTokens >= tokens && !isAtLimit(landed);
+  const to = crowded ? compactionEnd(landed) : undefined;
+  if (to === undefined) return startTurn(landed);
+  return enterPhase(landed, { type: 'compacting', effect: effectId('compact', state.turn), to });
+}
+
+/** Calls the model, or ends the run if a limit is reached. */
+function startTurn(state: Draft): Next {
+  const landed = landInput(state);
+  const { rules, usage, turn } = landed;
+  if (turnsUsed(landed) >= rules.maxTurns) return reachLimit(landed, 'turns');
+  if (rules.limits.tokens !== undefined) {
+    if (turn > 0 && tokensOf(usage) === 0) return endRun(landed, { type: 'failed', error: TOKENS_UNKNOWN });
+    if (tokensOf(usage) >= rules.limits.tokens) return reachLimit(landed, 'tokens');
+  }
+  if (rules.limits.cost !== undefined) {
+    if (usage.cost === undefined) return endRun(landed, { type: 'failed', error: COST_UNKNOWN });
+    if (usage.cost >= rules.limits.cost) return reachLimit(landed, 'cost');
+  }
+  return askModel(landed);
+}
+
+function askModel(state: Draft): Next {
+  const turn = state.turn + 1;
+  const phase: SinglePhase =
+    state.rules.prepared && state.closing === undefined
+      ? { type: 'preparing', effect: effectId('prepare', turn) }
+      : { type: 'model', effect: effectId('model', turn) };
+  state.turn = turn;
+  state.decision = undefined;
+  state.phase = phase;
+  return { state, effects: [phaseEffect(state, phase)] };
+}
+
+type SinglePhase = Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>;
+
+/** Enters a phase that has one effect, and issues it. */
+function enterPhase(state: State, phase: SinglePhase): Next {
+  const next: State = { ...state, phase };
+  return { state: next, effects: [phaseEffect(next, phase)] };
+}
+
+/** Adds pending input to the history. */
+function landInput(state: Draft): Draft {
+  if (state.pending.length === 0) return state;
+  return { ...state, history: state.pending.reduce<State['history']>(appendMessage, state.history), pending: [] };
+}
+
+function withMessage(state: State, message: Message): State {
+  return { ...state, history: appendMessage(state.history, message) };
+}
+
+/* Limits */
+
+/** Turns that count for `maxTurns`. For a typed agent: those of the current attempt. */
+export function turnsUsed({ turn, agent }: State): number {
+  return turn - (agent?.from ?? 0);
+}
+
+function isAtLimit(state: State): boolean {
+  return turnsUsed(state) >= state.rules.maxTurns || isBudgetSpent(state);
+}
+
+const TOKENS_UNKNOWN = {
+  code: 'tokens-unknown',
+  message:
+    'limits.tokens is set, but the model does not report token usage, so the limit cannot be enforced. Limit turns, ' +
+    'calls or duration instead.',
+};
+
+const COST_UNKNOWN = {
+  code: 'cost-unknown',
+  message:
+    'limits.cost is set, but the model does not report a cost, so the limit cannot be enforced. Set a price for the ' +
+    'model, or limit tokens instead.',
+};
+
+/** Ends the run, or first asks the model for a final answer if the rules have `closingTurn`. */
+function reachLimit(state: State, limit: Limit): Next {
+  if (!state.rules.closingTurn || state.agent || state.closing !== undefined || isBudgetSpent(state)) {
+    return endRun(state, { type: 'exhausted', limit: state.closing ?? limit });
+  }
+  const asked = withMessage(landInput(state), userText(wordingOf(state.rules).closing(limit)));
+  return askModel({ ...asked, closing: limit });
+}
+
+/** Whether a closing turn would exceed the tokens or cost limit, or cannot be counted against it. */
+function isBudgetSpent({ rules: { limits }, usage }: State): boolean {
+  if (limits.tokens !== undefined && (tokensOf(usage) === 0 || tokensOf(usage) >= limits.tokens)) return true;
+  return limits.cost !== undefined && (usage.cost === undefined || usage.cost >= limits.cost);
+}
+
+/** What counts against each limit. A limit without an entry here does not compile. */
+const LIMIT_USAGE: Record<keyof Limits, (state: State) => number> = {
+  calls: ({ calls }) => calls,
+  tokens: ({ usage }) => tokensOf(usage),
+  cost: ({ usage }) => usage.cost ?? 0,
+  durationMs: ({ activeMs }) => activeMs,
+};
+
+export const LIMIT_NAMES: readonly (keyof Limits)[] = Object.keys(LIMIT_USAGE) as (keyof Limits)[];
+
+/** The limits of a child run: this part of what the run has left of each of its own limits. */
+export function shareOfLimits(state: State, part: number): Limits {
+  const shares: { -readonly [Name in keyof Limits]: number } = {};
+  for (const name of LIMIT_NAMES) {
+    const limit = state.rules.limits[name];
+    if (limit === undefined) continue;
+    const share = Math.max(0, limit - LIMIT_USAGE[name](state)) * part;
+    shares[name] = name === 'cost' ? share : Math.floor(share);
+  }
+  return shares;
+}
+
+/* Replies of the model */
+
+function onModelReplied(state: Draft, event: EventOf<'model-replied'>): Next {
+  const { finish } = event;
+  const content = acceptableParts(state.history, event.content, state.turn);
+  const message = { role: 'assistant', content } as const;
+  state.usage = addUsage(state.usage, event.usage);
+  state.contextTokens = tokensOf(event.usage) || state.contextTokens + estimateTokens(message);
+  state.truncated = finish === 'length';
+  const calls = content.filter((part): part is ToolCall => part.type === 'tool-call');
+  if (calls.length > 0 && finish !== 'content-filter') {
+    state.history = appendMessage(state.history, message);
+    return onCallsReply(state, calls, event.checks);
+  }
+  return finish === 'content-filter' ? failFiltered(state, content) : onTextReply(state, content);
+}
+
+function failFiltered(state: State, content: readonly AssistantPart[]): Next {
+  const texts = content.filter(({ type }) => type === 'text');
+  const recorded = hasText(texts) ? withMessage(state, { role: 'assistant', content: texts }) : state;
+  return failRun(recorded, 'content-filter', FILTERED);
+}
+
+const FILTERED = "The provider's content filter stopped the reply. Change the task, the instructions or the model.";
+
+/** A history that is too long is compacted once a turn, if the rules allow it and there are turns to compact. */
+function onModelFailed(state: State, { effect, error }: EventOf<'model-failed'>): Next {
+  if (state.closing !== undefined) return endRun(state, { type: 'exhausted', limit: state.closing });
+  const first = effect === effectId('model', state.turn);
+  const to = error.code === 'context-length' && first && state.rules.compaction ? compactionEnd(state) : undefined;
+  if (to === undefined) return failWithModelError(state, { effect, error });
+  const refused = { effect, error };
+  return enterPhase(state, { type: 'compacting', effect: effectId('compact', state.turn, 1), to, refused });
+}
+
+/** The run can be resumed: `effect-lost` for this effect repeats the model call. */
+function failWithModelError(
+  state: State,
+  { effect, error }: { readonly effect: string; readonly error: ModelError },
+): Next {
+  const outcome = { type: 'failed', error: { code: error.code, message: error.message } } as const;
+  return withoutEffects({ ...endRun(state, outcome).state, phase: { type: 'ended', outcome, effect } });
+}
+
+function onTextReply(state: State, content: readonly AssistantPart[]): Next {
+  const empty = !hasText(content);
+  const recorded = empty ? state : withMessage(state, { role: 'assistant', content });
+  if (state.closing !== undefined) return endRun(recorded, { type: 'exhausted', limit: state.closing });
+  const { byCalls, onText } = finishOf(state.rules);
+  if (byCalls) return applyMove(empty ? recordEmptyReply(state, onText(state)) : recorded, onText(recorded));
+  if (!satisfiesChoice(state, [])) {
+    return askForMissing(recorded, 'call', wordingOf(state.rules).callRequired(requiredTool(state)));
+  }
+  if (empty) return askForMissing(recorded, 'content', wordingOf(state.rules).emptyReply);
+  const replied: State = { ...recorded, lacked: state.lacked === 'output' ? 'output' : undefined };
+  if (replied.pending.length > 0) return nextTurn(replied);
+  const move = onText(replied);
+  if (move.type !== 'end' || !state.rules.output) return applyMove(replied, move);
+  return applyMove(replied, { type: 'validate', text: replyText(content) });
+}
+
+/** Records a placeholder for an empty reply that gets an answer: providers reject two user messages in a row. */
+function recordEmptyReply(state: State, { type }: Move): State {
+  const last = state.history.items[state.history.length - 1];
+  if (type !== 'ask' || last?.role !== 'user') return state;
+  const text = wordingOf(state.rules).nothingSaid;
+  return withMessage(state, { role: 'assistant', content: [{ type: 'text', text }] });
+}
+
+type Lack = NonNullable<State['lacked']>;
+
+/** Asks once for what a reply lacked. Lacking it a second time in a row fails the run. */
+function askForMissing(state: State, what: Lack, request: string): Next {
+  if (state.lacked === what) return failMissing(state, what);
+  return nextTurn({ ...withMessage(state, userText(request)), lacked: what });
+}
+
+function failMissing(state: State, what: Lack): Next {
+  switch (what) {
+    case 'content':
+      return failRun(state, 'empty-reply', 'The model sent an empty reply twice in a row.');
+    case 'output':
+      return failRun(state, 'output-invalid', 'The answer did not match the "output" schema twice in a row.');
+    case 'call': {
+      const required = requiredTool(state);
+      const missing = required === undefined ? 'any tool' : `"${required}"`;
+      const message = `The model did not call ${missing}, although toolChoice requires it and the model was reminded.`;
+      return failRun(state, 'tool-choice-unmet', message);
+    }
+    default:
+      return what satisfies never;
+  }
+}
+
+function requiredTool(state: State): string | undefined {
+  const choice = toolChoiceOf(state);
+  return typeof choice === 'object' ? choice.tool : undefined;
+}
+
+function hasText(content: readonly AssistantPart[]): boolean {
+  return replyText(content).trim() !== '';
+}
+
+function replyText(content: readonly AssistantPart[]): string {
+  return content.reduce((text, part) => (part.type === 'text' ? text + part.text : text), '');
+}
+
+/* Planning the calls of a reply */
+
+function onCallsReply(state: Draft, calls: readonly ToolCall[], checks: readonly CallCheck[]): Next {
+  const slots = planCalls(state, calls, checks);
+  const { byCalls } = finishOf(state.rules);
+  if (!byCalls && !satisfiesChoice(state, calls)) {
+    if (state.lacked === 'call') return failMissing({ ...state, phase: { type: 'tools', slots } }, 'call');
+    return advanceCalls({ ...state, lacked: 'call' }, slots);
+  }
+  const choiceStands = byCalls || toolChoiceOf(state) === 'none' || state.decision?.toolChoice !== undefined;
+  if (!choiceStands) state.choice = 'auto';
+  state.lacked = undefined;
+  if (state.rules.judged && slots.some(({ type }) => type === 'queued')) {
+    return enterPhase(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
+  }
+  state.calls += countQueued(slots);
+  return advanceCalls(state, slots);
+}
+
+/** More calls than this in one reply are refused whatever the rules say. */
+const MAX_CALLS_PER_REPLY = 128;
+
+const NO_RESOURCES: readonly string[] = [];
+
+/** Returns one slot per call of a reply: queued if it may run, otherwise settled with an error result. */
+function planCalls(state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]): readonly Slot[] {
+  let admitted = 0;
+  let unshared = 1;
+  let repeating = true;
+  const claimOf = finishOf(state.rules).claim?.(state, calls.slice(0, MAX_CALLS_PER_REPLY));
+  return mapped(calls, (part, index): Slot => {
+    const facts = state.tools.find(({ name }) => name === part.name);
+    const check = checks[index] ?? UNCHECKED;
+    const call: Call = {
+      turn: state.turn,
+      index,
+      id: part.id,
+      name: part.name,
+      arguments: check.arguments ?? part.arguments,
+      resources: check.resources ?? NO_RESOURCES,
+      effect: facts?.effect ?? 'once',
+      exclusive: facts?.exclusive ?? false,
+      client: facts?.client ?? false,
+      verifiable: facts?.verifiable ?? false,
+    };
+    const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;
+    const refusal = claim ? undefined : refusalFor(state, { call, check, facts, admitted, repeating });
+    repeating &&= refusal?.[1] === 'repeated';
+    if (claim) return claimCall(state, { ...call, claimed: true }, check, claim);
+    if (refusal) return refusedSlot(call, ...refusal);
+    admitted++;
+    if (facts?.share === undefined) return { type: 'queued', call };
+    const limits = shareOfLimits(state, unshared * facts.share);
+    unshared *= 1 - facts.share;
+    return { type: 'queued', call: { ...call, limits } };
+  });
+}
+
+/** Plans a call that the finish strategy claims. Limits and the tool choice do not apply to it. */
+function claimCall({ rules }: State, call: Call, { problem }: CallCheck, claim: Claim): Slot {
+  switch (claim.type) {
+    case 'hold':
+      return { type: 'held', call };
+    case 'answer':
+      return settledSlot(
+        call,
+        [{ type: claim.isError ? 'error' : 'text', text: claim.text }],
+        claim.isError,
+        'claimed',
+      );
+    case 'run':
+      if (problem === undefined) return { type: 'queued', call };
+      return refusedSlot(call, wordingOf(rules).badCall(call.name, problem), 'claimed');
+    default:
+      return claim satisfies never;
+  }
+}
+
+const UNCHECKED: CallCheck = { problem: 'Its arguments were not checked.' };
+
+interface Candidate {
+  readonly call: Call;
+  readonly check: CallCheck;
+  readonly facts: ToolFacts | undefined;
+  /** Earlier calls of the same reply that are queued. */
+  readonly admitted: number;
+  /** Every earlier call of the reply was refused as repeated, so nothing separates this call from those it repeats. */
+  readonly repeating: boolean;
+}
+
+/** The text of the error result, and what it counts as; undefined if the call may run. */
+function refusalFor(state: State, candidate: Candidate): readonly [text: string, how: Settling] | undefined {
+  const { call, check, facts, admitted, repeating } = candidate;
+  const { rules } = state;
+  const { name } = call;
+  const words = wordingOf(rules);
+  const choice = toolChoiceOf(state);
+
+  const cap = Math.min(rules.maxCallsPerTurn ?? MAX_CALLS_PER_REPLY, MAX_CALLS_PER_REPLY);
+  if (call.index >= cap) return [words.tooManyCalls(cap), 'capped'];
+
+  if (state.closing !== undefined) return [words.choiceNone, 'capped'];
+  if (state.spent > 0) return [words.callsSpent(rules.limits.calls!), 'spent'];
+  if (choice === 'none') return [words.choiceNone, 'ran'];
+
+  if (!facts) return [words.unknownTool(name, allowedToolNames(state)), 'ran'];
+  if (!isToolAllowed(state, name)) return [words.notAllowed(name, allowedToolNames(state)), 'ran'];
+  if (typeof choice === 'object' && choice.tool !== name) return [words.choiceOther(name, choice.tool), 'ran'];
+  if (check.problem !== undefined) return [words.badCall(name, check.problem), 'ran'];
+
+  const { calls: limit } = rules.limits;
+  if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent'];
+  if (!repeating || facts.polling || !isRepeatedCall(state, call)) return undefined;
+  return [words.repeated(name, state.streak!.count), 'repeated'];
+}
+
+function isToolAllowed({ rules, decision }: State, name: string): boolean {
+  return (rules.allowedTools?.includes(name) ?? true) && (decision?.tools?.includes(name) ?? true);
+}
+
+function allowedToolNames(state: State): readonly string[] {
+  return state.tools.flatMap(({ name }) => (isToolAllowed(state, name) ? name : []));
+}
+
+function isRepeatedCall({ rules, streak }: State, call: Call): boolean {
+  if (rules.repeatLimit === 0 || !streak || streak.count < rules.repeatLimit) return false;
+  return streak.name === call.name && streak.arguments === call.arguments;
+}
+
+/** Whether the calls of a reply satisfy the tool choice. `auto` and `none` require nothing. */
+function satisfiesChoice(state: State, calls: readonly ToolCall[]): boolean {
+  const choice = toolChoiceOf(state);
+  if (choice === 'auto' || choice === 'none') return true;
+  const allowed = allowedToolNames(state);
+  return calls.some(({ name }) => allowed.includes(name) && (choice === 'required' || choice.tool === name));
+}
+
+/** Queued calls that count for the calls limit. */
+function countQueued(slots: readonly Slot[]): number {
+  let count = 0;
+  for (let index = 0; index < slots.length; index++) {
+    const { type, call } = slots[index]!;
+    if (type === 'queued' && !call.claimed) count++;
+  }
+  return count;
+}
+
+export function settledSlot(
+  call: Call,
+  content: readonly ResultBlock[],
+  isError: boolean,
+  how: Settling = 'ran',
+): SettledSlot {
+  return {
+    type: 'settled',
+    call,
+    result: { type: 'tool-result', callId: call.id, name: call.name, content, isError },
+    how,
+  };
+}
+
+/** Settles a call that did not run, with an error result that contains the reason. */
+export function refusedSlot(call: Call, text: string, how: Settling = 'ran'): SettledSlot {
+  return settledSlot(call, [{ type: 'error', text }], true, how);
+}
+
+/* Verdicts and what happens to single calls */
+
+function onCallsJudged(state: State, { verdicts, at }: EventOf<'calls-judged'>): Next {
+  if (state.phase.type !== 'judging') return withoutEffects(state);
+  let judgedSoFar = 0;
+  const slots = state.phase.slots.map((slot) =>
+    slot.type === 'queued' ? applyVerdict(state, slot, verdicts[judgedSoFar++], at) : slot,
+  );
+  const next = advanceCalls({ ...state, calls: state.calls + countQueued(slots) }, slots);
+  const asked = slots.flatMap((slot) => (slot.type === 'asking' ? slotEffect(slot)! : []));
+  return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };
+}
+
+const DAY = 86_400_000;
+
+function applyVerdict({ rules }: State, slot: Slot, verdict: Verdict | undefined, at: number): Slot {
+  const { call } = slot;
+  const words = wordingOf(rules);
+  switch (verdict?.type) {
+    case 'allow':
+      return slot;
+    case 'ask': {
+      const { reason } = verdict;
+      // `NaN` and `Infinity` do not survive JSON, so a replay would compute another time.
+      const ttlMs = Number.isFinite(verdict.ttlMs) ? verdict.ttlMs! : DAY;
+      const digest = approvalDigest(call);
+      return { type: 'asking', call, digest, expiresAt: at + ttlMs, ...(reason !== undefined && { reason }) };
+    }
+    case 'deny':
+      return refusedSlot(call, words.denied(call.name, verdict.reason));
+    default:
+      return refusedSlot(call, words.denied(call.name, words.noVerdict));
+  }
+}
+
+/** Binds an approval to the exact call. */
+function approvalDigest(call: Call): string {
+  return sha256(`${call.name}\n${call.arguments}`);
+}
+
+type CallEvent = EventOf<'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'>;
+
+function onCallEvent(state: State, effect: string, event: CallEvent): Next {
+  return updateSlot(chargeCall(state, event), effect, (slot) => slotAfter(state, slot, event));
+}
+
+/** Adds what a child run has used, and stores the memory that a helper of a typed agent changed. */
+function chargeCall(state: State, event: CallEvent): State {
+  if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
+  const { usage, calls = 0, memory } = event.result;
+  const remembering =
+    memory && state.agent
+      ? { ...state, agent: { ...state.agent, memory: { ...state.agent.memory, ...memory } } }
+      : state;
+  if (!usage) return remembering;
+  return { ...remembering, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+}
+
+function updateSlot(state: State, effect: string, update: (slot: Slot) => Slot): Next {
+  if (state.phase.type !== 'tools') return withoutEffects(state);
+  const { slots } = state.phase;
+  const index = slotIndex(slots, effect);
+  const slot = slots[index]!;
+  const next = update(slot);
+  const approved = slot.type === 'asking' && next.type === 'queued' && !slot.call.claimed;
+  const updated = slots.slice();
+  updated[index] = next;
+  return advanceCalls(approved ? { ...state, calls: state.calls + 1 } : state, updated);
+}
+
+function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
+  const { call } = slot;
+  const words = wordingOf(rules);
+  switch (event.type) {
+    case 'tool-settled': {
+      const { result } = event;
+      if (result.type === 'result') return settledSlot(call, result.content, result.isError);
+      return result.type === 'not-done' ? { type: 'queued', call } : refusedSlot(call, words.interrupted(call.name));
+    }
+    case 'tool-parked':
+      return { type: 'parked', call, on: event.on, waiting: event.waiting ?? [] };
+    case 'approval-given':
+      if (slot.type === 'asking' && event.at >= slot.expiresAt) {
+        return refusedSlot(call, words.approvalExpired(call.name));
+      }
+      return event.approved === true
+        ? { type: 'queued', call }
+        : refusedSlot(call, words.notApproved(call.name, event.reason));
+    case 'client-result-given':
+      return settledSlot(call, event.content, event.isError);
+    case 'deadline-passed':
+      return refusedSlot(call, words.approvalExpired(call.name));
+    default:
+      return event satisfies never;
+  }
+}
+
+/** Issues the lost effect again under the same id. A `once` tool that had started is verified or not run again. */
+function onEffectLost(state: State, effect: string): Next {
+  const { phase } = state;
+  if (phase.type === 'ended') return enterPhase(state, { type: 'model', effect });
+  if (phase.type !== 'tools') return phase.type === 'new' ? withoutEffects(state) : enterPhase(state, phase);
+  return updateSlot(state, effect, (slot) => slotAfterLoss(state, slot));
+}
+
+function slotAfterLoss({ rules }: State, { type, call }: Slot): Slot {
+  const repeatable = call.effect === 'pure' || call.effect === 'idempotent';
+  if (type !== 'verifying' && repeatable) return { type: 'queued', call };
+  if (call.verifiable) return { type: 'queued', call, verify: true };
+  return refusedSlot(call, wordingOf(rules).interrupted(call.name));
+}
+
+/* Running the calls */
+
+/** Starts the calls that may start, or finishes the turn when all of them have results. */
+function advanceCalls(state: Draft, slots: readonly Slot[]): Next {
+  if (slots.every(({ type }) => type === 'settled' || type === 'held')) return finishTurn(state, slots);
+  const scheduled = scheduleCalls(slots, state.rules);
+  state.phase = { type: 'tools', slots: scheduled.slots };
+  return { state, effects: scheduled.effects };
+}
+
+/**
+ * Starts the queued calls that may run now.
+ *
+ * 1. At most `maxParallel` calls run at once. Calls that wait for a person, a client or a device do not count.
+ * 2. An exclusive call runs alone, and queued calls after it wait until it has started.
+ * 3. Calls that share a resource run in call order, also when an earlier one waits for somebody.
+ * 4. With `parallel: false` a call starts when all calls before it have results.
+ */
+export function scheduleCalls(
+  slots: readonly Slot[],
+  rules: Rules,
+): { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] } {
+  const effects: Effect[] = [];
+  let next: Slot[] | undefined;
+  let running = 0;
+  let closed = false;
+  for (let index = 0; index < slots.length; index++) {
+    const slot = slots[index]!;
+    if (slot.type !== 'running' && slot.type !== 'verifying') continue;
+    running++;
+    closed ||= slot.call.exclusive;
+  }
+
+  for (let index = 0; index < slots.length; index++) {
+    const slot = slots[index]!;
+    if (slot.type === 'settled' || slot.type === 'held') continue;
+    const { call } = slot;
+    if (slot.type === 'queued' && !waitsForResource(call, slots)) {
+      const free = call.client || (!closed && running < rules.maxParallel && (!call.exclusive || running === 0));
+      if (free) {
+        const started = startedSlot(slot);
+        (next ??= slots.slice())[index] = started;
+        effects.push(slotEffect(started)!);
+        if (!call.client) running++;
+      }
+      closed ||= call.exclusive && !call.client;
+    }
+    if (!rules.parallel) break;
+  }
+  return { slots: next ?? slots, effects };
+}
+
+/** Whether an earlier call without a result needs the same resource. Held calls are answered last and block nothing. */
+function waitsForResource({ index, resources }: Call, slots: readonly Slot[]): boolean {
+  if (resources.length === 0) return false;
+  return slots.some(
+    ({ type, call }) =>
+      call.index < index &&
+      type !== 'settled' &&
+      type !== 'held' &&
+      call.resources.some((resource) => resources.includes(resource)),
+  );
+}
+
+function startedSlot({ call, verify }: Extract<Slot, { type: 'queued' }>): Slot {
+  if (call.client) return { type: 'client', call };
+  return { type: verify ? 'verifying' : 'running', call };
+}
+
+/* The end of a turn */
+
+function finishTurn(state: Draft, slots: readonly Slot[]): Next {
+  const move = finishOf(state.rules).onResults?.(state, slots) ?? CONTINUE;
+  if (move.type !== 'validate') return recordResults(state, slots as readonly SettledSlot[], move);
+  return enterPhase(state, { type: 'validating', effect: effectId('validate', state.turn), text: move.text, slots });
+}
+
+const CONTINUE: Move = { type: 'continue' };
+
+/** Records the results of a turn, then does what the strategy decided unless a limit is reached. */
+function recordResults(state: Draft, slots: readonly SettledSlot[], move: Move): Next {
+  const { rules, closing } = state;
+  let { streak } = state;
+  for (let i = 0; i < slots.length; i++) streak = nextStreak(streak, slots[i]!, state);
+  const errors = errorsAfter(state.errors, slots);
+  const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
+  const results = resultsMessage(slots);
+  state.contextTokens += estimateTokens(results);
+  state.history = appendMessage(state.history, results);
+  state.streak = streak;
+  state.errors = errors;
+  state.spent = spent;
+
+  if (move.type !== 'continue' && move.type !== 'ask') return applyMove(state, move);
+  if (closing !== undefined) return endRun(state, { type: 'exhausted', limit: closing });
+  if (streak && streak.refused >= 2) return reachLimit(state, 'repetition');
+  if (rules.errorLimit > 0 && errors >= rules.errorLimit) return reachLimit(state, 'errors');
+  if (spent > 1) return reachLimit(state, 'calls');
+  return applyMove(state, move);
+}
+
+/** All results of a turn as one message, in call order. */
+function resultsMessage(slots: readonly SettledSlot[]): ToolMessage {
+  return { role: 'tool', content: mapped(slots, ({ result }) => result) };
+}
+
+/** A turn with only errors adds one, a success resets. Calls refused by a limit of the loop do not count. */
+function errorsAfter(errors: number, slots: readonly SettledSlot[]): number {
+  let counted = false;
+  for (let i = 0; i < slots.length; i++) {
+    const { how, result } = slots[i]!;
+    if (how !== 'ran' && how !== 'repeated') continue;
+    if (!result.isError) return 0;
+    counted = true;
+  }
+  return counted ? errors + 1 : errors;
+}
+
+function nextStreak(
+  last: Streak | undefined,
+  { call, result, how }: SettledSlot,
+  { rules, tools }: State,
+): Streak | undefined {
+  if (rules.repeatLimit === 0 || how === 'capped' || how === 'spent') return last;
+  const same = last?.name === call.name && last.arguments === call.arguments;
+  if (how === 'repeated') return same ? { ...last, refused: last.refused + 1 } : last;
+  if (tools.some(({ name, polling }) => polling && name === call.name)) return undefined;
+  const count = same && sameContent(last.content, result.content) ? last.count + 1 : 1;
+  return { name: call.name, arguments: call.arguments, content: result.content, count, refused: 0 };
+}
+
+function sameContent(a: Streak['content'], b: Streak['content']): boolean {
+  return a.length === b.length && JSON.stringify(a) === JSON.stringify(b);
+}
+
+/** Does what a finish strategy decided. */
+function applyMove(state: State, move: Move): Next {
+  const changed: Draft = move.changes ? { ...state, ...move.changes } : state;
+  switch (move.type) {
+    case 'continue':
+      return nextTurn(changed);
+    case 'ask':
+      return nextTurn(withMessage(changed, userText(move.text)));
+    case 'end':
+      return endRun(changed, { type: 'completed', ...(changed.truncated && { truncated: true }) });
+    case 'exhaust':
+      return endRun(changed, { type: 'exhausted', limit: move.limit });
+    case 'fail':
+      return endRun(changed, { type: 'failed', error: { code: move.code, message: move.message } });
+    case 'validate':
+      return enterPhase(changed, { type: 'validating', effect: effectId('validate', state.turn), text: move.text });
+    default:
+      return move satisfies never;
+  }
+}
+
+/** If a call provided the output, the verdict is the result of that call. */
+function onOutputChecked(state: Draft, { result }: EventOf<'output-checked'>): Next {
+  if (result.type === 'valid') state.output = result.value;
+  const { phase } = state;
+  const move = finishOf(state.rules).onChecked?.(state, result);
+  if (move && phase.type === 'validating' && phase.slots) {
+    const slots = phase.slots.map((slot) => (slot.type === 'held' ? settleHeldCall(slot.call, result, state) : slot));
+    return recordResults(state, slots as readonly SettledSlot[], move);
+  }
+  if (result.type === 'valid') return applyMove({ ...state, lacked: undefined }, { type: 'end' });
+  if (state.pending.length > 0) return nextTurn({ ...state, lacked: undefined });
+  return askForMissing(state, 'output', wordingOf(state.rules).outputInvalid(result.problems));
+}
+
+function settleHeldCall(call: Call, result: CheckedOutput, { rules }: State): Slot {
+  const words = wordingOf(rules);
+  if (result.type === 'valid') return settledSlot(call, [{ type: 'text', text: words.accepted }], false, 'claimed');
+  return refusedSlot(call, words.rejected(result.problems, result.validator), 'claimed');
+}
+
+/* Compaction */
+
+/** Continues the turn with the shorter history: starts it, or repeats the model call that was refused. */
+function onHistoryCompacted(state: State, { result }: EventOf<'history-compacted'>): Next {
+  if (state.phase.type !== 'compacting') return withoutEffects(state);
+  const { to, refused } = state.phase;
+  if (result.type === 'failure') return refused ? failWithModelError(state, refused) : startTurn(state);
+  const shorter = compactHistory({ ...state, usage: addUsage(state.usage, result.usage) }, to, result.summary);
+  if (!refused) return startTurn(shorter);
+  return enterPhase(shorter, { type: 'model', effect: effectId('model', state.turn, 1) });
+}
+
+/**
+ * The index where the messages that a summary may replace end. They are whole turns after the input and before the newest
+ * `keepTurns`. Undefined if there is nothing to gain.
+ */
+function compactionEnd({ history, inputLength, rules }: State): number | undefined {
+  let turns = rules.compaction?.keepTurns ?? 0;
+  let to = history.length;
+  for (let index = history.length - 1; index > inputLength && turns > 0; index--) {
+    if (history.items[index]!.role !== 'assistant') continue;
+    to = index;
+    turns--;
+  }
+  return turns === 0 && to - inputLength >= 2 ? to : undefined;
+}
+
+/** Replaces the messages after the input and before `to` by a summary. The journal still has what it replaces. */
+function compactHistory(state: State, to: number, summary: string): State {
+  const { items, length } = state.history;
+  const messages = [
+    ...items.slice(0, state.inputLength),
+    userText(wordingOf(state.rules).summary(summary)),
+    ...items.slice(to, length),
+  ];
+  const contextTokens = messages.reduce((sum, message) => sum + estimateTokens(message), 0);
+  return { ...state, history: messages.reduce<State['history']>(appendMessage, emptyHistory()), contextTokens };
+}
+
+/* The end of a run */
+
+/** Input that is still pending is added to the history, so no input is lost. */
+function endRun(state: State, outcome: Outcome): Next {
+  return withoutEffects({ ...landInput(state), phase: { type: 'ended', outcome } });
+}
+
+/** Ends a run in the middle of a turn. Calls without a result get an error result, so that the history stays valid. */
+function endMidTurn(state: State, outcome: Outcome, reason: string): Next {
+  const { phase } = state;
+  if (!('slots' in phase) || !phase.slots) return endRun(state, outcome);
+  const slots = phase.slots.map((slot) => (slot.type === 'settled' ? slot : refusedSlot(slot.call, reason)));
+  return endRun(withMessage(state, resultsMessage(slots)), outcome);
+}
+
+function failRun(state: State, code: string, message: string): Next {
+  return endMidTurn(state, { type: 'failed', error: { code, message } }, '');
+}
+
+function cancelPhaseOf({ phase }: State): CancelPhase {
+  if (phase.type === 'validating') return 'validation';
+  if (phase.type === 'judging') return 'tool';
+  if (phase.type !== 'tools') return 'model';
+  const has = (type: Slot['type']): boolean => phase.slots.some((slot) => slot.type === type);
+  if (has('running') || has('verifying') || has('parked')) return 'tool';
+  return has('asking') ? 'approval' : 'client';
+}

@@ -1,0 +1,23 @@
+/** Time as a port, so that tests control it. */
+export interface Clock {
+  /** Milliseconds since 1970. */
+  now(): number;
+  /** Calls `fire` once after `ms`; the returned function cancels it. */
+  timer(ms: number, fire: () => void): () => void;
+}
+
+/** The longest delay of the platform's timers; longer ones fire at once. */
+const MAX_DELAY_MS = 2 ** 31 - 1;
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  timer(ms, fire) {
+    const timer = setTimeout(fire, Math.min(ms, MAX_DELAY_MS));
+    return () => clearTimeout(timer);
+  },
+};
+
+/** A new id for a run. The only randomness in core. */
+export function newRunId(): string {
+  return `run_${crypto.randomUUID().replaceAll('-', '')}`;
+}

@@ -1,0 +1,58 @@
+import type { Blobs } from '../journal/port.ts';
+import type { Event } from '../machine/events.ts';
+import type { Rules, ToolFacts } from '../machine/rules.ts';
+import { tool, type Tool } from './tool.ts';
+
+export const READ_RESULT = 'read_result';
+
+/** Whether a tool is the loop's own, which is available whenever it is needed. */
+export function isReadResult({ name }: ToolFacts): boolean {
+  return name === READ_RESULT;
+}
+
+/** Whether an event is the result of a call that was cut and can be paged through. */
+export function isPagedResult(event: Event): boolean {
+  if (event.type !== 'tool-settled' || event.result.type !== 'result') return false;
+  const note = event.result.content.at(-1);
+  return note?.type === 'text' && note.text.includes(`Read on with ${READ_RESULT}`);
+}
+
+/** The note after a result that was cut. `isPagedResult` recognises it by its text, so the text must stay the same. */
+export function partialResultNote(id: string, length: number): string {
+  return `The whole result has ${length} characters. Read on with ${READ_RESULT}: {"id":"${id}","offset":0}`;
+}
+
+/** Pages through results that were cut. It is offered from the first of them on. */
+export function readResultTool(runId: string, { maxResultChars }: Rules, blobs: Blobs): Tool {
+  const page = Math.max(1, maxResultChars - 200);
+  return tool({
+    name: READ_RESULT,
+    description: 'Reads the rest of a tool result that was too long to be shown whole',
+    input: {
+      type: 'object',
+      properties: {
+        id: { type: 'string', description: 'The id in the note where the result was cut' },
+        offset: { type: 'integer', description: 'The character to start with; default 0' },
+        limit: { type: 'integer', description: `The number of characters; at most ${page}` },
+      },
+      required: ['id'],
+    },
+    effect: 'pure',
+    execute: async ({ id, offset = 0, limit = page }) =>
+      readPage(blobs, runId, id as string, { offset: Number(offset), limit: Math.min(Number(limit), page) }),
+  });
+}
+
+async function readPage(
+  blobs: Blobs,
+  runId: string,
+  id: string,
+  { offset, limit }: { offset: number; limit: number },
+): Promise<unknown> {
+  const from = Math.max(0, offset);
+  const found = await blobs.read(runId, id, from, from + Math.max(1, limit));
+  if (!found) return { content: `There is no result with the id "${id}".`, isError: true };
+  const end = from + found.text.length;
+  const rest = end < found.length ? `Continue with {"id":"${id}","offset":${end}}.` : 'This is the end.';
+  return `${found.text}\n[${from} to ${end} of ${found.length} characters. ${rest}]`;
+}

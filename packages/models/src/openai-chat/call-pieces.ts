@@ -1,0 +1,105 @@
+import type { ToolCall } from '@treadle/core';
+import { parsed, textIn } from '../json.ts';
+
+/** A call, or a piece of one, as the API sends it. No field is certain to be present. */
+export interface WireCall {
+  readonly index?: number | null;
+  readonly id?: string | null;
+  readonly function?: WireFunction | null;
+}
+
+export interface WireFunction {
+  readonly name?: string | null;
+  /** JSON text, or on some hosts the object itself. */
+  readonly arguments?: unknown;
+}
+
+/** A call while its pieces arrive. */
+export interface OpenCall {
+  /** The position among the calls of the reply, from 0. */
+  readonly number: number;
+  id: string;
+  name: string;
+  /** Pieces of the arguments; joined once. */
+  pieces: string[];
+}
+
+export interface OpenCalls {
+  readonly all: OpenCall[];
+  /** The newest call at each index of the wire. */
+  readonly byIndex: Map<number, OpenCall>;
+}
+
+export function startCalls(): OpenCalls {
+  return { all: [], byIndex: new Map() };
+}
+
+/**
+ * Reads the calls of one chunk and passes each new call and each piece to `onPiece`. OpenAI marks the call of a piece by
+ * the index. Other hosts send index 0 for every call, or no index, or no id, or the name with each piece. So a piece
+ * starts a new call if it cannot belong to the previous one:
+ *
+ * 1. its id differs;
+ * 2. the same chunk already had a piece of that call;
+ * 3. it has no id, its name differs, and the previous call has arguments;
+ * 4. it has no id but a name, it starts an object, and the previous arguments are complete.
+ */
+export function readCallPieces(
+  calls: OpenCalls,
+  chunk: readonly (WireCall | null)[],
+  onPiece: (call: OpenCall, piece: string) => void,
+): void {
+  const seen = chunk.length > 1 ? new Set<OpenCall>() : undefined;
+  for (const wire of chunk) {
+    if (wire === null || typeof wire !== 'object') continue;
+    const piece = argumentsPiece(wire.function?.arguments);
+    const previous = previousCall(calls, wire);
+    const isNew = previous === undefined || seen?.has(previous) || startsNewCall(previous, wire, piece);
+    const call = isNew ? startCall(calls, wire) : previous;
+    seen?.add(call);
+    call.id ||= textIn(wire.id);
+    call.name = textIn(wire.function?.name) || call.name;
+    if (piece !== '') call.pieces.push(piece);
+    if (piece !== '' || isNew) onPiece(call, piece);
+  }
+}
+
+export function toolCallOf(call: OpenCall): ToolCall {
+  return {
+    type: 'tool-call',
+    id: call.id === '' ? `call_${call.number}` : call.id,
+    name: call.name,
+    arguments: call.pieces.join(''),
+  };
+}
+
+function previousCall(calls: OpenCalls, { index, id }: WireCall): OpenCall | undefined {
+  if (typeof index === 'number') return calls.byIndex.get(index);
+  return textIn(id) ? calls.all.findLast((call) => call.id === id) : calls.all.at(-1);
+}
+
+function startsNewCall(call: OpenCall, { id, function: fn }: WireCall, piece: string): boolean {
+  if (textIn(id)) return call.id !== '' && call.id !== id;
+  if (!textIn(fn?.name) || call.pieces.length === 0) return false;
+  return fn!.name !== call.name || (piece.startsWith('{') && isComplete(call));
+}
+
+/** Only parses after `}`: a following `{` is then rare, because inside JSON it occurs only in strings. */
+function isComplete(call: OpenCall): boolean {
+  if (!call.pieces.at(-1)!.trimEnd().endsWith('}')) return false;
+  const text = call.pieces.join('');
+  call.pieces = [text];
+  return parsed(text) !== undefined;
+}
+
+function startCall(calls: OpenCalls, { index }: WireCall): OpenCall {
+  const call: OpenCall = { number: calls.all.length, id: '', name: '', pieces: [] };
+  calls.all.push(call);
+  if (typeof index === 'number') calls.byIndex.set(index, call);
+  return call;
+}
+
+function argumentsPiece(value: unknown): string {
+  if (typeof value === 'string') return value;
+  return value == null ? '' : JSON.stringify(value);
+}

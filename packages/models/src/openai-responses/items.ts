@@ -1,0 +1,92 @@
+import type { AssistantPart, ReasoningPart, SaidText } from '@treadle/core';
+import { fieldsOf, listOf, parsed, textIn } from '../json.ts';
+
+/** The fields of an output item that are read. Hosts omit and add fields, so no field and no type is certain. */
+export interface WireItem {
+  readonly type?: unknown;
+  readonly id?: unknown;
+  /** Of a message, and of reasoning in plain text. */
+  readonly content?: unknown;
+  /** Of a message. */
+  readonly phase?: unknown;
+  readonly summary?: unknown;
+  readonly encrypted_content?: unknown;
+  readonly call_id?: unknown;
+  readonly name?: unknown;
+  readonly arguments?: unknown;
+}
+
+interface WirePart {
+  readonly text?: unknown;
+  readonly refusal?: unknown;
+}
+
+/** Separates two thoughts of one item. */
+export const THOUGHT_BREAK = '\n\n';
+
+/** The parts of a reply with these items. Items of other types, such as searches of the provider, are ignored. */
+export function partsOf(items: readonly unknown[], signer: string): AssistantPart[] {
+  const parts: AssistantPart[] = [];
+  for (const value of items) {
+    const item = fieldsOf<WireItem>(value);
+    if (item.type === 'message') {
+      const text = messageText(item);
+      if (text !== '') parts.push({ type: 'text', text, ...phaseOf(item) });
+    } else if (item.type === 'function_call') {
+      const id = textIn(item.call_id) || textIn(item.id);
+      parts.push({ type: 'tool-call', id, name: textIn(item.name), arguments: argumentsOf(item) });
+    } else if (item.type === 'reasoning') {
+      const part = reasoningPart(item, signer);
+      if (part.text !== '' || part.signature !== undefined) parts.push(part);
+    }
+  }
+  return parts;
+}
+
+function phaseOf({ phase }: WireItem): Pick<SaidText, 'phase'> {
+  return phase === 'commentary' || phase === 'final_answer' ? { phase } : {};
+}
+
+function messageText({ content }: WireItem): string {
+  let text = textIn(content);
+  for (const value of listOf(content)) {
+    const part = fieldsOf<WirePart>(value);
+    text += textIn(part.text) || textIn(part.refusal);
+  }
+  return text;
+}
+
+/** JSON text, or on some hosts the object itself. */
+function argumentsOf({ arguments: value }: WireItem): string {
+  if (typeof value === 'string') return value;
+  return value == null ? '' : JSON.stringify(value);
+}
+
+/** The signature is the whole item as JSON, so that it can be sent back unchanged. */
+function reasoningPart(item: WireItem, signer: string): ReasoningPart {
+  const text = [...listOf(item.summary), ...listOf(item.content)]
+    .map((part) => textIn(fieldsOf<WirePart>(part).text))
+    .filter((thought) => thought !== '')
+    .join(THOUGHT_BREAK);
+  const canReturn = textIn(item.id) !== '' || textIn(item.encrypted_content) !== '';
+  return { type: 'reasoning', text, ...(canReturn && { signature: JSON.stringify(item), protocol: signer }) };
+}
+
+/** What decides which reasoning can be sent back. */
+export interface Sender {
+  /** Only reasoning signed under this name is sent back. */
+  readonly signer: string;
+  /** The provider stores the responses. */
+  readonly stored: boolean;
+}
+
+/**
+ * The item to send back, if there is one: a summary alone is rejected. A provider that has stored the response finds its
+ * items by id. Any other needs all of the thoughts, encrypted or plain.
+ */
+export function reasoningItem({ signature, protocol }: ReasoningPart, { stored, signer }: Sender): unknown {
+  if (protocol !== signer || signature === undefined) return undefined;
+  const item = fieldsOf<WireItem>(parsed(signature));
+  if (item.type !== 'reasoning') return undefined;
+  return stored || textIn(item.encrypted_content) !== '' || listOf(item.content).length > 0 ? item : undefined;
+}

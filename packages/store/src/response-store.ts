@@ -1,0 +1,52 @@
+/** A request to a server and its response: one run, owned by one tenant. */
+export interface ResponseRecord {
+  readonly id: string;
+  /** The owner. For any other tenant the response does not exist. */
+  readonly tenant: string;
+  /** The run of this response and of no other. It may not have started yet. */
+  readonly runId: string;
+  /** `in_progress` until the response is finished; the server defines the other values. */
+  readonly status: string;
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  /** The response that this one continues. It may have been deleted: nothing in this record depends on it. */
+  readonly previous?: string;
+  /** Plain JSON. */
+  readonly request: unknown;
+  /** Plain JSON; absent until the response is finished. */
+  readonly response?: unknown;
+}
+
+/**
+ * The responses of a server. A response and its run are deleted together, in one transaction, and `RunStore.prune` skips
+ * the runs of responses. So the run of a stored response exists, unless it has not started.
+ */
+export interface ResponseStore {
+  /** Durable when it resolves. Rejects with `run-exists` if a response with this id or this run exists. */
+  create(record: ResponseRecord): Promise<void>;
+  /** Durable when it resolves; a later call replaces an earlier one. False if the response does not exist. */
+  finish(id: string, ending: ResponseEnding): Promise<boolean>;
+  get(tenant: string, id: string): Promise<ResponseRecord | undefined>;
+  /**
+   * Deletes the response, its run and the child runs of that run. False if the response does not exist. Rejects with
+   * `run-driven` while one of the runs has a driver.
+   */
+  delete(tenant: string, id: string): Promise<boolean>;
+  /**
+   * All responses that are `in_progress`, of every tenant, oldest first. Another process may drive some of them: before
+   * finishing one, `acquire` its run and read its status again. Damaged records are left out; `get` rejects for those.
+   */
+  unfinished(): Promise<readonly ResponseRecord[]>;
+  /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */
+  prune(before: number): Promise<number>;
+  /** Whether the run belongs to a response, so that `RunStore.prune` skips it. */
+  hasRun(runId: string): Promise<boolean>;
+}
+
+export interface ResponseEnding {
+  /** Any status but `in_progress`. */
+  readonly status: string;
+  /** Plain JSON. */
+  readonly response: unknown;
+  readonly at: number;
+}

@@ -1,0 +1,162 @@
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { runLoop } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { expect, test, vi } from 'vitest';
+import { entries, entry } from '../../test/entries.ts';
+import { remote } from '../../test/remote.ts';
+import { response } from '../../test/responses.ts';
+import { tempStore, type TempStore } from '../../test/temp-store.ts';
+import { sqliteStore } from './store.ts';
+
+// Starting processes is slow on a busy machine.
+vi.setConfig({ testTimeout: 60_000 });
+
+test('creates all files with access for their owner only', async () => {
+  await using temp = tempStore();
+  await temp.open().append('a', [entry(0)]);
+  const modes = readdirSync(temp.folder).map((name) => [name, statSync(path.join(temp.folder, name)).mode & 0o777]);
+  expect(modes).toEqual([
+    ['runs.db', 0o600],
+    ['runs.db-shm', 0o600],
+    ['runs.db-wal', 0o600],
+  ]);
+});
+
+test('creates missing folders', async () => {
+  await using temp = tempStore();
+  const file = path.join(temp.folder, 'some', 'where', 'runs.db');
+  const store = sqliteStore(file);
+  await store.append('a', [entry(0)]);
+  await store.close();
+  expect(readdirSync(path.dirname(file))).toEqual(['runs.db']);
+});
+
+test('resolves a relative path when the store is opened', async () => {
+  await using temp = tempStore();
+  const store = sqliteStore(path.relative(process.cwd(), temp.file));
+  await store.append('a', [entry(0)]);
+  await store.close();
+  await expect(store.read('a')).rejects.toThrow(temp.file);
+  expect(await temp.open().read('a')).toEqual([entry(0)]);
+});
+
+test('a reopened store has all its content', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('a', entries(3));
+  await store.writeSnapshot('a', { seq: 2, state: { turn: 1 } });
+  const id = await store.blobs.put('a', 'long');
+  const [summary] = await store.list();
+  await store.close();
+  const again = temp.open();
+  expect(await again.read('a')).toEqual(entries(3));
+  expect(await again.readSnapshot('a')).toEqual({ seq: 2, state: { turn: 1 } });
+  expect(await again.blobs.read('a', id, 0, 9)).toEqual({ text: 'long', length: 4 });
+  expect(await again.list()).toEqual([summary]);
+});
+
+test('syncs each commit', async () => {
+  await using temp = tempStore();
+  const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
+  temp.open();
+  const db = exec.mock.contexts[0] as DatabaseSync;
+  exec.mockRestore();
+  expect(db.prepare('PRAGMA journal_mode').get()).toEqual({ journal_mode: 'wal' });
+  expect(db.prepare('PRAGMA synchronous').get()).toEqual({ synchronous: 2 });
+  expect(db.prepare('PRAGMA fullfsync').get()).toEqual({ fullfsync: 1 });
+});
+
+test('rejects a store of a newer version and does not change it', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('a', entries(2));
+  await store.close();
+  const raw = temp.raw();
+  raw.exec('PRAGMA user_version = 3');
+  expect(() => temp.open()).toThrow(expect.objectContaining({ name: 'TreadleError', code: 'store-newer' }));
+  expect(() => temp.open()).toThrow(
+    `The store ${temp.file} has version 3, but this Treadle supports versions up to 2. Update Treadle, or choose another store.`,
+  );
+  raw.exec('PRAGMA user_version = 2');
+  expect(await temp.open().read('a')).toEqual(entries(2));
+});
+
+test('several processes can create the same store at the same time', async () => {
+  await using temp = tempStore();
+  await using processes = new AsyncDisposableStack();
+  const opening = Array.from({ length: 4 }, async () => processes.use(await remote(temp.file)));
+  const remotes = await Promise.all(opening);
+  await Promise.all(remotes.map((one, index) => one.append(`run ${index}`, entries(2))));
+  expect(await temp.open().list()).toHaveLength(4);
+});
+
+function createVersion1({ raw }: TempStore): void {
+  const db = raw();
+  db.exec(readFileSync(new URL('../../test/version-1.sql', import.meta.url), 'utf8'));
+  db.close();
+}
+
+test('migrates a store of version 1 with all its content', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  const store = temp.open();
+  expect(await store.list()).toEqual([
+    {
+      runId: 'a',
+      status: 'completed',
+      startedAt: 1_000,
+      updatedAt: 1_001,
+      entries: 2,
+      model: 'scripted',
+      title: 'How many?',
+    },
+  ]);
+  expect((await store.read('a')).map(({ event }) => event.type)).toEqual(['run-started', 'model-replied']);
+  expect(await store.readSnapshot('a')).toEqual({ seq: 1, state: { turn: 1 } });
+  const [blob] = await store.blobs.list('a');
+  expect(await store.blobs.read('a', blob!, 0, 99)).toEqual({ text: 'a long text', length: 11 });
+  const resumed = await runLoop({ model: scriptedModel([]), journal: store, runId: 'a' });
+  expect(resumed.text).toBe('Four.');
+
+  await store.responses.create(response('resp'));
+  await store.close();
+  const again = temp.open();
+  expect(await again.responses.get('acme', 'resp')).toEqual(response('resp'));
+  expect(await again.prune(Infinity)).toBe(1);
+});
+
+test('a migrated store has the same schema as a new one', async () => {
+  await using old = tempStore();
+  await using fresh = tempStore();
+  createVersion1(old);
+  const [migrated, created] = [old, fresh].map((temp) => {
+    temp.open();
+    const db = temp.raw();
+    const tables = db.prepare(`SELECT type, name, sql FROM sqlite_schema ORDER BY name`).all();
+    return { tables, version: db.prepare('PRAGMA user_version').get() };
+  });
+  expect(migrated).toEqual(created);
+});
+
+test('several processes can migrate the same store at the same time', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  await using processes = new AsyncDisposableStack();
+  const remotes = await Promise.all(Array.from({ length: 4 }, async () => processes.use(await remote(temp.file))));
+  await Promise.all(remotes.map((one, index) => one.responses.create(response(`resp ${index}`))));
+  expect(await temp.open().responses.unfinished()).toHaveLength(4);
+});
+
+test('a failed migration changes nothing', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  const db = temp.raw();
+  db.exec('CREATE TABLE responses_ended (x)');
+  expect(() => temp.open()).toThrow(expect.objectContaining({ name: 'TreadleError', code: 'store-failed' }));
+  expect(db.prepare('PRAGMA user_version').get()).toEqual({ user_version: 1 });
+  expect(db.prepare(`SELECT name FROM sqlite_schema WHERE name = 'responses'`).all()).toEqual([]);
+  db.exec('DROP TABLE responses_ended');
+  expect(await temp.open().list()).toHaveLength(1);
+});

@@ -1,0 +1,202 @@
+import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { crc32 } from 'node:zlib';
+import { TreadleError } from '@treadle/core';
+import { isBusy, storeError } from './failure.ts';
+
+/** Marks the file as a store of Treadle: "Trdl". */
+const APPLICATION = 0x54_72_64_6c;
+
+/** The migration at index N brings a store from version N to N + 1. */
+const MIGRATIONS: readonly string[] = [
+  `
+  CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    run TEXT NOT NULL UNIQUE,
+    status TEXT NOT NULL,
+    started_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    entries INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    title TEXT NOT NULL,
+    tenant TEXT,
+    parent TEXT
+  ) STRICT;
+  CREATE INDEX runs_by_status ON runs (status, started_at);
+  CREATE INDEX runs_by_tenant ON runs (tenant, status, started_at) WHERE tenant IS NOT NULL;
+  CREATE INDEX runs_by_parent ON runs (parent, status, started_at) WHERE parent IS NOT NULL;
+  CREATE INDEX runs_ended ON runs (updated_at) WHERE status NOT IN ('running', 'paused');
+
+  -- Not clustered by run: entries of many runs that are committed together share pages.
+  CREATE TABLE entries (
+    run INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    entry TEXT NOT NULL,
+    sum INTEGER NOT NULL,
+    PRIMARY KEY (run, seq)
+  ) STRICT;
+
+  CREATE TABLE snapshots (
+    run INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    sum INTEGER NOT NULL
+  ) STRICT;
+
+  -- Leases that are held or whose holder died. AUTOINCREMENT: a token is never used twice.
+  CREATE TABLE leases (
+    token INTEGER PRIMARY KEY AUTOINCREMENT,
+    run TEXT NOT NULL UNIQUE,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    process_start TEXT,
+    since REAL NOT NULL,
+    expires_at REAL NOT NULL
+  ) STRICT;
+
+  CREATE TABLE blobs (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    length INTEGER NOT NULL
+  ) STRICT;
+  CREATE TABLE blob_parts (
+    blob INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    content ANY NOT NULL,
+    PRIMARY KEY (blob, part)
+  ) STRICT;
+  CREATE TABLE blob_runs (
+    run INTEGER NOT NULL,
+    blob INTEGER NOT NULL,
+    PRIMARY KEY (run, blob)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX blob_runs_by_blob ON blob_runs (blob);
+  `,
+  `
+  -- Refers to the run by name, because a response is created before its run.
+  CREATE TABLE responses (
+    id INTEGER PRIMARY KEY,
+    response TEXT NOT NULL UNIQUE,
+    run TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    status TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    previous TEXT,
+    request TEXT NOT NULL,
+    request_sum INTEGER NOT NULL,
+    answer TEXT,
+    answer_sum INTEGER
+  ) STRICT;
+  CREATE INDEX responses_unfinished ON responses (status, created_at) WHERE status = 'in_progress';
+  CREATE INDEX responses_ended ON responses (updated_at) WHERE status <> 'in_progress';
+  `,
+];
+
+/** Opens a store, or creates one that only this user can read. Does not write to an existing store of this version. */
+export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync {
+  let db: DatabaseSync | undefined;
+  try {
+    if (file !== ':memory:') createFile(file);
+    db = new DatabaseSync(file);
+    // A commit is durable when it returns, also on macOS, where a plain sync does not reach the disk.
+    db.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON`);
+    enableWal(db, busyTimeoutMs);
+    migrate(db, file);
+    return db;
+  } catch (error) {
+    db?.close();
+    throw storeError(error, file);
+  }
+}
+
+/** SQLite gives its additional files the same permissions. */
+function createFile(file: string): void {
+  if (existsSync(file)) return;
+  const folder = path.dirname(file);
+  try {
+    mkdirSync(folder, { recursive: true });
+  } catch {
+    // On a read-only disk the recursive form reports only ENOENT; the plain form reports the cause.
+    mkdirSync(folder);
+  }
+  closeSync(openSync(file, 'a', 0o600));
+}
+
+/** Retries while another process switches a new store to WAL: SQLite reports busy without waiting for the timeout. */
+function enableWal(db: DatabaseSync, busyTimeoutMs: number): void {
+  const deadline = performance.now() + busyTimeoutMs;
+  for (;;) {
+    try {
+      db.exec('PRAGMA journal_mode = WAL');
+      return;
+    } catch (error) {
+      if (!isBusy(error) || performance.now() > deadline) throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5);
+    }
+  }
+}
+
+function migrate(db: DatabaseSync, file: string): void {
+  if (inTransaction(db, 'BEGIN', () => versionOf(db, file)) === MIGRATIONS.length) return;
+  inTransaction(db, 'BEGIN IMMEDIATE', () => {
+    // Read again: another process may have migrated the store since.
+    for (const migration of MIGRATIONS.slice(versionOf(db, file))) db.exec(migration);
+    db.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${MIGRATIONS.length}`);
+  });
+}
+
+function versionOf(db: DatabaseSync, file: string): number {
+  const version = pragma(db, 'user_version');
+  if (pragma(db, 'application_id') !== APPLICATION) {
+    if (version === 0 && !db.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get()) return 0;
+    throw new TreadleError(
+      'store-failed',
+      `${file} is a database of another program. Choose another path for the store.`,
+    );
+  }
+  if (version <= MIGRATIONS.length) return version;
+  throw new TreadleError(
+    'store-newer',
+    `The store ${file} has version ${version}, but this Treadle supports versions up to ${MIGRATIONS.length}. Update Treadle, or choose another store.`,
+  );
+}
+
+function pragma(db: DatabaseSync, name: string): number {
+  return db.prepare(`PRAGMA ${name}`).get()![name] as number;
+}
+
+/** Commits what `work` does, or rolls all of it back if it throws. */
+export function inTransaction<T>(db: DatabaseSync, begin: 'BEGIN' | 'BEGIN IMMEDIATE', work: () => T): T {
+  db.exec(begin);
+  try {
+    const value = work();
+    db.exec('COMMIT');
+    return value;
+  } catch (error) {
+    if (db.isTransaction) db.exec('ROLLBACK');
+    throw error;
+  }
+}
+
+/** JSON with a checksum that reveals damage. */
+export interface ChecksummedJson {
+  readonly text: string;
+  readonly sum: number;
+}
+
+export function withChecksum(value: unknown): ChecksummedJson {
+  const text = JSON.stringify(value);
+  return { text, sum: crc32(text) };
+}
+
+/** Undefined if the text is damaged. */
+export function parseChecked(text: string, sum: number): unknown {
+  if (crc32(text) !== sum) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,152 @@
+import { describe, expect, test } from 'vitest';
+import { command } from '../command/in-process.ts';
+import type { Step } from '../command/scripted-openai.ts';
+import { logLines, useServeFixture } from './serve-command.ts';
+
+const SERVER_TOOLS = [{ type: 'mcp', server_label: 'treadle' }] as const;
+const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
+
+const fixture = useServeFixture();
+
+describe('models', () => {
+  test('are all entries of the configuration with a key; requests without a model get the default', async () => {
+    const provider = await fixture.script({ text: ['one'] }, { text: ['two'] });
+    const at = `base_url = "${provider.baseURL}"`;
+    await fixture.play.write(
+      'treadle.toml',
+      `[models]\ndefault = "b"\n[models.a]\nmodel = "m-a"\n${at}\n[models.b]\nmodel = "m-b"\n${at}\n` +
+        '[models.c]\nprovider = "anthropic"\nmodel = "m-c"\n[models.play]\nprovider = "demo"\n',
+    );
+    const server = await fixture.serve();
+    const { body: listed } = await server.get('/v1/models');
+    expect(listed.data.map(({ id }) => id).toSorted()).toEqual(['a', 'b', 'play']);
+    expect((await server.respond({ input: 'hi' })).body).toMatchObject({ status: 'completed', model: 'b' });
+    expect((await server.respond({ model: 'a', input: 'hi' })).body).toMatchObject({ status: 'completed', model: 'a' });
+    expect(provider.requests.map(({ model }) => model)).toEqual(['m-b', 'm-a']);
+    const unknown = await server.respond({ model: 'c', input: 'hi' });
+    expect([unknown.status, unknown.body.error.code]).toEqual([404, 'model_not_found']);
+    const { code, stderr } = await server.stop();
+    expect(code).toBe(0);
+    expect(logLines(stderr)).toContainEqual(
+      expect.objectContaining({
+        level: 'warn',
+        msg: 'The model c is left out, as it has no key: set the environment variable ANTHROPIC_API_KEY.',
+      }),
+    );
+  });
+
+  test('include the one of --model and --base-url', async () => {
+    const provider = await fixture.script({ text: ['one'] });
+    await fixture.play.write('treadle.toml', '[models.play]\nprovider = "demo"\n');
+    const server = await fixture.serve('--model', 'mine', '--base-url', provider.baseURL);
+    expect((await server.get('/v1/models')).body.data).toMatchObject([{ id: 'mine' }, { id: 'play' }]);
+    expect((await server.respond({ input: 'hi' })).body).toMatchObject({ status: 'completed', model: 'mine' });
+    expect((await server.stop()).code).toBe(0);
+  });
+});
+
+describe('tools', () => {
+  test('in default_tools are offered to every request', async () => {
+    await fixture.configure('[server]\ndefault_tools = ["read"]', READ, { text: ['ok'] });
+    const server = await fixture.serve();
+    const { body } = await server.respond({ input: 'go' });
+    expect(body.output).toMatchObject([{ type: 'mcp_call', name: 'read', status: 'completed' }, { type: 'message' }]);
+    expect(fixture.provider.requests[0]!.tools!.map((tool) => tool.function.name)).toEqual(['read']);
+  });
+
+  test('without default_tools are offered only to requests that list them', async () => {
+    await fixture.configure('', { text: ['ok'] }, { text: ['ok'] });
+    const server = await fixture.serve();
+    await server.respond({ input: 'go' });
+    await server.respond({ input: 'go', tools: SERVER_TOOLS });
+    expect(fixture.provider.requests.map(({ tools = [] }) => tools.map((tool) => tool.function.name))).toEqual([
+      [],
+      ['read', 'glob', 'grep'],
+    ]);
+  });
+
+  test('are removed by file_read = false', async () => {
+    await fixture.configure('[orchestrator.tools.permissions]\nfile_read = false', { text: ['ok'] });
+    const server = await fixture.serve();
+    const { status, body } = await server.respond({
+      input: 'go',
+      tools: [{ ...SERVER_TOOLS[0], allowed_tools: ['read'] }],
+    });
+    expect([status, body.error.message]).toEqual([400, expect.stringContaining('has no tool "read"')]);
+  });
+
+  test('are limited to max_tool_iterations turns', async () => {
+    await fixture.configure('[orchestrator]\nmax_tool_iterations = 1', READ);
+    const server = await fixture.serve();
+    const { body } = await server.respond({ input: 'go', tools: SERVER_TOOLS });
+    expect(body).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_turns' } });
+  });
+});
+
+describe('keys', () => {
+  const KEY = /^tk_[\w-]{43}\n$/;
+
+  test('from "treadle key new" grant access to their tenant and scopes only', async () => {
+    const acmeKey = await command(['key', 'new', '--name', 'ci', '--tenant', 'acme'], fixture.play.folder);
+    const otherKey = await command(
+      ['key', 'new', '--scope', 'agents:invoke', '--scope', 'tools:execute'],
+      fixture.play.folder,
+    );
+    for (const { code, stdout } of [acmeKey, otherKey]) expect([code, stdout]).toEqual([0, expect.stringMatching(KEY)]);
+    const [lines, otherLines] = [acmeKey, otherKey].map(({ stderr }) =>
+      stderr.slice(stderr.indexOf('[[server.keys]]')),
+    );
+    expect(lines).toMatch(
+      /^\[\[server\.keys\]\]\nname = "ci"\nhash = "sha256:[0-9a-f]{64}"\nscopes = \[ "agents:invoke" \]\ntenant = "acme"\n$/,
+    );
+    expect(otherLines).toMatch(/\nname = "key-[0-9a-f]{8}"\n/);
+    expect(acmeKey.stderr).not.toContain(acmeKey.stdout.trim());
+
+    await fixture.configure(`${lines}${otherLines}`, { text: ['ok'] });
+    const server = await fixture.serve();
+    const headersFor = (key: string): Record<string, string> => ({ authorization: `Bearer ${key.trim()}` });
+    expect((await server.respond({ input: 'go' })).status).toBe(401);
+    expect((await server.respond({ input: 'go' }, headersFor(`${acmeKey.stdout.trim()}x`))).status).toBe(401);
+    const { status, body } = await server.respond({ input: 'go' }, headersFor(acmeKey.stdout));
+    expect([status, body.status]).toEqual([200, 'completed']);
+    expect((await server.get(`/v1/responses/${body.id}`, headersFor(acmeKey.stdout))).status).toBe(200);
+    expect((await server.get(`/v1/responses/${body.id}`, headersFor(otherKey.stdout))).status).toBe(404);
+    const withTools = await server.respond({ input: 'go', tools: SERVER_TOOLS }, headersFor(acmeKey.stdout));
+    expect(withTools.status).toBe(403);
+    const { code, stdout, stderr } = await server.stop();
+    expect(code).toBe(0);
+    for (const { stdout: key } of [acmeKey, otherKey]) expect(stdout + stderr).not.toContain(key.trim());
+  });
+
+  test('allow the server to listen beyond loopback', async () => {
+    const { stderr } = await command(['key', 'new'], fixture.play.folder);
+    await fixture.play.write(
+      'treadle.toml',
+      `[server]\nhost = "0.0.0.0"\n${stderr.slice(stderr.indexOf('[[server.keys]]'))}`,
+    );
+    const server = await fixture.serve();
+    expect((await server.get('/healthz')).status).toBe(200);
+    expect((await server.respond({ input: 'go' })).status).toBe(401);
+    expect((await server.stop()).code).toBe(0);
+  });
+
+  test('without agents:invoke are created with a note', async () => {
+    const { code, stderr } = await command(['key', 'new', '--scope', 'tools:execute'], fixture.play.folder);
+    expect([code, stderr]).toEqual([0, expect.stringContaining('Add --scope agents:invoke.')]);
+  });
+});
+
+test('log_level = "silent" logs nothing, and max_body_bytes limits the body', async () => {
+  await fixture.configure('[server]\nlog_level = "silent"\nmax_body_bytes = 1000');
+  const server = await fixture.serve();
+  expect((await server.respond({ input: 'x'.repeat(1_000) })).status).toBe(413);
+  expect(await server.stop()).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('requires_action_status sets the status for every client', async () => {
+  const call: Step = { calls: [{ name: 'get_weather', arguments: '{}' }] };
+  await fixture.configure('[server]\nrequires_action_status = true', call);
+  const server = await fixture.serve();
+  const { body } = await server.respond({ input: 'go', tools: [{ type: 'function', name: 'get_weather' }] });
+  expect(body.status).toBe('requires_action');
+});

@@ -1,0 +1,44 @@
+import { spawnSync } from 'node:child_process';
+import { tmpdir } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { PROCESS_ENV } from './serve-command.ts';
+
+const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
+/** Prints at exit which packages were imported. */
+const SPY = `
+  import { registerHooks } from 'node:module';
+  const names = new Set();
+  registerHooks({
+    resolve(name, context, next) {
+      if (!/^[./]|:/.test(name)) names.add(name);
+      return next(name, context);
+    },
+  });
+  process.on('exit', () => console.error('loaded ' + JSON.stringify([...names])));
+`;
+
+function loadedBy(...args: readonly string[]): readonly string[] {
+  const spy = `data:text/javascript,${encodeURIComponent(SPY)}`;
+  const { stderr } = spawnSync(process.execPath, ['--conditions=treadle-source', '--import', spy, MAIN, ...args], {
+    cwd: tmpdir(),
+    env: PROCESS_ENV,
+    encoding: 'utf8',
+  });
+  return JSON.parse(/^loaded (.*)$/m.exec(stderr)![1]!) as string[];
+}
+
+const SERVER_PACKAGES = ['@treadle/server', 'hono', 'pino', 'zod', '@hono/node-server'];
+
+test.each([[['--version']], [['--help']], [['serve', '--help']], [['models', '--no-test']]])(
+  '%j does not load the server package',
+  (args) => {
+    const loaded = loadedBy(...args);
+    expect(loaded).toContain('@treadle/core');
+    expect(loaded.filter((name) => SERVER_PACKAGES.includes(name))).toEqual([]);
+  },
+);
+
+test('"key new" loads the server package', () => {
+  expect(loadedBy('key', 'new')).toEqual(expect.arrayContaining(['@treadle/server']));
+});

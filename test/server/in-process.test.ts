@@ -1,0 +1,244 @@
+import { setImmediate } from 'node:timers/promises';
+import { tool, TreadleError, type Model, type Tool } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { newLog, treadleServer, type ServerStore, type TreadleServerOptions } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
+import { describe, expect, test } from 'vitest';
+import { responsesClient, textIn } from './support/responses-client.ts';
+
+/** Starts the server in this process, so that a test can replace the store or the model. */
+async function startInProcess(
+  model: Model,
+  options: Partial<TreadleServerOptions> & { readonly store?: ServerStore } = {},
+): Promise<{ readonly url: string; readonly post: typeof post; readonly get: typeof get } & AsyncDisposable> {
+  const store = options.store ?? sqliteStore(':memory:');
+  const models = { default: 'm', models: new Map([['m', model]]) };
+  const server = treadleServer({ port: 0, models, log: newLog({ level: 'silent' }), ...options, store });
+  const { url } = await server.listen();
+  async function post(body: object): Promise<{ status: number; text: string }> {
+    const headers = { 'content-type': 'application/json' };
+    const answer = await fetch(`${url}/v1/responses`, { method: 'POST', headers, body: JSON.stringify(body) });
+    return { status: answer.status, text: await answer.text() };
+  }
+  async function get(id: string): Promise<Record<string, unknown>> {
+    return (await (await fetch(`${url}/v1/responses/${id}`)).json()) as Record<string, unknown>;
+  }
+  return {
+    url,
+    post,
+    get,
+    async [Symbol.asyncDispose]() {
+      await server.close(0);
+      if (!options.store) await store.close();
+    },
+  };
+}
+
+const eventTypesIn = (text: string): string[] => [...text.matchAll(/^event: (.*)$/gm)].map(([, type]) => type!);
+const responseIdIn = (text: string): string => /"id":"(resp_\w+)"/.exec(text)![1]!;
+
+describe('tool_choice "required" without any tool', () => {
+  test.each([
+    {},
+    { stream: true },
+    { tools: [{ type: 'mcp', server_label: 'treadle' }] },
+    { tools: [{ type: 'mcp', server_label: 'treadle', allowed_tools: [] }] },
+  ])('is rejected with 400 and takes no capacity (%j)', async (more) => {
+    await using server = await startInProcess(scriptedModel(['Hello.']), { maxConcurrentRuns: 1 });
+    for (let n = 0; n < 3; n++) {
+      const { status, text } = await server.post({ input: 'x', tool_choice: 'required', ...more });
+      expect(status).toBe(400);
+      expect(JSON.parse(text)).toMatchObject({ error: { param: 'tool_choice', code: 'unknown_tool' } });
+    }
+    expect((await server.post({ input: 'x' })).status).toBe(200);
+  });
+});
+
+describe('a failing store', () => {
+  const storeWith = (broken: Partial<ServerStore>): ServerStore => ({ ...sqliteStore(':memory:'), ...broken });
+  const failDisk = async (): Promise<never> => {
+    throw new Error('disk /secret/place');
+  };
+  const stores: [string, number, () => ServerStore][] = [
+    ['append', 500, () => storeWith({ append: failDisk })],
+    ['acquire', 500, () => storeWith({ acquire: failDisk })],
+    [
+      'finish',
+      200,
+      () => {
+        const store = sqliteStore(':memory:');
+        return { ...store, responses: { ...store.responses, finish: failDisk } };
+      },
+    ],
+  ];
+
+  test.each(stores)(
+    'in %s: a stream ends with an error, a JSON request gets %s, and neither shows details',
+    async (_, expected, storeOf) => {
+      const store = storeOf();
+      await using server = await startInProcess(scriptedModel(['Hello.', 'Hello.']), { store, maxConcurrentRuns: 1 });
+      const { text } = await server.post({ input: 'x', stream: true });
+      expect(eventTypesIn(text).slice(0, 2)).toEqual(['response.created', 'response.in_progress']);
+      expect(eventTypesIn(text).slice(-2)).toEqual(['error', 'response.failed']);
+      expect(text).not.toContain('secret');
+      expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
+      const { status, text: body } = await server.post({ input: 'x' });
+      expect([status, body.includes('secret')]).toEqual([expected, false]);
+      await store.close();
+    },
+  );
+});
+
+test('counts referenced items in the size of the input', async () => {
+  const model: Model = {
+    id: 'm',
+    async reply() {
+      const usage = { inputTokens: 1, outputTokens: 1 };
+      const content = [{ type: 'text', text: 'x'.repeat(50_000) } as const];
+      return { type: 'reply', content, finish: 'stop', usage, model: 'm' };
+    },
+  };
+  await using server = await startInProcess(model);
+  const first = JSON.parse((await server.post({ input: 'x' })).text) as { output: { id: string }[] };
+  const reference = { type: 'item_reference', id: first.output[0]!.id };
+  expect((await server.post({ input: [reference, { role: 'user', content: 'go on' }] })).status).toBe(200);
+  const { status, text } = await server.post({ input: Array.from({ length: 1_000 }, () => reference) });
+  expect([status, JSON.parse(text)]).toMatchObject([413, { error: { param: 'input', code: 'input_too_large' } }]);
+});
+
+test('a response that cannot be resumed after a restart fails and keeps its output', async () => {
+  const store = sqliteStore(':memory:');
+  const started = Promise.withResolvers<void>();
+  const look: Tool = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => 'seen' });
+  const wait: Tool = tool({
+    name: 'wait',
+    description: 'Waits',
+    execute: async (_, { signal }) => {
+      started.resolve();
+      await new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('stopped'))));
+    },
+  });
+  const script = [{ text: 'Looking.', calls: [{ name: 'look' }] }, { calls: [{ name: 'wait' }] }];
+  const tools = [{ type: 'mcp', server_label: 'treadle' }];
+  const first = await startInProcess(scriptedModel(script), { store, tools: [look, wait] });
+  const interrupted = first.post({ model: 'm', input: 'go', tools, stream: true });
+  await started.promise;
+  await first[Symbol.asyncDispose]();
+  const id = responseIdIn((await interrupted).text);
+
+  const otherModels = { default: 'n', models: new Map([['n', scriptedModel([])]]) };
+  await using second = await startInProcess(scriptedModel([]), { store, models: otherModels });
+  expect(await second.get(id)).toMatchObject({
+    status: 'failed',
+    error: { code: 'server_error', message: expect.stringContaining('no model "m"') },
+    usage: { output_tokens: 10 },
+    output: [
+      { type: 'message' },
+      { type: 'mcp_call', name: 'look', output: 'seen' },
+      { type: 'mcp_call', name: 'wait' },
+    ],
+  });
+  expect((await store.list()).map(({ status }) => status)).toEqual(['cancelled']);
+});
+
+test('the address of the model appears in the log, but not in responses', async () => {
+  const lines: string[] = [];
+  const error = { code: 'network', message: 'Connection to 10.1.2.3:8000 failed.', retryable: false } as const;
+  const model: Model = { id: 'm', reply: async () => ({ type: 'failure', error }) };
+  const log = newLog({ to: { write: (line: string) => void lines.push(line) } });
+  await using server = await startInProcess(model, { log });
+  const whole = await server.post({ input: 'x' });
+  const streamed = await server.post({ input: 'x', stream: true });
+  expect(whole.status).toBe(502);
+  for (const { text } of [whole, streamed]) expect(text).not.toContain('10.1.2.3');
+  expect(lines.join('')).toContain('10.1.2.3:8000');
+});
+
+test('counts the encrypted reasoning of referenced items in the size of the input', async () => {
+  const model: Model = {
+    id: 'm',
+    async reply() {
+      const usage = { inputTokens: 1, outputTokens: 1 };
+      const thought = { type: 'reasoning', text: 'Hm.', signature: 's'.repeat(200_000), protocol: 'p' } as const;
+      return { type: 'reply', content: [thought, { type: 'text', text: 'a' }], finish: 'stop', usage, model: 'm' };
+    },
+  };
+  await using server = await startInProcess(model);
+  const request = { input: 'x', include: ['reasoning.encrypted_content'] };
+  const { output } = JSON.parse((await server.post(request)).text) as { output: { id: string }[] };
+  const references = output.map(({ id }) => ({ type: 'item_reference', id }));
+  const { status } = await server.post({ input: Array.from({ length: 200 }, () => references).flat() });
+  expect(status).toBe(413);
+});
+
+test('a response that another process drives ends its stream with an error, or returns 409', async () => {
+  const store = sqliteStore(':memory:');
+  const acquire = async (): Promise<never> => {
+    throw new TreadleError('run-driven', 'It is driven by process 7.');
+  };
+  await using server = await startInProcess(scriptedModel(['a', 'b']), { store: { ...store, acquire } });
+  const { text } = await server.post({ input: 'x', stream: true });
+  expect(eventTypesIn(text).slice(-2)).toEqual(['error', 'response.failed']);
+  const { status, text: body } = await server.post({ input: 'x' });
+  expect([status, JSON.parse(body)]).toMatchObject([409, { error: { code: 'response_in_progress' } }]);
+  await store.close();
+});
+
+test('resumed responses count towards maxConcurrentRuns', async () => {
+  const store = sqliteStore(':memory:');
+  const gate = Promise.withResolvers<void>();
+  let requests = 0;
+  const hanging: Model = { id: 'm', reply: () => new Promise(() => void requests++) };
+  const first = await startInProcess(hanging, { store });
+  const streams = Array.from({ length: 5 }, () => first.post({ input: 'x', stream: true }));
+  while (requests < 5) await setImmediate();
+  await first[Symbol.asyncDispose]();
+  await Promise.all(streams);
+
+  let running = 0;
+  const slow: Model = {
+    id: 'm',
+    async reply() {
+      running++;
+      await gate.promise;
+      const usage = { inputTokens: 1, outputTokens: 1 };
+      return { type: 'reply', content: [{ type: 'text', text: 'a' }], finish: 'stop', usage, model: 'm' };
+    },
+  };
+  const second = await startInProcess(slow, { store, maxConcurrentRuns: 2 });
+  while (running < 2) await setImmediate();
+  expect((await second.post({ input: 'x' })).status).toBe(429);
+  expect(running).toBe(2);
+  gate.resolve();
+  await second[Symbol.asyncDispose]();
+  await store.close();
+});
+
+test('a response is in progress until its end is stored', async () => {
+  using model = scriptedModel(['Hello.', 'Hello again.']);
+  const store = sqliteStore(':memory:');
+  const arrived = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  const slowResponses: typeof store.responses = {
+    ...store.responses,
+    async finish(...ended) {
+      arrived.resolve();
+      await released.promise;
+      return store.responses.finish(...ended);
+    },
+  };
+  const server = await startInProcess(model, { store: { ...store, responses: slowResponses } });
+  const { startStream, retrieve, respond } = responsesClient(() => server.url);
+
+  const { id, ended } = await startStream({ input: 'Hi' });
+  await arrived.promise;
+  const running = await retrieve(id);
+  expect(running).toMatchObject({ status: 'in_progress', completed_at: null, usage: null });
+  expect(textIn(running)).toBe('Hello.');
+  released.resolve();
+  expect((await ended).response.status).toBe('completed');
+  expect(await retrieve(id)).toEqual((await ended).response);
+  expect(textIn(await respond({ input: 'Again', previous_response_id: id }))).toBe('Hello again.');
+  await server[Symbol.asyncDispose]();
+  await store.close();
+});
