@@ -1,9 +1,8 @@
 import {
-  itemsBetween,
   NEW,
   runLoop,
-  step,
   TreadleError,
+  walkJournal,
   type Item,
   type Journal,
   type Model,
@@ -376,12 +375,7 @@ async function replayItems(
   runId: string,
 ): Promise<{ readonly items: readonly Item[]; readonly state: State }> {
   const items: Item[] = [];
-  let state = NEW;
-  for (const { seq, event } of await journal.read(runId)) {
-    const next = step(state, event);
-    items.push({ type: 'fact', seq, event }, ...itemsBetween(state, next.state, next.effects));
-    state = next.state;
-  }
+  const { state } = walkJournal(await journal.read(runId), (step) => void items.push(...step.items));
   return { items, state };
 }
 
