@@ -3,7 +3,16 @@ import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import { MAX_LENGTH, type RequestLimits } from '../request/fields.ts';
 import { checkFile, checkImage, fileBlock, imageBlock } from '../request/media.ts';
-import { list, PARAM, refuse, textOr, unsupported, UNSUPPORTED, variants } from '../request/validate.ts';
+import {
+  checkCharacters,
+  list,
+  PARAM,
+  refuse,
+  textOr,
+  unsupported,
+  UNSUPPORTED,
+  variants,
+} from '../request/validate.ts';
 
 export interface ChatConversation {
   readonly messages: readonly Message[];
@@ -79,29 +88,15 @@ const LEGACY_ROLE =
 
 const LEGACY_CALL = "Send the call in 'tool_calls', with an id, and its result in a message of role 'tool'.";
 
-/** A message of a request, with its content converted to the parts of the loop. */
-export type ParsedMessage =
-  | { readonly role: 'system' | 'developer'; readonly content: readonly TextBlock[] }
-  | { readonly role: 'user'; readonly content: readonly UserBlock[] }
-  | ParsedAssistantMessage
-  | ParsedToolMessage;
-
-interface ParsedAssistantMessage {
-  readonly role: 'assistant';
-  readonly content?: readonly TextBlock[] | null | undefined;
-  readonly refusal?: string | null | undefined;
-  readonly reasoning_content?: unknown;
-  readonly tool_calls?: readonly ToolCall[] | null | undefined;
+/** The messages of a request, as the conversation that they represent. */
+export function messagesSchema(limits: RequestLimits): z.ZodType<ChatConversation> {
+  return messageList(limits)
+    .superRefine((messages, ctx) => checkCharacters(messages, limits.inputChars, ctx))
+    .transform(chatConversation);
 }
 
-interface ParsedToolMessage {
-  readonly role: 'tool';
-  readonly tool_call_id: string;
-  readonly content?: readonly UserBlock[] | null | undefined;
-  readonly is_error?: boolean | null | undefined;
-}
-
-export function messagesSchema(limits: RequestLimits): z.ZodType<readonly ParsedMessage[]> {
+/** The messages, each with its content converted to the parts of the loop. */
+function messageList(limits: RequestLimits) {
   const parts = <T>(part: z.ZodType<T>) =>
     list(part, { expected: 'a string or a list of content parts', max: limits.parts });
   const texts = textOr(asText, parts(variants('type', ['text', 'refusal'], [textPart, refusalPart])));
@@ -138,11 +133,13 @@ export function messagesSchema(limits: RequestLimits): z.ZodType<readonly Parsed
   return list(message, { expected: 'a list of messages', max: limits.inputItems });
 }
 
+type ParsedMessage = z.infer<ReturnType<typeof messageList>>[number];
+
 /**
  * The conversation as the loop stores it. Throws a 400 if no model could continue it: each call needs exactly one result,
  * before any other message of the user or the assistant.
  */
-export function chatConversation(parsed: readonly ParsedMessage[]): ChatConversation {
+function chatConversation(parsed: readonly ParsedMessage[]): ChatConversation {
   const messages: Message[] = [];
   const system: string[] = [];
   let open: OpenCalls | undefined;
@@ -189,7 +186,7 @@ export function chatConversation(parsed: readonly ParsedMessage[]): ChatConversa
 }
 
 /** The parts of an assistant message: reasoning first and calls last, as models return them. */
-function assistantParts(message: ParsedAssistantMessage): readonly AssistantPart[] {
+function assistantParts(message: Extract<ParsedMessage, { role: 'assistant' }>): readonly AssistantPart[] {
   const { content, refusal, tool_calls: calls, reasoning_content: reasoning } = message;
   const parts: AssistantPart[] = (content ?? []).filter(({ text }) => text !== '');
   if (refusal) parts.push({ type: 'text', text: refusal });
@@ -208,7 +205,7 @@ interface OpenCalls {
 
 function addResult(
   open: OpenCalls | undefined,
-  { tool_call_id: callId, content, is_error: isError }: ParsedToolMessage,
+  { tool_call_id: callId, content, is_error: isError }: Extract<ParsedMessage, { role: 'tool' }>,
   param: string,
 ): void {
   const call = open?.calls.find(({ id }) => id === callId);

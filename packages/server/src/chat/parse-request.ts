@@ -12,8 +12,8 @@ import {
   type RequestLimits,
 } from '../request/fields.ts';
 import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema } from '../request/tools.ts';
-import { checkCharacters, checkJson, list, textOr, unsupported, validate } from '../request/validate.ts';
-import { chatConversation, messagesSchema, type ChatConversation } from './parse-messages.ts';
+import { checkJson, list, textOr, unsupported, validate } from '../request/validate.ts';
+import { messagesSchema, type ChatConversation } from './parse-messages.ts';
 
 /** A validated request for a completion. */
 export interface ChatRequest extends RunRequest, ChatConversation {
@@ -46,7 +46,7 @@ export function parseChat(body: unknown, { labels = [], ...limits }: ChatParseOp
     settings: { ...shared.settings, ...(stop && stop.length > 0 && { stop }), ...(seed != null && { seed }) },
     ...(maxOutputTokens != null && { maxOutputTokens }),
     ...(format.format && { format: format.format }),
-    ...chatConversation(parsed.messages),
+    ...parsed.messages,
     includeUsage: parsed.stream_options?.include_usage ?? false,
     serviceTier: parsed.service_tier,
   };
@@ -91,7 +91,7 @@ function bodySchema(limits: RequestLimits) {
       z.string().transform((text) => (text === '' ? [] : [text])),
       list(z.string().min(1).max(MAX_LENGTH.id), { expected: 'a string or a list of strings', max: MAX_STOPS }),
     ).nullish(),
-    messages: messagesSchema(limits).superRefine((messages, ctx) => checkCharacters(messages, limits.inputChars, ctx)),
+    messages: messagesSchema(limits),
   });
 }
 

@@ -69,26 +69,16 @@ const metadata = z
   })
   .pipe(z.record(z.string(), z.string().max(METADATA.value)).nullish());
 
-/** The fields that both APIs have under the same name. */
-export interface SharedFields {
-  readonly model?: string | null | undefined;
-  readonly stream?: boolean | null | undefined;
-  readonly store?: boolean | null | undefined;
-  readonly parallel_tool_calls?: boolean | null | undefined;
-  readonly max_tool_calls?: number | null | undefined;
-  readonly temperature?: number | null | undefined;
-  readonly top_p?: number | null | undefined;
-  readonly presence_penalty?: number | null | undefined;
-  readonly frequency_penalty?: number | null | undefined;
-  readonly truncation?: 'auto' | 'disabled' | null | undefined;
-  readonly service_tier: string;
-  readonly metadata?: Readonly<Record<string, string>> | null | undefined;
-  readonly user?: string | null | undefined;
-  readonly safety_identifier?: string | null | undefined;
-  readonly prompt_cache_key?: string | null | undefined;
-}
+type Nullish<Names extends string, Value> = { readonly [Name in Names]: Value | null | undefined };
 
-export const SHARED_FIELDS: { readonly [Name in keyof SharedFields]-?: z.ZodType<SharedFields[Name]> } = {
+/** The fields that both APIs have under the same name. */
+export type SharedFields = Nullish<'model' | 'user' | 'safety_identifier' | 'prompt_cache_key', string> &
+  Nullish<'stream' | 'store' | 'parallel_tool_calls', boolean> &
+  Nullish<'max_tool_calls' | 'temperature' | 'top_p' | 'presence_penalty' | 'frequency_penalty', number> &
+  Nullish<'truncation', 'auto' | 'disabled'> &
+  Nullish<'metadata', Readonly<Record<string, string>>> & { readonly service_tier: string };
+
+export const SHARED_FIELDS: { readonly [Name in keyof SharedFields]: z.ZodType<SharedFields[Name]> } = {
   model: z.string().min(1).max(MAX_LENGTH.id).nullish(),
   stream: z.boolean().nullish(),
   store: z.boolean().nullish(),

@@ -14,26 +14,8 @@ import {
   wrongType,
   type JsonObject,
 } from '../request/validate.ts';
-import {
-  mcpError,
-  mcpErrorText,
-  type AssistantMessageItem,
-  type FunctionCallItem,
-  type FunctionCallOutputItem,
-  type InputFile,
-  type InputImage,
-  type InputItem,
-  type InputPart,
-  type InputText,
-  type InstructionOrUserMessage,
-  type ItemReference,
-  type ItemStatus,
-  type McpCallItem,
-  type McpToolList,
-  type OutputText,
-  type ReasoningInput,
-  type Refusal,
-} from './wire.ts';
+import type * as wire from './wire.ts';
+import { mcpError, mcpErrorText } from './wire.ts';
 
 export interface InputOptions {
   readonly limits: RequestLimits;
@@ -49,13 +31,13 @@ const toolName = z.string().min(1).max(MAX_LENGTH.id);
 const serverLabel = z.string().max(MAX_LENGTH.id);
 const phase = z.enum(['commentary', 'final_answer']).nullish();
 
-function itemStatus(value: string | null | undefined): ItemStatus {
+function itemStatus(value: string | null | undefined): wire.ItemStatus {
   return value === 'in_progress' || value === 'incomplete' ? value : 'completed';
 }
 
 const inputText = z
   .object({ type: z.enum(['input_text', 'text']), text: longText })
-  .transform(({ text }): InputText => ({ type: 'input_text', text }));
+  .transform(({ text }): wire.InputText => ({ type: 'input_text', text }));
 
 const inputImage = z
   .object({
@@ -64,7 +46,7 @@ const inputImage = z
     file_id: z.string().nullish(),
     detail: z.string().nullish(),
   })
-  .transform(({ image_url: url, file_id: id, detail }, ctx): InputImage => {
+  .transform(({ image_url: url, file_id: id, detail }, ctx): wire.InputImage => {
     if (url == null && id != null) return refuseUpload(ctx, "'image_url', an http(s) URL or a data URL");
     if (url == null) {
       const message = `Missing required parameter: ${PARAM}.`;
@@ -82,7 +64,7 @@ const inputFile = z
     file_url: z.string().max(MAX_LENGTH.image).nullish(),
     file_id: z.string().nullish(),
   })
-  .transform(({ filename, file_data: data, file_url: url, file_id: id }, ctx): InputFile => {
+  .transform(({ filename, file_data: data, file_url: url, file_id: id }, ctx): wire.InputFile => {
     if (id != null && data == null && url == null) return refuseUpload(ctx, "'file_data' or 'file_url'");
     checkFile({ data, url }, ctx);
     return {
@@ -102,14 +84,14 @@ const outputText = z
   .object({ type: z.enum(['output_text', 'text', 'input_text']), text: longText })
   .transform(({ text }) => wireOutputText(text));
 
-function wireOutputText(text: string): OutputText {
+function wireOutputText(text: string): wire.OutputText {
   return { type: 'output_text', text, annotations: [], logprobs: [] };
 }
 
 const refusal = z.object({ type: z.literal('refusal'), refusal: longText });
 
 /** `input`, or any list of items: a text, or items. Each item gets an id. */
-export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly InputItem[]> {
+export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly wire.InputItem[]> {
   const idOr = (prefix: string) =>
     z
       .string()
@@ -117,13 +99,15 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
       .nullish()
       .transform((id) => id || newId(prefix));
   const parts = <T>(part: z.ZodType<T>) => list(part, { expected: 'a string or a list of parts', max: limits.parts });
-  const asInputText = longText.transform((text): readonly InputPart[] => [{ type: 'input_text', text }]);
-  const asOutputText = longText.transform((text): readonly (OutputText | Refusal)[] => [wireOutputText(text)]);
-  const userParts = parts<InputPart>(
+  const asInputText = longText.transform((text): readonly wire.InputPart[] => [{ type: 'input_text', text }]);
+  const asOutputText = longText.transform((text): readonly (wire.OutputText | wire.Refusal)[] => [
+    wireOutputText(text),
+  ]);
+  const userParts = parts<wire.InputPart>(
     variants('type', ['input_text', 'input_image', 'input_file'], [inputText, inputImage, inputFile]),
   );
-  const systemParts = parts<InputPart>(variants('type', ['input_text'], [inputText]));
-  const assistantParts = parts<OutputText | Refusal>(
+  const systemParts = parts<wire.InputPart>(variants('type', ['input_text'], [inputText]));
+  const assistantParts = parts<wire.OutputText | wire.Refusal>(
     variants('type', ['output_text', 'refusal'], [outputText, refusal]),
   );
 
@@ -132,14 +116,14 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
     z.object({ ...common, role: z.literal('user'), content: textOr(asInputText, userParts) }),
     z.object({ ...common, role: z.enum(['system', 'developer']), content: textOr(asInputText, systemParts) }),
     z.object({ ...common, role: z.literal('assistant'), content: textOr(asOutputText, assistantParts) }),
-  ]).transform(({ phase, ...item }): InstructionOrUserMessage | AssistantMessageItem =>
+  ]).transform(({ phase, ...item }): wire.InstructionOrUserMessage | wire.AssistantMessageItem =>
     item.role === 'assistant' ? { type: 'message', ...item, ...(phase && { phase }) } : { type: 'message', ...item },
   );
 
   const texts = list(z.object({ text: longText }), { expected: 'a list of texts', max: Infinity }).nullish();
   const reasoning = z
     .object({ id: idOr('rs'), status, summary: texts, content: texts, encrypted_content: longText.nullish() })
-    .transform(({ id, status, summary, content, encrypted_content }): ReasoningInput => {
+    .transform(({ id, status, summary, content, encrypted_content }): wire.ReasoningInput => {
       const shown = (summary ?? []).map(({ text }) => ({ type: 'summary_text' as const, text }));
       const full = (content ?? []).map(({ text }) => ({ type: 'reasoning_text' as const, text }));
       return {
@@ -159,7 +143,7 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
     call_id: callId,
     name: toolName,
     arguments: longText,
-  }) satisfies z.ZodType<FunctionCallItem>;
+  }) satisfies z.ZodType<wire.FunctionCallItem>;
 
   const functionCallOutput = z
     .object({
@@ -170,7 +154,10 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
       output: textOr(longText, userParts),
       is_error: z.boolean().nullish(),
     })
-    .transform(({ is_error, ...item }): FunctionCallOutputItem => ({ ...item, ...(is_error != null && { is_error }) }));
+    .transform(({ is_error, ...item }): wire.FunctionCallOutputItem => ({
+      ...item,
+      ...(is_error != null && { is_error }),
+    }));
 
   const mcpCall = z
     .object({
@@ -182,7 +169,7 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
       output: longText.nullish(),
       error: z.unknown().optional(),
     })
-    .transform(({ status, output, error, ...item }): McpCallItem => {
+    .transform(({ status, output, error, ...item }): wire.McpCallItem => {
       const text = mcpErrorText(error);
       return {
         type: 'mcp_call',
@@ -198,13 +185,13 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
     type: z.literal('mcp_list_tools'),
     id: idOr('mcpl'),
     server_label: serverLabel,
-  }) satisfies z.ZodType<McpToolList>;
+  }) satisfies z.ZodType<wire.McpToolList>;
 
   const reference = z
     .object({ id: z.string().min(1).max(MAX_LENGTH.id) })
-    .transform(({ id }): ItemReference => ({ type: 'item_reference', id }));
+    .transform(({ id }): wire.ItemReference => ({ type: 'item_reference', id }));
 
-  const byType: ReadonlyMap<unknown, z.ZodType<InputItem>> = new Map<unknown, z.ZodType<InputItem>>([
+  const byType: ReadonlyMap<unknown, z.ZodType<wire.InputItem>> = new Map<unknown, z.ZodType<wire.InputItem>>([
     ['message', message],
     ['reasoning', reasoning],
     ['function_call', functionCall],
@@ -217,7 +204,7 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
   const item = chosenSchema((value, ctx) =>
     isObject(value) ? (byType.get(typeOf(value)) ?? unknownItem) : wrongType(ctx, value, 'object'),
   );
-  const text = longText.transform((value): readonly InputItem[] =>
+  const text = longText.transform((value): readonly wire.InputItem[] =>
     value === ''
       ? []
       : [
