@@ -34,7 +34,7 @@ export function chats(engine: Engine): Chats {
     return record?.response as StoredTurns | undefined;
   }
 
-  async function prepare(request: ChatRequest, caller: Caller): Promise<PreparedChat> {
+  async function prepareCompletion(request: ChatRequest, caller: Caller): Promise<PreparedChat> {
     const release = runs.reserve(caller.tenant);
     try {
       const id = newResponseId();
@@ -89,7 +89,7 @@ export function chats(engine: Engine): Chats {
 
     async function finishCompletion({ ending = CANCELLED, failure }: RunEnd): Promise<ChatCompletion | ApiError> {
       signal.removeEventListener('abort', run.cancel);
-      const completion = out.close(ending, failure);
+      const completion = out.endCompletion(ending, failure);
       if (ending.type === 'pending' && request.store) await storeTurns(plan, journal, now);
       out.sendRest();
       return completion;
@@ -118,7 +118,7 @@ export function chats(engine: Engine): Chats {
     });
   }
 
-  return { prepare };
+  return { prepare: prepareCompletion };
 }
 
 const CANCELLED: Ending = { type: 'cancelled', at: 0, usage: { inputTokens: 0, outputTokens: 0 } };

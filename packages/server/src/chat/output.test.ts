@@ -65,7 +65,7 @@ async function play(script: readonly ScriptStep[], playing: Playing = {}): Promi
     ...(maxCalls !== undefined && { limits: { calls: maxCalls } }),
     onItem: (item) => (passes?.(item) === false ? undefined : void out.addItem(item)),
   });
-  const whole = out.close(endingOf(result, { isSpent: false, failure: undefined, at: 0 }));
+  const whole = out.endCompletion(endingOf(result, { isSpent: false, failure: undefined, at: 0 }));
   out.sendRest();
   return { frames, whole };
 }
@@ -323,7 +323,7 @@ describe('the end', () => {
     void out.addItem({ type: 'turn-started', turn: 1 });
     void out.addItem({ type: 'call-delta', call: 0, name: 'ask', arguments: '{"a' });
     const usage = { inputTokens: 0, outputTokens: 0 };
-    const whole = out.close({ type: 'incomplete', reason: 'max_output_tokens', at: 0, usage });
+    const whole = out.endCompletion({ type: 'incomplete', reason: 'max_output_tokens', at: 0, usage });
     expect(whole).toMatchObject({ choices: [{ finish_reason: 'length', message: { content: null } }] });
     expect(JSON.stringify(whole)).not.toContain('tool_calls');
   });
@@ -357,7 +357,12 @@ describe('the end', () => {
       usage: { inputTokens: 0, outputTokens: 0 },
       error: { code: 'rate_limit_exceeded', message: 'Wait.' },
     };
-    const error = out.close(ending, { code: 'rate-limit', message: 'Wait.', retryable: true, retryAfterMs: 1500 });
+    const error = out.endCompletion(ending, {
+      code: 'rate-limit',
+      message: 'Wait.',
+      retryable: true,
+      retryAfterMs: 1500,
+    });
     expect(error).toMatchObject({ status: 429, code: 'rate_limit_exceeded', headers: { 'retry-after': '2' } });
   });
 
@@ -368,7 +373,7 @@ describe('the end', () => {
       at: 0,
       usage: { inputTokens: 0, outputTokens: 0 },
     };
-    expect(out.close(ending)).toMatchObject({ status: 503, code: 'cancelled' });
+    expect(out.endCompletion(ending)).toMatchObject({ status: 503, code: 'cancelled' });
   });
 });
 
@@ -389,7 +394,7 @@ test('builds the same completion without chunks', async () => {
   const out = chatOutput({ head: HEAD, calls: KINDS, includeUsage: true, lastTextOnly: false });
   out.sendRole();
   const result = await runLoop({ model: scriptedModel(script), input: 'go', onItem: (item) => void out.addItem(item) });
-  const whole = out.close(endingOf(result, { isSpent: false, failure: undefined, at: 0 }));
+  const whole = out.endCompletion(endingOf(result, { isSpent: false, failure: undefined, at: 0 }));
   out.sendRest();
   expect(whole).toEqual((await play(script)).whole);
 });

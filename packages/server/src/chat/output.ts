@@ -34,7 +34,7 @@ export interface ChatOutput {
   /** Adds the next item of the run. Returns the promise of `emit`, if it returned one. */
   addItem(item: Item): void | Promise<void>;
   /** The completion; sends nothing. `failure`: the model failure that ended the run. */
-  close(ending: Ending, failure?: ModelError): ChatCompletion | ApiError;
+  endCompletion(ending: Ending, failure?: ModelError): ChatCompletion | ApiError;
   /** Sends the remaining chunks. To be called after the turns were stored. */
   sendRest(): void;
 }
@@ -166,7 +166,7 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
       return backpressure;
     },
 
-    close(ending, failure) {
+    endCompletion(ending, failure) {
       if (ending.type === 'failed' || ending.type === 'cancelled') {
         const error = endingError(ending, failure);
         sendRest = () => void emit?.(errorBody(error));

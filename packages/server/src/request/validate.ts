@@ -29,7 +29,7 @@ function apiErrorOf(issue: Issue, body: unknown): ApiError {
   const value = valueAt(body, issue.path);
   if (issue.code === 'custom') {
     const { code, status = 400 } = (issue.params ?? {}) as Refusal;
-    const message = issue.message.replaceAll(PARAM, `'${param}'`);
+    const message = issue.message.replaceAll(PARAM, () => `'${param}'`);
     return new ApiError(status, 'invalid_request_error', message, { param, code: code ?? 'invalid_value' });
   }
   if (value === undefined)

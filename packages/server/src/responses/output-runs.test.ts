@@ -217,7 +217,7 @@ function hear(
   });
   out.sendCreated();
   for (const item of items) void out.addItem(item);
-  const response = out.close(ending);
+  const response = out.endResponse(ending);
   out.sendTerminal();
   return { response: plain(response), events };
 }

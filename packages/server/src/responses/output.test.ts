@@ -51,7 +51,7 @@ function listening(options: Partial<ResponseOutputOptions> = {}): Listening {
     ...out,
     events,
     end(ending = { type: 'completed' }) {
-      out.close({ ...END, ...ending } as Ending);
+      out.endResponse({ ...END, ...ending } as Ending);
       out.sendTerminal();
       return [...checkStream(events).types].map((type) => type.replace('response.', ''));
     },
@@ -166,7 +166,7 @@ describe('a message', () => {
     const out = listening();
     out.sendCreated();
     for (const item of [turn(1), text('wrong'), replied([said('right')])]) out.addItem(item);
-    out.close({ ...END, type: 'completed' });
+    out.endResponse({ ...END, type: 'completed' });
     const done = out.events.find(({ type }) => type === 'response.output_text.done');
     expect(done).toMatchObject({ text: 'right' });
     expect(out.current().output).toMatchObject([{ content: [{ text: 'right' }], status: 'completed' }]);
@@ -189,7 +189,7 @@ describe('a message', () => {
       const out = listening();
       out.sendCreated();
       for (const item of [turn(1), ...items, replied(content)]) out.addItem(item);
-      out.close({ ...END, type: 'cancelled' });
+      out.endResponse({ ...END, type: 'cancelled' });
       return out.current().output.flatMap((item) => (item.type === 'message' ? item.phase : []));
     };
     const mind: AssistantPart = { type: 'reasoning', text: 'hm' };
@@ -524,9 +524,9 @@ describe('an interruption', () => {
     const out = listening();
     out.sendCreated();
     out.addItem(turn(1));
-    const before = out.close({ ...END, type: 'cancelled' });
+    const before = out.endResponse({ ...END, type: 'cancelled' });
     for (const item of [text('late'), replied([said('late')])]) expect(out.addItem(item)).toBeUndefined();
-    expect(out.close({ ...END, type: 'completed' })).toBe(before);
+    expect(out.endResponse({ ...END, type: 'completed' })).toBe(before);
     expect(out.events).toHaveLength(2);
   });
 

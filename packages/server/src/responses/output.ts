@@ -50,7 +50,7 @@ export interface ResponseOutput {
   /** The response so far. */
   current(): ResponseResource;
   /** Closes every open item, and sends the error if the run failed. Later items of the run are ignored. */
-  close(ending: Ending): ResponseResource;
+  endResponse(ending: Ending): ResponseResource;
   /** Sends the terminal event. To be called after the response was stored. */
   sendTerminal(): void;
 }
@@ -113,7 +113,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       return out.backpressure();
     },
     current: () => ended ?? { ...response, output: items.map(wireItem) },
-    close(ending) {
+    endResponse(ending) {
       // Storing a response can fail after the run itself succeeded.
       if (ended && ending.type !== 'failed') return ended;
       if (ending.type === 'pending') {

@@ -75,7 +75,7 @@ export function responses(engine: Engine): Responses {
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
 
-  async function prepare(request: ResponseRequest, caller: Caller): Promise<PreparedResponse> {
+  async function prepareResponse(request: ResponseRequest, caller: Caller): Promise<PreparedResponse> {
     const release = runs.reserve(caller.tenant);
     try {
       const { created, plan } = await createResponse(request, caller);
@@ -172,11 +172,11 @@ export function responses(engine: Engine): Responses {
       signal?.removeEventListener('abort', run.cancel);
       if (!ending) {
         // Only the stream ends. The response itself is resumed later.
-        out.close({ type: 'failed', error: SHUTTING_DOWN, at: Date.now(), usage: NO_USAGE });
+        out.endResponse({ type: 'failed', error: SHUTTING_DOWN, at: Date.now(), usage: NO_USAGE });
         out.sendTerminal();
         return { response: created, isDetached: true };
       }
-      const response = out.close(ending);
+      const response = out.endResponse(ending);
       if (request.store) await records.finish(plan.id, { status: response.status, response, at: ending.at });
       out.sendTerminal();
       return { response, ...(failure && { failure }) };
@@ -186,13 +186,13 @@ export function responses(engine: Engine): Responses {
     async function failResponse(error: unknown): Promise<FinishedResponse> {
       if (isDrivenElsewhere(error)) {
         // Only the stream ends. The response itself belongs to another process.
-        out.close({ type: 'failed', error: TAKEN_OVER, at: Date.now(), usage: NO_USAGE });
+        out.endResponse({ type: 'failed', error: TAKEN_OVER, at: Date.now(), usage: NO_USAGE });
         out.sendTerminal();
         throw error;
       }
       log.error({ err: error, response: plan.id }, 'a response failed unexpectedly');
       const at = Date.now();
-      const response = out.close({ type: 'failed', error: UNEXPECTED, at, usage: NO_USAGE });
+      const response = out.endResponse({ type: 'failed', error: UNEXPECTED, at, usage: NO_USAGE });
       try {
         if (request.store) await records.finish(plan.id, { status: response.status, response, at });
       } catch (storeError) {
@@ -223,7 +223,7 @@ export function responses(engine: Engine): Responses {
     throw new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
   }
 
-  async function cancel(id: string, caller: Caller): Promise<ResponseResource> {
+  async function cancelResponse(id: string, caller: Caller): Promise<ResponseResource> {
     const record = await findResponse(id, caller);
     const running = active.get(id);
     if (running) {
@@ -278,13 +278,18 @@ export function responses(engine: Engine): Responses {
     const isPublic = error instanceof ApiError || error instanceof TreadleError;
     const message = isPublic ? error.message : 'The server stopped while the response was in progress.';
     const at = Date.now();
-    const response = out.close({ type: 'failed', error: { code: 'server_error', message }, at, usage: state.usage });
+    const response = out.endResponse({
+      type: 'failed',
+      error: { code: 'server_error', message },
+      at,
+      usage: state.usage,
+    });
     if (state !== NEW) await cancelRun(store, record.runId);
     await records.finish(record.id, { status: response.status, response, at });
     return response;
   }
 
-  async function recover(): Promise<number> {
+  async function recoverResponses(): Promise<number> {
     let count = 0;
     for (const record of await records.unfinished()) {
       if (active.has(record.id) || (await store.isDriven(record.runId)) || (await isStarting(record))) continue;
@@ -323,7 +328,7 @@ export function responses(engine: Engine): Responses {
   }
 
   return {
-    prepare,
+    prepare: prepareResponse,
     async retrieve(id, caller) {
       const running = active.get(id);
       const record = await findResponse(id, caller);
@@ -331,7 +336,7 @@ export function responses(engine: Engine): Responses {
       return record.response as ResponseResource;
     },
     requestOf: async (id, caller) => ((await findResponse(id, caller)).request as StoredRequest).request,
-    cancel,
+    cancel: cancelResponse,
     async delete(id, caller) {
       await findResponse(id, caller);
       const running = active.get(id);
@@ -342,7 +347,7 @@ export function responses(engine: Engine): Responses {
       });
       outputs.forget(caller.tenant, id);
     },
-    recover,
+    recover: recoverResponses,
   };
 }
 
