@@ -177,6 +177,7 @@ describe('rejects, with the path of the field,', () => {
       /Missing/,
     ],
     ['a format that is not an object', { messages, response_format: 'json' }, 'response_format', /object/],
+    ['a tool without a function', { messages, tools: [{ type: 'function' }] }, 'tools[0].function', /Missing/],
     [
       'a tool without a name',
       { messages, tools: [{ type: 'function', function: {} }] },

@@ -83,7 +83,8 @@ function bodySchema(limits: RequestLimits) {
     tools: toolsSchema({
       limits,
       namePath: ['function', 'name'],
-      functionForm: (tool) => (tool['function'] == null ? functionTool : nestedFunction),
+      // The flat form of the Responses API is accepted too.
+      functionForm: (tool) => (tool['function'] == null && 'name' in tool ? functionTool : nestedFunction),
     }),
     tool_choice: toolChoiceSchema,
     response_format: answerFormat(() => jsonSchema),
