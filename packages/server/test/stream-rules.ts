@@ -25,7 +25,7 @@ export function checkStream(events: readonly WireEvent[]): Checked {
       if (!holds) throw new Error(`${where}: ${what}\n${JSON.stringify(event)}`);
     };
     check(!isOver, 'nothing may follow the terminal event');
-    check(event.sequence_number === at, `its number has to be ${at}`);
+    check(event.sequence_number === at, `its number must be ${at}`);
     checkFields(event, check);
     check((at === 0) === (event.type === 'response.created'), 'response.created is the first, once');
     check((at === 1) === (event.type === 'response.in_progress'), 'response.in_progress is the second, once');
@@ -33,16 +33,19 @@ export function checkStream(events: readonly WireEvent[]): Checked {
 
     if (at < 2) {
       const { status, output } = responseIn(event);
-      check(status === 'in_progress' && output.length === 0, 'a response begins in progress and without output');
+      check(status === 'in_progress' && output.length === 0, 'a response must start in progress and without output');
     } else if (TERMINAL.includes(event.type)) {
       isOver = true;
       checkEnd(event, events[0]!, items, check);
-      check((event.type === 'response.failed') === errors > 0, 'an error comes before response.failed, and only there');
+      check(
+        (event.type === 'response.failed') === errors > 0,
+        'an error must precede response.failed, and nothing else',
+      );
     } else if (event.type === 'error') {
       errors++;
       const nested = event['error'] as Record<string, unknown>;
       for (const field of ['code', 'message', 'param']) {
-        check(nested[field] === event[field], `"${field}" is the same flat and nested`);
+        check(nested[field] === event[field], `"${field}" must be the same flat and nested`);
       }
       check(
         items.every(({ done }) => done),
@@ -112,7 +115,7 @@ interface Item {
   done: WireItem | undefined;
 }
 
-/** By type of event: its fields, beside `type` and `sequence_number`, as the official client and Open Responses have them. */
+/** The fields of each event beside `type` and `sequence_number`, in the official client and in Open Responses. */
 const ITEM = ['item_id', 'output_index'];
 const FIELDS: Readonly<Record<string, readonly string[]>> = {
   'response.created': ['response'],
@@ -152,10 +155,10 @@ const OPTIONAL = ['phase', 'encrypted_content'];
 
 function checkFields(event: WireEvent, check: Check): void {
   const fields = FIELDS[event.type];
-  check(fields !== undefined, 'official clients do not know it');
+  check(fields !== undefined, 'official clients do not know the event');
   const names = new Set(Object.keys(event));
   for (const field of ['type', 'sequence_number', ...fields!]) check(names.delete(field), `"${field}" is missing`);
-  check(names.size === 0, `nobody knows ${[...names].join(', ')}`);
+  check(names.size === 0, `unknown fields ${[...names].join(', ')}`);
   for (const nested of [event['item'], event['part']] as (WireItem | undefined)[]) {
     if (nested) checkShape(nested, check);
   }
@@ -163,16 +166,19 @@ function checkFields(event: WireEvent, check: Check): void {
 
 function checkShape(value: WireItem, check: Check): void {
   const keys = Object.keys(value).filter((key) => !OPTIONAL.includes(key));
-  check(NESTED[value.type] !== undefined, `there is nothing of type ${value.type}`);
+  check(NESTED[value.type] !== undefined, `unknown type ${value.type}`);
   check(same(keys.sort(), NESTED[value.type]), `a ${value.type} has ${NESTED[value.type]!.join(', ')}`);
   for (const part of (value['content'] ?? value['summary'] ?? []) as WireItem[]) checkShape(part, check);
 }
 
-function opened({ item: given, output_index: index }: WireEvent, count: number, check: Check): Item {
-  const item = given as WireItem;
+function opened({ item: sent, output_index: index }: WireEvent, count: number, check: Check): Item {
+  const item = sent as WireItem;
   check(index === count, `the next index is ${count}`);
   check(item.status === 'in_progress', 'an item opens in progress');
-  check(PREFIXES[item.type] !== undefined && item.id.startsWith(PREFIXES[item.type]!), 'its id tells its type');
+  check(
+    PREFIXES[item.type] !== undefined && item.id.startsWith(PREFIXES[item.type]!),
+    'its id must have the prefix of its type',
+  );
   check(textOf(item) === '' && partsOf(item) === 0, 'an item opens empty');
   return {
     type: item.type,
@@ -227,40 +233,40 @@ function moved(event: WireEvent, item: Item, check: Check): void {
   check(from === item.stage, `it does not fit a ${item.type} at stage ${item.stage}`);
   item.stage = to!;
   if (typeof event['delta'] === 'string') {
-    check(event['delta'] !== '', 'a piece is not empty');
+    check(event['delta'] !== '', 'a delta must not be empty');
     const isText = item.type === 'message' || item.type === 'reasoning';
-    check(!isText || !item.isOvertaken, 'a text does not grow when something else has opened');
+    check(!isText || !item.isOvertaken, 'a text must not grow after another item opened');
     item.said += event['delta'];
   }
   const whole = event['text'] ?? event['arguments'] ?? (to === 3 && (event['part'] as WireItem | undefined)?.['text']);
-  if (typeof whole === 'string') check(whole === item.said, `its pieces come to ${JSON.stringify(item.said)}`);
+  if (typeof whole === 'string') check(whole === item.said, `its deltas add up to ${JSON.stringify(item.said)}`);
   if ('name' in event) check(event['name'] === item.name, `its name is ${item.name}`);
 }
 
 function closed(event: WireEvent, item: Item, check: Check): void {
-  const given = event['item'] as WireItem;
-  check(given.id === item.id && given.type === item.type, `its item is the ${item.type} ${item.id}`);
-  check(given['call_id'] === item.callId, `its call is ${item.callId}`);
-  check(item.callId === undefined || given['name'] === item.name, `its name is ${item.name}`);
-  check(textOf(given) === item.said, `its pieces come to ${JSON.stringify(item.said)}`);
-  item.done = given;
+  const sent = event['item'] as WireItem;
+  check(sent.id === item.id && sent.type === item.type, `its item is the ${item.type} ${item.id}`);
+  check(sent['call_id'] === item.callId, `its call is ${item.callId}`);
+  check(item.callId === undefined || sent['name'] === item.name, `its name is ${item.name}`);
+  check(textOf(sent) === item.said, `its deltas add up to ${JSON.stringify(item.said)}`);
+  item.done = sent;
   const { stage } = item;
   switch (item.type) {
     case 'mcp_call': {
       const status = { 1: 'incomplete', 2: 'incomplete', 3: 'completed', 4: 'failed' }[stage];
-      check(given.status === status, `it is ${status} after what was told of it`);
-      check((given['output'] === null) === (status !== 'completed'), 'an output stands where it was completed');
-      check((given['error'] === null) === (status !== 'failed'), 'an error stands where it failed');
+      check(sent.status === status, `its events require the status ${status}`);
+      check((sent['output'] === null) === (status !== 'completed'), 'only a completed call has an output');
+      check((sent['error'] === null) === (status !== 'failed'), 'only a failure has an error');
       break;
     }
     case 'function_call':
-      check(stage === 1, 'its arguments were not told as a whole');
-      check(given.status === 'completed' || given.status === 'incomplete', 'it is completed or incomplete');
+      check(stage === 1, 'its whole arguments were not sent');
+      check(sent.status === 'completed' || sent.status === 'incomplete', 'it is completed or incomplete');
       break;
     default:
       check(stage === 3 || (stage === 0 && item.type === 'reasoning'), 'its part was not closed');
-      check(partsOf(given) === (stage === 3 ? 1 : 0), 'it has the parts that were told');
-      check(given.status === 'completed' || given.status === 'incomplete', 'it is completed or incomplete');
+      check(partsOf(sent) === (stage === 3 ? 1 : 0), 'it must have the parts that were sent');
+      check(sent.status === 'completed' || sent.status === 'incomplete', 'it is completed or incomplete');
   }
 }
 
@@ -276,7 +282,7 @@ function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], ch
       response.output,
       items.map(({ done }) => done),
     ),
-    'its output are the items as they were closed',
+    'its output must be the items as they were closed',
   );
   const status = event.type.slice('response.'.length);
   const fine = {
@@ -285,10 +291,10 @@ function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], ch
     failed: ['failed'],
   };
   check(fine[status as keyof typeof fine].includes(response.status), `its status is not ${response.status}`);
-  check((response['error'] !== null) === (status === 'failed'), 'an error stands where it failed');
+  check((response['error'] !== null) === (status === 'failed'), 'only a failure has an error');
   const isCut = response.status === 'incomplete';
-  check((response['incomplete_details'] !== null) === isCut, 'incomplete_details stand where it is incomplete');
-  check((response['completed_at'] !== null) === (status === 'completed'), 'completed_at stands where it is completed');
+  check((response['incomplete_details'] !== null) === isCut, 'only an incomplete response has incomplete_details');
+  check((response['completed_at'] !== null) === (status === 'completed'), 'only a completed response has completed_at');
   check(response['usage'] !== null, 'usage is missing');
   const whole = response.output.every((item) => item.status === 'completed' || item.status === 'failed');
   check(whole || status !== 'completed', 'an item of a completed response is incomplete');
@@ -296,11 +302,11 @@ function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], ch
   const asked = response.output.map((item) => item['call_id']).filter((id) => id !== undefined);
   check(
     pending.every((id) => asked.includes(id)),
-    'a call is pending that nobody was asked to execute',
+    'a pending call is not in the output',
   );
   check(
     status !== 'completed' || asked.every((id) => pending.includes(id as string)),
-    'a call of the client is not pending',
+    'a call for the client is not pending',
   );
 }
 
