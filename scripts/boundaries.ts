@@ -29,6 +29,9 @@ const FOLDERS: readonly { readonly folder: string; readonly mayNotImport: readon
   { folder: 'core/src/machine', mayNotImport: ['driver', 'journal', 'tools', 'agents', 'testing', 'platform.ts'] },
   { folder: 'core/src/journal', mayNotImport: ['driver', 'agents', 'testing'] },
   { folder: 'core/src/driver', mayNotImport: ['agents', 'testing'] },
+  { folder: 'server/src/http', mayNotImport: ['engine', 'request', 'responses', 'chat'] },
+  { folder: 'server/src/engine', mayNotImport: ['request', 'responses', 'chat'] },
+  { folder: 'server/src/request', mayNotImport: ['responses', 'chat'] },
 ];
 
 const MACHINE = 'packages/core/src/machine/';

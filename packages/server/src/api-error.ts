@@ -1,4 +1,4 @@
-/** What a client is told instead of an answer. The message says what was wrong and what to do; never a secret. */
+/** An error for the client. The message says what is wrong and what to do, and never contains a secret. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly status: number;
@@ -32,7 +32,7 @@ export interface ApiErrorDetails {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** 400: the client has to change the request. */
+/** A 400: the client has to change the request. */
 export function badRequest(message: string, param?: string, code?: string): ApiError {
   return new ApiError(400, 'invalid_request_error', message, {
     ...(param !== undefined && { param }),
@@ -40,7 +40,18 @@ export function badRequest(message: string, param?: string, code?: string): ApiE
   });
 }
 
-/** As it goes over the wire. */
+/** The JSON body of an error response. */
 export function errorBody({ message, type, param, code }: ApiError): { readonly error: object } {
   return { error: { message, type, param, code } };
+}
+
+/** The error that a client receives for anything that was thrown. Details of unexpected errors are only in the log. */
+export function toApiError(thrown: unknown, requestId: string): ApiError {
+  if (thrown instanceof ApiError) return thrown;
+  return new ApiError(
+    500,
+    'server_error',
+    `The server failed to process this request. Its log has the reason, with the request id ${requestId}.`,
+    { code: 'internal_error' },
+  );
 }

@@ -1,7 +1,6 @@
 export { ApiError, type ApiErrorDetails, type ApiErrorType } from './api-error.ts';
-export type { ServerStore } from './engine/engine.ts';
-export type { ServedModels } from './engine/models.ts';
-export type { ExecutorCall, OfferedFunction, RequestTool, ToolExecutor } from './executors/executor.ts';
+export type { ServedModels, ServerStore } from './engine/engine.ts';
+export type { ExecutorCall, OfferedFunction, RequestTool, ToolExecutor } from './engine/executors.ts';
 export { hashKey, newKey, type ApiKey, type Scope } from './http/keys.ts';
 export { newLog } from './http/log.ts';
 export { treadleServer, type TreadleServer, type TreadleServerOptions } from './treadle-server.ts';

@@ -1,97 +1,96 @@
-import type { Tool } from '@treadle/core';
+import { TreadleError, type Tool } from '@treadle/core';
+import type { ResponseStore } from '@treadle/store';
+import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { chatRoutes } from './chat/routes.ts';
-import { checkOptions } from './check-options.ts';
-import { engine, type ServerStore } from './engine/engine.ts';
-import type { ServedModels } from './engine/models.ts';
-import { retain } from './engine/retention.ts';
-import { modelsRoutes } from './engine/routes.ts';
-import type { ToolExecutor } from './executors/executor.ts';
-import { OWN_LABEL, registeredTools } from './executors/registered.ts';
+import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
+import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
+import type { Env } from './http/admission.ts';
 import type { ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
-import { runLimit } from './http/run-limit.ts';
-import { DEFAULT_LIMITS } from './responses/limits.ts';
+import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
-import { createServer } from './server.ts';
 
 export interface TreadleServerOptions {
   readonly models: ServedModels;
   readonly store: ServerStore;
-  /** Run on the server. Clients ask for them by the `server_label` "treadle". */
+  /** Run on the server. Clients use them by the `server_label` "treadle". */
   readonly tools?: readonly Tool[];
   /** Run further kinds of tools on the server. */
   readonly executors?: readonly ToolExecutor[];
-  /** Names of `tools` that every request is offered; default none. */
+  /** Names of `tools` that are available to every request; default none. */
   readonly defaultTools?: readonly string[];
-  /** Default 127.0.0.1. Beyond loopback it needs keys. */
+  /** Default 127.0.0.1. An address beyond loopback requires keys. */
   readonly host?: string;
-  /** Default 3210; 0 for any that is free. */
+  /** Default 3210; 0 for any free port. */
   readonly port?: number;
   readonly keys?: readonly ApiKey[];
   /** Origins of web pages that may use the server from a browser; default none. */
   readonly corsOrigins?: readonly string[];
-  /** Of each key that has no limit of its own, and of each address where there are no keys; default: no limit. */
+  /** For each key that has no limit of its own, and for each address if there are no keys; default: no limit. */
   readonly requestsPerMinute?: number;
   /** Default 1,000. */
   readonly maxConcurrentRuns?: number;
-  /** Of those, for one tenant; default: all of them. */
+  /** For one tenant; default: `maxConcurrentRuns`. */
   readonly maxConcurrentRunsPerTenant?: number;
-  /** All clients see the status `requires_action`; default: those who ask for it. */
+  /** All clients see the status `requires_action`; default: only those that request it. */
   readonly requiresAction?: boolean;
   /** Model calls of one response; default 10. */
   readonly maxTurns?: number;
-  /** Of one response; default 10 minutes. */
+  /** For one response; default 10 minutes. */
   readonly maxDurationMs?: number;
-  /** For tools that set none of their own; default one minute. */
+  /** For tools that have no timeout of their own; default one minute. */
   readonly toolTimeoutMs?: number;
-  /** Turns in a row with nothing but errors; default 3, 0 is off. */
+  /** Consecutive turns with nothing but errors; default 3, 0 disables the limit. */
   readonly errorLimit?: number;
-  /** Between two signs of life in a stream that has nothing to say; default 15 seconds. */
+  /** The interval of heartbeats in a stream without events; default 15 seconds. */
   readonly heartbeatMs?: number;
-  /** Default 32 MB, so that images and files have room. */
+  /** Default 32 MB, because requests may contain images and files. */
   readonly maxBodyBytes?: number;
-  /** How long responses are kept after they ended or paused; default 30 days, 0 is for ever. */
+  /** How long responses are stored after they ended or paused; default 30 days, 0 is forever. */
   readonly retentionMs?: number;
   readonly log?: Logger;
 }
 
 export interface TreadleServer {
-  /** Rejects with what to do if the host or the port cannot be used. `recovered`: responses that it goes on with. */
+  /** Rejects with advice if the host or the port cannot be used. `recovered`: the number of resumed responses. */
   listen(): Promise<{ readonly url: string; readonly port: number; readonly recovered: number }>;
-  /** Takes no more requests, waits up to `graceMs` (10 s) for those that run, and leaves the rest for the next start. */
+  /**
+   * Accepts no more requests, waits up to `graceMs` (default 10 s) for those in progress, and detaches the remaining runs,
+   * which are resumed at the next start.
+   */
   close(graceMs?: number): Promise<void>;
 }
 
-/** How often it looks for responses that a process has left. */
+/** How often the server looks for responses that another process has detached from. */
 const RECOVER_MS = 30_000;
 
-/** An OpenAI-compatible server on Treadle's loop. Throws for options that cannot work. The store stays the caller's. */
+/** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
   const { heartbeatMs = 15_000, maxBodyBytes = 32 * 1024 * 1024, requiresAction = false } = options;
-  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRunsPerTenant: perTenant } = options;
+  const { retentionMs = 30 * 24 * 3_600_000, maxConcurrentRunsPerTenant: maxPerTenant } = options;
   checkOptions(options);
-  const base = engine({
+  const engine: Engine = {
     models,
     store,
-    offer: { executors: [registeredTools(tools), ...executors], defaultTools },
+    serverTools: { executors: [registeredTools(tools), ...executors], defaultTools },
     limits: {
       maxTurns: options.maxTurns ?? 10,
       maxDurationMs: options.maxDurationMs ?? 600_000,
       toolTimeoutMs: options.toolTimeoutMs ?? 60_000,
       errorLimit: options.errorLimit ?? 3,
     },
-    admission: runLimit({
-      runs: options.maxConcurrentRuns ?? 1_000,
-      ...(perTenant !== undefined && { runsPerTenant: perTenant }),
+    runs: activeRuns({
+      max: options.maxConcurrentRuns ?? 1_000,
+      ...(maxPerTenant !== undefined && { maxPerTenant }),
     }),
     log,
-  });
-  const answers = responses(base);
-  const limits = { ...DEFAULT_LIMITS, ...(defaultTools.length > 0 && { labels: [OWN_LABEL] }) };
-  const face = { limits, maxBodyBytes, heartbeatMs };
+  };
+  const service = responses(engine);
+  const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
+  const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;
   const server = createServer({
     ...(host !== undefined && { host }),
@@ -104,34 +103,35 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     log,
     routes: (app) =>
       void app
-        .route('/v1', responsesRoutes({ ...face, responses: answers, requiresAction }))
-        .route('/v1', chatRoutes({ ...face, engine: base }))
+        .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
+        .route('/v1', chatRoutes({ ...common, engine }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
     ready: async () => void (await store.list({ limit: 1 })),
-    drain: () => base.runs.leaveAll(),
+    drain: () => engine.runs.detachAll(),
   });
 
-  function beginChores(): () => void {
-    const noted = (error: unknown): void => log.error({ err: error }, 'could not look for responses that were left');
-    const stopTidying = retentionMs > 0 ? retain(store.responses, retentionMs, log) : undefined;
-    // What others on the same store leave behind when they die.
-    const recovering = setInterval(() => void answers.recover().catch(noted), RECOVER_MS).unref();
+  function startBackgroundTasks(): () => void {
+    const stopPruning = retentionMs > 0 ? pruneResponses(store.responses, retentionMs, log) : undefined;
+    // Resumes the responses of other processes with the same store that have died.
+    const recovering = setInterval(() => {
+      service.recover().catch((error: unknown) => log.error({ err: error }, 'could not look for detached responses'));
+    }, RECOVER_MS).unref();
     return () => {
-      stopTidying?.();
+      stopPruning?.();
       clearInterval(recovering);
     };
   }
 
   let listening: ReturnType<TreadleServer['listen']> | undefined;
   let isClosed = false;
-  let endChores = (): void => {};
+  let stopBackgroundTasks = (): void => {};
 
-  async function open(): ReturnType<TreadleServer['listen']> {
-    const place = await server.listen();
+  async function startListening(): ReturnType<TreadleServer['listen']> {
+    const address = await server.listen();
     try {
-      const recovered = await answers.recover();
-      if (!isClosed) endChores = beginChores();
-      return { ...place, recovered };
+      const recovered = await service.recover();
+      if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
+      return { ...address, recovered };
     } catch (error) {
       await server.close(0);
       throw error;
@@ -139,11 +139,82 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   }
 
   return {
-    listen: () => (listening ??= open()),
+    listen: () => (listening ??= startListening()),
     close(graceMs) {
       isClosed = true;
-      endChores();
+      stopBackgroundTasks();
       return server.close(graceMs);
     },
   };
+}
+
+/** `/models` and `/models/{name}`. `created`: when the server started, in seconds since 1970. */
+function modelsRoutes(served: ServedModels, created: number): Hono<Env> {
+  const wireModel = (id: string): object => ({ id, object: 'model', created, owned_by: 'treadle' });
+  return new Hono<Env>()
+    .get('/models', (c) => c.json({ object: 'list', data: [...served.models.keys()].map(wireModel) }))
+    .get('/models/:id{.+}', (c) => {
+      const id = c.req.param('id');
+      modelNamed(served, id);
+      return c.json(wireModel(id));
+    });
+}
+
+const HOUR_MS = 3_600_000;
+
+/** Deletes responses that were not updated for `retentionMs`, now and every hour. Returns a function that stops it. */
+function pruneResponses(stored: ResponseStore, retentionMs: number, log: Logger): () => void {
+  const prune = (): void => {
+    stored.prune(Date.now() - retentionMs).then(
+      (deleted) => deleted > 0 && log.info({ deleted }, 'old responses deleted'),
+      (error: unknown) => log.error({ err: error }, 'old responses could not be deleted'),
+    );
+  };
+  prune();
+  const timer = setInterval(prune, HOUR_MS).unref();
+  return () => clearInterval(timer);
+}
+
+/** The minimum of each numeric option. */
+const MINIMUMS = {
+  requestsPerMinute: 1,
+  maxConcurrentRuns: 1,
+  maxConcurrentRunsPerTenant: 1,
+  maxTurns: 1,
+  maxDurationMs: 1,
+  toolTimeoutMs: 1,
+  errorLimit: 0,
+  heartbeatMs: 1,
+  maxBodyBytes: 1,
+  retentionMs: 0,
+} as const satisfies Partial<Record<keyof TreadleServerOptions, number>>;
+
+function checkOptions(options: TreadleServerOptions): void {
+  const { models, tools = [], defaultTools = [] } = options;
+  if (!models.models.get(models.default)) {
+    const known = [...models.models.keys()].join(', ');
+    throw invalidOption(`The default model "${models.default}" is not one of the models: ${known}.`);
+  }
+  for (const [name, minimum] of Object.entries(MINIMUMS)) {
+    const value = options[name as keyof typeof MINIMUMS];
+    if (value === undefined || (Number.isSafeInteger(value) && value >= minimum)) continue;
+    throw invalidOption(`${name} must be a whole number of at least ${minimum}, not ${String(value)}.`);
+  }
+  const names = new Set(tools.map(({ name }) => name));
+  for (const { name, execute } of tools) {
+    if (execute) continue;
+    throw new TreadleError('invalid-tool', `Tool "${name}" has no execute function, so the server cannot run it.`);
+  }
+  if (names.size < tools.length) {
+    throw new TreadleError('duplicate-tool', 'Two of the tools have the same name. Rename one.');
+  }
+  for (const name of defaultTools) {
+    if (names.has(name)) continue;
+    const known = [...names].join(', ') || 'none';
+    throw invalidOption(`defaultTools contains "${name}", which is not one of the tools: ${known}.`);
+  }
+}
+
+function invalidOption(message: string): TreadleError {
+  return new TreadleError('invalid-options', message);
 }

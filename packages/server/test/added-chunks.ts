@@ -6,7 +6,7 @@ interface AddedCall {
   readonly function: { readonly name: string; arguments: string };
 }
 
-/** The completion that a client has when it has added up all chunks. */
+/** The completion that a client accumulates from all chunks. */
 export function addedChunks(frames: readonly object[]): object {
   const calls: AddedCall[] = [];
   let [content, reasoning] = ['', ''];

@@ -1,6 +1,6 @@
 import type { AssistantPart, Item, ModelDelta } from '@treadle/core';
 
-/** Gives a number from 0 to below `most`. */
+/** Returns a number from 0 to below `most`. */
 export type Pick = (most: number) => number;
 
 /** The same numbers for the same seed. */
@@ -13,8 +13,8 @@ export function picking(seed: number): Pick {
 }
 
 /**
- * A reply in pieces, as a provider may send it: cut anywhere, parts begun in their order, and pieces of a call that has
- * begun in between anything that follows it.
+ * A reply as the deltas that a provider may send: split at any position, parts started in order, and deltas of a started
+ * call between those of later parts.
  */
 export function inPieces(content: readonly AssistantPart[], pick: Pick): ModelDelta[] {
   const deltas: ModelDelta[] = [];
@@ -44,7 +44,7 @@ export function inPieces(content: readonly AssistantPart[], pick: Pick): ModelDe
   return [...deltas, ...begun.flat()];
 }
 
-/** The same run, with its pieces cut anew. */
+/** The same run with other deltas. */
 export function recut(items: readonly Item[], pick: Pick): Item[] {
   return items.flatMap((item): Item[] => {
     if (item.type === 'text-delta' || item.type === 'reasoning-delta') {
@@ -55,7 +55,7 @@ export function recut(items: readonly Item[], pick: Pick): Item[] {
   });
 }
 
-/** The same run, with fewer pieces: of each reply the last ones are missing, maybe all. */
+/** The same run with fewer deltas: the last ones of each reply are missing, or all. */
 export function withoutTails(items: readonly Item[], pick: Pick): Item[] {
   const kept: Item[] = [];
   for (const item of items) {

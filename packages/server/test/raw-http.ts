@@ -1,22 +1,22 @@
 import { connect, type Socket } from 'node:net';
 
-/** An answer as it came over the wire. */
+/** A response as it was received. */
 export interface RawAnswer {
   readonly status: number;
-  /** Names in lower case. */
+  /** The names are in lower case. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
 }
 
-/** A connection of which the test writes every byte. */
+/** A connection whose bytes the test writes itself. */
 export interface RawConnection extends AsyncDisposable {
   readonly socket: Socket;
   write(text: string | Uint8Array): void;
-  /** The next whole answer; rejects if the connection ends before. */
+  /** The next complete response; rejects if the connection ends before. */
   answer(): Promise<RawAnswer>;
-  /** Resolves when what has come holds `text`. */
+  /** Resolves when the received data contains `text`. */
   until(text: string): Promise<string>;
-  /** Resolves with all that came, when the server has closed. */
+  /** Resolves to all received data when the server has closed the connection. */
   closed(): Promise<string>;
 }
 

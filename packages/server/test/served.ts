@@ -1,17 +1,17 @@
 import { newLog } from '../src/http/log.ts';
-import { createServer, type Server, type ServerOptions } from '../src/server.ts';
+import { createServer, type Server, type ServerOptions } from '../src/http/server.ts';
 import { rawConnection, type RawConnection } from './raw-http.ts';
 
-/** A server on a free port of loopback, with its log at hand. */
+/** A server on a free port of loopback, with access to its log. */
 export interface Served extends AsyncDisposable {
   readonly server: Server;
   readonly url: string;
   readonly port: number;
-  /** The lines of the log as they were written. */
+  /** The lines of the log. */
   readonly lines: readonly string[];
   /** The lines of the log with this message. */
   logged(message: string): Record<string, unknown>[];
-  /** Resolves when there are that many lines about requests. */
+  /** Resolves when the log has `count` lines about requests. */
   requests(count: number): Promise<Record<string, unknown>[]>;
   connect(): Promise<RawConnection>;
 }

@@ -1,15 +1,15 @@
 /**
- * What every stream of a response keeps to, said without the code that makes it: for unit tests, and for streams that
- * came over HTTP. Throws at the first event that breaks a rule.
+ * The rules for every stream of a response, independent of the code that creates it: for unit tests, and for streams
+ * over HTTP. Throws at the first event that breaks a rule.
  *
  * 1. Events are numbered from 0 without gaps, and are of a type that the official client knows, with every field.
  * 2. `response.created`, `response.in_progress`, then items, then one terminal event, which is the last. Before
- *    `response.failed` comes one `error`, and nowhere else.
+ *    `response.failed` there is one `error`, and nowhere else.
  * 3. Every item is opened once and closed once. Indices count up from 0; item ids and call ids are unique.
- * 4. Events of an item come while it is open, in the order that its type demands, and under its own id.
- * 5. A text grows only in a part that was opened, and only until something else opens; what it is in the end is what its
- *    pieces come to, in all places that tell of it.
- * 6. Nothing but a client's call is a `function_call`; a server's call ends completed with an output, failed with an
+ * 4. Events of an item are sent while it is open, in the order that its type requires, and with its own id.
+ * 5. A text grows only in an open part, and only until another item opens. The final text equals the concatenated
+ *    deltas, in every event that contains it.
+ * 6. Only a client's call is a `function_call`; a server's call ends completed with an output, failed with an
  *    error, or incomplete with neither.
  * 7. The response at the end has the items as they were closed. If it is completed, so are they, or failed.
  */
@@ -21,50 +21,50 @@ export function checkStream(events: readonly WireEvent[]): Checked {
 
   for (const [at, event] of events.entries()) {
     const where = `event ${at} (${event.type})`;
-    const demand: Demand = (holds, what) => {
+    const check: Check = (holds, what) => {
       if (!holds) throw new Error(`${where}: ${what}\n${JSON.stringify(event)}`);
     };
-    demand(!isOver, 'nothing may follow the terminal event');
-    demand(event.sequence_number === at, `its number has to be ${at}`);
-    checkFields(event, demand);
-    demand((at === 0) === (event.type === 'response.created'), 'response.created is the first, once');
-    demand((at === 1) === (event.type === 'response.in_progress'), 'response.in_progress is the second, once');
-    demand(errors === 0 || event.type === 'response.failed', 'only response.failed may follow an error');
+    check(!isOver, 'nothing may follow the terminal event');
+    check(event.sequence_number === at, `its number must be ${at}`);
+    checkFields(event, check);
+    check((at === 0) === (event.type === 'response.created'), 'response.created is the first, once');
+    check((at === 1) === (event.type === 'response.in_progress'), 'response.in_progress is the second, once');
+    check(errors === 0 || event.type === 'response.failed', 'only response.failed may follow an error');
 
     if (at < 2) {
       const { status, output } = responseIn(event);
-      demand(status === 'in_progress' && output.length === 0, 'a response begins in progress and without output');
+      check(status === 'in_progress' && output.length === 0, 'a response must start in progress and without output');
     } else if (TERMINAL.includes(event.type)) {
       isOver = true;
-      checkEnd(event, events[0]!, items, demand);
-      demand(
+      checkEnd(event, events[0]!, items, check);
+      check(
         (event.type === 'response.failed') === errors > 0,
-        'an error comes before response.failed, and only there',
+        'an error must precede response.failed, and nothing else',
       );
     } else if (event.type === 'error') {
       errors++;
       const nested = event['error'] as Record<string, unknown>;
       for (const field of ['code', 'message', 'param']) {
-        demand(nested[field] === event[field], `"${field}" is the same flat and nested`);
+        check(nested[field] === event[field], `"${field}" must be the same flat and nested`);
       }
-      demand(
+      check(
         items.every(({ done }) => done),
         'items are closed before the error',
       );
     } else if (event.type === 'response.output_item.added') {
-      const item = opened(event, items.length, demand);
+      const item = opened(event, items.length, check);
       for (const id of item.callId === undefined ? [item.id] : [item.id, item.callId]) {
-        demand(!ids.has(id), `"${id}" is not unique`);
+        check(!ids.has(id), `"${id}" is not unique`);
         ids.add(id);
       }
       for (const other of items) other.isOvertaken = true;
       items.push(item);
     } else {
       const item = items[event['output_index'] as number];
-      demand(item !== undefined, 'there is no item at its index');
-      demand(!item!.done, 'its item is closed');
-      if (event.type === 'response.output_item.done') closed(event, item!, demand);
-      else moved(event, item!, demand);
+      check(item !== undefined, 'there is no item at its index');
+      check(!item!.done, 'its item is closed');
+      if (event.type === 'response.output_item.done') closed(event, item!, check);
+      else moved(event, item!, check);
     }
   }
   if (!isOver) throw new Error(`the stream of ${events.length} events has no terminal event`);
@@ -97,7 +97,7 @@ export interface Checked {
   readonly types: readonly string[];
 }
 
-type Demand = (holds: boolean, what: string) => void;
+type Check = (holds: boolean, what: string) => void;
 
 const TERMINAL = ['response.completed', 'response.incomplete', 'response.failed'];
 
@@ -105,9 +105,9 @@ interface Item {
   readonly type: string;
   readonly id: string;
   readonly callId: string | undefined;
-  /** How far it is in the course of events that its type demands. */
+  /** Its position in the sequence of events that its type requires. */
   stage: number;
-  /** What its pieces come to. */
+  /** The concatenated deltas. */
   said: string;
   name: string;
   /** Another item was opened after it. */
@@ -115,7 +115,7 @@ interface Item {
   done: WireItem | undefined;
 }
 
-/** By type of event: its fields, beside `type` and `sequence_number`, as the official client and Open Responses have them. */
+/** The fields of each event beside `type` and `sequence_number`, in the official client and in Open Responses. */
 const ITEM = ['item_id', 'output_index'];
 const FIELDS: Readonly<Record<string, readonly string[]>> = {
   'response.created': ['response'],
@@ -153,30 +153,33 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
 };
 const OPTIONAL = ['phase', 'encrypted_content'];
 
-function checkFields(event: WireEvent, demand: Demand): void {
+function checkFields(event: WireEvent, check: Check): void {
   const fields = FIELDS[event.type];
-  demand(fields !== undefined, 'official clients do not know it');
+  check(fields !== undefined, 'official clients do not know the event');
   const names = new Set(Object.keys(event));
-  for (const field of ['type', 'sequence_number', ...fields!]) demand(names.delete(field), `"${field}" is missing`);
-  demand(names.size === 0, `nobody knows ${[...names].join(', ')}`);
+  for (const field of ['type', 'sequence_number', ...fields!]) check(names.delete(field), `"${field}" is missing`);
+  check(names.size === 0, `unknown fields ${[...names].join(', ')}`);
   for (const nested of [event['item'], event['part']] as (WireItem | undefined)[]) {
-    if (nested) checkShape(nested, demand);
+    if (nested) checkShape(nested, check);
   }
 }
 
-function checkShape(value: WireItem, demand: Demand): void {
+function checkShape(value: WireItem, check: Check): void {
   const keys = Object.keys(value).filter((key) => !OPTIONAL.includes(key));
-  demand(NESTED[value.type] !== undefined, `there is nothing of type ${value.type}`);
-  demand(same(keys.sort(), NESTED[value.type]), `a ${value.type} has ${NESTED[value.type]!.join(', ')}`);
-  for (const part of (value['content'] ?? value['summary'] ?? []) as WireItem[]) checkShape(part, demand);
+  check(NESTED[value.type] !== undefined, `unknown type ${value.type}`);
+  check(same(keys.sort(), NESTED[value.type]), `a ${value.type} has ${NESTED[value.type]!.join(', ')}`);
+  for (const part of (value['content'] ?? value['summary'] ?? []) as WireItem[]) checkShape(part, check);
 }
 
-function opened({ item: given, output_index: index }: WireEvent, count: number, demand: Demand): Item {
-  const item = given as WireItem;
-  demand(index === count, `the next index is ${count}`);
-  demand(item.status === 'in_progress', 'an item opens in progress');
-  demand(PREFIXES[item.type] !== undefined && item.id.startsWith(PREFIXES[item.type]!), 'its id tells its type');
-  demand(textOf(item) === '' && partsOf(item) === 0, 'an item opens empty');
+function opened({ item: sent, output_index: index }: WireEvent, count: number, check: Check): Item {
+  const item = sent as WireItem;
+  check(index === count, `the next index is ${count}`);
+  check(item.status === 'in_progress', 'an item opens in progress');
+  check(
+    PREFIXES[item.type] !== undefined && item.id.startsWith(PREFIXES[item.type]!),
+    'its id must have the prefix of its type',
+  );
+  check(textOf(item) === '' && partsOf(item) === 0, 'an item opens empty');
   return {
     type: item.type,
     id: item.id,
@@ -196,7 +199,7 @@ const PREFIXES: Readonly<Record<string, string>> = {
   mcp_call: 'mcp_',
 };
 
-/** By type of item: which event leads from which stage to which. The first stage is 0. */
+/** For each type of item: the stages between which an event leads. The first stage is 0. */
 const COURSES: Readonly<Record<string, Readonly<Record<string, readonly [number, number]>>>> = {
   message: {
     'response.content_part.added': [0, 1],
@@ -223,63 +226,63 @@ const COURSES: Readonly<Record<string, Readonly<Record<string, readonly [number,
   },
 };
 
-function moved(event: WireEvent, item: Item, demand: Demand): void {
-  demand(event['item_id'] === item.id, `its item is ${item.id}`);
-  demand((event['content_index'] ?? event['summary_index'] ?? 0) === 0, 'there is one part');
+function moved(event: WireEvent, item: Item, check: Check): void {
+  check(event['item_id'] === item.id, `its item is ${item.id}`);
+  check((event['content_index'] ?? event['summary_index'] ?? 0) === 0, 'there is one part');
   const [from, to] = COURSES[item.type]![event.type] ?? [];
-  demand(from === item.stage, `it does not fit a ${item.type} at stage ${item.stage}`);
+  check(from === item.stage, `it does not fit a ${item.type} at stage ${item.stage}`);
   item.stage = to!;
   if (typeof event['delta'] === 'string') {
-    demand(event['delta'] !== '', 'a piece is not empty');
+    check(event['delta'] !== '', 'a delta must not be empty');
     const isText = item.type === 'message' || item.type === 'reasoning';
-    demand(!isText || !item.isOvertaken, 'a text does not grow when something else has opened');
+    check(!isText || !item.isOvertaken, 'a text must not grow after another item opened');
     item.said += event['delta'];
   }
   const whole = event['text'] ?? event['arguments'] ?? (to === 3 && (event['part'] as WireItem | undefined)?.['text']);
-  if (typeof whole === 'string') demand(whole === item.said, `its pieces come to ${JSON.stringify(item.said)}`);
-  if ('name' in event) demand(event['name'] === item.name, `its name is ${item.name}`);
+  if (typeof whole === 'string') check(whole === item.said, `its deltas add up to ${JSON.stringify(item.said)}`);
+  if ('name' in event) check(event['name'] === item.name, `its name is ${item.name}`);
 }
 
-function closed(event: WireEvent, item: Item, demand: Demand): void {
-  const given = event['item'] as WireItem;
-  demand(given.id === item.id && given.type === item.type, `its item is the ${item.type} ${item.id}`);
-  demand(given['call_id'] === item.callId, `its call is ${item.callId}`);
-  demand(item.callId === undefined || given['name'] === item.name, `its name is ${item.name}`);
-  demand(textOf(given) === item.said, `its pieces come to ${JSON.stringify(item.said)}`);
-  item.done = given;
+function closed(event: WireEvent, item: Item, check: Check): void {
+  const sent = event['item'] as WireItem;
+  check(sent.id === item.id && sent.type === item.type, `its item is the ${item.type} ${item.id}`);
+  check(sent['call_id'] === item.callId, `its call is ${item.callId}`);
+  check(item.callId === undefined || sent['name'] === item.name, `its name is ${item.name}`);
+  check(textOf(sent) === item.said, `its deltas add up to ${JSON.stringify(item.said)}`);
+  item.done = sent;
   const { stage } = item;
   switch (item.type) {
     case 'mcp_call': {
       const status = { 1: 'incomplete', 2: 'incomplete', 3: 'completed', 4: 'failed' }[stage];
-      demand(given.status === status, `it is ${status} after what was told of it`);
-      demand((given['output'] === null) === (status !== 'completed'), 'an output stands where it was completed');
-      demand((given['error'] === null) === (status !== 'failed'), 'an error stands where it failed');
+      check(sent.status === status, `its events require the status ${status}`);
+      check((sent['output'] === null) === (status !== 'completed'), 'only a completed call has an output');
+      check((sent['error'] === null) === (status !== 'failed'), 'only a failure has an error');
       break;
     }
     case 'function_call':
-      demand(stage === 1, 'its arguments were not told as a whole');
-      demand(given.status === 'completed' || given.status === 'incomplete', 'it is completed or incomplete');
+      check(stage === 1, 'its whole arguments were not sent');
+      check(sent.status === 'completed' || sent.status === 'incomplete', 'it is completed or incomplete');
       break;
     default:
-      demand(stage === 3 || (stage === 0 && item.type === 'reasoning'), 'its part was not closed');
-      demand(partsOf(given) === (stage === 3 ? 1 : 0), 'it has the parts that were told');
-      demand(given.status === 'completed' || given.status === 'incomplete', 'it is completed or incomplete');
+      check(stage === 3 || (stage === 0 && item.type === 'reasoning'), 'its part was not closed');
+      check(partsOf(sent) === (stage === 3 ? 1 : 0), 'it must have the parts that were sent');
+      check(sent.status === 'completed' || sent.status === 'incomplete', 'it is completed or incomplete');
   }
 }
 
-function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], demand: Demand): void {
+function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], check: Check): void {
   const response = responseIn(event);
-  demand(response.id === responseIn(first).id, 'it is another response');
-  demand(
+  check(response.id === responseIn(first).id, 'it is another response');
+  check(
     items.every(({ done }) => done),
     'an item is still open',
   );
-  demand(
+  check(
     same(
       response.output,
       items.map(({ done }) => done),
     ),
-    'its output are the items as they were closed',
+    'its output must be the items as they were closed',
   );
   const status = event.type.slice('response.'.length);
   const fine = {
@@ -287,23 +290,23 @@ function checkEnd(event: WireEvent, first: WireEvent, items: readonly Item[], de
     incomplete: ['incomplete', 'cancelled'],
     failed: ['failed'],
   };
-  demand(fine[status as keyof typeof fine].includes(response.status), `its status is not ${response.status}`);
-  demand((response['error'] !== null) === (status === 'failed'), 'an error stands where it failed');
+  check(fine[status as keyof typeof fine].includes(response.status), `its status is not ${response.status}`);
+  check((response['error'] !== null) === (status === 'failed'), 'only a failure has an error');
   const isCut = response.status === 'incomplete';
-  demand((response['incomplete_details'] !== null) === isCut, 'incomplete_details stand where it is incomplete');
-  demand((response['completed_at'] !== null) === (status === 'completed'), 'completed_at stands where it is completed');
-  demand(response['usage'] !== null, 'usage is missing');
+  check((response['incomplete_details'] !== null) === isCut, 'only an incomplete response has incomplete_details');
+  check((response['completed_at'] !== null) === (status === 'completed'), 'only a completed response has completed_at');
+  check(response['usage'] !== null, 'usage is missing');
   const whole = response.output.every((item) => item.status === 'completed' || item.status === 'failed');
-  demand(whole || status !== 'completed', 'an item of a completed response is incomplete');
+  check(whole || status !== 'completed', 'an item of a completed response is incomplete');
   const pending = (response['pending_call_ids'] ?? []) as string[];
   const asked = response.output.map((item) => item['call_id']).filter((id) => id !== undefined);
-  demand(
+  check(
     pending.every((id) => asked.includes(id)),
-    'a call is pending that nobody was asked to execute',
+    'a pending call is not in the output',
   );
-  demand(
+  check(
     status !== 'completed' || asked.every((id) => pending.includes(id as string)),
-    'a call of the client is not pending',
+    'a call for the client is not pending',
   );
 }
 

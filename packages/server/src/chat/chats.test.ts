@@ -14,12 +14,11 @@ import pino from 'pino';
 import { expect, test } from 'vitest';
 import { addedChunks } from '../../test/added-chunks.ts';
 import { ApiError } from '../api-error.ts';
-import { engine } from '../engine/engine.ts';
-import { registeredTools } from '../executors/registered.ts';
-import type { Caller } from '../http/env.ts';
-import { runLimit } from '../http/run-limit.ts';
+import { registeredTools } from '../engine/executors.ts';
+import type { Caller } from '../http/admission.ts';
+import { activeRuns } from '../engine/engine.ts';
 import { chats } from './chats.ts';
-import { parseChat } from './parse.ts';
+import { parseChat } from './parse-request.ts';
 
 const log = pino({ level: 'silent' });
 const caller: Caller = { tenant: 't', key: '', scopes: ['agents:invoke', 'tools:execute'], requestId: '', log };
@@ -33,27 +32,27 @@ const look = tool({
 });
 const ask = tool({ name: 'ask', description: '', parameters });
 
-/** Nothing of what the client answers depends on how it is reached. */
+/** The client's results depend only on the arguments. */
 const answerTo = (json: string): string => `answer to ${json}`;
 
 interface Turn {
   readonly text: string;
   readonly thought: string;
-  readonly calls: readonly ('look' | 'ask' | 'gone')[];
-  /** The model gives all calls this id. */
+  readonly calls: readonly ('look' | 'ask' | 'unknown')[];
+  /** The id of all calls of the model; undefined: unique ids. */
   readonly id: string | undefined;
 }
 
 const turn: fc.Arbitrary<Turn> = fc.record({
-  text: fc.constantFrom('', 'some words', 'other words'),
+  text: fc.constantFrom('', 'some text', 'other text'),
   thought: fc.constantFrom('', 'hm'),
-  calls: fc.array(fc.constantFrom('look', 'ask', 'gone'), { minLength: 1, maxLength: 4 }),
+  calls: fc.array(fc.constantFrom('look', 'ask', 'unknown'), { minLength: 1, maxLength: 4 }),
   id: fc.constantFrom(undefined, 'same', ''),
 });
 
 function replyOf({ text, thought, calls, id }: Turn, number: number): ModelReply {
-  // One call that succeeds, so that errors alone do not end the run.
-  const names = calls.every((name) => name === 'gone') ? [...calls, 'look'] : calls;
+  // One call succeeds, so that the error limit does not end the run.
+  const names = calls.every((name) => name === 'unknown') ? [...calls, 'look'] : calls;
   const content: AssistantPart[] = [
     ...(thought === '' ? [] : [{ type: 'reasoning', text: thought, signature: 'sig', protocol: 'p' } as const]),
     ...(text === '' ? [] : [{ type: 'text', text } as const]),
@@ -64,7 +63,7 @@ function replyOf({ text, thought, calls, id }: Turn, number: number): ModelReply
   return { type: 'reply', content, finish: 'tool-calls', usage: { inputTokens: 1, outputTokens: 1 }, model: 'm' };
 }
 
-/** Ids are not compared, only which call a result belongs to. */
+/** Ids are not compared, only the call that a result belongs to. */
 function withoutIds(messages: readonly Message[]): readonly unknown[] {
   let calls: readonly string[] = [];
   return messages.map((message) => {
@@ -78,7 +77,7 @@ function withoutIds(messages: readonly Message[]): readonly unknown[] {
   });
 }
 
-/** The same conversation where one run goes on, as a program has it that drives the loop itself. */
+/** The same conversation as one run, by a program that drives the loop itself. */
 async function asOneRun(script: readonly (ModelReply | string)[]): Promise<readonly Message[]> {
   const model = scriptedModel(script);
   const around = { model, tools: [ask, look], journal: memoryJournal(), runId: 'r' };
@@ -92,23 +91,21 @@ async function asOneRun(script: readonly (ModelReply | string)[]): Promise<reado
   return result.messages;
 }
 
-/** By a client that keeps the conversation itself, and answers in the order that `shuffled` gives. */
+/** By a client that stores the conversation itself, and answers in call order or reversed. */
 async function asClient(
   script: readonly (ModelReply | string)[],
   { streamed, reversed }: { readonly streamed: boolean; readonly reversed: boolean },
 ): Promise<readonly Message[]> {
   const model = scriptedModel(script);
   const store = sqliteStore(':memory:');
-  const { prepare } = chats(
-    engine({
-      models: { default: 'm', models: new Map([['m', model]]) },
-      store,
-      offer: { executors: [registeredTools([look])], defaultTools: ['look'] },
-      limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
-      admission: runLimit({ runs: 1 }),
-      log,
-    }),
-  );
+  const { prepare } = chats({
+    models: { default: 'm', models: new Map([['m', model]]) },
+    store,
+    serverTools: { executors: [registeredTools([look])], defaultTools: ['look'] },
+    limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
+    runs: activeRuns({ max: 1 }),
+    log,
+  });
   const tools = [{ type: 'function', function: { name: 'ask', parameters } }];
   const messages: object[] = [{ role: 'user', content: 'go' }];
   try {
@@ -139,7 +136,7 @@ async function asClient(
   }
 }
 
-test('a client that is told of its own calls only goes on with the whole conversation', async () => {
+test('restores the whole conversation for a client that sees only its own calls', async () => {
   const how = fc.record({ streamed: fc.boolean(), reversed: fc.boolean() });
   await fc.assert(
     fc.asyncProperty(fc.array(turn, { maxLength: 5 }), how, async (turns, how) => {

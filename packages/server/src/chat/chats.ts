@@ -1,68 +1,64 @@
 import { memoryJournal, type Journal } from '@treadle/core';
 import type { ApiError } from '../api-error.ts';
-import { leftBy, stateOf } from '../engine/before.ts';
-import { drive, type Ended, type RunPlan } from '../engine/driven.ts';
+import { conversationBefore, storedState } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
-import { planOf } from '../engine/plan.ts';
-import type { Caller } from '../http/env.ts';
-import { newResponseId } from '../responses/ids.ts';
-import type { Ending } from '../engine/ending.ts';
-import { chatOutput, type ChatOutputOptions } from './chunks.ts';
-import { completionId } from './ids.ts';
-import { keptOf, type Kept } from './kept.ts';
-import type { ChatRequest } from './request.ts';
-import { splice } from './splice.ts';
+import { driveRun, planRun, type Ending, type RunEnd, type RunPlan } from '../engine/run.ts';
+import type { Caller } from '../http/admission.ts';
+import { newResponseId } from '../ids.ts';
+import { chatOutput, type ChatOutputOptions } from './output.ts';
+import type { ChatRequest } from './parse-request.ts';
+import { completionId, restoreTurns, turnsToStore, type StoredTurns } from './restore-history.ts';
 import type { ChatCompletion } from './wire.ts';
 
 /** Runs completions. */
 export interface Chats {
-  /** Checks everything. Rejects with an `ApiError`. */
+  /** Validates everything. Rejects with an `ApiError`. */
   prepare(request: ChatRequest, caller: Caller): Promise<PreparedChat>;
 }
 
 export interface PreparedChat {
   readonly id: string;
-  /** Rejects if the store fails. `signal`: the client is gone. */
+  /** Rejects if the store fails. `signal` aborts when the client disconnects. */
   run(emit: ChatOutputOptions['emit'], signal: AbortSignal): Promise<ChatCompletion | ApiError>;
 }
 
 /**
- * A completion is run in memory: nobody can ask for it later, and a client that has no answer sends its request again.
- * Kept is only what a follow-up needs and does not bring, of those that wait for their client.
+ * A completion runs in memory: it cannot be fetched later, and a client that did not receive it sends its request again.
+ * Only completions that wait for their client are stored, with what the next request does not contain.
  */
 export function chats(engine: Engine): Chats {
-  const { store, limits, runs, models } = engine;
+  const { store, runs, models } = engine;
 
-  async function recalled(completion: string, tenant: string): Promise<Kept | undefined> {
+  async function lookUpTurns(completion: string, tenant: string): Promise<StoredTurns | undefined> {
     const record = await store.responses.get(tenant, completion);
-    return record?.response as Kept | undefined;
+    return record?.response as StoredTurns | undefined;
   }
 
-  async function prepare(request: ChatRequest, caller: Caller): Promise<PreparedChat> {
-    const giveBack = runs.enter(caller.tenant);
+  async function prepareCompletion(request: ChatRequest, caller: Caller): Promise<PreparedChat> {
+    const release = runs.reserve(caller.tenant);
     try {
       const id = newResponseId();
-      const messages = await splice(request.messages, (completion) => recalled(completion, caller.tenant));
+      const messages = await restoreTurns(request.messages, (completion) => lookUpTurns(completion, caller.tenant));
       const journal = memoryJournal();
       const conversation = { messages, instructions: request.system };
-      const plan = await planOf(id, request, conversation, engine, caller, journal);
+      const plan = await planRun(engine, request, conversation, { id, caller, journal });
       return {
         id: completionId(id),
         async run(emit, signal) {
           try {
-            return await follow({ plan, journal, request, emit, signal });
+            return await runCompletion({ plan, journal, request, emit, signal });
           } finally {
-            giveBack();
+            release();
           }
         },
       };
     } catch (error) {
-      giveBack();
+      release();
       throw error;
     }
   }
 
-  interface Following {
+  interface CompletionRun {
     readonly plan: RunPlan;
     readonly journal: Journal;
     readonly request: ChatRequest;
@@ -70,13 +66,12 @@ export function chats(engine: Engine): Chats {
     readonly signal: AbortSignal;
   }
 
-  /** Drives the run. What is to be kept is kept before the client hears how it ended. */
-  function follow({ plan, journal, request, emit, signal }: Following): Promise<ChatCompletion | ApiError> {
-    const id = completionId(plan.id);
+  /** Drives the run. Its turns are stored before the client receives the end of the completion. */
+  function runCompletion({ plan, journal, request, emit, signal }: CompletionRun): Promise<ChatCompletion | ApiError> {
     const now = Date.now();
     const out = chatOutput({
       head: {
-        id,
+        id: completionId(plan.id),
         created: Math.floor(now / 1000),
         model: request.model ?? models.default,
         service_tier: request.serviceTier,
@@ -87,43 +82,43 @@ export function chats(engine: Engine): Chats {
       lastTextOnly: request.format !== undefined && plan.toolset.tools.some(({ execute }) => execute),
       ...(emit && { emit }),
     });
-    out.begin();
-    const run = drive(plan, limits, out.hear);
+    out.sendRole();
+    const run = driveRun(plan, engine, out.addItem);
     signal.addEventListener('abort', run.cancel, { once: true });
     if (signal.aborted) run.cancel();
 
-    async function finish({ ending = CANCELLED, failure }: Ended): Promise<ChatCompletion | ApiError> {
+    async function finishCompletion({ ending = CANCELLED, failure }: RunEnd): Promise<ChatCompletion | ApiError> {
       signal.removeEventListener('abort', run.cancel);
-      const answer = out.close(ending, failure);
-      if (ending.type === 'pending' && request.store) await keep(plan, journal, now);
-      out.finish();
-      return answer;
+      const completion = out.endCompletion(ending, failure);
+      if (ending.type === 'pending' && request.store) await storeTurns(plan, journal, now);
+      out.sendRest();
+      return completion;
     }
 
-    const finished = run.ended.then(finish);
-    runs.add({ leave: run.cancel, finished });
+    const finished = run.ended.then(finishCompletion);
+    runs.add({ detach: run.cancel, finished });
     return finished;
   }
 
-  async function keep({ id: runId, caller }: RunPlan, journal: Journal, createdAt: number): Promise<void> {
-    const state = await stateOf(journal, runId);
-    const kept = state && keptOf(leftBy(runId, state, []), state.inputLength);
-    if (!kept) return;
+  async function storeTurns({ id: runId, caller }: RunPlan, journal: Journal, createdAt: number): Promise<void> {
+    const state = await storedState(journal, runId);
+    const turns = state && turnsToStore(conversationBefore(runId, state, []), state.inputLength);
+    if (!turns) return;
     const id = completionId(runId);
     await store.responses.create({
       id,
       tenant: caller.tenant,
-      // The run itself is not in the store.
+      // The run itself is not stored.
       runId: id,
       status: 'requires_action',
       createdAt,
       updatedAt: Date.now(),
       request: { key: caller.key },
-      response: kept,
+      response: turns,
     });
   }
 
-  return { prepare };
+  return { prepare: prepareCompletion };
 }
 
 const CANCELLED: Ending = { type: 'cancelled', at: 0, usage: { inputTokens: 0, outputTokens: 0 } };

@@ -12,7 +12,7 @@ import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
 import { treadleServer } from '../treadle-server.ts';
 
-/** What people have: each drives its own tool, and the server's come in between. */
+/** Popular clients. Each runs its own tool, and the server runs tools in between. */
 
 const closers: (() => Promise<void>)[] = [];
 
@@ -63,7 +63,7 @@ function short({ role, content }: Message): string {
   return `${role}: ${parts.join(' ')}`;
 }
 
-/** The conversation that the model has seen in the end. */
+/** The conversation of the last model call. */
 function expectWhole(model: ScriptedModel): void {
   model.assertDone();
   expect(model.requests.at(-1)!.messages.map(short)).toEqual([
@@ -80,7 +80,7 @@ function expectWhole(model: ScriptedModel): void {
 const input = z.object({ city: z.string() });
 const answer = async ({ city }: { city: string }): Promise<string> => `12 degrees in ${city}`;
 
-test('the official client, which runs the tools itself', async () => {
+test('the official client with its tool runner', async () => {
   const { baseURL, model } = await serve();
   const client = new OpenAI({ apiKey: 'none', baseURL, maxRetries: 0, logLevel: 'off' });
   const runner = client.chat.completions.runTools({
@@ -123,7 +123,7 @@ test.each([[false], [true]])('LangChain (streamed: %s)', async (isStreamed) => {
   const chat = new ChatOpenAI({ model: 'main', apiKey: 'none', configuration: { baseURL }, maxRetries: 0 });
   const bound = chat.bindTools([{ name: 'ask', description: 'Asks.', schema: input }]);
 
-  // Not by its option `streaming`, which looks up how to count tokens in the network.
+  // Not with its option `streaming`, which downloads a tokenizer.
   async function streamed(messages: BaseMessage[]): Promise<AIMessageChunk> {
     const chunks = await Array.fromAsync(await bound.stream(messages));
     return chunks.reduce((whole, chunk) => whole.concat(chunk));

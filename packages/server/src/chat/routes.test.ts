@@ -58,7 +58,7 @@ const ask = {
 } as const;
 const user: ChatCompletionMessageParam = { role: 'user', content: 'go' };
 
-/** As the messages of a model's request, without what does not matter here. */
+/** The messages of a model call, reduced to what the tests compare. */
 function seen({ messages }: ModelRequest): readonly unknown[] {
   return messages.map(({ role, content }) => [
     role,
@@ -96,7 +96,7 @@ describe('a conversation over server and client tools', () => {
     ['tool', 'look -> seen {"at":"more"}', 'ask -> 42'],
   ];
 
-  test.each([[false], [true]])('nothing is lost in the follow-up (streamed: %s)', async (isStreamed) => {
+  test.each([[false], [true]])('is complete in the follow-up request (streamed: %s)', async (isStreamed) => {
     using model = scriptedModel(STEPS);
     const { client } = await serve(model);
     const complete = async (messages: ChatCompletionMessageParam[]): Promise<OpenAI.ChatCompletion> => {
@@ -124,7 +124,7 @@ describe('a conversation over server and client tools', () => {
     expect(seen(lastOf(model))).toEqual(whole);
   });
 
-  test('goes on in another process on the same store, and again from the same place', async () => {
+  test('continues in another process with the same store, also twice from the same completion', async () => {
     const store = newStore();
     const { client } = await serve(scriptedModel(STEPS.slice(0, 2)), { store });
     const { choices } = await client.chat.completions.create({ model: 'main', messages: [user], tools: [ask] });
@@ -144,9 +144,9 @@ describe('a conversation over server and client tools', () => {
   });
 
   test.each<[string, object]>([
-    ['is not to be found', {}],
-    ['was not to be kept', { store: false }],
-  ])('one that %s is gone on with as the client has it', async (_, more) => {
+    ['does not exist', {}],
+    ['was not stored', { store: false }],
+  ])('that %s continues with the messages of the client', async (_, more) => {
     const store = newStore();
     const { client } = await serve(scriptedModel(STEPS.slice(0, 2)), { store });
     const { choices } = await client.chat.completions.create({
@@ -172,7 +172,7 @@ describe('a conversation over server and client tools', () => {
   });
 });
 
-test('a completion that the client knows all about leaves nothing in the store', async () => {
+test('stores nothing of a completion that the client has completely', async () => {
   const store = newStore();
   const { client } = await serve(scriptedModel([{ calls: [{ name: 'ask' }] }]), { store });
   const { id, choices } = await client.chat.completions.create({ model: 'main', messages: [user], tools: [ask] });
@@ -180,7 +180,7 @@ test('a completion that the client knows all about leaves nothing in the store',
   expect(await store.responses.get('default', id)).toBe(undefined);
 });
 
-test("what is kept is its tenant's alone", async () => {
+test('does not restore turns of another tenant', async () => {
   const store = newStore();
   const [own, other] = [newKey(), newKey()];
   const scopes = ['agents:invoke', 'tools:execute'] as const;
@@ -203,7 +203,7 @@ test("what is kept is its tenant's alone", async () => {
   expect(lastOf(model).messages).toHaveLength(5);
 });
 
-test('the request reaches the model', async () => {
+test('passes the settings of the request to the model', async () => {
   using model = scriptedModel(['{"a":1}']);
   const { client } = await serve(model, { defaultTools: [] });
   await client.chat.completions.create({
@@ -228,7 +228,7 @@ test('the request reaches the model', async () => {
   });
 });
 
-test('an answer of a demanded form is not spoiled by words beside calls', async () => {
+test('leaves text beside calls out of an answer with a format', async () => {
   const { client } = await serve(scriptedModel([{ text: 'I look.', calls: [{ name: 'look' }] }, '{"a":1}']));
   const schema = { type: 'object', properties: { a: { type: 'number' } } };
   const format = { type: 'json_schema', json_schema: { name: 'a', schema } } as const;
@@ -240,7 +240,7 @@ test('an answer of a demanded form is not spoiled by words beside calls', async 
   expect(JSON.parse(choices[0]!.message.content!)).toEqual({ a: 1 });
 });
 
-test('the bytes of a stream: one frame a line, no names, [DONE] last', async () => {
+test('streams one unnamed event per chunk, and [DONE] last', async () => {
   const { url } = await serve(scriptedModel(['two words']));
   const answer = await fetch(`${url}/v1/chat/completions`, {
     method: 'POST',
@@ -261,7 +261,7 @@ test('the bytes of a stream: one frame a line, no names, [DONE] last', async () 
 });
 
 describe('limits', () => {
-  test('a reply that is cut off: length, and nobody is asked to execute its calls', async () => {
+  test('a reply that is cut off ends with length and without its calls', async () => {
     const cut: ScriptStep = {
       text: 'I ask.',
       calls: [{ name: 'ask' }, { name: 'ask', arguments: '{"a' }],
@@ -273,14 +273,14 @@ describe('limits', () => {
     expect(choices[0]!.message.tool_calls).toBe(undefined);
   });
 
-  test('the tokens are those of all turns together', async () => {
+  test('max_tokens counts the tokens of all turns', async () => {
     using model = scriptedModel(STEPS.slice(0, 1));
     const { client } = await serve(model);
     const { choices } = await client.chat.completions.create({ model: 'main', messages: [user], max_tokens: 5 });
     expect(choices[0]).toMatchObject({ finish_reason: 'length', message: { content: 'I look.' } });
   });
 
-  test('calls beyond max_tool_calls are refused, and the client is asked for the others only', async () => {
+  test('calls beyond max_tool_calls are refused, and the client receives only the others', async () => {
     const calls = [
       { name: 'ask', id: 'a' },
       { name: 'ask', id: 'b' },
@@ -292,10 +292,10 @@ describe('limits', () => {
   });
 });
 
-describe('what goes wrong', () => {
+describe('errors', () => {
   const overloaded: ScriptStep = { type: 'failure', error: { code: 'overloaded', message: 'Busy.', retryable: true } };
 
-  test('the model, before it has said anything or after: an error', async () => {
+  test('of the model are an error before and after the first text', async () => {
     const { client } = await serve(scriptedModel([overloaded, STEPS[0]!, overloaded]));
     for (const _ of ['before', 'after']) {
       await expect(client.chat.completions.create({ model: 'main', messages: [user] })).rejects.toMatchObject({
@@ -305,7 +305,7 @@ describe('what goes wrong', () => {
     }
   });
 
-  test('the model, in a stream: an error in it, after what was said', async () => {
+  test('of the model in a stream are an error event after the text', async () => {
     const { client } = await serve(scriptedModel([STEPS[0]!, overloaded]));
     const stream = await client.chat.completions.create({ model: 'main', messages: [user], stream: true });
     let text = '';
@@ -330,9 +330,9 @@ describe('what goes wrong', () => {
       400,
       'messages[1].tool_calls',
     ],
-    ['a tool that nobody runs', { tools: [{ type: 'mcp', server_label: 'elsewhere' }] }, 400, 'tools'],
+    ['a tool that no executor runs', { tools: [{ type: 'mcp', server_label: 'elsewhere' }] }, 400, 'tools'],
     [
-      'a name that is taken',
+      'a function with the name of a server tool',
       {
         tools: [
           { type: 'function', function: { name: 'look' } },
@@ -353,7 +353,7 @@ describe('what goes wrong', () => {
     expect(await answer.json()).toMatchObject({ error: { type: 'invalid_request_error', param } });
   });
 
-  test('a store that cannot keep what a follow-up needs: an error, and no finish reason', async () => {
+  test('of the store are an error without a finish reason', async () => {
     const store = newStore();
     const broken: SqliteStore = {
       ...store,
@@ -375,7 +375,7 @@ describe('what goes wrong', () => {
   });
 });
 
-test.each([[true], [false]])('a server that stops says so (streamed: %s)', async (isStreamed) => {
+test.each([[true], [false]])('reports a shutdown as an error (streamed: %s)', async (isStreamed) => {
   const asked = Promise.withResolvers<void>();
   const model = scriptedModel([
     (_, signal) => {
@@ -386,8 +386,8 @@ test.each([[true], [false]])('a server that stops says so (streamed: %s)', async
   const { client } = await serve(model);
   const answer = client.chat.completions
     .create({ model: 'main', messages: [user], stream: isStreamed })
-    .then(async (given) => {
-      if (Symbol.asyncIterator in given) for await (const _ of given);
+    .then(async (completion) => {
+      if (Symbol.asyncIterator in completion) for await (const _ of completion);
     });
   const failure = answer.catch((error: unknown) => error);
   await asked.promise;
@@ -395,7 +395,7 @@ test.each([[true], [false]])('a server that stops says so (streamed: %s)', async
   expect(await failure).toMatchObject({ code: 'cancelled' });
 });
 
-test.each([[true], [false]])('a client that goes away ends the run (streamed: %s)', async (isStreamed) => {
+test.each([[true], [false]])('cancels the run if the client disconnects (streamed: %s)', async (isStreamed) => {
   const asked = Promise.withResolvers<void>();
   const ended = Promise.withResolvers<void>();
   const model = scriptedModel([
@@ -407,15 +407,15 @@ test.each([[true], [false]])('a client that goes away ends the run (streamed: %s
     },
   ]);
   const { client } = await serve(model);
-  const gone = new AbortController();
+  const disconnected = new AbortController();
   const answer = client.chat.completions
-    .create({ model: 'main', messages: [user], stream: isStreamed }, { signal: gone.signal })
-    .then(async (given) => {
-      if (!(Symbol.asyncIterator in given)) return;
-      for await (const _ of given);
+    .create({ model: 'main', messages: [user], stream: isStreamed }, { signal: disconnected.signal })
+    .then(async (completion) => {
+      if (!(Symbol.asyncIterator in completion)) return;
+      for await (const _ of completion);
     });
   await asked.promise;
-  gone.abort();
+  disconnected.abort();
   await answer.catch(() => undefined);
   await ended.promise;
 });

@@ -1,45 +1,41 @@
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
-import { ApiError, errorBody } from '../api-error.ts';
+import { ApiError, errorBody, toApiError } from '../api-error.ts';
 import type { Engine } from '../engine/engine.ts';
+import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
-import type { Env } from '../http/env.ts';
-import { toApiError } from '../http/errors.ts';
-import { whenGone } from '../http/gone.ts';
-import { sendJson } from '../http/send-json.ts';
-import { eventStream } from '../http/sse.ts';
-import type { RequestLimits } from '../responses/limits.ts';
+import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
 import { chats, type PreparedChat } from './chats.ts';
-import { parseChat } from './parse.ts';
+import { parseChat, type ChatParseOptions } from './parse-request.ts';
 
 export interface ChatOptions {
   readonly engine: Engine;
-  readonly limits: RequestLimits;
+  readonly parseOptions: ChatParseOptions;
   readonly maxBodyBytes: number;
   readonly heartbeatMs: number;
 }
 
 /** `/chat/completions`. */
-export function chatRoutes({ engine, limits, maxBodyBytes, heartbeatMs }: ChatOptions): Hono<Env> {
+export function chatRoutes({ engine, parseOptions, maxBodyBytes, heartbeatMs }: ChatOptions): Hono<Env> {
   const { prepare } = chats(engine);
 
   return new Hono<Env>().post('/chat/completions', async (c) => {
-    const request = parseChat(await readJson(c, maxBodyBytes), limits);
+    const request = parseChat(await readJson(c, maxBodyBytes), parseOptions);
     const prepared = await prepare(request, c.get('caller'));
-    if (request.stream) return streamed(c, prepared);
-    const answer = await prepared.run(undefined, whenGone(c));
-    if (answer instanceof ApiError) throw answer;
-    return sendJson(c, answer);
+    if (request.stream) return streamCompletion(c, prepared);
+    const completion = await prepared.run(undefined, disconnectSignal(c));
+    if (completion instanceof ApiError) throw completion;
+    return sendJson(c, completion);
   });
 
-  async function streamed(c: Context<Env>, prepared: PreparedChat): Promise<Response> {
-    const gone = new AbortController();
-    const stream = eventStream(c.env.outgoing, { heartbeatMs, onGone: () => gone.abort() });
+  async function streamCompletion(c: Context<Env>, prepared: PreparedChat): Promise<Response> {
+    const disconnected = new AbortController();
+    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: () => disconnected.abort() });
     try {
-      await prepared.run((frame) => stream.send(undefined, frame), gone.signal);
+      await prepared.run((frame) => stream.send(undefined, frame), disconnected.signal);
     } catch (error) {
       const { log, requestId } = c.get('caller');
-      log.error({ err: error, completion: prepared.id }, 'a streamed completion broke off');
+      log.error({ err: error, completion: prepared.id }, 'a streamed completion failed unexpectedly');
       void stream.send(undefined, errorBody(toApiError(error, requestId)));
     }
     stream.end();

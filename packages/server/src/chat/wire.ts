@@ -1,4 +1,4 @@
-/** What `/v1/chat/completions` answers, as it goes over the wire. */
+/** The objects that `/v1/chat/completions` returns. */
 
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter';
 
@@ -22,7 +22,7 @@ export interface ChatUsage {
   };
 }
 
-/** What a completion and each of its chunks have in common. */
+/** The fields that a completion and its chunks share. */
 export interface ChatHead {
   readonly id: string;
   /** In seconds since 1970. */
@@ -37,12 +37,12 @@ export interface ChatMessage {
   readonly content: string | null;
   readonly refusal: null;
   readonly annotations: readonly never[];
-  /** What the model thought, as other servers of this API show it. */
+  /** The reasoning, in the field that other servers of this API use. */
   readonly reasoning_content?: string;
   readonly tool_calls?: readonly ChatToolCall[];
 }
 
-/** Not of the official API: why it ended early, where `finish_reason` has no word of its own for that. */
+/** Not part of the official API: why the answer is incomplete, if `finish_reason` has no value for it. */
 export interface Incomplete {
   readonly incomplete_details?: { readonly reason: string };
 }
@@ -68,7 +68,7 @@ export interface ChatDelta {
   readonly tool_calls?: readonly [ChatCallDelta];
 }
 
-/** `index` counts the calls that the client is shown. `id`, `type` and the name come once, with the first piece. */
+/** `index` counts the calls that the client receives. `id`, `type` and the name are only in the first delta of a call. */
 export interface ChatCallDelta {
   readonly index: number;
   readonly id?: string;
@@ -78,13 +78,13 @@ export interface ChatCallDelta {
 
 export interface ChatChunk extends ChatHead, Incomplete {
   readonly object: 'chat.completion.chunk';
-  /** Empty in the chunk that has the usage. */
+  /** Empty in the chunk with the usage. */
   readonly choices: readonly {
     readonly index: 0;
     readonly delta: ChatDelta;
     readonly logprobs: null;
     readonly finish_reason: FinishReason | null;
   }[];
-  /** Only if the client asked for it; null but in the last one. */
+  /** Only if the client requested it; null in all chunks but the last. */
   readonly usage?: ChatUsage | null;
 }

@@ -1,25 +1,113 @@
-import type { RunStore } from '@treadle/core';
+import type { Model, RunStore } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
-import type { RunLimit } from '../http/run-limit.ts';
-import type { RunLimits } from './driven.ts';
-import type { Served } from './plan.ts';
-import { underWay, type UnderWay } from './under-way.ts';
+import type { Logger } from 'pino';
+import { ApiError } from '../api-error.ts';
+import type { ServerTools } from './tools.ts';
 
 export type ServerStore = RunStore & { readonly responses: ResponseStore };
 
-/** What all faces of the server run on. */
-export interface Engine extends Served {
-  readonly store: ServerStore;
-  readonly limits: RunLimits;
-  readonly runs: UnderWay;
+/** The models that clients can name. */
+export interface ServedModels {
+  /** The name of the model for requests that do not name one. */
+  readonly default: string;
+  readonly models: ReadonlyMap<string, Model>;
 }
 
-export interface EngineOptions extends Served {
-  readonly store: ServerStore;
-  readonly limits: RunLimits;
-  readonly admission: RunLimit;
+/** Throws a 404 for an unknown name. */
+export function modelNamed({ default: standard, models }: ServedModels, name: string = standard): Model {
+  const model = models.get(name);
+  if (model) return model;
+  const message = `This server has no model ${JSON.stringify(name)}. Its models: ${[...models.keys()].join(', ')}.`;
+  throw new ApiError(404, 'invalid_request_error', message, { param: 'model', code: 'model_not_found' });
 }
 
-export function engine({ admission, ...options }: EngineOptions): Engine {
-  return { ...options, runs: underWay(admission) };
+export interface RunLimits {
+  readonly maxTurns: number;
+  readonly maxDurationMs: number;
+  readonly toolTimeoutMs: number;
+  /** Consecutive turns with nothing but errors. */
+  readonly errorLimit: number;
+}
+
+/** What both APIs run on. */
+export interface Engine {
+  readonly models: ServedModels;
+  readonly serverTools: ServerTools;
+  readonly store: ServerStore;
+  readonly limits: RunLimits;
+  readonly runs: ActiveRuns;
+  readonly log: Logger;
+}
+
+/** A run that this process drives. */
+export interface ActiveRun {
+  /** Detaches from the run; cancels it if it is not stored. */
+  detach(): void;
+  readonly finished: Promise<unknown>;
+}
+
+/** The runs of all APIs that this process drives, and the limit on their number. */
+export interface ActiveRuns {
+  /** Reserves capacity for a run; the returned function releases it. Throws a 429 if there is none. */
+  reserve(tenant: string): () => void;
+  /** How many runs have reserved capacity. */
+  readonly reserved: number;
+  /** Adds a run, until it has finished. */
+  add(run: ActiveRun): void;
+  /** Detaches from every run; resolves when no run is driven any more. */
+  detachAll(): Promise<void>;
+}
+
+export interface ActiveRunsOptions {
+  /** The most runs on the whole server. */
+  readonly max: number;
+  /** The most runs of one tenant; default: `max`. */
+  readonly maxPerTenant?: number;
+}
+
+const RETRY_SECONDS = 2;
+
+export function activeRuns({ max, maxPerTenant = max }: ActiveRunsOptions): ActiveRuns {
+  const byTenant = new Map<string, number>();
+  const active = new Set<ActiveRun>();
+  let reserved = 0;
+  return {
+    reserve(tenant) {
+      const own = byTenant.get(tenant) ?? 0;
+      if (own >= maxPerTenant && maxPerTenant < max)
+        throw tooManyRuns(`You have ${own} runs in progress, which is your limit. Retry when one has ended.`);
+      if (reserved >= max) throw tooManyRuns('The server has reached its limit of concurrent runs. Retry in a moment.');
+      reserved += 1;
+      byTenant.set(tenant, own + 1);
+      let isReleased = false;
+      return () => {
+        if (isReleased) return;
+        isReleased = true;
+        reserved -= 1;
+        const remaining = (byTenant.get(tenant) ?? 1) - 1;
+        if (remaining === 0) byTenant.delete(tenant);
+        else byTenant.set(tenant, remaining);
+      };
+    },
+    get reserved() {
+      return reserved;
+    },
+    add(run) {
+      active.add(run);
+      const remove = (): void => void active.delete(run);
+      run.finished.then(remove, remove);
+    },
+    async detachAll() {
+      const all = [...active];
+      for (const run of all) run.detach();
+      await Promise.allSettled(all.map(({ finished }) => finished));
+    },
+  };
+}
+
+function tooManyRuns(message: string): ApiError {
+  return new ApiError(429, 'rate_limit_error', message, {
+    code: 'too_many_runs',
+    headers: { 'Retry-After': String(RETRY_SECONDS) },
+  });
 }

@@ -1,9 +1,9 @@
 import { tool } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import type { ApiError } from '../api-error.ts';
-import { registeredTools } from '../executors/registered.ts';
-import type { ToolExecutor } from '../executors/executor.ts';
-import type { FunctionTool } from '../responses/request.ts';
+import { registeredTools } from './executors.ts';
+import type { ToolExecutor } from './executors.ts';
+import type { FunctionTool } from './tools.ts';
 import { toolsetOf, type Toolset } from './tools.ts';
 
 const read = tool({ name: 'read', description: 'Reads', execute: async () => 'text' });
@@ -23,8 +23,8 @@ const problem = async (asked: Asked, who = caller, offered: typeof offer = offer
     (error: ApiError) => error,
   );
 
-describe('which tools a request has', () => {
-  test('functions are the client’s, and the server’s own are asked for by their label', async () => {
+describe('the tools of a request', () => {
+  test('are its functions, and the server tools that it requests by their label', async () => {
     expect(names(await toolsetOf(plain, offer, caller))).toEqual(['ask']);
     const both = await toolsetOf({ ...plain, otherTools: [OWN] }, offer, caller);
     expect(names(both)).toEqual(['ask', 'read', 'grep']);
@@ -39,22 +39,22 @@ describe('which tools a request has', () => {
     ]);
   });
 
-  test('default tools are offered to everybody who may use them, unless the client has one of that name', async () => {
-    const standing = { ...offer, defaultTools: ['read'] };
-    expect(names(await toolsetOf(plain, standing, caller))).toEqual(['ask', 'read']);
-    expect(names(await toolsetOf(plain, standing, { ...caller, scopes: ['agents:invoke'] }))).toEqual(['ask']);
+  test('include the default tools if the key has the scope and no function has that name', async () => {
+    const withDefaults = { ...offer, defaultTools: ['read'] };
+    expect(names(await toolsetOf(plain, withDefaults, caller))).toEqual(['ask', 'read']);
+    expect(names(await toolsetOf(plain, withDefaults, { ...caller, scopes: ['agents:invoke'] }))).toEqual(['ask']);
     const mine = { ...plain, functions: [{ ...ask, name: 'read' }] };
-    const { tools } = await toolsetOf(mine, standing, caller);
+    const { tools } = await toolsetOf(mine, withDefaults, caller);
     expect(tools.map(({ name, execute }) => [name, execute])).toEqual([['read', undefined]]);
   });
 
-  test('the client’s functions are not looked at', async () => {
+  test('are not validated if the client executes them', async () => {
     const strange = { ...ask, parameters: { properties: { a: { type: 'no such type' } } } };
     const { tools } = await toolsetOf({ ...plain, functions: [strange] }, offer, caller);
     expect(tools[0]).toMatchObject({ asWritten: true, parameters: { type: 'object' } });
   });
 
-  test('others can bring executors', async () => {
+  test('can be run by other executors', async () => {
     const boxed: ToolExecutor = {
       kind: 'sandbox',
       canExecute: ({ image }) => image === 'small',
@@ -71,12 +71,12 @@ describe('which tools a request has', () => {
   });
 });
 
-describe('what cannot be served is named', () => {
+describe('rejects', () => {
   test.each([
     [{ ...plain, otherTools: [{ ...OWN, server_label: 'else' }] }, 400, 'MCP server "else"'],
     [{ ...plain, otherTools: [{ type: 'web_search' }] }, 400, 'type "web_search"'],
-    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: ['write'] }] }, 400, 'no tool "write". It has: read, grep'],
-    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: 'read' }] }, 400, 'list of names'],
+    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: ['write'] }] }, 400, 'no tool "write". Its tools: read, grep'],
+    [{ ...plain, otherTools: [{ ...OWN, allowed_tools: 'read' }] }, 400, 'list of tool names'],
     [{ ...plain, otherTools: [{ ...OWN, require_approval: 'always' }] }, 400, 'Approvals'],
     [
       { ...plain, functions: [{ ...ask, name: 'read' }], otherTools: [OWN] },
@@ -85,19 +85,19 @@ describe('what cannot be served is named', () => {
     ],
     [{ ...plain, toolChoice: { type: 'function', name: 'nope' } }, 400, '"nope"'],
     [{ ...plain, functions: [], toolChoice: 'required' }, 400, 'no tool to call'],
-    [{ ...plain, toolChoice: { type: 'mcp', server_label: 'treadle' } }, 400, 'of which the request has no tools'],
+    [{ ...plain, toolChoice: { type: 'mcp', server_label: 'treadle' } }, 400, 'but the request has no such tools'],
     [
       { ...plain, otherTools: [OWN], toolChoice: { type: 'mcp', server_label: 'treadle', name: 'ask' } },
       400,
       'treadle ask',
     ],
-  ] as const)('%j', async (asked, status, words) => {
+  ] as const)('%j', async (asked, status, message) => {
     const error = await problem(asked as Asked);
     expect(error.status).toBe(status);
-    expect(error.message).toContain(words);
+    expect(error.message).toContain(message);
   });
 
-  test('a key without the scope gets no server tools', async () => {
+  test('server tools for a key without the scope', async () => {
     const error = await problem({ ...plain, otherTools: [OWN] }, { ...caller, scopes: ['agents:invoke'] });
     expect(error).toMatchObject({ status: 403, code: 'insufficient_scope' });
   });
@@ -123,7 +123,7 @@ describe('tool_choice', () => {
     expect({ toolChoice: choice, ...(allowedTools && { allowedTools }) }).toEqual(expected);
   });
 
-  test('what becomes of a call is known by its name, as far as it can be', async () => {
+  test('classifies calls by name', async () => {
     const kindOf = async (changes: Partial<Asked>, name: string, index = 0): Promise<string> =>
       (await toolsetOf({ ...all, ...changes }, offer, caller)).kinds.kindOf(name, index);
     expect(await kindOf({}, 'ask')).toBe('client');

@@ -1,22 +1,45 @@
-import { tool, TreadleError, type Tool, type ToolChoice } from '@treadle/core';
+import { tool, TreadleError, type Principal, type Tool, type ToolChoice } from '@treadle/core';
 import { ApiError, badRequest } from '../api-error.ts';
-import type { RequestTool, ToolExecutor } from '../executors/executor.ts';
-import { OWN_LABEL } from '../executors/registered.ts';
-import type { Caller } from '../http/env.ts';
-import type { CallKinds } from './call-kinds.ts';
-import type { FunctionTool, ResponseRequest } from '../responses/request.ts';
-import { principalOf } from './principal.ts';
+import type { Caller } from '../http/admission.ts';
+import { OWN_LABEL, type RequestTool, type ToolExecutor } from './executors.ts';
 
-/** More calls in one reply are refused by the loop. */
-const MOST_CALLS = 128;
+/** The loop refuses further calls of one reply. */
+const MAX_CALLS_PER_REPLY = 128;
 
-export interface Offer {
+/** A function that the client executes. */
+export interface FunctionTool {
+  readonly type: 'function';
+  readonly name: string;
+  readonly description: string | null;
+  readonly parameters: Readonly<Record<string, unknown>> | null;
+  readonly strict: boolean | null;
+}
+
+export type RequestToolChoice =
+  | 'auto'
+  | 'required'
+  | 'none'
+  | { readonly type: 'function'; readonly name: string }
+  | { readonly type: 'mcp'; readonly server_label: string; readonly name?: string | null }
+  | { readonly type: 'allowed_tools'; readonly mode: 'auto' | 'required'; readonly tools: readonly RequestTool[] };
+
+/** The fields of a request that determine its tools. */
+export interface ToolsRequest {
+  readonly functions: readonly FunctionTool[];
+  /** The tools that are not functions. They may contain secrets. */
+  readonly otherTools: readonly RequestTool[];
+  readonly toolChoice: RequestToolChoice;
+  readonly maxToolCalls?: number;
+}
+
+/** The tools that the server can execute. */
+export interface ServerTools {
   readonly executors: readonly ToolExecutor[];
-  /** Names of the server's own tools that every request is offered. */
+  /** Names of the server's own tools that are available to every request. */
   readonly defaultTools: readonly string[];
 }
 
-/** The tools of a request, all kinds alike, and which of them may be called. */
+/** The tools of a request, and which of them may be called. */
 export interface Toolset {
   readonly tools: readonly Tool[];
   readonly toolChoice: ToolChoice;
@@ -24,26 +47,45 @@ export interface Toolset {
   readonly kinds: CallKinds;
 }
 
-/** Of the tools that are executed here: which tool of the request each came with. */
+/**
+ * - `client`: the client executes the call. It is streamed as it arrives.
+ * - `client-later`: the same, but the loop may still refuse the call. It is sent when that is decided.
+ * - `server`: the server executes the call.
+ * - `refused`: the loop answers the call with an error. The client does not execute it.
+ */
+export type CallKind = 'client' | 'client-later' | 'server' | 'refused';
+
+/** Classifies a call when it opens, by its name and its index among the calls of the reply. */
+export interface CallKinds {
+  kindOf(name: string, index: number): CallKind;
+  /** The `server_label` of a call that the client does not execute; for a refused call the server's own label. */
+  labelOf(name: string): string;
+}
+
+/** The part of a caller that a run depends on. It is stored with a response. */
+export type RunCaller = Pick<Caller, 'tenant' | 'key' | 'scopes'>;
+
+/** The caller as runs and tools see it. */
+export function principalOf({ key, tenant, scopes }: RunCaller): Principal {
+  return { subject: key, tenant, scopes };
+}
+
+/** The names of the tools that the server executes, each with the tool of the request that it belongs to. */
 type Origins = Map<string, RequestTool>;
 
-type Scoped = Pick<Caller, 'scopes' | 'tenant' | 'key'>;
-
-type Asked = Pick<ResponseRequest, 'functions' | 'otherTools' | 'toolChoice' | 'maxToolCalls'>;
-
-/** Throws an `ApiError` for tools that cannot be served. */
-export async function toolsetOf(asked: Asked, offer: Offer, caller: Scoped): Promise<Toolset> {
-  const own = asked.functions.map(clientTool);
+/** Rejects with an `ApiError` for tools that cannot be served. */
+export async function toolsetOf(request: ToolsRequest, served: ServerTools, caller: RunCaller): Promise<Toolset> {
+  const clientTools = request.functions.map(clientTool);
   const origins: Origins = new Map();
   const hosted: Tool[] = [];
-  for (const requested of [...asked.otherTools, ...defaults(asked, offer, caller)]) {
-    for (const made of await hostedTools(requested, offer, caller)) {
-      if (origins.has(made.name)) continue;
-      origins.set(made.name, requested);
-      hosted.push(made);
+  for (const requested of [...request.otherTools, ...defaultTools(request, served, caller)]) {
+    for (const added of await hostedTools(requested, served, caller)) {
+      if (origins.has(added.name)) continue;
+      origins.set(added.name, requested);
+      hosted.push(added);
     }
   }
-  for (const { name } of asked.functions) {
+  for (const { name } of request.functions) {
     if (!origins.has(name)) continue;
     throw badRequest(
       `The function ${JSON.stringify(name)} has the name of a server tool. Rename it.`,
@@ -51,25 +93,13 @@ export async function toolsetOf(asked: Asked, offer: Offer, caller: Scoped): Pro
       'duplicate_tool',
     );
   }
-  const choice = choiceOf(asked.toolChoice, origins);
-  const clients = new Set(own.map(({ name }) => name));
-  const known = new Set([...clients, ...origins.keys()]);
-  for (const name of [...(choice.allowedTools ?? []), ...demanded(choice.toolChoice)]) {
-    if (known.has(name)) continue;
-    throw badRequest(
-      `tool_choice names ${JSON.stringify(name)}, which is none of the tools.`,
-      'tool_choice',
-      'unknown_tool',
-    );
-  }
-  if (choice.toolChoice === 'required' && (choice.allowedTools ?? [...known]).length === 0) {
-    const message = 'tool_choice is "required", and there is no tool to call. Give tools, or leave it out.';
-    throw badRequest(message, 'tool_choice', 'unknown_tool');
-  }
-  return { tools: [...own, ...hosted], ...choice, kinds: kindsOf(asked, choice, clients, origins) };
+  const choice = choiceOf(request.toolChoice, origins);
+  const clientNames = new Set(clientTools.map(({ name }) => name));
+  checkChoice(choice, new Set([...clientNames, ...origins.keys()]));
+  return { tools: [...clientTools, ...hosted], ...choice, kinds: callKinds(request, choice, clientNames, origins) };
 }
 
-/** What the client executes gets no look from us: it is returned as single-shot inference would return it. */
+/** The schema and the arguments of a client's function are not validated: calls are returned as the model made them. */
 function clientTool({ name, description, parameters, strict }: FunctionTool): Tool {
   try {
     return tool({
@@ -85,16 +115,20 @@ function clientTool({ name, description, parameters, strict }: FunctionTool): To
   }
 }
 
-/** Those that the client has not asked for itself, nor declared functions of the same name. */
-function defaults(asked: Asked, { defaultTools }: Offer, { scopes }: Scoped): readonly RequestTool[] {
-  const names = defaultTools.filter((name) => !asked.functions.some((own) => own.name === name));
+/** The default tools, except those whose name a function of the client has. */
+function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: RunCaller): readonly RequestTool[] {
+  const names = served.defaultTools.filter((name) => !request.functions.some((own) => own.name === name));
   if (names.length === 0 || !scopes.includes('tools:execute')) return [];
   return [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: names }];
 }
 
-async function hostedTools(requested: RequestTool, { executors }: Offer, caller: Scoped): Promise<readonly Tool[]> {
+async function hostedTools(
+  requested: RequestTool,
+  { executors }: ServerTools,
+  caller: RunCaller,
+): Promise<readonly Tool[]> {
   const executor = executors.find((one) => one.kind === requested.type && one.canExecute(requested));
-  if (!executor) throw badRequest(unserved(requested), 'tools', 'unsupported_tool');
+  if (!executor) throw badRequest(unsupportedTool(requested), 'tools', 'unsupported_tool');
   if (!caller.scopes.includes('tools:execute')) {
     const message = 'This key may not use tools of the server: it lacks the scope "tools:execute".';
     throw new ApiError(403, 'permission_error', message, { param: 'tools', code: 'insufficient_scope' });
@@ -108,23 +142,18 @@ async function hostedTools(requested: RequestTool, { executors }: Offer, caller:
   );
 }
 
-function labelOf(requested: RequestTool | undefined): string {
-  const label = requested?.['server_label'];
-  return typeof label === 'string' ? label : OWN_LABEL;
-}
-
-function unserved(requested: RequestTool): string {
+function unsupportedTool(requested: RequestTool): string {
   if (requested.type === 'mcp') {
     const label = JSON.stringify(requested['server_label']);
-    return `This server does not reach the MCP server ${label}. Its own tools have the server_label "${OWN_LABEL}".`;
+    return `This server does not connect to the MCP server ${label}. Its own tools have the server_label "${OWN_LABEL}".`;
   }
   const type = JSON.stringify(requested.type);
-  return `Tools of type ${type} are not supported here. Use "function", or "mcp" with server_label "${OWN_LABEL}".`;
+  return `This server does not support tools of type ${type}. Use "function", or "mcp" with server_label "${OWN_LABEL}".`;
 }
 
 type Choice = Pick<Toolset, 'toolChoice' | 'allowedTools'>;
 
-function choiceOf(choice: ResponseRequest['toolChoice'], origins: Origins): Choice {
+function choiceOf(choice: RequestToolChoice, origins: Origins): Choice {
   if (typeof choice === 'string') return { toolChoice: choice };
   switch (choice.type) {
     case 'function':
@@ -142,40 +171,55 @@ function choiceOf(choice: ResponseRequest['toolChoice'], origins: Origins): Choi
   }
 }
 
-/** A function by its name; of what is executed here one by its name, or all that came with such a tool. */
-function namesOf(named: RequestTool, origins: Origins): readonly string[] {
-  const { type, name, server_label: label } = named;
+/** The names of the tools that an entry of `tool_choice` selects: one by its name, or all of a tool of the request. */
+function namesOf(selected: RequestTool, origins: Origins): readonly string[] {
+  const { type, name, server_label: label } = selected;
   if (type === 'function') return [String(name)];
-  const names = [...origins].flatMap(([its, origin]) => {
-    const isMeant = origin.type === type && (label == null || origin['server_label'] === label);
-    return isMeant && (name == null || name === its) ? its : [];
+  const names = [...origins].flatMap(([candidate, origin]) => {
+    const matches = origin.type === type && (label == null || origin['server_label'] === label);
+    return matches && (name == null || name === candidate) ? candidate : [];
   });
   if (names.length > 0) return names;
   const what = [type, label, name].filter((word) => word != null).join(' ');
   throw badRequest(
-    `tool_choice names ${JSON.stringify(what)}, of which the request has no tools.`,
+    `tool_choice names ${JSON.stringify(what)}, but the request has no such tools.`,
     'tool_choice',
     'unknown_tool',
   );
 }
 
-function demanded(choice: ToolChoice): readonly string[] {
-  return typeof choice === 'object' ? [choice.tool] : [];
+function checkChoice({ toolChoice, allowedTools }: Choice, known: ReadonlySet<string>): void {
+  for (const name of [...(allowedTools ?? []), ...(typeof toolChoice === 'object' ? [toolChoice.tool] : [])]) {
+    if (known.has(name)) continue;
+    throw badRequest(
+      `tool_choice names ${JSON.stringify(name)}, but the request has no such tool.`,
+      'tool_choice',
+      'unknown_tool',
+    );
+  }
+  if (toolChoice === 'required' && (allowedTools ?? [...known]).length === 0) {
+    const message = 'tool_choice is "required", but there is no tool to call. Send tools, or leave tool_choice out.';
+    throw badRequest(message, 'tool_choice', 'unknown_tool');
+  }
 }
 
-/** What becomes of a call is clear by its name, unless a limit or another forced tool may yet come in between. */
-function kindsOf(
-  { maxToolCalls }: Asked,
+/** The kind of a call follows from its name, unless a call limit or another forced tool may make the loop refuse it. */
+function callKinds(
+  { maxToolCalls }: ToolsRequest,
   { toolChoice, allowedTools }: Choice,
-  clients: ReadonlySet<string>,
+  clientNames: ReadonlySet<string>,
   origins: Origins,
 ): CallKinds {
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
-    labelOf: (name) => labelOf(origins.get(name)),
+    labelOf(name) {
+      const label = origins.get(name)?.['server_label'];
+      return typeof label === 'string' ? label : OWN_LABEL;
+    },
     kindOf(name, index) {
-      if (!clients.has(name)) return origins.has(name) ? 'server' : 'refused';
-      if (toolChoice === 'none' || index >= MOST_CALLS || allowedTools?.includes(name) === false) return 'refused';
+      if (!clientNames.has(name)) return origins.has(name) ? 'server' : 'refused';
+      if (toolChoice === 'none' || index >= MAX_CALLS_PER_REPLY || allowedTools?.includes(name) === false)
+        return 'refused';
       return maxToolCalls !== undefined || (forced !== undefined && forced !== name) ? 'client-later' : 'client';
     },
   };

@@ -1,11 +1,35 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { HttpBindings } from '@hono/node-server';
 import type { Clock } from '@treadle/core';
+import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
-import type { Caller } from './env.ts';
-import type { Exchange } from './exchange.ts';
 import { DEFAULT_TENANT, keyring, presentedKey, SCOPES, type ApiKey, type KnownKey, type Scope } from './keys.ts';
-import { checkLocal } from './loopback.ts';
+import { checkLocal } from './origins.ts';
 import { addressId, rateHeaders, rateLimiter } from './rate-limit.ts';
+
+/** Who sent a request. */
+export interface Caller {
+  /** Callers of one tenant see the same responses. */
+  readonly tenant: string;
+  /** The name of its key; empty if the server has no keys. */
+  readonly key: string;
+  readonly scopes: readonly string[];
+  /** Sent as `x-request-id`, and part of every line that `log` writes. */
+  readonly requestId: string;
+  readonly log: Logger;
+}
+
+/** The context of the routes. Streams are written to `c.env.outgoing`. */
+export type Env = { Bindings: HttpBindings; Variables: { caller: Caller } };
+
+/** One request, from its arrival to the end of its response. */
+export interface Exchange {
+  readonly requestId: string;
+  /** The server's log. The log of a caller contains the request id. */
+  readonly log: Logger;
+  /** Set when the request was admitted. */
+  caller?: Caller;
+}
 
 export interface AdmissionOptions {
   readonly keys: readonly ApiKey[];
@@ -15,42 +39,43 @@ export interface AdmissionOptions {
 }
 
 export interface RateLimits {
-  /** Of each key that has no limit of its own. */
+  /** For each key that has no limit of its own. */
   readonly requestsPerMinute?: number;
-  /** Of each remote address, for requests without a valid key: all of them on a server without keys. */
+  /** For each remote address, for requests without a valid key: all requests on a server without keys. */
   readonly requestsPerMinutePerAddress?: number;
 }
 
 type Admit = (incoming: IncomingMessage, outgoing: ServerResponse, exchange: Exchange) => Caller;
 
-/** Finds out who sends a request and counts it. Throws an `ApiError` if it is not let in. */
+/** Identifies the caller of a request and counts the request. Throws an `ApiError` if it is not admitted. */
 export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admit {
-  const find = keyring(keys);
+  const findKey = keyring(keys);
   const limiter = rateLimiter(clock);
 
-  /** The headers are set on the raw response, so that streams have them, too. */
-  function count(outgoing: ServerResponse, id: string, perMinute: number | undefined): void {
-    if (perMinute === undefined) return;
-    const rate = limiter.take(id, perMinute);
+  /** The headers are set on Node's response, so that streams have them too. */
+  function countRequest(outgoing: ServerResponse, id: string, perMinute: number): void {
+    const rate = limiter.countRequest(id, perMinute);
     for (const [name, value] of Object.entries(rateHeaders(rate))) outgoing.setHeader(name, value);
     if (rate.allowed) return;
     throw new ApiError(
       429,
       'rate_limit_error',
-      `More than ${perMinute} requests in a minute. Go on after the time that the Retry-After header says.`,
+      `You sent more than ${perMinute} requests in a minute. Retry after the time in the Retry-After header.`,
       { code: 'rate_limit_exceeded' },
     );
   }
 
   function countAddress({ socket }: IncomingMessage, outgoing: ServerResponse): void {
-    count(outgoing, `address ${addressId(socket.remoteAddress)}`, limits.requestsPerMinutePerAddress);
+    const perMinute = limits.requestsPerMinutePerAddress;
+    if (perMinute !== undefined) countRequest(outgoing, `address ${addressId(socket.remoteAddress)}`, perMinute);
   }
 
-  function knownKey(incoming: IncomingMessage, outgoing: ServerResponse): KnownKey {
+  function admittedKey(incoming: IncomingMessage, outgoing: ServerResponse): KnownKey {
     const presented = presentedKey(incoming.headers);
-    const key = presented === undefined ? undefined : find(presented);
+    const key = presented === undefined ? undefined : findKey(presented);
     if (key) {
-      count(outgoing, `key ${key.name}`, key.requestsPerMinute ?? limits.requestsPerMinute);
+      const perMinute = key.requestsPerMinute ?? limits.requestsPerMinute;
+      if (perMinute !== undefined) countRequest(outgoing, `key ${key.name}`, perMinute);
       return key;
     }
     countAddress(incoming, outgoing);
@@ -58,15 +83,15 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
       401,
       'authentication_error',
       presented === undefined
-        ? 'No API key was sent. Send one in the header "Authorization: Bearer <key>".'
-        : 'The API key that was sent is not one of this server.',
+        ? 'The request has no API key. Send one in the header "Authorization: Bearer <key>".'
+        : 'The API key is not valid for this server.',
       { code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer realm="treadle"' } },
     );
   }
 
   return (incoming, outgoing, { requestId, log }) => {
     if (keys.length > 0) {
-      const { name, tenant, scopes } = knownKey(incoming, outgoing);
+      const { name, tenant, scopes } = admittedKey(incoming, outgoing);
       return { tenant, key: name, scopes, requestId, log: log.child({ requestId, tenant, key: name }) };
     }
     checkLocal(incoming.headers.host, incoming.headers.origin, cors);

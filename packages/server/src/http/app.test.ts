@@ -4,13 +4,13 @@ import { HTTPException } from 'hono/http-exception';
 import { describe, expect, test } from 'vitest';
 import { served, type Served } from '../../test/served.ts';
 import { ApiError } from '../api-error.ts';
-import type { ServerOptions } from '../server.ts';
+import type { ServerOptions } from './server.ts';
 import { readJson } from './body.ts';
 import { hashKey, newKey, type ApiKey } from './keys.ts';
 
 type Routes = ServerOptions['routes'];
 
-/** Says who calls, whole and as a stream. */
+/** Routes that return the caller, as JSON and as a stream. */
 const whoami: Routes = (app) => {
   app.get('/v1/me', (c) => {
     const { tenant, key, scopes, requestId } = c.get('caller');
@@ -27,7 +27,7 @@ const get = (at: Served, path: string, headers: Record<string, string> = {}): Pr
 
 const bearer = (key: string): Record<string, string> => ({ authorization: `Bearer ${key}` });
 
-/** Headers that a browser's fetch would not let a test set. */
+/** `fetch` does not let a test set the Host header. */
 async function withHost(at: Served, path: string, host: string, more = ''): Promise<{ status: number; body: string }> {
   await using connection = await at.connect();
   connection.write(`GET ${path} HTTP/1.1\r\nHost: ${host}\r\n${more}\r\n`);
@@ -35,7 +35,7 @@ async function withHost(at: Served, path: string, host: string, more = ''): Prom
 }
 
 describe('a request', () => {
-  test('has the id that it came with, in the answer, in the log and for the routes', async () => {
+  test('has the id from its header in the response, in the log and for the routes', async () => {
     await using at = await served({ routes: whoami });
     for (const path of ['/v1/me', '/v1/stream', '/nowhere', '/healthz'])
       expect((await get(at, path, { 'x-request-id': 'mine:1.2_3-4' })).headers.get('x-request-id')).toBe(
@@ -50,7 +50,7 @@ describe('a request', () => {
   });
 
   test.each(['', 'a b', 'x'.repeat(129), 'é', '<script>', '{"level":"fatal"}'])(
-    'whose id is %j gets another',
+    'with the invalid id %j gets a new id',
     async (id) => {
       await using at = await served({ routes: whoami });
       const answer = await get(at, '/v1/me', { 'x-request-id': id });
@@ -60,7 +60,7 @@ describe('a request', () => {
     },
   );
 
-  test('is one line in the log, without its query', async () => {
+  test('is one line in the log, without the query', async () => {
     await using at = await served({ routes: whoami, clock: manualClock() });
     await get(at, '/v1/me?api_key=hidden#x', { 'x-request-id': 'r1' });
     await get(at, '/v1/stream', { 'x-request-id': 'r2' });
@@ -100,7 +100,7 @@ describe('keys', () => {
     },
   });
 
-  test('tell tenants and scopes apart', async () => {
+  test('determine the tenant and the scopes', async () => {
     await using at = await served({ routes: whoami, keys });
     expect(await (await get(at, '/v1/me', bearer(one))).json()).toMatchObject({
       tenant: 'acme',
@@ -120,7 +120,7 @@ describe('keys', () => {
     ]);
   });
 
-  test('that are wrong, also by a little, get a 401 and nothing else, on every path', async () => {
+  test('that are wrong get a 401 on every path, also if they differ in one character', async () => {
     await using at = await served({ routes: whoami, keys });
     const wrong = [
       one.slice(0, -1),
@@ -135,7 +135,7 @@ describe('keys', () => {
       const answer = await get(at, '/v1/me', bearer(key));
       expect(answer.status).toBe(401);
       expect(answer.headers.get('www-authenticate')).toBe('Bearer realm="treadle"');
-      expect(await answer.json()).toEqual(denied('is not one of this server'));
+      expect(await answer.json()).toEqual(denied('is not valid for this server'));
     }
     for (const path of ['/v1/me', '/v1/unknown', '/', '/v1/stream', '/healthz/../v1/me', '/readyz/x']) {
       const answer = await get(at, path);
@@ -158,18 +158,18 @@ describe('keys', () => {
     });
   });
 
-  test('are not asked for by /healthz and /readyz', async () => {
+  test('are not needed for /healthz and /readyz', async () => {
     await using at = await served({ keys });
     expect((await get(at, '/healthz')).status).toBe(200);
     expect((await get(at, '/readyz')).status).toBe(200);
   });
 
-  test('any Host header will do', async () => {
+  test('allow any Host header', async () => {
     await using at = await served({ routes: whoami, keys });
     expect((await withHost(at, '/v1/me', 'api.example', `Authorization: Bearer ${one}\r\n`)).status).toBe(200);
   });
 
-  test('and bodies are in no line of the log and in no answer, whatever goes wrong', async () => {
+  test('and bodies never appear in the log or in an error', async () => {
     const secret = 'my-own-secret-phrase';
     await using at = await served({
       keys: [...keys, { name: 'own', hash: hashKey(secret) }],
@@ -220,7 +220,7 @@ describe('keys', () => {
 });
 
 describe('without keys', () => {
-  test('whoever is on this machine has all scopes, whatever key is sent', async () => {
+  test('every client on this machine has all scopes, whatever key it sends', async () => {
     await using at = await served({ routes: whoami });
     expect(await (await get(at, '/v1/me', bearer('anything'))).json()).toMatchObject({
       tenant: 'default',
@@ -229,7 +229,7 @@ describe('without keys', () => {
     });
   });
 
-  test('a page that had its name resolved to this machine gets a 403', async () => {
+  test('a page whose host name resolves to this machine gets a 403', async () => {
     await using at = await served({ routes: whoami });
     expect((await withHost(at, '/v1/me', `localhost:${at.port}`)).status).toBe(200);
     const { status, body } = await withHost(at, '/v1/me', `evil.example:${at.port}`);
@@ -238,7 +238,7 @@ describe('without keys', () => {
     expect((await withHost(at, `http://localhost/v1/me`, 'evil.example')).status).toBe(403);
   });
 
-  test('a page of another origin gets a 403, one of the same does not', async () => {
+  test('a page of another origin gets a 403, a page of the same origin does not', async () => {
     await using at = await served({ routes: whoami });
     expect((await get(at, '/v1/me', { origin: 'https://evil.example' })).status).toBe(403);
     expect((await get(at, '/v1/me', { origin: at.url })).status).toBe(200);
@@ -252,7 +252,7 @@ describe('rate limits', () => {
     { name: 'two', hash: hashKey(two), requestsPerMinute: 120 },
   ];
 
-  test('hold for each key, and every answer tells how much is left', async () => {
+  test('apply to each key, and every response has the remaining quota', async () => {
     const clock = manualClock();
     await using at = await served({ routes: whoami, keys, clock, limits: { requestsPerMinute: 2 } });
     const first = await get(at, '/v1/stream', bearer(one));
@@ -271,7 +271,7 @@ describe('rate limits', () => {
     expect(refused.headers.get('ratelimit')).toBe('"requests";r=0;t=60');
     expect(await refused.json()).toEqual({
       error: {
-        message: expect.stringContaining('More than 2 requests in a minute') as string,
+        message: expect.stringContaining('more than 2 requests in a minute') as string,
         type: 'rate_limit_error',
         param: null,
         code: 'rate_limit_exceeded',
@@ -282,7 +282,7 @@ describe('rate limits', () => {
     expect((await get(at, '/v1/me', bearer(one))).status).toBe(200);
   });
 
-  test('hold for each address if there is no valid key', async () => {
+  test('apply to each address if there is no valid key', async () => {
     await using at = await served({
       routes: whoami,
       keys,
@@ -305,7 +305,7 @@ describe('rate limits', () => {
   });
 });
 
-describe('what goes wrong', () => {
+describe('errors', () => {
   const routes: Routes = (app) => {
     app.get('/v1/api-error', () => {
       throw new ApiError(418, 'invalid_request_error', 'No.', {
@@ -344,7 +344,7 @@ describe('what goes wrong', () => {
     app.post('/v1/things', (c) => c.json({}));
   };
 
-  test('as the routes say it is told as they say it', async () => {
+  test('of the routes are sent as they are thrown', async () => {
     await using at = await served({ routes });
     const answer = await get(at, '/v1/api-error');
     expect(answer.status).toBe(418);
@@ -357,14 +357,14 @@ describe('what goes wrong', () => {
   });
 
   test.each(['error', 'string', 'null', 'exception', 'cycle', 'nothing', 'body-breaks'])(
-    'unexpectedly (%s) is a 500 with the request id; the cause is in the log only',
+    'that are unexpected (%s) are a 500 with the request id; the cause is only in the log',
     async (path) => {
       await using at = await served({ routes });
       const answer = await get(at, `/v1/${path}`, { 'x-request-id': 'the-id' });
       expect(answer.status).toBe(500);
       expect(await answer.json()).toEqual({
         error: {
-          message: 'The server failed at this request. Its log says why, under the request id the-id.',
+          message: 'The server failed to process this request. Its log has the reason, with the request id the-id.',
           type: 'server_error',
           param: null,
           code: 'internal_error',
@@ -377,7 +377,7 @@ describe('what goes wrong', () => {
     },
   );
 
-  test('in the middle of a stream cuts it off and puts nothing into it', async () => {
+  test('in the middle of a stream close the connection and write nothing into the stream', async () => {
     await using at = await served({ routes });
     await using connection = await at.connect();
     connection.write('GET /v1/mid-stream HTTP/1.1\r\nHost: localhost\r\n\r\n');
@@ -389,13 +389,13 @@ describe('what goes wrong', () => {
     expect(JSON.stringify(at.logged('a request failed unexpectedly'))).toContain('internal detail');
   });
 
-  test('unknown paths are a 404 that names them, with or without a slash at the end', async () => {
+  test('are a 404 for an unknown path, with or without a trailing slash', async () => {
     await using at = await served({ routes });
     const answer = await fetch(`${at.url}/v1/thinks?x=1`, { method: 'POST' });
     expect(answer.status).toBe(404);
     expect(await answer.json()).toEqual({
       error: {
-        message: 'There is no POST /v1/thinks here.',
+        message: 'This server has no route POST /v1/thinks.',
         type: 'not_found_error',
         param: null,
         code: 'unknown_url',
@@ -404,7 +404,7 @@ describe('what goes wrong', () => {
     expect((await fetch(`${at.url}/v1/things/`, { method: 'POST' })).status).toBe(200);
   });
 
-  test('wrong methods are a 405 that names the right ones', async () => {
+  test('are a 405 with the allowed methods for a wrong method', async () => {
     await using at = await served({ routes });
     for (const [path, method, allow] of [
       ['/v1/things', 'GET', 'POST'],
@@ -416,7 +416,7 @@ describe('what goes wrong', () => {
       expect(answer.headers.get('allow')).toBe(allow);
       expect(await answer.json()).toEqual({
         error: {
-          message: `${path} takes ${allow}, not ${method}.`,
+          message: `${path} supports ${allow}, not ${method}.`,
           type: 'invalid_request_error',
           param: null,
           code: 'method_not_allowed',
@@ -425,7 +425,7 @@ describe('what goes wrong', () => {
     }
   });
 
-  test('a URL or a host that cannot be is a 400', async () => {
+  test('are a 400 for an invalid URL or host', async () => {
     await using at = await served({ routes });
     for (const [target, host] of [
       ['/v1/things', 'local host'],
@@ -439,7 +439,7 @@ describe('what goes wrong', () => {
     }
   });
 
-  test('HEAD gets what GET gets, without the body', async () => {
+  test('answers HEAD like GET, without the body', async () => {
     await using at = await served({ routes });
     await using connection = await at.connect();
     connection.write(
@@ -464,7 +464,7 @@ describe('web pages', () => {
   const key = newKey();
   const keys = [{ name: 'page', hash: hashKey(key) }];
 
-  test('are told nothing by default', async () => {
+  test('get no CORS headers by default', async () => {
     await using at = await served({ routes, keys });
     for (const answer of [
       await preflight(at, 'https://app.example'),
@@ -473,7 +473,7 @@ describe('web pages', () => {
       expect([...answer.headers.keys()].filter((name) => name.startsWith('access-control'))).toEqual([]);
   });
 
-  test('of an origin that is listed may call with a key, and read streams and errors', async () => {
+  test('of a listed origin may call with a key, and read streams and errors', async () => {
     await using at = await served({ routes, keys, cors: ['https://app.example'] });
     const asked = await preflight(at, 'https://app.example');
     expect(asked.status).toBe(204);
@@ -498,7 +498,7 @@ describe('web pages', () => {
     }
   });
 
-  test('of other origins are told nothing', async () => {
+  test('of other origins get no CORS headers', async () => {
     await using at = await served({ routes, keys, cors: ['https://app.example'] });
     for (const origin of ['https://app.example.evil', 'http://app.example', 'https://app.example:444', 'null']) {
       const asked = await preflight(at, origin);
@@ -525,7 +525,7 @@ describe('web pages', () => {
 });
 
 describe('health', () => {
-  test('alive and ready', async () => {
+  test('reports alive and ready', async () => {
     await using at = await served();
     for (const path of ['/healthz', '/readyz']) {
       const answer = await get(at, path);
@@ -534,7 +534,7 @@ describe('health', () => {
     }
   });
 
-  test('is alive but not ready while the store fails, and ready again after', async () => {
+  test('reports alive but not ready while the store fails, and ready again afterwards', async () => {
     let broken = true;
     await using at = await served({
       ready: async () => {
@@ -550,7 +550,7 @@ describe('health', () => {
     expect((await get(at, '/readyz')).status).toBe(200);
   });
 
-  test('a store that throws at once is one that fails', async () => {
+  test('reports not ready if the store throws synchronously', async () => {
     await using at = await served({
       ready: () => {
         throw new Error('closed');
@@ -559,7 +559,7 @@ describe('health', () => {
     expect((await get(at, '/readyz')).status).toBe(503);
   });
 
-  test('a store that hangs is asked once and not waited for', async () => {
+  test('checks a store that hangs once, and does not wait for it', async () => {
     const clock = manualClock();
     const asked = Promise.withResolvers<void>();
     let count = 0;
@@ -581,7 +581,7 @@ describe('health', () => {
   });
 });
 
-test('the program around keeps its own Request and Response', async () => {
+test('does not replace the global Request and Response', async () => {
   const before = [globalThis.Request, globalThis.Response];
   await using at = await served({ routes: whoami });
   expect((await get(at, '/v1/me')).status).toBe(200);

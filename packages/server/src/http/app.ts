@@ -4,38 +4,35 @@ import type { Clock } from '@treadle/core';
 import { Hono } from 'hono';
 import { methodNotAllowed } from 'hono/method-not-allowed';
 import type { Logger } from 'pino';
-import { ApiError } from '../api-error.ts';
-import { admission, requireScope, type AdmissionOptions } from './admission.ts';
-import { allowOrigin } from './cors.ts';
-import type { Caller, Env } from './env.ts';
-import { errorResponse, toApiError } from './errors.ts';
-import type { Exchange } from './exchange.ts';
-import { healthRoutes } from './health.ts';
+import { ApiError, errorBody, toApiError } from '../api-error.ts';
+import { admission, requireScope, type AdmissionOptions, type Caller, type Env, type Exchange } from './admission.ts';
+import { allowOrigin } from './origins.ts';
 
 export interface AppOptions extends AdmissionOptions {
   readonly routes: (app: Hono<Env>) => void;
+  /** Resolves if the store answers. */
   readonly ready: () => Promise<void>;
   readonly isClosing: () => boolean;
   readonly log: Logger;
   readonly clock: Clock;
 }
 
-type FrameEnv = { Bindings: HttpBindings & { exchange: Exchange }; Variables: { caller: Caller } };
+type AppEnv = { Bindings: HttpBindings & { exchange: Exchange }; Variables: { caller: Caller } };
 
-/** Answers a request, always: what goes wrong is an error body for the client and a line in the log. */
-export type Answer = (request: Request, env: FrameEnv['Bindings']) => Promise<Response>;
+/** Answers every request. An error becomes an error body for the client, and a line in the log if it is unexpected. */
+export type AnswerRequest = (request: Request, env: AppEnv['Bindings']) => Promise<Response>;
 
-/** Everything around the routes: who may come in, and what is said if something is wrong. */
-export function answering(options: AppOptions): Answer {
+/** What surrounds the routes: health checks, CORS, admission and errors. */
+export function requestHandler(options: AppOptions): AnswerRequest {
   const { isClosing, cors } = options;
   const admit = admission(options);
-  const app = new Hono<FrameEnv>({ strict: false });
+  const app = new Hono<AppEnv>({ strict: false });
 
   app.route('/', healthRoutes(options));
   app.use(async (c, next) => {
     const { incoming, outgoing, exchange } = c.env;
     if (allowOrigin(cors, incoming, outgoing)) return c.body(null, 204);
-    if (isClosing()) throw closing();
+    if (isClosing()) throw shuttingDown();
     exchange.caller = admit(incoming, outgoing, exchange);
     c.set('caller', exchange.caller);
     await next();
@@ -45,7 +42,7 @@ export function answering(options: AppOptions): Answer {
     methodNotAllowed({
       app,
       onMethodNotAllowed: (c, methods) => {
-        const message = `${c.req.path} takes ${methods.join(', ')}, not ${c.req.method}.`;
+        const message = `${c.req.path} supports ${methods.join(', ')}, not ${c.req.method}.`;
         return errorResponse(
           new ApiError(405, 'invalid_request_error', message, {
             code: 'method_not_allowed',
@@ -64,21 +61,23 @@ export function answering(options: AppOptions): Answer {
   app.route('/', api);
   app.notFound(({ req }) =>
     errorResponse(
-      new ApiError(404, 'not_found_error', `There is no ${req.method} ${req.path} here.`, { code: 'unknown_url' }),
+      new ApiError(404, 'not_found_error', `This server has no route ${req.method} ${req.path}.`, {
+        code: 'unknown_url',
+      }),
     ),
   );
-  app.onError((error, { env }) => failed(error, env));
+  app.onError((error, { env }) => failedResponse(error, env));
 
   return async (request, env) => {
     try {
       const response = await app.fetch(request, env);
       if (response.headers.has(ALREADY_SENT)) return response;
-      // Written here and not by the adapter, which writes what goes wrong with it to the console and to the client.
+      // Not left to the adapter, which writes its errors to the console and to the client.
       const body = response.body === null ? undefined : Buffer.from(await response.arrayBuffer());
-      send(response, body, env);
+      sendResponse(response, body, env);
     } catch (thrown) {
-      const response = failed(thrown, env);
-      if (!response.headers.has(ALREADY_SENT)) send(response, Buffer.from(await response.arrayBuffer()), env);
+      const response = failedResponse(thrown, env);
+      if (!response.headers.has(ALREADY_SENT)) sendResponse(response, Buffer.from(await response.arrayBuffer()), env);
     }
     return RESPONSE_ALREADY_SENT;
   };
@@ -86,26 +85,69 @@ export function answering(options: AppOptions): Answer {
 
 const [ALREADY_SENT = ''] = RESPONSE_ALREADY_SENT.headers.keys();
 
-function failed(thrown: unknown, { outgoing, exchange }: FrameEnv['Bindings']): Response {
+function failedResponse(thrown: unknown, { outgoing, exchange }: AppEnv['Bindings']): Response {
   const { requestId, caller } = exchange;
   const log = caller?.log ?? exchange.log.child({ requestId });
   if (!(thrown instanceof ApiError)) log.error({ err: thrown }, 'a request failed unexpectedly');
   if (!outgoing.headersSent) return errorResponse(toApiError(thrown, requestId));
-  // The answer has begun: that it is cut off is all that can still be told.
+  // Part of the response was sent: closing the connection is the only way to report the error.
   outgoing.destroy();
   return RESPONSE_ALREADY_SENT;
 }
 
-function send({ status, headers }: Response, body: Buffer | undefined, { incoming, outgoing }: HttpBindings): void {
+function sendResponse(
+  { status, headers }: Response,
+  body: Buffer | undefined,
+  { incoming, outgoing }: HttpBindings,
+): void {
   for (const [name, value] of headers) outgoing.setHeader(name, value);
   if (status !== 204 && status !== 304 && incoming.method !== 'HEAD')
     outgoing.setHeader('Content-Length', body?.length ?? 0);
   outgoing.writeHead(status).end(body);
 }
 
-function closing(): ApiError {
-  return new ApiError(503, 'server_error', 'The server is shutting down. Try again in a moment.', {
+function shuttingDown(): ApiError {
+  return new ApiError(503, 'server_error', 'The server is shutting down. Retry in a moment.', {
     code: 'shutting_down',
     headers: { 'Retry-After': '1' },
   });
+}
+
+export function errorResponse(error: ApiError): Response {
+  return new Response(JSON.stringify(errorBody(error)), {
+    status: error.status,
+    headers: { 'Content-Type': 'application/json', ...error.headers },
+  });
+}
+
+/** How long the store may take to answer a health check. */
+const READY_TIMEOUT_MS = 2_000;
+
+/** `/healthz`: the process is alive. `/readyz`: it accepts requests. Neither needs a key. */
+function healthRoutes({ ready, isClosing, log, clock }: AppOptions): Hono {
+  let check: Promise<boolean> | undefined;
+  // All probes that arrive while the store hangs share one check.
+  const isStoreReady = (): Promise<boolean> => {
+    check ??= within(clock, READY_TIMEOUT_MS, Promise.resolve().then(ready))
+      .then(() => true)
+      .catch((error: unknown) => {
+        log.error({ err: error }, 'not ready: the store does not answer');
+        return false;
+      })
+      .finally(() => (check = undefined));
+    return check;
+  };
+  return new Hono()
+    .get('/healthz', (c) => c.json({ status: 'ok' }))
+    .get('/readyz', async (c) => {
+      if (isClosing()) return c.json({ status: 'unavailable', reason: 'The server is shutting down.' }, 503);
+      if (await isStoreReady()) return c.json({ status: 'ok' });
+      return c.json({ status: 'unavailable', reason: 'The store does not answer.' }, 503);
+    });
+}
+
+function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
+  const timeout = Promise.withResolvers<never>();
+  const cancelTimer = clock.timer(ms, () => timeout.reject(new Error(`no answer within ${ms} ms`)));
+  return Promise.race([work, timeout.promise]).finally(cancelTimer);
 }

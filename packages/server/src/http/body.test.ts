@@ -5,7 +5,7 @@ import { readJson, type BodyOptions } from './body.ts';
 
 const LIMIT = 1000;
 
-/** A server that gives back what it read. */
+/** A server that returns the body it read. */
 function echo(options: BodyOptions = {}, onRead: () => void = () => undefined): Promise<Served> {
   return served({
     ...(options.clock && { clock: options.clock }),
@@ -70,7 +70,7 @@ describe('a body', () => {
     ['{\n "a": 1,\n}', 'unexpected character at line 3, column 1 (position 11).'],
     ['{"a": "b', 'it ends too early at line 1, column 9 (position 8).'],
     ['secret', 'unexpected character at line 1, column 1 (position 0).'],
-  ])('%j gets a 400 that names the place and repeats nothing', async (body, message) => {
+  ])('%j gets a 400 with the position and without a quote of the body', async (body, message) => {
     await using at = await echo();
     const answer = await post(at, body);
     expect(answer.status).toBe(400);
@@ -86,7 +86,7 @@ describe('a body', () => {
     expect(await answer.json()).toEqual(error('not valid UTF-8', 'invalid_json'));
   });
 
-  test('may nest as deep as it may, brackets in strings apart', async () => {
+  test('may be nested up to the limit, not counting brackets in strings', async () => {
     await using at = await echo({ maxDepth: 3 });
     for (const body of ['[[[1]]]', '[["[[[[ \\" [[[[ \\\\",{"a":"]"}]]', '[[],[],[],[[]]]'])
       expect(await (await post(at, body)).json()).toEqual({ read: JSON.parse(body) });
@@ -97,11 +97,13 @@ describe('a body', () => {
     ] as const) {
       const answer = await post(at, body);
       expect(answer.status).toBe(400);
-      expect(await answer.json()).toEqual(error(`more than 3 deep, at line 1, column ${column}.`, 'invalid_json'));
+      expect(await answer.json()).toEqual(
+        error(`more than 3 levels deep, at line 1, column ${column}.`, 'invalid_json'),
+      );
     }
   });
 
-  test('that arrives in pieces, split anywhere, is read', async () => {
+  test('is read if it arrives in chunks, split at any position', async () => {
     await using at = await echo();
     await using connection = await at.connect();
     const body = Buffer.from('{"a":"ü€"}');
@@ -120,7 +122,7 @@ describe('a body', () => {
 });
 
 describe('a body that is too large', () => {
-  test('is refused by its announced length, before it comes', async () => {
+  test('is rejected by its Content-Length, before it arrives', async () => {
     await using at = await echo();
     await using connection = await at.connect();
     connection.write(
@@ -129,10 +131,10 @@ describe('a body that is too large', () => {
     const { status, headers, body } = await connection.answer();
     expect(status).toBe(413);
     expect(headers['x-request-id']).toMatch(/^req_/);
-    expect(JSON.parse(body)).toEqual(error('larger than the 1000 bytes', 'request_too_large'));
+    expect(JSON.parse(body)).toEqual(error('larger than the limit of 1000 bytes', 'request_too_large'));
   });
 
-  test('is refused as soon as it is, if its length was not announced', async () => {
+  test('is rejected as soon as it exceeds the limit, without a Content-Length', async () => {
     await using at = await echo();
     await using connection = await at.connect();
     connection.write(
@@ -142,10 +144,10 @@ describe('a body that is too large', () => {
     connection.write(`258\r\n${' '.repeat(600)}\r\n`);
     const { status, body } = await connection.answer();
     expect(status).toBe(413);
-    expect(JSON.parse(body)).toEqual(error('larger than the 1000 bytes', 'request_too_large'));
+    expect(JSON.parse(body)).toEqual(error('larger than the limit of 1000 bytes', 'request_too_large'));
   });
 
-  test('of megabytes is answered to clients that write before they read', async () => {
+  test('of megabytes is answered also for clients that write everything before they read', async () => {
     await using at = await echo();
     const large = `"${'x'.repeat(20_000_000)}"`;
     expect((await post(at, large)).status).toBe(413);
@@ -159,15 +161,15 @@ describe('a body that is too large', () => {
     expect(unannounced.status).toBe(413);
   });
 
-  test('is one byte over the limit', async () => {
+  test('is rejected from one byte over the limit', async () => {
     await using at = await echo();
     expect((await post(at, `"${'x'.repeat(LIMIT - 2)}"`)).status).toBe(200);
     expect((await post(at, `"${'x'.repeat(LIMIT - 1)}"`)).status).toBe(413);
   });
 });
 
-describe('a body that comes slowly', () => {
-  test('gets a 408 when its time is up, and the connection is closed', async () => {
+describe('a body that arrives slowly', () => {
+  test('gets a 408 after the timeout, and the connection is closed', async () => {
     const clock = manualClock();
     const reading = Promise.withResolvers<void>();
     await using at = await echo({ clock, timeoutMs: 5_000 }, reading.resolve);
@@ -186,7 +188,7 @@ describe('a body that comes slowly', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('and never ends, as the client went away, is no failure of the server', async () => {
+  test('is not an error of the server if the client disconnects', async () => {
     const reading = Promise.withResolvers<void>();
     await using at = await echo({}, reading.resolve);
     const connection = await at.connect();

@@ -2,50 +2,50 @@ import type { IncomingMessage } from 'node:http';
 import { systemClock, type Clock } from '@treadle/core';
 import type { Context } from 'hono';
 import { ApiError, badRequest } from '../api-error.ts';
-import type { Env } from './env.ts';
+import type { Env } from './admission.ts';
 import { jsonErrorAt, lineAndColumn } from './json-error.ts';
 
 export interface BodyOptions {
-  /** How long the whole body may take to arrive; 60 s. */
+  /** How long the whole body may take to arrive; default 60 s. */
   readonly timeoutMs?: number;
-  /** How deep arrays and objects may stand in one another; 128. */
+  /** How deep arrays and objects may be nested; default 128. */
   readonly maxDepth?: number;
   readonly clock?: Clock;
 }
 
 /**
- * The body of a request, which must be JSON. Rejects with an `ApiError`: 415 for another type, 413 beyond `maxBytes` (as
- * soon as that is known), 408 if it comes too slowly, 400 if it is not JSON. What the body says is in no message.
+ * The JSON body of a request. Rejects with an `ApiError`: 415 for another type, 413 for more than `maxBytes` (as soon as
+ * that is known), 408 if it arrives too slowly, 400 if it is not JSON. Messages never quote the body.
  */
 export async function readJson(
   { env: { incoming } }: Pick<Context<Env>, 'env'>,
   maxBytes: number,
   { timeoutMs = 60_000, maxDepth = 128, clock = systemClock }: BodyOptions = {},
 ): Promise<unknown> {
-  checkType(incoming);
-  // Node has seen to it that it is a number if it is there.
+  checkContentType(incoming);
+  // Node has checked that it is a number.
   if (Number(incoming.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
   const bytes = await readBytes(incoming, maxBytes, timeoutMs, clock);
-  return parse(decode(bytes), maxDepth);
+  return parseJson(decodeUtf8(bytes), maxDepth);
 }
 
-function checkType({ headers }: IncomingMessage): void {
+function checkContentType({ headers }: IncomingMessage): void {
   const [type = '', ...parameters] = (headers['content-type'] ?? '').toLowerCase().split(';');
   if (!/^application\/(?:json|[\w.!#$&^+-]+\+json)$/.test(type.trim()))
-    throw unsupported('Send the body as JSON, with the header "Content-Type: application/json".');
+    throw unsupportedType('Send the body as JSON, with the header "Content-Type: application/json".');
   const charset = parameters.map((one) => /^\s*charset\s*=\s*"?([^"\s]*)"?\s*$/.exec(one)?.[1]).find(Boolean);
   if (charset !== undefined && charset !== 'utf-8' && charset !== 'utf8')
-    throw unsupported('Send the body in UTF-8: JSON has no other encoding.');
+    throw unsupportedType('Send the body in UTF-8: the server accepts no other charset.');
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity')
-    throw unsupported('Send the body without compression: the server takes no Content-Encoding.');
+    throw unsupportedType('Send the body without compression: the server accepts no Content-Encoding.');
 }
 
 function readBytes(incoming: IncomingMessage, maxBytes: number, timeoutMs: number, clock: Clock): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
-    const callOff = clock.timer(timeoutMs, () => {
+    const cancelTimer = clock.timer(timeoutMs, () => {
       fail(
         new ApiError(408, 'invalid_request_error', `The body did not arrive within ${timeoutMs} ms. Send it again.`, {
           code: 'request_timeout',
@@ -59,29 +59,29 @@ function readBytes(incoming: IncomingMessage, maxBytes: number, timeoutMs: numbe
       else chunks.push(chunk);
     };
     const onEnd = (): void => {
-      stop();
+      stopReading();
       resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks));
     };
-    // Nobody reads this answer: the client is gone.
-    const onGone = (): void => fail(badRequest('The connection ended before the body did.'));
+    // The client has disconnected and does not receive this error.
+    const onClose = (): void => fail(badRequest('The connection ended before the body did.'));
     const fail = (error: ApiError): void => {
-      stop();
+      stopReading();
       incoming.pause();
       reject(error);
     };
-    const stop = (): void => {
-      callOff();
-      incoming.off('data', onData).off('end', onEnd).off('close', onGone);
+    const stopReading = (): void => {
+      cancelTimer();
+      incoming.off('data', onData).off('end', onEnd).off('close', onClose);
     };
-    // The error listener stays: without one, a connection that breaks later would bring the process down.
-    incoming.on('error', onGone).on('data', onData).on('end', onEnd).on('close', onGone);
-    if (incoming.destroyed) onGone();
+    // The error listener is not removed: without one, a connection error later would crash the process.
+    incoming.on('error', onClose).on('data', onData).on('end', onEnd).on('close', onClose);
+    if (incoming.destroyed) onClose();
   });
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
-function decode(bytes: Buffer): string {
+function decodeUtf8(bytes: Buffer): string {
   try {
     return utf8.decode(bytes);
   } catch {
@@ -89,12 +89,12 @@ function decode(bytes: Buffer): string {
   }
 }
 
-function parse(text: string, maxDepth: number): unknown {
+function parseJson(text: string, maxDepth: number): unknown {
   if (text.trim() === '') throw badRequest('The body is empty: send a JSON object.', undefined, 'invalid_json');
   const tooDeep = deeperThan(text, maxDepth);
   if (tooDeep !== undefined)
     throw badRequest(
-      `The body nests arrays and objects more than ${maxDepth} deep, at ${lineAndColumn(text, tooDeep)}.`,
+      `The body nests arrays and objects more than ${maxDepth} levels deep, at ${lineAndColumn(text, tooDeep)}.`,
       undefined,
       'invalid_json',
     );
@@ -112,10 +112,10 @@ function parse(text: string, maxDepth: number): unknown {
 }
 
 /**
- * Where the nesting goes beyond `most`. It is looked at before parsing, for a body of brackets alone takes a hundred
- * times its size in memory. Strings are leapt over, as most of a body is in strings.
+ * The position where the nesting exceeds `maxDepth`. It is checked before parsing, because a parsed body of brackets takes a
+ * hundred times its size in memory. Strings, which are most of a body, are skipped.
  */
-function deeperThan(text: string, most: number): number | undefined {
+function deeperThan(text: string, maxDepth: number): number | undefined {
   let depth = 0;
   for (let at = 0; at < text.length; at += 1) {
     const code = text.charCodeAt(at);
@@ -125,7 +125,7 @@ function deeperThan(text: string, most: number): number | undefined {
       if (at === -1) return undefined;
     } else if (code === 0x5b || code === 0x7b) {
       depth += 1;
-      if (depth > most) return at;
+      if (depth > maxDepth) return at;
     } else if (code === 0x5d || code === 0x7d) depth -= 1;
   }
   return undefined;
@@ -138,11 +138,11 @@ function isEscaped(text: string, quote: number): boolean {
 }
 
 function tooLarge(maxBytes: number): ApiError {
-  return new ApiError(413, 'invalid_request_error', `The body is larger than the ${maxBytes} bytes that are taken.`, {
+  return new ApiError(413, 'invalid_request_error', `The body is larger than the limit of ${maxBytes} bytes.`, {
     code: 'request_too_large',
   });
 }
 
-function unsupported(message: string): ApiError {
+function unsupportedType(message: string): ApiError {
   return new ApiError(415, 'invalid_request_error', message, { code: 'unsupported_media_type' });
 }

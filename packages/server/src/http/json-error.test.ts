@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { jsonErrorAt, lineAndColumn } from './json-error.ts';
 
-/** Where the platform's own parser says that it is wrong, if it says so. */
+/** The position in the error of `JSON.parse`, if it has one. */
 function platform(text: string): { readonly valid: boolean; readonly at?: number } {
   try {
     JSON.parse(text);
@@ -13,7 +13,7 @@ function platform(text: string): { readonly valid: boolean; readonly at?: number
   }
 }
 
-describe('where a text stops being JSON', () => {
+describe('the position of a JSON error', () => {
   test.each([
     ['', 0],
     ['x', 0],
@@ -41,7 +41,7 @@ describe('where a text stops being JSON', () => {
     expect(jsonErrorAt(text)).toBe(at);
   });
 
-  test('it finds a mistake exactly in what the platform refuses, and where it says', () => {
+  test('exists exactly for texts that JSON.parse rejects, and equals its position', () => {
     const pieces = [...'{}[],:"\\ -+.eE019truefalsn\n\t/ux', '""', 'null', 'true', '"a":', '12', '{"', '\\u00e9'];
     const mess = fc.array(fc.constantFrom(...pieces), { maxLength: 14 }).map((chars) => chars.join(''));
     const damaged = fc
@@ -61,7 +61,7 @@ describe('where a text stops being JSON', () => {
     );
   });
 
-  test('long and deep texts are no trouble', () => {
+  test('is found in long and deeply nested texts', () => {
     expect(jsonErrorAt(`"${'\\n'.repeat(1_000_000)}`)).toBe(2_000_001);
     expect(jsonErrorAt('['.repeat(1_000_000))).toBe(1_000_000);
   });

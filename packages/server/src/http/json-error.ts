@@ -1,6 +1,6 @@
 /**
- * Where a text stops being JSON; undefined if it is JSON all through. For error messages only: the platform's parser
- * names the position for some mistakes but not for all, and quotes the text.
+ * The position at which a text stops being valid JSON; undefined if it is valid. For error messages only: the error of
+ * `JSON.parse` does not always contain the position, and it quotes the text.
  */
 export function jsonErrorAt(text: string): number | undefined {
   const open: ('{' | '[')[] = [];
@@ -10,10 +10,10 @@ export function jsonErrorAt(text: string): number | undefined {
     while (WHITE.has(text[at] ?? '')) at += 1;
     const char = text[at];
     if (expected === 'more') {
-      const around = open.at(-1);
-      if (around === undefined) return at === text.length ? undefined : at;
-      if (char === ',') expected = around === '{' ? 'name' : 'value';
-      else if (char === (around === '{' ? '}' : ']')) open.pop();
+      const container = open.at(-1);
+      if (container === undefined) return at === text.length ? undefined : at;
+      if (char === ',') expected = container === '{' ? 'name' : 'value';
+      else if (char === (container === '{' ? '}' : ']')) open.pop();
       else return at;
       at += 1;
     } else if (expected === 'name' || expected === 'name or }') {
@@ -59,7 +59,7 @@ export function lineAndColumn(text: string, at: number): string {
   return `line ${line}, column ${at - start + 1}`;
 }
 
-/** Where a string or a word ends, or where it is wrong. */
+/** The end of a string or a word, or the position of its error. */
 interface End {
   readonly ok: boolean;
   readonly at: number;
@@ -68,7 +68,7 @@ interface End {
 const WHITE = new Set([' ', '\t', '\n', '\r']);
 const HEX = /^[0-9a-f]$/i;
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
-const NUMBER_BEGUN = /-?(?:(?:0|[1-9]\d*)(?:\.(?:\d+(?:[eE][+-]?\d*)?)?|[eE][+-]?\d*)?)?/y;
+const NUMBER_PREFIX = /-?(?:(?:0|[1-9]\d*)(?:\.(?:\d+(?:[eE][+-]?\d*)?)?|[eE][+-]?\d*)?)?/y;
 
 function stringEnd(text: string, start: number): End {
   for (let at = start + 1; at < text.length; at += 1) {
@@ -96,8 +96,8 @@ function plainEnd(text: string, start: number): End {
     return { ok: same === word.length, at: start + same };
   }
   NUMBER.lastIndex = start;
-  NUMBER_BEGUN.lastIndex = start;
+  NUMBER_PREFIX.lastIndex = start;
   const whole = NUMBER.test(text) ? NUMBER.lastIndex : start;
-  const begun = NUMBER_BEGUN.test(text) ? NUMBER_BEGUN.lastIndex : start;
-  return { ok: whole > start && whole === begun, at: begun };
+  const prefix = NUMBER_PREFIX.test(text) ? NUMBER_PREFIX.lastIndex : start;
+  return { ok: whole > start && whole === prefix, at: prefix };
 }

@@ -5,7 +5,7 @@ import { hashKey, keyring, newKey, presentedKey, type ApiKey } from './keys.ts';
 const hash = hashKey('one');
 
 describe('a new key', () => {
-  test('is 256 random bits, and its hash is the SHA-256 of its text', () => {
+  test('has 256 random bits, and its hash is the SHA-256 of its text', () => {
     const key = newKey();
     expect(key).toMatch(/^tk_[\w-]{43}$/);
     expect(newKey()).not.toBe(key);
@@ -13,13 +13,13 @@ describe('a new key', () => {
   });
 });
 
-describe('a key that is presented', () => {
+describe('a presented key', () => {
   const find = keyring([
     { name: 'a', hash: hashKey('key-a'), tenant: 'acme', scopes: ['tools:execute'], requestsPerMinute: 5 },
     { name: 'b', hash: hashKey('key-b').replace(/[a-f]/g, (digit) => digit.toUpperCase()) },
   ]);
 
-  test('is found with what was left out filled in', () => {
+  test('is found, with its defaults filled in', () => {
     expect(find('key-a')).toEqual({ name: 'a', tenant: 'acme', scopes: ['tools:execute'], requestsPerMinute: 5 });
     expect(find('key-b')).toEqual({ name: 'b', tenant: 'default', scopes: ['agents:invoke'] });
   });
@@ -44,18 +44,18 @@ describe('a key that is presented', () => {
   });
 });
 
-describe('a configuration of keys is refused', () => {
+describe('rejects a configuration of keys', () => {
   const secret = 'tk_this-is-a-secret-key';
   const cases: readonly (readonly [string, readonly unknown[], string])[] = [
     ['without a name', [{ hash }], 'Key 1 needs a name'],
-    ['with a name that logs could not show', [{ name: 'a b\n', hash }], 'Key 1 needs a name'],
+    ['with a name that cannot be logged', [{ name: 'a b\n', hash }], 'Key 1 needs a name'],
     [
-      'with a name twice',
+      'with a duplicate name',
       [
         { name: 'a', hash },
         { name: 'a', hash: hashKey('two') },
       ],
-      'Key "a" is there twice',
+      'Key "a" is defined twice',
     ],
     [
       'with one key under two names',
@@ -68,19 +68,11 @@ describe('a configuration of keys is refused', () => {
     ['with the key instead of its hash', [{ name: 'a', hash: secret }], 'Key "a" needs a hash, "sha256:" and 64 hex'],
     ['with a hash that is too short', [{ name: 'a', hash: hash.slice(0, -1) }], 'Key "a" needs a hash'],
     ['without a hash', [{ name: 'a' }], 'Key "a" needs a hash'],
-    [
-      'with an unknown scope',
-      [{ name: 'a', hash, scopes: ['agent:invoke'] }],
-      'unknown scope "agent:invoke": there are',
-    ],
+    ['with an unknown scope', [{ name: 'a', hash, scopes: ['agent:invoke'] }], 'unknown scope "agent:invoke": use'],
     ['with no scope', [{ name: 'a', hash, scopes: [] }], 'Key "a" has no scopes'],
     ['with scopes in one string', [{ name: 'a', hash, scopes: 'agents:invoke' }], 'Key "a" has no scopes'],
-    ['with an odd tenant', [{ name: 'a', hash, tenant: '../b' }], 'Key "a" needs a tenant'],
-    [
-      'with a limit of nothing',
-      [{ name: 'a', hash, requestsPerMinute: 0 }],
-      'requestsPerMinute must be a whole number',
-    ],
+    ['with an invalid tenant', [{ name: 'a', hash, tenant: '../b' }], 'Key "a" needs a tenant'],
+    ['with a limit of 0', [{ name: 'a', hash, requestsPerMinute: 0 }], 'requestsPerMinute must be a whole number'],
   ];
   test.each(cases)('%s', (_what, keys, message) => {
     const refused = (): unknown => keyring(keys as readonly ApiKey[]);

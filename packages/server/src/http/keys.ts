@@ -2,26 +2,26 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { TreadleError } from '@treadle/core';
 
-/** What a key can allow: `agents:invoke` is the API, `tools:execute` the tools that run on the server. */
+/** The permissions of a key: `agents:invoke` for the API, `tools:execute` for the tools that run on the server. */
 export const SCOPES = ['agents:invoke', 'tools:execute'] as const;
 
 export type Scope = (typeof SCOPES)[number];
 
-/** A key that clients present. The server knows only its hash. */
+/** A key that clients send. The server stores only its hash. */
 export interface ApiKey {
-  /** For logs; never the key itself. */
+  /** Used in logs; not the key itself. */
   readonly name: string;
-  /** `sha256:` and 64 hex digits: what `hashKey` makes of the key. */
+  /** `sha256:` and 64 hex digits: the result of `hashKey`. */
   readonly hash: string;
-  /** Only `agents:invoke` if not given. */
+  /** Default: only `agents:invoke`. */
   readonly scopes?: readonly Scope[];
-  /** `default` if not given. Keys of one tenant see the same responses. */
+  /** Default `default`. Keys of one tenant see the same responses. */
   readonly tenant?: string;
   /** Instead of the server's own limit. */
   readonly requestsPerMinute?: number;
 }
 
-/** A key with what was left out filled in. */
+/** A key with its defaults filled in. */
 export interface KnownKey {
   readonly name: string;
   readonly tenant: string;
@@ -31,7 +31,7 @@ export interface KnownKey {
 
 export const DEFAULT_TENANT = 'default';
 
-/** 256 random bits, so its plain hash needs no salt and cannot be guessed. */
+/** A key has 256 random bits, so its hash needs no salt. */
 export function newKey(): string {
   return `tk_${randomBytes(32).toString('base64url')}`;
 }
@@ -40,14 +40,14 @@ export function hashKey(key: string): string {
   return `sha256:${digest(key).toString('hex')}`;
 }
 
-/** The keys of a configuration, for looking up what a client presents. Throws if the configuration is wrong. */
+/** Looks up the key that a client presents. Throws if the configuration of the keys is wrong. */
 export function keyring(keys: readonly ApiKey[]): (presented: string) => KnownKey | undefined {
-  const entries = checked(keys);
+  const entries = checkedKeys(keys);
   return (presented) => {
-    const given = digest(presented);
+    const presentedHash = digest(presented);
     let found: KnownKey | undefined;
-    // Every key is compared, so that the time tells neither whether one fits nor which.
-    for (const { hash, known } of entries) if (timingSafeEqual(hash, given)) found = known;
+    // All keys are compared, so that the time does not reveal whether or which one matches.
+    for (const { hash, known } of entries) if (timingSafeEqual(hash, presentedHash)) found = known;
     return found;
   };
 }
@@ -62,7 +62,7 @@ export function presentedKey(headers: IncomingHttpHeaders): string | undefined {
 const NAME = /^[A-Za-z0-9][\w.@-]{0,63}$/;
 const HASH = /^sha256:[0-9a-f]{64}$/i;
 
-function checked(keys: readonly ApiKey[]): { readonly hash: Buffer; readonly known: KnownKey }[] {
+function checkedKeys(keys: readonly ApiKey[]): { readonly hash: Buffer; readonly known: KnownKey }[] {
   const names = new Set<string>();
   const hashes = new Map<string, string>();
   return keys.map(({ name, hash, scopes = ['agents:invoke'], tenant = DEFAULT_TENANT, requestsPerMinute }, index) => {
@@ -71,20 +71,20 @@ function checked(keys: readonly ApiKey[]): { readonly hash: Buffer; readonly kno
         `Key ${index + 1} needs a name of at most 64 letters, digits and ". _ @ -", which logs show; not the key itself.`,
       );
     const where = `Key "${name}"`;
-    if (names.has(name)) throw wrong(`${where} is there twice: every key needs a name of its own.`);
+    if (names.has(name)) throw wrong(`${where} is defined twice: every key needs a name of its own.`);
     names.add(name);
-    // What was written instead is not repeated: it may be the key.
+    // The wrong value is not quoted: it may be the key.
     if (typeof hash !== 'string' || !HASH.test(hash))
       throw wrong(`${where} needs a hash, "sha256:" and 64 hex digits: the SHA-256 of the key, not the key itself.`);
     const hex = hash.slice('sha256:'.length).toLowerCase();
     const twin = hashes.get(hex);
-    if (twin !== undefined) throw wrong(`Keys "${twin}" and "${name}" are the same key: make a new one for each.`);
+    if (twin !== undefined) throw wrong(`Keys "${twin}" and "${name}" are the same key: create a new one for each.`);
     hashes.set(hex, name);
     if (!Array.isArray(scopes) || scopes.length === 0)
       throw wrong(`${where} has no scopes: list some of ${SCOPES.join(', ')}, or leave them out for agents:invoke.`);
     const unknown = scopes.find((scope) => !SCOPES.some((one) => one === scope));
     if (unknown !== undefined)
-      throw wrong(`${where} has the unknown scope ${JSON.stringify(unknown)}: there are ${SCOPES.join(', ')}.`);
+      throw wrong(`${where} has the unknown scope ${JSON.stringify(unknown)}: use ${SCOPES.join(', ')}.`);
     if (typeof tenant !== 'string' || !NAME.test(tenant))
       throw wrong(`${where} needs a tenant of at most 64 letters, digits and ". _ @ -", or none.`);
     if (requestsPerMinute !== undefined && !(Number.isSafeInteger(requestsPerMinute) && requestsPerMinute > 0))

@@ -8,7 +8,7 @@ function written(write: (log: ReturnType<typeof newLog>) => void): string {
   return lines.join('');
 }
 
-test('a line is JSON with a time and a level in words', () => {
+test('writes lines of JSON with a time and the name of the level', () => {
   expect(JSON.parse(written((log) => log.info({ status: 200 }, 'request')))).toEqual({
     level: 'info',
     time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
@@ -18,7 +18,7 @@ test('a line is JSON with a time and a level in words', () => {
   expect(written((log) => log.debug('not asked for'))).toBe('');
 });
 
-test('keys, headers and bodies are in no line', () => {
+test('redacts keys, headers and bodies', () => {
   const secret = 'c2VjcmV0LXZhbHVl';
   const text = written((log) => {
     log.info({ authorization: secret, request: { headers: { 'x-api-key': secret }, body: secret } }, 'fields');
@@ -35,7 +35,7 @@ test('keys, headers and bodies are in no line', () => {
   expect(text).toContain('401: bearer [redacted]');
 });
 
-test('words that only look a little like keys stay', () => {
+test('does not redact words that only resemble keys', () => {
   expect(written((log) => log.info('task-oriented, risk-taking, bearer of news'))).toContain(
     'task-oriented, risk-taking, bearer of news',
   );

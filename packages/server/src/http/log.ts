@@ -3,20 +3,20 @@ import { pino, stdTimeFunctions, type DestinationStream, type Logger } from 'pin
 export interface LogOptions {
   /** `trace`, `debug`, `info` (default), `warn`, `error`, `fatal`, `silent`. */
   readonly level?: string;
-  /** Standard error if not given, so that standard output is the program's. */
+  /** Default standard error, which leaves standard output to the program. */
   readonly to?: DestinationStream;
 }
 
-/** Fields that may hold a secret or what somebody wrote, wherever a line has them. */
+/** Fields that may contain a secret or the text of a user. */
 const SECRET = ['authorization', 'apiKey', 'api_key', 'headers', 'body', 'rawPacket'];
 
 /**
- * What looks like a key in any text, such as the message of a provider that repeats the one it was given. It begins where
- * a word begins, also after `\n` as JSON writes it.
+ * Text that looks like a key, for example in the message of a provider that quotes the key it received. It starts at the
+ * start of a word, or after an escape of JSON such as `\n`.
  */
 const KEYS = /(?<=\\[bfnrt]|\b)(?:(?:tk_|sk-|sk_|rk-|pk-)[\w-]{8,}|(bearer|basic)\s+[\w.~+/=-]{8,})/gi;
 
-/** A log of JSON lines that hold no keys, no headers and no bodies. */
+/** A log of JSON lines without keys, headers and bodies. */
 export function newLog({ level = 'info', to = pino.destination(2) }: LogOptions = {}): Logger {
   return pino(
     {

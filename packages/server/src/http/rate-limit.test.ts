@@ -3,11 +3,11 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { addressId, rateHeaders, rateLimiter } from './rate-limit.ts';
 
-describe('a limit of requests', () => {
-  test('lets a minute of them through at once, and then one by one as the quota comes back', async () => {
+describe('a rate limit', () => {
+  test('allows the requests of a minute at once, and further ones as the quota is refilled', async () => {
     const clock = manualClock(1_000_000);
     const limiter = rateLimiter(clock);
-    const take = () => limiter.take('a', 3);
+    const take = () => limiter.countRequest('a', 3);
     expect(take()).toEqual({ allowed: true, limit: 3, remaining: 2, resetMs: 20_000, retryMs: 0 });
     expect(take()).toEqual({ allowed: true, limit: 3, remaining: 1, resetMs: 40_000, retryMs: 0 });
     expect(take()).toEqual({ allowed: true, limit: 3, remaining: 0, resetMs: 60_000, retryMs: 0 });
@@ -17,28 +17,28 @@ describe('a limit of requests', () => {
     await clock.advance(1);
     expect(take()).toMatchObject({ allowed: true, remaining: 0 });
     expect(take().allowed).toBe(false);
-    expect(limiter.take('b', 3)).toMatchObject({ allowed: true, remaining: 2 });
+    expect(limiter.countRequest('b', 3)).toMatchObject({ allowed: true, remaining: 2 });
   });
 
-  test('holds nobody up for longer than a minute after the clock was set back', () => {
+  test('blocks no id for longer than a minute after the clock was set back', () => {
     let now = 10_000_000;
     const limiter = rateLimiter({ now: () => now, timer: () => () => undefined });
-    limiter.take('a', 1);
+    limiter.countRequest('a', 1);
     now = 0;
-    expect(limiter.take('a', 1)).toMatchObject({ allowed: false, retryMs: expect.closeTo(60_000, 3) });
+    expect(limiter.countRequest('a', 1)).toMatchObject({ allowed: false, retryMs: expect.closeTo(60_000, 3) });
   });
 
-  test('remembers no more ids than it may, and forgets first who was not heard of for longest', () => {
+  test('stores a bounded number of ids, and drops the least recently used', () => {
     const limiter = rateLimiter(manualClock(), 3);
-    for (const id of ['a', 'b', 'c', 'a', 'd']) limiter.take(id, 2);
+    for (const id of ['a', 'b', 'c', 'a', 'd']) limiter.countRequest(id, 2);
     expect(limiter.size).toBe(3);
-    expect(limiter.take('a', 2).allowed).toBe(false);
-    expect(limiter.take('b', 2)).toMatchObject({ allowed: true, remaining: 1 });
-    for (let id = 0; id < 1000; id += 1) limiter.take(String(id), 2);
+    expect(limiter.countRequest('a', 2).allowed).toBe(false);
+    expect(limiter.countRequest('b', 2)).toMatchObject({ allowed: true, remaining: 1 });
+    for (let id = 0; id < 1000; id += 1) limiter.countRequest(String(id), 2);
     expect(limiter.size).toBe(3);
   });
 
-  test('in any minute, at most twice the limit passes, and whoever waits as told gets through', async () => {
+  test('allows at most twice the limit in any minute, and every request after its retry time', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 1, max: 700 }),
@@ -50,7 +50,7 @@ describe('a limit of requests', () => {
           for (const pause of pauses) {
             await clock.advance(pause);
             for (let more = 0; more < perMinute / 10 + 1; more += 1) {
-              const rate = limiter.take('a', perMinute);
+              const rate = limiter.countRequest('a', perMinute);
               expect(rate.remaining).toBeGreaterThanOrEqual(0);
               expect(rate.remaining).toBeLessThan(perMinute);
               if (rate.allowed) passed.push(clock.now());
@@ -58,9 +58,9 @@ describe('a limit of requests', () => {
           }
           for (const from of passed)
             expect(passed.filter((at) => at >= from && at < from + 60_000).length).toBeLessThanOrEqual(2 * perMinute);
-          const { retryMs } = limiter.take('a', perMinute);
+          const { retryMs } = limiter.countRequest('a', perMinute);
           await clock.advance(Math.ceil(retryMs));
-          expect(limiter.take('a', perMinute).allowed || retryMs === 0).toBe(true);
+          expect(limiter.countRequest('a', perMinute).allowed || retryMs === 0).toBe(true);
         },
       ),
       { numRuns: 30 },
@@ -68,7 +68,7 @@ describe('a limit of requests', () => {
   });
 });
 
-describe('the headers', () => {
+describe('the rate limit headers', () => {
   test('are those of the draft and those of OpenAI', () => {
     expect(rateHeaders({ allowed: true, limit: 60, remaining: 59, resetMs: 1000, retryMs: 0 })).toEqual({
       'RateLimit-Policy': '"requests";q=60;w=60',
@@ -79,7 +79,7 @@ describe('the headers', () => {
     });
   });
 
-  test('say when to come back if it was too much', () => {
+  test('contain Retry-After if the limit is exceeded', () => {
     expect(rateHeaders({ allowed: false, limit: 7, remaining: 0, resetMs: 60_000, retryMs: 8571.4 })).toEqual({
       'RateLimit-Policy': '"requests";q=7;w=60',
       RateLimit: '"requests";r=0;t=60',

@@ -1,47 +1,47 @@
 import { isIPv6 } from 'node:net';
 import type { Clock } from '@treadle/core';
 
-/** What a request finds of its quota. */
+/** The quota of an id after a request. */
 export interface Rate {
   readonly allowed: boolean;
-  /** Requests in a minute. */
+  /** Requests per minute. */
   readonly limit: number;
   readonly remaining: number;
-  /** Until the whole quota is there again. */
+  /** Until the whole quota is available again. */
   readonly resetMs: number;
-  /** Until the next request is let through; 0 if this one was. */
+  /** Until the next request is allowed; 0 if this one was. */
   readonly retryMs: number;
 }
 
 export interface RateLimiter {
-  /** Counts a request of `id`, unless it is over the limit. */
-  take(id: string, perMinute: number): Rate;
-  /** How many ids it remembers. */
+  /** Counts a request of `id`, unless it exceeds the limit. */
+  countRequest(id: string, perMinute: number): Rate;
+  /** The number of stored ids. */
   readonly size: number;
 }
 
 const WINDOW_MS = 60_000;
 
 /**
- * GCRA: for each id the time at which its quota would be whole again, and nothing else. A minute's quota can be used at
- * once and comes back evenly. Who was not heard of for longest is forgotten first when there are too many.
+ * GCRA: stores for each id only the time at which its quota is whole again. The quota of a minute can be used at once and
+ * is refilled evenly. The least recently used id is dropped if there are more than `maxIds`.
  */
-export function rateLimiter(clock: Clock, most = 10_000): RateLimiter {
+export function rateLimiter(clock: Clock, maxIds = 10_000): RateLimiter {
   const wholeAt = new Map<string, number>();
   return {
-    take(id, perMinute) {
+    countRequest(id, perMinute) {
       const now = clock.now();
       const each = WINDOW_MS / perMinute;
-      // A clock that was set back must not lock anybody out.
+      // If the clock was set back, no id is blocked.
       const before = Math.min(Math.max(wholeAt.get(id) ?? now, now), now + WINDOW_MS);
       const after = before + each;
-      // Sums of fractions are a hair off.
+      // Tolerates rounding errors.
       const room = WINDOW_MS - (after - now) + 1e-6;
       if (room < 0) {
         return { allowed: false, limit: perMinute, remaining: 0, resetMs: before - now, retryMs: -room };
       }
       wholeAt.delete(id);
-      if (wholeAt.size >= most) wholeAt.delete(wholeAt.keys().next().value ?? '');
+      if (wholeAt.size >= maxIds) wholeAt.delete(wholeAt.keys().next().value ?? '');
       wholeAt.set(id, after);
       return { allowed: true, limit: perMinute, remaining: Math.floor(room / each), resetMs: after - now, retryMs: 0 };
     },
@@ -51,7 +51,7 @@ export function rateLimiter(clock: Clock, most = 10_000): RateLimiter {
   };
 }
 
-/** The IETF's fields (draft-ietf-httpapi-ratelimit-headers-10), and those that OpenAI's clients read. */
+/** The fields of the IETF (draft-ietf-httpapi-ratelimit-headers-10), and those that OpenAI's clients read. */
 export function rateHeaders({ allowed, limit, remaining, resetMs, retryMs }: Rate): Record<string, string> {
   return {
     'RateLimit-Policy': `"requests";q=${limit};w=${WINDOW_MS / 1000}`,
@@ -64,8 +64,8 @@ export function rateHeaders({ allowed, limit, remaining, resetMs, retryMs }: Rat
 }
 
 /**
- * One id for all addresses that one client has at will: a network of IPv6 is 64 bits. It is the address of the
- * connection, which behind a proxy is the proxy's; headers that claim another can be forged.
+ * One id for all addresses that one client can choose from: an IPv6 network has 64 bits. The address is that of the
+ * connection, behind a proxy the proxy's, because headers with another address can be forged.
  */
 export function addressId(address: string | undefined): string {
   if (address === undefined) return 'unknown';
@@ -83,7 +83,7 @@ export function addressId(address: string | undefined): string {
     .join(':')}::/64`;
 }
 
-/** As OpenAI writes it: `120ms`, `8.64s`, `1m0s`. */
+/** In OpenAI's format: `120ms`, `8.64s`, `1m0s`. */
 function duration(ms: number): string {
   const whole = Math.ceil(ms);
   if (whole < 1000) return `${whole}ms`;

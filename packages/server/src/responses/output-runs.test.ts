@@ -16,19 +16,19 @@ import {
 import { inPieces, isPiece, picking, recut, withoutTails } from '../../test/pieces.ts';
 import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent, type WireResponse } from '../../test/stream-rules.ts';
-import { presented, type ResponseResource } from '../wire/response.ts';
-import { callIdFor } from './ids.ts';
-import type { CallKinds } from '../engine/call-kinds.ts';
-import { endingOf, type Ending } from '../engine/ending.ts';
-import { output, type OutputOptions } from './output.ts';
+import { presentedResponse, type ResponseResource } from './wire.ts';
+import { callIdFor } from '../ids.ts';
+import type { CallKinds } from '../engine/tools.ts';
+import { endingOf, type Ending } from '../engine/run.ts';
+import { responseOutput, type ResponseOutputOptions } from './output.ts';
 
-/** One reply of the model, or how it breaks off. */
+/** One reply of the model, or how it is interrupted. */
 interface Step {
   readonly content: readonly AssistantPart[];
   readonly finish: Finish;
-  /** Seed of the pieces that it comes in; absent: it comes whole. */
+  /** The seed of its deltas; absent: no deltas. */
   readonly pieces: number | undefined;
-  /** After how many pieces something else happens. */
+  /** After how many deltas the interruption happens. */
   readonly breaks?: { readonly after: number; readonly by: 'failure' | 'cancel' };
 }
 
@@ -151,7 +151,7 @@ interface Ran {
   readonly ending: Ending;
 }
 
-/** As the server drives it: a reply that met the limit of tokens is the last one, and nobody has to answer its calls. */
+/** Like the server: a reply that reached the token limit is the last one, and its calls are not answered. */
 async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise<Ran> {
   const controller = new AbortController();
   const items: Item[] = [];
@@ -186,7 +186,7 @@ async function run({ steps, limits, choice, allowed, maxTurns }: World): Promise
     maxTurns,
     signal: controller.signal,
   });
-  if (!wasCut) return { items, ending: endingOf(result, { spent: false, failure: undefined, at: AT }) };
+  if (!wasCut) return { items, ending: endingOf(result, { isSpent: false, failure: undefined, at: AT }) };
   if (!result.outcome) await runLoop({ ...around, signal: AbortSignal.abort() });
   const { usage } = result;
   return { items, ending: { at: AT, usage, type: 'incomplete', reason: 'max_output_tokens' } };
@@ -204,13 +204,21 @@ interface Heard {
   readonly events: readonly WireEvent[];
 }
 
-function hear(items: readonly Item[], ending: Ending, options: Omit<OutputOptions, 'response' | 'emit'>): Heard {
+function hear(
+  items: readonly Item[],
+  ending: Ending,
+  options: Omit<ResponseOutputOptions, 'response' | 'emit'>,
+): Heard {
   const events: WireEvent[] = [];
-  const out = output({ response: createdResponse(), ...options, emit: (event) => void events.push(plain(event)) });
-  out.begin();
-  for (const item of items) void out.hear(item);
-  const response = out.close(ending);
-  out.finish();
+  const out = responseOutput({
+    response: createdResponse(),
+    ...options,
+    emit: (event) => void events.push(plain(event)),
+  });
+  out.sendCreated();
+  for (const item of items) void out.addItem(item);
+  const response = out.endResponse(ending);
+  out.sendTerminal();
   return { response: plain(response), events };
 }
 
@@ -218,7 +226,7 @@ function plain<T>(value: T): T {
   return JSON.parse(JSON.stringify(value)) as T;
 }
 
-/** What the official client makes of a stream: its own sum of the events. Rejects where its user would see an error. */
+/** The response that the official client accumulates from a stream. Rejects where its user would see an error. */
 async function accumulated(events: readonly WireEvent[]): Promise<WireResponse> {
   const lines = events.map((event) => `${JSON.stringify(event)}\n`);
   const stream = ReadableStream.from(lines.map((line) => new TextEncoder().encode(line))) as ReadableStream;
@@ -226,13 +234,13 @@ async function accumulated(events: readonly WireEvent[]): Promise<WireResponse> 
   return withoutAdditions(response) as WireResponse;
 }
 
-/** Without what the client adds for its user's convenience. */
+/** Without the fields that the client adds. */
 function withoutAdditions(value: unknown): unknown {
   const added = ['output_text', 'output_parsed', 'parsed', 'parsed_arguments'];
   return JSON.parse(JSON.stringify(value, (key, field: unknown) => (added.includes(key) ? undefined : field)));
 }
 
-/** A model call was broken off: what it had said until then is told, but is no fact. */
+/** A model call was interrupted: its deltas were sent, but are not part of a fact. */
 function wasBrokenOff({ steps }: World): boolean {
   return steps.some(({ breaks }) => breaks);
 }
@@ -240,29 +248,29 @@ function wasBrokenOff({ steps }: World): boolean {
 describe('over random runs', () => {
   const count = (runs: number): { numRuns: number } => ({ numRuns: Number(process.env['OUTPUT_RUNS'] ?? runs) });
 
-  test('a stream keeps the rules, and ends with the response', async () => {
+  test('streams follow the rules, and end with the response', async () => {
     await fc.assert(
-      fc.asyncProperty(world, async (given) => {
-        const { items, ending } = await run(given);
-        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+      fc.asyncProperty(world, async (sample) => {
+        const { items, ending } = await run(sample);
+        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
         const { events, response } = hear(items, ending, options);
         const checked = checkStream(events);
-        expect(checked.response).toEqual(presented(response, given.requiresAction));
-        checkCalls(given, items, response, ending);
+        expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
+        checkCalls(sample, items, response, ending);
       }),
       count(600),
     );
   });
 
-  test('the same reply makes the same response, however it was cut, and also without any pieces', async () => {
+  test('a reply makes the same response for any deltas, and without deltas', async () => {
     await fc.assert(
-      fc.asyncProperty(world, fc.nat(1000), async (given, seed) => {
-        const { items, ending } = await run(given);
-        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+      fc.asyncProperty(world, fc.nat(1000), async (sample, seed) => {
+        const { items, ending } = await run(sample);
+        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
         const { response } = hear(items, ending, options);
         const pick = picking(seed);
         expect(hear(recut(items, pick), ending, options).response).toEqual(response);
-        if (wasBrokenOff(given)) return;
+        if (wasBrokenOff(sample)) return;
         const others = [withoutTails(items, pick), items.filter((item) => !isPiece(item))];
         for (const other of others) {
           const heard = hear(other, ending, options);
@@ -274,11 +282,11 @@ describe('over random runs', () => {
     );
   });
 
-  test('the official client sums it up to the same response', async () => {
+  test('the official client accumulates the same response', async () => {
     await fc.assert(
-      fc.asyncProperty(world, async (given) => {
-        const { items, ending } = await run(given);
-        const options = { calls: kindsOf(given), encrypted: given.encrypted, requiresAction: given.requiresAction };
+      fc.asyncProperty(world, async (sample) => {
+        const { items, ending } = await run(sample);
+        const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
         const { events } = hear(items, ending, options);
         const last = events.at(-1)!['response'] as ResponseResource;
         if (last.status === 'failed') {
@@ -287,7 +295,7 @@ describe('over random runs', () => {
             code: 'server_error',
           });
         } else expect(await accumulated(events)).toEqual(last);
-        // The items alone, before the last word replaces them.
+        // The accumulated items, before the terminal event replaces them.
         const before = events.slice(0, last.status === 'failed' ? -2 : -1);
         expect((await accumulated(before)).output).toEqual(last.output);
       }),
@@ -296,16 +304,16 @@ describe('over random runs', () => {
   });
 });
 
-/** Every call is there once, as its kind demands, and the pending ones are those that the run waits for. */
-function checkCalls(given: World, items: readonly Item[], response: ResponseResource, ending: Ending): void {
+/** Every call occurs once, as its kind requires, and the pending calls are those that the run waits for. */
+function checkCalls(sample: World, items: readonly Item[], response: ResponseResource, ending: Ending): void {
   const waiting = ending.type === 'pending' ? ending.waiting : [];
   const pending = waiting.map(({ call }) => callIdFor(RESPONSE_ID, call.turn, call.index));
   expect(response.pending_call_ids ?? []).toEqual(pending);
-  if (wasBrokenOff(given)) return;
+  if (wasBrokenOff(sample)) return;
   const replies = items.flatMap((item) =>
     item.type === 'fact' && item.event.type === 'model-replied' ? item.event : [],
   );
-  const { kindOf } = kindsOf(given);
+  const { kindOf } = kindsOf(sample);
   const expected = replies.flatMap(({ content, finish }, turn) => {
     const calls = content.filter(({ type }) => type === 'tool-call');
     return calls.flatMap((call, index) => {

@@ -13,10 +13,10 @@ import {
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { createdResponse, RESPONSE_ID } from '../../test/response.ts';
 import { checkStream, type WireEvent } from '../../test/stream-rules.ts';
-import { reasoningFrom } from './encrypted-content.ts';
-import type { CallKinds } from '../engine/call-kinds.ts';
-import type { Ending } from '../engine/ending.ts';
-import { output, type Output, type OutputOptions } from './output.ts';
+import { decodedReasoning } from './wire.ts';
+import type { CallKinds } from '../engine/tools.ts';
+import type { Ending } from '../engine/run.ts';
+import { responseOutput, type ResponseOutput, type ResponseOutputOptions } from './output.ts';
 
 const HEX = RESPONSE_ID.slice('resp_'.length);
 const USAGE = { inputTokens: 7, outputTokens: 5, cachedTokens: 2, reasoningTokens: 1 };
@@ -31,15 +31,15 @@ const KINDS: CallKinds = {
   },
 };
 
-interface Listening extends Output {
+interface Listening extends ResponseOutput {
   readonly events: WireEvent[];
-  /** Ends it, and gives the types of the events; each is prefixed by `response.` unless it is an error. */
+  /** Ends the response and returns the types of the events, without the prefix `response.`. */
   end(ending?: Partial<Ending>): string[];
 }
 
-function listening(options: Partial<OutputOptions> = {}): Listening {
+function listening(options: Partial<ResponseOutputOptions> = {}): Listening {
   const events: WireEvent[] = [];
-  const out = output({
+  const out = responseOutput({
     response: createdResponse(),
     calls: KINDS,
     requiresAction: false,
@@ -51,8 +51,8 @@ function listening(options: Partial<OutputOptions> = {}): Listening {
     ...out,
     events,
     end(ending = { type: 'completed' }) {
-      out.close({ ...END, ...ending } as Ending);
-      out.finish();
+      out.endResponse({ ...END, ...ending } as Ending);
+      out.sendTerminal();
       return [...checkStream(events).types].map((type) => type.replace('response.', ''));
     },
   };
@@ -106,10 +106,10 @@ const MESSAGE = ['output_item.added', 'content_part.added'];
 const MESSAGE_END = ['output_text.done', 'content_part.done', 'output_item.done'];
 
 describe('a message', () => {
-  test('comes in pieces, and is told as a whole with every field', () => {
+  test('is streamed as deltas, and sent as a whole with every field', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('two '), text('words'), replied([said('two words')])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), text('two '), text('words'), replied([said('two words')])]) out.addItem(item);
     out.end();
     const item_id = `msg_${HEX}_1_0`;
     const place = { item_id, output_index: 0, content_index: 0 };
@@ -149,11 +149,11 @@ describe('a message', () => {
     expect(out.current()).toEqual(response);
   });
 
-  test('comes as one piece if the model gave none, and its rest if it gave too few', () => {
+  test('is sent as one delta if the model sent none, or with the missing rest', () => {
     for (const pieces of [[], [text('tw')]]) {
       const out = listening();
-      out.begin();
-      for (const item of [turn(1), ...pieces, replied([said('two'), said(' words')])]) out.hear(item);
+      out.sendCreated();
+      for (const item of [turn(1), ...pieces, replied([said('two'), said(' words')])]) out.addItem(item);
       const types = out.end();
       const deltas = pieces.length + 1;
       const middle = [...MESSAGE, ...Array<string>(deltas).fill('output_text.delta'), ...MESSAGE_END];
@@ -162,20 +162,20 @@ describe('a message', () => {
     }
   });
 
-  test('is what the reply says, also where its pieces said something else', () => {
+  test('is the text of the reply, also if the deltas differ', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('wrong'), replied([said('right')])]) out.hear(item);
-    out.close({ ...END, type: 'completed' });
+    out.sendCreated();
+    for (const item of [turn(1), text('wrong'), replied([said('right')])]) out.addItem(item);
+    out.endResponse({ ...END, type: 'completed' });
     const done = out.events.find(({ type }) => type === 'response.output_text.done');
     expect(done).toMatchObject({ text: 'right' });
     expect(out.current().output).toMatchObject([{ content: [{ text: 'right' }], status: 'completed' }]);
   });
 
-  test('that pieces told of and the reply does not is incomplete', () => {
+  test('is incomplete if only the deltas contain it', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('a'), piece(0, 'ask', '{'), replied([])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), text('a'), piece(0, 'ask', '{'), replied([])]) out.addItem(item);
     expect(out.current().output).toMatchObject([{ status: 'completed' }, { status: 'incomplete' }]);
     out.end({ type: 'incomplete', reason: 'max_turns' });
     expect(out.current().output).toMatchObject([
@@ -184,12 +184,12 @@ describe('a message', () => {
     ]);
   });
 
-  test('is a comment beside calls, and before a thought what the whole reply makes it', () => {
+  test('is commentary beside calls, and before reasoning its phase depends on the whole reply', () => {
     const phases = (content: readonly AssistantPart[], items: readonly Item[]): unknown[] => {
       const out = listening();
-      out.begin();
-      for (const item of [turn(1), ...items, replied(content)]) out.hear(item);
-      out.close({ ...END, type: 'cancelled' });
+      out.sendCreated();
+      for (const item of [turn(1), ...items, replied(content)]) out.addItem(item);
+      out.endResponse({ ...END, type: 'cancelled' });
       return out.current().output.flatMap((item) => (item.type === 'message' ? item.phase : []));
     };
     const mind: AssistantPart = { type: 'reasoning', text: 'hm' };
@@ -199,12 +199,12 @@ describe('a message', () => {
     expect(phases([said('a'), called('maybe'), said('b')], [])).toEqual(['commentary', 'commentary']);
   });
 
-  test('that ran into a limit or a filter is incomplete, and nothing before it', () => {
+  test('is incomplete if a limit or a filter cut it off; items before it are not', () => {
     for (const finish of ['length', 'content-filter'] as const) {
       const out = listening();
-      out.begin();
-      out.hear(turn(1));
-      out.hear(replied([{ type: 'reasoning', text: 'hm' }, said('and th')], finish));
+      out.sendCreated();
+      out.addItem(turn(1));
+      out.addItem(replied([{ type: 'reasoning', text: 'hm' }, said('and th')], finish));
       out.end({ type: 'incomplete', reason: 'max_output_tokens' });
       expect(out.current()).toMatchObject({
         status: 'incomplete',
@@ -219,11 +219,11 @@ describe('a message', () => {
 describe('reasoning', () => {
   const signed = { type: 'reasoning', text: 'well', signature: 's', protocol: 'p' } as const;
 
-  test('is a summary that closes when the answer begins', () => {
+  test('is a summary that is closed when the answer begins', () => {
     const out = listening();
-    out.begin();
+    out.sendCreated();
     for (const item of [turn(1), thought('we'), thought('ll'), text('ok'), replied([signed, said('ok')])])
-      out.hear(item);
+      out.addItem(item);
     expect(out.end()).toEqual([
       'created',
       'in_progress',
@@ -247,12 +247,12 @@ describe('reasoning', () => {
     });
   });
 
-  test('waits for what the model has to get back, where the client wants that', () => {
+  test('is closed only with the reply if the client wants encrypted_content', () => {
     const out = listening({ encrypted: true });
-    out.begin();
+    out.sendCreated();
     const hidden = { type: 'reasoning', text: '', signature: 'h', protocol: 'p' } as const;
     const content = [signed, { ...signed, text: 'so', signature: 't' }, hidden, said('ok')];
-    for (const item of [turn(1), thought('wellso'), text('ok'), replied(content)]) out.hear(item);
+    for (const item of [turn(1), thought('wellso'), text('ok'), replied(content)]) out.addItem(item);
     out.end();
     const { output: items } = out.current();
     expect(items.map((item) => [item.type, item.id.at(-1), item.status])).toEqual([
@@ -261,31 +261,33 @@ describe('reasoning', () => {
       ['reasoning', '2', 'completed'],
       ['reasoning', '3', 'completed'],
     ]);
-    const given = items.flatMap((item) =>
-      item.type === 'reasoning' ? (reasoningFrom(item.encrypted_content!)?.part ?? []) : [],
+    const decoded = items.flatMap((item) =>
+      item.type === 'reasoning' ? (decodedReasoning(item.encrypted_content!)?.part ?? []) : [],
     );
-    expect(given).toEqual([signed, { ...signed, text: 'so', signature: 't' }, hidden]);
+    expect(decoded).toEqual([signed, { ...signed, text: 'so', signature: 't' }, hidden]);
     expect(items.flatMap((item) => (item.type === 'reasoning' ? [item.summary.map((part) => part.text)] : []))).toEqual(
       [['wellso'], [], []],
     );
   });
 
-  test('that nobody may read is nothing to a client that does not ask for it', () => {
+  test('without readable text is not sent to a client that does not want encrypted_content', () => {
     const out = listening();
-    out.begin();
-    out.hear(turn(1));
-    out.hear(replied([{ type: 'reasoning', text: '', signature: 'h' }, said('ok'), { type: 'reasoning', text: '' }]));
+    out.sendCreated();
+    out.addItem(turn(1));
+    out.addItem(
+      replied([{ type: 'reasoning', text: '', signature: 'h' }, said('ok'), { type: 'reasoning', text: '' }]),
+    );
     out.end();
     expect(out.current().output.map(({ type }) => type)).toEqual(['message']);
   });
 });
 
 describe('a call', () => {
-  test('of the client is a function_call, and the response waits for it', () => {
+  test('for the client is a function_call, and the response waits for it', () => {
     const out = listening();
-    out.begin();
+    out.sendCreated();
     const items = [turn(1), text('let me'), piece(0, 'ask', ''), piece(0, 'ask', '{"a'), piece(0, 'ask', '":1}')];
-    for (const item of [...items, replied([said('let me'), called('ask', '{"a":1}')])]) out.hear(item);
+    for (const item of [...items, replied([said('let me'), called('ask', '{"a":1}')])]) out.addItem(item);
     const call_id = `call_${HEX}_1_0`;
     expect(out.end({ type: 'pending', waiting: [waitingFor('ask', 0)] })).toEqual([
       'created',
@@ -310,32 +312,32 @@ describe('a call', () => {
     expect(out.events.at(-1)).toMatchObject({ response: { status: 'completed', pending_call_ids: [call_id] } });
   });
 
-  test('in a reply that was filtered is not for anybody to execute', () => {
+  test('in a filtered reply is not to be executed', () => {
     const out = listening();
-    out.begin();
+    out.sendCreated();
     for (const item of [turn(1), replied([called('ask'), called('read'), said('then')], 'content-filter')])
-      out.hear(item);
+      out.addItem(item);
     out.end({ type: 'incomplete', reason: 'content_filter' });
     expect(out.current().output.map(({ status }) => status)).toEqual(['incomplete', 'incomplete', 'incomplete']);
   });
 
-  test('shows the status by its name to a client that wants it', () => {
+  test('has the status requires_action for a client that requests it', () => {
     const out = listening({ requiresAction: true });
-    out.begin();
-    for (const item of [turn(1), replied([called('ask')])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), replied([called('ask')])]) out.addItem(item);
     out.end({ type: 'pending', waiting: [waitingFor('ask', 0)] });
     expect(out.events.at(-1)).toMatchObject({ type: 'response.completed', response: { status: 'requires_action' } });
   });
 
-  test('of the server is an mcp_call with its output, in words', () => {
+  test('of the server is an mcp_call with its output as text', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), piece(0, 'read', '{}'), replied([called('read')])]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), piece(0, 'read', '{}'), replied([called('read')])]) out.addItem(item);
     expect(out.current().output).toMatchObject([{ status: 'in_progress', output: null, error: null }]);
-    out.hear({ type: 'call-started', index: 0, call: called('read') });
-    out.hear({ type: 'call-started', index: 0, call: called('read') });
-    out.hear({ type: 'tool-report', call: called('read'), progress: 0.5 });
-    out.hear(
+    out.addItem({ type: 'call-started', index: 0, call: called('read') });
+    out.addItem({ type: 'call-started', index: 0, call: called('read') });
+    out.addItem({ type: 'tool-report', call: called('read'), progress: 0.5 });
+    out.addItem(
       answered('read', [
         { type: 'text', text: 'two' },
         { type: 'image', mediaType: 'image/png', source: { type: 'url', url: 'https://x.test/a.png' } },
@@ -362,21 +364,21 @@ describe('a call', () => {
         arguments: '{}',
         status: 'completed',
         output:
-          'two\n(An image of type image/png, which the model was shown.)\n(A file "a.csv" of type text/csv, which the model was shown.)',
+          'two\n(An image of type image/png, which was sent to the model.)\n(A file "a.csv" of type text/csv, which was sent to the model.)',
         error: null,
         approval_request_id: null,
       },
     ]);
   });
 
-  test('that fails or is refused is a failed mcp_call with its error, and no error event', () => {
+  test('that fails or is refused is a failed mcp_call with its error, without an error event', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), piece(0, 'read', '{'), piece(1, 'ghost', '{}')]) out.hear(item);
-    out.hear(replied([called('read'), called('ghost')]));
-    out.hear(answered('ghost', [{ type: 'error', text: 'There is no tool "ghost".' }], true, 1));
-    out.hear({ type: 'call-started', index: 0, call: called('read') });
-    out.hear(answered('read', [], true));
+    out.sendCreated();
+    for (const item of [turn(1), piece(0, 'read', '{'), piece(1, 'ghost', '{}')]) out.addItem(item);
+    out.addItem(replied([called('read'), called('ghost')]));
+    out.addItem(answered('ghost', [{ type: 'error', text: 'There is no tool "ghost".' }], true, 1));
+    out.addItem({ type: 'call-started', index: 0, call: called('read') });
+    out.addItem(answered('read', [], true));
     expect(out.end().filter((type) => type.includes('mcp_call.') || type === 'error')).toEqual([
       'mcp_call.in_progress',
       'mcp_call.failed',
@@ -389,13 +391,13 @@ describe('a call', () => {
     ]);
   });
 
-  test('of which it is not clear whether it is let through is shown when that is', () => {
+  test('that may still be refused is sent when that is decided', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('a'), piece(0, 'maybe', '{}'), piece(1, 'maybe', '{"b":2}')]) out.hear(item);
-    out.hear(replied([said('a'), called('maybe', '{}', 'x'), called('maybe', '{"b":2}', 'y')]));
+    out.sendCreated();
+    for (const item of [turn(1), text('a'), piece(0, 'maybe', '{}'), piece(1, 'maybe', '{"b":2}')]) out.addItem(item);
+    out.addItem(replied([said('a'), called('maybe', '{}', 'x'), called('maybe', '{"b":2}', 'y')]));
     expect(out.current().output).toHaveLength(1);
-    out.hear(answered('maybe', [{ type: 'error', text: 'all calls are used up' }], true, 1));
+    out.addItem(answered('maybe', [{ type: 'error', text: 'all calls are used up' }], true, 1));
     out.end({ type: 'pending', waiting: [waitingFor('maybe', 0)] });
     expect(out.current()).toMatchObject({
       pending_call_ids: [`call_${HEX}_1_0`],
@@ -407,7 +409,7 @@ describe('a call', () => {
     });
   });
 
-  test('keeps its place though its pieces come before those of one before it, or before its name', () => {
+  test('is opened in the order of the reply, also if its deltas arrive early or before its name', () => {
     const orders = [
       [piece(1, 'ask', '{"n":'), piece(0, 'read', '{}'), piece(1, 'ask', '1}')],
       [piece(0, '', '{'), piece(1, 'ask', '{"n":1}'), piece(0, 'read', '}')],
@@ -415,25 +417,25 @@ describe('a call', () => {
     ];
     for (const order of orders) {
       const out = listening();
-      out.begin();
+      out.sendCreated();
       const content = [called('read'), ...(order.length > 3 ? [said('b')] : []), called('ask', '{"n":1}')];
-      for (const item of [turn(1), ...order, replied(content)]) out.hear(item);
-      out.hear(answered('read', [{ type: 'text', text: 'ok' }]));
+      for (const item of [turn(1), ...order, replied(content)]) out.addItem(item);
+      out.addItem(answered('read', [{ type: 'text', text: 'ok' }]));
       out.end({ type: 'pending', waiting: [waitingFor('ask', 1)] });
       const shown = out.current().output.map((item) => ('name' in item ? item.name + item.arguments : item.type));
       expect(shown).toEqual(['read{}', ...(order.length > 3 ? ['message'] : []), 'ask{"n":1}']);
     }
   });
 
-  test('is found though the model repeats its ids or gives none', () => {
+  test('is found also if the model repeats ids or sends none', () => {
     const out = listening();
-    out.begin();
-    out.hear(turn(3));
+    out.sendCreated();
+    out.addItem(turn(3));
     const repeated = ['a', 'a', '', 'z'];
-    out.hear(replied(repeated.map((id, index) => called('read', String(index), id))));
+    out.addItem(replied(repeated.map((id, index) => called('read', String(index), id))));
     const places = repeated.map((_, index) => index);
     for (const index of [...places.toReversed(), 9]) {
-      out.hear(answered('read', [{ type: 'text', text: `result ${index}` }], false, index));
+      out.addItem(answered('read', [{ type: 'text', text: `result ${index}` }], false, index));
     }
     out.end({ type: 'cancelled' });
     expect(out.current().output).toMatchObject(
@@ -441,24 +443,24 @@ describe('a call', () => {
     );
   });
 
-  test('has the name that the loop keeps, and is decided on by the one that the model gave', () => {
+  test('has the name that the loop stores, and its kind follows from the name of the model', () => {
     const asked: string[] = [];
     const calls: CallKinds = {
       ...KINDS,
       kindOf: (name, index) => (asked.push(`${index} ${name}`), 'refused'),
     };
     const out = listening({ calls });
-    out.begin();
-    out.hear(turn(2));
-    out.hear(piece(0, 'no such tool', ''));
-    out.hear(replied([called('no such tool'), called('')]));
+    out.sendCreated();
+    out.addItem(turn(2));
+    out.addItem(piece(0, 'no such tool', ''));
+    out.addItem(replied([called('no such tool'), called('')]));
     out.end({ type: 'cancelled' });
     expect(asked).toEqual(['0 no such tool', '1 ']);
     expect(out.current().output).toMatchObject([{ name: 'no_such_tool' }, { name: 'unnamed' }]);
   });
 });
 
-describe('an end in the middle', () => {
+describe('an interruption', () => {
   const half = [
     turn(1),
     thought('hm'),
@@ -473,17 +475,17 @@ describe('an end in the middle', () => {
     ['context_length_exceeded', 'invalid_request_error'],
     ['invalid_prompt', 'invalid_request_error'],
     ['server_error', 'server_error'],
-  ])('%s is told as a %s', (code, type) => {
+  ])('with the code %s has the type %s', (code, type) => {
     const out = listening();
-    out.begin();
+    out.sendCreated();
     out.end({ type: 'failed', error: { code, message: 'no' } });
     expect(out.events.at(-2)).toMatchObject({ type: 'error', code, error: { code, type } });
   });
 
-  test('closes what is open as incomplete, tells of the error both ways, and fails', () => {
+  test('closes open items as incomplete, sends the error in both forms, and fails', () => {
     const out = listening();
-    out.begin();
-    for (const item of [...half, failed()]) out.hear(item);
+    out.sendCreated();
+    for (const item of [...half, failed()]) out.addItem(item);
     const error = { code: 'rate_limit_exceeded', message: 'slow down' };
     expect(out.end({ type: 'failed', error }).slice(-2)).toEqual(['error', 'failed']);
     expect(out.events.at(-2)).toMatchObject({
@@ -504,10 +506,10 @@ describe('an end in the middle', () => {
     });
   });
 
-  test('by the client is incomplete too, in the words that clients know', () => {
+  test('by the client is sent as response.incomplete', () => {
     const out = listening({ encrypted: true });
-    out.begin();
-    for (const item of half.slice(0, 3)) out.hear(item);
+    out.sendCreated();
+    for (const item of half.slice(0, 3)) out.addItem(item);
     expect(out.current()).toMatchObject({ status: 'in_progress', output: [{}, { content: [{ text: 'I thi' }] }] });
     expect(out.end({ type: 'cancelled' }).at(-1)).toBe('incomplete');
     expect(out.current()).toMatchObject({
@@ -518,22 +520,22 @@ describe('an end in the middle', () => {
     expect(out.current().output[1]).not.toHaveProperty('phase');
   });
 
-  test('is the end: nothing that comes later is heard', () => {
+  test('ends the stream: later items are ignored', () => {
     const out = listening();
-    out.begin();
-    out.hear(turn(1));
-    const before = out.close({ ...END, type: 'cancelled' });
-    for (const item of [text('late'), replied([said('late')])]) expect(out.hear(item)).toBeUndefined();
-    expect(out.close({ ...END, type: 'completed' })).toBe(before);
+    out.sendCreated();
+    out.addItem(turn(1));
+    const before = out.endResponse({ ...END, type: 'cancelled' });
+    for (const item of [text('late'), replied([said('late')])]) expect(out.addItem(item)).toBeUndefined();
+    expect(out.endResponse({ ...END, type: 'completed' })).toBe(before);
     expect(out.events).toHaveLength(2);
   });
 
-  test('of one attempt leaves the next one of the same turn its own ids', () => {
+  test('of one attempt leaves unique ids to the next attempt of the turn', () => {
     const out = listening();
-    out.begin();
-    for (const item of [turn(1), text('lost'), piece(0, 'ask', ''), failed(), turn(1)]) out.hear(item);
+    out.sendCreated();
+    for (const item of [turn(1), text('lost'), piece(0, 'ask', ''), failed(), turn(1)]) out.addItem(item);
     expect(out.current().output).toMatchObject([{ status: 'completed' }, { status: 'incomplete' }]);
-    for (const item of [text('again'), replied([said('again')])]) out.hear(item);
+    for (const item of [text('again'), replied([said('again')])]) out.addItem(item);
     out.end({ type: 'incomplete', reason: 'max_turns' });
     expect(out.current().output.map((item) => [item.id, item.status])).toEqual([
       [`msg_${HEX}_1_0`, 'completed'],
@@ -543,13 +545,13 @@ describe('an end in the middle', () => {
   });
 });
 
-test('what the listener waits for is what the run has to wait for', async () => {
+test('returns the promise of the listener', async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const out = listening({ emit: ({ type }) => (type === 'response.output_item.added' ? promise : undefined) });
-  out.begin();
-  expect(out.hear(turn(1))).toBeUndefined();
-  expect(out.hear(text('a'))).toBe(promise);
-  expect(out.hear(text('b'))).toBeUndefined();
+  out.sendCreated();
+  expect(out.addItem(turn(1))).toBeUndefined();
+  expect(out.addItem(text('a'))).toBe(promise);
+  expect(out.addItem(text('b'))).toBeUndefined();
   resolve();
 });
 
@@ -559,14 +561,14 @@ describe('with the real loop', () => {
 
   async function listened(script: readonly ScriptStep[]): Promise<Listening> {
     const out = listening();
-    out.begin();
-    const onItem = (item: Item): void => void out.hear(item);
+    out.sendCreated();
+    const onItem = (item: Item): void => void out.addItem(item);
     const { waiting } = await runLoop({ model: scriptedModel(script), tools: [read, ask], input: 'go', onItem });
     out.end(waiting.length > 0 ? { type: 'pending', waiting } : { type: 'completed' });
     return out;
   }
 
-  test('a turn of both kinds leaves the client its own calls, and indices go on over the turns', async () => {
+  test('leaves the client its own calls in a mixed turn, and counts indices over the turns', async () => {
     const out = await listened([
       { text: 'First I read.', calls: [{ name: 'read' }, { name: 'nothing' }] },
       { text: 'Now I ask.', calls: [{ name: 'read' }, { name: 'ask', arguments: { q: 1 } }] },
@@ -585,9 +587,9 @@ describe('with the real loop', () => {
   });
 });
 
-test('the rules see every event that is missing, doubled or out of place', () => {
+test('the stream rules detect every missing, repeated or misplaced event', () => {
   const out = listening();
-  out.begin();
+  out.sendCreated();
   const content = [
     { type: 'reasoning', text: 'hm' } as const,
     said('a b'),
@@ -595,16 +597,16 @@ test('the rules see every event that is missing, doubled or out of place', () =>
     called('ghost'),
     called('ask'),
   ];
-  for (const item of [turn(1), thought('hm'), text('a '), text('b'), replied(content)]) out.hear(item);
-  out.hear(answered('read', [{ type: 'text', text: 'ok' }]));
-  out.hear(answered('ghost', [], true, 1));
+  for (const item of [turn(1), thought('hm'), text('a '), text('b'), replied(content)]) out.addItem(item);
+  out.addItem(answered('read', [{ type: 'text', text: 'ok' }]));
+  out.addItem(answered('ghost', [], true, 1));
   out.end({ type: 'failed', error: { code: 'server_error', message: 'down' } });
   const numbered = (events: readonly WireEvent[]): WireEvent[] =>
     events.map((event, sequence_number) => ({ ...event, sequence_number }));
   for (const [at, event] of out.events.entries()) {
     const { events } = out;
     expect(() => checkStream(numbered(events.toSpliced(at, 1))), `without ${event.type}`).toThrow(/event/);
-    // A piece twice is another text.
+    // A repeated delta is another text.
     expect(() => checkStream(numbered(events.toSpliced(at, 0, event))), `${event.type} twice`).toThrow(/event/);
     const field = Object.keys(event).find((key) => key !== 'type' && key !== 'sequence_number')!;
     const { [field]: _, ...lacking } = event;

@@ -1,89 +1,99 @@
-import type { Event, Item } from '@treadle/core';
-import { typeInResponse } from '../engine/failure.ts';
-import type { CallKinds } from '../engine/call-kinds.ts';
-import type { Ending } from '../engine/ending.ts';
-import type { OutputItem } from '../wire/items.ts';
-import { presented, type ResponseResource } from '../wire/response.ts';
-import { eventsOut, type Emit } from './events-out.ts';
-import { callIdFor } from './ids.ts';
-import { shownCall, type OpenCall } from './open-call.ts';
-import { shownText, type OpenText } from './open-text.ts';
-import { interrupt, turnItems, type TurnItems } from './turn-items.ts';
-import { wireUsage } from './usage.ts';
+import type { AssistantPart, Finish, Item, ReasoningPart, ToolCall, ToolResult } from '@treadle/core';
+import { typeInResponse } from '../engine/model-failure.ts';
+import type { Ending } from '../engine/run.ts';
+import type { CallKind, CallKinds } from '../engine/tools.ts';
+import { callIdFor, itemId, type ItemKind } from '../ids.ts';
+import {
+  addArguments,
+  addText,
+  answerCall,
+  closeCall,
+  closeInterrupted,
+  closeText,
+  endArguments,
+  endText,
+  eventSender,
+  openCall,
+  openText,
+  startCall,
+  wireItem,
+  type EmitEvent,
+  type EventSender,
+  type OpenCall,
+  type OpenText,
+} from './output-items.ts';
+import { encryptedContent, presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
 
-export interface OutputOptions {
-  /** As it was created: in progress, without output. */
+export interface ResponseOutputOptions {
+  /** The response as it was created: in progress, without output. */
   readonly response: ResponseResource;
   readonly calls: CallKinds;
-  /** The client wants the status `requires_action` by its name. */
+  /** The client wants to see the status `requires_action`. */
   readonly requiresAction: boolean;
   /** The client wants `encrypted_content` of reasoning. */
   readonly encrypted: boolean;
-  /** Absent: nobody listens, and only the response counts. */
-  readonly emit?: Emit;
+  /** Absent: no events are needed, only the response. */
+  readonly emit?: EmitEvent;
 }
 
 /**
- * Makes a response, and the events that tell of it, out of what a run tells.
+ * Builds a response and its events from the items of a run.
  *
  * 1. `response.created`, `response.in_progress`, then the items, then one terminal event; numbered from 0 without gaps.
- * 2. Every item is opened and closed once, at an index and under an id of its own, over all turns.
- * 3. The response at the end has the items as they were closed, in the order in which they opened.
+ * 2. Every item is opened and closed once, with an index and an id of its own, over all turns.
+ * 3. The final response has the items as they were closed, in the order in which they were opened.
  */
-export interface Output {
-  begin(): void;
-  /** Takes the next item of the run; gives what the listener waits for, if it does. */
-  hear(item: Item): void | Promise<void>;
+export interface ResponseOutput {
+  sendCreated(): void;
+  /** Adds the next item of the run. Returns the promise of `emit`, if it returned one. */
+  addItem(item: Item): void | Promise<void>;
   /** The response so far. */
   current(): ResponseResource;
-  /** Closes every open item, and tells of the error if it failed. Whatever the run still tells is ignored. */
-  close(ending: Ending): ResponseResource;
-  /** The terminal event, when the response is safe. */
-  finish(): void;
+  /** Closes every open item, and sends the error if the run failed. Later items of the run are ignored. */
+  endResponse(ending: Ending): ResponseResource;
+  /** Sends the terminal event. To be called after the response was stored. */
+  sendTerminal(): void;
 }
 
-export function output({ response, calls: kinds, requiresAction, encrypted, emit }: OutputOptions): Output {
-  const out = eventsOut(emit);
+export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
+  const { response, calls: kinds, requiresAction, encrypted, emit } = options;
+  const out = eventSender(emit);
   const items: (OpenText | OpenCall)[] = [];
   let ended: ResponseResource | undefined;
-  let now: TurnItems = startTurn(0);
+  let turn: TurnItems = startTurn(0);
 
-  function startTurn(turn: number): TurnItems {
-    return turnItems(turn, { out, items, response: response.id, kinds, encrypted });
+  function startTurn(number: number): TurnItems {
+    return turnItems(number, { out, items, response: response.id, kinds, encrypted });
   }
 
-  function tell(type: string, of: ResponseResource): void {
-    out.send({ type, sequence_number: out.next(), response: presented(of, requiresAction) });
+  function sendResponse(type: string, current: ResponseResource): void {
+    out.send({ type, sequence_number: out.next(), response: presentedResponse(current, requiresAction) });
   }
 
-  function takeFact(event: Event): void {
-    if (event.type === 'model-replied') now.replied(event.content, event.finish);
-    else if (event.type === 'model-failed') now.failed();
-  }
-
-  function take(item: Item): void {
+  function applyItem(item: Item): void {
     switch (item.type) {
       case 'text-delta':
-        now.text('message', item.text);
+        turn.textDelta('message', item.text);
         break;
       case 'reasoning-delta':
-        now.text('reasoning', item.text);
+        turn.textDelta('reasoning', item.text);
         break;
       case 'call-delta':
-        now.call(item.call, item.name, item.arguments);
+        turn.callDelta(item.call, item.name, item.arguments);
         break;
       case 'turn-started':
-        // The same one again: the model is asked once more, with a shorter conversation.
-        if (item.turn !== now.turn) now = startTurn(item.turn);
+        // The same turn starts again when the model is called with a shorter conversation.
+        if (item.turn !== turn.number) turn = startTurn(item.turn);
         break;
       case 'call-started':
-        now.started(item.index);
+        turn.callStarted(item.index);
         break;
       case 'call-answered':
-        now.answered(item.index, item.result);
+        turn.callAnswered(item.index, item.result);
         break;
       case 'fact':
-        takeFact(item.event);
+        if (item.event.type === 'model-replied') turn.modelReplied(item.event.content, item.event.finish);
+        else if (item.event.type === 'model-failed') turn.modelFailed();
         break;
       case 'tool-report':
         break;
@@ -93,34 +103,34 @@ export function output({ response, calls: kinds, requiresAction, encrypted, emit
   }
 
   return {
-    begin() {
-      tell('response.created', response);
-      tell('response.in_progress', response);
+    sendCreated() {
+      sendResponse('response.created', response);
+      sendResponse('response.in_progress', response);
     },
-    hear(item) {
+    addItem(item) {
       if (ended) return;
-      take(item);
-      return out.pressure();
+      applyItem(item);
+      return out.backpressure();
     },
-    current: () => ended ?? { ...response, output: items.map(shown) },
-    close(ending) {
-      // What ended well may still fail to be kept.
+    current: () => ended ?? { ...response, output: items.map(wireItem) },
+    endResponse(ending) {
+      // Storing a response can fail after the run itself succeeded.
       if (ended && ending.type !== 'failed') return ended;
       if (ending.type === 'pending') {
-        for (const { type, call } of ending.waiting) if (type === 'client') now.waits(call.index);
+        for (const { type, call } of ending.waiting) if (type === 'client') turn.callWaits(call.index);
       }
-      interrupt(out, items);
+      closeInterrupted(out, items);
       if (ending.type === 'failed') out.send({ type: 'error', sequence_number: out.next(), ...errorFields(ending) });
-      ended = endedResponse(response, items.map(shown), ending);
+      ended = endedResponse(response, items.map(wireItem), ending);
       return ended;
     },
-    finish() {
-      if (ended) tell(TERMINAL[ended.status], ended);
+    sendTerminal() {
+      if (ended) sendResponse(TERMINAL[ended.status], ended);
     },
   };
 }
 
-/** `cancelled` has no event that official clients know. */
+/** The official clients know no event for `cancelled`. */
 const TERMINAL: Readonly<Record<ResponseResource['status'], string>> = {
   completed: 'response.completed',
   requires_action: 'response.completed',
@@ -130,12 +140,7 @@ const TERMINAL: Readonly<Record<ResponseResource['status'], string>> = {
   in_progress: 'response.in_progress',
 };
 
-function shown(item: OpenText | OpenCall): OutputItem {
-  if (item.done) return item.done;
-  return 'text' in item ? shownText(item, 'in_progress', true) : shownCall(item, 'in_progress');
-}
-
-/** Both as the official clients type them and as Open Responses does. */
+/** In both forms: that of the official clients and that of Open Responses. */
 function errorFields({ error: { code, message } }: Extract<Ending, { type: 'failed' }>): object {
   const type = typeInResponse(code);
   return { code, message, param: null, error: { type, code, message, param: null } };
@@ -159,4 +164,264 @@ function endedResponse(response: ResponseResource, items: readonly OutputItem[],
     usage: wireUsage(ending.usage),
     ...(pending.length > 0 && { pending_call_ids: pending }),
   };
+}
+
+/**
+ * The items of one turn, from the deltas, the whole reply and the results of its calls.
+ *
+ * 1. A reply makes the same items however it was split into deltas, and also without deltas: items are opened in the
+ *    order of the reply, and what the deltas did not contain is added when the reply arrives.
+ * 2. A text is complete when another part begins. Its item is closed then, unless a property is known only with the
+ *    whole reply: the phase of a message before reasoning, and the `encrypted_content` of reasoning.
+ * 3. A call for the client is closed when the reply arrives, a call of the server when it has a result.
+ */
+interface TurnItems {
+  readonly number: number;
+  textDelta(type: 'message' | 'reasoning', delta: string): void;
+  callDelta(index: number, name: string, delta: string): void;
+  modelReplied(content: readonly AssistantPart[], finish: Finish): void;
+  /** The model is called again: its deltas so far do not belong to a reply. */
+  modelFailed(): void;
+  callStarted(index: number): void;
+  callAnswered(index: number, result: ToolResult): void;
+  /** The client has to execute the call. */
+  callWaits(index: number): void;
+}
+
+interface TurnOptions {
+  readonly out: EventSender;
+  /** The items of the whole response. Those of this turn are added. */
+  readonly items: (OpenText | OpenCall)[];
+  /** The response's id. */
+  readonly response: string;
+  readonly kinds: CallKinds;
+  readonly encrypted: boolean;
+}
+
+interface ReplyCall {
+  name: string;
+  /** The arguments that arrived while the call waits for the calls before it. */
+  buffered: string;
+  /** Undefined until the call is opened. */
+  kind: CallKind | undefined;
+  item: OpenCall | undefined;
+  /** Undefined until the whole reply arrives. */
+  whole: ToolCall | undefined;
+}
+
+function turnItems(number: number, { out, items, response, kinds, encrypted }: TurnOptions): TurnItems {
+  let opened = 0;
+  let growing: OpenText | undefined;
+  let texts: Record<'message' | 'reasoning', OpenText[]> = { message: [], reasoning: [] };
+  let calls: ReplyCall[] = [];
+  let openedCalls = 0;
+  /** A delta arrived while a call before it had to wait. To keep the order, nothing is opened until the reply arrives. */
+  let isOutOfOrder = false;
+
+  function newId(kind: ItemKind): string {
+    return itemId(kind, response, number, opened++);
+  }
+
+  function beginText(type: 'message' | 'reasoning'): OpenText {
+    const item: OpenText = { type, id: newId(type), index: items.length, text: '', isWhole: false, done: undefined };
+    items.push(item);
+    texts[type].push(item);
+    openText(out, item);
+    return item;
+  }
+
+  /** Another part begins. */
+  function endGrowing(next: 'text' | 'call'): void {
+    if (!growing) return;
+    endText(out, growing);
+    const canClose = growing.type === 'message' ? next === 'call' : !encrypted;
+    if (canClose) closeText(out, growing, 'completed', { phase: 'commentary' });
+    growing = undefined;
+  }
+
+  function beginCall(call: ReplyCall, index: number): void {
+    endGrowing('call');
+    call.kind = kinds.kindOf(call.name, index);
+    openedCalls = index + 1;
+    if (call.kind === 'client-later') return;
+    addCallItem(call, index, call.kind === 'client' ? 'function_call' : 'mcp_call');
+  }
+
+  function addCallItem(call: ReplyCall, index: number, type: OpenCall['type']): OpenCall {
+    const item: OpenCall = {
+      type,
+      id: newId(type),
+      index: items.length,
+      callId: callIdFor(response, number, index),
+      label: kinds.labelOf(call.name),
+      name: storedCallName(call.name),
+      arguments: '',
+      isWhole: false,
+      hasStarted: false,
+      done: undefined,
+    };
+    items.push(item);
+    openCall(out, item);
+    addArguments(out, item, call.whole?.arguments ?? call.buffered);
+    call.item = item;
+    return item;
+  }
+
+  function replyCall(index: number): ReplyCall {
+    return (calls[index] ??= { name: '', buffered: '', kind: undefined, item: undefined, whole: undefined });
+  }
+
+  /** Opens calls in the order of the reply, once their names are known. Their deltas may arrive in any order. */
+  function beginReadyCalls(): void {
+    if (isOutOfOrder) return;
+    for (let call = calls[openedCalls]; call && call.name !== ''; call = calls[openedCalls])
+      beginCall(call, openedCalls);
+  }
+
+  function completeText(part: Exclude<ShownPart, { type: 'call' }>, nth: number, end: PartEnd): void {
+    let item = texts[part.type][nth];
+    if (!item) {
+      endGrowing('text');
+      item = beginText(part.type);
+    }
+    endText(out, item, part.text);
+    const seal = part.type === 'reasoning' && encrypted ? { encrypted: encryptedContent(part.first) } : {};
+    closeText(out, item, end.isCut ? 'incomplete' : 'completed', { phase: end.phase, ...seal });
+  }
+
+  function completeCall(whole: ToolCall, index: number, isCut: boolean): void {
+    const call = replyCall(index);
+    call.name = whole.name;
+    call.whole = whole;
+    if (call.kind === undefined) beginCall(call, index);
+    if (!call.item) return;
+    call.item.name = storedCallName(whole.name);
+    endArguments(out, call.item, whole.arguments);
+    if (call.item.type === 'function_call') closeCall(out, call.item, isCut ? 'incomplete' : 'completed');
+  }
+
+  /** Adds reasoning without text as the last item: a stream contains it only at its end. */
+  function addHiddenReasoning({ part, after }: HiddenReasoning): void {
+    closeText(out, beginText('reasoning'), 'completed', { encrypted: encryptedContent(part, after) });
+  }
+
+  return {
+    number,
+    textDelta(type, delta) {
+      if (delta === '') return;
+      isOutOfOrder ||= openedCalls < calls.length;
+      if (isOutOfOrder) return;
+      if (growing?.type !== type) {
+        endGrowing('text');
+        growing = beginText(type);
+      }
+      addText(out, growing, delta);
+    },
+    callDelta(index, name, delta) {
+      const call = replyCall(index);
+      if (call.item) return addArguments(out, call.item, delta);
+      if (call.kind !== undefined) return;
+      call.name ||= name;
+      call.buffered += delta;
+      beginReadyCalls();
+    },
+    modelReplied(content, finish) {
+      const { parts, calls: whole, hidden } = shownReply(content);
+      const phase = whole.length > 0 ? 'commentary' : 'final_answer';
+      const wasCut = finish === 'length' || finish === 'content-filter';
+      const seen = { message: 0, reasoning: 0 };
+      for (const [position, part] of parts.entries()) {
+        const isCut = wasCut && position === parts.length - 1;
+        // No call of a reply that was cut off or filtered is executed.
+        if (part.type === 'call') completeCall(part.call, part.index, wasCut);
+        else completeText(part, seen[part.type]++, { phase, isCut });
+      }
+      closeInterrupted(out, items.slice(items.length - opened).filter(isMissingInReply));
+      if (encrypted) hidden.forEach(addHiddenReasoning);
+    },
+    modelFailed() {
+      closeInterrupted(out, items);
+      growing = undefined;
+      texts = { message: [], reasoning: [] };
+      calls = [];
+      openedCalls = 0;
+      isOutOfOrder = false;
+    },
+    callStarted(index) {
+      const item = calls[index]?.item;
+      if (item) startCall(out, item);
+    },
+    callAnswered(index, result) {
+      const call = calls[index];
+      if (call) answerCall(out, call.item ?? addCallItem(call, index, 'mcp_call'), result);
+    },
+    callWaits(index) {
+      const call = calls[index];
+      if (call?.kind === 'client-later' && !call.item) {
+        closeCall(out, addCallItem(call, index, 'function_call'), 'completed');
+      }
+    },
+  };
+}
+
+interface PartEnd {
+  readonly phase: 'commentary' | 'final_answer';
+  readonly isCut: boolean;
+}
+
+/** Deltas opened the item, and the whole reply does not contain it. */
+function isMissingInReply(item: OpenText | OpenCall): boolean {
+  return !item.done && !(item.type === 'mcp_call' && item.isWhole);
+}
+
+/** The name of a call as the loop stores it: one that every provider accepts. */
+function storedCallName(name: string): string {
+  return /^[a-zA-Z0-9_-]{1,64}$/.test(name) ? name : name.replace(/[^\w-]/g, '_').slice(0, 64) || 'unnamed';
+}
+
+/**
+ * The parts of a reply that clients see, in order. Deltas do not mark where one text ends and the next begins, so
+ * consecutive texts are one part, and so is consecutive reasoning. Parts without text are not shown and do not separate
+ * others.
+ */
+type ShownPart =
+  | { readonly type: 'message'; readonly text: string }
+  /** `first`: the first reasoning part that it consists of. */
+  | { readonly type: 'reasoning'; readonly text: string; readonly first: ReasoningPart }
+  | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
+
+interface ShownReply {
+  readonly parts: readonly ShownPart[];
+  readonly calls: readonly ToolCall[];
+  /** Reasoning that is not the first of a shown part, but that the model has to get back. */
+  readonly hidden: readonly HiddenReasoning[];
+}
+
+interface HiddenReasoning {
+  readonly part: ReasoningPart;
+  /** How many shown parts come before it. */
+  readonly after: number;
+}
+
+export function shownReply(content: readonly AssistantPart[]): ShownReply {
+  const parts: ShownPart[] = [];
+  const calls: ToolCall[] = [];
+  const hidden: HiddenReasoning[] = [];
+  for (const part of content) {
+    if (part.type === 'tool-call') {
+      parts.push({ type: 'call', index: calls.length, call: part });
+      calls.push(part);
+      continue;
+    }
+    const last = parts.at(-1);
+    const isReasoning = part.type === 'reasoning';
+    const extended = last?.type === (isReasoning ? 'reasoning' : 'message') ? last : undefined;
+    if (isReasoning && (extended || part.text === '') && (part.text || part.signature))
+      hidden.push({ part, after: parts.length });
+    if (part.text === '') continue;
+    if (extended) parts[parts.length - 1] = { ...extended, text: extended.text + part.text };
+    else if (isReasoning) parts.push({ type: 'reasoning', text: part.text, first: part });
+    else parts.push({ type: 'message', text: part.text });
+  }
+  return { parts, calls, hidden };
 }

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
-import type { InputItem } from './input-items.ts';
-import { parseRequest } from './parse.ts';
-import { mcpError } from '../wire/mcp-error.ts';
+import type { InputItem } from './wire.ts';
+import { parseRequest } from './parse-request.ts';
+import { mcpError } from './wire.ts';
 
 function parsed(...input: readonly unknown[]): readonly InputItem[] {
   let count = 0;
@@ -86,11 +86,11 @@ describe('messages', () => {
         content: [said('a'), { type: 'refusal', refusal: 'no' }],
       },
     ],
-  ])('%j', (given, item) => {
-    expect(parsed(given)).toEqual([item]);
+  ])('%j', (sent, item) => {
+    expect(parsed(sent)).toEqual([item]);
   });
 
-  test('images and files', () => {
+  test('accepts images and files', () => {
     const png = 'data:image/png;base64,AAAA';
     const content = [
       { type: 'input_image', image_url: 'https://a.example/cat.png' },
@@ -113,7 +113,7 @@ describe('messages', () => {
   });
 });
 
-test('other items', () => {
+test('accepts all other items', () => {
   const call = { type: 'function_call', call_id: 'c1', name: 'f', arguments: '{}' };
   const mcp = { type: 'mcp_call', server_label: 's', name: 'g', arguments: '{}' };
   expect(
@@ -175,7 +175,7 @@ test('other items', () => {
   ]);
 });
 
-test('an item gets an id that names no turn', () => {
+test('creates ids that do not contain a turn', () => {
   const [first, second] = parseRequest({
     input: [
       { role: 'user', content: 'a' },
@@ -188,7 +188,7 @@ test('an item gets an id that names no turn', () => {
 
 const user = (part: unknown): object => ({ role: 'user', content: [part] });
 
-describe('what is wrong is named, with its place', () => {
+describe('rejects, with the path of the field,', () => {
   test.each<[unknown, Partial<ApiError>]>([
     ['a', { param: 'input[0]', code: 'invalid_type' }],
     [null, { param: 'input[0]', message: expect.stringContaining('got null') }],
@@ -287,7 +287,7 @@ describe('what is wrong is named, with its place', () => {
     expect(refused(item)).toMatchObject({ status: 400, type: 'invalid_request_error', ...error });
   });
 
-  test('also when it is not the first', () => {
+  test('the second item', () => {
     expect(refused({ role: 'user', content: 'a' }, user({ type: 'poem' })).param).toBe('input[1].content[0].type');
   });
 });

@@ -1,174 +1,242 @@
 import { z } from 'zod';
-import { badRequest } from '../api-error.ts';
-import { mcpError, mcpErrorText } from '../wire/mcp-error.ts';
-import type { ItemStatus } from '../wire/items.ts';
-import { checked, checkedList, isObject, notOneOf, wrongType, type Body } from './fields.ts';
-import type { InputItem, SaidByModel, SaidToModel } from './input-items.ts';
-import { checkInputSize } from './input-size.ts';
-import { LONGEST, type RequestLimits } from './limits.ts';
-import { inputContent, outputContent, SYSTEM_PARTS, USER_PARTS } from './parse-content.ts';
+import { MAX_LENGTH, type RequestLimits } from '../request/fields.ts';
+import { checkFile, checkImage } from '../request/media.ts';
+import {
+  checkCharacters,
+  chosenSchema,
+  isObject,
+  list,
+  PARAM,
+  refuse,
+  textOr,
+  UNSUPPORTED,
+  variants,
+  wrongType,
+  type JsonObject,
+} from '../request/validate.ts';
+import type * as wire from './wire.ts';
+import { mcpError, mcpErrorText } from './wire.ts';
 
-export interface InputContext {
+export interface InputOptions {
   readonly limits: RequestLimits;
-  /** For items that come without an id. */
+  /** Creates ids for items that have none. */
   readonly newId: (prefix: string) => string;
 }
 
-/** `input`, or any list of items, with an id for each. */
-export function parseInput(input: unknown, at: string, context: InputContext): readonly InputItem[] {
-  const { limits, newId } = context;
-  if (typeof input === 'string') {
-    const said = { type: 'message', role: 'user', content: input };
-    return input === '' ? [] : within(limits, at, [itemOf(said, at, { limits, newId, text: true })]);
-  }
-  const items = checkedList(input, at, { kind: 'a string or a list of items', most: limits.inputItems });
-  return within(
-    limits,
-    at,
-    items.map((item, index) => itemOf(item, `${at}[${index}]`, context)),
+export const longText: z.ZodType<string> = z.string().max(MAX_LENGTH.text);
+
+const status = z.string().nullish().transform(itemStatus);
+const callId = z.string().min(1).max(MAX_LENGTH.id);
+const toolName = z.string().min(1).max(MAX_LENGTH.id);
+const serverLabel = z.string().max(MAX_LENGTH.id);
+const phase = z.enum(['commentary', 'final_answer']).nullish();
+
+function itemStatus(value: string | null | undefined): wire.ItemStatus {
+  return value === 'in_progress' || value === 'incomplete' ? value : 'completed';
+}
+
+const inputText = z
+  .object({ type: z.enum(['input_text', 'text']), text: longText })
+  .transform(({ text }): wire.InputText => ({ type: 'input_text', text }));
+
+const inputImage = z
+  .object({
+    type: z.literal('input_image'),
+    image_url: z.string().max(MAX_LENGTH.image).nullish(),
+    file_id: z.string().nullish(),
+    detail: z.string().nullish(),
+  })
+  .transform(({ image_url: url, file_id: id, detail }, ctx): wire.InputImage => {
+    if (url == null && id != null) return refuseUpload(ctx, "'image_url', an http(s) URL or a data URL");
+    if (url == null) {
+      const message = `Missing required parameter: ${PARAM}.`;
+      return refuse(ctx, message, { path: ['image_url'], code: 'missing_required_parameter' });
+    }
+    checkImage(url, ctx, ['image_url']);
+    return { type: 'input_image', image_url: url, detail: detail === 'low' || detail === 'high' ? detail : 'auto' };
+  });
+
+const inputFile = z
+  .object({
+    type: z.literal('input_file'),
+    filename: z.string().max(MAX_LENGTH.id).nullish(),
+    file_data: z.string().max(MAX_LENGTH.file).nullish(),
+    file_url: z.string().max(MAX_LENGTH.image).nullish(),
+    file_id: z.string().nullish(),
+  })
+  .transform(({ filename, file_data: data, file_url: url, file_id: id }, ctx): wire.InputFile => {
+    if (id != null && data == null && url == null) return refuseUpload(ctx, "'file_data' or 'file_url'");
+    checkFile({ data, url }, ctx);
+    return {
+      type: 'input_file',
+      ...(filename && { filename }),
+      ...(data != null && { file_data: data }),
+      ...(url != null && { file_url: url }),
+    };
+  });
+
+function refuseUpload(ctx: Parameters<typeof refuse>[0], instead: string): never {
+  const message = `${PARAM} names an uploaded file, and this server does not store files. Send ${instead}.`;
+  return refuse(ctx, message, { path: ['file_id'], ...UNSUPPORTED });
+}
+
+const outputText = z
+  .object({ type: z.enum(['output_text', 'text', 'input_text']), text: longText })
+  .transform(({ text }) => wireOutputText(text));
+
+function wireOutputText(text: string): wire.OutputText {
+  return { type: 'output_text', text, annotations: [], logprobs: [] };
+}
+
+const refusal = z.object({ type: z.literal('refusal'), refusal: longText });
+
+/** `input`, or any list of items: a text, or items. Each item gets an id. */
+export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly wire.InputItem[]> {
+  const idOr = (prefix: string) =>
+    z
+      .string()
+      .max(MAX_LENGTH.id)
+      .nullish()
+      .transform((id) => id || newId(prefix));
+  const parts = <T>(part: z.ZodType<T>) => list(part, { expected: 'a string or a list of parts', max: limits.parts });
+  const asInputText = longText.transform((text): readonly wire.InputPart[] => [{ type: 'input_text', text }]);
+  const asOutputText = longText.transform((text): readonly (wire.OutputText | wire.Refusal)[] => [
+    wireOutputText(text),
+  ]);
+  const userParts = parts<wire.InputPart>(
+    variants('type', ['input_text', 'input_image', 'input_file'], [inputText, inputImage, inputFile]),
   );
-}
+  const systemParts = parts<wire.InputPart>(variants('type', ['input_text'], [inputText]));
+  const assistantParts = parts<wire.OutputText | wire.Refusal>(
+    variants('type', ['output_text', 'refusal'], [outputText, refusal]),
+  );
 
-const status = z.string().nullish();
-const id = z.string().max(LONGEST.id).nullish();
-const callId = z.string().min(1).max(LONGEST.id);
-const longText = z.string().max(LONGEST.text);
-const texts = z.array(z.object({ text: longText })).nullish();
+  const common = { id: idOr('msg'), status, phase };
+  const message = variants('role', ROLES, [
+    z.object({ ...common, role: z.literal('user'), content: textOr(asInputText, userParts) }),
+    z.object({ ...common, role: z.enum(['system', 'developer']), content: textOr(asInputText, systemParts) }),
+    z.object({ ...common, role: z.literal('assistant'), content: textOr(asOutputText, assistantParts) }),
+  ]).transform(({ phase, ...item }): wire.InstructionOrUserMessage | wire.AssistantMessageItem =>
+    item.role === 'assistant' ? { type: 'message', ...item, ...(phase && { phase }) } : { type: 'message', ...item },
+  );
 
-const message = z.object({
-  id,
-  status,
-  role: z.enum(['user', 'assistant', 'system', 'developer']),
-  content: z.unknown().optional(),
-  phase: z.enum(['commentary', 'final_answer']).nullish(),
-});
-const reasoning = z.object({ id, status, summary: texts, content: texts, encrypted_content: longText.nullish() });
-const functionCall = z.object({
-  id,
-  status,
-  call_id: callId,
-  name: z.string().min(1).max(LONGEST.id),
-  arguments: longText,
-});
-const functionCallOutput = z.object({
-  id,
-  status,
-  call_id: callId,
-  output: z.unknown().optional(),
-  is_error: z.boolean().nullish(),
-});
-const mcpCall = z.object({
-  id,
-  status,
-  server_label: z.string().max(LONGEST.id),
-  name: z.string().min(1).max(LONGEST.id),
-  arguments: longText,
-  output: longText.nullish(),
-  error: z.unknown().optional(),
-});
-const mcpList = z.object({ id, server_label: z.string().max(LONGEST.id) });
-const reference = z.object({ id: z.string().min(1).max(LONGEST.id) });
-
-const TYPES = ['message', 'reasoning', 'function_call', 'function_call_output', 'mcp_call', 'item_reference'] as const;
-
-interface ItemContext extends InputContext {
-  /** The input is one text, so there is no `content` to speak of. */
-  readonly text?: true;
-}
-
-function itemOf(item: unknown, at: string, context: ItemContext): InputItem {
-  if (!isObject(item)) throw wrongType('object', item, at);
-  const { newId, limits } = context;
-  const type = typeOf(item);
-  switch (type) {
-    case 'message':
-      return messageOf(item, at, context);
-    case 'reasoning': {
-      const { id, status, summary, content, encrypted_content: sealed } = checked(reasoning, item, at);
+  const texts = list(z.object({ text: longText }), { expected: 'a list of texts', max: Infinity }).nullish();
+  const reasoning = z
+    .object({ id: idOr('rs'), status, summary: texts, content: texts, encrypted_content: longText.nullish() })
+    .transform(({ id, status, summary, content, encrypted_content }): wire.ReasoningInput => {
+      const shown = (summary ?? []).map(({ text }) => ({ type: 'summary_text' as const, text }));
+      const full = (content ?? []).map(({ text }) => ({ type: 'reasoning_text' as const, text }));
       return {
-        type,
-        id: id || newId('rs'),
-        status: statusOf(status),
-        summary: (summary ?? []).map(({ text }) => ({ type: 'summary_text', text })),
-        ...(content &&
-          content.length > 0 && { content: content.map(({ text }) => ({ type: 'reasoning_text', text })) }),
-        ...(sealed && { encrypted_content: sealed }),
+        type: 'reasoning',
+        id,
+        status,
+        summary: shown,
+        ...(full.length > 0 && { content: full }),
+        ...(encrypted_content && { encrypted_content }),
       };
-    }
-    case 'function_call': {
-      const { id, status, call_id, name, arguments: json } = checked(functionCall, item, at);
-      return { type, id: id || newId('fc'), call_id, name, arguments: json, status: statusOf(status) };
-    }
-    case 'function_call_output': {
-      const { id, status, call_id, output, is_error: isError } = checked(functionCallOutput, item, at);
+    });
+
+  const functionCall = z.object({
+    type: z.literal('function_call'),
+    id: idOr('fc'),
+    status,
+    call_id: callId,
+    name: toolName,
+    arguments: longText,
+  }) satisfies z.ZodType<wire.FunctionCallItem>;
+
+  const functionCallOutput = z
+    .object({
+      type: z.literal('function_call_output'),
+      id: idOr('fco'),
+      status,
+      call_id: callId,
+      output: textOr(longText, userParts),
+      is_error: z.boolean().nullish(),
+    })
+    .transform(({ is_error, ...item }): wire.FunctionCallOutputItem => ({
+      ...item,
+      ...(is_error != null && { is_error }),
+    }));
+
+  const mcpCall = z
+    .object({
+      id: idOr('mcp'),
+      status: z.string().nullish(),
+      server_label: serverLabel,
+      name: toolName,
+      arguments: longText,
+      output: longText.nullish(),
+      error: z.unknown().optional(),
+    })
+    .transform(({ status, output, error, ...item }): wire.McpCallItem => {
+      const text = mcpErrorText(error);
       return {
-        type,
-        id: id || newId('fco'),
-        call_id,
-        output:
-          typeof output === 'string'
-            ? checked(longText, output, `${at}.output`)
-            : inputContent(output, `${at}.output`, { types: USER_PARTS, most: limits.parts }),
-        status: statusOf(status),
-        ...(isError != null && { is_error: isError }),
-      };
-    }
-    case 'mcp_call': {
-      const { id, status, server_label, name, arguments: json, output, error } = checked(mcpCall, item, at);
-      const told = mcpErrorText(error);
-      return {
-        type,
-        id: id || newId('mcp'),
-        server_label,
-        name,
-        arguments: json,
-        status: told === null && status !== 'failed' ? statusOf(status) : 'failed',
+        type: 'mcp_call',
+        ...item,
+        status: text === null && status !== 'failed' ? itemStatus(status) : 'failed',
         output: output ?? null,
-        error: told === null ? null : mcpError(told),
+        error: text === null ? null : mcpError(text),
         approval_request_id: null,
       };
-    }
-    case 'mcp_list_tools': {
-      const { id, server_label } = checked(mcpList, item, at);
-      return { type, id: id || newId('mcpl'), server_label };
-    }
-    case 'item_reference':
-      return { type, id: checked(reference, item, at).id };
-    case 'compaction':
-      throw badRequest(
-        `Invalid '${at}.type': items of type 'compaction' are not supported by this server. Send the conversation itself.`,
-        `${at}.type`,
-        'unsupported_value',
-      );
-    default:
-      throw notOneOf(type, TYPES, `${at}.type`);
-  }
+    });
+
+  const toolList = z.object({
+    type: z.literal('mcp_list_tools'),
+    id: idOr('mcpl'),
+    server_label: serverLabel,
+  }) satisfies z.ZodType<wire.McpToolList>;
+
+  const reference = z
+    .object({ id: z.string().min(1).max(MAX_LENGTH.id) })
+    .transform(({ id }): wire.ItemReference => ({ type: 'item_reference', id }));
+
+  const byType: ReadonlyMap<unknown, z.ZodType<wire.InputItem>> = new Map<unknown, z.ZodType<wire.InputItem>>([
+    ['message', message],
+    ['reasoning', reasoning],
+    ['function_call', functionCall],
+    ['function_call_output', functionCallOutput],
+    ['mcp_call', mcpCall],
+    ['mcp_list_tools', toolList],
+    ['item_reference', reference],
+    ['compaction', compaction],
+  ]);
+  const item = chosenSchema((value, ctx) =>
+    isObject(value) ? (byType.get(typeOf(value)) ?? unknownItem) : wrongType(ctx, value, 'object'),
+  );
+  const text = longText.transform((value): readonly wire.InputItem[] =>
+    value === ''
+      ? []
+      : [
+          {
+            type: 'message',
+            id: newId('msg'),
+            status: 'completed',
+            role: 'user',
+            content: [{ type: 'input_text', text: value }],
+          },
+        ],
+  );
+  const items = list(item, { expected: 'a string or a list of items', max: limits.inputItems });
+  return textOr(text, items).superRefine((input, ctx) => checkCharacters(input, limits.inputChars, ctx));
 }
 
-/** The short forms leave the type out: `{ role, content }` is a message, and a mere `{ id }` a reference. */
-function typeOf(item: Body): unknown {
+const ROLES = ['user', 'assistant', 'system', 'developer'];
+
+/** The types that the error for an unknown type lists. */
+const TYPES = ['message', 'reasoning', 'function_call', 'function_call_output', 'mcp_call', 'item_reference'] as const;
+
+const unknownItem = z.object({ type: z.enum(TYPES) }).transform((): never => z.NEVER);
+
+const compaction = z.unknown().transform((_, ctx): never => {
+  const message = `Invalid ${PARAM}: items of type 'compaction' are not supported by this server. Send the conversation itself.`;
+  return refuse(ctx, message, { path: ['type'], code: 'unsupported_value' });
+});
+
+/** The type may be left out: an object with `role` or `content` is a message, and one with only an `id` a reference. */
+function typeOf(item: JsonObject): unknown {
   const { type, role, id } = item;
   if (type != null) return type;
   if (role !== undefined || 'content' in item) return 'message';
   return id === undefined ? undefined : 'item_reference';
-}
-
-function messageOf(item: object, at: string, { limits, newId, text }: ItemContext): SaidToModel | SaidByModel {
-  const { id: given, status, role, content, phase } = checked(message, item, at);
-  const place = text ? at : `${at}.content`;
-  const common = { type: 'message', id: given || newId('msg'), status: statusOf(status) } as const;
-  if (role === 'assistant') {
-    return { ...common, role, ...(phase && { phase }), content: outputContent(content, place, limits.parts) };
-  }
-  const types = role === 'user' ? USER_PARTS : SYSTEM_PARTS;
-  return { ...common, role, content: inputContent(content, place, { types, most: limits.parts }) };
-}
-
-function statusOf(status: string | null | undefined): ItemStatus {
-  return status === 'in_progress' || status === 'incomplete' ? status : 'completed';
-}
-
-function within(limits: RequestLimits, at: string, items: readonly InputItem[]): readonly InputItem[] {
-  checkInputSize(items, at, limits.inputChars);
-  return items;
 }

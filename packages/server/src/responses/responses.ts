@@ -1,340 +1,423 @@
-import { NEW, TreadleError, type Item, type ModelError } from '@treadle/core';
+import {
+  NEW,
+  runLoop,
+  TreadleError,
+  walkJournal,
+  type Item,
+  type Journal,
+  type Model,
+  type ModelError,
+  type State,
+} from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
-import { leftBy, stateOf } from '../engine/before.ts';
-import { drive, type Ended, type RunPlan } from '../engine/driven.ts';
-import type { Engine } from '../engine/engine.ts';
-import { planOf } from '../engine/plan.ts';
-import type { Live } from '../engine/under-way.ts';
-import type { Caller } from '../http/env.ts';
-import type { ResponseResource } from '../wire/response.ts';
-import { abandon } from './abandon.ts';
-import { heardOf } from './heard.ts';
-import { newResponseId, RESPONSE_PREFIX } from './ids.ts';
-import { ENCRYPTED, newResponse, type Kept } from './kept.ts';
-import { withServerCalls } from './left-out.ts';
-import { conversationFrom, type Before } from './messages.ts';
-import { output, type OutputOptions } from './output.ts';
-import { storable } from './parse.ts';
-import { recollection } from './recalled.ts';
-import { resolved, type OutputOf } from './references.ts';
-import type { ResponseRequest } from './request.ts';
-import { withThoughts } from './sealed-thoughts.ts';
+import { conversationBefore, storedState, type ConversationBefore } from '../engine/conversation.ts';
+import type { ActiveRun, Engine } from '../engine/engine.ts';
+import { OWN_LABEL } from '../engine/executors.ts';
+import { driveRun, planRun, type RunEnd, type RunPlan } from '../engine/run.ts';
+import type { CallKinds } from '../engine/tools.ts';
+import type { Caller } from '../http/admission.ts';
+import { newResponseId, RESPONSE_PREFIX } from '../ids.ts';
+import { responseOutput, type ResponseOutputOptions } from './output.ts';
+import { storable, type ResponseRequest } from './parse-request.ts';
+import { restoreHistory, storedOutputs } from './restore-history.ts';
+import type { ResponseResource } from './wire.ts';
 
-/** Runs responses, and finds those that were run. */
+/** Runs responses, and reads stored ones. */
 export interface Responses {
-  /** Checks everything, and keeps the response if it is to be kept. Rejects with an `ApiError`. */
+  /** Validates everything, and stores the response unless `store` is false. Rejects with an `ApiError`. */
   prepare(request: ResponseRequest, caller: Caller): Promise<PreparedResponse>;
-  /** As far as it has got. Rejects with an `ApiError` if the caller has none of that id. */
+  /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
   retrieve(id: string, caller: Caller): Promise<ResponseResource>;
-  /** The request that it answers. */
+  /** The request of a response. */
   requestOf(id: string, caller: Caller): Promise<ResponseRequest>;
-  /** Stops it if it still runs or waits; gives it as it ended. */
+  /** Stops a response that is in progress or waits for the client; resolves to the final response. */
   cancel(id: string, caller: Caller): Promise<ResponseResource>;
   delete(id: string, caller: Caller): Promise<void>;
-  /** Goes on with what another process left in the middle; how many responses that were. They end in the background. */
+  /** Resumes responses that another process has detached from, in the background. Resolves to their number. */
   recover(): Promise<number>;
 }
 
 export interface PreparedResponse {
   readonly id: string;
-  /** Rejects if the store fails. `signal`: the client is gone. */
-  run(listener: Listener, signal: AbortSignal): Promise<Finished>;
+  /** Rejects if the store fails. `signal` aborts when the client disconnects. */
+  run(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse>;
 }
 
-type Listener = Pick<OutputOptions, 'emit' | 'requiresAction'>;
+type ResponseListener = Pick<ResponseOutputOptions, 'emit' | 'requiresAction'>;
 
-export interface Finished {
+export interface FinishedResponse {
   readonly response: ResponseResource;
-  /** The failure of the model that ended it. */
+  /** The model failure that ended it. */
   readonly failure?: ModelError;
-  /** The server stops: it was left in the middle, and goes on when the server is there again. */
-  readonly left?: true;
+  /** The server is shutting down: the response was detached and is resumed after the restart. */
+  readonly isDetached?: true;
 }
 
-interface LiveResponse extends Live {
+/** The stored form of a request. The store's records contain it, so its fields must not change. */
+interface StoredRequest {
+  readonly request: ResponseRequest;
+  /** The texts of all system and developer messages so far, for responses that continue from this one. */
+  readonly system: readonly string[];
+  readonly key: string;
+  readonly scopes: readonly string[];
+}
+
+interface ActiveResponse extends ActiveRun {
   cancel(): void;
   current(): ResponseResource;
-  readonly finished: Promise<Finished>;
+  readonly finished: Promise<FinishedResponse>;
 }
 
 export function responses(engine: Engine): Responses {
-  const { store, limits, log, runs } = engine;
-  const kept = store.responses;
-  const lives = new Map<string, LiveResponse>();
+  const { store, log, runs } = engine;
+  const records = store.responses;
+  const outputs = storedOutputs({ runs: store, responses: records });
+  const active = new Map<string, ActiveResponse>();
 
-  async function prepare(request: ResponseRequest, caller: Caller): Promise<PreparedResponse> {
-    const giveBack = runs.enter(caller.tenant);
+  async function prepareResponse(request: ResponseRequest, caller: Caller): Promise<PreparedResponse> {
+    const release = runs.reserve(caller.tenant);
     try {
-      const { created, plan } = await opened(request, caller);
+      const { created, plan } = await createResponse(request, caller);
       return {
         id: plan.id,
         async run(listener, signal) {
           try {
-            return await follow(plan, { created, request, listener, signal }).finished;
+            return await runResponse(plan, { created, request, listener, signal }).finished;
           } catch (error) {
-            throw isElsewhere(error) ? elsewhere(plan.id) : error;
+            throw isDrivenElsewhere(error) ? drivenElsewhere(plan.id) : error;
           } finally {
-            giveBack();
+            release();
           }
         },
       };
     } catch (error) {
-      giveBack();
+      release();
       throw error;
     }
   }
 
-  const known = recollection({ runs: store, responses: kept });
-
-  const outputOf =
-    ({ tenant }: Caller): OutputOf =>
-    async (id) =>
-      (await known.recall(tenant, id))?.output;
-
-  /** The input with all that clients leave to us to remember. */
-  async function completed(input: ResponseRequest['input'], caller: Caller): Promise<ResponseRequest['input']> {
-    const whole = await withServerCalls(input, outputOf(caller));
-    return withThoughts(whole, async (id) => (await known.recall(caller.tenant, id))?.replies);
-  }
-
-  async function opened(
-    asked: ResponseRequest,
+  async function createResponse(
+    parsed: ResponseRequest,
     caller: Caller,
   ): Promise<{ readonly created: ResponseResource; readonly plan: RunPlan }> {
-    const request = { ...asked, input: await resolved(asked.input, outputOf(caller)) };
+    const { previous } = parsed;
+    const before = previous === undefined ? undefined : await previousConversation(previous, caller);
+    const lookUp = (response: string) => outputs.lookUp(caller.tenant, response);
+    const { input, messages, system } = await restoreHistory(parsed.input, lookUp, before);
+    const request = { ...parsed, input };
     const id = newResponseId();
-    const before = request.previous === undefined ? undefined : await goingOn(request.previous, caller);
-    const { messages, system } = conversationFrom(await completed(request.input, caller), before);
     const conversation = { messages, instructions: [request.instructions ?? '', ...system] };
-    const plan = await planOf(id, request, conversation, engine, caller, request.store ? store : undefined);
+    const plan = await planRun(engine, request, conversation, {
+      id,
+      caller,
+      ...(request.store && { journal: store }),
+    });
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
     if (request.store) {
       const { tenant, key, scopes } = caller;
-      const remembered: Kept = { request: storable(request), system, key, scopes };
-      await kept.create({
+      const stored: StoredRequest = { request: storable(request), system, key, scopes };
+      await records.create({
         id,
         tenant,
         runId: id,
         status: created.status,
         createdAt: now,
         updatedAt: now,
-        ...(request.previous !== undefined && { previous: request.previous }),
-        request: remembered,
+        ...(previous !== undefined && { previous }),
+        request: stored,
         response: created,
       });
     }
     return { created, plan };
   }
 
-  /** What a response left that another one goes on from. */
-  async function goingOn(previous: string, caller: Caller): Promise<Before> {
-    const record = previous.startsWith(RESPONSE_PREFIX) ? await kept.get(caller.tenant, previous) : undefined;
+  /** The conversation that another response continues. */
+  async function previousConversation(previous: string, caller: Caller): Promise<ConversationBefore> {
+    const record = previous.startsWith(RESPONSE_PREFIX) ? await records.get(caller.tenant, previous) : undefined;
     if (record?.status === 'in_progress') {
-      const message = `The response ${JSON.stringify(previous)} is not finished. Wait for it, or cancel it.`;
+      const message = `The response ${JSON.stringify(previous)} is in progress. Wait until it has ended, or cancel it.`;
       throw new ApiError(409, 'invalid_request_error', message, {
         param: 'previous_response_id',
         code: 'response_in_progress',
       });
     }
-    const state = record && (await stateOf(store, record.runId));
-    if (state) return leftBy(record.id, state, (record.request as Kept).system);
-    const message = `There is no response ${JSON.stringify(previous)} to go on from. It was deleted, not stored, or never there.`;
+    const state = record && (await storedState(store, record.runId));
+    if (state) return conversationBefore(record.id, state, (record.request as StoredRequest).system);
+    const message = `There is no response ${JSON.stringify(previous)} to continue from. It was deleted, was not stored, or never existed.`;
     throw badRequest(message, 'previous_response_id', 'previous_response_not_found');
   }
 
-  interface Following {
+  interface ResponseRun {
     readonly created: ResponseResource;
     readonly request: ResponseRequest;
-    readonly listener: Listener;
+    readonly listener: ResponseListener;
     readonly signal?: AbortSignal;
-    /** It goes on: what was heard before, and the tokens that the model has said already. */
-    readonly resume?: { readonly heard: readonly Item[]; readonly usedTokens: number };
+    /** Set to resume a response: its items so far, and the tokens that the model has generated. */
+    readonly resume?: { readonly items: readonly Item[]; readonly usedTokens: number };
   }
 
-  /** Drives a run and makes a response of it. What is to be kept is kept before the client hears how it ended. */
-  function follow(plan: RunPlan, { created, request, listener, signal, resume }: Following): LiveResponse {
+  /** Drives a run and builds the response. The response is stored before the client receives the terminal event. */
+  function runResponse(plan: RunPlan, { created, request, listener, signal, resume }: ResponseRun): ActiveResponse {
     const encrypted = request.include.includes(ENCRYPTED);
-    const out = output({ response: created, calls: plan.toolset.kinds, encrypted, ...listener });
-    out.begin();
-    for (const item of resume?.heard ?? []) void out.hear(item);
-    const run = drive(plan, limits, out.hear, resume);
+    const out = responseOutput({ response: created, calls: plan.toolset.kinds, encrypted, ...listener });
+    out.sendCreated();
+    for (const item of resume?.items ?? []) void out.addItem(item);
+    const run = driveRun(plan, engine, out.addItem, resume);
     signal?.addEventListener('abort', run.cancel, { once: true });
     if (signal?.aborted) run.cancel();
 
-    async function finish({ ending, failure }: Ended): Promise<Finished> {
+    async function finishResponse({ ending, failure }: RunEnd): Promise<FinishedResponse> {
       signal?.removeEventListener('abort', run.cancel);
       if (!ending) {
-        // The client is told. The response itself goes on later.
-        out.close({ type: 'failed', error: STOPPING, at: Date.now(), usage: NO_USAGE });
-        out.finish();
-        return { response: created, left: true };
+        // Only the stream ends. The response itself is resumed later.
+        out.endResponse({ type: 'failed', error: SHUTTING_DOWN, at: Date.now(), usage: NO_USAGE });
+        out.sendTerminal();
+        return { response: created, isDetached: true };
       }
-      const response = out.close(ending);
-      if (request.store) await kept.finish(plan.id, { status: response.status, response, at: ending.at });
-      out.finish();
+      const response = out.endResponse(ending);
+      if (request.store) await records.finish(plan.id, { status: response.status, response, at: ending.at });
+      out.sendTerminal();
       return { response, ...(failure && { failure }) };
     }
 
-    /** Something broke that is not the run's own affair. The client is told that much, and no more. */
-    async function broken(why: unknown): Promise<Finished> {
-      if (isElsewhere(why)) {
-        // Only told: the response itself is another process's now.
-        out.close({ type: 'failed', error: TAKEN, at: Date.now(), usage: NO_USAGE });
-        out.finish();
-        throw why;
+    /** The journal or the store failed. The client receives an error without details. */
+    async function failResponse(error: unknown): Promise<FinishedResponse> {
+      if (isDrivenElsewhere(error)) {
+        // Only the stream ends. The response itself belongs to another process.
+        out.endResponse({ type: 'failed', error: TAKEN_OVER, at: Date.now(), usage: NO_USAGE });
+        out.sendTerminal();
+        throw error;
       }
-      log.error({ err: why, response: plan.id }, 'a response broke off');
+      log.error({ err: error, response: plan.id }, 'a response failed unexpectedly');
       const at = Date.now();
-      const response = out.close({ type: 'failed', error: BROKEN, at, usage: NO_USAGE });
+      const response = out.endResponse({ type: 'failed', error: UNEXPECTED, at, usage: NO_USAGE });
       try {
-        if (request.store) await kept.finish(plan.id, { status: response.status, response, at });
-      } catch (again) {
-        log.error({ err: again, response: plan.id }, 'nor could it be kept');
+        if (request.store) await records.finish(plan.id, { status: response.status, response, at });
+      } catch (storeError) {
+        log.error({ err: storeError, response: plan.id }, 'a failed response could not be stored');
       }
-      out.finish();
+      out.sendTerminal();
       return { response };
     }
 
-    const live: LiveResponse = {
-      // In progress until it is kept: whoever hears that it ended may go on from it at once, in any process.
+    const response: ActiveResponse = {
+      // In progress until it is stored: a client that sees another status may continue from it at once, in any process.
       current: () => ({ ...created, output: out.current().output }),
       cancel: run.cancel,
-      leave: () => (request.store ? void run.detach() : run.cancel()),
-      finished: run.ended.then(finish).catch(broken),
+      detach: () => (request.store ? void run.detach() : run.cancel()),
+      finished: run.ended.then(finishResponse).catch(failResponse),
     };
-    lives.set(plan.id, live);
-    const over = (): void => void lives.delete(plan.id);
-    live.finished.then(over, over);
-    runs.add(live);
-    return live;
+    active.set(plan.id, response);
+    const remove = (): void => void active.delete(plan.id);
+    response.finished.then(remove, remove);
+    runs.add(response);
+    return response;
   }
 
-  async function find(id: string, { tenant }: Caller): Promise<ResponseRecord> {
-    const record = id.startsWith(RESPONSE_PREFIX) ? await kept.get(tenant, id) : undefined;
+  async function findResponse(id: string, { tenant }: Caller): Promise<ResponseRecord> {
+    const record = id.startsWith(RESPONSE_PREFIX) ? await records.get(tenant, id) : undefined;
     if (record) return record;
-    const message = `There is no response ${JSON.stringify(id)}. It was deleted, not stored, or never there.`;
+    const message = `There is no response ${JSON.stringify(id)}. It was deleted, was not stored, or never existed.`;
     throw new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
   }
 
-  async function cancel(id: string, caller: Caller): Promise<ResponseResource> {
-    const record = await find(id, caller);
-    const live = lives.get(id);
-    if (live) {
-      live.cancel();
-      return (await live.finished).response;
+  async function cancelResponse(id: string, caller: Caller): Promise<ResponseResource> {
+    const record = await findResponse(id, caller);
+    const running = active.get(id);
+    if (running) {
+      running.cancel();
+      return (await running.finished).response;
     }
     const isOpen = record.status === 'in_progress' || record.status === 'requires_action';
     if (!isOpen) return record.response as ResponseResource;
     try {
-      const taken = await takenUp(record, AbortSignal.abort());
-      return (await taken.finished).response;
+      const resumed = await resumeResponse(record, AbortSignal.abort());
+      return (await resumed.finished).response;
     } catch (error) {
-      if (isElsewhere(error)) throw elsewhere(id);
-      return abandon(engine, record, error);
+      if (isDrivenElsewhere(error)) throw drivenElsewhere(id);
+      return failUnresumable(record, error);
     }
   }
 
-  /** Takes up a response that nobody drives, where its journal ends. */
-  async function takenUp(record: ResponseRecord, signal?: AbortSignal): Promise<LiveResponse> {
-    const { request, key, scopes } = record.request as Kept;
+  /** Resumes a response that no process drives, at the end of its journal. */
+  async function resumeResponse(record: ResponseRecord, signal?: AbortSignal): Promise<ActiveResponse> {
+    const { request, key, scopes } = record.request as StoredRequest;
     const caller = { tenant: record.tenant, key, scopes };
     const created = newResponse(record.id, request, engine.models.default, record.createdAt);
-    // What was said is in the journal.
-    const plan = await planOf(record.id, request, { messages: [], instructions: [] }, engine, caller, store);
-    const { items: heard, state } = await heardOf(store, record.runId);
-    if (state === NEW) throw new TreadleError('unknown-run', 'The server stopped before the run had begun.');
-    const resume = { heard, usedTokens: state.usage.outputTokens };
-    return follow(plan, { created, request, listener: { requiresAction: false }, resume, ...(signal && { signal }) });
+    // The conversation is in the journal.
+    const conversation = { messages: [], instructions: [] };
+    const plan = await planRun(engine, request, conversation, { id: record.id, caller, journal: store });
+    const { items, state } = await replayItems(store, record.runId);
+    if (state === NEW) throw new TreadleError('unknown-run', 'The server stopped before the run had started.');
+    const resume = { items, usedTokens: state.usage.outputTokens };
+    return runResponse(plan, {
+      created,
+      request,
+      listener: { requiresAction: false },
+      resume,
+      ...(signal && { signal }),
+    });
   }
 
-  async function recover(): Promise<number> {
+  /**
+   * Ends a response that cannot be resumed: its run never started, or a model or a tool that it needs does not exist any
+   * more. Its output so far is preserved.
+   */
+  async function failUnresumable(record: ResponseRecord, error: unknown): Promise<ResponseResource> {
+    const { request } = record.request as StoredRequest;
+    const { items, state } = await replayItems(store, record.runId);
+    const out = responseOutput({
+      response: newResponse(record.id, request, engine.models.default, record.createdAt),
+      calls: kindsByName(request),
+      encrypted: request.include.includes(ENCRYPTED),
+      requiresAction: false,
+    });
+    for (const item of items) void out.addItem(item);
+    const isPublic = error instanceof ApiError || error instanceof TreadleError;
+    const message = isPublic ? error.message : 'The server stopped while the response was in progress.';
+    const at = Date.now();
+    const response = out.endResponse({
+      type: 'failed',
+      error: { code: 'server_error', message },
+      at,
+      usage: state.usage,
+    });
+    if (state !== NEW) await cancelRun(store, record.runId);
+    await records.finish(record.id, { status: response.status, response, at });
+    return response;
+  }
+
+  async function recoverResponses(): Promise<number> {
     let count = 0;
-    for (const record of await kept.unfinished()) {
-      if (lives.get(record.id) || (await store.isDriven(record.runId)) || (await isBeginning(record))) continue;
-      // The list may be old by now.
-      if ((await kept.get(record.tenant, record.id))?.status !== 'in_progress') continue;
-      const giveBack = placeFor(record);
-      if (!giveBack) break;
+    for (const record of await records.unfinished()) {
+      if (active.has(record.id) || (await store.isDriven(record.runId)) || (await isStarting(record))) continue;
+      // The list may be outdated by now.
+      if ((await records.get(record.tenant, record.id))?.status !== 'in_progress') continue;
+      const release = reserveIfPossible(record);
+      if (!release) break;
       count++;
       try {
-        const { finished } = await takenUp(record);
-        finished.then(giveBack, giveBack);
+        const { finished } = await resumeResponse(record);
+        finished.then(release, release);
         finished.catch((error: unknown) =>
-          log.error({ err: error, response: record.id }, 'a response could not go on'),
+          log.error({ err: error, response: record.id }, 'a resumed response failed unexpectedly'),
         );
       } catch (error) {
-        log.warn({ err: error, response: record.id }, 'a response cannot go on');
-        giveBack();
-        await abandon(engine, record, error);
+        log.warn({ err: error, response: record.id }, 'a response cannot be resumed');
+        release();
+        await failUnresumable(record, error);
       }
     }
     return count;
   }
 
-  /** Undefined: there is none, and the rest has to wait. */
-  function placeFor({ tenant }: ResponseRecord): (() => void) | undefined {
+  /** Undefined if there is no capacity. The remaining responses are resumed later. */
+  function reserveIfPossible({ tenant }: ResponseRecord): (() => void) | undefined {
     try {
-      return runs.enter(tenant);
+      return runs.reserve(tenant);
     } catch {
       return undefined;
     }
   }
 
-  /** Another process may be just about to begin its run. */
-  async function isBeginning({ runId, createdAt }: ResponseRecord): Promise<boolean> {
-    return Date.now() - createdAt < BEGINNING_MS && (await store.read(runId)).length === 0;
+  /** Whether another process may be about to start the run. */
+  async function isStarting({ runId, createdAt }: ResponseRecord): Promise<boolean> {
+    return Date.now() - createdAt < STARTING_MS && (await store.read(runId)).length === 0;
   }
 
   return {
-    prepare,
+    prepare: prepareResponse,
     async retrieve(id, caller) {
-      const live = lives.get(id);
-      const record = await find(id, caller);
-      if (live && record.status === 'in_progress') return live.current();
+      const running = active.get(id);
+      const record = await findResponse(id, caller);
+      if (running && record.status === 'in_progress') return running.current();
       return record.response as ResponseResource;
     },
-    requestOf: async (id, caller) => ((await find(id, caller)).request as Kept).request,
-    cancel,
+    requestOf: async (id, caller) => ((await findResponse(id, caller)).request as StoredRequest).request,
+    cancel: cancelResponse,
     async delete(id, caller) {
-      await find(id, caller);
-      const live = lives.get(id);
-      live?.cancel();
-      await live?.finished;
-      await kept.delete(caller.tenant, id).catch((error: unknown) => {
-        throw isElsewhere(error) ? elsewhere(id) : error;
+      await findResponse(id, caller);
+      const running = active.get(id);
+      running?.cancel();
+      await running?.finished;
+      await records.delete(caller.tenant, id).catch((error: unknown) => {
+        throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
       });
-      known.forget(caller.tenant, id);
+      outputs.forget(caller.tenant, id);
     },
-    recover,
+    recover: recoverResponses,
   };
 }
 
-/** Between keeping a response and beginning its run there is hardly any time. */
-const BEGINNING_MS = 10_000;
+/** The value of `include` that requests `encrypted_content` of reasoning. */
+const ENCRYPTED = 'reasoning.encrypted_content';
 
-/** Another server on the same store runs it. */
-function isElsewhere(error: unknown): boolean {
+/** Storing a response and starting its run are only moments apart. */
+const STARTING_MS = 10_000;
+
+/** A response when it is created. */
+function newResponse(id: string, request: ResponseRequest, defaultModel: string, now: number): ResponseResource {
+  return {
+    id,
+    object: 'response',
+    created_at: Math.floor(now / 1000),
+    completed_at: null,
+    status: 'in_progress',
+    error: null,
+    incomplete_details: null,
+    output: [],
+    usage: null,
+    ...request.echo,
+    model: request.model ?? defaultModel,
+  };
+}
+
+/** All items of a run so far, from its journal, and its state; `NEW` if it has not started. */
+async function replayItems(
+  journal: Journal,
+  runId: string,
+): Promise<{ readonly items: readonly Item[]; readonly state: State }> {
+  const items: Item[] = [];
+  const { state } = walkJournal(await journal.read(runId), (step) => void items.push(...step.items));
+  return { items, state };
+}
+
+/** The kinds of calls as far as they follow from the request alone. */
+function kindsByName({ functions }: ResponseRequest): CallKinds {
+  const clientNames = new Set(functions.map(({ name }) => name));
+  return { kindOf: (name) => (clientNames.has(name) ? 'client' : 'server'), labelOf: () => OWN_LABEL };
+}
+
+/** Never called: the run is cancelled before it calls a model. */
+const NO_MODEL: Model = { id: 'none', reply: () => new Promise(() => {}) };
+
+async function cancelRun(journal: Engine['store'], runId: string): Promise<void> {
+  await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, signal: AbortSignal.abort() });
+}
+
+/** Another server with the same store drives the run. */
+function isDrivenElsewhere(error: unknown): boolean {
   return error instanceof TreadleError && (error.code === 'run-driven' || error.code === 'lease-lost');
 }
 
-/** What a client is told then: only that one can stop it. */
-function elsewhere(id: string): ApiError {
-  const message = `The response ${JSON.stringify(id)} is under way in another process of this server. Try again when it has ended.`;
+/** Only the process that drives a run can stop it. */
+function drivenElsewhere(id: string): ApiError {
+  const message = `The response ${JSON.stringify(id)} is in progress in another process of this server. Retry when it has ended.`;
   return new ApiError(409, 'invalid_request_error', message, { param: 'response_id', code: 'response_in_progress' });
 }
 
 const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
 
-const BROKEN = { code: 'server_error', message: 'Something went wrong on the server. Its log says more.' };
+const UNEXPECTED = { code: 'server_error', message: 'The server failed unexpectedly. Its log has the reason.' };
 
-const TAKEN = {
+const TAKEN_OVER = {
   code: 'server_error',
-  message: 'Another process of this server has taken the response over. Fetch it by its id.',
+  message: 'Another process of this server has taken over the response. Fetch it by its id.',
 };
 
-export const STOPPING = {
+export const SHUTTING_DOWN = {
   code: 'server_stopping',
-  message: 'The server stops. The response goes on when it is there again: fetch it by its id.',
+  message: 'The server is shutting down; this response resumes after the restart. Fetch it by its id.',
 };

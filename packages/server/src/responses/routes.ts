@@ -1,49 +1,47 @@
 import { Hono, type Context } from 'hono';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { ApiError, badRequest } from '../api-error.ts';
-import { failureOf } from '../engine/failure.ts';
+import { modelApiError } from '../engine/model-failure.ts';
+import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
-import type { Env } from '../http/env.ts';
-import { whenGone } from '../http/gone.ts';
-import { sendJson } from '../http/send-json.ts';
-import { eventStream } from '../http/sse.ts';
-import { presented } from '../wire/response.ts';
-import { parseRequest, type ParseOptions } from './parse.ts';
-import { STOPPING, type Finished, type PreparedResponse, type Responses } from './responses.ts';
+import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
+import { parseRequest, type ParseOptions } from './parse-request.ts';
+import { SHUTTING_DOWN, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
+import { presentedResponse } from './wire.ts';
 
 export interface ResponsesOptions {
   readonly responses: Responses;
-  readonly limits: ParseOptions;
+  readonly parseOptions: ParseOptions;
   readonly maxBodyBytes: number;
   readonly heartbeatMs: number;
-  /** Every client sees the status `requires_action`, also those that did not ask for it. */
+  /** Every client sees the status `requires_action`, also those that did not request it. */
   readonly requiresAction: boolean;
 }
 
-/** `/responses` and what is below it. */
+/** `/responses` and the routes below it. */
 export function responsesRoutes({
   responses,
-  limits,
+  parseOptions,
   maxBodyBytes,
   heartbeatMs,
   ...options
 }: ResponsesOptions): Hono<Env> {
-  const asksForStatus = (c: Context<Env>): boolean =>
+  const wantsRequiresAction = (c: Context<Env>): boolean =>
     options.requiresAction || String(c.env.incoming.headers['treadle-status']).toLowerCase() === 'requires_action';
 
   return new Hono<Env>()
     .post('/responses', async (c) => {
-      const request = parseRequest(await readJson(c, maxBodyBytes), limits);
+      const request = parseRequest(await readJson(c, maxBodyBytes), parseOptions);
       const prepared = await responses.prepare(request, c.get('caller'));
-      const requiresAction = asksForStatus(c);
-      if (request.stream) return streamed(c, prepared, requiresAction);
-      const { response } = answerOf(await prepared.run({ requiresAction }, whenGone(c)));
-      return sendJson(c, presented(response, requiresAction));
+      const requiresAction = wantsRequiresAction(c);
+      if (request.stream) return streamResponse(c, prepared, requiresAction);
+      const { response } = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
+      return sendJson(c, presentedResponse(response, requiresAction));
     })
     .get('/responses/:id', async (c) => {
-      if (c.req.query('stream') === 'true') throw badRequest(STREAMED_ONCE, 'stream', 'unsupported_parameter');
+      if (c.req.query('stream') === 'true') throw badRequest(NO_LATER_STREAM, 'stream', 'unsupported_parameter');
       const response = await responses.retrieve(c.req.param('id'), c.get('caller'));
-      return sendJson(c, presented(response, asksForStatus(c)));
+      return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
     })
     .delete('/responses/:id', async (c) => {
       const id = c.req.param('id');
@@ -52,35 +50,39 @@ export function responsesRoutes({
     })
     .post('/responses/:id/cancel', async (c) => {
       const response = await responses.cancel(c.req.param('id'), c.get('caller'));
-      return sendJson(c, presented(response, asksForStatus(c)));
+      return sendJson(c, presentedResponse(response, wantsRequiresAction(c)));
     })
     .get('/responses/:id/input_items', async (c) => {
       const { input } = await responses.requestOf(c.req.param('id'), c.get('caller'));
       return sendJson(c, pageOf(input, c.req.query()));
     });
 
-  async function streamed(c: Context<Env>, prepared: PreparedResponse, requiresAction: boolean): Promise<Response> {
-    const gone = new AbortController();
-    const stream = eventStream(c.env.outgoing, { heartbeatMs, onGone: () => gone.abort() });
+  async function streamResponse(
+    c: Context<Env>,
+    prepared: PreparedResponse,
+    requiresAction: boolean,
+  ): Promise<Response> {
+    const disconnected = new AbortController();
+    const stream = eventStream(c.env.outgoing, { heartbeatMs, onDisconnect: () => disconnected.abort() });
     try {
-      await prepared.run({ requiresAction, emit: (event) => stream.send(event.type, event) }, gone.signal);
+      await prepared.run({ requiresAction, emit: (event) => stream.send(event.type, event) }, disconnected.signal);
     } catch (error) {
-      c.get('caller').log.error({ err: error, response: prepared.id }, 'a streamed response broke off');
+      c.get('caller').log.error({ err: error, response: prepared.id }, 'a streamed response failed unexpectedly');
     }
     stream.end();
     return RESPONSE_ALREADY_SENT;
   }
 }
 
-const STREAMED_ONCE = "A response is streamed only while it is created. Fetch it as it is: leave 'stream' out.";
+const NO_LATER_STREAM = "A response can be streamed only when it is created. Leave 'stream' out to fetch it.";
 
-/** A model that failed before it had said or done anything is an error of the request; later it is part of the answer. */
-function answerOf(finished: Finished): Finished {
-  const { response, failure, left } = finished;
-  if (left) throw new ApiError(503, 'server_error', STOPPING.message, { code: STOPPING.code });
+/** If the model failed before there was any output, the request fails. Later failures are part of the response. */
+function checkFinished(finished: FinishedResponse): FinishedResponse {
+  const { response, failure, isDetached } = finished;
+  if (isDetached) throw new ApiError(503, 'server_error', SHUTTING_DOWN.message, { code: SHUTTING_DOWN.code });
   if (response.status === 'failed' && response.output.length === 0) {
     throw failure
-      ? failureOf(failure)
+      ? modelApiError(failure)
       : new ApiError(500, 'server_error', response.error!.message, { code: 'internal_error' });
   }
   return finished;
@@ -90,7 +92,7 @@ interface Identified {
   readonly id: string;
 }
 
-/** A list as the API pages through it: newest first unless asked otherwise, 20 at a time. */
+/** One page of a list: by default the newest 20 items, newest first. */
 function pageOf(items: readonly Identified[], query: Readonly<Record<string, string>>): object {
   const { order = 'desc', after, limit = '20' } = query;
   if (order !== 'asc' && order !== 'desc') throw badRequest('order must be "asc" or "desc".', 'order');

@@ -1,0 +1,249 @@
+import type { AssistantPart, Item, ModelError, Usage, Waiting } from '@treadle/core';
+import { ApiError, errorBody } from '../api-error.ts';
+import { modelApiError } from '../engine/model-failure.ts';
+import type { Ending } from '../engine/run.ts';
+import type { CallKinds } from '../engine/tools.ts';
+import { completionCallId } from './restore-history.ts';
+import type { ChatChunk, ChatCompletion, ChatDelta, ChatHead, ChatUsage, FinishReason, Incomplete } from './wire.ts';
+
+export interface ChatOutputOptions {
+  readonly head: ChatHead;
+  readonly calls: CallKinds;
+  /** The last chunk contains the usage. */
+  readonly includeUsage: boolean;
+  /**
+   * The content is only the text of the last turn, sent when that turn is known. For answers in a required format, which
+   * text beside the calls of earlier turns would break. Otherwise the texts of all turns, separated by a blank line.
+   */
+  readonly lastTextOnly: boolean;
+  /** Absent: no chunks are needed, only the completion. */
+  readonly emit?: (frame: ChatChunk | { readonly error: object }) => void | Promise<void>;
+}
+
+/**
+ * Builds a completion and its chunks from the items of a run.
+ *
+ * 1. The first chunk has the role, the last one before the usage has the finish reason. A failed completion ends with an
+ *    error.
+ * 2. The chunks of a completion add up to the whole, with one exception: calls for the client that were being streamed
+ *    when the run ended for another reason are in the chunks, but not in the whole.
+ * 3. Only calls for the client are sent, one after the other as they open. Calls of the server and refused calls are not.
+ */
+export interface ChatOutput {
+  sendRole(): void;
+  /** Adds the next item of the run. Returns the promise of `emit`, if it returned one. */
+  addItem(item: Item): void | Promise<void>;
+  /** The completion; sends nothing. `failure`: the model failure that ended the run. */
+  endCompletion(ending: Ending, failure?: ModelError): ChatCompletion | ApiError;
+  /** Sends the remaining chunks. To be called after the turns were stored. */
+  sendRest(): void;
+}
+
+interface SentCall {
+  readonly id: string;
+  readonly name: string;
+  arguments: string;
+}
+
+/** A call of the current turn; without `sent` its deltas are dropped. */
+interface OpenCall {
+  readonly sent: SentCall | undefined;
+  readonly position: number;
+}
+
+export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: ChatOutputOptions): ChatOutput {
+  const sentCalls: SentCall[] = [];
+  let content = '';
+  let reasoning = '';
+  let turn = { number: 0, text: '', reasoning: '', calls: [] as OpenCall[] };
+  let sendRest: (() => void) | undefined;
+  let backpressure: void | Promise<void>;
+
+  function sendDelta(delta: ChatDelta, ending?: CompletedEnding): void {
+    if (!emit) return;
+    const finish_reason = ending ? finishReasonOf(ending) : null;
+    backpressure = emit({
+      ...head,
+      object: 'chat.completion.chunk',
+      choices: [{ index: 0, delta, logprobs: null, finish_reason }],
+      ...(includeUsage && { usage: null }),
+      ...(ending && incompleteDetails(ending)),
+    });
+  }
+
+  function addText(text: string): void {
+    if (text === '') return;
+    const delta = turn.text === '' && content !== '' ? TURN_SEPARATOR + text : text;
+    turn.text += text;
+    if (lastTextOnly) return;
+    content += delta;
+    sendDelta({ content: delta });
+  }
+
+  function addReasoning(text: string): void {
+    if (text === '') return;
+    const delta = turn.reasoning === '' && reasoning !== '' ? TURN_SEPARATOR + text : text;
+    turn.reasoning += text;
+    reasoning += delta;
+    sendDelta({ reasoning_content: delta });
+  }
+
+  function addCallDelta(index: number, name: string, delta: string): void {
+    const open = turn.calls[index];
+    if (!open) turn.calls[index] = openCall(index, name, delta);
+    else if (open.sent && delta !== '') {
+      open.sent.arguments += delta;
+      sendDelta({ tool_calls: [{ index: open.position, function: { arguments: delta } }] });
+    }
+  }
+
+  function openCall(index: number, name: string, delta: string): OpenCall {
+    if (calls.kindOf(name, index) !== 'client') return { sent: undefined, position: -1 };
+    const sent: SentCall = { id: completionCallId(head.id, turn.number, index), name, arguments: delta };
+    const position = sentCalls.push(sent) - 1;
+    sendCall(sent, position);
+    return { sent, position };
+  }
+
+  function sendCall({ id, name, arguments: text }: SentCall, index: number): void {
+    sendDelta({ tool_calls: [{ index, id, type: 'function', function: { name, arguments: text } }] });
+  }
+
+  /** Adds what the deltas did not contain; of a model that does not stream, everything. */
+  function addReply(parts: readonly AssistantPart[]): void {
+    let index = 0;
+    let [text, thoughts] = ['', ''];
+    for (const part of parts) {
+      if (part.type === 'text') addText(restOf((text += part.text), turn.text));
+      else if (part.type === 'reasoning') addReasoning(restOf((thoughts += part.text), turn.reasoning));
+      else {
+        const sent = turn.calls[index]?.sent?.arguments ?? '';
+        addCallDelta(index++, part.name, restOf(parsableArguments(part.arguments), sent));
+      }
+    }
+  }
+
+  /** Adds a call for the client that was not sent because the loop might have refused it. */
+  function addWaitingCall({ call }: Waiting): void {
+    const id = completionCallId(head.id, call.turn, call.index);
+    if (sentCalls.some((one) => one.id === id)) return;
+    sentCalls.push({ id, name: call.name, arguments: parsableArguments(call.arguments) });
+  }
+
+  function completion(ending: CompletedEnding): ChatCompletion {
+    const waiting = ending.type === 'pending' ? ending.waiting : [];
+    const pending = new Set(waiting.map(({ call }) => completionCallId(head.id, call.turn, call.index)));
+    const toolCalls = sentCalls.flatMap(({ id, name, arguments: text }) =>
+      pending.has(id) ? { id, type: 'function' as const, function: { name, arguments: text } } : [],
+    );
+    const message = {
+      role: 'assistant',
+      content: content === '' ? null : content,
+      refusal: null,
+      annotations: [],
+      ...(reasoning !== '' && { reasoning_content: reasoning }),
+      ...(toolCalls.length > 0 && { tool_calls: toolCalls }),
+    } as const;
+    return {
+      ...head,
+      object: 'chat.completion',
+      choices: [{ index: 0, message, logprobs: null, finish_reason: finishReasonOf(ending) }],
+      usage: chatUsage(ending.usage),
+      ...incompleteDetails(ending),
+    };
+  }
+
+  return {
+    sendRole: () => sendDelta({ role: 'assistant', content: '', refusal: null }),
+
+    addItem(item) {
+      backpressure = undefined;
+      if (item.type === 'text-delta') addText(item.text);
+      else if (item.type === 'reasoning-delta') addReasoning(item.text);
+      else if (item.type === 'call-delta') addCallDelta(item.call, item.name, item.arguments);
+      else if (item.type === 'turn-started') turn = { number: item.turn, text: '', reasoning: '', calls: [] };
+      else if (item.type === 'fact' && item.event.type === 'model-replied') addReply(item.event.content);
+      return backpressure;
+    },
+
+    endCompletion(ending, failure) {
+      if (ending.type === 'failed' || ending.type === 'cancelled') {
+        const error = endingError(ending, failure);
+        sendRest = () => void emit?.(errorBody(error));
+        return error;
+      }
+      const streamed = sentCalls.length;
+      if (ending.type === 'pending') ending.waiting.forEach(addWaitingCall);
+      if (lastTextOnly) content = turn.text;
+      sendRest = () => {
+        if (lastTextOnly && content !== '') sendDelta({ content });
+        for (const [index, call] of sentCalls.entries()) if (index >= streamed) sendCall(call, index);
+        sendDelta({}, ending);
+        if (includeUsage)
+          emit?.({ ...head, object: 'chat.completion.chunk', choices: [], usage: chatUsage(ending.usage) });
+      };
+      return completion(ending);
+    },
+
+    sendRest: () => sendRest?.(),
+  };
+}
+
+const TURN_SEPARATOR = '\n\n';
+
+/** The part of a text that was not sent yet. What was sent cannot be corrected. */
+function restOf(whole: string, sent: string): string {
+  return whole.startsWith(sent) ? whole.slice(sent.length) : '';
+}
+
+/** Clients parse the arguments, so they must not be empty. */
+function parsableArguments(text: string): string {
+  return text === '' ? '{}' : text;
+}
+
+/** The endings that produce a completion. */
+type CompletedEnding = Extract<Ending, { type: 'completed' | 'pending' | 'incomplete' }>;
+
+/** Every limit is `length`: the official clients know no other reason for an incomplete answer. */
+function finishReasonOf(ending: CompletedEnding): FinishReason {
+  switch (ending.type) {
+    case 'completed':
+      return 'stop';
+    case 'pending':
+      return 'tool_calls';
+    case 'incomplete':
+      return ending.reason === 'content_filter' ? 'content_filter' : 'length';
+    default:
+      return ending satisfies never;
+  }
+}
+
+function incompleteDetails(ending: CompletedEnding): Incomplete {
+  return ending.type === 'incomplete' ? { incomplete_details: { reason: ending.reason } } : {};
+}
+
+function chatUsage({ inputTokens, outputTokens, cachedTokens = 0, reasoningTokens = 0 }: Usage): ChatUsage {
+  return {
+    prompt_tokens: inputTokens,
+    completion_tokens: outputTokens,
+    total_tokens: inputTokens + outputTokens,
+    prompt_tokens_details: { cached_tokens: cachedTokens, audio_tokens: 0 },
+    completion_tokens_details: {
+      reasoning_tokens: reasoningTokens,
+      audio_tokens: 0,
+      accepted_prediction_tokens: 0,
+      rejected_prediction_tokens: 0,
+    },
+  };
+}
+
+/** The error that replaces a completion: this API has no completion that failed. */
+function endingError(ending: Extract<Ending, { type: 'failed' | 'cancelled' }>, failure?: ModelError): ApiError {
+  if (ending.type === 'cancelled') {
+    const message = 'The run was stopped before it had ended. Send the request again.';
+    return new ApiError(503, 'server_error', message, { code: 'cancelled' });
+  }
+  if (failure) return modelApiError(failure);
+  const { code, message } = ending.error;
+  return new ApiError(502, 'server_error', message, { code });
+}

@@ -1,0 +1,147 @@
+import {
+  messagesOf,
+  replay,
+  TreadleError,
+  type AssistantMessage,
+  type AssistantPart,
+  type Journal,
+  type Message,
+  type ResultBlock,
+  type SaidText,
+  type State,
+  type ToolResult,
+  type UserMessage,
+} from '@treadle/core';
+import { ApiError } from '../api-error.ts';
+import { callIdFor } from '../ids.ts';
+
+/** What is sent to the model when a run starts. */
+export interface Conversation {
+  readonly messages: readonly Message[];
+  /** Joined to the system prompt, in order; empty texts are ignored. */
+  readonly instructions: readonly string[];
+}
+
+/** The most characters of a conversation, and of the input of a request. */
+export const MAX_CONVERSATION_CHARS = 33_554_432;
+
+/**
+ * Throws a 413 for a conversation that is too long. The request itself was measured before, but what it refers to can be
+ * far larger, because it may refer to the same item many times.
+ */
+export function checkConversationSize({ messages, instructions }: Conversation): void {
+  let remaining = instructions.reduce((size, text) => size - text.length, MAX_CONVERSATION_CHARS);
+  for (const message of messages) {
+    const parts = message.role === 'tool' ? message.content.flatMap(({ content }) => content) : message.content;
+    for (const part of parts) {
+      remaining -= sizeOf(part) + PART_OVERHEAD;
+      if (remaining >= 0) continue;
+      const most = MAX_CONVERSATION_CHARS.toLocaleString('en-US');
+      throw new ApiError(
+        413,
+        'invalid_request_error',
+        `The conversation has more than ${most} characters. Shorten it.`,
+        { param: 'input', code: 'input_too_large' },
+      );
+    }
+  }
+}
+
+/** An empty part needs memory too. */
+const PART_OVERHEAD = 16;
+
+function sizeOf(part: AssistantPart | ResultBlock): number {
+  switch (part.type) {
+    case 'image':
+    case 'file':
+      return part.source.type === 'data' ? part.source.data.length : part.source.url.length;
+    case 'tool-call':
+      return part.arguments.length;
+    case 'reasoning':
+      return part.text.length + (part.signature?.length ?? 0);
+    default:
+      return part.text.length;
+  }
+}
+
+/**
+ * Merges consecutive messages of the same role into one, as paragraphs. Clients may send several messages of one role,
+ * and the chat templates of many models reject that.
+ */
+export function mergeSameRole(messages: readonly Message[]): readonly Message[] {
+  const merged: Message[] = [];
+  for (const message of messages) {
+    const last = merged.at(-1);
+    if (last?.role === 'user' && message.role === 'user') merged[merged.length - 1] = mergeUser(last, message);
+    else if (last?.role === 'assistant' && message.role === 'assistant')
+      merged[merged.length - 1] = mergeAssistant(last, message);
+    else merged.push(message);
+  }
+  return merged;
+}
+
+function mergeUser(one: UserMessage, other: UserMessage): UserMessage {
+  return { role: 'user', content: joinedContent(one.content, other.content) };
+}
+
+function mergeAssistant(one: AssistantMessage, other: AssistantMessage): AssistantMessage {
+  return { role: 'assistant', content: joinedContent(one.content, other.content) };
+}
+
+/** Models read the texts of one message without a separator. */
+function joinedContent<Part extends { readonly type: string }>(
+  one: readonly (Part | SaidText)[],
+  other: readonly (Part | SaidText)[],
+): readonly (Part | SaidText)[] {
+  const last = one.at(-1);
+  const [first] = other;
+  if (!isText(last) || !isText(first)) return [...one, ...other];
+  const { text, phase } = first;
+  if (last.phase !== phase) return [...one.slice(0, -1), { ...last, text: `${last.text}\n\n` }, ...other];
+  return [...one.slice(0, -1), { ...last, text: `${last.text}\n\n${text}` }, ...other.slice(1)];
+}
+
+function isText(part: { readonly type: string } | undefined): part is SaidText {
+  return part?.type === 'text';
+}
+
+/** The conversation that a run ended or paused with. */
+export interface ConversationBefore {
+  /** If calls are open, the last message is the reply that made them. */
+  readonly messages: readonly Message[];
+  readonly system: readonly string[];
+  /** The calls of the paused turn, in order. */
+  readonly open?: { readonly calls: readonly PausedCall[] };
+}
+
+/** A call of the turn that a run paused in. */
+export interface PausedCall {
+  /** The `call_id` that the client uses. */
+  readonly wireId: string;
+  readonly callId: string;
+  readonly name: string;
+  /** Present if the server has answered it. */
+  readonly result?: ToolResult;
+}
+
+/** The state of a run, replayed from its journal; undefined if there is no such run. */
+export async function storedState(runs: Journal, runId: string): Promise<State | undefined> {
+  const entries = await runs.read(runId);
+  if (entries.length === 0) return undefined;
+  const replayed = replay(entries);
+  if (replayed.type === 'replayed') return replayed.state;
+  throw new TreadleError('journal-damaged', `Run "${runId}", entry ${replayed.seq}: ${replayed.difference}.`);
+}
+
+/** The conversation that a request continues. `id` is the response's. */
+export function conversationBefore(id: string, state: State, system: readonly string[]): ConversationBefore {
+  const messages = messagesOf(state.history);
+  if (state.phase.type !== 'tools') return { messages, system };
+  const calls = state.phase.slots.map((slot) => ({
+    wireId: callIdFor(id, slot.call.turn, slot.call.index),
+    callId: slot.call.id,
+    name: slot.call.name,
+    ...(slot.type === 'settled' && { result: slot.result }),
+  }));
+  return { messages, system, open: { calls } };
+}

@@ -1,0 +1,123 @@
+import type { Message, Model, ModelError, ModelReply, ModelRequest } from '@treadle/core';
+import { describe, expect, test, vi } from 'vitest';
+import { requestModel } from './request-model.ts';
+
+const request: ModelRequest = {
+  messages: [],
+  tools: [],
+  toolChoice: 'auto',
+  parallel: true,
+  settings: { temperature: 0 },
+  key: 'k',
+};
+
+const PLAIN = { parallel: true, truncation: 'disabled' } as const;
+const TRUNCATED = { parallel: true, truncation: 'auto' } as const;
+const UNLIMITED = { usedTokens: 0, onSpent: () => {} };
+
+const replying = (outputTokens: number, finish: 'stop' | 'length' = 'stop') => {
+  const seen: ModelRequest[] = [];
+  const model: Model = {
+    id: 'm',
+    reply: async (asked): Promise<ModelReply> => {
+      seen.push(asked);
+      return { type: 'reply', content: [], finish, usage: { inputTokens: 1, outputTokens }, model: 'm' };
+    },
+  };
+  return { model, seen };
+};
+
+const ask = (model: Model) => model.reply(request, () => {}, new AbortController().signal);
+
+test('applies the settings of the request to every model call', async () => {
+  const { model, seen } = replying(5);
+  await ask(
+    requestModel(
+      model,
+      { ...PLAIN, parallel: false, format: { schema: { type: 'object' }, name: 'form', strict: true } },
+      UNLIMITED,
+    ),
+  );
+  expect(seen[0]).toMatchObject({
+    parallel: false,
+    output: { type: 'object' },
+    outputForm: { name: 'form', strict: true },
+    settings: { temperature: 0 },
+  });
+  expect(seen[0]!.settings.maxOutputTokens).toBeUndefined();
+});
+
+test('counts max_output_tokens over all replies', async () => {
+  const { model, seen } = replying(30);
+  const onSpent = vi.fn<() => void>();
+  const one = requestModel(model, { ...PLAIN, maxOutputTokens: 100 }, { usedTokens: 20, onSpent });
+  await ask(one);
+  await ask(one);
+  await ask(one);
+  expect(seen.map(({ settings }) => settings.maxOutputTokens)).toEqual([80, 50, 20]);
+  expect(onSpent).not.toHaveBeenCalled();
+  expect(await ask(one)).toMatchObject({ type: 'failure' });
+  expect(onSpent).toHaveBeenCalledOnce();
+});
+
+test('does not call the model again after a reply that was cut off', async () => {
+  const { model, seen } = replying(3, 'length');
+  const onSpent = vi.fn<() => void>();
+  const one = requestModel(model, PLAIN, { usedTokens: 0, onSpent });
+  await ask(one);
+  await ask(one);
+  expect(seen).toHaveLength(1);
+  expect(onSpent).toHaveBeenCalledOnce();
+});
+
+const said = (role: 'user' | 'assistant', text: string): Message => ({ role, content: [{ type: 'text', text }] });
+const TALK = [said('user', 'a'), said('assistant', 'b'), said('user', 'c'), said('assistant', 'd'), said('user', 'e')];
+
+/** A model whose context fits `most` messages. */
+function narrow(most: number): { readonly model: Model; readonly seen: (readonly Message[])[] } {
+  const seen: (readonly Message[])[] = [];
+  const error: ModelError = { code: 'context-length', message: 'too long', retryable: false };
+  const usage = { inputTokens: 1, outputTokens: 1 };
+  const model: Model = {
+    id: 'm',
+    async reply({ messages }) {
+      seen.push(messages);
+      if (messages.length > most) return { type: 'failure', error };
+      return { type: 'reply', content: [], finish: 'stop', usage, model: 'm' };
+    },
+  };
+  return { model, seen };
+}
+
+describe('a conversation that is too long', () => {
+  const asking = (model: Model, messages: readonly Message[] = TALK) =>
+    model.reply({ ...request, messages }, () => {}, new AbortController().signal);
+
+  test('loses its older half, also in later calls', async () => {
+    const { model, seen } = narrow(3);
+    const one = requestModel(model, TRUNCATED, UNLIMITED);
+    expect(await asking(one)).toMatchObject({ type: 'reply' });
+    expect(seen.map(({ length }) => length)).toEqual([5, 3]);
+    await asking(one, [...TALK, said('assistant', 'f')]);
+    expect(seen.at(-1)).toEqual([...TALK, said('assistant', 'f')].slice(4));
+  });
+
+  test('fails if nothing can be dropped, or if truncation is disabled', async () => {
+    const { model, seen } = narrow(0);
+    expect(await asking(requestModel(model, TRUNCATED, UNLIMITED))).toMatchObject({ type: 'failure' });
+    expect(seen.at(-1)).toEqual([said('user', 'e')]);
+    expect(await asking(requestModel(model, PLAIN, UNLIMITED))).toMatchObject({ type: 'failure' });
+    expect(seen.at(-1)).toBe(TALK);
+  });
+});
+
+test('merges consecutive messages of one role', async () => {
+  const { model, seen } = narrow(9);
+  const twice = [said('user', 'a'), said('user', 'b')];
+  await requestModel(model, PLAIN, UNLIMITED).reply(
+    { ...request, messages: twice },
+    () => {},
+    new AbortController().signal,
+  );
+  expect(seen).toEqual([[said('user', 'a\n\nb')]]);
+});

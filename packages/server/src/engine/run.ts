@@ -1,0 +1,250 @@
+import {
+  memoryJournal,
+  runLoop,
+  startLoop,
+  type Item,
+  type Journal,
+  type Limit,
+  type LoopResult,
+  type Message,
+  type Model,
+  type ModelError,
+  type Outcome,
+  type RunStore,
+  type Settings,
+  type StartedRun,
+  type Usage,
+  type Waiting,
+} from '@treadle/core';
+import type { Logger } from 'pino';
+import { checkConversationSize, mergeSameRole, type Conversation } from './conversation.ts';
+import { modelNamed, type Engine, type RunLimits } from './engine.ts';
+import { codeInResponse, publicFailure } from './model-failure.ts';
+import { requestModel, type AnswerFormat } from './request-model.ts';
+import { principalOf, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from './tools.ts';
+
+/** The fields of a validated request that determine its run. Both APIs produce them. */
+export interface RunRequest extends ToolsRequest {
+  /** Absent: the server's default. */
+  readonly model?: string;
+  /** False: one call at a time. */
+  readonly parallel: boolean;
+  /** For the whole run, over all turns. */
+  readonly maxOutputTokens?: number;
+  /** Without `maxOutputTokens`. */
+  readonly settings: Settings;
+  readonly format?: AnswerFormat;
+  /** `auto`: a conversation that is too long for the model is shortened. */
+  readonly truncation: 'auto' | 'disabled';
+}
+
+/** Everything that a run for a client needs. */
+export interface RunPlan {
+  readonly id: string;
+  readonly request: RunRequest;
+  readonly model: Model;
+  readonly instructions: string;
+  readonly messages: readonly Message[];
+  readonly toolset: Toolset;
+  readonly caller: RunCaller;
+  /** Absent: the run is held in memory while it is driven. */
+  readonly journal?: Journal;
+}
+
+/** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
+export async function planRun(
+  engine: Pick<Engine, 'models' | 'serverTools'>,
+  request: RunRequest,
+  conversation: Conversation,
+  run: Pick<RunPlan, 'id' | 'caller' | 'journal'>,
+): Promise<RunPlan> {
+  checkConversationSize(conversation);
+  const { messages, instructions } = conversation;
+  return {
+    ...run,
+    request,
+    model: modelNamed(engine.models, request.model),
+    instructions: instructions.filter((text) => text !== '').join('\n\n'),
+    messages: mergeSameRole(messages),
+    toolset: await toolsetOf(request, engine.serverTools, run.caller),
+  };
+}
+
+export interface DrivenRun {
+  cancel(): void;
+  detach(): Promise<void>;
+  /** Rejects if the run cannot start, or if the journal fails. */
+  readonly ended: Promise<RunEnd>;
+}
+
+export interface RunEnd {
+  /** Absent: the run was detached and can be resumed. */
+  readonly ending?: Ending;
+  /** The model failure that ended the run. */
+  readonly failure?: ModelError;
+}
+
+/** Starts a run, or resumes one for which the model has already generated `usedTokens`. All APIs use it. */
+export function driveRun(
+  plan: RunPlan,
+  { limits, log }: { readonly limits: RunLimits; readonly log: Logger },
+  listen: (item: Item) => void | Promise<void>,
+  resume?: { readonly usedTokens: number },
+): DrivenRun {
+  const { id: runId, request, toolset, caller } = plan;
+  let failure: ModelError | undefined;
+  let isSpent = false;
+  let isCutOff = false;
+
+  function logFailure({ code, status, message }: ModelError): void {
+    log.warn({ run: runId, code, status, why: message }, 'the model failed');
+  }
+
+  const common = {
+    runId,
+    model: requestModel(plan.model, request, {
+      usedTokens: resume?.usedTokens ?? 0,
+      onSpent() {
+        isSpent = true;
+        run.cancel();
+      },
+    }),
+    tools: toolset.tools,
+    journal: withoutBlobs(plan.journal ?? memoryJournal()),
+    onItem(item: Item): void | Promise<void> {
+      if (item.type === 'fact') {
+        const { event } = item;
+        if (event.type === 'model-failed') {
+          logFailure(event.error);
+          failure = publicFailure(event.error);
+        } else failure = undefined;
+        if (event.type === 'model-replied') isCutOff = event.finish === 'length';
+      }
+      return listen(item);
+    },
+  };
+  const run = startedRun(
+    resume
+      ? { ...common, acceptChangedTools: true }
+      : {
+          ...common,
+          input: plan.messages,
+          ...(plan.instructions !== '' && { instructions: plan.instructions }),
+          toolChoice: toolset.toolChoice,
+          ...(toolset.allowedTools && { allowedTools: toolset.allowedTools }),
+          settings: request.settings,
+          compaction: request.truncation === 'auto',
+          maxTurns: limits.maxTurns,
+          toolTimeoutMs: limits.toolTimeoutMs,
+          errorLimit: limits.errorLimit,
+          // Calls for the client wait in parallel in any case.
+          ...(!request.parallel && { maxParallel: 1 }),
+          limits: {
+            durationMs: limits.maxDurationMs,
+            ...(request.maxToolCalls !== undefined && { calls: request.maxToolCalls }),
+          },
+          principal: principalOf(caller),
+        },
+  );
+
+  /** If a reply was cut off after a complete call for the client, the run is cancelled: the call is not to be answered. */
+  async function cancelIfCutOff(result: LoopResult): Promise<LoopResult> {
+    if (result.waiting.length === 0 || !isCutOff) return result;
+    isSpent = true;
+    return runLoop({ ...common, acceptChangedTools: true, signal: AbortSignal.abort() });
+  }
+
+  async function awaitEnd(): Promise<RunEnd> {
+    const result = await cancelIfCutOff(await run.result);
+    if (result.detached) return {};
+    const ending = endingOf(result, { isSpent, failure, at: Date.now() });
+    return { ending, ...(failure && { failure }) };
+  }
+
+  return { cancel: run.cancel, detach: run.detach, ended: awaitEnd() };
+}
+
+/** A run that cannot start ends like one that fails later: its result rejects. */
+function startedRun(options: Parameters<typeof startLoop>[0]): Pick<StartedRun, 'cancel' | 'detach' | 'result'> {
+  try {
+    return startLoop(options);
+  } catch (error) {
+    return { cancel() {}, detach: async () => {}, result: Promise.reject(error) };
+  }
+}
+
+/**
+ * The journal without storage for long results. With it, the model would be offered a tool that reads them, and the next
+ * response of the conversation, which is another run, has neither the tool nor the results. Long results are cut instead.
+ */
+function withoutBlobs(journal: Journal | RunStore): Journal {
+  const { snapshotFrom } = journal;
+  return {
+    append: (...entries) => journal.append(...entries),
+    read: (...from) => journal.read(...from),
+    ...(journal.acquire && { acquire: (runId: string) => journal.acquire!(runId) }),
+    ...(journal.writeSnapshot && { writeSnapshot: (...one) => journal.writeSnapshot!(...one) }),
+    ...(journal.readSnapshot && { readSnapshot: (runId: string) => journal.readSnapshot!(runId) }),
+    ...(snapshotFrom !== undefined && { snapshotFrom }),
+    ...('list' in journal && { list: (...filter: Parameters<RunStore['list']>) => journal.list(...filter) }),
+  } satisfies Journal & Partial<RunStore>;
+}
+
+/** How a run ended, in the terms of the APIs. */
+export type Ending = { readonly at: number; readonly usage: Usage } & (
+  | { readonly type: 'completed' }
+  | { readonly type: 'pending'; readonly waiting: readonly Waiting[] }
+  | { readonly type: 'incomplete'; readonly reason: string }
+  | { readonly type: 'failed'; readonly error: { readonly code: string; readonly message: string } }
+  | { readonly type: 'cancelled' }
+);
+
+const REASONS: Record<Limit, string> = {
+  turns: 'max_turns',
+  attempts: 'max_turns',
+  calls: 'max_tool_calls',
+  tokens: 'max_tokens',
+  cost: 'max_cost',
+  duration: 'max_duration',
+  errors: 'tool_errors',
+  repetition: 'repetition',
+};
+
+interface EndingContext {
+  /** The run was stopped because `maxOutputTokens` was used up. */
+  readonly isSpent: boolean;
+  /** The model failure, with a message for clients. */
+  readonly failure: ModelError | undefined;
+  readonly at: number;
+}
+
+/** The ending of a run that ended or waits for its client. */
+export function endingOf({ outcome, waiting, usage }: LoopResult, { isSpent, failure, at }: EndingContext): Ending {
+  if (isSpent) return { at, usage, type: 'incomplete', reason: 'max_output_tokens' };
+  if (outcome) return { at, usage, ...endingOfOutcome(outcome, failure) };
+  const others = waiting.filter(({ type }) => type !== 'client');
+  if (others.length === 0) return { at, usage, type: 'pending', waiting };
+  const names = others.map(({ call }) => call.name).join(', ');
+  const message = `The tool ${names} waits for an approval or an answer, which this API cannot provide.`;
+  return { at, usage, type: 'failed', error: { code: 'server_error', message } };
+}
+
+type EndingOfOutcome<E extends Ending = Ending> = E extends Ending ? Omit<E, 'at' | 'usage'> : never;
+
+function endingOfOutcome(outcome: Outcome, failure: ModelError | undefined): EndingOfOutcome {
+  switch (outcome.type) {
+    case 'completed':
+      return outcome.truncated ? { type: 'incomplete', reason: 'max_output_tokens' } : { type: 'completed' };
+    case 'exhausted':
+      return { type: 'incomplete', reason: REASONS[outcome.limit] };
+    case 'failed': {
+      const { code, message } = failure ?? outcome.error;
+      if (code === 'content-filter') return { type: 'incomplete', reason: 'content_filter' };
+      return { type: 'failed', error: { code: codeInResponse(code), message } };
+    }
+    case 'cancelled':
+      return { type: 'cancelled' };
+    default:
+      return outcome satisfies never;
+  }
+}

@@ -1,0 +1,236 @@
+import { once } from 'node:events';
+import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import { afterEach, describe, expect, test } from 'vitest';
+import { manualClock } from '@treadle/core/testing';
+import { eventStream, type EventStream, type EventStreamOptions } from './respond.ts';
+
+const servers: Server[] = [];
+afterEach(() => {
+  for (const server of servers.splice(0)) server.close().closeAllConnections();
+});
+
+interface Connected {
+  readonly incoming: IncomingMessage;
+  readonly outgoing: ServerResponse;
+  readonly stream: EventStream;
+  /** How often a disconnect was reported. */
+  disconnects(): number;
+  /** The written strings, one for each write. */
+  readonly writes: string[];
+}
+
+/** A client and a stream to it, over a real connection. The client reads nothing until the test resumes it. */
+async function connected(options: Partial<EventStreamOptions> = {}): Promise<Connected> {
+  let disconnects = 0;
+  const writes: string[] = [];
+  const { promise, resolve } = Promise.withResolvers<{ outgoing: ServerResponse; stream: EventStream }>();
+  const server = createServer((_, outgoing) => {
+    const write = outgoing.write.bind(outgoing) as (chunk: string) => boolean;
+    outgoing.write = (chunk: string) => (writes.push(chunk), write(chunk));
+    const stream = eventStream(outgoing, {
+      heartbeatMs: 15_000,
+      onDisconnect: () => disconnects++,
+      clock: manualClock(),
+      ...options,
+    });
+    resolve({ outgoing, stream });
+  });
+  servers.push(server);
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const asked = request({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).end();
+  const [incoming] = (await once(asked, 'response')) as [IncomingMessage];
+  incoming.on('error', () => {});
+  return { incoming, ...(await promise), disconnects: () => disconnects, writes };
+}
+
+async function bodyOf(incoming: IncomingMessage): Promise<string> {
+  let body = '';
+  for await (const chunk of incoming.setEncoding('utf8')) body += chunk;
+  return body;
+}
+
+/** Blocks the socket until `free` is called, so that only the server's own buffer takes data. */
+function jam({ outgoing, stream }: Connected): { sent: number; room: Promise<void>; free: () => void } {
+  const socket = outgoing.socket!;
+  socket.cork();
+  for (let sent = 1; ; sent++) {
+    const room = stream.send('more', { sent, text: 'x'.repeat(1000) });
+    if (room) return { sent, room, free: () => socket.uncork() };
+  }
+}
+
+describe('an event', () => {
+  test('has a name and one line of data, ends with an empty line, and is one write', async () => {
+    const { incoming, stream, writes, disconnects } = await connected();
+    expect(incoming.statusCode).toBe(200);
+    expect(incoming.headers).toMatchObject({
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache, no-transform',
+      'x-accel-buffering': 'no',
+    });
+    expect(stream.send('response.created', { type: 'response.created', n: 0 })).toBeUndefined();
+    void stream.send(undefined, { lines: 'a\r\nb\nc\u2028 ä' });
+    stream.end();
+    const body = await bodyOf(incoming);
+    expect(body).toBe(
+      'event: response.created\ndata: {"type":"response.created","n":0}\n\n' +
+        'data: {"lines":"a\\r\\nb\\nc\u2028 ä"}\n\n' +
+        'data: [DONE]\n\n',
+    );
+    expect(body).not.toContain('\r');
+    expect(writes.join('')).toBe(body);
+    expect(writes).toHaveLength(3);
+    expect(disconnects()).toBe(0);
+  });
+
+  test('is not written after the end, and the end is written once', async () => {
+    const { incoming, stream, writes, disconnects } = await connected();
+    stream.end();
+    stream.end();
+    expect(stream.send('late', {})).toBeUndefined();
+    expect(await bodyOf(incoming)).toBe('data: [DONE]\n\n');
+    expect(writes).toHaveLength(1);
+    expect(disconnects()).toBe(0);
+  });
+});
+
+describe('a heartbeat', () => {
+  test('is sent only while there are no events, and not after the end', async () => {
+    const clock = manualClock();
+    const { incoming, stream, writes } = await connected({ clock, heartbeatMs: 1_000 });
+    await clock.advance(999);
+    expect(writes).toEqual([]);
+    await clock.advance(1);
+    expect(writes).toEqual([': keep-alive\n\n']);
+    void stream.send('event', {});
+    await clock.advance(1_000);
+    expect(writes).toHaveLength(2);
+    await clock.advance(1_000);
+    expect(writes).toEqual([': keep-alive\n\n', 'event: event\ndata: {}\n\n', ': keep-alive\n\n']);
+    stream.end();
+    expect(clock.pending).toBe(0);
+    await clock.advance(10_000);
+    expect(await bodyOf(incoming)).toBe(writes.join(''));
+    expect(writes).toHaveLength(4);
+  });
+
+  test('is not sent to a client that does not read', async () => {
+    const clock = manualClock();
+    const client = await connected({ clock, heartbeatMs: 1_000 });
+    const { sent } = jam(client);
+    await clock.advance(60_000);
+    expect(client.writes).toHaveLength(sent);
+  });
+});
+
+describe('a slow reader', () => {
+  test('applies backpressure, and the buffer is bounded', async () => {
+    const client = await connected();
+    const { stream, outgoing, incoming } = client;
+    const { sent, room, free } = jam(client);
+    let isRoom = false;
+    void room.then(() => (isRoom = true));
+    await setImmediate();
+    expect(isRoom).toBe(false);
+    expect(outgoing.writableLength).toBeLessThan(outgoing.writableHighWaterMark + 5_000);
+    // All sends in the meantime share the same promise.
+    expect(stream.send('more', { sent: sent + 1 })).toBe(room);
+    incoming.resume();
+    free();
+    await room;
+    expect(stream.send('more', { sent: sent + 2 })).toBeUndefined();
+  });
+
+  test('that does not read at all blocks the sender, and later receives everything in order', async () => {
+    const { incoming, outgoing, stream } = await connected();
+    const most = 100_000;
+    let sent = 0;
+    let longest = 0;
+    const sending = (async () => {
+      while (sent < most) {
+        await stream.send('more', { sent: ++sent, text: 'x'.repeat(1000) });
+        longest = Math.max(longest, outgoing.writableLength);
+      }
+    })();
+    // Sends until the buffers of the operating system are full.
+    for (let before = -1, still = 0; still < 100; still = sent === before ? still + 1 : 0) {
+      before = sent;
+      await setImmediate();
+    }
+    expect(sent).toBeLessThan(most);
+    const numbers: number[] = [];
+    let rest = '';
+    for await (const chunk of incoming.setEncoding('utf8')) {
+      const lines = (rest + chunk).split('\n\n');
+      rest = lines.pop()!;
+      for (const line of lines) numbers.push(Number(/"sent":(\d+)/.exec(line)?.[1]));
+      if (numbers.length === most) break;
+    }
+    await sending;
+    expect(numbers.every((number, index) => number === index + 1)).toBe(true);
+    expect(longest).toBeLessThan(outgoing.writableHighWaterMark + 5_000);
+  });
+
+  test('receives everything also if the stream ends before it has read', async () => {
+    const client = await connected();
+    const { incoming, stream, disconnects } = client;
+    const { sent, room, free } = jam(client);
+    stream.end();
+    await room;
+    free();
+    expect((await bodyOf(incoming)).match(/event: more/g)).toHaveLength(sent);
+    expect(disconnects()).toBe(0);
+  });
+});
+
+describe('a client that disconnects', () => {
+  test('is reported once, releases the sender, and nothing more is written', async () => {
+    const clock = manualClock();
+    const client = await connected({ clock });
+    const { incoming, outgoing, stream, disconnects, writes } = client;
+    const { sent, room, free } = jam(client);
+    free();
+    incoming.destroy();
+    await room;
+    if (!outgoing.closed) await once(outgoing, 'close');
+    expect(disconnects()).toBe(1);
+    expect(clock.pending).toBe(0);
+    expect(stream.send('more', {})).toBeUndefined();
+    stream.end();
+    await clock.advance(60_000);
+    expect(writes).toHaveLength(sent);
+    expect(disconnects()).toBe(1);
+  });
+
+  test('is reported while nothing is sent', async () => {
+    const { incoming, outgoing, disconnects } = await connected();
+    incoming.destroy();
+    await once(outgoing, 'close');
+    expect(disconnects()).toBe(1);
+  });
+
+  test('is reported if it disconnected before the stream started', async () => {
+    const { promise, resolve } = Promise.withResolvers<string[]>();
+    const server = createServer((incoming, outgoing) => {
+      incoming.socket.destroy();
+      outgoing.once('close', () => {
+        const log: string[] = [];
+        const stream = eventStream(outgoing, {
+          heartbeatMs: 1_000,
+          onDisconnect: () => log.push('disconnects'),
+          clock: manualClock(),
+        });
+        log.push(String(stream.send('event', {})));
+        stream.end();
+        queueMicrotask(() => resolve(log));
+      });
+    });
+    servers.push(server);
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const asked = request({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).end();
+    await once(asked, 'error');
+    expect(await promise).toEqual(['undefined', 'disconnects']);
+  });
+});

@@ -1,0 +1,118 @@
+import type { ServerResponse } from 'node:http';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { systemClock, type Clock } from '@treadle/core';
+import type { Context } from 'hono';
+import type { Env } from './admission.ts';
+
+type WithOutgoing = Pick<Context<Env>, 'env'>;
+
+/**
+ * Sends JSON directly with Node's response. A web `Response` and its stream would cost more than the rest of the request.
+ */
+export function sendJson({ env: { outgoing } }: WithOutgoing, body: object): Response {
+  const bytes = Buffer.from(JSON.stringify(body));
+  outgoing.writeHead(200, { 'Content-Type': 'application/json', 'Content-Length': bytes.length }).end(bytes);
+  return RESPONSE_ALREADY_SENT;
+}
+
+/** Aborts when the client disconnects before it has received the whole response. */
+export function disconnectSignal({ env: { outgoing } }: WithOutgoing): AbortSignal {
+  const disconnected = new AbortController();
+  if (outgoing.destroyed) disconnected.abort();
+  outgoing.once('close', () => {
+    if (!outgoing.writableEnded) disconnected.abort();
+  });
+  return disconnected.signal;
+}
+
+export interface EventStreamOptions {
+  /** After this time without an event a comment is sent, because proxies close silent connections. */
+  readonly heartbeatMs: number;
+  /** Called once if the client disconnects before the end. */
+  readonly onDisconnect: () => void;
+  readonly clock?: Clock;
+}
+
+/** Server-sent events. Nothing is written after the client disconnected, and no method throws. */
+export interface EventStream {
+  /**
+   * Sends one event; without a name if `type` is undefined. Returns a promise if the client reads too slowly: it resolves
+   * when there is room again or the client has disconnected.
+   */
+  send(type: string | undefined, data: object): void | Promise<void>;
+  /** Sends `[DONE]` and closes the response. */
+  end(): void;
+}
+
+const HEADERS = {
+  'content-type': 'text/event-stream; charset=utf-8',
+  'cache-control': 'no-cache, no-transform',
+  // Some proxies buffer events otherwise.
+  'x-accel-buffering': 'no',
+};
+
+export function eventStream(outgoing: ServerResponse, options: EventStreamOptions): EventStream {
+  const { heartbeatMs, onDisconnect, clock = systemClock } = options;
+  let isClosed = false;
+  let wasSilent = true;
+  let room: PromiseWithResolvers<void> | undefined;
+  let cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
+
+  function writeFrame(frame: string): void | Promise<void> {
+    if (isClosed) return;
+    if (outgoing.write(frame)) return;
+    room ??= Promise.withResolvers();
+    return room.promise;
+  }
+
+  function onDrain(): void {
+    room?.resolve();
+    room = undefined;
+  }
+
+  function closeStream(): void {
+    isClosed = true;
+    cancelHeartbeat();
+    onDrain();
+  }
+
+  function onClose(): void {
+    if (isClosed) return;
+    closeStream();
+    onDisconnect();
+  }
+
+  /** Not sent to a client that has not read the events before it. */
+  function sendHeartbeat(): void {
+    if (wasSilent && !room) void writeFrame(': keep-alive\n\n');
+    wasSilent = true;
+    cancelHeartbeat = clock.timer(heartbeatMs, sendHeartbeat);
+  }
+
+  outgoing.on('drain', onDrain);
+  outgoing.on('close', onClose);
+  // `close` follows.
+  outgoing.on('error', () => {});
+  if (outgoing.destroyed) {
+    closeStream();
+    // After the caller has received the stream.
+    queueMicrotask(onDisconnect);
+  } else {
+    outgoing.writeHead(200, HEADERS);
+    outgoing.flushHeaders();
+  }
+
+  return {
+    send(type, data) {
+      wasSilent = false;
+      const json = JSON.stringify(data);
+      return writeFrame(type === undefined ? `data: ${json}\n\n` : `event: ${type}\ndata: ${json}\n\n`);
+    },
+    end() {
+      if (isClosed) return;
+      void writeFrame('data: [DONE]\n\n');
+      closeStream();
+      outgoing.end();
+    },
+  };
+}

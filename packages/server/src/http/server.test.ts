@@ -1,0 +1,349 @@
+import type { ServerResponse } from 'node:http';
+import { networkInterfaces } from 'node:os';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { systemClock } from '@treadle/core';
+import { manualClock } from '@treadle/core/testing';
+import { describe, expect, test } from 'vitest';
+import { served, type Served } from '../../test/served.ts';
+import { hashKey } from './keys.ts';
+import { newLog } from './log.ts';
+import { createServer, type ServerOptions } from './server.ts';
+
+const GET = (path: string, host = 'localhost'): string => `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
+
+const misuse = (message: string): Error =>
+  expect.objectContaining({
+    name: 'TreadleError',
+    code: 'invalid-options',
+    message: expect.stringContaining(message) as string,
+  }) as Error;
+
+/** Routes whose responses the test ends: `/wait` sends JSON, `/stream` sends its headers at once. */
+function held(): Pick<ServerOptions, 'routes'> & {
+  readonly arrived: Promise<void>;
+  readonly release: () => void;
+  readonly stream: Promise<ServerResponse>;
+} {
+  const arrived = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  const stream = Promise.withResolvers<ServerResponse>();
+  return {
+    arrived: arrived.promise,
+    release: released.resolve,
+    stream: stream.promise,
+    routes: (app) => {
+      app.get('/wait', async (c) => {
+        arrived.resolve();
+        await released.promise;
+        return c.json({ waited: true });
+      });
+      app.get('/stream', async ({ env: { outgoing } }) => {
+        outgoing.writeHead(200, { 'Content-Type': 'text/event-stream' }).write('data: first\n\n');
+        stream.resolve(outgoing);
+        await new Promise((resolve) => void outgoing.once('close', resolve));
+        return RESPONSE_ALREADY_SENT;
+      });
+    },
+  };
+}
+
+describe('listening', () => {
+  test('is on loopback by default, and returns the URL', async () => {
+    await using at = await served();
+    expect(at.url).toBe(`http://127.0.0.1:${at.port}`);
+    expect(at.logged('listening')).toMatchObject([{ url: at.url }]);
+    expect(await at.server.listen()).toEqual({ url: at.url, port: at.port });
+  });
+
+  test('works on localhost', async () => {
+    await using at = await served({ host: 'localhost' });
+    expect((await fetch(`${at.url}/healthz`)).status).toBe(200);
+  });
+
+  const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));
+  test.skipIf(!hasIpv6)('on the loopback of IPv6', async () => {
+    const { routes, release } = held();
+    await using at = await served({ host: '::1', routes });
+    expect(at.url).toBe(`http://[::1]:${at.port}`);
+    release();
+    expect((await fetch(`${at.url}/wait`)).status).toBe(200);
+    await using connection = await at.connect();
+    connection.write(GET('/wait', 'evil.example'));
+    expect((await connection.answer()).status).toBe(403);
+  });
+
+  test('on a port in use is rejected with advice', async () => {
+    await using at = await served();
+    await expect(served({ port: at.port })).rejects.toThrow(
+      misuse(`Port ${at.port} of 127.0.0.1 is in use: stop the program that listens there, or choose another port.`),
+    );
+  });
+
+  test('beyond loopback is rejected without keys', async () => {
+    for (const host of ['0.0.0.0', '::', '192.0.2.1'])
+      await expect(served({ host })).rejects.toThrow(misuse('Add at least one key'));
+  });
+
+  test('beyond loopback works with keys', async () => {
+    await using at = await served({ host: '0.0.0.0', keys: [{ name: 'a', hash: hashKey('k') }] });
+    expect(at.url).toBe(`http://127.0.0.1:${at.port}`);
+    expect((await fetch(`${at.url}/healthz`)).status).toBe(200);
+  });
+
+  test('on an address of another machine is rejected with advice', async () => {
+    const keys = [{ name: 'a', hash: hashKey('k') }];
+    await expect(served({ host: '192.0.2.1', keys })).rejects.toThrow(misuse('is not an address of this machine'));
+  });
+
+  test.each<[Partial<ServerOptions>, string]>([
+    [{ host: '' }, 'The host is empty'],
+    [{ port: 65_536 }, 'The port must be a whole number from 0 to 65535, not 65536.'],
+    [{ port: Number.NaN }, 'The port must be'],
+    [{ limits: { requestsPerMinute: 0 } }, 'limits.requestsPerMinute must be a whole number above 0, not 0.'],
+    [{ keys: [{ name: 'a', hash: 'plain' }] }, 'Key "a" needs a hash'],
+  ])('is rejected with %j', async (options, message) => {
+    await expect(served(options)).rejects.toThrow(misuse(message));
+  });
+
+  test('is rejected after closing, and closing before listening works', async () => {
+    const nothing = async (): Promise<void> => undefined;
+    const log = newLog({ level: 'silent' });
+    const server = createServer({ port: 0, log, routes: () => undefined, ready: nothing, drain: nothing });
+    await server.close();
+    expect(() => server.listen()).toThrow(misuse('The server was closed'));
+  });
+});
+
+describe('an unreadable request', () => {
+  const error = (code: string): object => ({
+    error: { message: expect.any(String) as string, type: 'invalid_request_error', param: null, code },
+  });
+
+  test.each([
+    ['GARBAGE\r\n\r\n', 400, 'invalid_request'],
+    ['GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n', 400, 'invalid_request'],
+    [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'headers_too_large'],
+    ['POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400, 'invalid_request'],
+  ])('%j gets an error body', async (text, status, code) => {
+    await using at = await served();
+    await using connection = await at.connect();
+    connection.write(text);
+    const answer = await connection.answer();
+    expect(answer.status).toBe(status);
+    expect(answer.headers['x-request-id']).toMatch(/^req_/);
+    expect(JSON.parse(answer.body)).toEqual(error(code));
+    await connection.closed();
+    expect(at.logged('unreadable request')).toMatchObject([{ status, requestId: answer.headers['x-request-id'] }]);
+  });
+
+  /** Measured by Node's own clock. Long enough for a busy machine. */
+  const SOON_MS = 500;
+
+  test('with headers that never end is closed after the timeout, while an older stream continues', async () => {
+    const { routes, stream } = held();
+    await using at = await served({
+      routes,
+      timeouts: { headersMs: SOON_MS, requestMs: SOON_MS, keepAliveMs: SOON_MS },
+    });
+    await using streaming = await at.connect();
+    streaming.write(GET('/stream'));
+    const outgoing = await stream;
+    await using slow = await at.connect();
+    slow.write('GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ');
+    await using silent = await at.connect();
+    const answer = await slow.answer();
+    expect(answer.status).toBe(408);
+    expect(JSON.parse(answer.body)).toEqual(error('request_timeout'));
+    await slow.closed();
+    await silent.closed();
+    outgoing.end('data: second\n\n');
+    expect(await streaming.until('second')).toContain('data: first');
+  });
+
+  test('with a body that never ends is closed after the timeout, also if no route reads it', async () => {
+    const { routes, arrived } = held();
+    await using at = await served({
+      routes: (app) => app.post('/unread', () => new Promise<Response>(() => undefined)) && routes(app),
+      timeouts: { headersMs: SOON_MS, requestMs: SOON_MS },
+    });
+    await using slow = await at.connect();
+    slow.write('POST /unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1');
+    await slow.closed();
+    await using next = await at.connect();
+    next.write(GET('/wait'));
+    await arrived;
+  });
+
+  test('in the middle of a stream writes nothing into it', async () => {
+    const { routes, stream } = held();
+    await using at = await served({ routes });
+    await using connection = await at.connect();
+    connection.write(GET('/stream'));
+    await stream;
+    connection.write('GARBAGE\r\n\r\n');
+    const all = await connection.closed();
+    expect(all.match(/HTTP\/1\.1/g)).toHaveLength(1);
+    expect(all).not.toContain('error');
+  });
+});
+
+describe('closing', () => {
+  /** Resolves when the server has started to close. */
+  const closingStarted = async (at: Served): Promise<void> => {
+    while (at.logged('shutting down').length === 0) await new Promise((resolve) => void setImmediate(resolve));
+  };
+
+  test('closes idle connections at once, also those without any request', async () => {
+    await using at = await served();
+    const used = await at.connect();
+    used.write(GET('/healthz'));
+    await used.answer();
+    const unused = await at.connect();
+    const partial = await at.connect();
+    partial.write('GET / HTTP/1.1\r\nHost: lo');
+    await used.until('ok');
+    await at.server.close(3_600_000);
+    await Promise.all([used.closed(), unused.closed(), partial.closed()]);
+    await expect(at.connect()).rejects.toThrow('ECONNREFUSED');
+  });
+
+  test('waits for the request in progress, and closes its connection after the response', async () => {
+    const { routes, arrived, release } = held();
+    const order: string[] = [];
+    await using at = await served({ routes, drain: async () => void order.push('drain') });
+    await using connection = await at.connect();
+    connection.write(GET('/wait'));
+    await arrived;
+    const closed = at.server.close(3_600_000).then(() => order.push('closed'));
+    await closingStarted(at);
+    await expect(at.connect()).rejects.toThrow('ECONNREFUSED');
+    expect(order).toEqual([]);
+    release();
+    const answer = await connection.answer();
+    expect(answer).toMatchObject({ status: 200, body: '{"waited":true}' });
+    expect(answer.headers['connection']).toBe('close');
+    await connection.closed();
+    await closed;
+    expect(order).toEqual(['drain', 'closed']);
+    expect(at.logged('stopped')).toHaveLength(1);
+  });
+
+  test.each(['/readyz', '/wait'])('answers %s with a 503 on a connection that is still busy', async (path) => {
+    const { routes, stream } = held();
+    let requests = 0;
+    // Every request reads the clock when it arrives.
+    const clock = { ...systemClock, now: () => (requests += 1) };
+    await using at = await served({ routes, clock });
+    await using connection = await at.connect();
+    connection.write(GET('/stream'));
+    const outgoing = await stream;
+    const closed = at.server.close(3_600_000);
+    await closingStarted(at);
+    connection.write(GET(path));
+    while (requests < 2) await new Promise((resolve) => void setImmediate(resolve));
+    outgoing.end();
+    const all = await connection.closed();
+    const [, answer = ''] = all.split('0\r\n\r\n');
+    expect(answer).toContain('HTTP/1.1 503 Service Unavailable\r\n');
+    expect(answer).toContain('\r\nConnection: close\r\n');
+    expect(JSON.parse(answer.slice(answer.indexOf('{')))).toEqual(
+      path === '/readyz'
+        ? { status: 'unavailable', reason: 'The server is shutting down.' }
+        : {
+            error: {
+              message: 'The server is shutting down. Retry in a moment.',
+              type: 'server_error',
+              param: null,
+              code: 'shutting_down',
+            },
+          },
+    );
+    await closed;
+  });
+
+  test('closes the connection of a stream as soon as the stream ends', async () => {
+    const { routes, stream } = held();
+    await using at = await served({ routes });
+    await using connection = await at.connect();
+    connection.write(GET('/stream'));
+    const outgoing = await stream;
+    const closed = at.server.close(3_600_000);
+    await closingStarted(at);
+    outgoing.end('data: last\n\n');
+    expect(await connection.closed()).toContain('data: last\n\n\r\n0\r\n\r\n');
+    await closed;
+  });
+
+  test('detaches the runs after the grace period, and lets them send their last events', async () => {
+    const clock = manualClock();
+    const { routes, stream } = held();
+    let drains = 0;
+    await using at = await served({
+      routes,
+      clock,
+      drain: async () => {
+        drains += 1;
+        (await stream).end('data: detached\n\n');
+      },
+    });
+    await using connection = await at.connect();
+    connection.write(GET('/stream'));
+    await stream;
+    const closed = at.server.close(8_000);
+    await closingStarted(at);
+    await clock.advance(7_999);
+    expect(drains).toBe(0);
+    await clock.advance(1);
+    expect(drains).toBe(1);
+    expect(await connection.closed()).toContain('data: detached\n\n\r\n0\r\n\r\n');
+    await closed;
+    expect(clock.pending).toBe(0);
+  });
+
+  test.each<[string, ServerOptions['drain']]>([
+    ['never ends', () => new Promise<void>(() => undefined)],
+    ['fails', () => Promise.reject(new Error('disk full'))],
+    [
+      'throws',
+      () => {
+        throw new Error('disk full');
+      },
+    ],
+    ['leaves the streams open', async () => undefined],
+  ])('ends also if draining %s', async (what, drain) => {
+    const clock = manualClock();
+    const { routes, stream } = held();
+    await using at = await served({ routes, clock, drain });
+    await using connection = await at.connect();
+    connection.write(GET('/stream'));
+    await stream;
+    const closed = at.server.close(1_000);
+    await closingStarted(at);
+    await clock.advance(7_000);
+    await closed;
+    await connection.closed();
+    expect(at.logged('runs could not be detached')).toHaveLength(what === 'fails' || what === 'throws' ? 1 : 0);
+    expect(await at.requests(1)).toMatchObject([{ path: '/stream', aborted: true }]);
+    expect(clock.pending).toBe(0);
+  });
+
+  test('called twice shuts down once', async () => {
+    let drains = 0;
+    await using at = await served({ drain: async () => void (drains += 1) });
+    const first = at.server.close();
+    expect(at.server.close(0)).toBe(first);
+    await first;
+    expect(drains).toBe(1);
+  });
+
+  test('does not wait for a client that disconnected', async () => {
+    const { routes, stream } = held();
+    await using at = await served({ routes });
+    const connection = await at.connect();
+    connection.write(GET('/stream'));
+    await stream;
+    const closed = at.server.close(3_600_000);
+    connection.socket.resetAndDestroy();
+    await closed;
+  });
+});

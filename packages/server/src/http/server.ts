@@ -1,0 +1,334 @@
+import { lookup } from 'node:dns/promises';
+import {
+  createServer as createHttpServer,
+  STATUS_CODES,
+  type Server as HttpServer,
+  type IncomingMessage,
+  type ServerResponse,
+} from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { getRequestListener } from '@hono/node-server';
+import { messageOf, systemClock, TreadleError, type Clock } from '@treadle/core';
+import type { Hono } from 'hono';
+import type { Logger } from 'pino';
+import { ApiError, badRequest, errorBody } from '../api-error.ts';
+import { newRequestId } from '../ids.ts';
+import type { Env, Exchange, RateLimits } from './admission.ts';
+import { errorResponse, requestHandler } from './app.ts';
+import type { ApiKey } from './keys.ts';
+import { newLog } from './log.ts';
+import { checkOrigins, checkReach } from './origins.ts';
+
+export interface ServerOptions {
+  /** Default 127.0.0.1. An address beyond loopback requires keys. */
+  readonly host?: string;
+  /** Default 3210; 0 for any free port. */
+  readonly port?: number;
+  /** Default none: every program on this machine may use the server, and no other. */
+  readonly keys?: readonly ApiKey[];
+  /** Default none. */
+  readonly limits?: RateLimits;
+  /** Origins of web pages that may use the server from a browser; default none, `*` is all. */
+  readonly cors?: readonly string[];
+  readonly timeouts?: Timeouts;
+  readonly log?: Logger;
+  readonly clock?: Clock;
+  /** Adds the API. Its handlers get the caller by `c.get('caller')`. */
+  readonly routes: (app: Hono<Env>) => void;
+  /** Resolves if the store answers. */
+  readonly ready: () => Promise<void>;
+  /** Called at shutdown: detaches the runs, so that they can be resumed later. May take up to 5 s. */
+  readonly drain: () => Promise<void>;
+}
+
+/** How long a client may take to send a request. Responses, such as streams, have no timeout. */
+export interface Timeouts {
+  /** Default 20 s. */
+  readonly headersMs?: number;
+  /** Headers and body; default 2 min. */
+  readonly requestMs?: number;
+  /** Until the next request on an open connection; default 75 s, because proxies reuse connections for up to a minute. */
+  readonly keepAliveMs?: number;
+}
+
+export interface Server {
+  /** Rejects with advice if the host or the port cannot be used. */
+  listen(): Promise<{ readonly url: string; readonly port: number }>;
+  /**
+   * Accepts no more requests, waits up to `graceMs` (default 10 s) for those in progress, detaches the remaining runs and
+   * closes all connections. Further calls wait for the same shutdown.
+   */
+  close(graceMs?: number): Promise<void>;
+}
+
+/** How long detaching the runs may take, and then sending their last events. */
+const DRAIN_MS = 5_000;
+const LAST_EVENTS_MS = 1_000;
+
+export function createServer(options: ServerOptions): Server {
+  const { host = '127.0.0.1', port = 3210, keys = [], limits = {}, cors = [], timeouts = {} } = options;
+  const { log = newLog(), clock = systemClock } = options;
+  const { headersMs = 20_000, requestMs = 120_000, keepAliveMs = 75_000 } = timeouts;
+  checkServerOptions(host, port, limits);
+  checkOrigins(cors, keys.length > 0);
+  let listening: Promise<{ readonly url: string; readonly port: number }> | undefined;
+  let closed: Promise<void> | undefined;
+  const isClosing = (): boolean => closed !== undefined;
+
+  const answerRequest = requestHandler({ ...options, keys, limits, cors, log, clock, isClosing });
+  const server = createHttpServer({
+    headersTimeout: headersMs,
+    requestTimeout: requestMs,
+    keepAliveTimeout: keepAliveMs,
+    connectionsCheckingInterval: Math.min(5_000, Math.ceil(headersMs / 4)),
+    // Detects clients that vanished without closing the connection while nothing is sent to them.
+    keepAlive: true,
+    keepAliveInitialDelay: 60_000,
+  });
+  const connections = trackConnections(server);
+  server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    connections.addRequest(incoming.socket, outgoing);
+    const exchange = beginExchange(incoming, outgoing, { log, clock });
+    const listener = getRequestListener((request) => answerRequest(request, { incoming, outgoing, exchange }), {
+      // The program that embeds this server keeps its own Request and Response.
+      overrideGlobalObjects: false,
+      errorHandler: () => errorResponse(badRequest('The URL or the Host header of the request is not valid.')),
+    });
+    void listener(incoming, outgoing);
+  });
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    // A second response must not be written into the one that is being sent.
+    if (connections.isBusy(socket)) socket.destroy();
+    else refuseUnreadable(error, socket, log);
+  });
+
+  async function openPort(): Promise<{ readonly url: string; readonly port: number }> {
+    try {
+      // Resolved first, so that the server never listens on an address that it may not use.
+      const { address } = await lookup(host);
+      checkReach(host, address, keys.length > 0);
+      await new Promise<void>((resolve, reject) => {
+        server.once('error', reject);
+        server.listen({ host: address, port }, () => {
+          server.off('error', reject);
+          // A connection could not be accepted, for example for lack of file descriptors. The others continue.
+          server.on('error', (error) => log.error({ err: error }, 'a connection was not accepted'));
+          resolve();
+        });
+      });
+    } catch (error) {
+      throw error instanceof TreadleError ? error : listenError(error as NodeJS.ErrnoException, host, port);
+    }
+    const bound = (server.address() as AddressInfo).port;
+    const url = urlOf(host, bound);
+    log.info({ url }, 'listening');
+    return { url, port: bound };
+  }
+
+  async function shutDown(graceMs: number): Promise<void> {
+    await listening?.catch(() => undefined);
+    log.info('shutting down');
+    const stopped = new Promise<void>((resolve) => void server.close(() => resolve()));
+    connections.closeIdle();
+    await atMost(clock, graceMs, connections.allAnswered());
+    await atMost(clock, DRAIN_MS, drainRuns());
+    await atMost(clock, LAST_EVENTS_MS, connections.allAnswered());
+    connections.destroyAll();
+    await stopped;
+    log.info('stopped');
+  }
+
+  async function drainRuns(): Promise<void> {
+    try {
+      await options.drain();
+    } catch (error) {
+      log.error({ err: error }, 'runs could not be detached');
+    }
+  }
+
+  return {
+    listen() {
+      if (closed) throw new TreadleError('invalid-options', 'The server was closed: create a new one.');
+      listening ??= openPort();
+      return listening;
+    },
+    close(graceMs = 10_000) {
+      closed ??= shutDown(graceMs);
+      return closed;
+    },
+  };
+}
+
+function checkServerOptions(host: string, port: number, limits: RateLimits): void {
+  if (host === '') throw new TreadleError('invalid-options', 'The host is empty: use 127.0.0.1, or leave it out.');
+  if (!Number.isInteger(port) || port < 0 || port > 65_535)
+    throw new TreadleError('invalid-options', `The port must be a whole number from 0 to 65535, not ${port}.`);
+  for (const [name, limit] of Object.entries(limits))
+    if (limit !== undefined && !(Number.isSafeInteger(limit) && limit > 0))
+      throw new TreadleError('invalid-options', `limits.${name} must be a whole number above 0, not ${limit}.`);
+}
+
+/** The URL for a browser on this machine, also if the server listens on all addresses. */
+function urlOf(host: string, port: number): string {
+  const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+  return `http://${name.includes(':') ? `[${name}]` : name}:${port}`;
+}
+
+/** Why the server cannot listen, and what to do. */
+function listenError(error: NodeJS.ErrnoException, host: string, port: number): TreadleError {
+  const advice: Record<string, string> = {
+    EADDRINUSE: `Port ${port} of ${host} is in use: stop the program that listens there, or choose another port.`,
+    EACCES: `This user may not listen on port ${port}: choose one above 1023.`,
+    EADDRNOTAVAIL: `${host} is not an address of this machine: use 127.0.0.1, or 0.0.0.0 for all of its addresses.`,
+    ENOTFOUND: `The host name ${host} is unknown: use 127.0.0.1, or an address of this machine.`,
+  };
+  const message = advice[error.code ?? ''] ?? `The server cannot listen on ${host}, port ${port}: ${messageOf(error)}`;
+  return new TreadleError('invalid-options', message, { cause: error });
+}
+
+/** Waits for the work, but no longer than `ms`. */
+async function atMost(clock: Clock, ms: number, work: Promise<void>): Promise<void> {
+  const timeout = Promise.withResolvers<void>();
+  const cancelTimer = clock.timer(ms, timeout.resolve);
+  await Promise.race([work, timeout.promise]);
+  cancelTimer();
+}
+
+/** The connections of a server, and the requests that are being answered on them. */
+interface Connections {
+  /** Adds a request, until its response is closed. */
+  addRequest(socket: Socket, outgoing: ServerResponse): void;
+  /** Whether a request is being answered on the connection. */
+  isBusy(socket: Duplex): boolean;
+  /** From now on, closes each connection without a request: at once, or after its last response, which announces it. */
+  closeIdle(): void;
+  /** Resolves when no request is being answered. */
+  allAnswered(): Promise<void>;
+  destroyAll(): void;
+}
+
+/**
+ * Node's own `closeIdleConnections` does not close connections that have not sent a request yet, and those that stay open
+ * after a stream.
+ */
+function trackConnections(server: HttpServer): Connections {
+  const requests = new Map<Socket, number>();
+  const responses = new Set<ServerResponse>();
+  let isClosing = false;
+  let waiting: (() => void)[] = [];
+  server.on('connection', (socket: Socket) => {
+    requests.set(socket, 0);
+    socket.once('close', () => requests.delete(socket));
+  });
+  return {
+    addRequest(socket, outgoing) {
+      responses.add(outgoing);
+      if (isClosing) outgoing.shouldKeepAlive = false;
+      requests.set(socket, (requests.get(socket) ?? 0) + 1);
+      outgoing.once('close', () => {
+        responses.delete(outgoing);
+        const remaining = (requests.get(socket) ?? 1) - 1;
+        if (requests.has(socket)) requests.set(socket, remaining);
+        if (isClosing && remaining === 0) socket.destroySoon();
+        if (responses.size > 0) return;
+        for (const resolve of waiting) resolve();
+        waiting = [];
+      });
+    },
+    isBusy: (socket) => (requests.get(socket as Socket) ?? 0) > 0,
+    closeIdle() {
+      isClosing = true;
+      for (const outgoing of responses) outgoing.shouldKeepAlive = false;
+      for (const [socket, count] of requests) if (count === 0) socket.destroySoon();
+    },
+    allAnswered: () =>
+      responses.size === 0 ? Promise.resolve() : new Promise((resolve) => void waiting.push(resolve)),
+    destroyAll() {
+      for (const socket of requests.keys()) socket.destroy();
+    },
+  };
+}
+
+const REQUEST_ID = /^[\w.:-]{1,128}$/;
+
+/** The status in the log for a client that disconnected before the response; nginx introduced the number. */
+const CLIENT_CLOSED = 499;
+
+/** Sets the headers that every response has, and logs one line when the response is closed. */
+function beginExchange(
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+  { log, clock }: { readonly log: Logger; readonly clock: Clock },
+): Exchange {
+  const requested = incoming.headers['x-request-id'];
+  const requestId = typeof requested === 'string' && REQUEST_ID.test(requested) ? requested : newRequestId();
+  const exchange: Exchange = { requestId, log };
+  const startedAt = clock.now();
+  outgoing.setHeader('x-request-id', requestId);
+  outgoing.setHeader('X-Content-Type-Options', 'nosniff');
+  outgoing.setHeader('Cache-Control', 'no-store');
+  outgoing.once('close', () => {
+    const path = loggedPath(incoming.url);
+    const status = outgoing.headersSent ? outgoing.statusCode : CLIENT_CLOSED;
+    const line = {
+      method: incoming.method,
+      path,
+      status,
+      ms: clock.now() - startedAt,
+      requestId,
+      ...(exchange.caller && { tenant: exchange.caller.tenant, key: exchange.caller.key }),
+      ...(!outgoing.writableFinished && { aborted: true }),
+    };
+    log[levelOf(path, status)](line, 'request');
+  });
+  return exchange;
+}
+
+function levelOf(path: string, status: number): 'error' | 'info' | 'debug' {
+  if (status >= 500) return path === '/readyz' ? 'info' : 'error';
+  return path === '/healthz' || path === '/readyz' ? 'debug' : 'info';
+}
+
+/** Without the query, which may contain a key, and without the host. */
+function loggedPath(url: string | undefined): string {
+  const path = (url ?? '').replace(/^https?:\/\/[^/?#]*/i, '').split(/[?#]/, 1)[0] ?? '';
+  return path.length > 500 ? `${path.slice(0, 500)}…` : path;
+}
+
+/** Answers a request that Node could not parse. Its error is not logged, because it contains the raw bytes, and keys. */
+function refuseUnreadable(error: NodeJS.ErrnoException, socket: Duplex, log: Logger): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const refusal = unreadableError(error.code);
+  const requestId = newRequestId();
+  const body = JSON.stringify(errorBody(refusal));
+  log.info({ requestId, status: refusal.status, code: error.code }, 'unreadable request');
+  const head = [
+    `HTTP/1.1 ${refusal.status} ${STATUS_CODES[refusal.status]}`,
+    'Connection: close',
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    `x-request-id: ${requestId}`,
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
+}
+
+function unreadableError(code: string | undefined): ApiError {
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new ApiError(408, 'invalid_request_error', 'The request did not arrive in time. Send it again.', {
+        code: 'request_timeout',
+      });
+    case 'HPE_HEADER_OVERFLOW':
+      return new ApiError(431, 'invalid_request_error', 'The headers of the request are too large.', {
+        code: 'headers_too_large',
+      });
+    default:
+      return new ApiError(400, 'invalid_request_error', 'This is not a valid HTTP/1.1 request.', {
+        code: 'invalid_request',
+      });
+  }
+}

@@ -1,0 +1,70 @@
+import { randomUUID } from 'node:crypto';
+
+/**
+ * Ids on the wire. Ids of items and calls are derived and never stored: `<prefix>_<response>_<turn>_<number>`. They
+ * cannot be the provider's: models repeat the ids of calls, and an item is streamed before the provider's id for it is
+ * known. From an id that a client sends back, the server reads which turn of which response the item belongs to.
+ */
+
+/** 32 hex digits, 122 random bits. Node generates UUIDs in batches, so this is cheaper than `randomBytes`. */
+function randomHex(): string {
+  return randomUUID().replaceAll('-', '');
+}
+
+export function newRequestId(): string {
+  return `req_${randomHex()}`;
+}
+
+export const RESPONSE_PREFIX = 'resp_';
+
+export function newResponseId(): string {
+  return RESPONSE_PREFIX + randomHex();
+}
+
+/** The id of an output item. `number` counts the items of the turn in the order in which they opened. */
+export function itemId(kind: ItemKind, response: string, turn: number, number: number): string {
+  return derivedId(PREFIXES[kind], response, turn, number);
+}
+
+export type ItemKind = 'message' | 'reasoning' | 'mcp_call' | 'function_call';
+
+const PREFIXES: Readonly<Record<ItemKind, string>> = {
+  message: 'msg',
+  reasoning: 'rs',
+  mcp_call: 'mcp',
+  function_call: 'fc',
+};
+
+/** The `call_id` of a call. `index` counts the calls of the reply. */
+export function callIdFor(response: string, turn: number, index: number): string {
+  return derivedId('call', response, turn, index);
+}
+
+/** An id for an input item that came without one. It does not name a turn. */
+export function newInputItemId(prefix: string): string {
+  return `${prefix}_${randomHex()}`;
+}
+
+/** What a derived id contains. */
+export interface ItemOrigin {
+  /** The id of the response that the item is an output of. */
+  readonly response: string;
+  /** Equal for all items of one turn of one response, and for no others. */
+  readonly turnKey: string;
+  readonly turn: number;
+  /** The number of the item in its turn; in a `call_id`, the index of the call in its turn. */
+  readonly number: number;
+}
+
+const DERIVED = /^(?:msg|rs|mcp|fc|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
+
+/** Undefined for an id that this server did not derive. */
+export function itemOrigin(id: string): ItemOrigin | undefined {
+  const [, hex, turn, number] = DERIVED.exec(id) ?? [];
+  if (hex === undefined) return undefined;
+  return { response: RESPONSE_PREFIX + hex, turnKey: `${hex}_${turn}`, turn: Number(turn), number: Number(number) };
+}
+
+function derivedId(prefix: string, response: string, turn: number, number: number): string {
+  return `${prefix}_${response.slice(RESPONSE_PREFIX.length)}_${turn}_${number}`;
+}

@@ -1,0 +1,300 @@
+import type { ToolResult } from '@treadle/core';
+import {
+  mcpCallResult,
+  type FunctionCallItem,
+  type ItemStatus,
+  type McpCallItem,
+  type MessageItem,
+  type OutputText,
+  type ReasoningItem,
+} from './wire.ts';
+
+/** The output items while they are streamed, and the events that open them, extend them and close them. */
+
+/** An event of a streamed response. `type` is one that the official client knows. */
+export interface ResponseEvent {
+  readonly type: string;
+  readonly sequence_number: number;
+  readonly [field: string]: unknown;
+}
+
+/** Takes an event; returns a promise while the client reads more slowly than events are sent. */
+export type EmitEvent = (event: ResponseEvent) => void | Promise<void>;
+
+/** Numbers and sends the events of one response. */
+export interface EventSender {
+  /** The number of the next event, from 0. Events are created with it, so that a delta costs one object. */
+  next(): number;
+  send(event: ResponseEvent): void;
+  /** The promise that the last events returned, if any. Each promise is returned once. */
+  backpressure(): void | Promise<void>;
+}
+
+export function eventSender(emit: EmitEvent | undefined): EventSender {
+  let number = 0;
+  let pending: void | Promise<void>;
+  return {
+    next: () => number++,
+    send(event) {
+      pending = emit?.(event) ?? pending;
+    },
+    backpressure() {
+      const last = pending;
+      pending = undefined;
+      return last;
+    },
+  };
+}
+
+/** A message or a reasoning item that is being streamed. It has one part, which contains all of its text. */
+export interface OpenText {
+  readonly type: 'message' | 'reasoning';
+  readonly id: string;
+  /** In the response's output. */
+  readonly index: number;
+  text: string;
+  /** The event with the whole text was sent. */
+  isWhole: boolean;
+  /** The final item; undefined while it is open. */
+  done: MessageItem | ReasoningItem | undefined;
+}
+
+/** Properties of an item that are known only when it is closed. */
+export interface TextEnd {
+  readonly phase?: MessageItem['phase'];
+  readonly encrypted?: string;
+}
+
+const EMPTY: readonly never[] = [];
+
+export function openText(out: EventSender, item: OpenText): void {
+  out.send({
+    type: 'response.output_item.added',
+    sequence_number: out.next(),
+    output_index: item.index,
+    item: wireText(item, 'in_progress', false),
+  });
+}
+
+/** Opens the part of the item with the first delta: reasoning without readable text has no part. */
+export function addText(out: EventSender, item: OpenText, delta: string): void {
+  if (item.text === '') openTextPart(out, item);
+  item.text += delta;
+  if (item.type === 'message') {
+    out.send({
+      type: 'response.output_text.delta',
+      sequence_number: out.next(),
+      item_id: item.id,
+      output_index: item.index,
+      content_index: 0,
+      delta,
+      logprobs: EMPTY,
+    });
+  } else {
+    out.send({
+      type: 'response.reasoning_summary_text.delta',
+      sequence_number: out.next(),
+      item_id: item.id,
+      output_index: item.index,
+      summary_index: 0,
+      delta,
+    });
+  }
+}
+
+/** Sends the whole text. What the deltas did not contain is sent as another delta first. */
+export function endText(out: EventSender, item: OpenText, whole: string = item.text): void {
+  if (item.isWhole) return;
+  if (whole.length > item.text.length && whole.startsWith(item.text)) addText(out, item, whole.slice(item.text.length));
+  item.text = whole;
+  item.isWhole = true;
+  if (whole === '') return;
+  const { id, index } = item;
+  if (item.type === 'message') {
+    const common = { item_id: id, output_index: index, content_index: 0 };
+    out.send({
+      type: 'response.output_text.done',
+      sequence_number: out.next(),
+      ...common,
+      text: whole,
+      logprobs: EMPTY,
+    });
+    out.send({ type: 'response.content_part.done', sequence_number: out.next(), ...common, part: outputText(whole) });
+  } else {
+    const common = { item_id: id, output_index: index, summary_index: 0 };
+    out.send({ type: 'response.reasoning_summary_text.done', sequence_number: out.next(), ...common, text: whole });
+    const part = { type: 'summary_text', text: whole };
+    out.send({ type: 'response.reasoning_summary_part.done', sequence_number: out.next(), ...common, part });
+  }
+}
+
+export function closeText(out: EventSender, item: OpenText, status: ItemStatus, end: TextEnd = {}): void {
+  if (item.done) return;
+  endText(out, item);
+  item.done = wireText(item, status, true, end);
+  out.send({
+    type: 'response.output_item.done',
+    sequence_number: out.next(),
+    output_index: item.index,
+    item: item.done,
+  });
+}
+
+function wireText(
+  { type, id, text }: OpenText,
+  status: ItemStatus,
+  withParts: boolean,
+  { phase, encrypted }: TextEnd = {},
+): MessageItem | ReasoningItem {
+  const hasParts = withParts && text !== '';
+  if (type === 'message') {
+    const content = hasParts ? [outputText(text)] : [];
+    return { type, id, status, role: 'assistant', ...(phase && { phase }), content };
+  }
+  const summary = hasParts ? [{ type: 'summary_text' as const, text }] : [];
+  return { type, id, status, summary, ...(encrypted !== undefined && { encrypted_content: encrypted }) };
+}
+
+function openTextPart(out: EventSender, { type, id, index }: OpenText): void {
+  if (type === 'message') {
+    out.send({
+      type: 'response.content_part.added',
+      sequence_number: out.next(),
+      item_id: id,
+      output_index: index,
+      content_index: 0,
+      part: outputText(''),
+    });
+  } else {
+    out.send({
+      type: 'response.reasoning_summary_part.added',
+      sequence_number: out.next(),
+      item_id: id,
+      output_index: index,
+      summary_index: 0,
+      part: { type: 'summary_text', text: '' },
+    });
+  }
+}
+
+function outputText(text: string): OutputText {
+  return { type: 'output_text', text, annotations: EMPTY, logprobs: EMPTY };
+}
+
+/** A call that is being streamed: a `function_call` for the client, or an `mcp_call` that the server handles. */
+export interface OpenCall {
+  readonly type: 'function_call' | 'mcp_call';
+  readonly id: string;
+  /** In the response's output. */
+  readonly index: number;
+  /** The `call_id` of a call for the client. */
+  readonly callId: string;
+  /** The `server_label` of a call that the server handles. */
+  readonly label: string;
+  name: string;
+  arguments: string;
+  /** The event with the whole arguments was sent. */
+  isWhole: boolean;
+  /** `response.mcp_call.in_progress` was sent. */
+  hasStarted: boolean;
+  /** The final item; undefined while it is open. */
+  done: FunctionCallItem | McpCallItem | undefined;
+}
+
+const NO_RESULT = { output: null, error: null };
+
+export function openCall(out: EventSender, call: OpenCall): void {
+  out.send({
+    type: 'response.output_item.added',
+    sequence_number: out.next(),
+    output_index: call.index,
+    item: wireCall(call, 'in_progress'),
+  });
+}
+
+export function addArguments(out: EventSender, call: OpenCall, delta: string): void {
+  if (delta === '') return;
+  call.arguments += delta;
+  out.send({
+    type: call.type === 'function_call' ? FUNCTION_DELTA : MCP_DELTA,
+    sequence_number: out.next(),
+    item_id: call.id,
+    output_index: call.index,
+    delta,
+  });
+}
+
+const FUNCTION_DELTA = 'response.function_call_arguments.delta';
+const MCP_DELTA = 'response.mcp_call_arguments.delta';
+
+/** Sends the whole arguments. What the deltas did not contain is sent as another delta first. */
+export function endArguments(out: EventSender, call: OpenCall, whole: string = call.arguments): void {
+  if (call.isWhole) return;
+  if (whole.startsWith(call.arguments)) addArguments(out, call, whole.slice(call.arguments.length));
+  call.arguments = whole;
+  call.isWhole = true;
+  out.send({
+    type: call.type === 'function_call' ? 'response.function_call_arguments.done' : 'response.mcp_call_arguments.done',
+    sequence_number: out.next(),
+    item_id: call.id,
+    output_index: call.index,
+    name: call.name,
+    arguments: whole,
+  });
+}
+
+/** Sent once for each call of the server, also for a refused one, so that clients see the same sequence of events. */
+export function startCall(out: EventSender, call: OpenCall): void {
+  if (call.type !== 'mcp_call' || call.hasStarted) return;
+  call.hasStarted = true;
+  sendCallProgress(out, call, 'response.mcp_call.in_progress');
+}
+
+export function answerCall(out: EventSender, call: OpenCall, result: ToolResult): void {
+  if (call.type !== 'mcp_call' || call.done) return;
+  endArguments(out, call);
+  startCall(out, call);
+  sendCallProgress(out, call, result.isError ? 'response.mcp_call.failed' : 'response.mcp_call.completed');
+  sendCallDone(out, call, wireCall(call, result.isError ? 'failed' : 'completed', mcpCallResult(result)));
+}
+
+export function closeCall(out: EventSender, call: OpenCall, status: ItemStatus): void {
+  if (call.done) return;
+  endArguments(out, call);
+  sendCallDone(out, call, wireCall(call, status));
+}
+
+function sendCallDone(out: EventSender, call: OpenCall, item: FunctionCallItem | McpCallItem): void {
+  call.done = item;
+  out.send({ type: 'response.output_item.done', sequence_number: out.next(), output_index: call.index, item });
+}
+
+function sendCallProgress(out: EventSender, { id, index }: OpenCall, type: string): void {
+  out.send({ type, sequence_number: out.next(), item_id: id, output_index: index });
+}
+
+function wireCall(
+  { type, id, callId, label, name, arguments: text }: OpenCall,
+  status: McpCallItem['status'],
+  { output, error }: Pick<McpCallItem, 'output' | 'error'> = NO_RESULT,
+): FunctionCallItem | McpCallItem {
+  if (type === 'function_call') {
+    return { type, id, call_id: callId, name, arguments: text, status: status as ItemStatus };
+  }
+  return { type, id, server_label: label, name, arguments: text, status, output, error, approval_request_id: null };
+}
+
+/** Closes every open item with the content that it has. */
+export function closeInterrupted(out: EventSender, items: readonly (OpenText | OpenCall)[]): void {
+  for (const item of items) {
+    if (item.done) continue;
+    if ('text' in item) closeText(out, item, item.isWhole ? 'completed' : 'incomplete');
+    else closeCall(out, item, 'incomplete');
+  }
+}
+
+/** The item as it is now. */
+export function wireItem(item: OpenText | OpenCall): MessageItem | ReasoningItem | FunctionCallItem | McpCallItem {
+  if (item.done) return item.done;
+  return 'text' in item ? wireText(item, 'in_progress', true) : wireCall(item, 'in_progress');
+}

@@ -1,0 +1,188 @@
+import { z } from 'zod';
+import { badRequest } from '../api-error.ts';
+import type { RunRequest } from '../engine/run.ts';
+import { newInputItemId } from '../ids.ts';
+import {
+  answerFormat,
+  DEFAULT_LIMITS,
+  effort,
+  jsonSchemaFormat,
+  MAX_LENGTH,
+  SHARED_FIELDS,
+  sharedRequest,
+  verbosity,
+  type RequestLimits,
+} from '../request/fields.ts';
+import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema, withoutSecrets } from '../request/tools.ts';
+import {
+  checkJson,
+  isObject,
+  list,
+  PARAM,
+  refuse,
+  textOr,
+  unsupported,
+  validate,
+  type IssueContext,
+} from '../request/validate.ts';
+import { inputSchema, longText, type InputOptions } from './parse-input.ts';
+import type { Echo, InputItem } from './wire.ts';
+
+/** A validated request for a response; plain JSON. Its `storable` form is stored with the response. */
+export interface ResponseRequest extends RunRequest {
+  readonly stream: boolean;
+  readonly store: boolean;
+  readonly previous?: string;
+  readonly instructions?: string;
+  /** The items in the order of the request. Each has an id. */
+  readonly input: readonly InputItem[];
+  readonly include: readonly string[];
+  /** The fields that the response repeats; `model` is added when it is known. */
+  readonly echo: Omit<Echo, 'model'>;
+}
+
+export interface ParseOptions extends Partial<RequestLimits> {
+  /** Labels of servers whose tools are available to every request, so that `tool_choice` may name them. */
+  readonly labels?: readonly string[];
+  readonly newId?: InputOptions['newId'];
+}
+
+/** Validates the body of `POST /v1/responses`. Throws an `ApiError` that names the field and what to do. */
+export function parseRequest(body: unknown, { labels = [], newId, ...limits }: ParseOptions = {}): ResponseRequest {
+  const isStandard = newId === undefined && Object.keys(limits).length === 0;
+  const all = { ...DEFAULT_LIMITS, ...limits };
+  checkJson(body, all.depth);
+  const parsed = validate(isStandard ? STANDARD : bodySchema({ limits: all, newId: newId ?? newInputItemId }), body);
+  const { tools, tool_choice: choice, instructions, text, input, previous_response_id: previous } = parsed;
+  checkDeclared(choice, tools, labels);
+  if (input.length === 0 && previous == null) throw emptyInput((body as { readonly input?: unknown }).input);
+  return {
+    ...sharedRequest(parsed, parsed.reasoning?.effort),
+    ...(previous != null && { previous }),
+    ...(instructions != null && { instructions }),
+    input,
+    functions: tools.functions,
+    otherTools: tools.others,
+    toolChoice: choice.choice,
+    ...(parsed.max_output_tokens != null && { maxOutputTokens: parsed.max_output_tokens }),
+    ...(text?.format.format && { format: text.format.format }),
+    include: parsed.include ?? [],
+    echo: echoOf(parsed),
+  };
+}
+
+/** The request as it may be stored: without the secrets of its tools. */
+export function storable(request: ResponseRequest): ResponseRequest {
+  return { ...request, otherTools: request.otherTools.map(withoutSecrets) };
+}
+
+const SUMMARIES = ['auto', 'concise', 'detailed'] as const;
+
+/** Unknown fields are ignored. */
+function bodySchema(options: InputOptions) {
+  const { limits } = options;
+  const input = inputSchema(options);
+  const jsonSchema = jsonSchemaFormat(limits);
+  return z.object({
+    ...SHARED_FIELDS,
+    previous_response_id: z.string().min(1).max(MAX_LENGTH.id).nullish(),
+    include: list(z.string(), { expected: 'array', max: 64 }).nullish(),
+    max_output_tokens: z.int().min(16).nullish(),
+    top_logprobs: z.int().min(0).max(20).nullish(),
+    reasoning: z
+      .object({
+        effort,
+        summary: z.enum(SUMMARIES).nullish(),
+        generate_summary: z.enum(SUMMARIES).nullish(),
+      })
+      .nullish(),
+    background: unsupported("Leave it out, and set 'stream' to follow the progress.", {
+      isUsed: (value) => value === true,
+      schema: z.boolean().nullish(),
+    }),
+    conversation: unsupported("Use 'previous_response_id' to continue a conversation."),
+    prompt: unsupported("Send the text itself as 'instructions' or 'input'."),
+    instructions: textOr(longText, input.superRefine(refuseOtherItems).transform(textOfMessages)).nullish(),
+    tools: toolsSchema({
+      limits,
+      namePath: ['name'],
+      functionForm(tool, ctx) {
+        if (tool['name'] !== undefined || !isObject(tool['function'])) return functionTool;
+        const message = `Missing required parameter: ${PARAM}. In this API the fields of a function are in the tool itself, not under 'function'.`;
+        return refuse(ctx, message, { path: ['name'], code: 'missing_required_parameter' });
+      },
+    }),
+    tool_choice: toolChoiceSchema,
+    text: z
+      .object({
+        format: answerFormat((format, ctx) => {
+          if (!('json_schema' in format) || 'schema' in format) return jsonSchema;
+          const message = `Missing required parameter: ${PARAM}. In this API 'name' and 'schema' are in the format itself, not under 'json_schema'.`;
+          return refuse(ctx, message, { path: ['schema'], code: 'missing_required_parameter' });
+        }),
+        verbosity,
+      })
+      .nullish(),
+    input: input.nullish().transform((items) => items ?? []),
+  });
+}
+
+const STANDARD = bodySchema({ limits: DEFAULT_LIMITS, newId: newInputItemId });
+
+type ParsedBody = z.infer<ReturnType<typeof bodySchema>>;
+
+function refuseOtherItems(items: readonly InputItem[], ctx: IssueContext): void {
+  const index = items.findIndex(({ type }) => type !== 'message');
+  if (index === -1) return;
+  refuse(ctx, `Invalid ${PARAM}: instructions are messages, not items of type '${items[index]!.type}'.`, {
+    path: [index],
+    code: 'invalid_value',
+  });
+}
+
+function textOfMessages(items: readonly InputItem[]): string {
+  const texts = items.map((item) => {
+    const parts = item.type === 'message' ? item.content : [];
+    return parts.map((part) => ('text' in part ? part.text : part.type === 'refusal' ? part.refusal : '')).join('');
+  });
+  return texts.join('\n\n');
+}
+
+function emptyInput(value: unknown): Error {
+  if (value == null) return badRequest("Missing required parameter: 'input'.", 'input', 'missing_required_parameter');
+  const message = "'input' is empty. Send at least one message, or a 'previous_response_id' to continue from.";
+  return badRequest(message, 'input', 'empty_input');
+}
+
+function echoOf(body: ParsedBody): Omit<Echo, 'model'> {
+  const { reasoning, text } = body;
+  return {
+    background: false,
+    frequency_penalty: body.frequency_penalty ?? 0,
+    instructions: body.instructions ?? null,
+    max_output_tokens: body.max_output_tokens ?? null,
+    max_tool_calls: body.max_tool_calls ?? null,
+    metadata: body.metadata ?? {},
+    parallel_tool_calls: body.parallel_tool_calls ?? true,
+    presence_penalty: body.presence_penalty ?? 0,
+    previous_response_id: body.previous_response_id ?? null,
+    prompt_cache_key: body.prompt_cache_key ?? null,
+    reasoning: reasoning
+      ? { effort: reasoning.effort ?? null, summary: reasoning.summary ?? reasoning.generate_summary ?? null }
+      : null,
+    safety_identifier: body.safety_identifier ?? null,
+    service_tier: body.service_tier,
+    store: body.store ?? true,
+    temperature: body.temperature ?? 1,
+    text: {
+      format: text?.format.echo ?? { type: 'text' },
+      ...(text?.verbosity != null && { verbosity: text.verbosity }),
+    },
+    tool_choice: body.tool_choice.echo,
+    tools: body.tools.echo,
+    top_logprobs: body.top_logprobs ?? 0,
+    top_p: body.top_p ?? 1,
+    truncation: body.truncation ?? 'disabled',
+    ...(body.user != null && { user: body.user }),
+  };
+}

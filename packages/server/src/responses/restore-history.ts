@@ -1,0 +1,669 @@
+/**
+ * Restores the conversation behind a client's request.
+ *
+ * A client continues a conversation in one of two ways. It names the previous response, and the server has the history
+ * in the journal of that run. Or it sends the items of all earlier responses back, and then the history has to be
+ * rebuilt from them, although clients do not send everything that the model needs:
+ *
+ * 1. An `item_reference` contains only an id, and some clients send `mcp_call` items without their output. Both are
+ *    replaced by the stored item.
+ * 2. Some clients do not know `mcp_call` items and drop them. They are inserted again from the stored output, so that the
+ *    model sees which tools it called and what they returned.
+ * 3. Clients that do not request `encrypted_content` drop the signatures of reasoning. Some providers reject a turn
+ *    with calls without them, so they are added again from the journal, for the turns since the last user message.
+ * 4. Items are grouped into turns: one assistant message with all that the model said and called in the turn, and one
+ *    tool message with the results in call order. Ids of this server contain the turn; other items form one turn
+ *    as long as they are adjacent.
+ *
+ * Steps 1 to 3 only fill gaps. Whatever a client sends explicitly is used unchanged.
+ */
+import type {
+  AssistantPart,
+  Journal,
+  Message,
+  ReasoningPart,
+  ResultBlock,
+  SaidText,
+  ToolResult,
+  UserBlock,
+} from '@treadle/core';
+import type { ResponseStore } from '@treadle/store';
+import { badRequest } from '../api-error.ts';
+import type { ConversationBefore, PausedCall } from '../engine/conversation.ts';
+import { itemOrigin, newInputItemId } from '../ids.ts';
+import { fileBlock, imageBlock } from '../request/media.ts';
+import { shownReply } from './output.ts';
+import {
+  decodedReasoning,
+  encryptedContent,
+  type AssistantMessageItem,
+  type DecodedReasoning,
+  type FunctionCallOutputItem,
+  type InputItem,
+  type InputPart,
+  type McpCallItem,
+  type OutputItem,
+  type ReasoningInput,
+  type ResponseResource,
+} from './wire.ts';
+
+export interface RestoredHistory extends RestoredConversation {
+  /** The input with references replaced, as it is stored with the response. */
+  readonly input: readonly InputItem[];
+}
+
+export interface RestoredConversation {
+  readonly messages: readonly Message[];
+  /** The texts of system and developer messages, in order. */
+  readonly system: readonly string[];
+}
+
+/**
+ * The conversation that the items of a request represent, after `before`. Rejects with a 400 that names the item if a
+ * reference or a tool result does not fit.
+ */
+export async function restoreHistory(
+  items: readonly InputItem[],
+  lookUp: LookUpResponse,
+  before?: ConversationBefore,
+): Promise<RestoredHistory> {
+  const found = new Map<string, ReturnType<LookUpResponse>>();
+  const lookUpOnce: LookUpResponse = (response) => {
+    const stored = found.get(response) ?? lookUp(response);
+    found.set(response, stored);
+    return stored;
+  };
+  const input = await resolveReferences(items, lookUpOnce);
+  const withCalls = await insertServerCalls(input, lookUpOnce);
+  return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
+}
+
+// Stored responses
+
+/** The parts of a stored response that clients may leave out. */
+export interface StoredOutput {
+  readonly output: readonly OutputItem[];
+  /** The replies that contain signed reasoning, by the number of their turn. */
+  readonly replies: ReadonlyMap<number, readonly AssistantPart[]>;
+}
+
+/** Resolves to undefined if the caller has no response with that id. */
+export type LookUpResponse = (response: string) => Promise<StoredOutput | undefined>;
+
+/**
+ * Reads stored responses and caches them. A client that stores the conversation sends all of it with every request:
+ * without a cache, reading every response each time would cost the square of the length of the conversation.
+ */
+export interface StoredOutputs {
+  /** Resolves to undefined if the tenant has no response with that id. */
+  lookUp(tenant: string, id: string): Promise<StoredOutput | undefined>;
+  /** The response was deleted. */
+  forget(tenant: string, id: string): void;
+}
+
+export interface StoredOutputsOptions {
+  readonly runs: Journal;
+  readonly responses: Pick<ResponseStore, 'get'>;
+  /** The size of the cache; default 1,000. */
+  readonly entries?: number;
+  /** The largest entry, in characters of JSON; larger responses are read each time. Default 32,000. */
+  readonly largest?: number;
+}
+
+export function storedOutputs(options: StoredOutputsOptions): StoredOutputs {
+  const { runs, responses, entries = 1_000, largest = 32_000 } = options;
+  const cache = new Map<string, StoredOutput>();
+  const keyOf = (tenant: string, id: string): string => `${tenant} ${id}`;
+
+  /** The least recently used entry is dropped. */
+  function cacheOutput(key: string, stored: StoredOutput): void {
+    cache.delete(key);
+    cache.set(key, stored);
+    if (cache.size > entries) cache.delete(cache.keys().next().value!);
+  }
+
+  return {
+    async lookUp(tenant, id) {
+      const key = keyOf(tenant, id);
+      const cached = cache.get(key);
+      if (cached) {
+        cacheOutput(key, cached);
+        return cached;
+      }
+      const record = await responses.get(tenant, id);
+      const response = record?.response as ResponseResource | undefined;
+      if (!record || !response) return undefined;
+      const stored = { output: response.output, replies: await signedReplies(runs, record.runId) };
+      const size = JSON.stringify([stored.output, ...stored.replies.values()]).length;
+      if (record.status !== 'in_progress' && size <= largest) cacheOutput(key, stored);
+      return stored;
+    },
+    forget: (tenant, id) => void cache.delete(keyOf(tenant, id)),
+  };
+}
+
+/** The id of the effect that calls the model is `t<turn>.model.<attempt>`. */
+async function signedReplies(runs: Journal, runId: string): Promise<StoredOutput['replies']> {
+  const replies = new Map<number, readonly AssistantPart[]>();
+  for (const { event } of await runs.read(runId)) {
+    if (event.type !== 'model-replied') continue;
+    const turn = Number(/^t(\d+)\./.exec(event.effect)?.[1]);
+    if (event.content.some((part) => part.type === 'reasoning' && part.signature !== undefined)) {
+      replies.set(turn, event.content);
+    } else replies.delete(turn);
+  }
+  return replies;
+}
+
+// Step 1: references
+
+/** Rejects with a 400 for a reference to an item that does not exist. */
+export async function resolveReferences(
+  items: readonly InputItem[],
+  lookUp: LookUpResponse,
+): Promise<readonly InputItem[]> {
+  const responses = new Set<string>();
+  for (const item of items) {
+    const origin = isPartial(item) ? itemOrigin(item.id) : undefined;
+    if (origin) responses.add(origin.response);
+  }
+  const stored = new Map<string, InputItem>();
+  for (const response of responses)
+    for (const item of (await lookUp(response))?.output ?? []) stored.set(item.id, item);
+  return items.map((item, index) => {
+    if (!isPartial(item)) return item;
+    const found = stored.get(item.id);
+    if (item.type === 'mcp_call') return found?.type === 'mcp_call' ? found : item;
+    if (found) return found;
+    throw unknownItem(item.id, `input[${index}]`);
+  });
+}
+
+function isPartial(item: InputItem): item is Extract<InputItem, { type: 'item_reference' | 'mcp_call' }> {
+  return item.type === 'item_reference' || (item.type === 'mcp_call' && item.output === null && item.error === null);
+}
+
+function unknownItem(id: string, at: string): Error {
+  return badRequest(
+    `Item with id '${id}' not found. Items of responses that were not stored cannot be referenced: send the item itself.`,
+    `${at}.id`,
+    'item_not_found',
+  );
+}
+
+// Step 2: calls of the server
+
+/**
+ * Inserts the server's calls of every response of which the input has a call for the client, but no call of the server.
+ * A client that sends some of the server's calls has left out the others deliberately.
+ */
+export async function insertServerCalls(
+  items: readonly InputItem[],
+  lookUp: LookUpResponse,
+): Promise<readonly InputItem[]> {
+  const incomplete = new Set<string>();
+  for (const item of items) {
+    const origin = item.type === 'function_call' ? itemOrigin(item.call_id) : undefined;
+    if (origin) incomplete.add(origin.response);
+  }
+  for (const item of items) {
+    if (item.type !== 'mcp_call') continue;
+    const origin = itemOrigin(item.id);
+    // The client did not preserve its id, so it may belong to any of the responses.
+    if (!origin) return items;
+    incomplete.delete(origin.response);
+  }
+  let result = items;
+  for (const response of incomplete) result = withCallsOf((await lookUp(response))?.output ?? [], result);
+  return result;
+}
+
+/** Inserts each call before the first sent item that follows it in the output. */
+function withCallsOf(output: readonly OutputItem[], items: readonly InputItem[]): readonly InputItem[] {
+  if (!output.some(({ type }) => type === 'mcp_call')) return items;
+  const positions = new Map(output.map((item, index) => [callOrItemId(item), index]));
+  const sent = items.map((item) => ('id' in item ? positions.get(callOrItemId(item)) : undefined));
+  const last = sent.findLastIndex((index) => index !== undefined);
+  const result: InputItem[] = [];
+  let next = 0;
+  const addCalls = (end: number): void => {
+    for (; next < end; next++) if (output[next]!.type === 'mcp_call') result.push(output[next]!);
+  };
+  for (const [position, item] of items.entries()) {
+    const index = sent[position];
+    if (index !== undefined) addCalls(index);
+    result.push(item);
+    if (position === last) addCalls(output.length);
+  }
+  return result;
+}
+
+/** Clients preserve the ids of calls, but not always those of their items. */
+function callOrItemId(item: InputItem): string {
+  return item.type === 'function_call' ? item.call_id : item.id;
+}
+
+// Step 3: reasoning
+
+/**
+ * Adds `encrypted_content` to the reasoning of turns with calls since the last user message. A turn is left unchanged if
+ * its reasoning has `encrypted_content` already, or if the client sent less reasoning than was shown.
+ */
+export async function insertReasoning(
+  items: readonly InputItem[],
+  lookUp: LookUpResponse,
+): Promise<readonly InputItem[]> {
+  const signed = new Map<number, InputItem>();
+  const hiddenAfter = new Map<number, readonly InputItem[]>();
+  for (const { response, number, reasoning, last } of turnsWithoutSignatures(items)) {
+    const reply = (await lookUp(response))?.replies.get(number);
+    if (!reply) continue;
+    const { parts, hidden } = shownReply(reply);
+    const shown = parts.filter((part) => part.type === 'reasoning');
+    if (shown.length !== reasoning.length) continue;
+    for (const [nth, index] of reasoning.entries()) {
+      const { first } = shown[nth]!;
+      const item = items[index] as ReasoningInput;
+      if (first.signature !== undefined) signed.set(index, { ...item, encrypted_content: encryptedContent(first) });
+    }
+    hiddenAfter.set(
+      last,
+      hidden.map(({ part, after }) => ({
+        type: 'reasoning',
+        id: newInputItemId('rs'),
+        status: 'completed',
+        summary: [],
+        encrypted_content: encryptedContent(part, after),
+      })),
+    );
+  }
+  if (signed.size === 0 && hiddenAfter.size === 0) return items;
+  return items.flatMap((item, index) => [signed.get(index) ?? item, ...(hiddenAfter.get(index) ?? [])]);
+}
+
+interface SentTurn {
+  readonly response: string;
+  readonly number: number;
+  /** The indices of its reasoning items, and of its last item. */
+  readonly reasoning: number[];
+  last: number;
+  hasCalls: boolean;
+  isSigned: boolean;
+}
+
+function turnsWithoutSignatures(items: readonly InputItem[]): readonly SentTurn[] {
+  const from = items.findLastIndex((item) => item.type === 'message' && item.role === 'user') + 1;
+  const turns = new Map<string, SentTurn>();
+  for (const [offset, item] of items.slice(from).entries()) {
+    const index = from + offset;
+    const origin = itemOrigin(callOrItemId(item));
+    if (!origin || item.type === 'function_call_output') continue;
+    const { response, turnKey, turn: number } = origin;
+    const turn = turns.get(turnKey) ?? {
+      response,
+      number,
+      reasoning: [],
+      last: index,
+      hasCalls: false,
+      isSigned: false,
+    };
+    turns.set(turnKey, turn);
+    turn.last = index;
+    if (item.type === 'function_call' || item.type === 'mcp_call') turn.hasCalls = true;
+    if (item.type !== 'reasoning') continue;
+    turn.reasoning.push(index);
+    if (item.encrypted_content !== undefined) turn.isSigned = true;
+  }
+  return [...turns.values()].filter(({ hasCalls, isSigned }) => hasCalls && !isSigned);
+}
+
+// Step 4: messages
+
+const EMPTY_CONVERSATION: ConversationBefore = { messages: [], system: [] };
+
+/**
+ * The conversation that complete items represent.
+ *
+ * 1. What the model said and called in one turn is one message, and the results of its calls are the next one, in call
+ *    order.
+ * 2. Every call has exactly one result, and every result follows its call. Otherwise a 400 names the calls.
+ * 3. Only empty content is dropped.
+ */
+export function conversationFrom(
+  items: readonly InputItem[],
+  before: ConversationBefore = EMPTY_CONVERSATION,
+): RestoredConversation {
+  const messages = [...before.messages];
+  const system = [...before.system];
+  let turn: RestoredTurn | undefined = before.open && pausedTurn(before.open.calls);
+  const closeTurn = (): void => {
+    if (turn) messages.push(...turn.close());
+    turn = undefined;
+  };
+
+  for (const [index, item] of items.entries()) {
+    const at = `input[${index}]`;
+    switch (item.type) {
+      case 'message': {
+        if (item.role === 'assistant') break;
+        if (item.role !== 'user') {
+          const text = item.content.map((part) => (part.type === 'input_text' ? part.text : '')).join('');
+          if (text !== '') system.push(text);
+          continue;
+        }
+        closeTurn();
+        const content = item.content.flatMap((part) => (isEmptyText(part) ? [] : [inputBlock(part)]));
+        if (content.length > 0) messages.push({ role: 'user', content });
+        continue;
+      }
+      case 'function_call_output':
+        if (turn === undefined) throw outputWithoutCall(item, at, before);
+        turn.addResult(item.call_id, outputContent(item), at);
+        continue;
+      case 'mcp_list_tools':
+        continue;
+      case 'item_reference':
+        throw unknownItem(item.id, at);
+      default:
+        break;
+    }
+    if (!turn?.includes(item, at)) {
+      closeTurn();
+      turn = newTurn();
+    }
+    turn!.addItem(item, at);
+  }
+  closeTurn();
+  return { messages: messages.length > 0 ? messages : [lastInstruction(system)], system };
+}
+
+/** Models need a user message. Without one, the last instruction is removed from `system` and used as the message. */
+function lastInstruction(system: string[]): Message {
+  const text = system.pop();
+  if (text === undefined) throw badRequest("'input' is empty. Send at least one message.", 'input', 'empty_input');
+  return { role: 'user', content: [{ type: 'text', text }] };
+}
+
+function isEmptyText(part: InputPart): boolean {
+  return part.type === 'input_text' && part.text === '';
+}
+
+function inputBlock(part: InputPart): UserBlock {
+  switch (part.type) {
+    case 'input_text':
+      return { type: 'text', text: part.text };
+    case 'input_image':
+      return imageBlock(part.image_url);
+    case 'input_file':
+      return fileBlock({ name: part.filename, data: part.file_data, url: part.file_url });
+    default:
+      return part satisfies never;
+  }
+}
+
+type ResultContent = Pick<ToolResult, 'content' | 'isError'>;
+
+function outputContent({ output, status, is_error: isError }: FunctionCallOutputItem): ResultContent {
+  const content: readonly ResultBlock[] =
+    typeof output === 'string' ? [{ type: 'text', text: output }] : output.map(inputBlock);
+  return { content, isError: isError ?? status === 'incomplete' };
+}
+
+function outputWithoutCall({ call_id: id }: FunctionCallOutputItem, at: string, before: ConversationBefore): Error {
+  const remedy =
+    before === EMPTY_CONVERSATION
+      ? "Send the 'function_call' item before it, or the 'previous_response_id' of the response that made the call."
+      : 'No call of the previous response waits for an output: all of its calls are answered.';
+  return badRequest(
+    `No tool call found for function call output with call_id '${id}'. ${remedy}`,
+    `${at}.call_id`,
+    'unknown_call',
+  );
+}
+
+/** The items that a model's turn consists of. */
+type TurnItem = AssistantMessageItem | Extract<InputItem, { type: 'reasoning' | 'function_call' | 'mcp_call' }>;
+
+/** A turn that is being rebuilt from its items. */
+interface RestoredTurn {
+  /** Whether the item belongs to this turn, and not to a later one. */
+  includes(item: TurnItem, at: string): boolean;
+  addItem(item: TurnItem, at: string): void;
+  /** Throws a 400 if no call waits for the result. */
+  addResult(wireId: string, result: ResultContent, at: string): void;
+  /** The reply and its results. Throws a 400 if a call has no result. */
+  close(): readonly Message[];
+}
+
+interface RestoredCall {
+  /** The `call_id` that the client uses; absent for calls that only the server answers. */
+  readonly wireId?: string;
+  readonly name: string;
+  readonly arguments: string;
+  /** The index among the calls of the turn, if the id contains it. */
+  readonly index?: number;
+  result?: ResultContent;
+}
+
+/** `undefined` is a call: which one is known when all calls of the turn are known. */
+type RestoredPart = SaidText | ReasoningPart | undefined;
+
+/** A turn whose items are in the input of this request. */
+function newTurn(): RestoredTurn {
+  const parts: RestoredPart[] = [];
+  const hidden: DecodedReasoning[] = [];
+  const calls: RestoredCall[] = [];
+  const byId = new Map<string, RestoredCall>();
+  let turnKey: string | undefined;
+  let hasClientResults = false;
+
+  function addCall(call: RestoredCall, param: string): void {
+    const { wireId } = call;
+    if (wireId !== undefined) {
+      if (byId.has(wireId))
+        throw badRequest(`Two calls have the id '${wireId}'. Send each call once.`, param, 'duplicate_call');
+      byId.set(wireId, call);
+    }
+    parts.push(undefined);
+    calls.push(call);
+  }
+
+  return {
+    includes(item) {
+      const own = turnKeyOf(item);
+      if (own !== undefined && turnKey !== undefined) return own === turnKey;
+      // The next turn begins after outputs of the client, and with a text that follows calls which have results.
+      const isCall = item.type === 'function_call' || item.type === 'mcp_call';
+      return !hasClientResults && (isCall || calls.length === 0 || calls.some(({ result }) => result === undefined));
+    },
+
+    addItem(item, at) {
+      turnKey ??= turnKeyOf(item);
+      switch (item.type) {
+        case 'message':
+          parts.push(...textsOf(item));
+          break;
+        case 'reasoning':
+          for (const { part, after } of reasoningOf(item)) {
+            if (after === undefined) parts.push(part);
+            else hidden.push({ part, after });
+          }
+          break;
+        case 'function_call': {
+          const { call_id: wireId, name, arguments: json } = item;
+          const index = itemOrigin(wireId)?.number;
+          addCall({ wireId, name, arguments: json, ...(index !== undefined && { index }) }, `${at}.call_id`);
+          break;
+        }
+        case 'mcp_call':
+          addCall(
+            {
+              ...(itemOrigin(item.id) === undefined && { wireId: item.id }),
+              name: item.name,
+              arguments: item.arguments,
+              result: mcpResult(item),
+            },
+            `${at}.id`,
+          );
+          break;
+        default:
+          item satisfies never;
+      }
+    },
+
+    addResult(wireId, result, at) {
+      hasClientResults = true;
+      setResult(byId, wireId, result, `${at}.call_id`);
+    },
+
+    close() {
+      checkAllAnswered(calls);
+      const ordered = inCallOrder(calls).map((call, index) => ({
+        ...call,
+        id: call.wireId ?? `call_${turnKey}_${index}`,
+      }));
+      let next = 0;
+      const content = withHiddenReasoning(parts, hidden).map((part): AssistantPart => {
+        if (part) return part;
+        const { id, name, arguments: json } = ordered[next++]!;
+        return { type: 'tool-call', id, name, arguments: json };
+      });
+      if (content.length === 0) return [];
+      const reply: Message = { role: 'assistant', content };
+      if (ordered.length === 0) return [reply];
+      return [reply, { role: 'tool', content: ordered.map(({ id, name, result }) => toolResult(id, name, result!)) }];
+    },
+  };
+}
+
+/** The last turn of the previous response: its reply is in the history, and the client has to answer its calls. */
+function pausedTurn(open: readonly PausedCall[]): RestoredTurn {
+  const calls: (Omit<PausedCall, 'result'> & { result?: ResultContent })[] = open.map((call) => ({ ...call }));
+  const byId = new Map(calls.map((call) => [call.wireId, call]));
+  return {
+    includes(item, at) {
+      if (item.type === 'function_call' && byId.has(item.call_id)) {
+        throw badRequest(
+          `The call '${item.call_id}' is part of the previous response already. With 'previous_response_id' send only what is new: the outputs.`,
+          `${at}.call_id`,
+          'duplicate_call',
+        );
+      }
+      return false;
+    },
+    addItem() {
+      throw new Error('Items cannot be added to a reply that is in the history. Check `includes` first.');
+    },
+    addResult: (wireId, result, at) => setResult(byId, wireId, result, `${at}.call_id`),
+    close() {
+      checkAllAnswered(calls);
+      if (calls.length === 0) return [];
+      return [{ role: 'tool', content: calls.map(({ callId, name, result }) => toolResult(callId, name, result!)) }];
+    },
+  };
+}
+
+function turnKeyOf(item: TurnItem): string | undefined {
+  return (itemOrigin(item.id) ?? (item.type === 'function_call' ? itemOrigin(item.call_id) : undefined))?.turnKey;
+}
+
+function toolResult(callId: string, name: string, { content, isError }: ResultContent): ToolResult {
+  return { type: 'tool-result', callId, name, content, isError };
+}
+
+interface AnswerableCall {
+  readonly wireId?: string;
+  result?: ResultContent;
+}
+
+function setResult(
+  calls: ReadonlyMap<string, AnswerableCall>,
+  wireId: string,
+  result: ResultContent,
+  param: string,
+): void {
+  const call = calls.get(wireId);
+  if (call === undefined) {
+    const open = idsOf([...calls.values()].filter(({ result }) => result === undefined));
+    throw badRequest(
+      `No tool call found for function call output with call_id '${wireId}'. ${open === '' ? 'No call waits for an output here' : `Waiting for an output: ${open}`}.`,
+      param,
+      'unknown_call',
+    );
+  }
+  if (call.result !== undefined) {
+    throw badRequest(
+      `The call '${wireId}' has an output already. Send one output for each call.`,
+      param,
+      'duplicate_output',
+    );
+  }
+  call.result = result;
+}
+
+function checkAllAnswered(calls: readonly AnswerableCall[]): void {
+  const open = calls.filter(({ result }) => result === undefined);
+  if (open.length === 0) return;
+  throw badRequest(
+    `No tool output found for function call ${idsOf(open)}. Send a 'function_call_output' item for each call, before any other item that follows it.`,
+    'input',
+    'missing_output',
+  );
+}
+
+function idsOf(calls: readonly AnswerableCall[]): string {
+  return calls.map(({ wireId }) => wireId).join(', ');
+}
+
+/**
+ * Items are sent in the order in which they were shown, and some calls are shown late. A call whose id contains its index
+ * goes to that index, and the others fill the gaps.
+ */
+function inCallOrder(calls: readonly RestoredCall[]): readonly RestoredCall[] {
+  const indexed = calls.filter(({ index }) => index !== undefined).sort((a, b) => a.index! - b.index!);
+  const others = calls.filter(({ index }) => index === undefined);
+  let nextIndexed = 0;
+  let nextOther = 0;
+  return calls.map((_, position) => {
+    const call = indexed[nextIndexed];
+    if (call === undefined || (call.index! > position && nextOther < others.length)) return others[nextOther++]!;
+    nextIndexed++;
+    return call;
+  });
+}
+
+function textsOf({ content, phase }: AssistantMessageItem): readonly SaidText[] {
+  return content.flatMap((part) => {
+    const text = part.type === 'refusal' ? part.refusal : part.text;
+    return text === '' ? [] : [{ type: 'text', text, ...(phase && { phase }) }];
+  });
+}
+
+function reasoningOf(item: ReasoningInput): readonly DecodedReasoning[] {
+  const { summary, content = [], encrypted_content: encrypted } = item;
+  const decoded = encrypted === undefined ? undefined : decodedReasoning(encrypted);
+  if (decoded) return [decoded];
+  const text = (content.length > 0 ? content : summary).map(({ text }) => text).join('\n\n');
+  return text === '' ? [] : [{ part: { type: 'reasoning', text } }];
+}
+
+/** Hidden reasoning is sent as the last item of its turn. `after` is its original position. */
+function withHiddenReasoning(
+  parts: readonly RestoredPart[],
+  hidden: readonly DecodedReasoning[],
+): readonly RestoredPart[] {
+  if (hidden.length === 0) return parts;
+  const hiddenAt = (count: number): readonly RestoredPart[] =>
+    hidden.flatMap(({ part, after }) => (Math.min(after!, parts.length) === count ? part : []));
+  return [...parts.flatMap((part, index) => [...hiddenAt(index), part]), ...hiddenAt(parts.length)];
+}
+
+/** An `mcp_call` item contains its result, unless the client left it out. */
+function mcpResult({ output, error, status }: McpCallItem): ResultContent {
+  const text = output === null ? [] : [{ type: 'text', text: output } as const];
+  if (error !== null) return { content: [...text, { type: 'error', text: error.message }], isError: true };
+  if (output !== null) return { content: text, isError: status === 'failed' };
+  if (status === 'completed')
+    return { content: [{ type: 'text', text: '(The output of this call was left out.)' }], isError: false };
+  return { content: [{ type: 'error', text: 'The call was not finished.' }], isError: true };
+}

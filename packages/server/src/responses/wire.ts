@@ -1,0 +1,293 @@
+import type { ReasoningPart, ResultBlock, ToolResult, Usage } from '@treadle/core';
+
+/** The objects of the Responses API, and the conversions of single values between them and the loop. */
+
+export type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
+
+export interface OutputText {
+  readonly type: 'output_text';
+  readonly text: string;
+  readonly annotations: readonly unknown[];
+  readonly logprobs: readonly unknown[];
+}
+
+export interface MessageItem {
+  readonly type: 'message';
+  readonly id: string;
+  readonly status: ItemStatus;
+  readonly role: 'assistant';
+  /** `commentary` accompanies calls, `final_answer` ends the response. */
+  readonly phase?: 'commentary' | 'final_answer';
+  readonly content: readonly OutputText[];
+}
+
+export interface ReasoningItem {
+  readonly type: 'reasoning';
+  readonly id: string;
+  readonly status: ItemStatus;
+  readonly summary: readonly { readonly type: 'summary_text'; readonly text: string }[];
+  /** What the model needs to get back. Only for clients that request it because they store the conversation. */
+  readonly encrypted_content?: string;
+}
+
+/** A call that the client executes. */
+export interface FunctionCallItem {
+  readonly type: 'function_call';
+  readonly id: string;
+  readonly call_id: string;
+  readonly name: string;
+  readonly arguments: string;
+  readonly status: ItemStatus;
+}
+
+/** A call that the server executes or has refused. */
+export interface McpCallItem {
+  readonly type: 'mcp_call';
+  readonly id: string;
+  readonly server_label: string;
+  readonly name: string;
+  readonly arguments: string;
+  readonly status: 'in_progress' | 'completed' | 'incomplete' | 'failed';
+  readonly output: string | null;
+  readonly error: McpError | null;
+  readonly approval_request_id: null;
+}
+
+export type OutputItem = MessageItem | ReasoningItem | FunctionCallItem | McpCallItem;
+
+/** An input item as it is stored and returned: it has an id, and its content is a list of parts. */
+export type InputItem =
+  | InstructionOrUserMessage
+  | AssistantMessageItem
+  | ReasoningInput
+  | FunctionCallItem
+  | FunctionCallOutputItem
+  | McpCallItem
+  | McpToolList
+  | ItemReference;
+
+export interface InputText {
+  readonly type: 'input_text';
+  readonly text: string;
+}
+
+/** `image_url` is an http(s) URL or a data URL. */
+export interface InputImage {
+  readonly type: 'input_image';
+  readonly image_url: string;
+  readonly detail: 'low' | 'high' | 'auto';
+}
+
+/** Exactly one of `file_data`, a data URL or base64, and `file_url` is present. */
+export interface InputFile {
+  readonly type: 'input_file';
+  readonly filename?: string;
+  readonly file_data?: string;
+  readonly file_url?: string;
+}
+
+export interface Refusal {
+  readonly type: 'refusal';
+  readonly refusal: string;
+}
+
+export type InputPart = InputText | InputImage | InputFile;
+
+/** System and developer messages contain only texts. */
+export interface InstructionOrUserMessage {
+  readonly type: 'message';
+  readonly id: string;
+  readonly status: ItemStatus;
+  readonly role: 'user' | 'system' | 'developer';
+  readonly content: readonly InputPart[];
+}
+
+export interface AssistantMessageItem {
+  readonly type: 'message';
+  readonly id: string;
+  readonly status: ItemStatus;
+  readonly role: 'assistant';
+  readonly phase?: 'commentary' | 'final_answer';
+  readonly content: readonly (OutputText | Refusal)[];
+}
+
+/** `content` is the reasoning itself, where another provider returned it. */
+export interface ReasoningInput extends ReasoningItem {
+  readonly content?: readonly { readonly type: 'reasoning_text'; readonly text: string }[];
+}
+
+/** The API has no error flag: `status: 'incomplete'` marks an error, and so does our own field `is_error`. */
+export interface FunctionCallOutputItem {
+  readonly type: 'function_call_output';
+  readonly id: string;
+  readonly call_id: string;
+  readonly output: string | readonly InputPart[];
+  readonly status: ItemStatus;
+  readonly is_error?: boolean;
+}
+
+/** Clients send it back with the other items. It is not sent to the model. */
+export interface McpToolList {
+  readonly type: 'mcp_list_tools';
+  readonly id: string;
+  readonly server_label: string;
+}
+
+/** Refers to an item of an earlier response. */
+export interface ItemReference {
+  readonly type: 'item_reference';
+  readonly id: string;
+}
+
+/**
+ * `requires_action` is stored as such. Clients that did not request this status see `completed`, because the official
+ * clients do not know it.
+ */
+export type ResponseStatus = 'in_progress' | 'completed' | 'incomplete' | 'failed' | 'cancelled' | 'requires_action';
+
+interface WireUsage {
+  readonly input_tokens: number;
+  readonly input_tokens_details: { readonly cached_tokens: number };
+  readonly output_tokens: number;
+  readonly output_tokens_details: { readonly reasoning_tokens: number };
+  readonly total_tokens: number;
+}
+
+/** The fields of a response that repeat the request, with the defaults filled in. */
+export interface Echo {
+  readonly background: false;
+  readonly frequency_penalty: number;
+  readonly instructions: unknown;
+  readonly max_output_tokens: number | null;
+  readonly max_tool_calls: number | null;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly model: string;
+  readonly parallel_tool_calls: boolean;
+  readonly presence_penalty: number;
+  readonly previous_response_id: string | null;
+  readonly prompt_cache_key: string | null;
+  readonly reasoning: unknown;
+  readonly safety_identifier: string | null;
+  readonly service_tier: string;
+  readonly store: boolean;
+  readonly temperature: number;
+  readonly text: unknown;
+  readonly tool_choice: unknown;
+  readonly tools: readonly unknown[];
+  readonly top_logprobs: number;
+  readonly top_p: number;
+  readonly truncation: 'auto' | 'disabled';
+  readonly user?: string;
+}
+
+/** A response as it is sent and stored. */
+export interface ResponseResource extends Echo {
+  readonly id: string;
+  readonly object: 'response';
+  /** In seconds since 1970. */
+  readonly created_at: number;
+  readonly completed_at: number | null;
+  readonly status: ResponseStatus;
+  readonly error: { readonly code: string; readonly message: string } | null;
+  readonly incomplete_details: { readonly reason: string } | null;
+  readonly output: readonly OutputItem[];
+  readonly usage: WireUsage | null;
+  /** The calls that the client has to answer before the conversation continues. Absent when there are none. */
+  readonly pending_call_ids?: readonly string[];
+}
+
+/** The response as one client sees it. */
+export function presentedResponse(response: ResponseResource, requiresAction: boolean): ResponseResource {
+  if (requiresAction || response.status !== 'requires_action') return response;
+  return { ...response, status: 'completed' };
+}
+
+export function wireUsage({ inputTokens, outputTokens, cachedTokens = 0, reasoningTokens = 0 }: Usage): WireUsage {
+  return {
+    input_tokens: inputTokens,
+    input_tokens_details: { cached_tokens: cachedTokens },
+    output_tokens: outputTokens,
+    output_tokens_details: { reasoning_tokens: reasoningTokens },
+    total_tokens: inputTokens + outputTokens,
+  };
+}
+
+/** Why a call of the server failed, in the form of the official clients. `message` is for clients that show it. */
+export interface McpError {
+  readonly type: 'mcp_tool_execution_error';
+  readonly message: string;
+  readonly content: readonly { readonly type: 'text'; readonly text: string }[];
+}
+
+export function mcpError(text: string): McpError {
+  return { type: 'mcp_tool_execution_error', message: text, content: [{ type: 'text', text }] };
+}
+
+/** The text of an error in any form that clients send back: ours, the form of MCP itself, or a string. */
+export function mcpErrorText(error: unknown): string | null {
+  if (error === undefined || error === null) return null;
+  if (typeof error === 'string') return error;
+  const { message, content } = error as { readonly message?: unknown; readonly content?: unknown };
+  if (typeof message === 'string') return message;
+  const texts = Array.isArray(content)
+    ? content.flatMap((part: { readonly text?: unknown } | null) => part?.text ?? [])
+    : [];
+  return texts.length > 0 ? texts.join('\n') : JSON.stringify(error);
+}
+
+/** A result in an `mcp_call` item, which contains only text. An error has a field of its own. */
+export function mcpCallResult({ content, isError }: ToolResult): Pick<McpCallItem, 'output' | 'error'> {
+  const text = content.map(textOfBlock).join('\n');
+  return isError
+    ? { output: null, error: mcpError(text || 'The call was not executed.') }
+    : { output: text, error: null };
+}
+
+function textOfBlock(block: ResultBlock): string {
+  switch (block.type) {
+    case 'text':
+    case 'error':
+      return block.text;
+    case 'image':
+      return `(An image of type ${block.mediaType}, which was sent to the model.)`;
+    case 'file': {
+      const name = block.name === undefined ? '' : ` "${block.name}"`;
+      return `(A file${name} of type ${block.mediaType}, which was sent to the model.)`;
+    }
+    default:
+      return block satisfies never;
+  }
+}
+
+/**
+ * `encrypted_content`: the part of its reasoning that a model needs to get back, for clients that store the conversation
+ * themselves. It is opaque to clients but not secret: the signature is the provider's. `after` is set for reasoning
+ * that has no text: it is sent as the last item of its turn, and `after` counts the shown parts before it.
+ */
+export function encryptedContent({ text, signature, protocol }: ReasoningPart, after?: number): string {
+  return Buffer.from(JSON.stringify({ text, signature, protocol, after })).toString('base64');
+}
+
+export interface DecodedReasoning {
+  readonly part: ReasoningPart;
+  readonly after?: number;
+}
+
+/** Undefined if this server did not create the content. */
+export function decodedReasoning(content: string): DecodedReasoning | undefined {
+  try {
+    const { text, signature, protocol, after } = JSON.parse(Buffer.from(content, 'base64').toString('utf8')) ?? {};
+    if (typeof text !== 'string') return undefined;
+    return {
+      part: {
+        type: 'reasoning',
+        text,
+        ...(typeof signature === 'string' && { signature }),
+        ...(typeof protocol === 'string' && { protocol }),
+      },
+      ...(Number.isSafeInteger(after) && { after }),
+    };
+  } catch {
+    return undefined;
+  }
+}

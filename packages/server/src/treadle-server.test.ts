@@ -1,0 +1,39 @@
+import { tool } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { sqliteStore } from '@treadle/store';
+import { afterAll, expect, test } from 'vitest';
+import { newLog } from './http/log.ts';
+import { treadleServer, type TreadleServerOptions } from './treadle-server.ts';
+
+const store = sqliteStore(':memory:');
+afterAll(() => store.close());
+const good: TreadleServerOptions = {
+  models: { default: 'm', models: new Map([['m', scriptedModel([])]]) },
+  store,
+  port: 0,
+  log: newLog({ level: 'silent' }),
+};
+const read = tool({ name: 'read', description: 'Reads', execute: () => '' });
+
+test.each<[Partial<TreadleServerOptions>, string]>([
+  [{ maxTurns: 0 }, 'maxTurns must be a whole number of at least 1, not 0.'],
+  [{ maxTurns: 1.5 }, 'maxTurns'],
+  [{ toolTimeoutMs: 0 }, 'toolTimeoutMs'],
+  [{ errorLimit: -1 }, 'errorLimit'],
+  [{ maxConcurrentRuns: Number.NaN }, 'maxConcurrentRuns'],
+  [{ heartbeatMs: 0 }, 'heartbeatMs'],
+  [{ maxBodyBytes: -1 }, 'maxBodyBytes'],
+  [{ requestsPerMinute: 0 }, 'requestsPerMinute'],
+  [{ models: { default: 'x', models: good.models.models } }, 'The default model "x" is not one of the models: m.'],
+  [{ tools: [tool({ name: 'ask', description: 'Asks' })] }, 'has no execute function'],
+  [{ tools: [read, read] }, 'same name'],
+  [{ tools: [read], defaultTools: ['write'] }, 'not one of the tools: read.'],
+])('rejects the options %j', (options, message) => {
+  expect(() => treadleServer({ ...good, ...options })).toThrow(message);
+});
+
+test('returns the same address when listen is called twice', async () => {
+  const server = treadleServer(good);
+  expect(await server.listen()).toBe(await server.listen());
+  await server.close();
+});
