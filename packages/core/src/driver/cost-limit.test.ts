@@ -58,12 +58,12 @@ test('agentTool rejects its own cost limit for a model without a price', () => {
 });
 
 const ask = tool({ name: 'ask', description: 'Asks the client' });
-const asking = (): Model => scriptedModel([{ calls: [{ name: 'ask' }] }]);
+const callAsk = (): Model => scriptedModel([{ calls: [{ name: 'ask' }] }]);
 const environment = { runId: 'r', tools: [ask] };
 
 test('rejects resuming a run with a cost limit with a model without a price', async () => {
   const journal = memoryJournal();
-  await runLoop({ ...environment, journal, model: asking(), input: 'Go.', limits });
+  await runLoop({ ...environment, journal, model: callAsk(), input: 'Go.', limits });
   const before = await journal.read('r');
   await expect(runLoop({ ...environment, journal, model: unpriced('m') })).rejects.toMatchObject(
     refusal('"m"') as object,
@@ -79,7 +79,7 @@ test('rejects resuming a run with a cost limit with a model without a price', as
 
 test('cancels a run with a cost limit with a model without a price', async () => {
   const journal = memoryJournal();
-  await runLoop({ ...environment, journal, model: asking(), input: 'Go.', limits });
+  await runLoop({ ...environment, journal, model: callAsk(), input: 'Go.', limits });
   const result = await runLoop({ ...environment, journal, model: unpriced('m'), signal: AbortSignal.abort() });
   expect(result.outcome).toEqual({ type: 'cancelled', phase: 'client' });
 });
@@ -95,7 +95,7 @@ test('rejects resuming a run that failed with a model error with a model without
 
 test('rejects resuming a fork of a run with a cost limit with a model without a price', async () => {
   const journal = memoryJournal();
-  await runLoop({ ...environment, journal, model: asking(), input: 'Go.', limits });
+  await runLoop({ ...environment, journal, model: callAsk(), input: 'Go.', limits });
   const runId = await forkRun({ journal, runId: 'r', at: 0 });
   await expect(runLoop({ ...environment, runId, journal, model: unpriced('m') })).rejects.toMatchObject({
     code: 'invalid-options',

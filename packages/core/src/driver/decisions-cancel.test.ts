@@ -9,7 +9,9 @@ import { runLoop, streamLoop } from './run.ts';
 
 const quick = tool({ name: 'quick', description: 'quick', execute: () => 'quick ran' });
 const pick = tool({ name: 'pick', description: 'The client picks' });
-const asking: Policy = { judge: (calls) => calls.map(({ name }) => ({ type: name === 'quick' ? 'ask' : 'allow' })) };
+const askForQuick: Policy = {
+  judge: (calls) => calls.map(({ name }) => ({ type: name === 'quick' ? 'ask' : 'allow' })),
+};
 
 /** A tool that never returns, and whether its signal was aborted. */
 function hanging(): { readonly hang: ReturnType<typeof tool>; readonly aborted: () => boolean | undefined } {
@@ -91,7 +93,7 @@ test.each([
   ['a client', 'pick', 'client'],
 ])('cancel while the run waits for %s: the call gets an error result', async (_, name, phase) => {
   using model = scriptedModel([{ calls: [{ name }] }]);
-  const environment = { model, tools: [quick, pick], policy: asking, journal: memoryJournal(), runId: 'run' };
+  const environment = { model, tools: [quick, pick], policy: askForQuick, journal: memoryJournal(), runId: 'run' };
   const paused = await runLoop({ ...environment, input: 'Go.' });
   expect(paused.outcome).toBeUndefined();
   const result = await runLoop({ ...environment, answers: [], signal: AbortSignal.abort() });

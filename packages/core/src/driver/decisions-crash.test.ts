@@ -20,7 +20,7 @@ async function copyOf(entries: readonly JournalEntry[]): Promise<Journal> {
 }
 
 /** The tool `act`, and the keys under which it ran. */
-function acting(definition: Partial<ToolDefinition>): { readonly act: Tool; readonly keys: string[] } {
+function actTool(definition: Partial<ToolDefinition>): { readonly act: Tool; readonly keys: string[] } {
   const keys: string[] = [];
   const act = tool({
     name: 'act',
@@ -44,7 +44,7 @@ const DURING_CALL = 2;
 test.each(['pure', 'idempotent'] as const)(
   'crash: a tool with effect %s runs again under the same key',
   async (effect) => {
-    const { act, keys } = acting({ effect });
+    const { act, keys } = actTool({ effect });
     const journal = await crashedAfter(DURING_CALL, { model: scriptedModel([callAct, 'x']), tools: [act] });
     using model = scriptedModel(['Done.']);
     const result = await runLoop({ model, tools: [act], journal, runId: 'run', answers: [] });
@@ -62,7 +62,7 @@ test.each(['pure', 'idempotent'] as const)(
 );
 
 test('crash: a once tool, which is the default, does not run again', async () => {
-  const { act, keys } = acting({});
+  const { act, keys } = actTool({});
   const journal = await crashedAfter(DURING_CALL, { model: scriptedModel([callAct, 'x']), tools: [act] });
   using model = scriptedModel(['Let me see.']);
   const result = await runLoop({ model, tools: [act], journal, runId: 'run', answers: [] });
@@ -86,7 +86,7 @@ test.each<[string, Verify, string, number]>([
   ['a rejection', async () => throwing(), INTERRUPTED, 1],
 ])('crash: a once tool with verify is verified first; verify returns %s', async (_, verify, text, runs) => {
   const verified: string[] = [];
-  const { act, keys } = acting({ verify: (input, context) => (verified.push(context.key), verify(input, context)) });
+  const { act, keys } = actTool({ verify: (input, context) => (verified.push(context.key), verify(input, context)) });
   const journal = await crashedAfter(DURING_CALL, { model: scriptedModel([callAct, 'x']), tools: [act] });
   using model = scriptedModel(['Done.']);
   const result = await runLoop({ model, tools: [act], journal, runId: 'run', answers: [] });
@@ -98,7 +98,7 @@ test.each<[string, Verify, string, number]>([
 
 test('crash: a once tool whose verification times out is answered as interrupted', async () => {
   const clock = manualClock();
-  const { act, keys } = acting({ verify: () => new Promise(() => {}), timeoutMs: 100 });
+  const { act, keys } = actTool({ verify: () => new Promise(() => {}), timeoutMs: 100 });
   const journal = await crashedAfter(DURING_CALL, { model: scriptedModel([callAct, 'x']), tools: [act], clock });
   using model = scriptedModel(['Done.']);
   const run = runLoop({ model, tools: [act], journal, runId: 'run', answers: [], clock });
@@ -108,7 +108,7 @@ test('crash: a once tool whose verification times out is answered as interrupted
 });
 
 test('crash: a once tool that is missing in this process is answered as interrupted', async () => {
-  const { act, keys } = acting({ verify: () => ({ type: 'not-done' }) });
+  const { act, keys } = actTool({ verify: () => ({ type: 'not-done' }) });
   const journal = await crashedAfter(DURING_CALL, { model: scriptedModel([callAct, 'x']), tools: [act] });
   using model = scriptedModel(['Done.']);
   const result = await runLoop({ model, journal, runId: 'run', answers: [], acceptChangedTools: true });
@@ -119,7 +119,7 @@ test('crash: a once tool that is missing in this process is answered as interrup
 test('crash during a verification: the call is verified again, and does not run', async () => {
   const clock = manualClock();
   let answer: ReturnType<Verify> = new Promise(() => {});
-  const { act, keys } = acting({ verify: () => answer });
+  const { act, keys } = actTool({ verify: () => answer });
   const first = await crashedAfter(DURING_CALL, { model: scriptedModel([callAct, 'x']), tools: [act], clock });
   void streamLoop({ model: scriptedModel([]), tools: [act], journal: first, runId: 'run', answers: [], clock });
   await clock.advance(0);
@@ -133,7 +133,7 @@ test('crash during a verification: the call is verified again, and does not run'
 });
 
 test('crash: queued calls run, and settled calls keep their results', async () => {
-  const { act, keys } = acting({});
+  const { act, keys } = actTool({});
   const options = {
     model: scriptedModel([{ calls: [{ name: 'act' }, { name: 'act' }, { name: 'act' }] }, 'x']),
     tools: [act],
@@ -148,7 +148,7 @@ test('crash: queued calls run, and settled calls keep their results', async () =
 });
 
 test('crash during a model call: the model is called again with the same key and messages', async () => {
-  const { act } = acting({});
+  const { act } = actTool({});
   const before = scriptedModel([callAct, 'x']);
   const journal = await crashedAfter(3, { model: before, tools: [act] });
   using model = scriptedModel(['Done.']);
@@ -163,7 +163,7 @@ test('crash during a model call: the model is called again with the same key and
 });
 
 test('crash while the policy judges: the policy is called again, and may decide differently', async () => {
-  const { act, keys } = acting({});
+  const { act, keys } = actTool({});
   const allowing = { judge: () => [{ type: 'allow' } as const] };
   const denying = { judge: () => [{ type: 'deny', reason: 'not today' } as const] };
   const journal = await crashedAfter(2, { model: scriptedModel([callAct, 'x']), tools: [act], policy: allowing });
@@ -181,7 +181,7 @@ test('crash while the policy judges: the policy is called again, and may decide 
 });
 
 test('crash after any entry: a run of pure tools ends the same', async () => {
-  const { act } = acting({ effect: 'pure' });
+  const { act } = actTool({ effect: 'pure' });
   const same = tool({ ...act, execute: () => 'the same' });
   const script: ScriptStep[] = [{ calls: [{ name: 'act' }, { name: 'act' }] }, callAct, 'Done.'];
   const journal = memoryJournal();
@@ -205,7 +205,7 @@ function withIds(step: ScriptStep, n: number): ScriptStep {
 }
 
 test('crash: limits continue from the counts before it', async () => {
-  const { act } = acting({ effect: 'pure' });
+  const { act } = actTool({ effect: 'pure' });
   const n = (value: number): ScriptStep => ({ calls: [{ name: 'act', arguments: { value } }] });
   const options = { tools: [act], maxTurns: 3, limits: { calls: 2 } };
   const journal = await crashedAfter(4, { ...options, model: scriptedModel([n(1), n(2), 'x']) });
@@ -218,7 +218,7 @@ test('crash: limits continue from the counts before it', async () => {
 test('crash: the time until the restart does not count', async () => {
   const clock = manualClock();
   const first = scriptedModel([async () => (await clock.advance(100), callAct), 'x']);
-  const { act } = acting({ effect: 'pure' });
+  const { act } = actTool({ effect: 'pure' });
   const journal = await crashedAfter(DURING_CALL, {
     model: first,
     tools: [act],

@@ -81,7 +81,7 @@ test('toolChoice none: the tools are still sent, and a call gets an error result
   }
 });
 
-// ── required or named tool choice ───────────────────────────────────────────────────────────────────────────────────────
+// ── required or named tool choice ────────────────────────────────────────────────────────────────────────────────────
 
 test.each<ToolChoice>(['required', { tool: 'look' }])(
   'toolChoice %j: becomes auto once satisfied',

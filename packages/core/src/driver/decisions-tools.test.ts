@@ -150,7 +150,7 @@ test.each(['{"path": "a"', '{"path": "a",}', '```json\n{"path": "a"}\n```', ''])
   },
 );
 
-// ── tool throws, times out, returns an invalid value ──────────────────────────────────────────────────────────────────────────
+// ── tool throws, times out, returns an invalid value ─────────────────────────────────────────────────────────────────
 
 test.each([
   ['an Error', new Error('no such city'), 'no such city'],

@@ -23,7 +23,7 @@ const pick = tool({
 });
 const tools = [remove, look, pick];
 
-const asking: Policy = {
+const askPolicy: Policy = {
   judge: (calls) =>
     calls.map(({ name }) => (name === 'look' ? { type: 'allow' } : { type: 'ask', reason: 'It removes.' })),
 };
@@ -49,7 +49,7 @@ function approvalOf(waiting: Waiting | undefined, approved = true): Extract<Answ
 // ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 test('approval: the run pauses, and waiting has the approval with a digest of the exact arguments', async () => {
-  const { first } = await pausedRun([callRemove], asking);
+  const { first } = await pausedRun([callRemove], askPolicy);
   expect(first).not.toHaveProperty('outcome');
   expect(first.waiting).toEqual([
     {
@@ -76,7 +76,7 @@ test('approval: the run pauses, and waiting has the approval with a digest of th
 });
 
 test('approval: approved, the call runs and the run continues', async () => {
-  const { first, resume } = await pausedRun([callRemove, 'Done.'], asking);
+  const { first, resume } = await pausedRun([callRemove, 'Done.'], askPolicy);
   const result = await resume([{ ...approvalOf(first.waiting[0]), by: 'ada' }]);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.', waiting: [], calls: 1 });
   expect(ran).toEqual([{ path: 'a' }]);
@@ -87,7 +87,7 @@ test.each([
   ['with a reason', { reason: 'Keep it.' }, 'The call of "remove" was not approved: Keep it.'],
   ['without a reason', {}, 'The call of "remove" was not approved.'],
 ])('approval: refused %s, the call does not run and gets an error result', async (_, more, text) => {
-  const { first, resume } = await pausedRun([callRemove, 'Kept.'], asking);
+  const { first, resume } = await pausedRun([callRemove, 'Kept.'], askPolicy);
   const result = await resume([{ ...approvalOf(first.waiting[0], false), ...more }]);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, calls: 0 });
   expect(resultTexts(result)).toEqual([text]);
@@ -95,7 +95,7 @@ test.each([
 });
 
 test('approval: rejects an approval of other arguments, and the run does not change', async () => {
-  const { first, resume, journal } = await pausedRun([callRemove, 'Done.'], asking);
+  const { first, resume, journal } = await pausedRun([callRemove, 'Done.'], askPolicy);
   const approval = approvalOf(first.waiting[0]);
   const before = await journal.read('run');
   await expect(resume([{ ...approval, digest: 'f00' }])).rejects.toMatchObject({
@@ -110,7 +110,7 @@ test('approval: rejects an approval of other arguments, and the run does not cha
 });
 
 test('approval: rejects a second approval of the same call', async () => {
-  const { first, resume } = await pausedRun([callRemove, callRemove, 'Done.'], asking);
+  const { first, resume } = await pausedRun([callRemove, callRemove, 'Done.'], askPolicy);
   const approval = approvalOf(first.waiting[0]);
   await expect(resume([approval, approval])).rejects.toMatchObject({
     code: 'answer-unfit',
@@ -143,7 +143,7 @@ test.each([
 
 test('approval: several are answered one by one, and each call runs after its own', async () => {
   const two = { calls: [...callRemove.calls, { name: 'remove', arguments: { path: 'b' } }] };
-  const { first, resume } = await pausedRun([two, 'Done.'], asking);
+  const { first, resume } = await pausedRun([two, 'Done.'], askPolicy);
   const second = await resume([approvalOf(first.waiting[1])]);
   expect(second.outcome).toBeUndefined();
   expect(second.waiting).toMatchObject([{ effect: 't1.approval.0' }]);
@@ -153,7 +153,10 @@ test('approval: several are answered one by one, and each call runs after its ow
 });
 
 test('approval: a call of a client tool waits for the client only after its approval', async () => {
-  const { first, resume } = await pausedRun([{ calls: [{ name: 'pick', arguments: { from: [1] } }] }, 'Done.'], asking);
+  const { first, resume } = await pausedRun(
+    [{ calls: [{ name: 'pick', arguments: { from: [1] } }] }, 'Done.'],
+    askPolicy,
+  );
   const second = await resume([approvalOf(first.waiting[0])]);
   expect(second.waiting).toMatchObject([{ type: 'client', effect: 't1.client.0' }]);
   expect((await resume([{ type: 'client-result', effect: 't1.client.0', content: '1' }])).outcome).toEqual({
@@ -167,7 +170,7 @@ test('approval: the run does not pause if a listener answers at once', async () 
   const live = streamLoop({
     model,
     tools,
-    policy: asking,
+    policy: askPolicy,
     input: 'Go.',
     onItem: (item) => {
       if (item.type !== 'fact' || item.event.type !== 'calls-judged') return;
@@ -181,7 +184,7 @@ test('approval: the run does not pause if a listener answers at once', async () 
 
 test('approval: answering a run object that has paused throws, and reports how to resume', async () => {
   using model = scriptedModel([callRemove]);
-  const live = streamLoop({ model, tools, policy: asking, input: 'Go.', runId: 'run' });
+  const live = streamLoop({ model, tools, policy: askPolicy, input: 'Go.', runId: 'run' });
   const { waiting } = await live.result;
   expect(() => live.answer(approvalOf(waiting[0]))).toThrow(
     expect.objectContaining({

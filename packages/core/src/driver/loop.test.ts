@@ -41,31 +41,26 @@ function resetRan(): void {
   ran.length = 0;
 }
 
-// The cases of seed 000, section 6.1.
-
+// Seed 000, section 6.1, cases 1 to 4.
 describe('termination', () => {
-  // Case 1
   test('ends with the first reply if it is a text', async () => {
     using model = scriptedModel(['The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'plain' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 1, calls: 0 });
   });
 
-  // Case 2
   test('runs the calls of a reply, and ends with the text that follows', async () => {
     using model = scriptedModel([shellCall('ls'), 'The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'plain' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 2, calls: 1 });
   });
 
-  // Case 3
   test('ends as exhausted when maxTurns is reached', async () => {
     using model = scriptedModel([shellCall('a'), shellCall('b'), shellCall('c')]);
     const result = await runLoop({ model, tools, input: 'Task.', maxTurns: 3 });
     expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'turns' }, turns: 3, calls: 3 });
   });
 
-  // Case 4
   test('ends as exhausted when errorLimit is reached', async () => {
     resetRan();
     using model = scriptedModel([shellCall('false'), shellCall('false'), shellCall('false')]);
@@ -75,8 +70,8 @@ describe('termination', () => {
   });
 });
 
+// Seed 000, section 6.1, cases 6 to 10.
 describe('tool execution', () => {
-  // Case 6
   test('runs a call with valid arguments, and appends its result as a tool message', async () => {
     resetRan();
     using model = scriptedModel([shellCall('ls'), 'Done.']);
@@ -96,7 +91,6 @@ describe('tool execution', () => {
     });
   });
 
-  // Case 7
   test('does not run a call with invalid arguments, appends the error, and continues', async () => {
     resetRan();
     using model = scriptedModel([{ calls: [{ name: 'shell', arguments: { command: 7 } }] }, 'Done.']);
@@ -107,7 +101,6 @@ describe('tool execution', () => {
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  // Case 8
   test('does not run a denied call, appends the reason, and continues', async () => {
     resetRan();
     const policy: Policy = { judge: () => [{ type: 'deny', reason: 'shell needs the scope tools:execute' }] };
@@ -118,7 +111,6 @@ describe('tool execution', () => {
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Then not.' });
   });
 
-  // Case 9
   test('runs the calls of one reply one by one with parallel: false, and appends all results', async () => {
     const log: string[] = [];
     const clock = manualClock();
@@ -140,7 +132,6 @@ describe('tool execution', () => {
     expect(log).toEqual(['1 starts', '1 ends', '2 starts', '2 ends', '3 starts', '3 ends']);
   });
 
-  // Case 10
   test('answers a call of an unknown tool with an error, and continues', async () => {
     using model = scriptedModel([{ calls: [{ name: 'browser' }] }, 'Without, then.']);
     const result = await runLoop({ model, tools, input: 'Task.' });
@@ -149,8 +140,8 @@ describe('tool execution', () => {
   });
 });
 
+// Seed 000, section 6.1, cases 11 to 14.
 describe('finish confirm', () => {
-  // Case 11
   test('answers the first text with the request to confirm it', async () => {
     using model = scriptedModel(['A plan.', 'The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'confirm' });
@@ -158,7 +149,6 @@ describe('finish confirm', () => {
     expect(confirmRequests(result)).toBe(1);
   });
 
-  // Case 12
   test('runs calls that follow the request, and asks only once', async () => {
     resetRan();
     using model = scriptedModel(['A plan.', shellCall('ls'), shellCall('cat a'), 'The answer.']);
@@ -168,14 +158,12 @@ describe('finish confirm', () => {
     expect(confirmRequests(result)).toBe(1);
   });
 
-  // Case 13
   test('ends with the text that follows the request', async () => {
     using model = scriptedModel(['A draft.', 'The confirmed answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'confirm' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The confirmed answer.', turns: 2 });
   });
 
-  // Case 14
   test('accepts the first text with finish plain', async () => {
     using model = scriptedModel(['The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'plain' });
@@ -184,8 +172,8 @@ describe('finish confirm', () => {
   });
 });
 
+// Seed 000, section 6.1, cases 15 and 16.
 describe('message history', () => {
-  // Case 15
   test('sends the instructions and all messages so far with each model call', async () => {
     using model = scriptedModel([
       shellCall('a'),
@@ -200,7 +188,6 @@ describe('message history', () => {
     }
   });
 
-  // Case 16
   test('gives each result the role tool, the id of its call and the name of its tool', async () => {
     using model = scriptedModel([
       {
@@ -222,15 +209,14 @@ describe('message history', () => {
   });
 });
 
+// Seed 000, section 6.1, cases 20 to 22.
 describe('unusual replies', () => {
-  // Case 20
   test('accepts a text with an empty array of calls as the answer', async () => {
     using model = scriptedModel([{ text: 'The answer.', calls: [], finish: 'tool-calls' }]);
     const result = await runLoop({ model, tools, input: 'Task.' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 1 });
   });
 
-  // Case 21
   test('does not run a call whose arguments are not JSON, appends the error, and continues', async () => {
     resetRan();
     using model = scriptedModel([{ calls: [{ name: 'shell', arguments: '{command: ls' }] }, 'Done.']);
@@ -240,7 +226,6 @@ describe('unusual replies', () => {
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  // Case 22
   test('runs calls beside text, and keeps the text in the history', async () => {
     resetRan();
     using model = scriptedModel([{ ...shellCall('ls'), text: 'I look first.' }, 'Done.']);
@@ -257,8 +242,7 @@ describe('unusual replies', () => {
   });
 });
 
-// The state machine and the error messages of seed 003.
-
+// Seed 003, the state machine.
 describe('the steps of a run', () => {
   test('starts with a model call that has the tools and the input', async () => {
     using model = scriptedModel(['Hello.']);
@@ -346,6 +330,7 @@ describe('the steps of a run', () => {
   });
 });
 
+// Seed 003, the error messages.
 describe('the error result', () => {
   const read = tool({
     name: 'read',
@@ -396,8 +381,7 @@ describe('the error result', () => {
   });
 });
 
-// The test cases of seed 004.
-
+// Seed 004, the test cases.
 describe('a run with a tool that reads files', () => {
   const files: Readonly<Record<string, string>> = { '/sandbox/test.txt': 'nonce-8f3a', '/sandbox/b.txt': 'b' };
   const readFile = tool({

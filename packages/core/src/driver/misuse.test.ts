@@ -174,7 +174,7 @@ test.each([
   );
 });
 
-// ── resuming ───────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── resuming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const resume = (options: Partial<ContinueOptions>): Promise<unknown> =>
   runLoop({ model: scriptedModel([]), tools: [pick], runId: 'run', journal: memoryJournal(), answers: [], ...options });

@@ -30,7 +30,7 @@ function callsOf(turn: number): AssistantPart[] {
   ];
 }
 
-// ── Counting the cost of a turn ───────────────────────────────────────────────────────────────────────────────────────
+// ── Counting the cost of a turn ──────────────────────────────────────────────────────────────────────────────────────
 
 interface Cost {
   /** How often blocks of the code of the loop were entered, which includes iterations of loops. */
@@ -209,7 +209,7 @@ async function costs(options: Partial<LoopOptions>, turns: readonly number[]): P
   return counted;
 }
 
-// ── I7: the cost of a turn does not depend on the length of the history ──────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── I7: the cost of a turn does not depend on the length of the history ──────────────────────────────────────────────
 
 describe('turn 2,000 of a run visits and copies no more than turn 20', () => {
   const ways: [string, Partial<LoopOptions>][] = [
