@@ -1,12 +1,15 @@
 import { describe, expect, test } from 'vitest';
 import { userText, type Message, type ToolResult } from '../messages.ts';
+import { memoryJournal, scriptedModel } from '../testing/index.ts';
+import { tool } from '../tools/tool.ts';
 import { conversationOf } from './open.ts';
+import { runLoop } from './run.ts';
 
-function asks(...ids: string[]): Message {
+function calls(...ids: string[]): Message {
   return { role: 'assistant', content: ids.map((id) => ({ type: 'tool-call', id, name: 'x', arguments: '{}' })) };
 }
 
-function answers(...ids: string[]): Message {
+function results(...ids: string[]): Message {
   const content = ids.map((callId): ToolResult => ({
     type: 'tool-result',
     callId,
@@ -17,39 +20,39 @@ function answers(...ids: string[]): Message {
   return { role: 'tool', content };
 }
 
-function says(text: string): Message {
+function reply(text: string): Message {
   return { role: 'assistant', content: [{ type: 'text', text }] };
 }
 
-test('a text is what the user says', () => {
+test('converts a text to a user message', () => {
   expect(conversationOf('hello')).toEqual([userText('hello')]);
 });
 
 test.each<[string, Message[]]>([
   ['one message', [userText('a')]],
-  ['turns', [userText('a'), says('b'), userText('c')]],
-  ['calls with their results', [userText('a'), asks('1', '2'), answers('1', '2'), says('b')]],
-  ['calls that end with results', [userText('a'), asks('1'), answers('1')]],
-  ['an id used again', [userText('a'), asks('1'), answers('1'), asks('1'), answers('1')]],
-  ['two messages of the user', [userText('a'), userText('b')]],
-  ['one that begins with the assistant', [says('a'), userText('b')]],
-])('a conversation is taken as it is: %s', (_, messages) => {
+  ['turns', [userText('a'), reply('b'), userText('c')]],
+  ['calls with their results', [userText('a'), calls('1', '2'), results('1', '2'), reply('b')]],
+  ['results at the end', [userText('a'), calls('1'), results('1')]],
+  ['a call id that occurs twice', [userText('a'), calls('1'), results('1'), calls('1'), results('1')]],
+  ['two user messages in a row', [userText('a'), userText('b')]],
+  ['an assistant message at the start', [reply('a'), userText('b')]],
+])('accepts a conversation unchanged: %s', (_, messages) => {
   expect(conversationOf(messages)).toEqual(messages);
 });
 
-test('but not held on to: what is added later is not part of it', () => {
+test('copies the conversation, so that later changes do not affect it', () => {
   const messages = [userText('a')];
-  const taken = conversationOf(messages);
+  const copy = conversationOf(messages);
   messages.push(userText('b'));
-  expect(taken).toEqual([userText('a')]);
+  expect(copy).toEqual([userText('a')]);
 });
 
-describe('what no provider would take is refused, and it says where', () => {
+describe('rejects a conversation that no provider accepts, and reports where', () => {
   test.each<[string, unknown, RegExp]>([
-    ['nothing', [], /it is empty/],
+    ['an empty array', [], /it is empty/],
     ['an empty text', '', /it is empty/],
     ['white space', ' \n', /it is empty/],
-    ['no list', { role: 'user', content: [] }, /Pass a text, or at least one message/],
+    ['an object', { role: 'user', content: [] }, /Pass a text, or at least one message/],
     ['null', null, /it is empty/],
     ['a number', 7, /it is empty/],
     [
@@ -57,56 +60,67 @@ describe('what no provider would take is refused, and it says where', () => {
       [userText('a'), { role: 'system', content: [] }],
       /message 1 does not have a role of user, assistant, tool/,
     ],
-    ['no role', [{ content: [] }], /message 0 does not have a role/],
-    ['a hole', [undefined], /message 0 does not have a role/],
+    ['a missing role', [{ content: [] }], /message 0 does not have a role/],
+    ['undefined as a message', [undefined], /message 0 does not have a role/],
     ['null as a message', [null], /message 0 does not have a role/],
     [
-      'content that is a text',
+      'a string as content',
       [{ role: 'user', content: 'a' }],
       /message 0 does not have a role .* and an array of complete content blocks/,
     ],
     [
-      'results of nothing',
-      [userText('a'), answers('1')],
+      'results without calls',
+      [userText('a'), results('1')],
       /message 1 answers the calls \[1\], but the open calls are \[\]/,
     ],
-    ['results without calls in them', [userText('a'), answers()], /message 1/],
+    ['a tool message without results', [userText('a'), results()], /message 1/],
     [
       'results of other calls',
-      [asks('1'), answers('2')],
+      [calls('1'), results('2')],
       /message 1 answers the calls \[2\], but the open calls are \[1\]/,
     ],
-    ['results in another order', [asks('1', '2'), answers('2', '1')], /message 1 answers/],
+    ['results in another order', [calls('1', '2'), results('2', '1')], /message 1 answers/],
     [
       'too few results',
-      [asks('1', '2'), answers('1')],
+      [calls('1', '2'), results('1')],
       /message 1 answers the calls \[1\], but the open calls are \[1, 2\]/,
     ],
-    ['too many results', [asks('1'), answers('1', '1')], /message 1 answers/],
-    ['results in two messages', [asks('1', '2'), answers('1'), answers('2')], /message 1 answers/],
+    ['too many results', [calls('1'), results('1', '1')], /message 1 answers/],
+    ['results in two messages', [calls('1', '2'), results('1'), results('2')], /message 1 answers/],
     [
-      'something in between',
-      [asks('1'), userText('a'), answers('1')],
+      'a message between calls and results',
+      [calls('1'), userText('a'), results('1')],
       /message 1 comes before the results of the calls \[1\]/,
     ],
     [
-      'no results at the end',
-      [userText('a'), asks('1', '2')],
+      'calls without results at the end',
+      [userText('a'), calls('1', '2')],
       /the calls \[1, 2\] of its last message have no results/,
     ],
-    ['a part that is null', [{ role: 'assistant', content: [null] }], /message 0/],
-    ['a result that is null', [asks('1'), { role: 'tool', content: [null] }], /message 1/],
-    ['a text without text', [{ role: 'user', content: [{ type: 'text' }] }], /message 0/],
+    ['null as a part of an assistant message', [{ role: 'assistant', content: [null] }], /message 0/],
+    ['null as a result', [calls('1'), { role: 'tool', content: [null] }], /message 1/],
+    ['a text block without text', [{ role: 'user', content: [{ type: 'text' }] }], /message 0/],
     [
       'a call without arguments',
       [{ role: 'assistant', content: [{ type: 'tool-call', id: 'a', name: 'x' }] }],
       /message 0/,
     ],
-    ['a block of an unknown kind', [{ role: 'user', content: [{ type: 'smell' }] }], /message 0/],
-    ['a block that is null', [{ role: 'user', content: [null] }], /message 0/],
+    ['a block of an unknown type', [{ role: 'user', content: [{ type: 'video' }] }], /message 0/],
+    ['null as a block of a user message', [{ role: 'user', content: [null] }], /message 0/],
   ])('%s', (_, input, message) => {
     expect(() => conversationOf(input as Message[])).toThrow(
       expect.objectContaining({ code: 'invalid-input', message: expect.stringMatching(message) }),
     );
   });
+});
+
+test('runLoop copies its input, so that later changes do not affect the run', async () => {
+  const journal = memoryJournal();
+  const part = { type: 'text' as const, text: 'go' };
+  const change = tool({ name: 'change', description: 'x', execute: () => ((part.text = 'changed'), 'done') });
+  const model = scriptedModel([{ calls: [{ name: 'change' }] }, 'Done.']);
+  const input = [{ role: 'user' as const, content: [part] }];
+  const result = await runLoop({ model, tools: [change], input, journal, runId: 'r' });
+  expect(result.messages[0]).toEqual({ role: 'user', content: [{ type: 'text', text: 'go' }] });
+  expect((await runLoop({ model, tools: [change], journal, runId: 'r' })).outcome).toEqual({ type: 'completed' });
 });

@@ -1,40 +1,39 @@
 import { expect, test } from 'vitest';
-import { textOf, type ToolResult } from '../messages.ts';
+import { resultsOf, resultTexts } from '../../test/results.ts';
+import type { ToolResult } from '../messages.ts';
 import type { JudgedCall, Policy, Verdict } from '../policy/port.ts';
 import { manualClock, memoryJournal, scriptedModel, type ScriptedCall } from '../testing/index.ts';
 import { tool, type Tool, type ToolDefinition } from '../tools/tool.ts';
-import type { LoopResult } from './options.ts';
 import { runLoop } from './run.ts';
 
-/** A tool whose calls run until the test ends them, and what has begun so far. */
-function workshop(definition: Partial<ToolDefinition> = {}): Workshop {
-  const begun: string[] = [];
+/** A tool whose calls run until the test ends them, and the calls that have started so far. */
+function controlledTool(definition: Partial<ToolDefinition> = {}): ControlledTool {
+  const started: string[] = [];
   const ends = new Map<string, () => void>();
   const work = tool({
     name: 'work',
-    description: 'Works until told otherwise',
+    description: 'Works until the test ends it',
     input: { type: 'object', properties: { id: { type: 'string' }, path: { type: 'string' } }, required: ['id'] },
     ...definition,
     execute: ({ id }) => {
-      begun.push(String(id));
+      started.push(String(id));
       return new Promise((resolve) => ends.set(String(id), () => resolve(`${String(id)} done`)));
     },
   });
-  return { work, begun, end: (id) => ends.get(id)!() };
+  return { work, started, end: (id) => ends.get(id)!() };
 }
 
-interface Workshop {
+interface ControlledTool {
   readonly work: Tool;
-  readonly begun: readonly string[];
+  readonly started: readonly string[];
   readonly end: (id: string) => void;
 }
 
-const working = (id: string, path?: string): ScriptedCall => ({
+const callWork = (id: string, path?: string): ScriptedCall => ({
   name: 'work',
   arguments: path ? { id, path } : { id },
 });
 
-/** Works at once. */
 const quick = tool({
   name: 'quick',
   description: 'Echoes',
@@ -42,151 +41,144 @@ const quick = tool({
   execute: ({ id }) => `${String(id)} done`,
 });
 
-const resultsOf = ({ messages }: LoopResult): readonly ToolResult[] =>
-  messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
-const wordsOf = (result: LoopResult): readonly string[] => resultsOf(result).map(({ content }) => textOf(content));
-
 const clock = manualClock();
-/** Lets everything go on that can go on without time. */
-const settle = (): Promise<void> => clock.advance(0);
+/** Waits until nothing more happens without time passing. */
+const idle = (): Promise<void> => clock.advance(0);
 
 // ── several calls in one reply ───────────────────────────────────────────────────────────────────────────────────────
 
 test('several calls in one reply: five run at once, and the results are in call order', async () => {
-  const { work, begun, end } = workshop();
-  using model = scriptedModel([{ calls: [...'abcdefg'].map((id) => working(id)) }, 'All done.']);
+  const { work, started, end } = controlledTool();
+  using model = scriptedModel([{ calls: [...'abcdefg'].map((id) => callWork(id)) }, 'All done.']);
   const run = runLoop({ model, tools: [work], input: 'Go.', clock });
-  await settle();
-  expect(begun).toEqual(['a', 'b', 'c', 'd', 'e']);
+  await idle();
+  expect(started).toEqual(['a', 'b', 'c', 'd', 'e']);
   end('d');
-  await settle();
-  expect(begun).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+  await idle();
+  expect(started).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
   end('f');
-  await settle();
-  expect(begun).toEqual(['a', 'b', 'c', 'd', 'e', 'f', 'g']);
+  await idle();
+  expect(started).toEqual(['a', 'b', 'c', 'd', 'e', 'f', 'g']);
   for (const id of 'gebca') end(id);
   const result = await run;
   expect(result).toMatchObject({ outcome: { type: 'completed' }, calls: 7 });
-  expect(wordsOf(result)).toEqual([...'abcdefg'].map((id) => `${id} done`));
+  expect(resultTexts(result)).toEqual([...'abcdefg'].map((id) => `${id} done`));
   expect(resultsOf(result).map(({ callId }) => callId)).toEqual([0, 1, 2, 3, 4, 5, 6].map((n) => `call_0_${n}`));
 });
 
-test('several calls in one reply: maxParallel is the caller’s to set', async () => {
-  const { work, begun, end } = workshop();
-  using model = scriptedModel([{ calls: [...'abc'].map((id) => working(id)) }, 'All done.']);
+test('several calls in one reply: at most maxParallel run at once', async () => {
+  const { work, started, end } = controlledTool();
+  using model = scriptedModel([{ calls: [...'abc'].map((id) => callWork(id)) }, 'All done.']);
   const run = runLoop({ model, tools: [work], input: 'Go.', maxParallel: 2, clock });
-  await settle();
-  expect(begun).toEqual(['a', 'b']);
+  await idle();
+  expect(started).toEqual(['a', 'b']);
   end('b');
-  await settle();
-  expect(begun).toEqual(['a', 'b', 'c']);
+  await idle();
+  expect(started).toEqual(['a', 'b', 'c']);
   end('a');
   end('c');
   expect((await run).outcome).toEqual({ type: 'completed' });
 });
 
-test('several calls in one reply: parallel false runs them one by one, and the model is told', async () => {
-  const { work, begun, end } = workshop();
-  using model = scriptedModel([{ calls: [...'abc'].map((id) => working(id)) }, 'All done.']);
+test('several calls in one reply: parallel false runs them one by one, and is part of the model request', async () => {
+  const { work, started, end } = controlledTool();
+  using model = scriptedModel([{ calls: [...'abc'].map((id) => callWork(id)) }, 'All done.']);
   const run = runLoop({ model, tools: [work], input: 'Go.', parallel: false, clock });
   for (const [index, id] of ['a', 'b', 'c'].entries()) {
-    await settle();
-    expect(begun).toEqual(['a', 'b', 'c'].slice(0, index + 1));
+    await idle();
+    expect(started).toEqual(['a', 'b', 'c'].slice(0, index + 1));
     end(id);
   }
-  expect(wordsOf(await run)).toEqual(['a done', 'b done', 'c done']);
+  expect(resultTexts(await run)).toEqual(['a done', 'b done', 'c done']);
   expect(model.requests.map(({ parallel }) => parallel)).toEqual([false, false]);
 });
 
 test('several calls in one reply: an exclusive tool runs alone', async () => {
-  const { work, begun, end } = workshop();
-  const alone = workshop({ name: 'alone', exclusive: true });
+  const { work, started, end } = controlledTool();
+  const alone = controlledTool({ name: 'alone', exclusive: true });
   const exclusive = { name: 'alone', arguments: { id: 'x' } };
-  using model = scriptedModel([{ calls: [working('a'), exclusive, working('b'), working('c')] }, 'All done.']);
+  using model = scriptedModel([{ calls: [callWork('a'), exclusive, callWork('b'), callWork('c')] }, 'All done.']);
   const run = runLoop({ model, tools: [work, alone.work], input: 'Go.', clock });
-  await settle();
-  expect([begun, alone.begun]).toEqual([['a'], []]);
+  await idle();
+  expect([started, alone.started]).toEqual([['a'], []]);
   end('a');
-  await settle();
-  expect([begun, alone.begun]).toEqual([['a'], ['x']]);
+  await idle();
+  expect([started, alone.started]).toEqual([['a'], ['x']]);
   alone.end('x');
-  await settle();
-  expect(begun).toEqual(['a', 'b', 'c']);
+  await idle();
+  expect(started).toEqual(['a', 'b', 'c']);
   end('c');
   end('b');
-  expect(wordsOf(await run)).toEqual(['a done', 'x done', 'b done', 'c done']);
+  expect(resultTexts(await run)).toEqual(['a done', 'x done', 'b done', 'c done']);
 });
 
-test('several calls in one reply: calls that share a resource run in call order, others beside them', async () => {
-  const { work, begun, end } = workshop({ resources: (input) => [String((input as { path: string }).path)] });
+test('several calls in one reply: calls that share a resource run in call order, others in parallel', async () => {
+  const { work, started, end } = controlledTool({ resources: (input) => [String((input as { path: string }).path)] });
   using model = scriptedModel([
-    { calls: [working('a', 'x'), working('b', 'x'), working('c', 'y'), working('d', 'x')] },
+    { calls: [callWork('a', 'x'), callWork('b', 'x'), callWork('c', 'y'), callWork('d', 'x')] },
     'Done.',
   ]);
   const run = runLoop({ model, tools: [work], input: 'Go.', clock });
-  await settle();
-  expect(begun).toEqual(['a', 'c']);
+  await idle();
+  expect(started).toEqual(['a', 'c']);
   end('a');
-  await settle();
-  expect(begun).toEqual(['a', 'c', 'b']);
+  await idle();
+  expect(started).toEqual(['a', 'c', 'b']);
   end('b');
-  await settle();
-  expect(begun).toEqual(['a', 'c', 'b', 'd']);
+  await idle();
+  expect(started).toEqual(['a', 'c', 'b', 'd']);
   end('d');
   end('c');
-  expect(wordsOf(await run)).toEqual(['a done', 'b done', 'c done', 'd done']);
+  expect(resultTexts(await run)).toEqual(['a done', 'b done', 'c done', 'd done']);
 });
 
 test('several calls in one reply: all are judged at once, before any of them runs', async () => {
-  const { work, begun, end } = workshop();
-  const asked: (readonly JudgedCall[])[] = [];
+  const { work, started, end } = controlledTool();
+  const judged: (readonly JudgedCall[])[] = [];
   const verdicts = Promise.withResolvers<readonly Verdict[]>();
-  const policy: Policy = { judge: (calls) => (asked.push(calls), verdicts.promise) };
-  using model = scriptedModel([{ calls: [working('a'), { name: 'nothing' }, working('b')] }, 'Done.']);
+  const policy: Policy = { judge: (calls) => (judged.push(calls), verdicts.promise) };
+  using model = scriptedModel([{ calls: [callWork('a'), { name: 'nothing' }, callWork('b')] }, 'Done.']);
   const run = runLoop({ model, tools: [work], input: 'Go.', policy, clock });
-  await settle();
-  expect(begun).toEqual([]);
-  expect(asked).toEqual([
+  await idle();
+  expect(started).toEqual([]);
+  expect(judged).toEqual([
     [
       { id: 'call_0_0', name: 'work', input: { id: 'a' }, effect: 'once' },
       { id: 'call_0_2', name: 'work', input: { id: 'b' }, effect: 'once' },
     ],
   ]);
   verdicts.resolve([{ type: 'allow' }, { type: 'allow' }]);
-  await settle();
-  expect(begun).toEqual(['a', 'b']);
+  await idle();
+  expect(started).toEqual(['a', 'b']);
   end('a');
   end('b');
   expect((await run).outcome).toEqual({ type: 'completed' });
 });
 
 const ask = tool({ name: 'ask', description: 'The client answers' });
-const first: Policy = { judge: (calls) => calls.map((_, index) => ({ type: index === 0 ? 'ask' : 'allow' })) };
+const askForFirst: Policy = { judge: (calls) => calls.map((_, index) => ({ type: index === 0 ? 'ask' : 'allow' })) };
 
 test.each([
   ['a client', [ask, quick], { name: 'ask' }, undefined],
-  ['a person', [quick], { name: 'quick', arguments: { id: 'p' } }, first],
+  ['a person', [quick], { name: 'quick', arguments: { id: 'p' } }, askForFirst],
   ['a client with an exclusive tool', [tool({ ...ask, exclusive: true }), quick], { name: 'ask' }, undefined],
-])(
-  'several calls in one reply: one that waits for %s does not hold the others back',
-  async (_, tools, call, policy) => {
-    const begun: string[] = [];
-    using model = scriptedModel([{ calls: [call, ...[...'abc'].map((id) => ({ name: 'quick', arguments: { id } }))] }]);
-    const result = await runLoop({
-      model,
-      tools,
-      input: 'Go.',
-      maxParallel: 1,
-      ...(policy && { policy }),
-      onItem: (item) => item.type === 'call-answered' && begun.push(item.call.arguments),
-    });
-    expect(result.outcome).toBeUndefined();
-    expect(result.waiting).toHaveLength(1);
-    expect(begun).toEqual(['{"id":"a"}', '{"id":"b"}', '{"id":"c"}']);
-  },
-);
+])('several calls in one reply: one that waits for %s does not block the others', async (_, tools, call, policy) => {
+  const answered: string[] = [];
+  using model = scriptedModel([{ calls: [call, ...[...'abc'].map((id) => ({ name: 'quick', arguments: { id } }))] }]);
+  const result = await runLoop({
+    model,
+    tools,
+    input: 'Go.',
+    maxParallel: 1,
+    ...(policy && { policy }),
+    onItem: (item) => item.type === 'call-answered' && answered.push(item.call.arguments),
+  });
+  expect(result.outcome).toBeUndefined();
+  expect(result.waiting).toHaveLength(1);
+  expect(answered).toEqual(['{"id":"a"}', '{"id":"b"}', '{"id":"c"}']);
+});
 
-test('several calls in one reply: with parallel false the others wait for it', async () => {
+test('several calls in one reply: with parallel false the others wait for the client', async () => {
   const journal = memoryJournal();
   const ran: string[] = [];
   const onItem = (item: { readonly type: string }): unknown => item.type === 'call-started' && ran.push(item.type);
@@ -197,13 +189,13 @@ test('several calls in one reply: with parallel false the others wait for it', a
   expect(ran).toEqual([]);
   const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'yes' }] as const;
   const result = await runLoop({ model, tools, journal, runId: 'run', answers, onItem });
-  expect(wordsOf(result)).toEqual(['yes', 'a done']);
+  expect(resultTexts(result)).toEqual(['yes', 'a done']);
   expect(ran).toEqual(['call-started']);
 });
 
 // ── more calls than maxCallsPerTurn ──────────────────────────────────────────────────────────────────────────────────
 
-test('more calls than maxCallsPerTurn: the extra ones get an error result that says so', async () => {
+test('more calls than maxCallsPerTurn: the extra calls get an error result with the limit', async () => {
   using model = scriptedModel([{ calls: [...'abcd'].map((id) => ({ name: 'quick', arguments: { id } })) }, 'Done.']);
   const result = await runLoop({ model, tools: [quick], input: 'Go.', maxCallsPerTurn: 2 });
   const text = 'Not executed: at most 2 calls are taken from one reply. Call it again if it is still needed.';
@@ -214,19 +206,19 @@ test('more calls than maxCallsPerTurn: the extra ones get an error result that s
     content: [{ type: 'error', text }],
     isError: true,
   });
-  expect(wordsOf(result).slice(0, 2)).toEqual(['a done', 'b done']);
+  expect(resultTexts(result).slice(0, 2)).toEqual(['a done', 'b done']);
   expect(resultsOf(result).slice(2)).toEqual([extra(2), extra(3)]);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, calls: 2 });
 });
 
-test.each([undefined, 500])('more than 128 calls in one reply are refused, with maxCallsPerTurn %s', async (cap) => {
+test.each([undefined, 500])('refuses calls after the 128th of a reply, with maxCallsPerTurn %s', async (cap) => {
   const calls = Array.from({ length: 130 }, (_, n) => ({ name: 'quick', arguments: { id: String(n) } }));
   using model = scriptedModel([{ calls }, 'Done.']);
   const result = await runLoop({ model, tools: [quick], input: 'Go.', ...(cap && { maxCallsPerTurn: cap }) });
   expect(result).toMatchObject({ outcome: { type: 'completed' }, calls: 128 });
-  expect(wordsOf(result)).toHaveLength(130);
-  expect(wordsOf(result)[127]).toBe('127 done');
-  expect(wordsOf(result).slice(128)).toEqual([
+  expect(resultTexts(result)).toHaveLength(130);
+  expect(resultTexts(result)[127]).toBe('127 done');
+  expect(resultTexts(result).slice(128)).toEqual([
     expect.stringContaining('at most 128 calls'),
     expect.stringContaining('at most 128 calls'),
   ]);
@@ -234,8 +226,8 @@ test.each([undefined, 500])('more than 128 calls in one reply are refused, with 
 
 // ── unknown tool ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test('unknown tool: the error lists the tools that there are', async () => {
-  using model = scriptedModel([{ calls: [{ name: 'quikc', arguments: 'not even JSON' }] }, 'Sorry.']);
+test('unknown tool: the error result lists the available tools', async () => {
+  using model = scriptedModel([{ calls: [{ name: 'quikc', arguments: 'not JSON' }] }, 'Sorry.']);
   const result = await runLoop({ model, tools: [quick, ask], input: 'Go.' });
   expect(resultsOf(result)).toEqual([
     {
@@ -254,23 +246,23 @@ test('unknown tool: the error lists the tools that there are', async () => {
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Sorry.', calls: 0 });
 });
 
-test('unknown tool: where there are none, it says so', async () => {
+test('unknown tool: the error result reports that no tools are available', async () => {
   using model = scriptedModel([{ calls: [{ name: 'quick' }] }, 'Sorry.']);
-  expect(wordsOf(await runLoop({ model, input: 'Go.' }))).toEqual([
+  expect(resultTexts(await runLoop({ model, input: 'Go.' }))).toEqual([
     'There is no tool "quick". Available tools: none. Use one of them, or answer without a tool.',
   ]);
 });
 
 // ── denied, not allowed, over a limit ────────────────────────────────────────────────────────────────────────────────
 
-const three = { calls: [...'abc'].map((id) => ({ name: 'quick', arguments: { id } })) };
+const threeCalls = { calls: [...'abc'].map((id) => ({ name: 'quick', arguments: { id } })) };
 
-test('denied, not allowed, over a limit: error results with the reason, in order, beside what ran', async () => {
+test('denied, not allowed, over a limit: error results with the reason, in call order with the other results', async () => {
   const judge = (calls: readonly JudgedCall[]): Verdict[] =>
     calls.map(({ input }) =>
       (input as { id: string }).id === 'b' ? { type: 'deny', reason: 'b is out of bounds.' } : { type: 'allow' },
     );
-  const calls = [{ name: 'ask' }, ...three.calls, { name: 'quick', arguments: { id: 'd' } }];
+  const calls = [{ name: 'ask' }, ...threeCalls.calls, { name: 'quick', arguments: { id: 'd' } }];
   using model = scriptedModel([{ calls }, 'Done.']);
   const result = await runLoop({
     model,
@@ -280,7 +272,7 @@ test('denied, not allowed, over a limit: error results with the reason, in order
     maxCallsPerTurn: 4,
     policy: { judge },
   });
-  expect(wordsOf(result)).toEqual([
+  expect(resultTexts(result)).toEqual([
     'The tool "ask" is not allowed here. Allowed tools: quick. Use one of them, or answer without a tool.',
     'a done',
     'The call of "quick" was denied: b is out of bounds.',
@@ -292,13 +284,9 @@ test('denied, not allowed, over a limit: error results with the reason, in order
 });
 
 const policies: readonly (readonly [string, Policy['judge'], readonly string[]])[] = [
-  ['gives too few verdicts', () => [{ type: 'allow' }], ['a done', 'no verdict', 'no verdict']],
-  [
-    'gives something that is no verdict',
-    () => [null, { type: 'sure' }, 1] as never,
-    ['no verdict', 'no verdict', 'no verdict'],
-  ],
-  ['gives nothing at all', () => undefined as never, ['policy failed', 'policy failed', 'policy failed']],
+  ['returns too few verdicts', () => [{ type: 'allow' }], ['a done', 'no verdict', 'no verdict']],
+  ['returns invalid verdicts', () => [null, { type: 'sure' }, 1] as never, ['no verdict', 'no verdict', 'no verdict']],
+  ['returns undefined', () => undefined as never, ['policy failed', 'policy failed', 'policy failed']],
   [
     'rejects',
     () => Promise.reject(new Error('no database')),
@@ -313,21 +301,21 @@ const policies: readonly (readonly [string, Policy['judge'], readonly string[]])
   ],
 ];
 
-test.each(policies)('denied: a policy that %s lets nothing through by it', async (_, judge, words) => {
-  using model = scriptedModel([three, 'Done.']);
+test.each(policies)('denied: a policy that %s allows no call without a verdict', async (_, judge, reasons) => {
+  using model = scriptedModel([threeCalls, 'Done.']);
   const result = await runLoop({ model, tools: [quick], input: 'Go.', policy: { judge } });
-  expect(wordsOf(result)).toEqual(words.map((word) => expect.stringContaining(word)));
+  expect(resultTexts(result)).toEqual(reasons.map((reason) => expect.stringContaining(reason)));
   expect(result.outcome).toEqual({ type: 'completed' });
 });
 
-test('denied: the policy is told who asks, in which run and turn, and with what', async () => {
+test('denied: the policy gets the principal, the run, the turn and the context', async () => {
   const seen: unknown[] = [];
   const principal = { subject: 'ada', tenant: 'acme', scopes: ['tools:execute'] };
   const judge: Policy['judge'] = (calls, { signal, ...about }) => {
     seen.push({ ...about, aborted: signal.aborted });
     return calls.map(() => ({ type: 'allow' }));
   };
-  using model = scriptedModel(['No tools yet.', three, 'Done.']);
+  using model = scriptedModel(['No tools yet.', threeCalls, 'Done.']);
   const options = {
     model,
     tools: [quick],
@@ -338,4 +326,21 @@ test('denied: the policy is told who asks, in which run and turn, and with what'
   } as const;
   await runLoop({ ...options, input: 'Go.', runId: 'run' });
   expect(seen).toEqual([{ runId: 'run', turn: 2, principal, context: { db: 1 }, aborted: false }]);
+});
+
+test('denied: a policy cannot change the input of the tool', async () => {
+  const seen: unknown[] = [];
+  const count = tool({
+    name: 'count',
+    description: 'x',
+    input: { type: 'object', properties: { n: { type: 'number' } } },
+    execute: ({ n }) => (seen.push(n), 'ok'),
+  });
+  const judge = (calls: readonly { input: unknown }[]): { type: 'allow' }[] => {
+    (calls[0]!.input as { n: number }).n = 99;
+    return [{ type: 'allow' }];
+  };
+  const model = scriptedModel([{ calls: [{ name: 'count', arguments: { n: 1 } }] }, 'Done.']);
+  await runLoop({ model, tools: [count], input: 'go', policy: { judge } });
+  expect(seen).toEqual([1]);
 });

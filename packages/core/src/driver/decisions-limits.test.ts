@@ -6,7 +6,7 @@ import { tool, type Tool } from '../tools/tool.ts';
 import type { LoopOptions, LoopResult } from './options.ts';
 import { runLoop } from './run.ts';
 
-/** Says its number; what it ran with is in `ran`. */
+/** A tool that returns its number. `ran` has the numbers of all calls. */
 function counter(): { readonly count: Tool; readonly ran: unknown[] } {
   const ran: unknown[] = [];
   const count = tool({
@@ -26,25 +26,25 @@ const broken = tool({
   },
 });
 
-const calling = (name: string, args: unknown = {}): ScriptedReply => ({ calls: [{ name, arguments: args }] });
-const counting = (n: number): ScriptedReply => calling('count', { n });
+const callTool = (name: string, args: unknown = {}): ScriptedReply => ({ calls: [{ name, arguments: args }] });
+const callCount = (n: number): ScriptedReply => callTool('count', { n });
 
-/** The words of all results, turn by turn. */
-const resultsOf = ({ messages }: LoopResult): readonly string[][] =>
+/** The texts of all results, one array for each turn. */
+const textsByTurn = ({ messages }: LoopResult): readonly string[][] =>
   messages.flatMap((message) =>
     message.role === 'tool' ? [message.content.map(({ content }) => textOf(content))] : [],
   );
 
-const lastOf = (messages: readonly Message[] | undefined): string => {
+const lastUserText = (messages: readonly Message[] | undefined): string => {
   const last = messages?.at(-1);
-  return last?.role === 'user' ? textOf(last.content) : `no user message, but ${last?.role}`;
+  return last?.role === 'user' ? textOf(last.content) : `not a user message: ${last?.role}`;
 };
 
 // ── turn limit ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 test('turn limit: the calls of the last reply are executed and recorded, then the run ends', async () => {
   const { count, ran } = counter();
-  using model = scriptedModel([counting(1), counting(2)]);
+  using model = scriptedModel([callCount(1), callCount(2)]);
   const clock = manualClock();
   const result = await runLoop({ model, tools: [count], input: 'Count.', maxTurns: 2, runId: 'run', clock });
   const turn = (index: number, n: number): Message[] => [
@@ -81,14 +81,14 @@ test('turn limit: the calls of the last reply are executed and recorded, then th
 
 test('turn limit: the last turn may be the answer', async () => {
   const { count } = counter();
-  using model = scriptedModel([counting(1), 'One.']);
+  using model = scriptedModel([callCount(1), 'One.']);
   const result = await runLoop({ model, tools: [count], input: 'Count.', maxTurns: 2 });
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'One.', turns: 2 });
 });
 
-test('turn limit: it is 20 if nobody says otherwise', async () => {
+test('turn limit: maxTurns is 20 by default', async () => {
   const { count, ran } = counter();
-  using model = scriptedModel(Array.from({ length: 20 }, (_, n) => counting(n)));
+  using model = scriptedModel(Array.from({ length: 20 }, (_, n) => callCount(n)));
   const result = await runLoop({ model, tools: [count], input: 'Count.' });
   expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'turns' }, turns: 20, calls: 20 });
   expect(ran).toHaveLength(20);
@@ -96,51 +96,57 @@ test('turn limit: it is 20 if nobody says otherwise', async () => {
 
 // ── at a limit ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-type Case = readonly [limit: string, options: Partial<LoopOptions>, script: readonly ScriptedReply[], words: string];
+type Case = readonly [limit: string, options: Partial<LoopOptions>, script: readonly ScriptedReply[], request: string];
 
 const CLOSING: readonly Case[] = [
-  ['turns', { maxTurns: 1 }, [counting(1)], 'its limit of turns'],
-  ['calls', { limits: { calls: 0 } }, [counting(1), counting(2)], 'its limit of tool calls'],
-  ['errors', { errorLimit: 1 }, [calling('broken')], 'its limit of errors in a row'],
-  ['repetition', { repeatLimit: 1 }, [counting(1), counting(1), counting(1)], 'its limit of repeated calls'],
+  ['turns', { maxTurns: 1 }, [callCount(1)], 'its limit of turns'],
+  ['calls', { limits: { calls: 0 } }, [callCount(1), callCount(2)], 'its limit of tool calls'],
+  ['errors', { errorLimit: 1 }, [callTool('broken')], 'its limit of errors in a row'],
+  ['repetition', { repeatLimit: 1 }, [callCount(1), callCount(1), callCount(1)], 'its limit of repeated calls'],
 ];
 
-test.each(CLOSING)('at a limit of %s: exhausted, with everything done so far', async (limit, options, script) => {
-  const { count } = counter();
-  using model = scriptedModel(script);
-  const result = await runLoop({ model, tools: [count, broken], input: 'Go.', ...options });
-  expect(result).toMatchObject({ outcome: { type: 'exhausted', limit }, turns: script.length });
-  expect(result.messages).toHaveLength(1 + 2 * script.length);
-  expect(result.usage).toEqual({ inputTokens: 10 * script.length, outputTokens: 5 * script.length, cost: 0 });
-});
+test.each(CLOSING)(
+  'at the limit of %s: the run is exhausted, with everything done so far',
+  async (limit, options, script) => {
+    const { count } = counter();
+    using model = scriptedModel(script);
+    const result = await runLoop({ model, tools: [count, broken], input: 'Go.', ...options });
+    expect(result).toMatchObject({ outcome: { type: 'exhausted', limit }, turns: script.length });
+    expect(result.messages).toHaveLength(1 + 2 * script.length);
+    expect(result.usage).toEqual({ inputTokens: 10 * script.length, outputTokens: 5 * script.length, cost: 0 });
+  },
+);
 
-test.each(CLOSING)('at a limit of %s: closingTurn asks for one last answer', async (limit, options, script, words) => {
-  const { count } = counter();
-  using model = scriptedModel([...script, 'This is how far I got.']);
-  const result = await runLoop({ model, tools: [count, broken], input: 'Go.', closingTurn: true, ...options });
-  expect(result).toMatchObject({
-    outcome: { type: 'exhausted', limit },
-    text: 'This is how far I got.',
-    turns: script.length + 1,
-  });
-  const last = model.requests.at(-1)!;
-  expect(last).toMatchObject({ toolChoice: 'none', tools: [{ name: 'count' }, { name: 'broken' }] });
-  expect(lastOf(last.messages)).toContain(words);
-});
+test.each(CLOSING)(
+  'at the limit of %s: closingTurn asks for a final answer',
+  async (limit, options, script, request) => {
+    const { count } = counter();
+    using model = scriptedModel([...script, 'This is how far I got.']);
+    const result = await runLoop({ model, tools: [count, broken], input: 'Go.', closingTurn: true, ...options });
+    expect(result).toMatchObject({
+      outcome: { type: 'exhausted', limit },
+      text: 'This is how far I got.',
+      turns: script.length + 1,
+    });
+    const last = model.requests.at(-1)!;
+    expect(last).toMatchObject({ toolChoice: 'none', tools: [{ name: 'count' }, { name: 'broken' }] });
+    expect(lastUserText(last.messages)).toContain(request);
+  },
+);
 
-test('at a limit: a call in the closing turn is answered and not executed, and that is the end', async () => {
+test('at a limit: a call in the closing turn gets an error result, and the run ends', async () => {
   const { count, ran } = counter();
-  using model = scriptedModel([counting(1), counting(2)]);
+  using model = scriptedModel([callCount(1), callCount(2)]);
   const result = await runLoop({ model, tools: [count], input: 'Go.', closingTurn: true, maxTurns: 1 });
   expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'turns' }, turns: 2, calls: 1 });
   expect(ran).toEqual([1]);
-  expect(resultsOf(result)).toEqual([['counted 1'], ['Tools may not be called now. Answer with what you have.']]);
+  expect(textsByTurn(result)).toEqual([['counted 1'], ['Tools may not be called now. Answer with what you have.']]);
 });
 
 test.each<Case>([
-  ['tokens', { limits: { tokens: 1 } }, [counting(1)], ''],
-  ['cost', { limits: { cost: 0.5 } }, [{ ...counting(1), usage: { inputTokens: 1, outputTokens: 1, cost: 1 } }], ''],
-])('at a limit of %s: no closing turn, since it would spend more of it', async (limit, options, script) => {
+  ['tokens', { limits: { tokens: 1 } }, [callCount(1)], ''],
+  ['cost', { limits: { cost: 0.5 } }, [{ ...callCount(1), usage: { inputTokens: 1, outputTokens: 1, cost: 1 } }], ''],
+])('at the limit of %s: no closing turn, because it would exceed the limit', async (limit, options, script) => {
   const { count, ran } = counter();
   using model = scriptedModel(script);
   const result = await runLoop({ model, tools: [count], input: 'Go.', closingTurn: true, ...options });
@@ -148,14 +154,14 @@ test.each<Case>([
   expect(ran).toEqual([1]);
 });
 
-test('at a limit of turns: no closing turn if the tokens are spent as well', async () => {
+test('at the limit of turns: no closing turn if the tokens are used up too', async () => {
   const { count } = counter();
-  using model = scriptedModel([counting(1)]);
+  using model = scriptedModel([callCount(1)]);
   const options = { tools: [count], input: 'Go.', closingTurn: true, maxTurns: 1, limits: { tokens: 15 } };
   expect((await runLoop({ model, ...options })).outcome).toEqual({ type: 'exhausted', limit: 'turns' });
 });
 
-test('at a limit of time: no closing turn either', async () => {
+test('at the limit of time: no closing turn', async () => {
   const clock = manualClock();
   using model = scriptedModel([() => new Promise<never>(() => {})]);
   const run = runLoop({ model, input: 'Go.', closingTurn: true, limits: { durationMs: 500 }, clock });
@@ -165,7 +171,7 @@ test('at a limit of time: no closing turn either', async () => {
 
 // ── limits of calls, tokens and cost ─────────────────────────────────────────────────────────────────────────────────
 
-test('a spent calls limit refuses calls and asks for an answer', async () => {
+test('calls limit: refuses calls when it is reached, and asks for an answer', async () => {
   const { count, ran } = counter();
   const three = { calls: [1, 2, 3].map((n) => ({ name: 'count', arguments: { n } })) };
   using model = scriptedModel([three, 'Two of three.']);
@@ -173,21 +179,21 @@ test('a spent calls limit refuses calls and asks for an answer', async () => {
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Two of three.', calls: 2 });
   expect(ran).toEqual([1, 2]);
   const refusal = 'Not executed: all 2 tool calls of this run are used up. Answer with what you have.';
-  expect(resultsOf(result)).toEqual([['counted 1', 'counted 2', refusal]]);
+  expect(textsByTurn(result)).toEqual([['counted 1', 'counted 2', refusal]]);
   expect(model.requests.map(({ toolChoice }) => toolChoice)).toEqual(['auto', 'none']);
 });
 
-test('a spent calls limit ends the run only if the model insists', async () => {
+test('calls limit: ends the run only if the model calls again', async () => {
   const { count, ran } = counter();
-  using model = scriptedModel([counting(1), counting(2), counting(3)]);
+  using model = scriptedModel([callCount(1), callCount(2), callCount(3)]);
   const result = await runLoop({ model, tools: [count], input: 'Go.', limits: { calls: 1 } });
   expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'calls' }, turns: 3, calls: 1 });
   expect(ran).toEqual([1]);
 });
 
-test('a token limit is looked at between turns: an answer is never thrown away for it', async () => {
+test('tokens limit: checked between turns, so an answer is never discarded', async () => {
   const { count, ran } = counter();
-  using model = scriptedModel([counting(1), counting(2)]);
+  using model = scriptedModel([callCount(1), callCount(2)]);
   const over = await runLoop({ model, tools: [count], input: 'Go.', limits: { tokens: 16 } });
   expect(over).toMatchObject({ outcome: { type: 'exhausted', limit: 'tokens' }, turns: 2, calls: 2 });
   expect(ran).toEqual([1, 2]);
@@ -197,15 +203,23 @@ test('a token limit is looked at between turns: an answer is never thrown away f
   expect(done).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.' });
 });
 
-test('a cost limit without a known cost fails and says what to do', async () => {
+test('cost limit: the run fails if the model does not report a cost', async () => {
   const { count } = counter();
-  using model = scriptedModel([{ ...counting(1), usage: { inputTokens: 1, outputTokens: 1 } }]);
+  using model = scriptedModel([{ ...callCount(1), usage: { inputTokens: 1, outputTokens: 1 } }]);
   const result = await runLoop({ model, tools: [count], input: 'Go.', limits: { cost: 1 } });
   const message =
     'limits.cost is set, but the model does not report a cost, so the limit cannot be enforced. ' +
     'Set a price for the model, or limit tokens instead.';
   expect(result.outcome).toEqual({ type: 'failed', error: { code: 'cost-unknown', message } });
-  expect(resultsOf(result)).toEqual([['counted 1']]);
+  expect(textsByTurn(result)).toEqual([['counted 1']]);
+});
+
+test('tokens limit: the run fails if the model does not report token usage', async () => {
+  const usage = { inputTokens: 0, outputTokens: 0 };
+  const echo = tool({ name: 'echo', description: 'x', effect: 'pure', execute: () => 'ok' });
+  const model = scriptedModel([{ calls: [{ name: 'echo' }], usage }]);
+  const result = await runLoop({ model, tools: [echo], input: 'go', limits: { tokens: 100 } });
+  expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'tokens-unknown' } });
 });
 
 // ── consecutive errors ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,29 +227,29 @@ test('a cost limit without a known cost fails and says what to do', async () => 
 const FAILED = 'The tool "broken" failed: it is broken';
 const both: ScriptedReply = { calls: [{ name: 'broken' }, { name: 'count', arguments: { n: 1 } }] };
 
-test('consecutive errors: three turns with nothing but errors end the run, with their results recorded', async () => {
+test('consecutive errors: three turns with only errors end the run, and their results are recorded', async () => {
   const two = { calls: [{ name: 'broken' }, { name: 'nothing' }] };
-  using model = scriptedModel([calling('broken', { a: 1 }), two, calling('broken', { a: 2 })]);
+  using model = scriptedModel([callTool('broken', { a: 1 }), two, callTool('broken', { a: 2 })]);
   const result = await runLoop({ model, tools: [broken], input: 'Go.' });
   expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'errors' }, turns: 3 });
-  expect(resultsOf(result)).toEqual([[FAILED], [FAILED, expect.stringContaining('no tool "nothing"')], [FAILED]]);
+  expect(textsByTurn(result)).toEqual([[FAILED], [FAILED, expect.stringContaining('no tool "nothing"')], [FAILED]]);
 });
 
 test.each([
-  ['a success', counting(1)],
+  ['a success', callCount(1)],
   ['one success beside an error', both],
 ])('consecutive errors: %s resets the count', async (_, reply) => {
   const { count } = counter();
-  const error = (a: number): ScriptedReply => calling('broken', { a });
+  const error = (a: number): ScriptedReply => callTool('broken', { a });
   using model = scriptedModel([error(1), error(2), reply, error(3), error(4), 'I give up.']);
   const result = await runLoop({ model, tools: [count, broken], input: 'Go.' });
   expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 6 });
 });
 
 test.each([
-  ['an unknown tool', calling('nothing')],
-  ['bad arguments', calling('count', { n: 'one' })],
-  ['a denied call', counting(13)],
+  ['a call of an unknown tool', callTool('nothing')],
+  ['a call with invalid arguments', callTool('count', { n: 'one' })],
+  ['a denied call', callCount(13)],
 ])('consecutive errors: %s counts', async (_, reply) => {
   const { count, ran } = counter();
   using model = scriptedModel([reply]);
@@ -245,9 +259,9 @@ test.each([
   expect(ran).toEqual([]);
 });
 
-test('consecutive errors: results over a cap of the loop do not count', async () => {
+test('consecutive errors: calls refused by a limit of the loop do not count', async () => {
   const { count } = counter();
-  using spent = scriptedModel([counting(1), 'Fine.']);
+  using spent = scriptedModel([callCount(1), 'Fine.']);
   const refused = await runLoop({ model: spent, tools: [count], input: 'Go.', errorLimit: 1, limits: { calls: 0 } });
   expect(refused.outcome).toEqual({ type: 'completed' });
 
@@ -257,21 +271,21 @@ test('consecutive errors: results over a cap of the loop do not count', async ()
   expect(capped.outcome).toEqual({ type: 'completed' });
 });
 
-test('consecutive errors: over-cap results beside an error do not hide it', async () => {
+test('consecutive errors: an error counts beside calls refused by a limit', async () => {
   using model = scriptedModel([{ calls: [{ name: 'broken' }, { name: 'broken' }] }]);
   const result = await runLoop({ model, tools: [broken], input: 'Go.', errorLimit: 1, maxCallsPerTurn: 1 });
   expect(result.outcome).toEqual({ type: 'exhausted', limit: 'errors' });
 });
 
-test('consecutive errors: a turn of over-cap results neither adds nor resets', async () => {
+test('consecutive errors: a turn with only calls refused by a limit neither adds nor resets', async () => {
   const { count } = counter();
-  using model = scriptedModel([calling('broken'), counting(1), 'Fine.']);
+  using model = scriptedModel([callTool('broken'), callCount(1), 'Fine.']);
   const options = { tools: [count, broken], input: 'Go.', errorLimit: 2, limits: { calls: 1 } };
   expect((await runLoop({ model, ...options })).outcome).toEqual({ type: 'completed' });
 });
 
 test('consecutive errors: 0 is off', async () => {
-  using model = scriptedModel([...Array.from({ length: 5 }, (_, a) => calling('broken', { a })), 'I give up.']);
+  using model = scriptedModel([...Array.from({ length: 5 }, (_, a) => callTool('broken', { a })), 'I give up.']);
   const result = await runLoop({ model, tools: [broken], input: 'Go.', errorLimit: 0 });
   expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 6 });
 });
@@ -281,15 +295,15 @@ test('consecutive errors: 0 is off', async () => {
 const REFUSED =
   'Not executed: "count" was called 3 times in a row with the same arguments and returned the same result. ' +
   'Do something else, or answer with what you have.';
-const same = counting(7);
+const same = callCount(7);
 
-test('repetition: after three identical calls with identical results the next is refused, and the run goes on', async () => {
+test('repetition: refuses the next call after three identical calls with identical results, and continues', async () => {
   const { count, ran } = counter();
   using model = scriptedModel([same, same, same, same, 'Seven.']);
   const result = await runLoop({ model, tools: [count], input: 'Go.' });
   expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 5, calls: 3 });
   expect(ran).toEqual([7, 7, 7]);
-  expect(resultsOf(result)).toEqual([['counted 7'], ['counted 7'], ['counted 7'], [REFUSED]]);
+  expect(textsByTurn(result)).toEqual([['counted 7'], ['counted 7'], ['counted 7'], [REFUSED]]);
 });
 
 test('repetition: the second refusal ends the run', async () => {
@@ -298,13 +312,13 @@ test('repetition: the second refusal ends the run', async () => {
   const result = await runLoop({ model, tools: [count], input: 'Go.' });
   expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'repetition' }, turns: 5, calls: 3 });
   expect(ran).toEqual([7, 7, 7]);
-  expect(resultsOf(result).slice(3)).toEqual([[REFUSED], [REFUSED]]);
+  expect(textsByTurn(result).slice(3)).toEqual([[REFUSED], [REFUSED]]);
 });
 
-test('repetition: other results are no repetition', async () => {
+test('repetition: does not count calls with different results', async () => {
   let n = 0;
   const next = tool({ name: 'next', description: 'The next number', execute: () => `${n++}` });
-  using model = scriptedModel([...Array.from({ length: 6 }, () => calling('next')), 'Six.']);
+  using model = scriptedModel([...Array.from({ length: 6 }, () => callTool('next')), 'Six.']);
   expect(await runLoop({ model, tools: [next], input: 'Go.' })).toMatchObject({
     outcome: { type: 'completed' },
     calls: 6,
@@ -312,9 +326,9 @@ test('repetition: other results are no repetition', async () => {
 });
 
 test.each([
-  ['a call of another tool', calling('other')],
-  ['other arguments', counting(8)],
-])('repetition: %s in between resets it', async (_, between) => {
+  ['a call of another tool', callTool('other')],
+  ['a call with other arguments', callCount(8)],
+])('repetition: %s in between resets the count', async (_, between) => {
   const { count } = counter();
   const other = tool({ name: 'other', description: 'Another', execute: () => 'other' });
   using model = scriptedModel([same, same, same, between, same, same, same, 'Seven.']);
@@ -322,16 +336,16 @@ test.each([
   expect(result).toMatchObject({ outcome: { type: 'completed' }, calls: 7 });
 });
 
-test('repetition: a refusal is forgotten after something else', async () => {
+test('repetition: another call resets the refusals too', async () => {
   const { count } = counter();
-  using model = scriptedModel([same, same, same, same, counting(8), same, same, same, same, 'Seven.']);
+  using model = scriptedModel([same, same, same, same, callCount(8), same, same, same, same, 'Seven.']);
   const result = await runLoop({ model, tools: [count], input: 'Go.' });
   expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 10, calls: 7 });
 });
 
-test('repetition: a polling tool is exempt', async () => {
+test('repetition: does not count calls of a polling tool', async () => {
   const poll = tool({ name: 'poll', description: 'Ready?', polling: true, execute: () => 'not yet' });
-  using model = scriptedModel([...Array.from({ length: 9 }, () => calling('poll')), 'Still not.']);
+  using model = scriptedModel([...Array.from({ length: 9 }, () => callTool('poll')), 'Still not.']);
   expect(await runLoop({ model, tools: [poll], input: 'Go.' })).toMatchObject({
     outcome: { type: 'completed' },
     calls: 9,
@@ -347,7 +361,7 @@ test('repetition: 0 is off', async () => {
 
 // ── usage ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const used = (usage: Usage, n: number): ScriptedReply => ({ ...counting(n), usage });
+const used = (usage: Usage, n: number): ScriptedReply => ({ ...callCount(n), usage });
 const FULL: Usage = {
   inputTokens: 100,
   outputTokens: 20,
@@ -357,7 +371,7 @@ const FULL: Usage = {
   cost: 0.25,
 };
 
-test('usage: everything is summed over turns', async () => {
+test('usage: all fields are summed over turns', async () => {
   const { count } = counter();
   using model = scriptedModel([
     used(FULL, 1),
@@ -375,16 +389,16 @@ test('usage: everything is summed over turns', async () => {
   });
 });
 
-test('usage: also on failure', async () => {
+test('usage: the result of a failed run has it too', async () => {
   const { count } = counter();
-  const failure = { type: 'failure', error: { code: 'network', message: 'gone', retryable: true } } as const;
+  const failure = { type: 'failure', error: { code: 'network', message: 'closed', retryable: true } } as const;
   using model = scriptedModel([used(FULL, 1), failure]);
   const result = await runLoop({ model, tools: [count], input: 'Go.' });
-  expect(result.outcome).toEqual({ type: 'failed', error: { code: 'network', message: 'gone' } });
+  expect(result.outcome).toEqual({ type: 'failed', error: { code: 'network', message: 'closed' } });
   expect(result.usage).toEqual(FULL);
 });
 
-test('usage: an unknown cost stays unknown, whatever comes after it', async () => {
+test('usage: a reply without cost makes the cost of the run unknown', async () => {
   const { count } = counter();
   const unpriced: Usage = { inputTokens: 1, outputTokens: 1 };
   using model = scriptedModel([used(FULL, 1), used(unpriced, 2), { text: 'x', usage: FULL }]);

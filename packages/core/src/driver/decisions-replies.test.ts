@@ -1,4 +1,6 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { resultTexts } from '../../test/results.ts';
 import { textOf, userText, type AssistantPart, type Message } from '../messages.ts';
 import type { Model, ModelErrorCode, ModelReply, ToolChoice } from '../model.ts';
 import { manualClock, scriptedModel, type ScriptedReply } from '../testing/index.ts';
@@ -7,21 +9,19 @@ import type { LoopOptions, LoopResult } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 const ran: string[] = [];
-const made = (name: string) =>
+const recordingTool = (name: string) =>
   tool({ name, description: name, effect: 'pure', execute: () => (ran.push(name), `${name} ran`) });
-const tools = [made('look'), made('find'), made('save')];
+const tools = [recordingTool('look'), recordingTool('find'), recordingTool('save')];
 
-const calling = (...names: string[]): ScriptedReply => ({ calls: names.map((name) => ({ name })) });
-const wordsOf = ({ messages }: LoopResult): readonly string[] =>
-  messages.flatMap((message) => (message.role === 'tool' ? message.content.map(({ content }) => textOf(content)) : []));
+const callTools = (...names: string[]): ScriptedReply => ({ calls: names.map((name) => ({ name })) });
 const choices = (model: ReturnType<typeof scriptedModel>): readonly ToolChoice[] =>
   model.requests.map(({ toolChoice }) => toolChoice);
-const lastWords = (messages: readonly Message[]): string => {
+const lastMessage = (messages: readonly Message[]): string => {
   const last = messages.at(-1)!;
   return last.role === 'tool' ? last.role : `${last.role}: ${textOf(last.content)}`;
 };
 
-/** What it takes to see that nothing ran but this. */
+/** Runs with `tools`, and returns the names of the tools that ran. */
 async function run(options: Omit<LoopOptions, 'input'>): Promise<{ result: LoopResult; ran: readonly string[] }> {
   ran.length = 0;
   const result = await runLoop({ tools, input: 'Go.', ...options });
@@ -33,48 +33,45 @@ async function run(options: Omit<LoopOptions, 'input'>): Promise<{ result: LoopR
 test.each<[ToolChoice, string, string]>([
   ['required', 'A tool call is required here, and your reply had none. Call one of the tools.', 'look'],
   [{ tool: 'find' }, 'A call of the tool "find" is required here, and your reply had none. Call it.', 'find'],
-])(
-  'reply without calls though %j was required: answered once with the requirement',
-  async (toolChoice, words, name) => {
-    using model = scriptedModel(['I would rather not.', calling(name), 'Fine.']);
-    const { result } = await run({ model, toolChoice });
-    expect(lastWords(model.requests[1]!.messages)).toBe(`user: ${words}`);
-    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Fine.', calls: 1 });
-    expect(choices(model)).toEqual([toolChoice, toolChoice, 'auto']);
-  },
-);
+])('reply without calls with toolChoice %j: the model is reminded once', async (toolChoice, reminder, name) => {
+  using model = scriptedModel(['I would rather not.', callTools(name), 'Fine.']);
+  const { result } = await run({ model, toolChoice });
+  expect(lastMessage(model.requests[1]!.messages)).toBe(`user: ${reminder}`);
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Fine.', calls: 1 });
+  expect(choices(model)).toEqual([toolChoice, toolChoice, 'auto']);
+});
 
 test.each<[ToolChoice, string]>([
   ['required', 'The model did not call any tool, although toolChoice requires it and the model was reminded.'],
   [{ tool: 'find' }, 'The model did not call "find", although toolChoice requires it and the model was reminded.'],
-])('reply without calls though %j was required: a second time it fails', async (toolChoice, message) => {
+])('reply without calls with toolChoice %j: the second one in a row fails the run', async (toolChoice, message) => {
   using model = scriptedModel(['No.', 'Still no.']);
   const { result } = await run({ model, toolChoice });
   expect(result.outcome).toEqual({ type: 'failed', error: { code: 'tool-choice-unmet', message } });
   expect(result.messages).toHaveLength(4);
 });
 
-test('reply with other calls though one was required: they are answered, and the second time it fails', async () => {
-  using model = scriptedModel([calling('look'), calling('look', 'save')]);
+test('reply with calls of other tools than toolChoice names: they are refused, and the second one fails the run', async () => {
+  using model = scriptedModel([callTools('look'), callTools('look', 'save')]);
   const { result, ran } = await run({ model, toolChoice: { tool: 'find' } });
   expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'tool-choice-unmet' } });
   expect(ran).toEqual([]);
   const other = (name: string): string =>
     `The tool "${name}" was not called, because this turn requires a call of "find". Call that tool.`;
-  expect(wordsOf(result)).toEqual([other('look'), other('look'), other('save')]);
+  expect(resultTexts(result)).toEqual([other('look'), other('look'), other('save')]);
 });
 
-test('an empty reply does not count as a call either', async () => {
+test('reply without calls with toolChoice required: an empty reply counts as one', async () => {
   using model = scriptedModel([{ text: '' }, 'No.']);
   const { result } = await run({ model, toolChoice: 'required' });
   expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'tool-choice-unmet' } });
 });
 
-test('none: the tools are still sent, and a call is answered with an error', async () => {
-  using model = scriptedModel([calling('look'), 'Without, then.']);
+test('toolChoice none: the tools are still sent, and a call gets an error result', async () => {
+  using model = scriptedModel([callTools('look'), 'Without, then.']);
   const { result, ran } = await run({ model, toolChoice: 'none' });
   expect(ran).toEqual([]);
-  expect(wordsOf(result)).toEqual(['Tools may not be called now. Answer with what you have.']);
+  expect(resultTexts(result)).toEqual(['Tools may not be called now. Answer with what you have.']);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Without, then.', calls: 0 });
   for (const request of model.requests) {
     expect(request).toMatchObject({
@@ -84,12 +81,12 @@ test('none: the tools are still sent, and a call is answered with an error', asy
   }
 });
 
-// ── forced choice, tool_choice ───────────────────────────────────────────────────────────────────────────────────────
+// ── required or named tool choice ────────────────────────────────────────────────────────────────────────────────────
 
 test.each<ToolChoice>(['required', { tool: 'look' }])(
-  'forced choice %j: falls back to auto once satisfied',
+  'toolChoice %j: becomes auto once satisfied',
   async (toolChoice) => {
-    using model = scriptedModel([calling('look'), calling('save'), 'Done.']);
+    using model = scriptedModel([callTools('look'), callTools('save'), 'Done.']);
     const { result, ran } = await run({ model, toolChoice });
     expect(choices(model)).toEqual([toolChoice, 'auto', 'auto']);
     expect(ran).toEqual(['look', 'save']);
@@ -97,29 +94,29 @@ test.each<ToolChoice>(['required', { tool: 'look' }])(
   },
 );
 
-test('tool_choice auto: any tool, or none', async () => {
-  using calls = scriptedModel([calling('look', 'save'), 'Done.']);
+test('toolChoice auto: the model may call any tool, or none', async () => {
+  using calls = scriptedModel([callTools('look', 'save'), 'Done.']);
   expect((await run({ model: calls })).ran).toEqual(['look', 'save']);
   using none = scriptedModel(['Done.']);
   expect((await run({ model: none, toolChoice: 'auto' })).result.outcome).toEqual({ type: 'completed' });
 });
 
-test('tool_choice of a named tool: calls of others beside it are not executed', async () => {
-  using model = scriptedModel([calling('look', 'find'), 'Done.']);
+test('toolChoice of a named tool: calls of other tools in the same reply do not run', async () => {
+  using model = scriptedModel([callTools('look', 'find'), 'Done.']);
   const { result, ran } = await run({ model, toolChoice: { tool: 'find' } });
   expect(ran).toEqual(['find']);
-  expect(wordsOf(result)).toEqual([
+  expect(resultTexts(result)).toEqual([
     'The tool "look" was not called, because this turn requires a call of "find". Call that tool.',
     'find ran',
   ]);
 });
 
-test('tool_choice of an allowed set: others are answered with an error, though all are sent', async () => {
-  using model = scriptedModel([calling('save', 'look'), 'Done.']);
+test('allowedTools: calls of other tools get an error result, although all tools are sent', async () => {
+  using model = scriptedModel([callTools('save', 'look'), 'Done.']);
   const allowedTools = ['look', 'find'];
   const { result, ran } = await run({ model, allowedTools });
   expect(ran).toEqual(['look']);
-  expect(wordsOf(result)).toEqual([
+  expect(resultTexts(result)).toEqual([
     'The tool "save" is not allowed here. Allowed tools: look, find. Use one of them, or answer without a tool.',
     'look ran',
   ]);
@@ -127,48 +124,48 @@ test('tool_choice of an allowed set: others are answered with an error, though a
   expect(model.requests[0]!.allowedTools).toEqual(allowedTools);
 });
 
-test('tool_choice of an allowed set that requires a call: one outside the set does not satisfy it', async () => {
-  using model = scriptedModel([calling('save'), calling('find'), 'Done.']);
+test('allowedTools with toolChoice required: a call of another tool does not satisfy it', async () => {
+  using model = scriptedModel([callTools('save'), callTools('find'), 'Done.']);
   const { result, ran } = await run({ model, allowedTools: ['find'], toolChoice: 'required' });
   expect(ran).toEqual(['find']);
   expect(choices(model)).toEqual(['required', 'required', 'auto']);
   expect(result.outcome).toEqual({ type: 'completed' });
 });
 
-test('tool_choice: what is allowed is pinned when the run starts', async () => {
+test('allowedTools: pinned when the run starts', async () => {
   const allowedTools = ['find'];
-  using model = scriptedModel([() => (allowedTools.push('save'), calling('save')), 'Done.']);
+  using model = scriptedModel([() => (allowedTools.push('save'), callTools('save')), 'Done.']);
   expect((await run({ model, allowedTools })).ran).toEqual([]);
 });
 
 // ── finish ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test('finish length: the text is kept, and the outcome says that it is cut', async () => {
+test('finish length: the text is kept, and the outcome is marked as truncated', async () => {
   using model = scriptedModel([{ text: 'Once upon a', finish: 'length' }]);
   const { result } = await run({ model });
   expect(result).toMatchObject({ outcome: { type: 'completed', truncated: true }, text: 'Once upon a' });
 });
 
-test('finish length: only the answer counts, not an earlier reply', async () => {
-  using model = scriptedModel([{ ...calling('look'), finish: 'length' }, 'Done.']);
+test('finish length: the outcome is not marked as truncated for an earlier reply', async () => {
+  using model = scriptedModel([{ ...callTools('look'), finish: 'length' }, 'Done.']);
   expect((await run({ model })).result.outcome).toStrictEqual({ type: 'completed' });
 });
 
-test('finish length in the middle of a call: it gets an error, what was whole before it runs, the model goes on', async () => {
+test('finish length in the middle of a call: it gets an error result, complete calls before it run', async () => {
   using model = scriptedModel([
     { text: 'Both:', calls: [{ name: 'look' }, { name: 'save', arguments: '{"a": "b' }], finish: 'length' },
     'Done.',
   ]);
   const { result, ran } = await run({ model });
   expect(ran).toEqual(['look']);
-  expect(wordsOf(result)).toEqual([
+  expect(resultTexts(result)).toEqual([
     'look ran',
     'The tool "save" was not called. The reply was cut off in the middle of the call. Make the call shorter.',
   ]);
   expect(result.outcome).toStrictEqual({ type: 'completed' });
 });
 
-test('finish content-filter: failed, what was said is kept, nothing runs', async () => {
+test('finish content-filter: the run fails, the text is kept, no call runs', async () => {
   using model = scriptedModel([{ text: 'I must', calls: [{ name: 'save' }], finish: 'content-filter' }]);
   const { result, ran } = await run({ model });
   const message = "The provider's content filter stopped the reply. Change the task, the instructions or the model.";
@@ -180,10 +177,10 @@ test('finish content-filter: failed, what was said is kept, nothing runs', async
   expect(ran).toEqual([]);
 });
 
-const nothing: readonly (readonly [string, readonly AssistantPart[]])[] = [
-  ['nothing', []],
+const emptyContents: readonly (readonly [string, readonly AssistantPart[]])[] = [
+  ['no content', []],
   ['white space', [{ type: 'text', text: ' \n' }]],
-  ['thoughts only', [{ type: 'reasoning', text: 'hm' }]],
+  ['reasoning only', [{ type: 'reasoning', text: 'hm' }]],
 ];
 const replying = (content: readonly AssistantPart[]): ModelReply => ({
   type: 'reply',
@@ -193,17 +190,20 @@ const replying = (content: readonly AssistantPart[]): ModelReply => ({
   model: 'm',
 });
 
-test.each(nothing)('an empty reply (%s): asked once, and the run goes on', async (_, content) => {
-  using model = scriptedModel([replying(content), 'Here.']);
-  const { result } = await run({ model });
-  expect(lastWords(model.requests[1]!.messages)).toBe(
-    'user: Your reply was empty. Continue with the task, or give your answer.',
-  );
-  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Here.', turns: 2 });
-  expect(result.messages.filter(({ role }) => role === 'assistant')).toHaveLength(1);
-});
+test.each(emptyContents)(
+  'an empty reply (%s): the model is reminded once, and the run continues',
+  async (_, content) => {
+    using model = scriptedModel([replying(content), 'Here.']);
+    const { result } = await run({ model });
+    expect(lastMessage(model.requests[1]!.messages)).toBe(
+      'user: Your reply was empty. Continue with the task, or give your answer.',
+    );
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Here.', turns: 2 });
+    expect(result.messages.filter(({ role }) => role === 'assistant')).toHaveLength(1);
+  },
+);
 
-test.each(nothing)('an empty reply (%s) twice in a row: failed', async (_, content) => {
+test.each(emptyContents)('an empty reply (%s): two in a row fail the run', async (_, content) => {
   using model = scriptedModel([replying(content), replying(content)]);
   const { result } = await run({ model });
   const message = 'The model sent an empty reply twice in a row.';
@@ -211,9 +211,9 @@ test.each(nothing)('an empty reply (%s) twice in a row: failed', async (_, conte
 });
 
 test.each([
-  ['calls', {}, calling('look')],
-  ['words', { finish: 'confirm' }, 'A plan.'],
-] as const)('an empty reply: in a row means that no %s came between', async (_, options, between) => {
+  ['calls', {}, callTools('look')],
+  ['text', { finish: 'confirm' }, 'A plan.'],
+] as const)('an empty reply: a reply with %s resets the count', async (_, options, between) => {
   using model = scriptedModel([{ text: '' }, between, { text: '' }, 'Here.']);
   expect((await run({ model, ...options })).result.outcome).toEqual({ type: 'completed' });
 });
@@ -221,32 +221,32 @@ test.each([
 // ── model failure ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 test.each<ModelErrorCode>(['auth', 'rate-limit', 'context-length', 'network'])(
-  'model failure %s: failed with the error',
+  'model failure %s: the run fails with the error',
   async (code) => {
     using model = scriptedModel([
-      calling('look'),
-      { type: 'failure', error: { code, message: 'what it says', retryable: true } },
+      callTools('look'),
+      { type: 'failure', error: { code, message: 'the message', retryable: true } },
     ]);
     const { result } = await run({ model });
     expect(result).toMatchObject({
-      outcome: { type: 'failed', error: { code, message: 'what it says' } },
+      outcome: { type: 'failed', error: { code, message: 'the message' } },
       turns: 2,
       calls: 1,
     });
-    expect(wordsOf(result)).toEqual(['look ran']);
+    expect(resultTexts(result)).toEqual(['look ran']);
   },
 );
 
-test('model failure: another run can go on from its messages', async () => {
+test('model failure: another run can start from its messages', async () => {
   using model = scriptedModel([
-    calling('look'),
+    callTools('look'),
     { type: 'failure', error: { code: 'network', message: 'x', retryable: true } },
   ]);
   const { result } = await run({ model });
-  using healed = scriptedModel(['Looked.']);
-  const resumed = await runLoop({ model: healed, tools, input: result.messages });
+  using second = scriptedModel(['Looked.']);
+  const resumed = await runLoop({ model: second, tools, input: result.messages });
   expect(resumed).toMatchObject({ outcome: { type: 'completed' }, text: 'Looked.' });
-  expect(healed.requests[0]!.messages).toEqual(result.messages);
+  expect(second.requests[0]!.messages).toEqual(result.messages);
 });
 
 const contractBreakers: readonly (readonly [string, Model['reply']])[] = [
@@ -257,15 +257,15 @@ const contractBreakers: readonly (readonly [string, Model['reply']])[] = [
     },
   ],
   ['rejects', () => Promise.reject(new Error('oops'))],
-  ['replies with nothing', async () => undefined as never],
+  ['replies with undefined', async () => undefined as never],
   [
     'replies with an object as arguments',
     async () => replying([{ type: 'tool-call', id: '1', name: 'look', arguments: {} } as never]),
   ],
-  ['replies with a text that is none', async () => replying([{ type: 'text' } as never])],
+  ['replies with a text part without text', async () => replying([{ type: 'text' } as never])],
 ];
 
-test.each(contractBreakers)('model failure: one that %s fails the run, not the program', async (_, reply) => {
+test.each(contractBreakers)('model failure: a model that %s fails the run', async (_, reply) => {
   const { result } = await run({ model: { id: 'odd', reply } });
   expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'protocol' } });
   expect(result.outcome).toHaveProperty(
@@ -275,7 +275,7 @@ test.each(contractBreakers)('model failure: one that %s fails the run, not the p
   expect(result.text).toBe('');
 });
 
-test('model failure: the answer of an earlier conversation is not taken for one of this run', async () => {
+test('model failure: the text of the result is empty, although the input has a reply', async () => {
   using model = scriptedModel([{ type: 'failure', error: { code: 'network', message: 'x', retryable: true } }]);
   const old: Message = { role: 'assistant', content: [{ type: 'text', text: 'An old answer.' }] };
   const result = await runLoop({ model, input: [userText('a'), old, userText('b')] });
@@ -301,8 +301,8 @@ test('text beside calls: kept in order, in the history and in the items', async 
   expect(deltas.indexOf('call-delta')).toBeLessThan(deltas.lastIndexOf('text-delta'));
 });
 
-test('final answer plain: the first reply without calls', async () => {
-  using model = scriptedModel([calling('look'), 'The answer.']);
+test('final answer plain: the first reply without calls ends the run', async () => {
+  using model = scriptedModel([callTools('look'), 'The answer.']);
   expect((await run({ model, finish: 'plain' })).result).toMatchObject({
     outcome: { type: 'completed' },
     text: 'The answer.',
@@ -310,22 +310,49 @@ test('final answer plain: the first reply without calls', async () => {
   });
 });
 
-test('final answer confirm: asked once; calls in answer go on; the restated answer is the result', async () => {
-  using model = scriptedModel(['A plan.', calling('look'), 'The answer.']);
+test('final answer confirm: the model is asked once, may call tools, and restates its answer', async () => {
+  using model = scriptedModel(['A plan.', callTools('look'), 'The answer.']);
   const { result, ran } = await run({ model, finish: 'confirm' });
-  expect(lastWords(model.requests[1]!.messages)).toMatch(/^user: Before this is accepted as your answer, check it: /);
+  expect(lastMessage(model.requests[1]!.messages)).toMatch(/^user: Before this is accepted as your answer, check it: /);
   expect(ran).toEqual(['look']);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 3 });
-  expect(result.messages.filter((message) => lastWords([message]).includes('check it'))).toHaveLength(1);
+  expect(result.messages.filter((message) => lastMessage([message]).includes('check it'))).toHaveLength(1);
+});
+
+describe('final answer with an output schema', () => {
+  const schema = z.object({ total: z.number() });
+
+  test('the result has the validated value, with its type', async () => {
+    using model = scriptedModel(['```json\n{"total": 3}\n```']);
+    const result = await runLoop({ model, input: 'add', output: schema });
+    expect(result.output?.total).toBe(3);
+    expect(model.requests[0]).toMatchObject({
+      output: { type: 'object' },
+      instructions: expect.stringContaining('total'),
+    });
+  });
+
+  test('an invalid answer is sent back once with the problems; the second one in a row fails the run', async () => {
+    using model = scriptedModel(['three', '{"total": "3"}']);
+    const result = await runLoop({ model, input: 'add', output: schema });
+    expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'output-invalid' } });
+    expect(result.output).toBeUndefined();
+    using second = scriptedModel(['three', '{"total": 3}']);
+    expect(await runLoop({ model: second, input: 'add', output: schema })).toMatchObject({
+      outcome: { type: 'completed' },
+      output: { total: 3 },
+    });
+    expect(JSON.stringify(second.requests[1]!.messages)).toContain('it is not JSON');
+  });
 });
 
 // ── input while running ──────────────────────────────────────────────────────────────────────────────────────────────
 
-test('input while running: lands at the next turn boundary, after the results', async () => {
+test('input while running: added at the next turn boundary, after the results', async () => {
   const clock = manualClock();
   const gate = Promise.withResolvers<string>();
   const slow = tool({ name: 'slow', description: 'slow', execute: () => gate.promise });
-  using model = scriptedModel([calling('slow'), 'Done.']);
+  using model = scriptedModel([callTools('slow'), 'Done.']);
   const live = streamLoop({ model, tools: [slow], input: 'Go.', clock });
   await clock.advance(0);
   expect(live.send('And hurry.')).toBe(true);
@@ -338,7 +365,7 @@ test('input while running: lands at the next turn boundary, after the results', 
 });
 
 test.each(['plain', 'confirm'] as const)(
-  'input while running: during a final reply (%s) it opens another turn',
+  'input while running: during a final reply (%s) it starts another turn',
   async (finish) => {
     const clock = manualClock();
     const gate = Promise.withResolvers<string>();
@@ -352,7 +379,7 @@ test.each(['plain', 'confirm'] as const)(
     expect(live.send('One more thing.')).toBe(true);
     gate.resolve('First answer.');
     const { messages, turns } = await live.result;
-    expect(messages.slice(1, 4).map((message) => lastWords([message]))).toEqual([
+    expect(messages.slice(1, 4).map((message) => lastMessage([message]))).toEqual([
       'assistant: First answer.',
       'user: One more thing.',
       'assistant: Both answers.',
@@ -361,12 +388,12 @@ test.each(['plain', 'confirm'] as const)(
   },
 );
 
-test('input while running: before the first turn has begun it is not lost', async () => {
+test('input while running: accepted before the first turn has started', async () => {
   using model = scriptedModel(['First.', 'Second.']);
   const live = streamLoop({ model, input: 'Go.' });
   expect(live.send('At once.')).toBe(true);
   const { messages } = await live.result;
-  expect(messages.map((message) => lastWords([message]))).toEqual([
+  expect(messages.map((message) => lastMessage([message]))).toEqual([
     'user: Go.',
     'assistant: First.',
     'user: At once.',
@@ -374,7 +401,7 @@ test('input while running: before the first turn has begun it is not lost', asyn
   ]);
 });
 
-test('input after the end: send says false', async () => {
+test('input after the end: send returns false', async () => {
   using model = scriptedModel(['Done.']);
   const live = streamLoop({ model, input: 'Go.' });
   const { messages } = await live.result;

@@ -6,15 +6,15 @@ import { tool, type Tool, type ToolDefinition } from '../tools/tool.ts';
 import type { LiveRun } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
-const calling: ScriptStep = { calls: [{ name: 'act' }] };
+const callAct: ScriptStep = { calls: [{ name: 'act' }] };
 
-/** A tool that the first time runs until it is told to stop. */
-function endless(definition: Partial<ToolDefinition> = {}): {
+/** A tool whose first call never returns, and the keys of its calls. */
+function hangingTool(definition: Partial<ToolDefinition> = {}): {
   readonly act: Tool;
-  readonly begun: Promise<AbortSignal>;
+  readonly started: Promise<AbortSignal>;
   readonly keys: readonly string[];
 } {
-  const { promise: begun, resolve } = Promise.withResolvers<AbortSignal>();
+  const { promise: started, resolve } = Promise.withResolvers<AbortSignal>();
   const keys: string[] = [];
   const act = tool({
     name: 'act',
@@ -25,15 +25,15 @@ function endless(definition: Partial<ToolDefinition> = {}): {
       return keys.push(key) > 1 ? 'acted' : new Promise(() => {});
     },
   });
-  return { act, begun, keys };
+  return { act, started, keys };
 }
 
 const typesOf = async (journal: Journal, runId = 'run'): Promise<readonly string[]> =>
   (await journal.read(runId)).map(({ event }) => event.type);
 
-test('while the model is asked: nothing is recorded of it, and it is asked again', async () => {
+test('detach during a model call records nothing, and resuming calls the model again', async () => {
   const journal = memoryJournal();
-  const { promise: asked, resolve } = Promise.withResolvers<AbortSignal>();
+  const { promise: called, resolve } = Promise.withResolvers<AbortSignal>();
   using model = scriptedModel([
     (_, signal) => {
       resolve(signal);
@@ -41,7 +41,7 @@ test('while the model is asked: nothing is recorded of it, and it is asked again
     },
   ]);
   const live = streamLoop({ model, input: 'Go.', journal, runId: 'run' });
-  const signal = await asked;
+  const signal = await called;
   await live.detach();
   expect(signal.aborted).toBe(true);
   expect(await live.result).toMatchObject({ runId: 'run', detached: true, waiting: [], text: '', turns: 1, calls: 0 });
@@ -61,11 +61,11 @@ test('while the model is asked: nothing is recorded of it, and it is asked again
 test.each([
   ['pure', 'acted', ['run/t1.tool.0', 'run/t1.tool.0']],
   ['once', 'interrupted', ['run/t1.tool.0']],
-] as const)('while a %s tool runs: it is recovered like after a crash', async (effect, result, ran) => {
+] as const)('detach while a %s tool runs: resuming recovers the call as after a crash', async (effect, result, ran) => {
   const journal = memoryJournal();
-  const { act, begun, keys } = endless({ effect });
-  const live = streamLoop({ model: scriptedModel([calling]), tools: [act], input: 'Go.', journal, runId: 'run' });
-  const signal = await begun;
+  const { act, started, keys } = hangingTool({ effect });
+  const live = streamLoop({ model: scriptedModel([callAct]), tools: [act], input: 'Go.', journal, runId: 'run' });
+  const signal = await started;
   await live.detach();
   expect(signal.aborted).toBe(true);
   expect(await typesOf(journal)).toEqual(['run-started', 'model-replied']);
@@ -74,19 +74,19 @@ test.each([
   expect(keys).toEqual(ran);
 });
 
-test('a run that works for it is left too, not cancelled, and goes on with it', async () => {
+test('detach detaches child runs too, and resuming resumes them', async () => {
   const journal = memoryJournal();
-  const { act, begun } = endless({ effect: 'idempotent' });
+  const { act, started } = hangingTool({ effect: 'idempotent' });
   const helper = agentTool({
     name: 'helper',
     description: 'Helps',
-    model: scriptedModel([calling, 'Helped.']),
+    model: scriptedModel([callAct, 'Helped.']),
     tools: [act],
   });
   const options = { tools: [helper], journal, runId: 'run' };
-  const asking = { calls: [{ name: 'helper', arguments: { task: 'help' } }] };
-  const live = streamLoop({ ...options, model: scriptedModel([asking]), input: 'Go.' });
-  await begun;
+  const callHelper = { calls: [{ name: 'helper', arguments: { task: 'help' } }] };
+  const live = streamLoop({ ...options, model: scriptedModel([callHelper]), input: 'Go.' });
+  await started;
   await live.detach();
   expect(await journal.isDriven('run.t1.tool.0')).toBe(false);
   expect(await typesOf(journal, 'run.t1.tool.0')).toEqual(['run-started', 'model-replied']);
@@ -95,24 +95,24 @@ test('a run that works for it is left too, not cancelled, and goes on with it', 
   expect(JSON.stringify(result.messages)).toContain('Helped.');
 });
 
-describe('has nothing to do', () => {
-  test('with a run that is paused', async () => {
+describe('detach changes nothing', () => {
+  test('if the run is paused', async () => {
     const policy = { judge: () => [{ type: 'ask' as const }] };
-    const live = streamLoop({ model: scriptedModel([calling]), tools: [endless().act], policy, input: 'Go.' });
+    const live = streamLoop({ model: scriptedModel([callAct]), tools: [hangingTool().act], policy, input: 'Go.' });
     const paused = await live.result;
     await live.detach();
     expect(paused).toMatchObject({ waiting: [{ type: 'approval' }] });
     expect(paused).not.toHaveProperty('detached');
   });
 
-  test('with a run that has ended', async () => {
+  test('if the run has ended', async () => {
     const live = streamLoop({ model: scriptedModel(['Done.']), input: 'Go.' });
     await live.result;
     await live.detach();
     expect(await live.result).toMatchObject({ outcome: { type: 'completed' } });
   });
 
-  test('with one that has not begun, which then never does', async () => {
+  test('if the run has not started; it then never starts', async () => {
     const journal = memoryJournal();
     using model = scriptedModel([]);
     const live = streamLoop({ model, input: 'Go.', journal, runId: 'run' });
@@ -123,25 +123,25 @@ describe('has nothing to do', () => {
   });
 });
 
-test('by a listener, in the middle of what it hears: the facts so far are told, and nothing is begun after', async () => {
-  const heard: string[] = [];
-  const { act, keys } = endless();
+test('detach by a listener: no effects start after it, and the listener receives the facts so far', async () => {
+  const received: string[] = [];
+  const { act, keys } = hangingTool();
   const live: LiveRun = streamLoop({
-    model: scriptedModel([calling]),
+    model: scriptedModel([callAct]),
     tools: [act],
     input: 'Go.',
     onItem: (item) => {
       if (item.type !== 'fact') return;
-      heard.push(item.event.type);
+      received.push(item.event.type);
       if (item.event.type === 'model-replied') void live.detach();
     },
   });
   expect(await live.result).toMatchObject({ detached: true, turns: 1, calls: 1 });
-  expect(heard).toEqual(['run-started', 'model-replied']);
+  expect(received).toEqual(['run-started', 'model-replied']);
   expect(keys).toEqual([]);
 });
 
-test('waits for what is on its way into the journal, and the result says if that fails', async () => {
+test('detach waits for a pending append, and the result rejects if that fails', async () => {
   const memory = memoryJournal();
   const { promise: durable, reject } = Promise.withResolvers<void>();
   const { promise: appended, resolve } = Promise.withResolvers<void>();
@@ -153,7 +153,7 @@ test('waits for what is on its way into the journal, and the result says if that
   await appended;
   const detached = live.detach();
   expect(await memory.isDriven('run')).toBe(true);
-  reject(new Error('disk gone'));
+  reject(new Error('disk full'));
   await detached;
   await expect(live.result).rejects.toMatchObject({ code: 'journal-failed' });
   expect(await memory.isDriven('run')).toBe(false);

@@ -1,37 +1,304 @@
 import { describe, expect, test } from 'vitest';
-import { runLoop, tool, TreadleError, type LoopOptions, type ToolDefinition } from '../index.ts';
+import { TreadleError } from '../errors.ts';
+import type { Journal } from '../journal/port.ts';
+import { userText, type Message } from '../messages.ts';
 import { memoryJournal, scriptedModel } from '../testing/index.ts';
+import { registry } from '../tools/registry.ts';
+import { tool, type ToolDefinition } from '../tools/tool.ts';
+import type { ContinueOptions, LoopOptions } from './options.ts';
+import { runLoop, streamLoop } from './run.ts';
 
-const good = { model: scriptedModel([]), input: 'go' };
+const quick = tool({ name: 'quick', description: 'quick', execute: () => 'quick ran' });
+const pick = tool({ name: 'pick', description: 'The client picks' });
 
-/** What only a program without types can do. */
-const start = (options: unknown): Promise<unknown> => runLoop(options as LoopOptions);
+/** The error of runLoop and streamLoop for these options. Expects that no model is called. */
+async function errorFor(options: Partial<LoopOptions>): Promise<unknown> {
+  const model = scriptedModel([]);
+  const whole = { model, tools: [quick], input: 'Go.', ...options };
+  const thrown = await runLoop(whole).catch((error: unknown) => error);
+  expect(thrown).toBeInstanceOf(TreadleError);
+  expect(() => streamLoop(whole)).toThrow((thrown as Error).message);
+  expect(model.requests).toEqual([]);
+  const { code, message } = thrown as TreadleError;
+  return { code, message };
+}
 
-describe('options that can never work are refused at once, with a code and what to do', () => {
+const invalidOptions: readonly (readonly [string, Partial<LoopOptions>, string])[] = [
+  [
+    'a missing model',
+    { model: undefined as never },
+    'There is no model. Pass one, such as openaiChat({ model }) of @treadle/models.',
+  ],
+  ['maxTurns 0', { maxTurns: 0 }, 'maxTurns is 0. Use a whole number of at least 1.'],
+  ['a fraction as maxTurns', { maxTurns: 1.5 }, 'maxTurns is 1.5. Use a whole number of at least 1.'],
+  ['infinite maxTurns', { maxTurns: Infinity }, 'maxTurns is Infinity. Use a whole number of at least 1.'],
+  ['maxParallel 0', { maxParallel: 0 }, 'maxParallel is 0. Use a whole number of at least 1.'],
+  ['maxCallsPerTurn 0', { maxCallsPerTurn: 0 }, 'maxCallsPerTurn is 0. Use a whole number of at least 1.'],
+  ['a negative errorLimit', { errorLimit: -1 }, 'errorLimit is -1. Use a whole number of at least 0.'],
+  ['NaN as repeatLimit', { repeatLimit: NaN }, 'repeatLimit is NaN. Use a whole number of at least 0.'],
+  ['maxResultChars 0', { maxResultChars: 0 }, 'maxResultChars is 0. Use a whole number of at least 1.'],
+  ['toolTimeoutMs 0', { toolTimeoutMs: 0 }, 'toolTimeoutMs is 0. Use a whole number of at least 1.'],
+  [
+    'an unknown limit',
+    { limits: { money: 1 } as never },
+    'limits.money is not a limit. The limits are calls, tokens, cost, durationMs.',
+  ],
+  [
+    'an infinite limit',
+    { limits: { tokens: Infinity } },
+    'limits.tokens is Infinity. Use a number of at least 0, or omit it for no limit.',
+  ],
+  [
+    'a negative limit',
+    { limits: { cost: -1 } },
+    'limits.cost is -1. Use a number of at least 0, or omit it for no limit.',
+  ],
+  ['an unknown finish', { finish: 'maybe' as never }, 'finish is "maybe"; it can be "plain" or "confirm".'],
+  [
+    'an unknown tool in toolChoice',
+    { toolChoice: { tool: 'quikc' } },
+    '"quikc" is named in toolChoice or allowedTools, but there is no such tool.',
+  ],
+  [
+    'an unknown tool in allowedTools',
+    { allowedTools: ['quick', 'quikc'] },
+    '"quikc" is named in toolChoice or allowedTools, but there is no such tool.',
+  ],
+  [
+    'toolChoice required without tools',
+    { toolChoice: 'required', tools: [] },
+    'toolChoice is "required", but there is no tool to call. Add tools, or omit toolChoice.',
+  ],
+  [
+    'a toolChoice that is not in allowedTools',
+    { toolChoice: { tool: 'pick' }, allowedTools: ['quick'], tools: [quick, pick] },
+    'toolChoice requires "pick", which is not in allowedTools.',
+  ],
+];
+
+test.each(invalidOptions)('rejects with invalid-options: %s', async (_, options, message) => {
+  expect(await errorFor(options)).toEqual({ code: 'invalid-options', message });
+});
+
+const assistant = (...ids: string[]): Message => ({
+  role: 'assistant',
+  content: ids.map((id) => ({ type: 'tool-call', id, name: 'quick', arguments: '{}' })),
+});
+const results = (...ids: string[]): Message => ({
+  role: 'tool',
+  content: ids.map((callId) => ({ type: 'tool-result', callId, name: 'quick', content: [], isError: false })),
+});
+
+const invalidInputs: readonly (readonly [string, unknown, string])[] = [
+  ['undefined', undefined, 'it is empty. Pass a text, or at least one message.'],
+  ['an empty array', [], 'it is empty. Pass a text, or at least one message.'],
+  ['a string as message', ['hello'], 'message 0 does not have a role of user, assistant, tool and an array of '],
+  [
+    'a system message',
+    [{ role: 'system', content: [] }],
+    'message 0 does not have a role of user, assistant, tool and an array of ',
+  ],
+  [
+    'a string as content',
+    [{ role: 'user', content: 'hello' }],
+    'message 0 does not have a role of user, assistant, tool and an array of ',
+  ],
+  ['a call without its result', [userText('a'), assistant('1')], 'the calls [1] of its last message have no results.'],
+  [
+    'a message between a call and its result',
+    [assistant('1'), userText('a'), results('1')],
+    'message 1 comes before the results of the calls [1].',
+  ],
+  [
+    'results in another order',
+    [assistant('1', '2'), results('2', '1')],
+    'message 1 answers the calls [2, 1], but the open calls are [1, 2].',
+  ],
+  [
+    'a missing result',
+    [assistant('1', '2'), results('1')],
+    'message 1 answers the calls [1], but the open calls are [1, 2].',
+  ],
+  [
+    'a result without a call',
+    [userText('a'), results('1')],
+    'message 1 answers the calls [1], but the open calls are [].',
+  ],
+  [
+    'a tool message without results',
+    [userText('a'), results()],
+    'message 1 answers the calls [], but the open calls are [].',
+  ],
+];
+
+test.each(invalidInputs)('rejects the input with invalid-input, and reports where: %s', async (_, input, problem) => {
+  const message = `The input is not a valid conversation: ${problem}`;
+  expect(await errorFor({ input: input as never })).toEqual({
+    code: 'invalid-input',
+    message: expect.stringContaining(message),
+  });
+});
+
+test('accepts a conversation with calls and their results', async () => {
+  using model = scriptedModel(['Done.']);
+  const input = [userText('a'), assistant('1', '2'), results('1', '2'), userText('b')];
+  expect((await runLoop({ model, input })).messages).toHaveLength(5);
+});
+
+test('rejects two tools with the same name with duplicate-tool, and names both sources', async () => {
+  expect(await errorFor({ tools: [quick, pick, { ...pick, name: 'quick' }] })).toEqual({
+    code: 'duplicate-tool',
+    message: 'There are two tools named "quick": one from tools[0], one from tools[2]. Rename or leave out one.',
+  });
+  const known = registry();
+  known.register(quick, 'a.ts');
+  expect(() => known.register(quick, 'b.ts')).toThrow(
+    expect.objectContaining({
+      code: 'duplicate-tool',
+      message: expect.stringContaining('one from a.ts, one from b.ts'),
+    }),
+  );
+});
+
+test.each([
+  [
+    'a name that providers reject',
+    { name: 'get weather', description: '' },
+    /Use 1 to 64 letters, digits, "_" or "-"\.$/,
+  ],
+  ['a missing description', { name: 'x' }, /Describe in a sentence what it does\.$/],
+  ['timeoutMs 0', { name: 'x', description: '', timeoutMs: 0 }, /Give a number above 0\.$/],
+])('throws invalid-tool: %s', (_, definition, message) => {
+  expect(() => tool(definition as never)).toThrow(
+    expect.objectContaining({ code: 'invalid-tool', message: expect.stringMatching(message) }),
+  );
+});
+
+// ── resuming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const resume = (options: Partial<ContinueOptions>): Promise<unknown> =>
+  runLoop({ model: scriptedModel([]), tools: [pick], runId: 'run', journal: memoryJournal(), answers: [], ...options });
+
+test('rejects resuming an unknown run with unknown-run', async () => {
+  await expect(resume({})).rejects.toMatchObject({
+    code: 'unknown-run',
+    message: 'The journal has no run "run". Check the id, and that this is the journal the run was started with.',
+  });
+});
+
+test('rejects resuming without a journal with invalid-options', async () => {
+  await expect(resume({ journal: undefined as never })).rejects.toMatchObject({
+    code: 'invalid-options',
+    message: 'To resume a run, pass the journal that contains it, and its runId.',
+  });
+});
+
+test('streamLoop rejects both the result and the iteration of an unknown run', async () => {
+  const live = streamLoop({ model: scriptedModel([]), runId: 'run', journal: memoryJournal(), answers: [] });
+  const read = async (): Promise<void> => {
+    for await (const _ of live) throw new Error('unexpected item');
+  };
+  await expect(read()).rejects.toMatchObject({ code: 'unknown-run' });
+  await expect(live.result).rejects.toMatchObject({ code: 'unknown-run' });
+});
+
+test('rejects a runId that exists with run-exists, without changing that run or calling the model', async () => {
+  const journal = memoryJournal();
+  await runLoop({ model: scriptedModel(['Done.']), input: 'Go.', journal, runId: 'run' });
+  const before = await journal.read('run');
+  const model = scriptedModel(['x']);
+  await expect(runLoop({ model, input: 'Go again.', journal, runId: 'run' })).rejects.toMatchObject({
+    code: 'run-exists',
+    message: expect.stringContaining('"run"'),
+  });
+  expect(model.requests).toEqual([]);
+  expect(await journal.read('run')).toEqual(before);
+});
+
+test('rejects a changed journal with journal-damaged, and reports where', async () => {
+  const journal = memoryJournal();
+  await runLoop({
+    model: scriptedModel([{ calls: [{ name: 'pick' }] }]),
+    tools: [pick],
+    input: 'Go.',
+    journal,
+    runId: 'run',
+  });
+  const [started, replied] = await journal.read('run');
+  const damaged: readonly (readonly [string, Journal['read']])[] = [
+    [
+      'at entry 0, the history for t1.model.0 has digest',
+      async () => [{ ...started!, event: { ...started!.event, input: [userText('Stop.')] } as never }],
+    ],
+    ['at entry 1, the event "run-started" no longer applies', async () => [started!, { ...started!, seq: 1 }]],
+    [
+      'at entry 1, it issued t1.tool.0; now it issues t1.client.0',
+      async () => [started!, { ...replied!, issued: ['t1.tool.0'] }],
+    ],
+    ['at entry 1, the entry at position 1 has the number 7', async () => [started!, { ...replied!, seq: 7 }]],
+    ['at entry 0, the entry has version 2; this code reads version 1', async () => [{ ...started!, v: 2 as never }]],
+  ];
+  for (const [where, read] of damaged) {
+    await expect(resume({ journal: { append: () => {}, read } })).rejects.toMatchObject({
+      code: 'journal-damaged',
+      message: expect.stringContaining(`Run "run" cannot be resumed: ${where}`),
+    });
+  }
+});
+
+test('throws answer-unfit for an answer to a run that waits for nothing', async () => {
+  using model = scriptedModel(['Done.']);
+  const live = streamLoop({ model, input: 'Go.', runId: 'run' });
+  const answer = { type: 'client-result', effect: 't1.client.0', content: '' } as const;
+  const unfit = { code: 'answer-unfit', message: 'Run "run" does not wait for "t1.client.0". It waits for nothing.' };
+  expect(() => live.answer(answer)).toThrow(expect.objectContaining(unfit));
+  await live.result;
+  expect(() => live.answer(answer)).toThrow(expect.objectContaining(unfit));
+});
+
+test('throws invalid-options for a second iteration', async () => {
+  using model = scriptedModel(['Done.']);
+  const live = streamLoop({ model, input: 'Go.' });
+  for await (const _ of live);
+  expect(() => live[Symbol.asyncIterator]()).toThrow(
+    expect.objectContaining({ code: 'invalid-options', message: expect.stringContaining('Use onItem') }),
+  );
+});
+
+const validOptions = { model: scriptedModel([]), input: 'go' };
+
+/** Calls runLoop with options that the types do not allow. */
+const runUntyped = (options: unknown): Promise<unknown> => runLoop(options as LoopOptions);
+
+describe('rejects values that the types do not allow', () => {
   test.each([
-    ['nothing at all', undefined, 'There is no model'],
-    ['tools that are no list', { ...good, tools: {} }, 'Give an array'],
-    ['a tool that is missing', { ...good, tools: [undefined] }, 'tools[0] is not a tool'],
-    ['a tool not made by tool()', { ...good, tools: [{ name: 'raw', description: 'x' }] }, 'Make it with tool('],
-    ['a signal that is none', { ...good, signal: {} }, 'AbortController'],
-    ['a choice that is none', { ...good, toolChoice: 'sometimes' }, 'Use auto, required, none'],
-    ['a choice without a name', { ...good, toolChoice: {} }, '{ tool: name }'],
-    ['an empty task', { ...good, input: ' ' }, 'Pass a text'],
-    ['a call in the mouth of the user', { ...good, input: [{ role: 'user', content: [call()] }] }, 'message 0'],
-    ['a picture from nowhere', { ...good, input: [{ role: 'user', content: [picture()] }] }, 'message 0'],
+    ['no options', undefined, 'There is no model'],
+    ['tools that are not an array', { ...validOptions, tools: {} }, 'Give an array'],
+    ['undefined as a tool', { ...validOptions, tools: [undefined] }, 'tools[0] is not a tool'],
+    [
+      'a tool that was not created by tool()',
+      { ...validOptions, tools: [{ name: 'raw', description: 'x' }] },
+      'Make it with tool(',
+    ],
+    ['a signal that is not an AbortSignal', { ...validOptions, signal: {} }, 'AbortController'],
+    ['an unknown toolChoice', { ...validOptions, toolChoice: 'sometimes' }, 'Use auto, required, none'],
+    ['a toolChoice object without a tool', { ...validOptions, toolChoice: {} }, '{ tool: name }'],
+    ['an empty input', { ...validOptions, input: ' ' }, 'Pass a text'],
+    ['a tool call in a user message', { ...validOptions, input: [{ role: 'user', content: [call()] }] }, 'message 0'],
+    ['an image without a source', { ...validOptions, input: [{ role: 'user', content: [image()] }] }, 'message 0'],
   ])('%s', async (_, options, remedy) => {
-    const error = await start(options).catch((thrown: unknown) => thrown);
+    const error = await runUntyped(options).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(TreadleError);
     expect((error as TreadleError).message).toContain(remedy);
   });
 
   test.each([
     ['null', null, 'is not accepted by providers'],
-    ['an execute that is no function', { execute: 'ls' }, 'Give a function'],
-    ['an input that is no object', { input: { type: 'string' } }, 'define its properties'],
-    ['a timeout without end', { timeoutMs: Infinity }, 'Give a number above 0'],
-    ['an effect that is none', { effect: 'twice' }, 'Use pure, idempotent, once'],
-  ])('tool(): %s', (_, definition, remedy) => {
+    ['an execute that is not a function', { execute: 'ls' }, 'Give a function'],
+    ['an input schema that is not an object', { input: { type: 'string' } }, 'define its properties'],
+    ['an infinite timeout', { timeoutMs: Infinity }, 'Give a number above 0'],
+    ['an unknown effect', { effect: 'twice' }, 'Use pure, idempotent, once'],
+  ])('%s in a tool definition', (_, definition, remedy) => {
     const make = (): unknown => tool((definition && { name: 'a', description: 'a', ...definition }) as ToolDefinition);
     expect(make).toThrow(TreadleError);
     expect(make).toThrow(remedy);
@@ -42,73 +309,6 @@ function call(): unknown {
   return { type: 'tool-call', id: 'a', name: 'a', arguments: '{}' };
 }
 
-function picture(): unknown {
+function image(): unknown {
   return { type: 'image', mediaType: 'image/png' };
 }
-
-test('what was given to a run is its own from then on', async () => {
-  const journal = memoryJournal();
-  const part = { type: 'text' as const, text: 'go' };
-  const change = tool({ name: 'change', description: 'x', execute: () => ((part.text = 'changed'), 'done') });
-  const model = scriptedModel([{ calls: [{ name: 'change' }] }, 'Done.']);
-  const input = [{ role: 'user' as const, content: [part] }];
-  const result = await runLoop({ model, tools: [change], input, journal, runId: 'r' });
-  expect(result.messages[0]).toEqual({ role: 'user', content: [{ type: 'text', text: 'go' }] });
-  expect((await runLoop({ model, tools: [change], journal, runId: 'r' })).outcome).toEqual({ type: 'completed' });
-});
-
-test('a policy says whether a call runs, and cannot change what runs', async () => {
-  const seen: unknown[] = [];
-  const count = tool({
-    name: 'count',
-    description: 'x',
-    input: { type: 'object', properties: { n: { type: 'number' } } },
-    execute: ({ n }) => (seen.push(n), 'ok'),
-  });
-  const judge = (calls: readonly { input: unknown }[]): { type: 'allow' }[] => {
-    (calls[0]!.input as { n: number }).n = 99;
-    return [{ type: 'allow' }];
-  };
-  const model = scriptedModel([{ calls: [{ name: 'count', arguments: { n: 1 } }] }, 'Done.']);
-  await runLoop({ model, tools: [count], input: 'go', policy: { judge } });
-  expect(seen).toEqual([1]);
-});
-
-test('an approval that is not plainly a yes is a no', async () => {
-  const journal = memoryJournal();
-  let ran = 0;
-  const act = tool({ name: 'act', description: 'x', execute: () => `${++ran}` });
-  const policy = { judge: () => [{ type: 'ask' as const }] };
-  const model = scriptedModel([{ calls: [{ name: 'act' }] }, 'Done.']);
-  const options = { model, tools: [act], policy, journal, runId: 'r' };
-  const [wait] = (await runLoop({ ...options, input: 'go' })).waiting;
-  if (wait?.type !== 'approval') throw new Error('it should ask');
-  const { effect, digest } = wait;
-  await runLoop({ ...options, answers: [{ type: 'approval', effect, digest, approved: 'no' as never }] });
-  expect(ran).toBe(0);
-});
-
-test('names that no provider would take back are made ones that they do', async () => {
-  const names = ['', 'read file!', 'x'.repeat(80), 'ünï'];
-  const model = scriptedModel([{ calls: names.map((name) => ({ name })) }, 'Done.']);
-  const result = await runLoop({ model, input: 'go' });
-  const called = result.messages.flatMap(({ role, content }) =>
-    role === 'assistant' ? content.flatMap((part) => (part.type === 'tool-call' ? part.name : [])) : [],
-  );
-  expect(called).toEqual(['unnamed', 'read_file_', 'x'.repeat(64), '_n_']);
-});
-
-test('arguments of nothing but white space cost what their length is', async () => {
-  const { parseArguments } = await import('../tools/execute.ts');
-  const parsed = parseArguments(`{"a":${'\n'.repeat(1_000_000)}x}`, false);
-  expect(parsed.type).toBe('problem');
-  expect(parseArguments('```json\n{"a":1}\n```', false)).toMatchObject({ type: 'parsed', value: { a: 1 } });
-});
-
-test('a limit of tokens on a model that tells of none cannot be held, and says so', async () => {
-  const usage = { inputTokens: 0, outputTokens: 0 };
-  const echo = tool({ name: 'echo', description: 'x', effect: 'pure', execute: () => 'ok' });
-  const model = scriptedModel([{ calls: [{ name: 'echo' }], usage }]);
-  const result = await runLoop({ model, tools: [echo], input: 'go', limits: { tokens: 100 } });
-  expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'tokens-unknown' } });
-});

@@ -152,7 +152,7 @@ function missingCode({ rules }: State, options: ContinueOptions, agent: AgentRul
   return `belongs to the agent "${rules.agent.name}". Resume it with executeAgent and that agent.`;
 }
 
-/** Effects in progress that wait for nobody outside, and the model call whose failure ended the run. */
+/** Effects in progress, without those that wait for an answer; or the model call whose failure ended the run. */
 function startedEffects(state: State): readonly string[] {
   const { phase } = state;
   if (phase.type === 'ended') return phase.effect === undefined ? [] : [phase.effect];

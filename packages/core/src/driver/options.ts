@@ -154,7 +154,7 @@ export interface LoopResult {
 /** A run in progress. */
 export interface StartedRun {
   readonly runId: string;
-  /** Rejects only if the journal fails. The rejection may be left unhandled. */
+  /** Rejects only if the journal fails. If the rejection is not handled, the process continues. */
   readonly result: Promise<LoopResult>;
   /** Adds input at the next turn boundary. False: the run has ended or paused, and the input is dropped. */
   send(input: string | UserMessage): boolean;

@@ -30,7 +30,7 @@ export interface RunContext {
   readonly blobs: Blobs | undefined;
   readonly clock: Clock;
   readonly agent: AgentCode | undefined;
-  /** Undefined when nobody listens. */
+  /** Undefined if the run has no listener. */
   readonly emit: ((item: Item) => unknown) | undefined;
   /** Aborts everything in progress. */
   readonly controller: AbortController;
@@ -66,8 +66,8 @@ export type Settle = (event: Event) => void;
 export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 
 /**
- * Starts an effect. Calls `settle` with the event that settles it, synchronously or later, unless it is aborted. Effects
- * that wait for somebody outside need nothing to be done.
+ * Starts an effect. Calls `settle` with the event that settles it, synchronously or later, unless it is aborted.
+ * Approvals and calls of client tools are settled by answers, so there is nothing to start.
  */
 export function performEffect(context: RunContext, effect: Effect, settle: Settle): void {
   switch (effect.type) {

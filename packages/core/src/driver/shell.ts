@@ -38,7 +38,7 @@ export interface Shell {
 /** Receives each item, and the states before and after the event that it follows from; signals have neither. */
 export type Listener = (item: Item, before?: State, after?: State) => unknown;
 
-/** DETACHED as a reason to abort: the run is not cancelled, only no longer driven here. Child runs detach as well. */
+/** The abort reason for effects of a detached run. Child runs that are aborted with it detach too. */
 export const DETACHED: DOMException = new DOMException('The run was detached.', 'AbortError');
 
 export function startShell(context: RunContext, lease: Lease | undefined, emit: Listener | undefined): Shell {

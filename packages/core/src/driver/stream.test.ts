@@ -6,44 +6,44 @@ function item(turn: number): Item {
   return { type: 'turn-started', turn };
 }
 
-function streamOf(): { items: ItemStream; left: () => number } {
-  let left = 0;
-  return { items: itemStream(() => void left++), left: () => left };
+function streamOf(): { items: ItemStream; leaves: () => number } {
+  let leaves = 0;
+  return { items: itemStream(() => void leaves++), leaves: () => leaves };
 }
 
 async function drain(items: AsyncIterable<Item>): Promise<Item[]> {
   return Array.fromAsync(items);
 }
 
-describe('items come in order, each once', () => {
-  test('to a reader who waits', async () => {
-    const { items, left } = streamOf();
-    const got = drain(items);
+describe('delivers each item once, in order', () => {
+  test('to a reader that waits for items', async () => {
+    const { items, leaves } = streamOf();
+    const received = drain(items);
     items.push(item(1));
     await Promise.resolve();
     items.push(item(2));
     items.push(item(3));
     items.close();
-    expect(await got).toEqual([item(1), item(2), item(3)]);
-    expect(left()).toBe(0);
+    expect(await received).toEqual([item(1), item(2), item(3)]);
+    expect(leaves()).toBe(0);
   });
 
-  test('to a reader who comes late, also after the end', async () => {
-    const { items, left } = streamOf();
+  test('to a reader that starts after the end', async () => {
+    const { items, leaves } = streamOf();
     for (let turn = 0; turn < 10_000; turn++) items.push(item(turn));
     items.close();
-    const got = await drain(items);
-    expect(got).toHaveLength(10_000);
-    expect(got.every((one, index) => one.type === 'turn-started' && one.turn === index)).toBe(true);
-    expect(left()).toBe(0);
+    const received = await drain(items);
+    expect(received).toHaveLength(10_000);
+    expect(received.every((one, index) => one.type === 'turn-started' && one.turn === index)).toBe(true);
+    expect(leaves()).toBe(0);
   });
 
-  test('to a reader who is slower than they come', async () => {
+  test('to a reader that is slower than the items arrive', async () => {
     const { items } = streamOf();
-    const got: Item[] = [];
+    const received: Item[] = [];
     const reading = (async () => {
       for await (const one of items) {
-        got.push(one);
+        received.push(one);
         await new Promise((resolve) => setTimeout(resolve, 1));
       }
     })();
@@ -53,17 +53,17 @@ describe('items come in order, each once', () => {
     }
     items.close();
     await reading;
-    expect(got).toEqual(Array.from({ length: 20 }, (_, turn) => item(turn)));
+    expect(received).toEqual(Array.from({ length: 20 }, (_, turn) => item(turn)));
   });
 
-  test('to a reader who asks for several at once', async () => {
+  test('to a reader that requests several items at once', async () => {
     const { items } = streamOf();
     const reader = items[Symbol.asyncIterator]();
-    const asked = [reader.next(), reader.next(), reader.next()];
+    const requested = [reader.next(), reader.next(), reader.next()];
     items.push(item(1));
     items.push(item(2));
     items.close();
-    expect(await Promise.all(asked)).toEqual([
+    expect(await Promise.all(requested)).toEqual([
       { done: false, value: item(1) },
       { done: false, value: item(2) },
       { done: true, value: undefined },
@@ -72,81 +72,81 @@ describe('items come in order, each once', () => {
   });
 });
 
-describe('the end', () => {
-  test('an error comes after what was pushed before it', async () => {
+describe('close', () => {
+  test('rejects with the error after the items pushed before it', async () => {
     const { items } = streamOf();
     items.push(item(1));
     items.close(new Error('journal'));
-    const got: Item[] = [];
+    const received: Item[] = [];
     const reading = (async () => {
-      for await (const one of items) got.push(one);
+      for await (const one of items) received.push(one);
     })();
     await expect(reading).rejects.toThrow('journal');
-    expect(got).toEqual([item(1)]);
+    expect(received).toEqual([item(1)]);
   });
 
-  test('a reader who waits for more is told', async () => {
+  test('ends the iteration of a reader that waits', async () => {
     const { items } = streamOf();
-    const got = drain(items);
+    const received = drain(items);
     await Promise.resolve();
     items.close();
-    expect(await got).toEqual([]);
+    expect(await received).toEqual([]);
   });
 });
 
-describe('leaving', () => {
-  test('before the end says so, once', async () => {
-    const { items, left } = streamOf();
+describe('leaving the iteration', () => {
+  test('before the end calls onLeave once', async () => {
+    const { items, leaves } = streamOf();
     items.push(item(1));
     items.push(item(2));
     for await (const one of items) {
       expect(one).toEqual(item(1));
       break;
     }
-    expect(left()).toBe(1);
+    expect(leaves()).toBe(1);
     items.push(item(3));
     items.close();
-    expect(left()).toBe(1);
+    expect(leaves()).toBe(1);
   });
 
-  test('by an error in the reader’s own code says so too', async () => {
-    const { items, left } = streamOf();
+  test('by an exception in the reader calls onLeave', async () => {
+    const { items, leaves } = streamOf();
     items.push(item(1));
     const reading = (async () => {
       for await (const one of items) throw new Error(one.type);
     })();
     await expect(reading).rejects.toThrow('turn-started');
-    expect(left()).toBe(1);
+    expect(leaves()).toBe(1);
   });
 
-  test('after the end says nothing', async () => {
-    const { items, left } = streamOf();
+  test('after the end does not call onLeave', async () => {
+    const { items, leaves } = streamOf();
     items.push(item(1));
     items.push(item(2));
     items.close();
     for await (const one of items) if (one) break;
-    expect(left()).toBe(0);
+    expect(leaves()).toBe(0);
   });
 
-  test('while waiting for the next item does not wait for it', async () => {
-    const { items, left } = streamOf();
+  test('while waiting for the next item calls onLeave at once', async () => {
+    const { items, leaves } = streamOf();
     const reader = items[Symbol.asyncIterator]();
     const next = reader.next();
     await Promise.resolve();
     void reader.return!();
     await new Promise((resolve) => setTimeout(resolve, 1));
-    expect(left()).toBe(1);
+    expect(leaves()).toBe(1);
     items.close();
     expect(await next).toEqual({ done: true, value: undefined });
   });
 
-  test('before the first item was asked for says so too', async () => {
-    const { items, left } = streamOf();
+  test('before the first item was requested calls onLeave', async () => {
+    const { items, leaves } = streamOf();
     expect(await items[Symbol.asyncIterator]().return!()).toEqual({ done: true, value: undefined });
-    expect(left()).toBe(1);
+    expect(leaves()).toBe(1);
   });
 
-  test('the iterator gives nothing afterwards', async () => {
+  test('ends the iterator', async () => {
     const { items } = streamOf();
     const reader = items[Symbol.asyncIterator]();
     items.push(item(1));
@@ -156,7 +156,7 @@ describe('leaving', () => {
   });
 });
 
-test('there is one reader, and a second one is told what to do', async () => {
+test('rejects a second reader', async () => {
   const { items } = streamOf();
   items.close();
   await drain(items);

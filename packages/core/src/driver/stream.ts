@@ -13,8 +13,8 @@ type Next = IteratorResult<Item, undefined>;
 const DONE: Next = { done: true, value: undefined };
 
 /**
- * `onLeave` is called when the reader stops before the end. Not a generator, because that could be left only when the next
- * item has arrived.
+ * `onLeave` is called when the reader stops before the end. This is not a generator, because a generator can be closed only
+ * when its next item has arrived.
  */
 export function itemStream(onLeave: () => void): ItemStream {
   let items: Item[] = [];

@@ -144,7 +144,10 @@ const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'output-checked',
 ]);
 
-/** Outstanding effects that wait for nobody outside. After a change, model calls have to be made again. */
+/**
+ * The outstanding effects whose results are copied: not those that wait for an answer, and after a change not those that
+ * have to be performed again.
+ */
 function copiedEffects(state: State, changed: boolean): Set<string> {
   const waits = new Set(waiting(state).map(({ effect }) => effect));
   const started = outstanding(state).filter(({ id, type }) => !waits.has(id) && !(changed && REPEATED.has(type)));

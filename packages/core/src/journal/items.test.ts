@@ -18,12 +18,12 @@ const fail = tool({
 const slow = tool({ name: 'slow', description: 'x', execute: async () => 'at last' });
 const client = tool({ name: 'client', description: 'x' });
 
-/** Items in short: facts by their event, the others by their call. */
+/** The items of a run without deltas, in short form: facts by their event, the others by their call. */
 async function items(script: readonly ScriptStep[], options: Partial<LoopOptions> = {}): Promise<string[]> {
   using model = scriptedModel(script);
   const live = streamLoop({ model, tools: [look, fail, slow, client], input: 'go', ...options });
-  const told = (await Array.fromAsync(live)).map(short);
-  return told.filter((one) => !one.endsWith('-delta'));
+  const all = (await Array.fromAsync(live)).map(short);
+  return all.filter((one) => !one.endsWith('-delta'));
 }
 
 function short(item: Item): string {
@@ -45,7 +45,7 @@ function short(item: Item): string {
 
 const call = (name: string, id: string): { name: string; id: string } => ({ name, id });
 
-test('a turn with calls, in the order in which things happen', async () => {
+test('emits the items of a turn with calls in the order of the events', async () => {
   expect(await items([{ text: 'hm', calls: [call('slow', 'a'), call('look', 'b')] }, 'done'])).toEqual([
     'fact run-started',
     'turn 1',
@@ -61,10 +61,10 @@ test('a turn with calls, in the order in which things happen', async () => {
   ]);
 });
 
-test('deltas come before the reply that repeats them', async () => {
+test('emits deltas before the reply that contains them', async () => {
   using model = scriptedModel([{ text: 'two words', calls: [call('look', 'a')] }, 'done']);
-  const told = await Array.fromAsync(streamLoop({ model, tools: [look], input: 'go' }));
-  expect(told.slice(0, 6)).toMatchObject([
+  const all = await Array.fromAsync(streamLoop({ model, tools: [look], input: 'go' }));
+  expect(all.slice(0, 6)).toMatchObject([
     { type: 'fact', seq: 0, event: { type: 'run-started' } },
     { type: 'turn-started', turn: 1 },
     { type: 'text-delta', text: 'two ' },
@@ -74,8 +74,8 @@ test('deltas come before the reply that repeats them', async () => {
   ]);
 });
 
-test('a call that never runs is answered too', async () => {
-  expect(await items([{ calls: [call('nobody', 'a'), call('look', 'b')] }, 'done'])).toEqual([
+test('emits call-answered for a call that never runs', async () => {
+  expect(await items([{ calls: [call('unknown', 'a'), call('look', 'b')] }, 'done'])).toEqual([
     'fact run-started',
     'turn 1',
     'fact model-replied',
@@ -88,8 +88,8 @@ test('a call that never runs is answered too', async () => {
   ]);
 });
 
-test('so is every one of a turn in which none runs', async () => {
-  expect(await items([{ calls: [call('nobody', 'a'), call('nobody', 'b')] }, 'done'])).toEqual([
+test('emits call-answered for every call of a turn in which none runs', async () => {
+  expect(await items([{ calls: [call('unknown', 'a'), call('unknown', 'b')] }, 'done'])).toEqual([
     'fact run-started',
     'turn 1',
     'fact model-replied',
@@ -100,12 +100,12 @@ test('so is every one of a turn in which none runs', async () => {
   ]);
 });
 
-test('what the policy says', async () => {
+test('emits call-answered for denied calls after the verdicts', async () => {
   const policy: Policy = {
     judge: (calls) => calls.map(({ id }) => (id === 'a' ? { type: 'deny', reason: 'no' } : { type: 'allow' })),
   };
   expect(
-    await items([{ calls: [call('look', 'a'), call('look', 'b'), call('nobody', 'c')] }, 'done'], { policy }),
+    await items([{ calls: [call('look', 'a'), call('look', 'b'), call('unknown', 'c')] }, 'done'], { policy }),
   ).toEqual([
     'fact run-started',
     'turn 1',
@@ -121,7 +121,7 @@ test('what the policy says', async () => {
   ]);
 });
 
-test('ids that the loop changed are changed in all of them', async () => {
+test('uses the changed call ids in all items', async () => {
   expect((await items([{ calls: [call('look', 'a'), call('fail', 'a')] }, 'done'])).slice(3)).toEqual([
     'started a',
     'started call_t1_1',
@@ -134,20 +134,20 @@ test('ids that the loop changed are changed in all of them', async () => {
   ]);
 });
 
-test('a call for the client is not started here, and what is cancelled is answered', async () => {
-  const told: string[] = [];
+test('emits no call-started for a client tool, and call-answered for cancelled calls', async () => {
+  const received: string[] = [];
   using model = scriptedModel([{ calls: [call('client', 'a'), call('slow', 'b')] }]);
   const live = streamLoop({
     model,
     tools: [client, slow],
     input: 'go',
     onItem: (item) => {
-      told.push(short(item));
+      received.push(short(item));
       if (item.type === 'call-started') live.cancel();
     },
   });
   await live.result;
-  expect(told.filter((one) => !one.endsWith('-delta'))).toEqual([
+  expect(received.filter((one) => !one.endsWith('-delta'))).toEqual([
     'fact run-started',
     'turn 1',
     'fact model-replied',
@@ -158,7 +158,7 @@ test('a call for the client is not started here, and what is cancelled is answer
   ]);
 });
 
-test('results that were there before the run are not told', async () => {
+test('emits nothing for results in the input', async () => {
   const input: Message[] = [
     userText('go'),
     { role: 'assistant', content: [{ type: 'tool-call', id: 'old', name: 'look', arguments: '{}' }] },
@@ -172,13 +172,13 @@ test('results that were there before the run are not told', async () => {
   expect(await items(['done'], { input })).toEqual(['fact run-started', 'turn 1', 'fact model-replied']);
 });
 
-test('every call of a run is answered once', async () => {
-  const told = await items([
-    { calls: [call('slow', 'a'), call('fail', 'a'), call('nobody', ''), call('look', '')] },
+test('emits call-answered once for every call of a run', async () => {
+  const all = await items([
+    { calls: [call('slow', 'a'), call('fail', 'a'), call('unknown', ''), call('look', '')] },
     { calls: [call('look', 'a'), call('slow', 'b')] },
     'done',
   ]);
-  const answered = told.filter((one) => one.startsWith('answered'));
+  const answered = all.filter((one) => one.startsWith('answered'));
   expect(answered).toHaveLength(6);
   expect(new Set(answered.map((one) => one.split(' ')[1])).size).toBe(6);
 });

@@ -7,18 +7,18 @@ function entry(seq: number, at = seq): JournalEntry {
 }
 
 describe('append', () => {
-  test('is durable at once', () => {
+  test('returns nothing, because the entries are durable at once', () => {
     expect(memoryJournal().append('r', [entry(0)])).toBeUndefined();
   });
 
-  test('adds to the end, in order', async () => {
+  test('adds entries to the end, in order', async () => {
     const journal = memoryJournal();
     await journal.append('r', [entry(0), entry(1)]);
     await journal.append('r', [entry(2)]);
     expect(await journal.read('r')).toEqual([entry(0), entry(1), entry(2)]);
   });
 
-  test('nothing is added by nothing', async () => {
+  test('adds nothing for an empty array', async () => {
     const journal = memoryJournal();
     await journal.append('r', []);
     expect(await journal.read('r')).toEqual([]);
@@ -28,19 +28,11 @@ describe('append', () => {
   });
 
   test.each([
-    ['a run that is there is not begun again', [entry(0)], 'Run "r" has 2 entries, so entry 0 cannot be appended.'],
-    [
-      'an entry that is there is not added again',
-      [entry(1), entry(2)],
-      'Run "r" has 2 entries, so entry 1 cannot be appended.',
-    ],
-    ['nothing may be left out', [entry(3)], 'Run "r" has 2 entries, so entry 3 cannot be appended.'],
-    [
-      'nor between those that come together',
-      [entry(2), entry(4)],
-      'Run "r" has 2 entries, so entry 4 cannot be appended.',
-    ],
-  ])('%s', async (_, entries, message) => {
+    ['the first entry of an existing run', [entry(0)], 'Run "r" has 2 entries, so entry 0 cannot be appended.'],
+    ['an entry that exists', [entry(1), entry(2)], 'Run "r" has 2 entries, so entry 1 cannot be appended.'],
+    ['an entry after a gap', [entry(3)], 'Run "r" has 2 entries, so entry 3 cannot be appended.'],
+    ['entries with a gap between them', [entry(2), entry(4)], 'Run "r" has 2 entries, so entry 4 cannot be appended.'],
+  ])('rejects %s', async (_, entries, message) => {
     const journal = memoryJournal();
     await journal.append('r', [entry(0), entry(1)]);
     expect(() => journal.append('r', entries)).toThrow(
@@ -49,7 +41,7 @@ describe('append', () => {
     expect(await journal.read('r')).toEqual([entry(0), entry(1)]);
   });
 
-  test('takes as many at once as there are', async () => {
+  test('accepts 300,000 entries at once', async () => {
     const journal = memoryJournal();
     const many = Array.from({ length: 300_000 }, (_, seq) => entry(seq));
     await journal.append('r', many);
@@ -58,13 +50,13 @@ describe('append', () => {
 });
 
 describe('read', () => {
-  test('of a run that is not there is empty', async () => {
-    expect(await memoryJournal().read('nobody')).toEqual([]);
+  test('returns an empty array for an unknown run', async () => {
+    expect(await memoryJournal().read('unknown')).toEqual([]);
     for (const name of ['constructor', '__proto__', 'toString', ''])
       expect(await memoryJournal().read(name)).toEqual([]);
   });
 
-  test('from an entry on', async () => {
+  test('returns the entries from a number on', async () => {
     const journal = memoryJournal();
     await journal.append('r', [entry(0), entry(1), entry(2)]);
     expect(await journal.read('r', 1)).toEqual([entry(1), entry(2)]);
@@ -72,7 +64,7 @@ describe('read', () => {
     expect(await journal.read('r', 9)).toEqual([]);
   });
 
-  test('gives what was there then', async () => {
+  test('returns a copy that does not change later', async () => {
     const journal = memoryJournal();
     await journal.append('r', [entry(0)]);
     const before = await journal.read('r');
@@ -82,16 +74,16 @@ describe('read', () => {
     expect(await journal.read('r')).toEqual([entry(0), entry(1)]);
   });
 
-  test('the list that was given is not held on to', async () => {
+  test('does not keep the array that was appended', async () => {
     const journal = memoryJournal();
-    const given = [entry(0)];
-    await journal.append('r', given);
-    given.push(entry(1));
+    const entries = [entry(0)];
+    await journal.append('r', entries);
+    entries.push(entry(1));
     expect(await journal.read('r')).toEqual([entry(0)]);
   });
 });
 
-test('runs do not mix, and neither do journals', async () => {
+test('keeps runs and journals apart', async () => {
   const [one, two] = [memoryJournal(), memoryJournal()];
   await one.append('a', [entry(0, 1)]);
   await one.append('b', [entry(0, 2)]);

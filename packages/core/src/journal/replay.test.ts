@@ -44,7 +44,7 @@ beforeAll(async () => {
   entries = JSON.parse(JSON.stringify(await journal.read('r')));
 });
 
-test('gives the state in which the run ended, without doing anything', () => {
+test('replay returns the state in which the run ended', () => {
   const { state, type } = replay(entries);
   expect(type).toBe('replayed');
   expect(state.phase).toEqual({ type: 'ended', outcome: result.outcome });
@@ -53,11 +53,11 @@ test('gives the state in which the run ended, without doing anything', () => {
   expect([state.turn, state.calls]).toEqual([result.turns, result.calls]);
 });
 
-test('of nothing is a new run', () => {
+test('replay of no entries returns the state of a new run', () => {
   expect(replay([])).toEqual({ type: 'replayed', state: NEW });
 });
 
-test('of a beginning is the state that was live then', () => {
+test('replay of the first entries returns the state that the run had then', () => {
   let live = NEW;
   for (const [seq, { event }] of entries.entries()) {
     live = step(live, event).state;
@@ -67,7 +67,7 @@ test('of a beginning is the state that was live then', () => {
   }
 });
 
-test('an entry says what it issued, and how the run stands', () => {
+test('an entry contains the issued effects and the status of the run', () => {
   expect(entries.map(({ event, issued, status }) => [event.type, issued, status])).toEqual([
     ['run-started', ['t1.model.0'], undefined],
     ['model-replied', ['t1.tool.0', 't1.tool.1'], undefined],
@@ -78,8 +78,8 @@ test('an entry says what it issued, and how the run stands', () => {
   ]);
 });
 
-describe('stops at the first entry that comes out otherwise', () => {
-  function diverges(seq: number, difference: RegExp | string, change: (entry: JournalEntry) => unknown): void {
+describe('replay stops at the first entry that leads to something else', () => {
+  function expectDivergence(seq: number, difference: RegExp | string, change: (entry: JournalEntry) => unknown): void {
     const changed = entries.with(seq, change(entries[seq]!) as JournalEntry);
     const replayed = replay(changed);
     expect(replayed).toMatchObject({
@@ -95,11 +95,11 @@ describe('stops at the first entry that comes out otherwise', () => {
     });
   }
 
-  test('another version', () => {
-    diverges(2, 'the entry has version 2; this code reads version 1', (entry) => ({ ...entry, v: 2 }));
+  test('an entry of another version', () => {
+    expectDivergence(2, 'the entry has version 2; this code reads version 1', (entry) => ({ ...entry, v: 2 }));
   });
 
-  test('a gap', () => {
+  test('a gap between entries', () => {
     expect(replay(entries.toSpliced(2, 1))).toMatchObject({
       type: 'diverged',
       seq: 2,
@@ -109,7 +109,7 @@ describe('stops at the first entry that comes out otherwise', () => {
 
   test('an event that does not apply', () => {
     const why = 'it refers to t9.tool.0; outstanding are t1.tool.0, t1.tool.1';
-    diverges(2, `the event "tool-settled" no longer applies: ${why}`, (entry) => ({
+    expectDivergence(2, `the event "tool-settled" no longer applies: ${why}`, (entry) => ({
       ...entry,
       event: { ...entry.event, effect: 't9.tool.0' },
     }));
@@ -121,22 +121,25 @@ describe('stops at the first entry that comes out otherwise', () => {
     });
   });
 
-  test('an event that nobody knows', () => {
-    diverges(2, /^the event "something-new" no longer applies/, (entry) => ({
+  test('an event of an unknown type', () => {
+    expectDivergence(2, /^the event "something-new" no longer applies/, (entry) => ({
       ...entry,
       event: { ...entry.event, type: 'something-new' },
     }));
   });
 
-  test('other effects', () => {
-    diverges(1, 'it issued t1.tool.0; now it issues t1.tool.0, t1.tool.1', (entry) => ({
+  test('other issued effects', () => {
+    expectDivergence(1, 'it issued t1.tool.0; now it issues t1.tool.0, t1.tool.1', (entry) => ({
       ...entry,
       issued: ['t1.tool.0'],
     }));
-    diverges(5, 'it issued t4.model.0; now it issues nothing', (entry) => ({ ...entry, issued: ['t4.model.0'] }));
+    expectDivergence(5, 'it issued t4.model.0; now it issues nothing', (entry) => ({
+      ...entry,
+      issued: ['t4.model.0'],
+    }));
   });
 
-  test('other rules lead to other effects', () => {
+  test('other rules, which lead to other effects', () => {
     const change = (entry: JournalEntry): unknown =>
       entry.event.type === 'run-started'
         ? { ...entry, event: { ...entry.event, rules: { ...entry.event.rules, parallel: false } } }
@@ -145,7 +148,7 @@ describe('stops at the first entry that comes out otherwise', () => {
     expect(replayed).toMatchObject({ type: 'diverged', seq: 1 });
   });
 
-  test('other words in the history, wherever they are', () => {
+  test('any other text in the history', () => {
     const places = [
       [0, 'go'],
       [1, 'let me see'],
@@ -153,11 +156,11 @@ describe('stops at the first entry that comes out otherwise', () => {
       [2, 'seen 1'],
       [3, 'seen 2'],
     ] as const;
-    for (const [seq, words] of places) {
+    for (const [seq, original] of places) {
       const text = JSON.stringify(entries[seq]);
-      const changed = entries.with(seq, JSON.parse(text.replace(`"${words}"`, `"${words}!"`)));
+      const changed = entries.with(seq, JSON.parse(text.replace(`"${original}"`, `"${original}!"`)));
       expect(JSON.stringify(changed)).not.toBe(JSON.stringify(entries));
-      expect(replay(changed), `${seq}: ${words}`).toMatchObject({
+      expect(replay(changed), `${seq}: ${original}`).toMatchObject({
         type: 'diverged',
         difference: expect.stringMatching(/digest|issue/),
       });
@@ -165,28 +168,36 @@ describe('stops at the first entry that comes out otherwise', () => {
   });
 
   test('a missing digest', () => {
-    diverges(0, /^the history for t1.model.0 has digest \d+; it was undefined$/, ({ digest: _, ...entry }) => entry);
-    diverges(5, /^the history and outcome have digest \d+; it was undefined$/, ({ digest: _, ...entry }) => entry);
+    expectDivergence(
+      0,
+      /^the history for t1.model.0 has digest \d+; it was undefined$/,
+      ({ digest: _, ...entry }) => entry,
+    );
+    expectDivergence(
+      5,
+      /^the history and outcome have digest \d+; it was undefined$/,
+      ({ digest: _, ...entry }) => entry,
+    );
   });
 
-  test('another end', () => {
+  test('another status or outcome', () => {
     const status = 'exhausted';
-    diverges(5, 'the run was exhausted after it; now it is completed', (entry) => ({ ...entry, status }));
-    diverges(5, 'the run was running after it; now it is completed', ({ status: _, ...entry }) => entry);
-    diverges(4, 'the run was exhausted after it; now it is running', (entry) => ({ ...entry, status }));
+    expectDivergence(5, 'the run was exhausted after it; now it is completed', (entry) => ({ ...entry, status }));
+    expectDivergence(5, 'the run was running after it; now it is completed', ({ status: _, ...entry }) => entry);
+    expectDivergence(4, 'the run was exhausted after it; now it is running', (entry) => ({ ...entry, status }));
     const last = JSON.parse(JSON.stringify(entries[5]).replace('"done"', '"done!"'));
-    diverges(5, /^the history and outcome have digest/, () => last);
+    expectDivergence(5, /^the history and outcome have digest/, () => last);
     const cut = JSON.parse(JSON.stringify(entries[5]).replace('"stop"', '"length"'));
-    diverges(5, /^the history and outcome have digest/, () => cut);
+    expectDivergence(5, /^the history and outcome have digest/, () => cut);
   });
 
-  test('rules that this code does not know', () => {
+  test('rules that this version does not support', () => {
     const why = 'the event "run-started" no longer applies: this version does not support its rules';
-    for (const [rules, words] of [
+    for (const [rules, description] of [
       [{ wording: 3 }, '(wording 3, finish "plain")'],
       [{ finish: 'later' }, '(wording 2, finish "later")'],
     ] as const) {
-      diverges(0, `${why} ${words}`, (entry) => {
+      expectDivergence(0, `${why} ${description}`, (entry) => {
         const { event } = entry;
         return event.type === 'run-started'
           ? { ...entry, event: { ...event, rules: { ...event.rules, ...rules } } }
@@ -195,16 +206,22 @@ describe('stops at the first entry that comes out otherwise', () => {
     }
   });
 
-  test('names the event and the effect', () => {
-    const named = (seq: number, change: object): unknown => replay(entries.with(seq, { ...entries[seq]!, ...change }));
-    expect(named(1, { issued: ['t1.tool.0', 't1.tool.7'] })).toMatchObject({
+  test('reports the event and the effect', () => {
+    const replayChanged = (seq: number, change: object): unknown =>
+      replay(entries.with(seq, { ...entries[seq]!, ...change }));
+    expect(replayChanged(1, { issued: ['t1.tool.0', 't1.tool.7'] })).toMatchObject({
       event: 'model-replied',
       effect: 't1.tool.7',
     });
-    expect(named(1, { issued: ['t1.tool.0'] })).toMatchObject({ event: 'model-replied', effect: 't1.tool.1' });
-    expect(named(5, { issued: ['t4.model.0'] })).toMatchObject({ event: 'model-replied', effect: 't4.model.0' });
-    expect(named(3, { digest: 1 })).toMatchObject({ event: 'tool-settled', effect: 't2.model.0' });
-    expect(named(2, { event: { ...entries[2]!.event, effect: 't9.tool.0' } })).toMatchObject({ effect: 't9.tool.0' });
+    expect(replayChanged(1, { issued: ['t1.tool.0'] })).toMatchObject({ event: 'model-replied', effect: 't1.tool.1' });
+    expect(replayChanged(5, { issued: ['t4.model.0'] })).toMatchObject({
+      event: 'model-replied',
+      effect: 't4.model.0',
+    });
+    expect(replayChanged(3, { digest: 1 })).toMatchObject({ event: 'tool-settled', effect: 't2.model.0' });
+    expect(replayChanged(2, { event: { ...entries[2]!.event, effect: 't9.tool.0' } })).toMatchObject({
+      effect: 't9.tool.0',
+    });
   });
 });
 
@@ -219,7 +236,7 @@ describe('walkJournal', () => {
     expect(JSON.parse(JSON.stringify(steps.flatMap(({ items }) => items)))).toEqual(JSON.parse(JSON.stringify(facts)));
   });
 
-  test('stops at the first entry that leads to something else', () => {
+  test('does not visit the first entry that leads to something else, or later ones', () => {
     const damaged = entries.map((entry) => (entry.seq === 2 ? { ...entry, issued: ['t9.tool.9'] } : entry));
     const seen: number[] = [];
     expect(walkJournal(damaged, ({ entry }) => seen.push(entry.seq))).toMatchObject({ type: 'diverged', seq: 2 });
@@ -227,7 +244,7 @@ describe('walkJournal', () => {
   });
 });
 
-test('statusOf is the status that the entries record', () => {
+test('statusOf returns the status that the entries record', () => {
   expect(statusOf(replay(entries).state)).toBe(entries.at(-1)!.status);
   expect(statusOf(replay(entries.slice(0, 2)).state)).toBe('running');
 });

@@ -9,7 +9,7 @@ import type { JournalEntry, RunStatus } from './port.ts';
 
 export type Replayed = { readonly type: 'replayed'; readonly state: State } | Divergence;
 
-/** An entry led to something else than the journal recorded. `state` is the one before that entry. */
+/** An entry led to something other than what the journal recorded. `state` is the state before that entry. */
 export interface Divergence {
   readonly type: 'diverged';
   readonly state: State;

@@ -89,7 +89,7 @@ function parkedWaiting(
   return inside.map((wait) => ({ ...wait, effect: `${effect}/${wait.effect}` }));
 }
 
-/** Nothing is in progress, and the run waits for somebody outside. */
+/** Whether no call is running, so that the run only waits for a person, a client or a device. */
 export function isPaused({ phase }: State): boolean {
   if (phase.type !== 'tools') return false;
   return !phase.slots.some(({ type }) => type === 'running' || type === 'verifying');

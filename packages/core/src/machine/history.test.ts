@@ -1,7 +1,15 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { userText, type AssistantPart, type Message } from '../messages.ts';
-import { appendMessage, digestOf, emptyHistory, messagesOf, acceptableParts, type History } from './history.ts';
+import {
+  appendMessage,
+  digestOf,
+  emptyHistory,
+  messagesOf,
+  acceptableParts,
+  hashTexts,
+  type History,
+} from './history.ts';
 
 function historyOf(...messages: Message[]): History {
   return messages.reduce(appendMessage, emptyHistory());
@@ -19,8 +27,8 @@ function idsOf(parts: readonly AssistantPart[]): string[] {
   return parts.flatMap((part) => (part.type === 'tool-call' ? part.id : []));
 }
 
-describe('a view never changes', () => {
-  test('what is appended later is not in it', () => {
+describe('a view of the history', () => {
+  test('does not contain messages that were appended later', () => {
     const one = historyOf(userText('1'));
     const two = appendMessage(one, userText('2'));
     expect(messagesOf(one)).toEqual([userText('1')]);
@@ -28,7 +36,7 @@ describe('a view never changes', () => {
     expect(two.items).toBe(one.items);
   });
 
-  test('appending to an older view does not disturb the newer', () => {
+  test('does not change when a message is appended to an older view', () => {
     const base = historyOf(userText('1'));
     const left = appendMessage(base, calls('left'));
     const right = appendMessage(base, calls('right'));
@@ -40,7 +48,7 @@ describe('a view never changes', () => {
     expect(right.items).not.toBe(left.items);
   });
 
-  test('each side of a fork has its own ids', () => {
+  test('has only the call ids of its own branch', () => {
     const base = historyOf(calls('base'));
     const left = appendMessage(base, calls('left'));
     const right = appendMessage(base, calls('right'));
@@ -49,27 +57,27 @@ describe('a view never changes', () => {
     expect(idsOf(acceptableParts(base, [call('left'), call('base')], 9))).toEqual(['left', 'call_t9_1']);
   });
 
-  test('what somebody else adds to the array is not part of it', () => {
+  test('does not contain messages that other code adds to the shared array', () => {
     const one = historyOf(userText('1'));
-    (one.items as Message[]).push(userText('smuggled'));
+    (one.items as Message[]).push(userText('foreign'));
     const two = appendMessage(one, userText('2'));
     expect(messagesOf(one)).toEqual([userText('1')]);
     expect(messagesOf(two)).toEqual([userText('1'), userText('2')]);
   });
 
-  test('the copy that is handed out is not the history', () => {
+  test('does not change when the copy from messagesOf changes', () => {
     const one = historyOf(userText('1'));
     (messagesOf(one) as Message[]).push(userText('2'));
     expect(messagesOf(one)).toEqual([userText('1')]);
   });
 
-  test('for any tree of appends, every view is the path that led to it', () => {
+  test('contains exactly the messages on its own path, for any tree of appends', () => {
     fc.assert(
       fc.property(fc.array(fc.tuple(fc.nat(), fc.boolean()), { minLength: 1, maxLength: 40 }), (steps) => {
         const views: [History, Message[]][] = [[emptyHistory(), []]];
-        for (const [index, [seed, asksTools]] of steps.entries()) {
+        for (const [index, [seed, callsTools]] of steps.entries()) {
           const [history, path] = views[seed % views.length]!;
-          const message = asksTools ? calls(`c${index % 5}`) : userText(String(index));
+          const message = callsTools ? calls(`c${index % 5}`) : userText(String(index));
           views.push([appendMessage(history, message), [...path, message]]);
         }
         for (const [history, path] of views) {
@@ -85,62 +93,67 @@ describe('a view never changes', () => {
   });
 });
 
-describe('call ids', () => {
-  test('that are new and not empty stay, and so does the reply', () => {
+describe('acceptableParts', () => {
+  test('returns the same reply if all call ids are new and not empty', () => {
     const content = [{ type: 'text', text: 'a' } as const, call('a'), call('b')];
     expect(acceptableParts(historyOf(calls('c')), content, 1)).toBe(content);
   });
 
   test.each<[string, string[], string[], string[]]>([
-    ['empty', [], ['', ''], ['call_t3_0', 'call_t3_1']],
-    ['twice in a reply', [], ['a', 'a', 'a'], ['a', 'call_t3_1', 'call_t3_2']],
-    ['in an earlier turn', ['a', 'b'], ['b', 'c', 'a'], ['call_t3_0', 'c', 'call_t3_2']],
-    ['like the one that would be made up', ['call_t3_0'], ['', 'call_t3_0_'], ['call_t3_0_', 'call_t3_1']],
-    ['like one that was made up before it', [], ['', 'call_t3_0'], ['call_t3_0', 'call_t3_1']],
-    ['of another language', [], ['𝒶', '𝒶'], ['𝒶', 'call_t3_1']],
+    ['empty ids', [], ['', ''], ['call_t3_0', 'call_t3_1']],
+    ['an id that occurs several times in the reply', [], ['a', 'a', 'a'], ['a', 'call_t3_1', 'call_t3_2']],
+    ['ids of an earlier turn', ['a', 'b'], ['b', 'c', 'a'], ['call_t3_0', 'c', 'call_t3_2']],
     [
-      'named like members of every object',
+      'an earlier id equal to the one that would be generated',
+      ['call_t3_0'],
+      ['', 'call_t3_0_'],
+      ['call_t3_0_', 'call_t3_1'],
+    ],
+    ['an id equal to one generated before it', [], ['', 'call_t3_0'], ['call_t3_0', 'call_t3_1']],
+    ['ids with characters outside of ASCII', [], ['𝒶', '𝒶'], ['𝒶', 'call_t3_1']],
+    [
+      'ids named like members of Object.prototype',
       [],
       ['constructor', '__proto__', '__proto__'],
       ['constructor', '__proto__', 'call_t3_2'],
     ],
-  ])('%s', (_, before, given, fresh) => {
+  ])('replaces %s', (_, before, ids, expected) => {
     const history = before.length > 0 ? historyOf(calls(...before)) : emptyHistory();
     expect(
       idsOf(
         acceptableParts(
           history,
-          given.map((id) => call(id)),
+          ids.map((id) => call(id)),
           3,
         ),
       ),
-    ).toEqual(fresh);
+    ).toEqual(expected);
   });
 
-  test('for any ids, all are new, and the first of a kind stays', () => {
+  test('returns ids that are unique and not in the history, for any ids', () => {
     const some = fc.array(fc.constantFrom('', 'a', 'b', 'call_t2_0', 'call_t2_1', 'call_t2_1_', 'call_t2_2'), {
       maxLength: 8,
     });
     fc.assert(
-      fc.property(some, some, (before, given) => {
+      fc.property(some, some, (before, ids) => {
         const history = historyOf(calls(...before));
-        const fresh = idsOf(
+        const accepted = idsOf(
           acceptableParts(
             history,
-            given.map((id) => call(id)),
+            ids.map((id) => call(id)),
             2,
           ),
         );
-        expect(new Set(fresh).size).toBe(given.length);
-        expect(fresh).not.toContain('');
-        for (const id of fresh) expect(before).not.toContain(id);
+        expect(new Set(accepted).size).toBe(ids.length);
+        expect(accepted).not.toContain('');
+        for (const id of accepted) expect(before).not.toContain(id);
       }),
       { numRuns: 1_000 },
     );
   });
 });
 
-describe('the digest', () => {
+describe('the digest of a history', () => {
   const base: readonly Message[] = [
     userText('hello'),
     {
@@ -168,7 +181,7 @@ describe('the digest', () => {
     },
   ];
 
-  /** Every leaf of a value, changed; every list, shortened, lengthened and divided otherwise. */
+  /** Copies of a value with one change each: every leaf changed, every element of an array removed or repeated. */
   function* changes(value: unknown): Generator<unknown> {
     if (typeof value === 'string') yield* [`${value}x`, value.slice(1)];
     else if (typeof value === 'boolean') yield !value;
@@ -186,7 +199,7 @@ describe('the digest', () => {
     }
   }
 
-  test('differs with every single change', () => {
+  test('differs after every single change', () => {
     const seen = new Map([[digestOf(historyOf(...base)), JSON.stringify(base)]]);
     let count = 1;
     for (const changed of changes(base)) {
@@ -200,32 +213,92 @@ describe('the digest', () => {
     expect(count).toBeGreaterThan(40);
   });
 
-  test('differs when the same words stand in other places', () => {
-    const said = (...texts: string[]): Message => ({
+  test('differs when the same texts are in other places', () => {
+    const user = (...texts: string[]): Message => ({
       role: 'user',
       content: texts.map((text) => ({ type: 'text', text })),
     });
-    const asked = (id: string, name: string, text: string): Message => ({
+    const calling = (id: string, name: string, text: string): Message => ({
       role: 'assistant',
       content: [call(id, name, text)],
     });
     const histories = [
-      [said('a', 'b')],
-      [said('atextb')],
-      [said('ab')],
-      [said('a'), said('b')],
-      [said('ausertextb')],
-      [{ ...said('a', 'b'), role: 'assistant' } as Message],
-      [asked('ab', 'c', '{}')],
-      [asked('a', 'bc', '{}')],
-      [asked('', 'abc', '{}')],
-      [asked('a', 'b', 'c{}')],
+      [user('a', 'b')],
+      [user('atextb')],
+      [user('ab')],
+      [user('a'), user('b')],
+      [user('ausertextb')],
+      [{ ...user('a', 'b'), role: 'assistant' } as Message],
+      [calling('ab', 'c', '{}')],
+      [calling('a', 'bc', '{}')],
+      [calling('', 'abc', '{}')],
+      [calling('a', 'b', 'c{}')],
     ];
     expect(new Set(histories.map((messages) => digestOf(historyOf(...messages)))).size).toBe(histories.length);
   });
 
-  test('is the same after a trip through JSON', () => {
+  test('is the same after JSON.stringify and JSON.parse', () => {
     const odd: Message[] = [...base, userText('\ud800 \u2028 \0'), { role: 'user', content: [] }];
     expect(digestOf(historyOf(...JSON.parse(JSON.stringify(odd))))).toBe(digestOf(historyOf(...odd)));
+  });
+});
+
+function hashOf(...pieces: string[]): number {
+  return hashTexts(emptyHistory().rolling, pieces);
+}
+
+describe('hashTexts', () => {
+  test('returns an unsigned integer that survives JSON', () => {
+    fc.assert(
+      fc.property(fc.array(fc.string({ unit: 'binary' })), (pieces) => {
+        const hash = hashOf(...pieces);
+        expect(Number.isSafeInteger(hash) && hash >= 0).toBe(true);
+        expect(JSON.parse(JSON.stringify(hash))).toBe(hash);
+      }),
+    );
+  });
+
+  test('continues from an earlier hash', () => {
+    const half = hashTexts(emptyHistory().rolling, ['one']);
+    expect(hashTexts(half, ['two'])).toBe(hashOf('one', 'two'));
+    expect(half).toBe(hashOf('one'));
+  });
+
+  test('differs when any single character differs', () => {
+    const text = 'the quick brown fox jumps over the lazy dog '.repeat(20);
+    const seen = new Set([hashOf(text)]);
+    for (let at = 0; at < text.length; at++) {
+      for (const other of ['X', '\0', '\uffff', 'é']) seen.add(hashOf(text.slice(0, at) + other + text.slice(at + 1)));
+    }
+    expect(seen.size).toBe(1 + text.length * 4);
+  });
+
+  test('differs when a character is removed, repeated, swapped or added', () => {
+    fc.assert(
+      fc.property(fc.string({ minLength: 2, unit: 'binary' }), fc.nat(), (text, seed) => {
+        const at = seed % (text.length - 1);
+        const [a, b] = [text[at]!, text[at + 1]!];
+        const changed = [
+          text.slice(0, at) + text.slice(at + 1),
+          text.slice(0, at) + a + text.slice(at),
+          `${text}\0`,
+          `\0${text}`,
+          ...(a === b ? [] : [text.slice(0, at) + b + a + text.slice(at + 2)]),
+        ];
+        for (const other of changed) expect(hashOf(other)).not.toBe(hashOf(text));
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
+  test('differs when the same characters are divided differently', () => {
+    const ways = [['ab', 'c'], ['a', 'bc'], ['abc'], ['abc', ''], ['', 'abc'], ['a', 'b', 'c'], ['', '', 'abc']];
+    expect(new Set(ways.map((pieces) => hashOf(...pieces))).size).toBe(ways.length);
+  });
+
+  test('returns different hashes for 200,000 similar texts', () => {
+    const seen = new Set<number>();
+    for (let index = 0; index < 200_000; index++) seen.add(hashOf(`call_${index}`));
+    expect(seen.size).toBe(200_000);
   });
 });

@@ -1,6 +1,6 @@
 /**
- * SHA-256 in hex, of the text's UTF-8. It binds an approval to a call, so it must resist
- * forgery. The platform's own implementation is asynchronous, and `step` is not.
+ * SHA-256 of a text as UTF-8, in hex. It binds an approval to a call, so it must resist forgery. The implementation of the
+ * platform is asynchronous, and `step` is not.
  */
 export function sha256(text: string): string {
   const message = padded(new TextEncoder().encode(text));
@@ -44,7 +44,7 @@ function rotate(word: number, by: number): number {
   return (word >>> by) | (word << (32 - by));
 }
 
-/** The first 32 bits of the fractional parts of the square and cube roots of the first primes, as FIPS 180-4 has it. */
+/** The first 32 bits of the fractional parts of the square and cube roots of the first primes, as FIPS 180-4 defines. */
 const PRIMES = firstPrimes(64);
 const INITIAL = PRIMES.slice(0, 8).map((prime) => fraction(Math.sqrt(prime)));
 const ROUND = PRIMES.map((prime) => fraction(Math.cbrt(prime)));

@@ -108,7 +108,7 @@ export type Slot =
   | { readonly type: 'settled'; readonly call: Call; readonly result: ToolResult; readonly how: Settling };
 
 /**
- * What settled a call. `ran`: the tool, somebody outside, or a refusal that the model can correct. A limit of the loop:
+ * What settled a call. `ran`: the tool, a person or client, or a refusal that the model can correct. A limit of the loop:
  * `capped` per reply, `spent` per run, `repeated` for identical calls. `claimed`: the finish strategy.
  */
 export type Settling = 'ran' | 'capped' | 'spent' | 'repeated' | 'claimed';

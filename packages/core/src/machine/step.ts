@@ -763,7 +763,7 @@ function advanceCalls(state: Draft, slots: readonly Slot[]): Next {
  *
  * 1. At most `maxParallel` calls run at once. Calls that wait for a person, a client or a device do not count.
  * 2. An exclusive call runs alone, and queued calls after it wait until it has started.
- * 3. Calls that share a resource run in call order, also when an earlier one waits for somebody.
+ * 3. Calls that share a resource run in call order, also while an earlier one waits for an answer.
  * 4. With `parallel: false` a call starts when all calls before it have results.
  */
 export function scheduleCalls(

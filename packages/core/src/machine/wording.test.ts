@@ -48,7 +48,7 @@ function sentences(rules: Partial<Rules>): string {
 
 const agent = { name: 'a' } as Rules['agent'];
 
-// A digest that differs means that an edition was changed: journals that were written with it would no longer replay.
+// If a digest differs, an edition was changed, and journals written with it no longer replay.
 test.for([
   ['1', { wording: 1 }, 'fc953ef37a637f25'],
   ['1 for agents', { wording: 1, agent }, '8bc094ff15d1fe0f'],

@@ -10,21 +10,21 @@ import { replay } from '../../journal/replay.ts';
 import { runLoop, streamLoop } from '../run.ts';
 
 const unhandled: unknown[] = [];
-const note = (reason: unknown): void => void unhandled.push(reason);
-beforeAll(() => void process.on('unhandledRejection', note));
+const recordUnhandled = (reason: unknown): void => void unhandled.push(reason);
+beforeAll(() => void process.on('unhandledRejection', recordUnhandled));
 afterAll(() => {
-  process.off('unhandledRejection', note);
+  process.off('unhandledRejection', recordUnhandled);
   expect(unhandled).toEqual([]);
 });
 
 const USAGE = { inputTokens: 1, outputTokens: 1 };
 const look = tool({ name: 'look', description: 'x', execute: async () => 'seen' });
 
-function replies(reply: unknown): Model {
+function modelReplying(reply: unknown): Model {
   return { id: 'broken', reply: async () => reply as ModelReply };
 }
 
-function said(text: string, more: object = {}): ModelReply {
+function replyOf(text: string, more: object = {}): ModelReply {
   return { type: 'reply', content: [{ type: 'text', text }], finish: 'stop', usage: USAGE, model: 'm', ...more };
 }
 
@@ -36,11 +36,11 @@ const PROTOCOL = {
   error: { code: 'protocol', message: expect.stringContaining('The model "broken" broke its contract') },
 };
 
-describe('a model that breaks its contract fails the run, and no more', () => {
+describe('a model that breaks its contract fails the run', () => {
   test.each<[string, Model['reply']]>([
     ['rejects', () => Promise.reject(new Error('ouch'))],
     [
-      'rejects with nothing',
+      'rejects with undefined',
       async () => {
         throw undefined;
       },
@@ -51,9 +51,9 @@ describe('a model that breaks its contract fails the run, and no more', () => {
         throw new Error('ouch');
       },
     ],
-    ['returns nothing', () => undefined as never],
-    ['returns no promise', () => said('hello') as never],
-  ])('one that %s', async (_, reply) => {
+    ['returns undefined', () => undefined as never],
+    ['returns a reply instead of a promise', () => replyOf('hello') as never],
+  ])('if it %s', async (_, reply) => {
     const result = await runLoop({ model: { id: 'broken', reply }, input: 'go' });
     expect(result.outcome).toMatchObject(PROTOCOL);
     expect(result.messages).toEqual([userText('go')]);
@@ -62,45 +62,48 @@ describe('a model that breaks its contract fails the run, and no more', () => {
   test.each<[string, unknown]>([
     ['undefined', undefined],
     ['null', null],
-    ['a text', 'hello'],
+    ['a string', 'hello'],
     ['an empty object', {}],
     ['a cycle', cycle],
     ['an unknown type', { type: 'answer', content: [] }],
-    ['no content', { ...said('x'), content: undefined }],
-    ['content that is no list', { ...said('x'), content: 'hello' }],
-    ['content with holes', { ...said('x'), content: [undefined] }],
-    ['content with null in it', { ...said('x'), content: [null] }],
-    ['content that is texts', { ...said('x'), content: ['hello'] }],
-    ['an unknown part', { ...said('x'), content: [{ type: 'video', url: 'x' }] }],
-    ['a text without text', { ...said('x'), content: [{ type: 'text' }] }],
-    ['a text that is a number', { ...said('x'), content: [{ type: 'text', text: 7 }] }],
-    ['a thought without text', { ...said('x'), content: [{ type: 'reasoning' }, { type: 'text', text: 'x' }] }],
-    ['a call without arguments', { ...said('x'), content: [{ type: 'tool-call', id: 'a', name: 'look' }] }],
+    ['missing content', { ...replyOf('x'), content: undefined }],
+    ['content that is not an array', { ...replyOf('x'), content: 'hello' }],
+    ['content with undefined', { ...replyOf('x'), content: [undefined] }],
+    ['content with null', { ...replyOf('x'), content: [null] }],
+    ['content with strings', { ...replyOf('x'), content: ['hello'] }],
+    ['an unknown part', { ...replyOf('x'), content: [{ type: 'video', url: 'x' }] }],
+    ['a text part without text', { ...replyOf('x'), content: [{ type: 'text' }] }],
+    ['a text part with a number', { ...replyOf('x'), content: [{ type: 'text', text: 7 }] }],
+    [
+      'a reasoning part without text',
+      { ...replyOf('x'), content: [{ type: 'reasoning' }, { type: 'text', text: 'x' }] },
+    ],
+    ['a call without arguments', { ...replyOf('x'), content: [{ type: 'tool-call', id: 'a', name: 'look' }] }],
     [
       'a call with an object as arguments',
-      { ...said('x'), content: [{ type: 'tool-call', id: 'a', name: 'look', arguments: {} }] },
+      { ...replyOf('x'), content: [{ type: 'tool-call', id: 'a', name: 'look', arguments: {} }] },
     ],
-    ['a call without a name', { ...said('x'), content: [{ type: 'tool-call', id: 'a', arguments: '{}' }] }],
-    ['a call without an id', { ...said('x'), content: [{ type: 'tool-call', name: 'look', arguments: '{}' }] }],
-    ['no usage', { ...said('x'), usage: undefined }],
-    ['a usage without numbers', { ...said('x'), usage: {} }],
-    ['a usage that is no number', { ...said('x'), usage: { inputTokens: Number.NaN, outputTokens: 1 } }],
+    ['a call without a name', { ...replyOf('x'), content: [{ type: 'tool-call', id: 'a', arguments: '{}' }] }],
+    ['a call without an id', { ...replyOf('x'), content: [{ type: 'tool-call', name: 'look', arguments: '{}' }] }],
+    ['missing usage', { ...replyOf('x'), usage: undefined }],
+    ['usage without numbers', { ...replyOf('x'), usage: {} }],
+    ['usage with NaN', { ...replyOf('x'), usage: { inputTokens: Number.NaN, outputTokens: 1 } }],
     ['a failure without an error', { type: 'failure' }],
     ['a failure without a message', { type: 'failure', error: {} }],
-  ])('one that replies with %s', async (_, reply) => {
-    const result = await runLoop({ model: replies(reply), tools: [look], input: 'go' });
+  ])('if it replies with %s', async (_, reply) => {
+    const result = await runLoop({ model: modelReplying(reply), tools: [look], input: 'go' });
     expect(result.outcome).toMatchObject(PROTOCOL);
     expect(result.messages).toEqual([userText('go')]);
     expect(result.usage).toMatchObject({ inputTokens: 0, outputTokens: 0 });
   });
 
-  test('what it said instead is told, but not at length', async () => {
-    const { outcome } = await runLoop({ model: replies({ oops: 'x'.repeat(100_000) }), input: 'go' });
+  test('and the error contains the beginning of its reply', async () => {
+    const { outcome } = await runLoop({ model: modelReplying({ oops: 'x'.repeat(100_000) }), input: 'go' });
     expect(JSON.stringify(outcome).length).toBeLessThan(1_000);
     expect(JSON.stringify(outcome)).toContain('oops');
   });
 
-  test('in the middle of a run: what was done stays', async () => {
+  test('and the messages before it are kept', async () => {
     using model = scriptedModel([{ calls: [{ name: 'look' }] }, () => Promise.reject(new Error('ouch'))]);
     const result = await runLoop({ model, tools: [look], input: 'go' });
     expect(result.outcome).toMatchObject({ type: 'failed' });
@@ -108,8 +111,8 @@ describe('a model that breaks its contract fails the run, and no more', () => {
   });
 });
 
-describe('what a reply brings that nobody asked for', () => {
-  /** As a journal on disk would: what has no JSON form makes it fail. */
+describe('additional fields', () => {
+  /** A journal that stores JSON, and fails for values without a JSON form. */
   function strictJournal(): Journal {
     const inner = memoryJournal();
     return {
@@ -119,14 +122,14 @@ describe('what a reply brings that nobody asked for', () => {
   }
 
   test.each<[string, ModelReply]>([
-    ['a reply', said('done', { raw: cycle, response: 1n, finish: 'stop' })],
+    ['of a reply', replyOf('done', { raw: cycle, response: 1n, finish: 'stop' })],
     [
-      'a failure',
-      { type: 'failure', error: { code: 'network', message: 'gone', retryable: true }, raw: cycle } as ModelReply,
+      'of a failure',
+      { type: 'failure', error: { code: 'network', message: 'closed', retryable: true }, raw: cycle } as ModelReply,
     ],
-  ])('%s with something that has no JSON form does not reach the journal', async (_, reply) => {
+  ])('%s are not journaled', async (_, reply) => {
     const journal = strictJournal();
-    const result = await runLoop({ model: replies(reply), input: 'go', journal, runId: 'r' });
+    const result = await runLoop({ model: modelReplying(reply), input: 'go', journal, runId: 'r' });
     expect(result.outcome).toMatchObject(
       reply.type === 'failure' ? { type: 'failed', error: { code: 'network' } } : { type: 'completed' },
     );
@@ -136,78 +139,81 @@ describe('what a reply brings that nobody asked for', () => {
 });
 
 describe('emit', () => {
-  test('never throws, and is heard only until the reply is there', async () => {
-    let early: ((delta: ModelDelta) => void) | undefined;
-    const heard: Item[] = [];
+  test('never throws, and is ignored after the reply', async () => {
+    let previousEmit: ((delta: ModelDelta) => void) | undefined;
+    const received: Item[] = [];
     using model = scriptedModel([]);
     let turn = 0;
     const chatty: Model = {
       id: 'chatty',
       reply: async (_, emit) => {
         turn++;
-        early?.({ type: 'text-delta', text: 'late' });
-        early = emit;
+        previousEmit?.({ type: 'text-delta', text: 'late' });
+        previousEmit = emit;
         emit({ type: 'text-delta', text: 'in time' });
-        if (turn > 1) return said('done');
-        return { ...said(''), content: [{ type: 'tool-call', id: 'a', name: 'look', arguments: '{}' }] } as ModelReply;
+        if (turn > 1) return replyOf('done');
+        return {
+          ...replyOf(''),
+          content: [{ type: 'tool-call', id: 'a', name: 'look', arguments: '{}' }],
+        } as ModelReply;
       },
     };
     const result = await runLoop({
       model: chatty,
       tools: [look],
       input: 'go',
-      onItem: (item) => void heard.push(item),
+      onItem: (item) => void received.push(item),
     });
-    early!({ type: 'text-delta', text: 'late' });
+    previousEmit!({ type: 'text-delta', text: 'late' });
     expect(result.outcome).toEqual({ type: 'completed' });
-    expect(heard.filter(({ type }) => type === 'text-delta')).toEqual([
+    expect(received.filter(({ type }) => type === 'text-delta')).toEqual([
       { type: 'text-delta', text: 'in time' },
       { type: 'text-delta', text: 'in time' },
     ]);
     expect(model.requests).toEqual([]);
   });
 
-  test('after the run has ended is heard by nobody', async () => {
-    const heard: Item[] = [];
-    let late: ((delta: ModelDelta) => void) | undefined;
-    const model: Model = { id: 'm', reply: (_, emit) => ((late = emit), new Promise(() => {})) };
-    const live = streamLoop({ model, input: 'go', onItem: (item) => void heard.push(item) });
+  test('is ignored after the run has ended', async () => {
+    const received: Item[] = [];
+    let lateEmit: ((delta: ModelDelta) => void) | undefined;
+    const model: Model = { id: 'm', reply: (_, emit) => ((lateEmit = emit), new Promise(() => {})) };
+    const live = streamLoop({ model, input: 'go', onItem: (item) => void received.push(item) });
     await new Promise((next) => setTimeout(next, 1));
     live.cancel();
     await live.result;
-    late!({ type: 'text-delta', text: 'late' });
-    expect(heard.map(({ type }) => type)).toEqual(['fact', 'turn-started', 'fact']);
-    expect(await Array.fromAsync(live)).toEqual(heard);
+    lateEmit!({ type: 'text-delta', text: 'late' });
+    expect(received.map(({ type }) => type)).toEqual(['fact', 'turn-started', 'fact']);
+    expect(await Array.fromAsync(live)).toEqual(received);
   });
 
-  test('of garbage is not the loop’s affair', async () => {
-    const heard: unknown[] = [];
+  test('passes invalid deltas on to the listener', async () => {
+    const received: unknown[] = [];
     const model: Model = {
       id: 'm',
       reply: async (_, emit) => {
-        for (const delta of [undefined, null, 7, {}, { type: 'smell' }]) emit(delta as unknown as ModelDelta);
-        return said('done');
+        for (const delta of [undefined, null, 7, {}, { type: 'video' }]) emit(delta as unknown as ModelDelta);
+        return replyOf('done');
       },
     };
-    const { outcome } = await runLoop({ model, input: 'go', onItem: (item) => void heard.push(item) });
+    const { outcome } = await runLoop({ model, input: 'go', onItem: (item) => void received.push(item) });
     expect(outcome).toEqual({ type: 'completed' });
-    expect(heard).toHaveLength(8);
+    expect(received).toHaveLength(8);
   });
 });
 
-describe('a reply after the cancel', () => {
+describe('a reply after cancel', () => {
   test.each<[string, () => unknown]>([
-    ['is ignored', () => said('too late')],
+    ['with text', () => replyOf('too late')],
     [
-      'that is a call is not performed',
-      () => ({ ...said(''), content: [{ type: 'tool-call', id: 'a', name: 'work', arguments: '{}' }] }),
+      'with a call',
+      () => ({ ...replyOf(''), content: [{ type: 'tool-call', id: 'a', name: 'work', arguments: '{}' }] }),
     ],
-    ['that is garbage is ignored', () => null],
-    ['that is an error is ignored', () => Promise.reject(new Error('aborted'))],
-  ])('%s', async (_, late) => {
+    ['that is null', () => null],
+    ['that is a rejection', () => Promise.reject(new Error('aborted'))],
+  ])('%s is ignored', async (_, lateReply) => {
     let ran = false;
     const { promise, resolve } = Promise.withResolvers<void>();
-    const model: Model = { id: 'm', reply: async () => (await promise, (await late()) as ModelReply) };
+    const model: Model = { id: 'm', reply: async () => (await promise, (await lateReply()) as ModelReply) };
     const journal = memoryJournal();
     const work = tool({ name: 'work', description: 'x', execute: () => (ran = true) });
     const live = streamLoop({ model, tools: [work], input: 'go', journal, runId: 'r' });
@@ -222,15 +228,15 @@ describe('a reply after the cancel', () => {
   });
 });
 
-describe('a model that keeps or changes what it was given', () => {
+describe('a model that keeps or changes the messages of its request', () => {
   const call = { calls: [{ name: 'look' }] };
 
-  async function run(meddle: (request: ModelRequest) => void): Promise<readonly Message[]> {
+  async function run(onRequest: (request: ModelRequest) => void): Promise<readonly Message[]> {
     const journal = memoryJournal();
     using model = scriptedModel([
-      (request) => (meddle(request), call),
-      (request) => (meddle(request), { calls: [{ name: 'look', id: 'b' }] }),
-      (request) => (meddle(request), 'done'),
+      (request) => (onRequest(request), call),
+      (request) => (onRequest(request), { calls: [{ name: 'look', id: 'b' }] }),
+      (request) => (onRequest(request), 'done'),
     ]);
     const result = await runLoop({ model, tools: [look], input: 'go', journal, runId: 'r' });
     expect(result.outcome).toEqual({ type: 'completed' });
@@ -240,34 +246,34 @@ describe('a model that keeps or changes what it was given', () => {
 
   const ROLES = ['user', 'assistant', 'tool', 'assistant', 'tool', 'assistant'];
 
-  test('what it adds is not in the history', async () => {
-    const messages = await run(({ messages: given }) =>
-      (given as Message[]).push(userText('smuggled'), userText('in')),
+  test('does not add messages to the history', async () => {
+    const messages = await run(({ messages: requested }) =>
+      (requested as Message[]).push(userText('foreign'), userText('more')),
     );
     expect(messages.map(({ role }) => role)).toEqual(ROLES);
-    expect(JSON.stringify(messages)).not.toContain('smuggled');
+    expect(JSON.stringify(messages)).not.toContain('foreign');
   });
 
-  test('the array is the same, and longer, each time', async () => {
-    const given: ModelRequest['messages'][] = [];
+  test('gets the same, growing array each time', async () => {
+    const arrays: ModelRequest['messages'][] = [];
     const lengths: number[] = [];
     await run(({ messages }) => {
-      given.push(messages);
+      arrays.push(messages);
       lengths.push(messages.length);
     });
     expect(lengths).toEqual([1, 3, 5]);
-    expect(new Set(given).size).toBe(1);
+    expect(new Set(arrays).size).toBe(1);
   });
 
-  test('the result is its own: what is done to it does not matter, and it does not change', async () => {
-    let kept: ModelRequest['messages'] | undefined;
-    const messages = await run(({ messages: given }) => (kept = given));
+  test('does not change the messages of the result', async () => {
+    let retained: ModelRequest['messages'] | undefined;
+    const messages = await run(({ messages: requested }) => (retained = requested));
     const before = JSON.stringify(messages);
-    (kept as Message[]).length = 0;
+    (retained as Message[]).length = 0;
     expect(JSON.stringify(messages)).toBe(before);
   });
 
-  test('two runs with one model do not mix', async () => {
+  test('gets separate messages for concurrent runs', async () => {
     const seen = new Map<unknown, string>();
     const model: Model = {
       id: 'm',
@@ -276,9 +282,9 @@ describe('a model that keeps or changes what it was given', () => {
         expect(seen.get(messages) ?? run).toBe(run);
         seen.set(messages, run);
         await new Promise((next) => setTimeout(next, 1));
-        if (messages.length > 4) return said(run);
+        if (messages.length > 4) return replyOf(run);
         const id = `${run}-${messages.length}`;
-        return { ...said(''), content: [{ type: 'tool-call', id, name: 'look', arguments: '{}' }] } as ModelReply;
+        return { ...replyOf(''), content: [{ type: 'tool-call', id, name: 'look', arguments: '{}' }] } as ModelReply;
       },
     };
     const results = await Promise.all(

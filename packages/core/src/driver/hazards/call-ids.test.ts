@@ -33,23 +33,23 @@ const call = (id: string, n: number): { name: string; id: string; arguments: obj
   arguments: { n },
 });
 
-/** Every call and its result: `id=text`. Throws if they do not pair off. */
+/** Every call and its result as `id=text`. Expects the results of each turn in call order. */
 function pairs({ messages }: LoopResult): string[] {
   return messages.flatMap((message, index) => {
     if (message.role !== 'tool') return [];
-    const asked = messages[index - 1]!.content.flatMap((part) => (part.type === 'tool-call' ? part : []));
-    expect(message.content.map(({ callId }) => callId)).toEqual(asked.map(({ id }) => id));
+    const called = messages[index - 1]!.content.flatMap((part) => (part.type === 'tool-call' ? part : []));
+    expect(message.content.map(({ callId }) => callId)).toEqual(called.map(({ id }) => id));
     return message.content.map(({ callId, content }) => `${callId}=${textOf(content)}`);
   });
 }
 
-test('the same id twice in one reply: both run, each gets its own result', async () => {
+test('replaces an id that occurs several times in one reply, and runs all calls', async () => {
   const result = await run([{ calls: [call('a', 1), call('a', 2), call('b', 3), call('a', 4)] }, 'done']);
   expect(pairs(result)).toEqual(['a=result 1', 'call_t1_1=result 2', 'b=result 3', 'call_t1_3=result 4']);
   expect(keys).toEqual(['r/t1.tool.0', 'r/t1.tool.1', 'r/t1.tool.2', 'r/t1.tool.3']);
 });
 
-test('the same id in several turns: each has its own in the history', async () => {
+test('replaces an id that occurs in several turns', async () => {
   const script = Array.from({ length: 5 }, (_, n) => ({ calls: [call('call_1', n)] }));
   const result = await run([...script, 'done']);
   expect(pairs(result)).toEqual([
@@ -61,12 +61,12 @@ test('the same id in several turns: each has its own in the history', async () =
   ]);
 });
 
-test('no ids at all', async () => {
+test('generates ids for calls without ids', async () => {
   const result = await run([{ calls: [call('', 1), call('', 2)] }, { calls: [call('', 3)] }, 'done']);
   expect(pairs(result)).toEqual(['call_t1_0=result 1', 'call_t1_1=result 2', 'call_t2_0=result 3']);
 });
 
-test('an id from the conversation that the run was given', async () => {
+test('replaces an id that occurs in the input', async () => {
   const input: Message[] = [
     { role: 'user', content: [{ type: 'text', text: 'go' }] },
     { role: 'assistant', content: [{ type: 'tool-call', id: 'a', name: 'echo', arguments: '{}' }] },
@@ -76,7 +76,7 @@ test('an id from the conversation that the run was given', async () => {
   expect(pairs(result)).toEqual(['a=', 'call_t1_0=result 1']);
 });
 
-test('a model that makes up the ids that the loop would', async () => {
+test('generates ids that differ from those of the model', async () => {
   const result = await run([
     { calls: [call('call_t2_0', 1), call('', 2), call('call_t1_1', 3)] },
     { calls: [call('', 4), call('call_t2_0', 5)] },
@@ -87,7 +87,7 @@ test('a model that makes up the ids that the loop would', async () => {
   expect(pairs(result).map((pair) => pair.split('=')[1])).toEqual([1, 2, 3, 4, 5].map((n) => `result ${n}`));
 });
 
-test('ids named like members of every object', async () => {
+test('accepts ids named like members of Object.prototype', async () => {
   const result = await run([
     { calls: [call('__proto__', 1), call('constructor', 2), call('__proto__', 3)] },
     { calls: [call('toString', 4), call('constructor', 5)] },
@@ -102,9 +102,9 @@ test('ids named like members of every object', async () => {
   ]);
 });
 
-test('refused calls have ids of their own too', async () => {
+test('replaces repeated ids of refused calls too', async () => {
   const result = await run([
-    { calls: [{ name: 'nobody', id: 'a' }, { name: 'nobody', id: 'a' }, call('a', 1)] },
+    { calls: [{ name: 'unknown', id: 'a' }, { name: 'unknown', id: 'a' }, call('a', 1)] },
     'done',
   ]);
   expect(pairs(result).map((pair) => pair.split('=')[0])).toEqual(['a', 'call_t1_1', 'call_t1_2']);

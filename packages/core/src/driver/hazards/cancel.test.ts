@@ -29,15 +29,15 @@ function expectCancelled(result: LoopResult, phase: CancelPhase): void {
 function expectValid(messages: readonly Message[]): void {
   for (const [index, message] of messages.entries()) {
     if (message.role !== 'assistant') continue;
-    const asked = message.content.flatMap((part) => (part.type === 'tool-call' ? part.id : []));
-    if (asked.length === 0) continue;
+    const calls = message.content.flatMap((part) => (part.type === 'tool-call' ? part.id : []));
+    if (calls.length === 0) continue;
     const next = messages[index + 1];
-    expect(next?.role === 'tool' && next.content.map(({ callId }) => callId)).toEqual(asked);
+    expect(next?.role === 'tool' && next.content.map(({ callId }) => callId)).toEqual(calls);
   }
 }
 
-describe('in each phase', () => {
-  test('before the start: nothing is asked, but the run is on record', async () => {
+describe('cancels in each phase', () => {
+  test('before the start: the model is not called, but the run is in the journal', async () => {
     const journal = memoryJournal();
     using model = scriptedModel([]);
     const result = await runLoop({ model, input: 'go', signal: AbortSignal.abort(), journal, runId: 'r' });
@@ -45,21 +45,21 @@ describe('in each phase', () => {
     expect((await journal.read('r')).map(({ event }) => event.type)).toEqual(['run-started', 'cancel-requested']);
   });
 
-  test.each(['by its signal', 'by hand'])('right after the start, %s', async (how) => {
+  test.each(['by its signal', 'by cancel()'])('right after the start, %s', async (how) => {
     const controller = new AbortController();
     using model = scriptedModel([]);
     const live = streamLoop({ model, input: 'go', signal: controller.signal });
-    if (how === 'by hand') live.cancel();
+    if (how === 'by cancel()') live.cancel();
     else controller.abort();
     expectCancelled(await live.result, 'model');
   });
 
-  test('while the model is asked: it is told, and its reply is ignored', async () => {
-    let told = false;
+  test('while the model is called: aborts the model call, and ignores its reply', async () => {
+    let aborted = false;
     const { promise, resolve } = Promise.withResolvers<void>();
     using model = scriptedModel([
       async (_, signal) => {
-        signal.addEventListener('abort', () => (told = true));
+        signal.addEventListener('abort', () => (aborted = true));
         await promise;
         return { calls: [{ name: 'look' }] };
       },
@@ -69,13 +69,13 @@ describe('in each phase', () => {
     live.cancel();
     const result = await live.result;
     expectCancelled(result, 'model');
-    expect(told).toBe(true);
+    expect(aborted).toBe(true);
     resolve();
     await tick();
     expect(result.messages).toHaveLength(1);
   });
 
-  test('while arguments are checked', async () => {
+  test('while arguments are validated: the call does not run', async () => {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     let ran = false;
     const slow = tool({
@@ -94,8 +94,8 @@ describe('in each phase', () => {
     expect(ran).toBe(false);
   });
 
-  test('while calls are judged: none of them runs', async () => {
-    let [ran, told] = [0, false];
+  test('while calls are judged: aborts the policy, and no call runs', async () => {
+    let [ran, aborted] = [0, false];
     const { promise, resolve } = Promise.withResolvers<readonly { type: 'allow' }[]>();
     using model = scriptedModel([{ calls: [{ name: 'count' }, { name: 'count' }] }]);
     const live = streamLoop({
@@ -104,7 +104,7 @@ describe('in each phase', () => {
       input: 'go',
       policy: {
         judge: (_, { signal }) => {
-          signal.addEventListener('abort', () => (told = true));
+          signal.addEventListener('abort', () => (aborted = true));
           return promise;
         },
       },
@@ -115,21 +115,21 @@ describe('in each phase', () => {
     expectCancelled(result, 'tool');
     resolve([{ type: 'allow' }, { type: 'allow' }]);
     await tick();
-    expect([ran, told]).toEqual([0, true]);
+    expect([ran, aborted]).toEqual([0, true]);
     expect(result.messages[2]!.content).toHaveLength(2);
   });
 
-  test('while tools run: what is done stays, what is not is answered', async () => {
+  test('while tools run: results are kept, and the other calls get an error result', async () => {
     let signal: AbortSignal | undefined;
-    const heeding = tool({
-      name: 'heeding',
+    const watching = tool({
+      name: 'watching',
       description: 'x',
       execute: (_, context) => ((signal = context.signal), forever()),
     });
     using model = scriptedModel([
-      { text: 'both', calls: [{ name: 'look' }, { name: 'heeding' }, { name: 'stuck' }, { name: 'look' }] },
+      { text: 'both', calls: [{ name: 'look' }, { name: 'watching' }, { name: 'stuck' }, { name: 'look' }] },
     ]);
-    const live = streamLoop({ model, tools: [look, heeding, stuck], input: 'go', maxParallel: 2 });
+    const live = streamLoop({ model, tools: [look, watching, stuck], input: 'go', maxParallel: 2 });
     await tick();
     live.cancel();
     const result = await live.result;
@@ -144,12 +144,12 @@ describe('in each phase', () => {
   });
 
   test.each<[string, CancelPhase]>([
-    ['approval', 'approval'],
-    ['client', 'client'],
-  ])('while somebody else is still busy and a %s is waited for', async (kind, phase) => {
+    ['an approval', 'approval'],
+    ['a client', 'client'],
+  ])('while the run waits for %s, and another call has just settled', async (kind, phase) => {
     const { promise, resolve } = Promise.withResolvers<string>();
     const busy = tool({ name: 'busy', description: 'x', execute: () => promise });
-    const name = kind === 'client' ? 'client' : 'look';
+    const name = kind === 'a client' ? 'client' : 'look';
     using model = scriptedModel([{ calls: [{ name }, { name: 'busy' }] }]);
     const live = streamLoop({
       model,
@@ -165,7 +165,7 @@ describe('in each phase', () => {
     expectCancelled(await live.result, phase);
   });
 
-  test('while it is paused: by continuing with a signal that is aborted', async () => {
+  test('while the run is paused: by resuming it with an aborted signal', async () => {
     const journal = memoryJournal();
     using model = scriptedModel([{ calls: [{ name: 'client' }] }]);
     const options = { model, tools: [client], journal, runId: 'r' };
@@ -173,7 +173,7 @@ describe('in each phase', () => {
     expectCancelled(await runLoop({ ...options, answers: [], signal: AbortSignal.abort() }), 'client');
   });
 
-  test('while a continued run is read: it is not lost', async () => {
+  test('while a resumed run is read from the journal', async () => {
     const journal = memoryJournal();
     const { promise, resolve } = Promise.withResolvers<void>();
     const slow: Journal = {
@@ -197,8 +197,8 @@ describe('in each phase', () => {
     expectCancelled(await live.result, 'client');
   });
 
-  test('while a lost call of a continued run is checked again: it does not run', async () => {
-    const kept = memoryJournal();
+  test('while a lost call of a resumed run is validated again: the call does not run', async () => {
+    const original = memoryJournal();
     let [ran, checks] = [0, 0];
     const { promise, resolve } = Promise.withResolvers<void>();
     const validate = async (value: unknown): Promise<{ value: unknown }> => {
@@ -215,12 +215,12 @@ describe('in each phase', () => {
       execute: () => (ran++, forever()),
     });
     using model = scriptedModel([{ calls: [{ name: 'slow' }] }]);
-    const first = streamLoop({ model, tools: [slow], input: 'go', journal: kept, runId: 'r' });
+    const first = streamLoop({ model, tools: [slow], input: 'go', journal: original, runId: 'r' });
     await tick();
     expect(ran).toBe(1);
-    // As if the process had gone: the entries so far, in a journal that nobody drives.
+    // As after a crash: the entries so far, in a journal that no process drives.
     const journal = memoryJournal();
-    await journal.append('r', await kept.read('r'));
+    await journal.append('r', await original.read('r'));
     const live = streamLoop({ model, tools: [slow], journal, runId: 'r', answers: [] });
     await tick();
     expect(checks).toBe(2);
@@ -233,7 +233,7 @@ describe('in each phase', () => {
   });
 });
 
-describe('while the journal is busy', () => {
+describe('cancels while an append is pending', () => {
   function slowJournal(): { journal: Journal; entries: JournalEntry[]; release: () => void } {
     const entries: JournalEntry[] = [];
     let waiting: (() => void)[] = [];
@@ -255,19 +255,19 @@ describe('while the journal is busy', () => {
     };
   }
 
-  test.each([1, 2, 3, 4])('with entry %d not durable yet: nothing that follows from it begins', async (cancelAt) => {
+  test.each([1, 2, 3, 4])('while entry %d is not durable: starts no effect that it issued', async (cancelAt) => {
     const { journal, entries, release } = slowJournal();
-    const begun: string[] = [];
+    const started: string[] = [];
     const work = tool({
       name: 'work',
       description: 'x',
       execute: async () => {
-        begun.push('tool');
+        started.push('tool');
         return 'done';
       },
     });
     using model = scriptedModel(
-      [() => (begun.push('model'), { calls: [{ name: 'work' }] }), () => (begun.push('model'), 'done')].slice(
+      [() => (started.push('model'), { calls: [{ name: 'work' }] }), () => (started.push('model'), 'done')].slice(
         0,
         cancelAt === 4 ? 2 : Math.floor(cancelAt / 2),
       ),
@@ -278,7 +278,7 @@ describe('while the journal is busy', () => {
       release();
       await tick();
     }
-    const before = begun.length;
+    const before = started.length;
     live.cancel();
     live.cancel();
     let ended = false;
@@ -289,7 +289,7 @@ describe('while the journal is busy', () => {
     await tick();
     release();
     const result = await live.result;
-    expect(begun.length).toBe(before);
+    expect(started.length).toBe(before);
     if (cancelAt === 4) expect(result.outcome).toEqual({ type: 'completed' });
     else expect(result.outcome).toMatchObject({ type: 'cancelled' });
     expectValid(result.messages);
@@ -298,7 +298,7 @@ describe('while the journal is busy', () => {
   });
 });
 
-test('twice, and after the end, changes nothing', async () => {
+test('cancel changes nothing when repeated, or after the end', async () => {
   const journal = memoryJournal();
   using model = scriptedModel([forever]);
   const controller = new AbortController();
@@ -314,8 +314,8 @@ test('twice, and after the end, changes nothing', async () => {
   expect((await journal.read('r')).map(({ event }) => event.type)).toEqual(['run-started', 'cancel-requested']);
 });
 
-test('from inside a tool, a model and a policy', async () => {
-  const places = {
+test('cancels from inside a tool, a policy and a model', async () => {
+  const callbacks = {
     tool: (cancel: () => void) => ({
       tools: [tool({ name: 'look', description: 'x', execute: () => (cancel(), 'seen') })],
     }),
@@ -324,9 +324,9 @@ test('from inside a tool, a model and a policy', async () => {
       policy: { judge: () => (cancel(), [{ type: 'allow' as const }]) },
     }),
   };
-  for (const place of Object.values(places)) {
+  for (const optionsWith of Object.values(callbacks)) {
     using model = scriptedModel([{ calls: [{ name: 'look' }] }]);
-    const live = streamLoop({ model, input: 'go', ...place(() => live.cancel()) });
+    const live = streamLoop({ model, input: 'go', ...optionsWith(() => live.cancel()) });
     expectCancelled(await live.result, 'tool');
   }
   const model: Model = {
@@ -340,7 +340,7 @@ test('from inside a tool, a model and a policy', async () => {
   expectCancelled(await live.result, 'model');
 });
 
-test('from inside a tool that then goes on: it is told all the same', async () => {
+test('aborts a tool that cancels the run and then continues', async () => {
   const clock = manualClock();
   let signal: AbortSignal | undefined;
   const work = tool({
@@ -358,8 +358,8 @@ test('from inside a tool that then goes on: it is told all the same', async () =
   expect(clock.pending).toBe(0);
 });
 
-test('from a listener, at any item: the run ends, and its history is valid', async () => {
-  const count = async (cancelAt: number): Promise<number> => {
+test('cancels from a listener at any item, and the history is valid', async () => {
+  const runAndCancel = async (cancelAt: number): Promise<number> => {
     let seen = 0;
     const journal = memoryJournal();
     const model = scriptedModel([{ text: 'both of them', calls: [{ name: 'look' }, { name: 'later' }] }, 'done']);
@@ -386,12 +386,12 @@ test('from a listener, at any item: the run ends, and its history is valid', asy
     expect(replay(await journal.read('r'))).toMatchObject({ type: 'replayed' });
     return seen;
   };
-  const all = await count(Infinity);
+  const all = await runAndCancel(Infinity);
   expect(all).toBeGreaterThan(12);
-  for (let at = 0; at < all; at++) await count(at);
+  for (let at = 0; at < all; at++) await runAndCancel(at);
 });
 
-test('the listener on the caller’s signal goes with the run', async () => {
+test('a run removes its listener from the signal of the caller', async () => {
   const controller = new AbortController();
   const { signal } = controller;
   let listening = 0;
@@ -411,7 +411,7 @@ test('the listener on the caller’s signal goes with the run', async () => {
   expect(listening).toBe(0);
 });
 
-test('no timer is left behind', async () => {
+test('cancel leaves no timer', async () => {
   const clock = manualClock();
   using model = scriptedModel([{ calls: [{ name: 'stuck' }, { name: 'stuck' }] }]);
   const live = streamLoop({ model, tools: [stuck], input: 'go', clock, limits: { durationMs: 5_000 } });

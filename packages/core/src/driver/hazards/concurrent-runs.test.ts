@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
+import { resultTexts } from '../../../test/results.ts';
 import { memoryJournal } from '../../journal/memory.ts';
-import { textOf, type ToolMessage } from '../../messages.ts';
+import { textOf } from '../../messages.ts';
 import type { Model, ModelReply } from '../../model.ts';
 import { tool } from '../../tools/tool.ts';
 import { replay } from '../../journal/replay.ts';
@@ -8,7 +9,7 @@ import { runLoop } from '../run.ts';
 
 const USAGE = { inputTokens: 1, outputTokens: 1 };
 
-/** Uneven, so that runs overtake each other. */
+/** Waits differently for each number, so that runs overtake each other. */
 function pause(n: number): Promise<void> {
   return n % 3 === 0 ? Promise.resolve() : new Promise((resolve) => setImmediate(resolve));
 }
@@ -43,10 +44,10 @@ const echo = tool({
   },
 });
 
-test('1,000 runs at once on one journal, one model and one tool do not mix', async () => {
+test('keeps 1,000 concurrent runs with the same journal, model and tool apart', async () => {
   const journal = memoryJournal();
   const names = Array.from({ length: 1_000 }, (_, index) => String(index));
-  const heard = new Map<string, Set<string>>();
+  const deltas = new Map<string, Set<string>>();
   const results = await Promise.all(
     names.map((name) =>
       runLoop({
@@ -57,7 +58,7 @@ test('1,000 runs at once on one journal, one model and one tool do not mix', asy
         journal,
         runId: `run${name}`,
         onItem: (item) => {
-          if (item.type === 'text-delta') heard.set(name, (heard.get(name) ?? new Set()).add(item.text));
+          if (item.type === 'text-delta') deltas.set(name, (deltas.get(name) ?? new Set()).add(item.text));
         },
       }),
     ),
@@ -71,14 +72,11 @@ test('1,000 runs at once on one journal, one model and one tool do not mix', asy
       turns: 4,
       calls: 6,
     });
-    const told = result.messages
-      .filter((message): message is ToolMessage => message.role === 'tool')
-      .flatMap(({ content }) => content.map((one) => textOf(one.content)));
     const expected = [1, 2, 3].flatMap((turn) =>
       ['a', 'b'].map((id, call) => `${name}.${turn}.${id} context${name} run${name}/t${turn}.tool.${call}`),
     );
-    expect(told).toEqual(expected);
-    expect(heard.get(name)).toEqual(new Set([name]));
+    expect(resultTexts(result)).toEqual(expected);
+    expect(deltas.get(name)).toEqual(new Set([name]));
   }
   for (const name of ['0', '1', '499', '999']) {
     const entries = await journal.read(`run${name}`);
@@ -87,7 +85,7 @@ test('1,000 runs at once on one journal, one model and one tool do not mix', asy
   }
 });
 
-test('a run is not begun twice under one name', async () => {
+test('rejects starting a run twice under the same id', async () => {
   const journal = memoryJournal();
   const start = (): Promise<unknown> =>
     runLoop({ model, tools: [echo], input: '0', context: 'x', journal, runId: 'run0' });

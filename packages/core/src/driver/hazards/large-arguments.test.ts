@@ -1,6 +1,7 @@
-/* oxlint-disable no-extend-native -- counts what the language itself does, and puts it back */
+/* oxlint-disable no-extend-native -- replaces built-in functions by ones that count, and restores them */
 import { describe, expect, test, vi } from 'vitest';
 import type { Model, ModelDelta } from '../../model.ts';
+import { parseArguments } from '../../tools/execute.ts';
 import { tool } from '../../tools/tool.ts';
 import type { Item } from '../../journal/items.ts';
 import { runLoop, streamLoop } from '../run.ts';
@@ -10,11 +11,11 @@ vi.setConfig({ testTimeout: 60_000 });
 const USAGE = { inputTokens: 1, outputTokens: 1 };
 const input = { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] } as const;
 
-/** Sends the arguments character by character, as many models do, then a text. */
-function talkative(argumentsText: string): Model {
+/** A model that calls `write` and sends the arguments character by character; then it answers. */
+function charByChar(argumentsText: string): Model {
   let turn = 0;
   return {
-    id: 'talkative',
+    id: 'char-by-char',
     async reply(_request, emit) {
       if (turn++ > 0)
         return { type: 'reply', content: [{ type: 'text', text: 'done' }], finish: 'stop', usage: USAGE, model: 'm' };
@@ -25,12 +26,12 @@ function talkative(argumentsText: string): Model {
   };
 }
 
-function write(taken: number[]): ReturnType<typeof tool> {
+function write(lengths: number[]): ReturnType<typeof tool> {
   return tool({
     name: 'write',
     description: 'x',
     input,
-    execute: ({ text }) => void taken.push(String(text).length),
+    execute: ({ text }) => void lengths.push(String(text).length),
   });
 }
 
@@ -39,31 +40,31 @@ const TEN_MB = 10 * 1024 * 1024;
 describe('10 MB of arguments in deltas of one character', () => {
   const text = JSON.stringify({ text: 'x'.repeat(TEN_MB) });
 
-  test('nobody listens', async () => {
-    const taken: number[] = [];
-    const { outcome, messages } = await runLoop({ model: talkative(text), tools: [write(taken)], input: 'go' });
+  test('without a listener', async () => {
+    const lengths: number[] = [];
+    const { outcome, messages } = await runLoop({ model: charByChar(text), tools: [write(lengths)], input: 'go' });
     expect(outcome).toEqual({ type: 'completed' });
-    expect(taken).toEqual([TEN_MB]);
-    // The text itself, not a copy.
+    expect(lengths).toEqual([TEN_MB]);
+    // The same text as the model sent.
     expect(messages[1]).toMatchObject({ content: [{ arguments: text }] });
   });
 
-  test('somebody listens, and gets every one of them, in order', async () => {
-    const taken: number[] = [];
+  test('with a listener, which receives all deltas in order', async () => {
+    const lengths: number[] = [];
     let [deltas, wrong] = [0, 0];
     const onItem = (item: Item): void => {
       if (item.type === 'call-delta' && item.arguments !== text[deltas++]) wrong++;
     };
-    const { outcome } = await runLoop({ model: talkative(text), tools: [write(taken)], input: 'go', onItem });
+    const { outcome } = await runLoop({ model: charByChar(text), tools: [write(lengths)], input: 'go', onItem });
     expect(outcome).toEqual({ type: 'completed' });
     expect([deltas, wrong]).toEqual([text.length, 0]);
-    expect(taken).toEqual([TEN_MB]);
+    expect(lengths).toEqual([TEN_MB]);
   });
 
-  test('they are never put together by the loop: each delta is handed on as it came', async () => {
+  test('passes each delta object of the model on to the listener', async () => {
     const small = JSON.stringify({ text: 'y'.repeat(2_000) });
     const sent: ModelDelta[] = [];
-    const inner = talkative(small);
+    const inner = charByChar(small);
     const model: Model = {
       id: 'm',
       reply: (request, emit, signal) =>
@@ -77,14 +78,14 @@ describe('10 MB of arguments in deltas of one character', () => {
         ),
     };
     const live = streamLoop({ model, tools: [write([])], input: 'go' });
-    const got = (await Array.fromAsync(live)).filter(({ type }) => type === 'call-delta');
-    expect(got).toHaveLength(small.length);
-    expect(got.every((delta, index) => delta === sent[index])).toBe(true);
+    const received = (await Array.fromAsync(live)).filter(({ type }) => type === 'call-delta');
+    expect(received).toHaveLength(small.length);
+    expect(received.every((delta, index) => delta === sent[index])).toBe(true);
   });
 });
 
-describe('the work that a large call makes grows with its size and no faster', () => {
-  /** How many characters and how many deltas are looked at, whoever looks. */
+describe('the work for a large call grows linearly with its size', () => {
+  /** The number of strings and characters that built-in functions visit. */
   async function cost(size: number): Promise<{ units: number; strings: number }> {
     const argumentsText = JSON.stringify({ text: 'x'.repeat(size) });
     let [units, strings] = [0, 0];
@@ -119,7 +120,7 @@ describe('the work that a large call makes grows with its size and no faster', (
       return text;
     }) as typeof stringify;
     try {
-      await runLoop({ model: talkative(argumentsText), tools: [write([])], input: 'go', onItem: () => {} });
+      await runLoop({ model: charByChar(argumentsText), tools: [write([])], input: 'go', onItem: () => {} });
     } finally {
       Object.assign(String.prototype, { charCodeAt, slice, trim, replace });
       Object.assign(JSON, { parse, stringify });
@@ -127,7 +128,7 @@ describe('the work that a large call makes grows with its size and no faster', (
     return { units, strings };
   }
 
-  test('counted at one size and at eight times that', async () => {
+  test('at eight times the size it is at most eight times as much', async () => {
     await cost(1_000);
     const small = await cost(20_000);
     const large = await cost(160_000);
@@ -137,18 +138,24 @@ describe('the work that a large call makes grows with its size and no faster', (
   });
 });
 
-test('broken arguments of 10 MB are refused in few words', async () => {
-  const taken: number[] = [];
-  const model = talkative(`{"text": ${'x'.repeat(TEN_MB)}`);
-  const { messages } = await runLoop({ model, tools: [write(taken)], input: 'go' });
-  expect(taken).toEqual([]);
+test('refuses invalid arguments of 10 MB with a short error', async () => {
+  const lengths: number[] = [];
+  const model = charByChar(`{"text": ${'x'.repeat(TEN_MB)}`);
+  const { messages } = await runLoop({ model, tools: [write(lengths)], input: 'go' });
+  expect(lengths).toEqual([]);
   expect(JSON.stringify(messages[2]).length).toBeLessThan(1_000);
 });
 
-test('sloppy arguments of 10 MB are repaired', async () => {
-  const taken: number[] = [];
-  const model = talkative(`{"text": "${'fifteen chars..\n'.repeat(TEN_MB / 16)}",}`);
-  const { outcome } = await runLoop({ model, tools: [write(taken)], input: 'go' });
+test('repairs arguments of 10 MB', async () => {
+  const lengths: number[] = [];
+  const model = charByChar(`{"text": "${'fifteen chars..\n'.repeat(TEN_MB / 16)}",}`);
+  const { outcome } = await runLoop({ model, tools: [write(lengths)], input: 'go' });
   expect(outcome).toEqual({ type: 'completed' });
-  expect(taken).toEqual([TEN_MB]);
+  expect(lengths).toEqual([TEN_MB]);
+});
+
+test('parses a megabyte of white space in linear time', () => {
+  const parsed = parseArguments(`{"a":${'\n'.repeat(1_000_000)}x}`, false);
+  expect(parsed.type).toBe('problem');
+  expect(parseArguments('```json\n{"a":1}\n```', false)).toMatchObject({ type: 'parsed', value: { a: 1 } });
 });

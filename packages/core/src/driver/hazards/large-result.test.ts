@@ -15,7 +15,7 @@ const collectGarbage = runInNewContext('gc') as () => void;
 
 const HUNDRED_MB = 100 * 1024 * 1024;
 
-/** A text of 100 MB that really is in memory as one piece. */
+/** A text of 100 MB. Reading a character makes V8 store it as one flat string. */
 function large(): string {
   const text = `head${'m'.repeat(HUNDRED_MB - 8)}tail`;
   expect(text.charCodeAt(HUNDRED_MB - 1)).toBe('l'.charCodeAt(0));
@@ -35,7 +35,7 @@ function textIn({ messages }: LoopResult): string {
   return textOf((messages[2] as ToolMessage).content[0]!.content);
 }
 
-function heldMegabytes(): number {
+function retainedMegabytes(): number {
   collectGarbage();
   collectGarbage();
   const { heapUsed, external } = process.memoryUsage();
@@ -45,36 +45,36 @@ function heldMegabytes(): number {
 describe('a result of 100 MB', () => {
   test.each<[string, NonNullable<ToolDefinition['execute']>]>([
     ['a text', () => large()],
-    ['a text, later', async () => large()],
+    ['a text, asynchronously', async () => large()],
     ['an object', () => ({ text: large() })],
-    ['a block', () => ({ content: [{ type: 'text', text: large() }] })],
+    ['a content block', () => ({ content: [{ type: 'text', text: large() }] })],
     ['an error', () => Promise.reject(new Error(large()))],
     [
-      'pieces',
+      'an async iterable',
       async function* () {
         for (let index = 0; index < 100; index++) yield 'p'.repeat(1024 * 1024);
       },
     ],
-  ])('%s: head and tail stay, the rest is let go', async (_, execute) => {
-    const before = heldMegabytes();
-    const [result, kept] = await run(execute);
+  ])('%s: keeps head and tail, and frees the rest', async (_, execute) => {
+    const before = retainedMegabytes();
+    const [result, retained] = await run(execute);
     const text = textIn(result);
     expect(text.length).toBeLessThan(15_100);
     expect(text).toMatch(/characters left out …\]\n/);
     expect(result.outcome).toEqual({ type: 'completed' });
-    // Everything that a run leaves behind is still here, and none of it holds on to the 100 MB.
-    expect(heldMegabytes() - before).toBeLessThan(20);
-    expect(JSON.stringify(kept).length).toBeLessThan(100_000);
+    // The result, the journal and the requests are still reachable, and do not retain the 100 MB.
+    expect(retainedMegabytes() - before).toBeLessThan(20);
+    expect(JSON.stringify(retained).length).toBeLessThan(100_000);
   });
 
-  test('the measuring would notice: a piece of a text holds on to all of it', () => {
-    const before = heldMegabytes();
+  test('the measurement detects a slice, which retains the whole text', () => {
+    const before = retainedMegabytes();
     const piece = large().slice(0, 1_000);
-    expect(heldMegabytes() - before).toBeGreaterThan(90);
+    expect(retainedMegabytes() - before).toBeGreaterThan(90);
     expect(piece).toHaveLength(1_000);
   });
 
-  test('what stays is the beginning and the end', async () => {
+  test('the result has the beginning and the end', async () => {
     const [result] = await run(() => large(), 100);
     expect(textIn(result)).toBe(
       `head${'m'.repeat(71)}\n[… 104,857,500 of 104,857,600 characters left out …]\n${'m'.repeat(21)}tail`,
@@ -82,7 +82,7 @@ describe('a result of 100 MB', () => {
   });
 });
 
-test('the result of a client is held to the same size', async () => {
+test('cuts the result of a client tool', async () => {
   const { append, read } = memoryJournal();
   const journal = { append, read };
   const big = tool({ name: 'big', description: 'x' });
@@ -97,7 +97,7 @@ test('the result of a client is held to the same size', async () => {
   expect(textIn(result).length).toBeLessThan(200);
 });
 
-test('a picture is not cut', async () => {
+test('does not cut an image', async () => {
   const image = {
     type: 'image',
     mediaType: 'image/png',

@@ -26,18 +26,18 @@ function callsOf(turn: number): AssistantPart[] {
     { type: 'text', text: `turn ${at}` },
     { type: 'tool-call', id: `a${at}`, name: 'now', arguments: `{"at":"${at}"}` },
     { type: 'tool-call', id: `b${at}`, name: 'later', arguments: `{"at":"${at}"}` },
-    { type: 'tool-call', id: `c${at}`, name: 'nobody', arguments: `{"at":"${at}"}` },
+    { type: 'tool-call', id: `c${at}`, name: 'unknown', arguments: `{"at":"${at}"}` },
   ];
 }
 
-// ── What a turn costs, counted ───────────────────────────────────────────────────────────────────────────────────────
+// ── Counting the cost of a turn ──────────────────────────────────────────────────────────────────────────────────────
 
 interface Cost {
-  /** How often any block of the loop's own code was entered, so also how often any loop in it went round. */
+  /** How often blocks of the code of the loop were entered, which includes iterations of loops. */
   readonly blocks: number;
-  /** Elements that were gone through or copied by what the language itself brings. */
+  /** Elements that built-in functions visited or copied. */
   readonly elements: number;
-  /** Characters that were written as JSON or read from it. */
+  /** Characters written to or read from JSON. */
   readonly chars: number;
 }
 
@@ -57,7 +57,7 @@ function read(): Cost {
   return { blocks, ...cost };
 }
 
-/** Adds what was executed since the last time. The answer comes before `post` returns. */
+/** Adds the blocks executed since the last call. The callback is called before `post` returns. */
 function countBlocks(): void {
   session.post('Profiler.takePreciseCoverage', (error, taken: Profiler.TakePreciseCoverageReturnType) => {
     if (error) throw error;
@@ -68,11 +68,11 @@ function countBlocks(): void {
   });
 }
 
-const undo: (() => void)[] = [];
+const restore: (() => void)[] = [];
 
 function replace<T extends object, K extends keyof T>(target: T, name: K, by: (original: T[K]) => unknown): void {
   const descriptor = Object.getOwnPropertyDescriptor(target, name)!;
-  undo.push(() => Object.defineProperty(target, name, descriptor));
+  restore.push(() => Object.defineProperty(target, name, descriptor));
   Object.defineProperty(target, name, { ...descriptor, value: by(target[name]) });
 }
 
@@ -84,13 +84,13 @@ function sizeOf(value: unknown): number {
   return typeof value === 'object' && value !== null ? Reflect.ownKeys(value).length : 1;
 }
 
-/** Makes everything in the language that goes through a whole say how long that was. */
+/** Replaces built-in functions that visit all elements of a value by ones that count them. */
 function instrument(): void {
-  const goThrough =
+  const visiting =
     'slice splice concat map filter flatMap forEach some every find findIndex findLast findLastIndex reduce reduceRight ' +
     'indexOf lastIndexOf includes join with toSpliced toSorted toReversed sort reverse fill flat shift unshift';
-  // A slice of the end costs what it gives; all others are taken to go through the whole.
-  for (const name of goThrough.split(' ')) {
+  // A slice counts the elements it returns; all others count the whole array.
+  for (const name of visiting.split(' ')) {
     replace(
       Array.prototype as never,
       name as never,
@@ -171,7 +171,7 @@ afterAll(() => {
   session.disconnect();
 });
 
-/** Counts what happens from when the model is asked in a turn until it is asked in the next. */
+/** The cost of these turns, each from one model call to the next. */
 async function costs(options: Partial<LoopOptions>, turns: readonly number[]): Promise<Cost[]> {
   const counted: Cost[] = [];
   let turn = 0;
@@ -204,24 +204,24 @@ async function costs(options: Partial<LoopOptions>, turns: readonly number[]): P
     const { outcome } = await running;
     expect(outcome).toEqual({ type: 'completed' });
   } finally {
-    for (const one of undo.splice(0).reverse()) one();
+    for (const one of restore.splice(0).reverse()) one();
   }
   return counted;
 }
 
-// ── The promise ──────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── I7: the cost of a turn does not depend on the length of the history ──────────────────────────────────────────────
 
-describe('a run of 2,000 turns: the last visits no more and copies no more than the twentieth', () => {
+describe('turn 2,000 of a run visits and copies no more than turn 20', () => {
   const ways: [string, Partial<LoopOptions>][] = [
-    ['with nobody listening', {}],
+    ['without a listener', {}],
     ['with a listener', { onItem: () => {} }],
     ['with a policy', { policy: { judge: (calls) => calls.map(() => ({ type: 'allow' })) } }],
-    ['one by one', { parallel: false, onItem: () => {} }],
+    ['with parallel: false', { parallel: false, onItem: () => {} }],
   ];
 
   test.each(ways)('%s', async (_, options) => {
     const [twentieth, last] = await costs(options, [20, 2_000]);
-    // The counting itself counts: a turn that cost nothing would prove nothing.
+    // Checks that the counting works.
     expect(twentieth!.blocks).toBeGreaterThan(100);
     expect(twentieth!.elements).toBeGreaterThan(10);
     expect(last!.blocks).toBeLessThanOrEqual(twentieth!.blocks);
@@ -230,18 +230,18 @@ describe('a run of 2,000 turns: the last visits no more and copies no more than 
   });
 
   test.each<[string, (messages: readonly Message[]) => unknown]>([
-    ['copies', (messages) => messages.slice()],
-    ['looks', (messages) => messages.findLast(({ role }) => role === 'tool')],
-    ['spreads', (messages) => [...messages]],
-    ['writes', (messages) => JSON.stringify(messages)],
-  ])('the counting would notice somebody who %s', async (_, touch) => {
+    ['a copy', (messages) => messages.slice()],
+    ['a search', (messages) => messages.findLast(({ role }) => role === 'tool')],
+    ['a spread', (messages) => [...messages]],
+    ['JSON.stringify', (messages) => JSON.stringify(messages)],
+  ])('the counting detects %s of the history', async (_, visit) => {
     const history: Message[] = [];
     const [twentieth, last] = await costs(
       {
         onItem: (item) => {
           if (item.type !== 'turn-started') return;
           history.push(userText('one more'));
-          if (item.turn === 21 || item.turn === 2_001) touch(history);
+          if (item.turn === 21 || item.turn === 2_001) visit(history);
         },
       },
       [20, 2_000],
@@ -250,15 +250,15 @@ describe('a run of 2,000 turns: the last visits no more and copies no more than 
   });
 });
 
-test('a step touches no more of the history in its last turn than in its twentieth', () => {
-  let touched = 0;
+test('step accesses no more of the history in turn 2,000 than in turn 20', () => {
+  let accesses = 0;
   const counting: ProxyHandler<Message[]> = {
     get(target, key, receiver) {
-      if (key !== 'length' && typeof key === 'string') touched++;
+      if (key !== 'length' && typeof key === 'string') accesses++;
       return Reflect.get(target, key, receiver);
     },
-    has: (target, key) => (touched++, Reflect.has(target, key)),
-    ownKeys: (target) => (touched++, Reflect.ownKeys(target)),
+    has: (target, key) => (accesses++, Reflect.has(target, key)),
+    ownKeys: (target) => (accesses++, Reflect.ownKeys(target)),
   };
   const facts = {
     description: 'x',
@@ -305,7 +305,7 @@ test('a step touches no more of the history in its last turn than in its twentie
 
   const perTurn: number[] = [];
   for (let turn = 1; turn < TURNS; turn++) {
-    touched = 0;
+    accesses = 0;
     feed({
       type: 'model-replied',
       at: turn,
@@ -325,7 +325,7 @@ test('a step touches no more of the history in its last turn than in its twentie
         result: { type: 'result', content, isError: false },
       });
     }
-    perTurn.push(touched);
+    perTurn.push(accesses);
   }
   expect(state.turn).toBe(TURNS);
   expect(state.history.items).toBe(items);

@@ -1,15 +1,10 @@
 import { expect, test } from 'vitest';
-import { textOf, type ToolMessage } from '../../messages.ts';
+import { resultTexts } from '../../../test/results.ts';
 import { manualClock } from '../../testing/manual-clock.ts';
 import { scriptedModel } from '../../testing/scripted-model.ts';
 import { tool, type ToolContext } from '../../tools/tool.ts';
 import type { LoopResult } from '../options.ts';
 import { runLoop, streamLoop } from '../run.ts';
-
-function textsOf({ messages }: LoopResult): string[] {
-  const results = messages.filter((message): message is ToolMessage => message.role === 'tool');
-  return results.flatMap(({ content }) => content.map((result) => textOf(result.content)));
-}
 
 function stuck(contexts: ToolContext[], more: { readonly timeoutMs?: number } = {}): ReturnType<typeof tool> {
   return tool({
@@ -24,13 +19,13 @@ function stuck(contexts: ToolContext[], more: { readonly timeoutMs?: number } = 
 }
 
 test.each([
-  ['a minute by default', {}, {}, 60_000],
-  ['as the run says', { toolTimeoutMs: 500 }, {}, 500],
-  ['as the tool says', { toolTimeoutMs: 500 }, { timeoutMs: 70_000 }, 70_000],
-])('a tool that never returns is given up: %s', async (_, options, own, ms) => {
+  ['after a minute by default', {}, {}, 60_000],
+  ['after the timeout of the run', { toolTimeoutMs: 500 }, {}, 500],
+  ['after the timeout of the tool', { toolTimeoutMs: 500 }, { timeoutMs: 70_000 }, 70_000],
+])('a tool that never returns times out %s', async (_, options, own, ms) => {
   const clock = manualClock();
   const contexts: ToolContext[] = [];
-  using model = scriptedModel([{ calls: [{ name: 'stuck' }] }, 'went on']);
+  using model = scriptedModel([{ calls: [{ name: 'stuck' }] }, 'continued']);
   let result: LoopResult | undefined;
   void runLoop({ model, tools: [stuck(contexts, own)], input: 'go', clock, ...options }).then(
     (ended) => (result = ended),
@@ -39,25 +34,27 @@ test.each([
   expect(result).toBeUndefined();
   expect(contexts[0]!.signal.aborted).toBe(false);
   await clock.advance(1);
-  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'went on', durationMs: ms });
-  expect(textsOf(result!)).toEqual([`The tool "stuck" timed out after ${ms} ms. Ask for less, or try something else.`]);
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'continued', durationMs: ms });
+  expect(resultTexts(result!)).toEqual([
+    `The tool "stuck" timed out after ${ms} ms. Ask for less, or try something else.`,
+  ]);
   expect(contexts[0]!.signal.aborted).toBe(true);
   expect(clock.pending).toBe(0);
 });
 
-test('it holds nobody back but itself', async () => {
+test('a tool that never returns does not block other calls', async () => {
   const clock = manualClock();
   const ran: number[] = [];
   const quick = tool({ name: 'quick', description: 'x', execute: () => void ran.push(clock.now()) });
   using model = scriptedModel([
     { calls: [{ name: 'stuck' }, { name: 'quick' }, { name: 'stuck' }, { name: 'quick' }] },
-    'went on',
+    'continued',
   ]);
   const running = runLoop({ model, tools: [stuck([]), quick], input: 'go', clock, toolTimeoutMs: 100, maxParallel: 2 });
   await clock.advance(100);
   expect(ran).toEqual([0, 100]);
   await clock.advance(100);
-  expect(textsOf(await running)).toEqual([
+  expect(resultTexts(await running)).toEqual([
     expect.stringContaining('timed out'),
     '(no output)',
     expect.stringContaining('timed out'),
@@ -65,7 +62,7 @@ test('it holds nobody back but itself', async () => {
   ]);
 });
 
-test('what it gives in the end, if it ever does, is nobody’s', async () => {
+test('ignores a result or an error after the timeout', async () => {
   const clock = manualClock();
   const { promise, resolve, reject } = Promise.withResolvers();
   const late = tool({ name: 'late', description: 'x', execute: () => promise });
@@ -77,17 +74,17 @@ test('what it gives in the end, if it ever does, is nobody’s', async () => {
       throw new Error('late');
     },
   });
-  using model = scriptedModel([{ calls: [{ name: 'late' }, { name: 'never' }] }, 'went on']);
+  using model = scriptedModel([{ calls: [{ name: 'late' }, { name: 'never' }] }, 'continued']);
   const running = runLoop({ model, tools: [late, never], input: 'go', clock, toolTimeoutMs: 100 });
   await clock.advance(100);
   const result = await running;
   resolve('too late');
   reject(new Error('too late'));
   await clock.advance(100);
-  expect(textsOf(result)).toEqual([expect.stringContaining('timed out'), expect.stringContaining('timed out')]);
+  expect(resultTexts(result)).toEqual([expect.stringContaining('timed out'), expect.stringContaining('timed out')]);
 });
 
-test('a time out counts as an error, so a run of them ends', async () => {
+test('counts timeouts as errors, so the run ends at errorLimit', async () => {
   const clock = manualClock();
   using model = scriptedModel(['a', 'b', 'c'].map((at) => ({ calls: [{ name: 'stuck', arguments: { at } }] })));
   const running = runLoop({ model, tools: [stuck([])], input: 'go', clock, toolTimeoutMs: 100 });
@@ -95,7 +92,7 @@ test('a time out counts as an error, so a run of them ends', async () => {
   expect((await running).outcome).toEqual({ type: 'exhausted', limit: 'errors' });
 });
 
-test('a cancel does not wait for it, and leaves no timer behind', async () => {
+test('cancel does not wait for a tool that never returns, and leaves no timer', async () => {
   const clock = manualClock();
   const contexts: ToolContext[] = [];
   using model = scriptedModel([{ calls: [{ name: 'stuck' }] }]);
@@ -107,7 +104,7 @@ test('a cancel does not wait for it, and leaves no timer behind', async () => {
   expect(clock.pending).toBe(0);
 });
 
-test('the run’s own deadline does not wait for it either', async () => {
+test('the deadline of the run does not wait for a tool that never returns', async () => {
   const clock = manualClock();
   const contexts: ToolContext[] = [];
   using model = scriptedModel([{ calls: [{ name: 'stuck' }] }]);
@@ -118,7 +115,7 @@ test('the run’s own deadline does not wait for it either', async () => {
   expect(clock.pending).toBe(0);
 });
 
-test('a model that never returns is ended by a cancel and by the deadline', async () => {
+test('cancel and the deadline abort a model that never replies', async () => {
   const clock = manualClock();
   const signals: AbortSignal[] = [];
   const model = {

@@ -18,26 +18,26 @@ function firstResult({ messages }: LoopResult): { text: string; isError: boolean
 async function callOnce(name: string, text: string, definition: Partial<ToolDefinition> = {}): Promise<LoopResult> {
   const journal = memoryJournal();
   using model = scriptedModel([{ calls: [{ name, arguments: text }] }, 'done']);
-  const made = tool({ name: 'real', description: 'x', execute: () => 'ran', ...definition });
-  const result = await runLoop({ model, tools: [made], input: 'go', journal, runId: 'r' });
+  const real = tool({ name: 'real', description: 'x', execute: () => 'ran', ...definition });
+  const result = await runLoop({ model, tools: [real], input: 'go', journal, runId: 'r' });
   expect(result.outcome).toEqual({ type: 'completed' });
   expect(replay(JSON.parse(JSON.stringify(await journal.read('r'))))).toMatchObject({ type: 'replayed' });
   return result;
 }
 
-describe('names that every object knows', () => {
-  test.each(MEMBERS)('called as a tool, %s is not one', async (name) => {
+describe('names of members of Object.prototype', () => {
+  test.each(MEMBERS)('a call of %s is a call of an unknown tool', async (name) => {
     expect(firstResult(await callOnce(name, '{}'))).toEqual({
       text: `There is no tool "${name}". Available tools: real. Use one of them, or answer without a tool.`,
       isError: true,
     });
   });
 
-  test.each(MEMBERS)('a tool of the name %s is one like any other', async (name) => {
+  test.each(MEMBERS)('a tool may be named %s', async (name) => {
     expect(firstResult(await callOnce(name, '{}', { name }))).toEqual({ text: 'ran', isError: false });
   });
 
-  test.each(MEMBERS)('named in toolChoice or allowedTools, %s is unknown', async (name) => {
+  test.each(MEMBERS)('rejects %s in toolChoice and allowedTools if there is no such tool', async (name) => {
     const options = { model: scriptedModel([]), tools: [], input: 'go' };
     await expect(runLoop({ ...options, toolChoice: { tool: name } })).rejects.toMatchObject({
       code: 'invalid-options',
@@ -45,7 +45,7 @@ describe('names that every object knows', () => {
     await expect(runLoop({ ...options, allowedTools: [name] })).rejects.toMatchObject({ code: 'invalid-options' });
   });
 
-  test.each(MEMBERS)('a run of the name %s is one like any other', async (runId) => {
+  test.each(MEMBERS)('a run may have the id %s', async (runId) => {
     const journal = memoryJournal();
     using model = scriptedModel(['done']);
     await runLoop({ model, input: 'go', journal, runId });
@@ -53,38 +53,38 @@ describe('names that every object knows', () => {
   });
 
   test.each(['', ' ', 'real\0', 'REAL', 'réal', 'real ', '🧵', 'x'.repeat(100_000)])(
-    'nor is %j a tool',
+    'a call of %j is a call of an unknown tool',
     async (name) => {
       expect(firstResult(await callOnce(name, '{}'))).toMatchObject({ isError: true });
     },
   );
 });
 
-describe('arguments that mean to change more than they should', () => {
+describe('arguments with __proto__ and constructor', () => {
   const poison = '{"__proto__":{"polluted":true},"constructor":{"prototype":{"polluted":true}},"a":1}';
 
   test.each<[string, Partial<ToolDefinition>]>([
     ['JSON Schema', { input: { type: 'object', properties: { a: { type: 'number' } } } }],
     ['zod', { input: z.object({ a: z.number() }) as never }],
-    ['zod that lets more through', { input: z.looseObject({ a: z.number() }) as never }],
+    ['zod with additional properties', { input: z.looseObject({ a: z.number() }) as never }],
     ['no schema', {}],
-  ])('with %s they change nothing', async (_, definition) => {
-    let given: Record<string, unknown> | undefined;
+  ])('change no prototype with %s', async (_, definition) => {
+    let received: Record<string, unknown> | undefined;
     const result = await callOnce('real', poison, {
       ...definition,
       execute: (input: Record<string, unknown>) => {
-        given = input;
+        received = input;
         return 'ran';
       },
     });
     expect(firstResult(result)).toEqual({ text: 'ran', isError: false });
-    expect(given!['a']).toBe(1);
+    expect(received!['a']).toBe(1);
     expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
-    expect(given!['polluted']).toBeUndefined();
-    expect(Object.getPrototypeOf(given)).toBe(Object.prototype);
+    expect(received!['polluted']).toBeUndefined();
+    expect(Object.getPrototypeOf(received)).toBe(Object.prototype);
   });
 
-  test('a schema that allows nothing more refuses them by name', async () => {
+  test('are refused by name if the schema allows no additional properties', async () => {
     const result = await callOnce('real', poison, {
       input: { type: 'object', properties: { a: { type: 'number' } }, additionalProperties: false },
     });
@@ -93,7 +93,7 @@ describe('arguments that mean to change more than they should', () => {
     expect(firstResult(result).text).toContain('constructor: is not expected here');
   });
 
-  test('what is required is not found on every object', async () => {
+  test('do not satisfy a required property by a member of Object.prototype', async () => {
     const result = await callOnce('real', '{}', {
       input: { type: 'object', properties: { toString: { type: 'string' } }, required: ['toString'] },
     });
@@ -101,44 +101,54 @@ describe('arguments that mean to change more than they should', () => {
   });
 });
 
-describe('halves of characters', () => {
-  const HALVES = ['\ud83e', '\udff5', 'a\ud800b', '\udc00\ud800', '🧵\ud83e'];
+describe('lone surrogates', () => {
+  const SURROGATES = ['\ud83e', '\udff5', 'a\ud800b', '\udc00\ud800', '🧵\ud83e'];
 
-  test.each(HALVES)('in what the user says, the model replies and the tool gives: %j', async (half) => {
+  test.each(SURROGATES)('%j is kept in the input, the replies and the results', async (lone) => {
     const journal = memoryJournal();
-    using model = scriptedModel([{ text: half, calls: [{ name: 'real', arguments: { text: half } }] }, half]);
-    let given: unknown;
+    using model = scriptedModel([{ text: lone, calls: [{ name: 'real', arguments: { text: lone } }] }, lone]);
+    let received: unknown;
     const real = tool({
       name: 'real',
-      description: half,
+      description: lone,
       input: { type: 'object', properties: { text: { type: 'string' } } },
       execute: ({ text }) => {
-        given = text;
-        return half;
+        received = text;
+        return lone;
       },
     });
-    const result = await runLoop({ model, instructions: half, tools: [real], input: half, journal, runId: 'r' });
-    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: half });
-    expect(given).toBe(half);
-    expect(firstResult(result)).toEqual({ text: half, isError: false });
+    const result = await runLoop({ model, instructions: lone, tools: [real], input: lone, journal, runId: 'r' });
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: lone });
+    expect(received).toBe(lone);
+    expect(firstResult(result)).toEqual({ text: lone, isError: false });
     const entries = await journal.read('r');
-    const kept = JSON.parse(JSON.stringify(entries));
-    expect(kept).toEqual(entries);
-    expect(replay(kept)).toMatchObject({ type: 'replayed' });
+    const stored = JSON.parse(JSON.stringify(entries));
+    expect(stored).toEqual(entries);
+    expect(replay(stored)).toMatchObject({ type: 'replayed' });
   });
 
-  test('bare in the arguments', async () => {
-    let given: unknown;
-    await callOnce('real', '{"text":"\ud83e"}', { execute: (input) => void (given = input) });
-    expect(given).toEqual({ text: '\ud83e' });
+  test('are kept in the arguments', async () => {
+    let received: unknown;
+    await callOnce('real', '{"text":"\ud83e"}', { execute: (input) => void (received = input) });
+    expect(received).toEqual({ text: '\ud83e' });
   });
 
-  test('none are made where a result is cut', async () => {
-    for (let most = 1; most < 20; most++) {
+  test('are not created when a result is cut', async () => {
+    for (let maxResultChars = 1; maxResultChars < 20; maxResultChars++) {
       using model = scriptedModel([{ calls: [{ name: 'real' }] }, 'done']);
       const real = tool({ name: 'real', description: 'x', execute: () => '🧵'.repeat(50) });
-      const result = await runLoop({ model, tools: [real], input: 'go', maxResultChars: most });
+      const result = await runLoop({ model, tools: [real], input: 'go', maxResultChars });
       expect(firstResult(result).text.isWellFormed()).toBe(true);
     }
   });
+});
+
+test('replaces tool names that providers reject in the history', async () => {
+  const names = ['', 'read file!', 'x'.repeat(80), 'ünï'];
+  const model = scriptedModel([{ calls: names.map((name) => ({ name })) }, 'Done.']);
+  const result = await runLoop({ model, input: 'go' });
+  const called = result.messages.flatMap(({ role, content }) =>
+    role === 'assistant' ? content.flatMap((part) => (part.type === 'tool-call' ? part.name : [])) : [],
+  );
+  expect(called).toEqual(['unnamed', 'read_file_', 'x'.repeat(64), '_n_']);
 });

@@ -16,8 +16,8 @@ const save = tool({
     required: ['path'],
     additionalProperties: false,
   },
-  execute: (given) => {
-    ran.push(given);
+  execute: (input) => {
+    ran.push(input);
     return 'saved';
   },
 });
@@ -40,17 +40,17 @@ function textsOf({ messages }: LoopResult, at: number): string[] {
   return (messages[at] as ToolMessage).content.map(({ content }) => textOf(content));
 }
 
-const words = (text: string): AssistantPart => ({ type: 'text', text });
+const textPart = (text: string): AssistantPart => ({ type: 'text', text });
 
-describe('no calls where calls were announced', () => {
-  test('a text is the answer all the same', async () => {
-    expect(await run([reply([words('all done')], 'tool-calls')])).toMatchObject({
+describe('finish tool-calls without calls', () => {
+  test('accepts a text as the answer', async () => {
+    expect(await run([reply([textPart('all done')], 'tool-calls')])).toMatchObject({
       outcome: { type: 'completed' },
       text: 'all done',
     });
   });
 
-  test('nothing is an empty reply: asked once, then failed', async () => {
+  test('treats no content as an empty reply: the second one in a row fails the run', async () => {
     const result = await run([reply([], 'tool-calls'), reply([], 'tool-calls')]);
     expect(result.outcome).toMatchObject({ type: 'failed', error: { code: 'empty-reply' } });
   });
@@ -58,17 +58,17 @@ describe('no calls where calls were announced', () => {
 
 describe('an empty reply', () => {
   test.each<[string, AssistantPart[]]>([
-    ['nothing', []],
-    ['white space', [words(' \n')]],
-    ['only thoughts', [{ type: 'reasoning', text: 'hm' }]],
-    ['empty texts', [words(''), words('')]],
-  ])('of %s is answered with a reminder, and the run goes on', async (_, content) => {
+    ['no content', []],
+    ['white space', [textPart(' \n')]],
+    ['only reasoning', [{ type: 'reasoning', text: 'hm' }]],
+    ['empty texts', [textPart(''), textPart('')]],
+  ])('with %s is answered with a reminder, and the run continues', async (_, content) => {
     const result = await run([reply(content, 'stop'), 'done']);
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'done', turns: 2 });
     expect(result.messages.map(({ role }) => role)).toEqual(['user', 'user', 'assistant']);
   });
 
-  test('twice in a row fails; once and again later does not', async () => {
+  test('fails the run twice in a row, but not with another reply in between', async () => {
     expect((await run([reply([], 'stop'), reply([], 'stop')])).outcome).toMatchObject({ type: 'failed' });
     const calls = { calls: [{ name: 'save', arguments: { path: 'a' } }] };
     expect((await run([reply([], 'stop'), calls, reply([], 'stop'), 'done'])).outcome).toEqual({ type: 'completed' });
@@ -76,14 +76,14 @@ describe('an empty reply', () => {
 });
 
 describe('text and calls together', () => {
-  test('stay in their order, and both count', async () => {
+  test('keeps the order in the history, and runs the calls', async () => {
     const content: AssistantPart[] = [
       { type: 'reasoning', text: 'hm', signature: 's' },
-      words('first '),
+      textPart('first '),
       call('{"path":"1"}', 'a'),
-      words('then '),
+      textPart('then '),
       call('{"path":"2"}', 'b'),
-      words('that is all'),
+      textPart('that is all'),
     ];
     const result = await run([reply(content, 'tool-calls'), 'done']);
     expect(result.messages[1]).toEqual({ role: 'assistant', content });
@@ -91,16 +91,16 @@ describe('text and calls together', () => {
     expect(result.text).toBe('done');
   });
 
-  test('calls run whatever the reply says that it ended with', async () => {
-    await run([reply([words('bye'), call('{"path":"1"}')], 'stop'), 'done']);
+  test('runs the calls for any other finish reason', async () => {
+    await run([reply([textPart('bye'), call('{"path":"1"}')], 'stop'), 'done']);
     expect(ran).toEqual([{ path: '1' }]);
   });
 
-  test('but not after the content filter', async () => {
-    const result = await run([reply([words('half'), call('{"path":"1"}')], 'content-filter')]);
+  test('does not run the calls after the content filter', async () => {
+    const result = await run([reply([textPart('half'), call('{"path":"1"}')], 'content-filter')]);
     expect(result).toMatchObject({ outcome: { type: 'failed', error: { code: 'content-filter' } }, text: 'half' });
     expect(ran).toEqual([]);
-    expect(result.messages.at(-1)).toEqual({ role: 'assistant', content: [words('half')] });
+    expect(result.messages.at(-1)).toEqual({ role: 'assistant', content: [textPart('half')] });
   });
 });
 
@@ -118,23 +118,23 @@ describe('arguments', () => {
     ['{}', /path/],
     ['', /path/],
     ['{"path":"a","more":1}', /more: is not expected here/],
-  ])('%j: the tool does not run, and the model is told why', async (text, told) => {
+  ])('does not run a call with the arguments %j, and reports why', async (text, problem) => {
     const result = await run([reply([call(text)], 'tool-calls'), 'sorry']);
     expect(ran).toEqual([]);
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'sorry', calls: 0 });
     expect(textsOf(result, 2)[0]).toMatch(/^The tool "save" was not called\. /);
-    expect(textsOf(result, 2)[0]).toMatch(told);
-    // The model’s own text stays as it was.
+    expect(textsOf(result, 2)[0]).toMatch(problem);
+    // The history has the arguments unchanged.
     expect(result.messages[1]!.content).toEqual([call(text)]);
   });
 
-  test('the others of the same reply run', async () => {
+  test('runs the other calls of the same reply', async () => {
     const result = await run([reply([call('{"path":', 'a'), call('{"path":"b"}', 'b')], 'tool-calls'), 'done']);
     expect(ran).toEqual([{ path: 'b' }]);
     expect(textsOf(result, 2)).toEqual([expect.stringContaining('not valid JSON'), 'saved']);
   });
 
-  test('what is repaired is what runs, and the history keeps what was said', async () => {
+  test('runs a call with repaired arguments, and keeps the original ones in the history', async () => {
     const text = '```json\n{"path":"a",}\n```';
     const result = await run([reply([call(text)], 'tool-calls'), 'done']);
     expect(ran).toEqual([{ path: 'a' }]);
@@ -143,31 +143,31 @@ describe('arguments', () => {
 });
 
 describe('finish length', () => {
-  test('in the middle of a call: it does not run, whatever could be made of it', async () => {
+  test('does not run a call that was cut off at any character', async () => {
     const whole = '{"path":"/","text":"a,"}';
     for (let length = 0; length < whole.length; length++) {
-      const result = await run([reply([words('let me'), call(whole.slice(0, length))], 'length'), 'shorter']);
+      const result = await run([reply([textPart('let me'), call(whole.slice(0, length))], 'length'), 'shorter']);
       expect(ran, whole.slice(0, length)).toEqual([]);
       expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'shorter' });
       expect(textsOf(result, 2)[0]).toMatch(/cut off in the middle of the call/);
     }
   });
 
-  test('after a whole call: that runs, the one that was cut does not', async () => {
+  test('runs the complete calls before one that was cut off', async () => {
     const result = await run([reply([call('{"path":"a"}', 'a'), call('{"path":"b', 'b')], 'length'), 'done']);
     expect(ran).toEqual([{ path: 'a' }]);
     expect(textsOf(result, 2)).toEqual(['saved', expect.stringContaining('cut off')]);
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  test('in the middle of a text: that is the answer, and it is marked', async () => {
-    expect(await run([reply([words('once upon a')], 'length')])).toMatchObject({
+  test('accepts a text that was cut off as the answer, and marks it as truncated', async () => {
+    expect(await run([reply([textPart('once upon a')], 'length')])).toMatchObject({
       outcome: { type: 'completed', truncated: true },
       text: 'once upon a',
     });
   });
 
-  test('before anything was said is an empty reply', async () => {
+  test('treats no content as an empty reply', async () => {
     expect((await run([reply([], 'length'), reply([], 'length')])).outcome).toMatchObject({
       type: 'failed',
       error: { code: 'empty-reply' },

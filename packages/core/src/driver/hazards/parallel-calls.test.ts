@@ -14,11 +14,11 @@ const input = {
 interface Watch {
   running: Set<number>;
   most: number;
-  readonly began: number[];
+  readonly started: number[];
   readonly ended: number[];
 }
 
-/** A tool that takes `ms` of the clock's time, and is watched while it runs. */
+/** A tool that takes `ms` of the time of the clock, and records its calls in `watch`. */
 function watched(
   clock: ManualClock,
   watch: Watch,
@@ -31,7 +31,7 @@ function watched(
     execute: async ({ n, ms }) => {
       watch.running.add(n as number);
       watch.most = Math.max(watch.most, watch.running.size);
-      watch.began.push(n as number);
+      watch.started.push(n as number);
       await new Promise<void>((resolve) => clock.timer(ms as number, resolve));
       watch.running.delete(n as number);
       watch.ended.push(n as number);
@@ -42,10 +42,10 @@ function watched(
 }
 
 function watch(): Watch {
-  return { running: new Set(), most: 0, began: [], ended: [] };
+  return { running: new Set(), most: 0, started: [], ended: [] };
 }
 
-/** Different for each, and never in order. */
+/** Different for each call, so that they do not settle in call order. */
 function msOf(n: number): number {
   return 10 + ((n * 37) % 64);
 }
@@ -76,21 +76,21 @@ function textsOf({ messages }: LoopResult): string[] {
 
 const IN_ORDER = NUMBERS.map((n) => `result ${n}`);
 
-test('64 calls with a cap of 5: never more than 5, always 5 while there are, results in call order', async () => {
+test('runs 64 calls with maxParallel 5: always 5 at once, results in call order', async () => {
   const clock = manualClock();
   const seen = watch();
   const result = await run(clock, [watched(clock, seen)], { maxParallel: 5 });
   expect(seen.most).toBe(5);
-  expect(seen.began).toEqual(NUMBERS);
+  expect(seen.started).toEqual(NUMBERS);
   expect(seen.ended).not.toEqual(NUMBERS);
   expect(textsOf(result)).toEqual(IN_ORDER);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, calls: 64 });
-  // Five at a time, none of them idle: as long as all together take, over five, and the longest at most.
+  // At most a fifth of the total time, plus the time of the longest call.
   const work = NUMBERS.reduce((sum, n) => sum + msOf(n), 0);
   expect(result.durationMs).toBeLessThanOrEqual(work / 5 + 74);
 });
 
-test.each([1, 2, 63, 64, 100])('with a cap of %d', async (maxParallel) => {
+test.each([1, 2, 63, 64, 100])('runs 64 calls with maxParallel %d', async (maxParallel) => {
   const clock = manualClock();
   const seen = watch();
   const result = await run(clock, [watched(clock, seen)], { maxParallel });
@@ -98,7 +98,7 @@ test.each([1, 2, 63, 64, 100])('with a cap of %d', async (maxParallel) => {
   expect(textsOf(result)).toEqual(IN_ORDER);
 });
 
-test('one by one', async () => {
+test('runs 64 calls one by one with parallel: false', async () => {
   const clock = manualClock();
   const seen = watch();
   const result = await run(clock, [watched(clock, seen)], { parallel: false });
@@ -107,18 +107,18 @@ test('one by one', async () => {
   expect(textsOf(result)).toEqual(IN_ORDER);
 });
 
-test('tools that answer at once, tools that fail and tools that are not there keep their places', async () => {
+test('keeps results in call order for synchronous, asynchronous and unknown tools', async () => {
   const clock = manualClock();
   const seen = watch();
   const quick = tool({ name: 'quick', description: 'x', input, execute: ({ n }) => `result ${String(n)}` });
-  const names = ['work', 'quick', 'nobody'];
+  const names = ['work', 'quick', 'unknown'];
   const result = await run(clock, [watched(clock, seen), quick], { nameOf: (n) => names[n % 3]! });
   const texts = textsOf(result);
-  for (const n of NUMBERS) expect(texts[n]).toMatch(n % 3 === 2 ? /^There is no tool "nobody"/ : `result ${n}`);
+  for (const n of NUMBERS) expect(texts[n]).toMatch(n % 3 === 2 ? /^There is no tool "unknown"/ : `result ${n}`);
   expect(seen.most).toBe(5);
 });
 
-test('an exclusive tool runs alone, in its place', async () => {
+test('runs an exclusive tool alone, in call order', async () => {
   const clock = manualClock();
   const seen = watch();
   const alone: number[][] = [];
@@ -128,7 +128,7 @@ test('an exclusive tool runs alone, in its place', async () => {
     execute: async ({ n, ms }) => {
       const others = (): number[] => [...seen.running];
       alone.push(others());
-      seen.began.push(n as number);
+      seen.started.push(n as number);
       await new Promise<void>((resolve) => clock.timer(ms as number, resolve));
       alone.push(others());
       return `result ${String(n)}`;
@@ -140,11 +140,11 @@ test('an exclusive tool runs alone, in its place', async () => {
   });
   expect(alone).toHaveLength(NUMBERS.filter(isAlone).length * 2);
   expect(alone.flat()).toEqual([]);
-  expect(seen.began).toEqual(NUMBERS);
+  expect(seen.started).toEqual(NUMBERS);
   expect(textsOf(result)).toEqual(IN_ORDER);
 });
 
-test('calls that share a resource run in call order, and others pass them by', async () => {
+test('runs calls that share a resource in call order, and others in parallel', async () => {
   const clock = manualClock();
   const seen = watch();
   const clashes: string[] = [];
@@ -162,7 +162,7 @@ test('calls that share a resource run in call order, and others pass them by', a
       order.set(file, [...(order.get(file) ?? []), n as number]);
       seen.running.add(n as number);
       seen.most = Math.max(seen.most, seen.running.size);
-      seen.began.push(n as number);
+      seen.started.push(n as number);
       await new Promise<void>((resolve) => clock.timer(ms as number, resolve));
       seen.running.delete(n as number);
       open.delete(file);
@@ -174,11 +174,11 @@ test('calls that share a resource run in call order, and others pass them by', a
   expect(clashes).toEqual([]);
   for (const numbers of order.values()) expect(numbers).toEqual(numbers.toSorted((a, b) => a - b));
   expect(seen.most).toBeGreaterThan(1);
-  expect(seen.began.indexOf(33)).toBeLessThan(seen.began.indexOf(31));
+  expect(seen.started.indexOf(33)).toBeLessThan(seen.started.indexOf(31));
   expect(textsOf(result)).toEqual(IN_ORDER);
 });
 
-test('the 129th call of a reply and all after it are refused, none is dropped', async () => {
+test('refuses the 129th call of a reply and all later ones with an error result', async () => {
   const clock = manualClock();
   const quick = tool({ name: 'quick', description: 'x', input, execute: ({ n }) => `result ${String(n)}` });
   using model = scriptedModel([

@@ -1,4 +1,4 @@
-/* oxlint-disable unicorn/no-thenable -- what only resembles a promise is the subject here */
+/* oxlint-disable unicorn/no-thenable -- these tests use thenables */
 import { describe, expect, test } from 'vitest';
 import { memoryJournal } from '../../journal/memory.ts';
 import type { ToolMessage } from '../../messages.ts';
@@ -9,26 +9,26 @@ import { runLoop } from '../run.ts';
 
 const cycle: { self?: unknown } = {};
 cycle.self = cycle;
-const raises = (): never => {
-  throw new Error('do not ask');
+const throwError = (): never => {
+  throw new Error('getter');
 };
 
 const OUTPUT = { type: 'text', text: 'fine' };
 
-/** What it returns, and the text of the result; absent: an error result. */
+/** The returned value, and the text of the result; absent: an error result. */
 const returned: [string, unknown, string?][] = [
   ['a function', () => 1],
   ['a class', Map],
   ['a symbol', Symbol('s')],
   ['a cycle', cycle],
-  ['a cycle in a list', [1, [cycle]]],
+  ['a cycle in an array', [1, [cycle]]],
   ['a big integer', 1n],
   ['undefined', undefined, '(no output)'],
   ['null', null, 'null'],
   ['NaN', Number.NaN, 'null'],
   ['infinity', Infinity, 'null'],
   ['a date', new Date(0), '"1970-01-01T00:00:00.000Z"'],
-  ['a date that is none', new Date(Number.NaN), 'null'],
+  ['an invalid date', new Date(Number.NaN), 'null'],
   ['bytes', new Uint8Array([1, 2]), '{"0":1,"1":2}'],
   ['a map', new Map([['a', 1]])],
   ['a set', new Set([1])],
@@ -37,45 +37,48 @@ const returned: [string, unknown, string?][] = [
   ['a generator', [1].values()],
   ['an empty object', {}, '{}'],
   ['an object without a prototype', Object.create(null), '{}'],
-  ['a list with holes', [undefined, () => 1, 1], '[null,null,1]'],
-  ['an object whose toJSON throws', { toJSON: raises }],
-  ['an object with a getter that throws', Object.defineProperty({}, 'a', { get: raises, enumerable: true })],
-  ['a content that throws', Object.defineProperty({}, 'content', { get: raises, enumerable: true })],
-  ['a then that throws', Object.defineProperty({}, 'then', { get: raises })],
-  ['an object that resists', new Proxy({}, { get: raises, has: raises, ownKeys: raises })],
-  ['a text object', Object('boxed'), '"boxed"'],
-  ['nested too deep', JSON.parse(`${'['.repeat(100_000)}${']'.repeat(100_000)}`)],
-  ['an empty text', '', ''],
-  ['blocks', { content: [OUTPUT] }, 'fine'],
-  ['blocks that are none', { content: [{ type: 'text', text: 7 }] }, '{"content":[{"type":"text","text":7}]}'],
+  ['an array with values that JSON omits', [undefined, () => 1, 1], '[null,null,1]'],
+  ['an object whose toJSON throws', { toJSON: throwError }],
+  ['an object with a getter that throws', Object.defineProperty({}, 'a', { get: throwError, enumerable: true })],
   [
-    'a block that is a call',
+    'an object whose content getter throws',
+    Object.defineProperty({}, 'content', { get: throwError, enumerable: true }),
+  ],
+  ['an object whose then getter throws', Object.defineProperty({}, 'then', { get: throwError })],
+  ['a proxy whose traps throw', new Proxy({}, { get: throwError, has: throwError, ownKeys: throwError })],
+  ['a String object', Object('boxed'), '"boxed"'],
+  ['arrays nested too deep', JSON.parse(`${'['.repeat(100_000)}${']'.repeat(100_000)}`)],
+  ['an empty string', '', ''],
+  ['content blocks', { content: [OUTPUT] }, 'fine'],
+  ['invalid content blocks', { content: [{ type: 'text', text: 7 }] }, '{"content":[{"type":"text","text":7}]}'],
+  [
+    'a tool call as content block',
     { content: [{ type: 'tool-call', id: 'a' }] },
     '{"content":[{"type":"tool-call","id":"a"}]}',
   ],
-  ['blocks with a cycle in them', { content: [{ ...OUTPUT, more: cycle }] }, 'fine'],
-  ['blocks with a big integer in them', { content: [{ ...OUTPUT, more: 1n }] }, 'fine'],
-  ['blocks with a function in them', { content: [{ ...OUTPUT, toJSON: raises }] }, 'fine'],
+  ['content blocks with a cycle', { content: [{ ...OUTPUT, more: cycle }] }, 'fine'],
+  ['content blocks with a big integer', { content: [{ ...OUTPUT, more: 1n }] }, 'fine'],
+  ['content blocks with a function', { content: [{ ...OUTPUT, toJSON: throwError }] }, 'fine'],
 ];
 
-const ways: [string, (what: unknown) => unknown][] = [
-  ['at once', (what) => what],
-  ['later', async (what) => what],
-  ['as a thenable', (what) => ({ then: (resolve: (value: unknown) => void) => resolve(what) })],
+const ways: [string, (value: unknown) => unknown][] = [
+  ['synchronously', (value) => value],
+  ['asynchronously', async (value) => value],
+  ['as a thenable', (value) => ({ then: (resolve: (value: unknown) => void) => resolve(value) })],
   [
     'from a generator',
     // eslint-disable-next-line require-yield
-    async function* (what) {
-      return what === undefined ? '(no output)' : what;
+    async function* (value) {
+      return value === undefined ? '(no output)' : value;
     },
   ],
 ];
 
-describe.each(ways)('a tool that returns, %s,', (_, way) => {
-  test.each(returned)('%s: there is a result, and the run goes on', async (_name, what, told) => {
+describe.each(ways)('a tool that returns %s', (_, returnValue) => {
+  test.each(returned)('%s: the call gets a result, and the run continues', async (_name, value, text) => {
     const journal = memoryJournal();
-    using model = scriptedModel([{ calls: [{ name: 'odd' }] }, 'went on']);
-    const odd = tool({ name: 'odd', description: 'x', execute: () => way(what) });
+    using model = scriptedModel([{ calls: [{ name: 'odd' }] }, 'continued']);
+    const odd = tool({ name: 'odd', description: 'x', execute: () => returnValue(value) });
     const { messages, outcome } = await runLoop({ model, tools: [odd], input: 'go', journal, runId: 'r' });
     expect(outcome).toEqual({ type: 'completed' });
     const content = (messages[2] as ToolMessage).content;
@@ -84,18 +87,18 @@ describe.each(ways)('a tool that returns, %s,', (_, way) => {
         type: 'tool-result',
         callId: 'call_0_0',
         name: 'odd',
-        content: [told === undefined ? { type: 'error', text: expect.any(String) } : { type: 'text', text: told }],
-        isError: told === undefined,
+        content: [text === undefined ? { type: 'error', text: expect.any(String) } : { type: 'text', text }],
+        isError: text === undefined,
       },
     ]);
-    // It is plain data: a journal on disk gives the same run.
+    // The entries are plain JSON, so a journal on disk replays the same run.
     const entries = await journal.read('r');
     expect(JSON.parse(JSON.stringify(entries))).toEqual(entries);
     expect(replay(JSON.parse(JSON.stringify(entries)))).toMatchObject({ type: 'replayed' });
   });
 });
 
-test('what the tool does later to what it returned does not change the history', async () => {
+test('later changes of the returned value do not change the history', async () => {
   const content = [{ type: 'text', text: 'before' }];
   const journal = memoryJournal();
   using model = scriptedModel([
@@ -103,7 +106,7 @@ test('what the tool does later to what it returned does not change the history',
     () => {
       content[0]!.text = 'after';
       content.push({ type: 'text', text: 'more' });
-      return 'went on';
+      return 'continued';
     },
   ]);
   const odd = tool({ name: 'odd', description: 'x', execute: () => ({ content }) });

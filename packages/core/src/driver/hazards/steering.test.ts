@@ -9,13 +9,13 @@ import { runLoop, streamLoop } from '../run.ts';
 
 const look = tool({ name: 'look', description: 'x', execute: async () => 'seen' });
 
-function saidIn({ messages }: LoopResult): string[] {
+function conversationIn({ messages }: LoopResult): string[] {
   return messages.map(({ role, content }) => (role === 'tool' ? 'tool' : `${role}: ${textOf(content)}`));
 }
 
-test('sent from inside a listener, at any item, input lands at the next turn and is never lost', async () => {
-  const landed: number[] = [];
-  const count = async (sendAt: number): Promise<number> => {
+test('adds input that a listener sends at any item at the next turn', async () => {
+  const turns: number[] = [];
+  const runAndSend = async (sendAt: number): Promise<number> => {
     let seen = 0;
     let sent: boolean | undefined;
     const journal = memoryJournal();
@@ -31,20 +31,20 @@ test('sent from inside a listener, at any item, input lands at the next turn and
       },
     });
     const result = await live.result;
-    const heard = saidIn(result).includes('user: one more thing');
+    const added = conversationIn(result).includes('user: one more thing');
     expect(result.outcome).toEqual({ type: 'completed' });
-    expect(heard).toBe(sent ?? false);
+    expect(added).toBe(sent ?? false);
     expect(replay(await journal.read('r'))).toMatchObject({ type: 'replayed' });
-    if (heard) landed.push(result.turns);
+    if (added) turns.push(result.turns);
     return seen;
   };
-  const all = await count(Infinity);
-  for (let at = 0; at < all; at++) await count(at);
-  expect(landed.length).toBeGreaterThan(all / 2);
-  expect(new Set(landed)).toEqual(new Set([2, 3]));
+  const all = await runAndSend(Infinity);
+  for (let at = 0; at < all; at++) await runAndSend(at);
+  expect(turns.length).toBeGreaterThan(all / 2);
+  expect(new Set(turns)).toEqual(new Set([2, 3]));
 });
 
-test('each time a listener sends, and it does so for what it sent, a turn follows: the turn limit ends it', async () => {
+test('ends at maxTurns if a listener sends input in every turn', async () => {
   const model = scriptedModel(Array.from({ length: 5 }, (_, turn) => `reply ${turn}`));
   const live = streamLoop({
     model,
@@ -56,10 +56,10 @@ test('each time a listener sends, and it does so for what it sent, a turn follow
   });
   const result = await live.result;
   expect(result.outcome).toEqual({ type: 'exhausted', limit: 'turns' });
-  expect(saidIn(result).at(-1)).toBe('user: after turn 5');
+  expect(conversationIn(result).at(-1)).toBe('user: after turn 5');
 });
 
-test('a listener that sends for every input that was added does not go round in circles within one turn', async () => {
+test('adds all input that a listener sends for each input-added event to one turn', async () => {
   let sent = 0;
   const model = scriptedModel(['done', 'done']);
   const live = streamLoop({
@@ -77,42 +77,47 @@ test('a listener that sends for every input that was added does not go round in 
   expect(result.messages).toHaveLength(1_003);
 });
 
-test('before the run has begun, and after it has ended', async () => {
+test('accepts input before the run has started, and refuses it after the end', async () => {
   using model = scriptedModel(['done', 'done with both']);
   const live = streamLoop({ model, input: 'go' });
   expect(live.send('and this')).toBe(true);
   const result = await live.result;
-  expect(saidIn(result)).toEqual(['user: go', 'assistant: done', 'user: and this', 'assistant: done with both']);
+  expect(conversationIn(result)).toEqual([
+    'user: go',
+    'assistant: done',
+    'user: and this',
+    'assistant: done with both',
+  ]);
   expect(live.send('too late')).toBe(false);
 });
 
-test('to a run that was cancelled it is too late', async () => {
+test('refuses input to a cancelled run', async () => {
   const live = streamLoop({ model: scriptedModel([() => new Promise(() => {})]), input: 'go' });
   await new Promise((resolve) => setTimeout(resolve, 1));
   live.cancel();
   expect(live.send('too late')).toBe(false);
-  expect(saidIn(await live.result)).toEqual(['user: go']);
+  expect(conversationIn(await live.result)).toEqual(['user: go']);
 });
 
-test('to a run that could not be opened it is too late', async () => {
-  const live = streamLoop({ model: scriptedModel([]), journal: memoryJournal(), runId: 'nobody', answers: [] });
+test('refuses input to a run that could not be resumed', async () => {
+  const live = streamLoop({ model: scriptedModel([]), journal: memoryJournal(), runId: 'unknown', answers: [] });
   await expect(live.result).rejects.toMatchObject({ code: 'unknown-run' });
   expect(live.send('hello?')).toBe(false);
 });
 
-describe('what is no input is refused at once, and the run does not notice', () => {
-  const cycle: Record<string, unknown> = { type: 'smell' };
+describe('throws for invalid input, and the run continues', () => {
+  const cycle: Record<string, unknown> = { type: 'video' };
   cycle['self'] = cycle;
   test.each<[string, unknown]>([
-    ['nothing', undefined],
+    ['undefined', undefined],
     ['null', null],
     ['a number', 7],
-    ['a message of another role', { role: 'assistant', content: [{ type: 'text', text: 'I said' }] }],
-    ['results', { role: 'tool', content: [] }],
+    ['an assistant message', { role: 'assistant', content: [{ type: 'text', text: 'I said' }] }],
+    ['a tool message', { role: 'tool', content: [] }],
     ['a message without content', { role: 'user' }],
-    ['a content that is a text', { role: 'user', content: 'hello' }],
-    ['a block that is none', { role: 'user', content: [null] }],
-    ['a text without text', { role: 'user', content: [{ type: 'text' }] }],
+    ['a string as content', { role: 'user', content: 'hello' }],
+    ['null as a content block', { role: 'user', content: [null] }],
+    ['a text block without text', { role: 'user', content: [{ type: 'text' }] }],
     ['a cycle', { role: 'user', content: [cycle] }],
   ])('%s', async (_, input) => {
     const errors: unknown[] = [];
@@ -136,7 +141,7 @@ describe('what is no input is refused at once, and the run does not notice', () 
   });
 });
 
-test('the answer of a client that is none is refused, and a right one still counts', async () => {
+test('rejects an invalid client result, and accepts a valid one later', async () => {
   const journal = memoryJournal();
   const client = tool({ name: 'client', description: 'x' });
   using model = scriptedModel([{ calls: [{ name: 'client' }] }, 'done']);
@@ -151,7 +156,7 @@ test('the answer of a client that is none is refused, and a right one still coun
   expect(result.outcome).toEqual({ type: 'completed' });
 });
 
-test('an answer to a run that is paused and gone is refused in words, not swallowed', async () => {
+test('throws for an answer to a run object that has paused', async () => {
   const client = tool({ name: 'client', description: 'x' });
   const live = streamLoop({ model: scriptedModel([{ calls: [{ name: 'client' }] }]), tools: [client], input: 'go' });
   const { waiting } = await live.result;
@@ -159,7 +164,7 @@ test('an answer to a run that is paused and gone is refused in words, not swallo
   expect(() => live.answer(answer)).toThrow(expect.objectContaining({ code: 'answer-unfit' }));
 });
 
-test('an answer from inside a listener: the run does not pause', async () => {
+test('does not pause if a listener answers at once', async () => {
   const client = tool({ name: 'client', description: 'x' });
   using model = scriptedModel([{ calls: [{ name: 'client' }] }, 'done']);
   const live = streamLoop({

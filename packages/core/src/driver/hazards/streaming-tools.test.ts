@@ -7,14 +7,17 @@ import type { Item } from '../../journal/items.ts';
 import type { LoopOptions, LoopResult } from '../options.ts';
 import { runLoop, streamLoop } from '../run.ts';
 
-interface Told {
+interface Streamed {
   readonly result: LoopResult;
   readonly text: string;
   readonly reports: unknown[];
   readonly items: Item[];
 }
 
-async function run(execute: NonNullable<ToolDefinition['execute']>, options: Partial<LoopOptions> = {}): Promise<Told> {
+async function run(
+  execute: NonNullable<ToolDefinition['execute']>,
+  options: Partial<LoopOptions> = {},
+): Promise<Streamed> {
   const items: Item[] = [];
   using model = scriptedModel([{ calls: [{ name: 'work', id: 'a' }] }, 'done']);
   const work = tool({ name: 'work', description: 'x', execute });
@@ -30,7 +33,7 @@ async function run(execute: NonNullable<ToolDefinition['execute']>, options: Par
 }
 
 describe('progress', () => {
-  test('is told between the start and the answer, with the call that it is of', async () => {
+  test('is emitted with its call between call-started and call-answered', async () => {
     const { items, result } = await run(async (_, { report }) => {
       report({ percent: 50 });
       await Promise.resolve();
@@ -52,7 +55,7 @@ describe('progress', () => {
     expect(JSON.stringify(result.messages)).not.toContain('nearly');
   });
 
-  test('after the end is told to nobody, though the run goes on', async () => {
+  test('is not emitted after the call has settled', async () => {
     const clock = manualClock();
     let context: ToolContext | undefined;
     const items: Item[] = [];
@@ -66,9 +69,9 @@ describe('progress', () => {
     const work = tool({
       name: 'work',
       description: 'x',
-      execute: (_, given) => {
-        context = given;
-        given.report('in time');
+      execute: (_, toolContext) => {
+        context = toolContext;
+        toolContext.report('in time');
         return 'all';
       },
     });
@@ -78,7 +81,7 @@ describe('progress', () => {
     expect(items.flatMap((item) => (item.type === 'tool-report' ? [item.progress] : []))).toEqual(['in time']);
   });
 
-  test('after the time is out is told to nobody', async () => {
+  test('is not emitted after the call has timed out', async () => {
     const clock = manualClock();
     const items: Item[] = [];
     using model = scriptedModel([{ calls: [{ name: 'work' }] }, () => clock.advance(200).then(() => 'done')]);
@@ -87,11 +90,11 @@ describe('progress', () => {
       description: 'x',
       timeoutMs: 100,
       execute: (_, { report }) => {
-        const again = (): void => {
+        const reportTime = (): void => {
           report(clock.now());
-          clock.timer(40, again);
+          clock.timer(40, reportTime);
         };
-        again();
+        reportTime();
         return new Promise(() => {});
       },
     });
@@ -101,13 +104,13 @@ describe('progress', () => {
     expect(items.flatMap((item) => (item.type === 'tool-report' ? [item.progress] : []))).toEqual([0, 40, 80]);
   });
 
-  test('without a listener costs nothing and does no harm', async () => {
+  test('is ignored without a listener', async () => {
     using model = scriptedModel([{ calls: [{ name: 'work' }] }, 'done']);
     const work = tool({ name: 'work', description: 'x', execute: (_, { report }) => report('half') });
     expect((await runLoop({ model, tools: [work], input: 'go' })).outcome).toEqual({ type: 'completed' });
   });
 
-  test('may be anything at all', async () => {
+  test('may be any value', async () => {
     const cycle: { self?: unknown } = {};
     cycle.self = cycle;
     const odd = [undefined, () => 1, Symbol('s'), 1n, cycle];
@@ -118,7 +121,7 @@ describe('progress', () => {
 });
 
 describe('an async iterable', () => {
-  test('of texts: each is progress, all of them the result', async () => {
+  test('of texts: each is progress, and the result is all of them', async () => {
     const { text, reports } = await run(async function* () {
       yield 'one ';
       yield 'two';
@@ -126,7 +129,7 @@ describe('an async iterable', () => {
     expect([text, reports]).toEqual(['one two', ['one ', 'two']]);
   });
 
-  test('that returns something: that is the result', async () => {
+  test('that returns a value: the value is the result', async () => {
     const { text, reports } = await run(async function* () {
       yield { percent: 50 };
       return 'whole';
@@ -134,7 +137,7 @@ describe('an async iterable', () => {
     expect([text, reports]).toEqual(['whole', [{ percent: 50 }]]);
   });
 
-  test('of other things: the last is the result', async () => {
+  test('of other values: the last one is the result', async () => {
     const { text, reports } = await run(async function* () {
       yield { rows: 1 };
       yield { rows: 2 };
@@ -142,7 +145,7 @@ describe('an async iterable', () => {
     expect([text, reports]).toEqual(['{"rows":2}', [{ rows: 1 }, { rows: 2 }]]);
   });
 
-  test('that throws midway: an error, and no more progress', async () => {
+  test('that throws after a value: the call gets an error result', async () => {
     const { text, reports, result } = await run(async function* () {
       yield 'one';
       throw new Error('ouch');
@@ -151,7 +154,7 @@ describe('an async iterable', () => {
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  test('that never ends is given up, told to stop, and taken from no more', async () => {
+  test('that never ends: the call times out, and the iterator is closed', async () => {
     const clock = manualClock();
     let [yielded, ended] = [0, false];
     const running = run(
@@ -177,7 +180,7 @@ describe('an async iterable', () => {
     expect(clock.pending).toBe(0);
   });
 
-  test('that never ends and never waits is given up by the real clock', async () => {
+  test('that never ends and never waits: the call times out with the system clock', async () => {
     const { text, result } = await run(
       async function* () {
         for (;;) yield 'x';
@@ -188,7 +191,7 @@ describe('an async iterable', () => {
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  test('is told to stop by a cancel', async () => {
+  test('is closed when the run is cancelled', async () => {
     const { promise: ended, resolve } = Promise.withResolvers<string>();
     const work = tool({
       name: 'work',
@@ -210,12 +213,12 @@ describe('an async iterable', () => {
     expect(await ended).toBe('ended');
   });
 
-  test('that will not be told is left alone', async () => {
+  test('whose return method throws: the call times out', async () => {
     const clock = manualClock();
     const iterator = {
       next: () => new Promise<never>(() => {}),
       return: () => {
-        throw new Error('never');
+        throw new Error('not closed');
       },
     };
     const running = run(() => ({ [Symbol.asyncIterator]: () => iterator }), { clock, toolTimeoutMs: 10 });

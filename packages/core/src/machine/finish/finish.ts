@@ -9,7 +9,7 @@ import { output } from './output.ts';
 export interface FinishStrategy {
   /** Decides what a reply without calls means. The history already has the reply, unless it is empty. */
   readonly onText: (state: State) => Move;
-  /** Only calls can end the run: `onText` decides, and neither the tool choice nor an empty reply does. */
+  /** Only calls can complete the run. `onText` handles every other reply, also an empty one or if a call is required. */
   readonly byCalls?: true;
   /** Returns what happens to the calls that the strategy claims. */
   readonly claim?: (state: State, calls: readonly ToolCall[]) => (index: number) => Claim | undefined;

@@ -5,8 +5,8 @@ import { refusedSlot, settledSlot, NEW } from '../step.ts';
 import type { AgentState, Call, Slot, State } from '../state.ts';
 import { output } from './output.ts';
 
-const plainly: AgentRules = { name: 'a', output: 'answer', maxAttempts: 2, textOnly: 'fail', earlySubmit: 'fail' };
-const reflecting: AgentRules = { ...plainly, submit: 'submit' };
+const direct: AgentRules = { name: 'a', output: 'answer', maxAttempts: 2, textOnly: 'fail', earlySubmit: 'fail' };
+const reflecting: AgentRules = { ...direct, submit: 'submit' };
 
 function stateOf(agent: AgentRules, progress: Partial<AgentState> = {}, turn = 3): State {
   const rules = { wording: 1, finish: 'output', agent } as Partial<Rules> as Rules;
@@ -30,7 +30,7 @@ const callOf = (name: string, index: number): Call => ({
   verifiable: false,
   ...(name !== 'look' && { claimed: true as const }),
 });
-const done = (name: string, index: number): Slot =>
+const settled = (name: string, index: number): Slot =>
   settledSlot(callOf(name, index), [{ type: 'text', text: 'x' }], false, 'claimed');
 const held = (name: string, index: number): Slot => ({ type: 'held', call: callOf(name, index) });
 
@@ -41,23 +41,23 @@ function claims(state: State, ...names: readonly string[]): readonly unknown[] {
 }
 
 describe('a reply without calls', () => {
-  test('ends the run', () => {
-    expect(output.onText(stateOf(plainly))).toEqual({
+  test('fails the run with textOnly fail', () => {
+    expect(output.onText(stateOf(direct))).toEqual({
       type: 'fail',
       code: 'no-tool-called',
       message: 'The model replied without calling a tool, so there is no output.',
     });
   });
 
-  test('or is answered', () => {
-    expect(output.onText(stateOf({ ...plainly, textOnly: 'feedback' }))).toEqual({
+  test('is answered with textOnly feedback', () => {
+    expect(output.onText(stateOf({ ...direct, textOnly: 'feedback' }))).toEqual({
       type: 'ask',
       text: 'Your reply called no tool. Work with the tools, and give your answer by calling "answer".',
     });
   });
 });
 
-describe('claims', () => {
+describe('claim', () => {
   test.for([
     [['look'], [undefined]],
     [['answer'], ['hold']],
@@ -73,8 +73,8 @@ describe('claims', () => {
       ['submit', 'answer'],
       [undefined, 'hold'],
     ],
-  ] as const)('1. without reflection: %j', ([names, expected]) => {
-    expect(claims(stateOf(plainly), ...names)).toEqual(expected);
+  ] as const)('1. claims the output calls without reflection: %j', ([names, expected]) => {
+    expect(claims(stateOf(direct), ...names)).toEqual(expected);
   });
 
   test.for([
@@ -96,21 +96,21 @@ describe('claims', () => {
       ['answer', 'run', 'hold'],
     ],
     [['submit'], ['answer']],
-  ] as const)('2. with reflection: %j', ([names, expected]) => {
+  ] as const)('2. claims output and submit calls with reflection: %j', ([names, expected]) => {
     expect(claims(stateOf(reflecting), ...names)).toEqual(expected);
   });
 
-  test('2. a submit is held when there is a proposal from before', () => {
+  test('2. holds a submit if an earlier reply proposed an output', () => {
     expect(claims(stateOf(reflecting, { proposal: '{}' }), 'submit')).toEqual(['hold']);
   });
 
-  test('an early submit is an error, a superseded call is none', () => {
+  test('answers an early submit with an error, and a superseded call without one', () => {
     expect(output.claim!(stateOf(reflecting), calls('submit'))(0)).toEqual({
       type: 'answer',
       text: 'There is nothing to submit yet. Call "answer" with your output first.',
       isError: true,
     });
-    expect(output.claim!(stateOf(plainly), calls('answer', 'answer'))(0)).toEqual({
+    expect(output.claim!(stateOf(direct), calls('answer', 'answer'))(0)).toEqual({
       type: 'answer',
       text: 'Not used: a later call in the same reply takes its place.',
       isError: false,
@@ -118,59 +118,64 @@ describe('claims', () => {
   });
 });
 
-describe('results', () => {
-  test('a held output is validated with its own arguments', () => {
-    const slots = [done('answer', 0), held('answer', 1), done('look', 2)];
-    expect(output.onResults!(stateOf(plainly), slots)).toEqual({ type: 'validate', text: '{"n":1}' });
+describe('onResults', () => {
+  test('validates the arguments of a held output call', () => {
+    const slots = [settled('answer', 0), held('answer', 1), settled('look', 2)];
+    expect(output.onResults!(stateOf(direct), slots)).toEqual({ type: 'validate', text: '{"n":1}' });
   });
 
-  test('an output that was not claimed does not count', () => {
+  test('ignores an output call that was not claimed', () => {
     const extra = refusedSlot({ ...callOf('answer', 1), claimed: undefined as never }, 'too many', 'capped');
-    expect(output.onResults!(stateOf(plainly), [held('answer', 0), extra])).toEqual({
+    expect(output.onResults!(stateOf(direct), [held('answer', 0), extra])).toEqual({
       type: 'validate',
       text: '{"n":0}',
     });
   });
 
-  test('a submit is validated with the last output of the reply, or else the one from before', () => {
+  test('validates the last output of the reply for a submit, or the earlier proposal', () => {
     const state = stateOf(reflecting, { proposal: 'before' });
-    expect(output.onResults!(state, [held('submit', 0), done('answer', 1)])).toEqual({
+    expect(output.onResults!(state, [held('submit', 0), settled('answer', 1)])).toEqual({
       type: 'validate',
       text: '{"n":1}',
     });
     expect(output.onResults!(state, [held('submit', 0)])).toEqual({ type: 'validate', text: 'before' });
   });
 
-  test('without a submit the last output is kept', () => {
+  test('stores the last output as proposal if nothing was submitted', () => {
     const state = stateOf(reflecting, { proposal: 'before' });
-    expect(output.onResults!(state, [done('answer', 0), done('answer', 1)])).toEqual({
+    expect(output.onResults!(state, [settled('answer', 0), settled('answer', 1)])).toEqual({
       type: 'continue',
       changes: { agent: { ...state.agent, proposal: '{"n":1}' } },
     });
-    expect(output.onResults!(state, [done('look', 0)])).toEqual({ type: 'continue', changes: { agent: state.agent } });
+    expect(output.onResults!(state, [settled('look', 0)])).toEqual({
+      type: 'continue',
+      changes: { agent: state.agent },
+    });
   });
 
-  test('an early submit ends the run, or not', () => {
-    expect(output.onResults!(stateOf(reflecting), [done('submit', 0)])).toEqual({
+  test('fails the run for an early submit, unless earlySubmit is feedback', () => {
+    expect(output.onResults!(stateOf(reflecting), [settled('submit', 0)])).toEqual({
       type: 'fail',
       code: 'submit-before-output',
       message: 'The model called "submit" before it called "answer", so there was nothing to submit.',
     });
-    expect(output.onResults!(stateOf({ ...reflecting, earlySubmit: 'feedback' }), [done('submit', 0)])).toMatchObject({
+    expect(
+      output.onResults!(stateOf({ ...reflecting, earlySubmit: 'feedback' }), [settled('submit', 0)]),
+    ).toMatchObject({
       type: 'continue',
     });
   });
 });
 
-describe('3. the verdict', () => {
+describe('3. onChecked', () => {
   const memory = { run: { n: 2 }, attempt: { n: 1 } };
-  const rules = { ...plainly, memory: { run: { n: 0 }, attempt: { n: 0 } } };
+  const rules = { ...direct, memory: { run: { n: 0 }, attempt: { n: 0 } } };
 
-  test('valid: the end', () => {
-    expect(output.onChecked!(stateOf(plainly), { type: 'valid', value: 0 })).toEqual({ type: 'end' });
+  test('ends the run if the output is valid', () => {
+    expect(output.onChecked!(stateOf(direct), { type: 'valid', value: 0 })).toEqual({ type: 'end' });
   });
 
-  test('invalid: the next attempt, with what the run remembers, without what the attempt did', () => {
+  test('starts the next attempt if it is invalid, with the memory of the run but not of the attempt', () => {
     const state = stateOf(rules, { proposal: 'p', memory });
     const rejection = { problems: ['no'], validator: 'v' };
     expect(output.onChecked!(state, { type: 'invalid', ...rejection })).toEqual({
@@ -185,7 +190,7 @@ describe('3. the verdict', () => {
     });
   });
 
-  test('invalid in the last attempt: attempts are spent', () => {
+  test('ends the run as exhausted if it is invalid in the last attempt', () => {
     const state = stateOf(rules, { attempt: 2, memory });
     expect(output.onChecked!(state, { type: 'invalid', problems: ['no'] })).toEqual({
       type: 'exhaust',
@@ -194,12 +199,12 @@ describe('3. the verdict', () => {
     });
   });
 
-  test('a prompt that could not be written fails the run', () => {
+  test('fails the run if the prompt could not be created', () => {
     const state = stateOf(rules, { memory });
-    expect(output.onChecked!(state, { type: 'invalid', problems: ['no'], promptProblem: 'no words' })).toEqual({
+    expect(output.onChecked!(state, { type: 'invalid', problems: ['no'], promptProblem: 'no prompt' })).toEqual({
       type: 'fail',
       code: 'prompt-failed',
-      message: 'no words',
+      message: 'no prompt',
       changes: { agent: { ...state.agent, rejection: { problems: ['no'] } } },
     });
   });

@@ -1,13 +1,12 @@
 import { describe, expect, test } from 'vitest';
+import { resultTexts } from '../../test/results.ts';
 import { textOf, userText, type Message } from '../messages.ts';
 import type { Policy } from '../policy/port.ts';
 import { manualClock, scriptedModel, type ScriptedReply } from '../testing/index.ts';
 import { tool } from '../tools/tool.ts';
 import type { Item } from '../journal/items.ts';
 import type { LoopResult } from './options.ts';
-import { runLoop, streamLoop } from './run.ts';
-
-// What the documents in shared/seeds ask of the loop, by their own numbers and names.
+import { runLoop, startLoop, streamLoop } from './run.ts';
 
 const ran: string[] = [];
 const shell = tool({
@@ -26,11 +25,9 @@ const shell = tool({
 });
 const tools = [shell];
 
-const command = (text: string): ScriptedReply => ({ calls: [{ name: 'shell', arguments: { command: text } }] });
-const wordsOf = ({ messages }: LoopResult): readonly string[] =>
-  messages.flatMap((message) => (message.role === 'tool' ? message.content.map(({ content }) => textOf(content)) : []));
+const shellCall = (text: string): ScriptedReply => ({ calls: [{ name: 'shell', arguments: { command: text } }] });
 const rolesOf = (messages: readonly Message[]): readonly string[] => messages.map(({ role }) => role);
-const askedToConfirm = ({ messages }: LoopResult): number =>
+const confirmRequests = ({ messages }: LoopResult): number =>
   messages.filter(
     (message) => message.role === 'user' && textOf(message.content).includes('are all parts of the task done'),
   ).length;
@@ -40,42 +37,44 @@ const lastResult = (messages: readonly Message[]): string => {
   return last.role === 'tool' ? textOf(last.content.at(-1)!.content) : 'no result';
 };
 
-function fresh(): void {
+function resetRan(): void {
   ran.length = 0;
 }
 
-describe('seed 000, 6.1: termination', () => {
-  test('seed 000 case 1: text only on the first response: one iteration, the result is returned', async () => {
+// Seed 000, section 6.1, cases 1 to 4.
+describe('termination', () => {
+  test('ends with the first reply if it is a text', async () => {
     using model = scriptedModel(['The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'plain' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 1, calls: 0 });
   });
 
-  test('seed 000 case 2: tool calls, then text only: two iterations, the result after the second', async () => {
-    using model = scriptedModel([command('ls'), 'The answer.']);
+  test('runs the calls of a reply, and ends with the text that follows', async () => {
+    using model = scriptedModel([shellCall('ls'), 'The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'plain' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 2, calls: 1 });
   });
 
-  test('seed 000 case 3: tool calls until max_iterations: ends with that reason', async () => {
-    using model = scriptedModel([command('a'), command('b'), command('c')]);
+  test('ends as exhausted when maxTurns is reached', async () => {
+    using model = scriptedModel([shellCall('a'), shellCall('b'), shellCall('c')]);
     const result = await runLoop({ model, tools, input: 'Task.', maxTurns: 3 });
     expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'turns' }, turns: 3, calls: 3 });
   });
 
-  test('seed 000 case 4: execution fails error_threshold times in a row: ends with that reason', async () => {
-    fresh();
-    using model = scriptedModel([command('false'), command('false'), command('false')]);
+  test('ends as exhausted when errorLimit is reached', async () => {
+    resetRan();
+    using model = scriptedModel([shellCall('false'), shellCall('false'), shellCall('false')]);
     const result = await runLoop({ model, tools, input: 'Task.', errorLimit: 3 });
     expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'errors' }, turns: 3 });
     expect(ran).toEqual(['false', 'false', 'false']);
   });
 });
 
-describe('seed 000, 6.1: tool execution', () => {
-  test('seed 000 case 6: valid parameters: executed, and the result appended as a tool message', async () => {
-    fresh();
-    using model = scriptedModel([command('ls'), 'Done.']);
+// Seed 000, section 6.1, cases 6 to 10.
+describe('tool execution', () => {
+  test('runs a call with valid arguments, and appends its result as a tool message', async () => {
+    resetRan();
+    using model = scriptedModel([shellCall('ls'), 'Done.']);
     const { messages } = await runLoop({ model, tools, input: 'Task.' });
     expect(ran).toEqual(['ls']);
     expect(messages[2]).toEqual({
@@ -92,27 +91,27 @@ describe('seed 000, 6.1: tool execution', () => {
     });
   });
 
-  test('seed 000 case 7: invalid parameters: the error is appended as a tool message, the loop continues', async () => {
-    fresh();
+  test('does not run a call with invalid arguments, appends the error, and continues', async () => {
+    resetRan();
     using model = scriptedModel([{ calls: [{ name: 'shell', arguments: { command: 7 } }] }, 'Done.']);
     const result = await runLoop({ model, tools, input: 'Task.' });
     expect(ran).toEqual([]);
     expect(result.messages[2]).toMatchObject({ role: 'tool', content: [{ isError: true }] });
-    expect(wordsOf(result)[0]).toMatch(/Its arguments are not valid: command/);
+    expect(resultTexts(result)[0]).toMatch(/Its arguments are not valid: command/);
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  test('seed 000 case 8: governance says no: skipped, a message explains the denial, the loop continues', async () => {
-    fresh();
+  test('does not run a denied call, appends the reason, and continues', async () => {
+    resetRan();
     const policy: Policy = { judge: () => [{ type: 'deny', reason: 'shell needs the scope tools:execute' }] };
-    using model = scriptedModel([command('rm -rf /'), 'Then not.']);
+    using model = scriptedModel([shellCall('rm -rf /'), 'Then not.']);
     const result = await runLoop({ model, tools, input: 'Task.', policy });
     expect(ran).toEqual([]);
-    expect(wordsOf(result)).toEqual(['The call of "shell" was denied: shell needs the scope tools:execute']);
+    expect(resultTexts(result)).toEqual(['The call of "shell" was denied: shell needs the scope tools:execute']);
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Then not.' });
   });
 
-  test('seed 000 case 9: several tool calls in one response: all executed in sequence, all results appended', async () => {
+  test('runs the calls of one reply one by one with parallel: false, and appends all results', async () => {
     const log: string[] = [];
     const clock = manualClock();
     const step = tool({
@@ -120,7 +119,7 @@ describe('seed 000, 6.1: tool execution', () => {
       description: 'Takes a moment',
       input: { type: 'object', properties: { n: { type: 'number' } } },
       execute: ({ n }) => {
-        log.push(`${String(n)} begins`);
+        log.push(`${String(n)} starts`);
         return new Promise((resolve) =>
           clock.timer(10, () => resolve(`step ${log.push(`${String(n)} ends`) && String(n)}`)),
         );
@@ -129,11 +128,11 @@ describe('seed 000, 6.1: tool execution', () => {
     using model = scriptedModel([{ calls: [1, 2, 3].map((n) => ({ name: 'step', arguments: { n } })) }, 'Done.']);
     const run = runLoop({ model, tools: [step], input: 'Task.', parallel: false, clock });
     await clock.advance(30);
-    expect(wordsOf(await run)).toEqual(['step 1', 'step 2', 'step 3']);
-    expect(log).toEqual(['1 begins', '1 ends', '2 begins', '2 ends', '3 begins', '3 ends']);
+    expect(resultTexts(await run)).toEqual(['step 1', 'step 2', 'step 3']);
+    expect(log).toEqual(['1 starts', '1 ends', '2 starts', '2 ends', '3 starts', '3 ends']);
   });
 
-  test('seed 000 case 10: a tool that is not in the registry: a fail result, the loop continues', async () => {
+  test('answers a call of an unknown tool with an error, and continues', async () => {
     using model = scriptedModel([{ calls: [{ name: 'browser' }] }, 'Without, then.']);
     const result = await runLoop({ model, tools, input: 'Task.' });
     expect(result.messages[2]).toMatchObject({ role: 'tool', content: [{ name: 'browser', isError: true }] });
@@ -141,40 +140,46 @@ describe('seed 000, 6.1: tool execution', () => {
   });
 });
 
-describe('seed 000, 6.1: double confirmation', () => {
-  test('seed 000 case 11: the first text-only response is met with the confirmation prompt', async () => {
+// Seed 000, section 6.1, cases 11 to 14.
+describe('finish confirm', () => {
+  test('answers the first text with the request to confirm it', async () => {
     using model = scriptedModel(['A plan.', 'The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'confirm' });
     expect(rolesOf(model.requests[1]!.messages)).toEqual(['user', 'assistant', 'user']);
-    expect(askedToConfirm(result)).toBe(1);
+    expect(confirmRequests(result)).toBe(1);
   });
 
-  test('seed 000 case 12: tool calls in answer to it: the loop continues normally', async () => {
-    fresh();
-    using model = scriptedModel(['A plan.', command('ls'), command('cat a'), 'The answer.']);
+  test('runs calls that follow the request, and asks only once', async () => {
+    resetRan();
+    using model = scriptedModel(['A plan.', shellCall('ls'), shellCall('cat a'), 'The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'confirm' });
     expect(ran).toEqual(['ls', 'cat a']);
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 4 });
-    expect(askedToConfirm(result)).toBe(1);
+    expect(confirmRequests(result)).toBe(1);
   });
 
-  test('seed 000 case 13: text in answer to it: the loop ends with that result', async () => {
+  test('ends with the text that follows the request', async () => {
     using model = scriptedModel(['A draft.', 'The confirmed answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'confirm' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The confirmed answer.', turns: 2 });
   });
 
-  test('seed 000 case 14: without double confirmation the first text-only response is accepted at once', async () => {
+  test('accepts the first text with finish plain', async () => {
     using model = scriptedModel(['The answer.']);
     const result = await runLoop({ model, tools, input: 'Task.', finish: 'plain' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 1 });
-    expect(askedToConfirm(result)).toBe(0);
+    expect(confirmRequests(result)).toBe(0);
   });
 });
 
-describe('seed 000, 6.1: message history', () => {
-  test('seed 000 case 15: messages accumulate: system, user, assistant with calls, results, assistant, …', async () => {
-    using model = scriptedModel([command('a'), { calls: [...command('b').calls!, ...command('c').calls!] }, 'Done.']);
+// Seed 000, section 6.1, cases 15 and 16.
+describe('message history', () => {
+  test('sends the instructions and all messages so far with each model call', async () => {
+    using model = scriptedModel([
+      shellCall('a'),
+      { calls: [...shellCall('b').calls!, ...shellCall('c').calls!] },
+      'Done.',
+    ]);
     const { messages } = await runLoop({ model, tools, instructions: 'Be brief.', input: 'Task.' });
     expect(rolesOf(messages)).toEqual(['user', 'assistant', 'tool', 'assistant', 'tool', 'assistant']);
     for (const [turn, request] of model.requests.entries()) {
@@ -183,7 +188,7 @@ describe('seed 000, 6.1: message history', () => {
     }
   });
 
-  test('seed 000 case 16: results have the role tool, the id of their call and the name of the tool', async () => {
+  test('gives each result the role tool, the id of its call and the name of its tool', async () => {
     using model = scriptedModel([
       {
         calls: [
@@ -204,25 +209,26 @@ describe('seed 000, 6.1: message history', () => {
   });
 });
 
-describe('seed 000, 6.1: edge cases', () => {
-  test('seed 000 case 20: an empty list of tool calls is a text-only response', async () => {
+// Seed 000, section 6.1, cases 20 to 22.
+describe('unusual replies', () => {
+  test('accepts a text with an empty array of calls as the answer', async () => {
     using model = scriptedModel([{ text: 'The answer.', calls: [], finish: 'tool-calls' }]);
     const result = await runLoop({ model, tools, input: 'Task.' });
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'The answer.', turns: 1 });
   });
 
-  test('seed 000 case 21: malformed JSON arguments: an error result, nothing runs, the loop continues', async () => {
-    fresh();
+  test('does not run a call whose arguments are not JSON, appends the error, and continues', async () => {
+    resetRan();
     using model = scriptedModel([{ calls: [{ name: 'shell', arguments: '{command: ls' }] }, 'Done.']);
     const result = await runLoop({ model, tools, input: 'Task.' });
     expect(ran).toEqual([]);
-    expect(wordsOf(result)[0]).toMatch(/Its arguments are not valid JSON/);
+    expect(resultTexts(result)[0]).toMatch(/Its arguments are not valid JSON/);
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  test('seed 000 case 22: content and tool calls together: the calls go first, the content is preserved', async () => {
-    fresh();
-    using model = scriptedModel([{ ...command('ls'), text: 'I look first.' }, 'Done.']);
+  test('runs calls beside text, and keeps the text in the history', async () => {
+    resetRan();
+    using model = scriptedModel([{ ...shellCall('ls'), text: 'I look first.' }, 'Done.']);
     const result = await runLoop({ model, tools, input: 'Task.' });
     expect(ran).toEqual(['ls']);
     expect(result.turns).toBe(2);
@@ -236,8 +242,9 @@ describe('seed 000, 6.1: edge cases', () => {
   });
 });
 
-describe('seed 003: the state machine', () => {
-  test('seed 003 start → call LLM: with the tools and the history', async () => {
+// Seed 003, the state machine.
+describe('the steps of a run', () => {
+  test('starts with a model call that has the tools and the input', async () => {
     using model = scriptedModel(['Hello.']);
     const history: Message[] = [userText('Hi.'), { role: 'assistant', content: [{ type: 'text', text: 'Yes?' }] }];
     await runLoop({ model, tools, input: [...history, userText('Check CPU temp')] });
@@ -248,17 +255,17 @@ describe('seed 003: the state machine', () => {
     });
   });
 
-  test('seed 003 tool call? no → break', async () => {
+  test('ends after a reply without calls', async () => {
     using model = scriptedModel(['No tool needed.']);
     expect(await runLoop({ model, tools, input: 'Hi.' })).toMatchObject({ outcome: { type: 'completed' }, turns: 1 });
   });
 
   test.each([
-    ['an unknown tool', { calls: [{ name: 'git_status' }] }],
-    ['bad parameters', { calls: [{ name: 'shell' }] }],
-    ['unreadable parameters', { calls: [{ name: 'shell', arguments: '{"command"' }] }],
-  ])('seed 003 validate fails (%s) → error to LLM, continue', async (_, reply) => {
-    fresh();
+    ['a call of an unknown tool', { calls: [{ name: 'git_status' }] }],
+    ['a call with invalid arguments', { calls: [{ name: 'shell' }] }],
+    ['a call with arguments that are not JSON', { calls: [{ name: 'shell', arguments: '{"command"' }] }],
+  ])('sends an error to the model for %s, and continues', async (_, reply) => {
+    resetRan();
     using model = scriptedModel([reply, 'I see.']);
     const result = await runLoop({ model, tools, input: 'Hi.' });
     expect(ran).toEqual([]);
@@ -266,7 +273,7 @@ describe('seed 003: the state machine', () => {
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  test('seed 003 wait for result, timeout → error to LLM, continue', async () => {
+  test('sends an error to the model for a tool that timed out, and continues', async () => {
     const clock = manualClock();
     const bash = tool({ name: 'bash', description: 'bash', execute: () => new Promise(() => {}) });
     using model = scriptedModel([
@@ -280,9 +287,9 @@ describe('seed 003: the state machine', () => {
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'It took too long.' });
   });
 
-  test('seed 003 result → added to the conversation as a tool message → call LLM again', async () => {
+  test('adds the result to the conversation as a tool message, and calls the model again', async () => {
     using model = scriptedModel([
-      { text: "I'll check the CPU temperature.", ...command('vcgencmd measure_temp') },
+      { text: "I'll check the CPU temperature.", ...shellCall('vcgencmd measure_temp') },
       'The CPU is at 45.6°C.',
     ]);
     const { messages } = await runLoop({ model, tools, input: 'Check CPU temp' });
@@ -293,29 +300,29 @@ describe('seed 003: the state machine', () => {
   test.each([
     [9, { type: 'completed' }],
     [10, { type: 'exhausted', limit: 'turns' }],
-  ])('seed 003 iter < max? after %i turns with calls', async (turns, outcome) => {
-    const replies = Array.from({ length: turns }, (_, n) => command(`echo ${n}`));
+  ])('maxTurns 10: a run with %i turns of calls ends with %j', async (turns, outcome) => {
+    const replies = Array.from({ length: turns }, (_, n) => shellCall(`echo ${n}`));
     using model = scriptedModel(turns < 10 ? [...replies, 'Done.'] : replies);
     expect((await runLoop({ model, tools, input: 'Go.', maxTurns: 10 })).outcome).toEqual(outcome);
   });
 
-  test('seed 003 termination: no tool call, max iterations, error limit, cancellation', async () => {
+  test('ends by an answer, at maxTurns, at errorLimit and by cancellation', async () => {
     const outcomeOf = async (script: readonly (string | ScriptedReply)[], signal?: AbortSignal): Promise<unknown> => {
       const model = scriptedModel(script);
       const options = { tools, input: 'Go.', maxTurns: 4, errorLimit: 3, ...(signal && { signal }) };
       return (await runLoop({ model, ...options })).outcome;
     };
     expect(await outcomeOf(['Done.'])).toEqual({ type: 'completed' });
-    expect(await outcomeOf(['a', 'b', 'c', 'd'].map(command))).toEqual({ type: 'exhausted', limit: 'turns' });
-    expect(await outcomeOf(['false', 'false', 'false'].map(command))).toEqual({ type: 'exhausted', limit: 'errors' });
+    expect(await outcomeOf(['a', 'b', 'c', 'd'].map(shellCall))).toEqual({ type: 'exhausted', limit: 'turns' });
+    expect(await outcomeOf(['false', 'false', 'false'].map(shellCall))).toEqual({ type: 'exhausted', limit: 'errors' });
     expect(await outcomeOf(['Done.'], AbortSignal.abort())).toEqual({ type: 'cancelled', phase: 'model' });
   });
 
-  test('seed 003 example 3: a chain of tools, each with the result of the one before', async () => {
-    fresh();
+  test('runs a chain of calls, each with the result of the previous one', async () => {
+    resetRan();
     using model = scriptedModel([
-      command('git log -3'),
-      ({ messages }) => command(`git show (from: ${lastResult(messages)})`),
+      shellCall('git log -3'),
+      ({ messages }) => shellCall(`git show (from: ${lastResult(messages)})`),
       'Here are the last 3 commits.',
     ]);
     expect(await runLoop({ model, tools, input: 'Last 3 commits?' })).toMatchObject({ turns: 3, calls: 2 });
@@ -323,7 +330,8 @@ describe('seed 003: the state machine', () => {
   });
 });
 
-describe('seed 003: what the model is told to recover', () => {
+// Seed 003, the error messages.
+describe('the error result', () => {
   const read = tool({
     name: 'read',
     description: 'Reads a file',
@@ -336,7 +344,7 @@ describe('seed 003: what the model is told to recover', () => {
     execute: () => new Promise(() => {}),
   });
 
-  async function toldAfter(
+  async function resultTextOf(
     call: { readonly name: string; readonly arguments?: unknown },
     policy?: Policy,
   ): Promise<string> {
@@ -344,36 +352,37 @@ describe('seed 003: what the model is told to recover', () => {
     using model = scriptedModel([{ calls: [call] }, 'I see.']);
     const run = runLoop({ model, tools: [read, shell], input: 'Go.', clock, ...(policy && { policy }) });
     await clock.advance(30_000);
-    return wordsOf(await run)[0]!;
+    return resultTexts(await run)[0]!;
   }
 
-  test('seed 003 tool not found: names the tool and what is available', async () => {
-    expect(await toldAfter({ name: 'git_status' })).toBe(
+  test('of an unknown tool names it and the available tools', async () => {
+    expect(await resultTextOf({ name: 'git_status' })).toBe(
       'There is no tool "git_status". Available tools: read, shell. Use one of them, or answer without a tool.',
     );
   });
 
-  test('seed 003 timeout: names the tool and the time', async () => {
-    expect(await toldAfter({ name: 'read', arguments: { path: 'a' } })).toBe(
+  test('of a timeout names the tool and the time', async () => {
+    expect(await resultTextOf({ name: 'read', arguments: { path: 'a' } })).toBe(
       'The tool "read" timed out after 30000 ms. Ask for less, or try something else.',
     );
   });
 
-  test('seed 003 permission denied: names the tool and what it requires', async () => {
+  test('of a denied call names the tool and the reason', async () => {
     const policy: Policy = { judge: () => [{ type: 'deny', reason: 'it requires the permission "shell".' }] };
-    expect(await toldAfter({ name: 'shell', arguments: { command: 'ls' } }, policy)).toBe(
+    expect(await resultTextOf({ name: 'shell', arguments: { command: 'ls' } }, policy)).toBe(
       'The call of "shell" was denied: it requires the permission "shell".',
     );
   });
 
-  test('seed 003 invalid parameters: names the missing one, what is required and what is optional', async () => {
-    expect(await toldAfter({ name: 'read', arguments: { offset: 3 } })).toMatch(
+  test('of invalid arguments names the missing property, and the required and optional ones', async () => {
+    expect(await resultTextOf({ name: 'read', arguments: { offset: 3 } })).toMatch(
       /^The tool "read" was not called\. .*"path".* Required: path\. Optional: offset, limit\.$/,
     );
   });
 });
 
-describe('seed 004: the list of test cases', () => {
+// Seed 004, the test cases.
+describe('a run with a tool that reads files', () => {
   const files: Readonly<Record<string, string>> = { '/sandbox/test.txt': 'nonce-8f3a', '/sandbox/b.txt': 'b' };
   const readFile = tool({
     name: 'read_file',
@@ -385,7 +394,7 @@ describe('seed 004: the list of test cases', () => {
       return text;
     },
   });
-  const reading = (path: string): ScriptedReply => ({ calls: [{ name: 'read_file', arguments: { path } }] });
+  const callRead = (path: string): ScriptedReply => ({ calls: [{ name: 'read_file', arguments: { path } }] });
   const events = (items: readonly Item[]): readonly unknown[] =>
     items.flatMap((item): unknown[] => {
       if (item.type === 'call-started')
@@ -402,14 +411,14 @@ describe('seed 004: the list of test cases', () => {
     return { items, result: await live.result };
   }
 
-  test('seed 004: a prompt that triggers a tool: it is executed, and the model incorporates the result', async () => {
-    using model = scriptedModel([reading('/sandbox/test.txt'), ({ messages }) => `It says ${lastResult(messages)}.`]);
+  test('runs the call, and the answer can use its result', async () => {
+    using model = scriptedModel([callRead('/sandbox/test.txt'), ({ messages }) => `It says ${lastResult(messages)}.`]);
     const result = await runLoop({ model, tools: [readFile], input: 'Read the file at /sandbox/test.txt' });
     expect(result.text).toBe('It says nonce-8f3a.');
   });
 
-  test('seed 004: a tool call: executed, and the provider is called again with the result', async () => {
-    using model = scriptedModel([reading('/sandbox/test.txt'), 'Done.']);
+  test('calls the model again with the call and its result', async () => {
+    using model = scriptedModel([callRead('/sandbox/test.txt'), 'Done.']);
     await runLoop({ model, tools: [readFile], input: 'Hi.' });
     expect(model.requests[0]!.tools).toMatchObject([{ name: 'read_file' }]);
     expect(model.requests[1]!.messages.slice(1)).toMatchObject([
@@ -418,24 +427,24 @@ describe('seed 004: the list of test cases', () => {
     ]);
   });
 
-  test('seed 004: a chain of 3 tool calls: all executed, and the final text is streamed', async () => {
-    const three = ['/sandbox/test.txt', '/b', '/c'].map(reading);
-    const { items, result } = await streamed([...three, 'The final words.']);
+  test('runs a chain of 3 calls, and streams the final text', async () => {
+    const three = ['/sandbox/test.txt', '/b', '/c'].map(callRead);
+    const { items, result } = await streamed([...three, 'The final text.']);
     expect(result).toMatchObject({ outcome: { type: 'completed' }, calls: 3, turns: 4 });
-    expect(events(items).slice(-3)).toEqual([{ text: 'The ' }, { text: 'final ' }, { text: 'words.' }]);
+    expect(events(items).slice(-3)).toEqual([{ text: 'The ' }, { text: 'final ' }, { text: 'text.' }]);
   });
 
-  test('seed 004: a chain of 11 and more: stops at the limit, and that is told', async () => {
+  test('stops a chain of more than 10 calls at maxTurns 10, and reports the limit', async () => {
     const model = scriptedModel(
-      Array.from({ length: 12 }, (_, n) => reading(n % 2 ? '/sandbox/test.txt' : '/sandbox/b.txt')),
+      Array.from({ length: 12 }, (_, n) => callRead(n % 2 ? '/sandbox/test.txt' : '/sandbox/b.txt')),
     );
     const result = await runLoop({ model, tools: [readFile], input: 'Hi.', maxTurns: 10 });
     expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'turns' }, turns: 10, calls: 10 });
     expect(model.requests).toHaveLength(10);
   });
 
-  test('seed 004: a tool that fails: the error goes back to the model as a result', async () => {
-    using model = scriptedModel([reading('/nowhere'), 'There is no such file.']);
+  test('sends the error of a failed tool to the model as its result', async () => {
+    using model = scriptedModel([callRead('/nowhere'), 'There is no such file.']);
     const result = await runLoop({ model, tools: [readFile], input: 'Hi.' });
     expect(model.requests[1]!.messages.at(-1)).toMatchObject({
       role: 'tool',
@@ -446,7 +455,7 @@ describe('seed 004: the list of test cases', () => {
     expect(result.outcome).toEqual({ type: 'completed' });
   });
 
-  test('seed 004: a normal message: the same with tools and without', async () => {
+  test('gives the same result for an answer without calls, with and without tools', async () => {
     using plain = scriptedModel(['Hello there.']);
     const without = await runLoop({ model: plain, input: 'Hi.', runId: 'run', clock: manualClock() });
     using offered = scriptedModel(['Hello there.']);
@@ -462,8 +471,8 @@ describe('seed 004: the list of test cases', () => {
     expect(without).toMatchObject({ outcome: { type: 'completed' }, text: 'Hello there.', turns: 1, calls: 0 });
   });
 
-  test('seed 004: the stream has a start and a result for each tool call', async () => {
-    const two = { calls: [...reading('/sandbox/test.txt').calls!, ...reading('/nowhere').calls!] };
+  test('streams a start and a result for each call', async () => {
+    const two = { calls: [...callRead('/sandbox/test.txt').calls!, ...callRead('/nowhere').calls!] };
     const { items } = await streamed([two, 'Done.']);
     const [a, b] = ['call_0_0', 'call_0_1'];
     expect(events(items)).toEqual([
@@ -474,4 +483,19 @@ describe('seed 004: the list of test cases', () => {
       { text: 'Done.' },
     ]);
   });
+});
+
+test('startLoop returns a run that accepts input, is not iterable, and notifies onItem', async () => {
+  const deltas: string[] = [];
+  const run = startLoop({
+    model: scriptedModel(['One.', 'Two.']),
+    input: 'Go.',
+    onItem: (item) => {
+      if (item.type === 'text-delta') deltas.push(item.text);
+    },
+  });
+  expect(run.send('And?')).toBe(true);
+  expect((await run.result).text).toBe('Two.');
+  expect(deltas.join('')).toBe('One.Two.');
+  expect(Symbol.asyncIterator in run).toBe(false);
 });

@@ -12,16 +12,16 @@ import { streamLoop } from '../run.ts';
 const look = tool({ name: 'look', description: 'x', execute: async () => 'seen' });
 const stuck = tool({ name: 'stuck', description: 'x', execute: () => new Promise(() => {}) });
 
-/** The model calls a tool that never ends. */
+/** A run whose model calls a tool that never returns. */
 function stuckRun(): LiveRun {
   return streamLoop({ model: scriptedModel([{ calls: [{ name: 'stuck' }] }]), tools: [stuck], input: 'go' });
 }
 
-function twoTurns(): { live: LiveRun; heard: Item[] } {
-  const heard: Item[] = [];
+function twoTurns(): { live: LiveRun; received: Item[] } {
+  const received: Item[] = [];
   const model = scriptedModel([{ text: 'let me see', calls: [{ name: 'look' }] }, 'done']);
-  const live = streamLoop({ model, tools: [look], input: 'go', onItem: (item) => void heard.push(item) });
-  return { live, heard };
+  const live = streamLoop({ model, tools: [look], input: 'go', onItem: (item) => void received.push(item) });
+  return { live, received };
 }
 
 describe('leaving the iteration early cancels the run', () => {
@@ -39,7 +39,7 @@ describe('leaving the iteration early cancels the run', () => {
     expect((await live.result).outcome).toEqual({ type: 'cancelled', phase: 'tool' });
   });
 
-  test('by an error', async () => {
+  test('by an exception', async () => {
     const live = stuckRun();
     const reading = (async () => {
       for await (const item of live) throw new Error(item.type);
@@ -48,9 +48,12 @@ describe('leaving the iteration early cancels the run', () => {
     expect((await live.result).outcome).toMatchObject({ type: 'cancelled' });
   });
 
-  test('while nothing comes: it does not wait for the next item', async () => {
+  test('without waiting for the next item', async () => {
     let signal: AbortSignal | undefined;
-    const model: Model = { id: 'm', reply: (_request, _emit, given) => ((signal = given), new Promise(() => {})) };
+    const model: Model = {
+      id: 'm',
+      reply: (_request, _emit, modelSignal) => ((signal = modelSignal), new Promise(() => {})),
+    };
     const live = streamLoop({ model, input: 'go' });
     const web = ReadableStream.from(live).getReader();
     await web.read();
@@ -63,7 +66,7 @@ describe('leaving the iteration early cancels the run', () => {
     await third;
   });
 
-  test('but not when the run has ended: what it did stays', async () => {
+  test('but not after the run has ended', async () => {
     const { live } = twoTurns();
     const result = await live.result;
     for await (const item of live) if (item) break;
@@ -72,36 +75,36 @@ describe('leaving the iteration early cancels the run', () => {
   });
 });
 
-describe('a reader gets every item once, whenever it comes', () => {
-  test('at once, late, and after the end', async () => {
+describe('a reader receives every item once', () => {
+  test('if it starts at once, late, or after the end', async () => {
     for (const wait of [0, 1, 20]) {
-      const { live, heard } = twoTurns();
+      const { live, received } = twoTurns();
       await new Promise((resolve) => setTimeout(resolve, wait));
-      const got = await Array.fromAsync(live);
-      expect(got).toEqual(heard);
-      expect(got.at(-1)).toMatchObject({ type: 'fact', event: { type: 'model-replied' } });
+      const read = await Array.fromAsync(live);
+      expect(read).toEqual(received);
+      expect(read.at(-1)).toMatchObject({ type: 'fact', event: { type: 'model-replied' } });
       expect((await live.result).outcome).toEqual({ type: 'completed' });
     }
   });
 
-  test('one that is slow does not hold the run up', async () => {
-    const { live, heard } = twoTurns();
+  test('and does not slow down the run', async () => {
+    const { live, received } = twoTurns();
     const reader = live[Symbol.asyncIterator]();
     await reader.next();
     await live.result;
     const rest: Item[] = [];
     for (let next = await reader.next(); !next.done; next = await reader.next()) rest.push(next.value);
-    expect([heard[0], ...rest]).toEqual(heard);
+    expect([received[0], ...rest]).toEqual(received);
   });
 
-  test('nobody has to read', async () => {
-    const { live, heard } = twoTurns();
+  test('and the run ends without a reader', async () => {
+    const { live, received } = twoTurns();
     expect((await live.result).outcome).toEqual({ type: 'completed' });
-    expect(heard.length).toBeGreaterThan(5);
+    expect(received.length).toBeGreaterThan(5);
   });
 });
 
-test('if the journal fails, the reader is told after what was heard', async () => {
+test('rejects the iteration after the items so far if the journal fails', async () => {
   const model = scriptedModel(['done']);
   let appends = 0;
   const journal = {
@@ -123,23 +126,23 @@ test('if the journal fails, the reader is told after what was heard', async () =
   await expect(live.result).rejects.toMatchObject({ code: 'journal-failed' });
 });
 
-test('a result that nobody looks at does not bring the process down', async () => {
+test('does not end the process if a rejected result is ignored', async () => {
   const core = join(import.meta.dirname, '../../index.ts');
   const program = `
     const { streamLoop, runLoop } = await import(${JSON.stringify(core)});
     const model = { id: 'm', reply: async () => ({ type: 'reply', content: [{ type: 'text', text: 'x' }], finish: 'stop', usage: { inputTokens: 0, outputTokens: 0 }, model: 'm' }) };
     const broken = { append() { throw new Error('disk full'); }, read: async () => [] };
-    const rejecting = { append: async () => { throw new Error('disk full'); }, read: async () => { throw new Error('disk gone'); } };
+    const rejecting = { append: async () => { throw new Error('disk full'); }, read: async () => { throw new Error('disk failure'); } };
     const stuck = { id: 'm', reply: () => new Promise(() => {}) };
     streamLoop({ model, input: 'x', journal: broken });
     streamLoop({ model, input: 'x', journal: rejecting });
     streamLoop({ model, journal: rejecting, runId: 'r', answers: [] });
     streamLoop({ model, journal: { ...broken, read: async () => [] }, runId: 'r', answers: [] });
-    const left = streamLoop({ model: stuck, input: 'x' });
-    for await (const item of left) break;
+    const cancelled = streamLoop({ model: stuck, input: 'x' });
+    for await (const item of cancelled) break;
     const iterated = streamLoop({ model, input: 'x', journal: rejecting });
     void iterated[Symbol.asyncIterator]();
-    setTimeout(() => console.log('still here'), 50);
+    setTimeout(() => console.log('still running'), 50);
   `;
   const run = promisify(execFile)(process.execPath, [
     '--conditions=treadle-source',
@@ -147,5 +150,5 @@ test('a result that nobody looks at does not bring the process down', async () =
     '-e',
     program,
   ]);
-  expect((await run).stdout).toBe('still here\n');
+  expect((await run).stdout).toBe('still running\n');
 });

@@ -1,14 +1,14 @@
 import { describe, expect, test } from 'vitest';
-import { scheduleCalls } from './step.ts';
-import type { Rules } from './rules.ts';
+import type { Limits, Rules } from './rules.ts';
 import type { Call, Slot } from './state.ts';
+import { LIMIT_NAMES, NEW, scheduleCalls, shareOfLimits } from './step.ts';
 
 /**
  * One letter per call: `q`ueued, `r`unning, `v`erifying, `p`arked, `a`sking, `c`lient, `s`ettled; `V` is queued to be
  * verified, `C` queued for the client. Then `!` for exclusive, and digits for the resources that it needs.
  */
-function slotsOf(picture: string): Slot[] {
-  return picture.split(' ').map((one, index): Slot => {
+function slotsOf(notation: string): Slot[] {
+  return notation.split(' ').map((one, index): Slot => {
     const letter = one[0]!;
     const call: Call = {
       turn: 1,
@@ -43,24 +43,24 @@ function slotsOf(picture: string): Slot[] {
         return { type: 'settled', call, result, how: 'ran' };
       }
       default:
-        throw new Error(`no slot is written ${letter}`);
+        throw new Error(`no slot for the letter ${letter}`);
     }
   });
 }
 
-function started(picture: string, rules: Partial<Rules> = {}): string[] {
-  const slots = slotsOf(picture);
+function started(notation: string, rules: Partial<Rules> = {}): string[] {
+  const slots = slotsOf(notation);
   const before = slots.map(({ type }) => type);
   const scheduled = scheduleCalls(slots, { maxParallel: 5, parallel: true, ...rules } as Rules);
   const ids = scheduled.effects.map(({ id }) => id);
-  // What started is what changed, and nothing else did.
+  // Exactly the slots that started have changed.
   const changed = scheduled.slots.flatMap((slot, index) => (slot === slots[index] ? [] : index));
   expect(changed).toEqual(ids.map((id) => Number(id.split('.')[2])));
   expect(slots.map(({ type }) => type)).toEqual(before);
   return ids;
 }
 
-describe('at most maxParallel run at once', () => {
+describe('scheduleCalls runs at most maxParallel calls at once', () => {
   test.each<[string, number, string[]]>([
     ['q q q', 5, ['t1.tool.0', 't1.tool.1', 't1.tool.2']],
     ['q q q', 2, ['t1.tool.0', 't1.tool.1']],
@@ -73,20 +73,20 @@ describe('at most maxParallel run at once', () => {
     ['r r r', 2, []],
     ['V q', 1, ['t1.verify.0']],
     ['V q', 2, ['t1.verify.0', 't1.tool.1']],
-  ])('%s with %d', (picture, maxParallel, ids) => {
-    expect(started(picture, { maxParallel })).toEqual(ids);
+  ])('%s with %d', (notation, maxParallel, ids) => {
+    expect(started(notation, { maxParallel })).toEqual(ids);
   });
 
   test.each<[string, number, string[]]>([
     ['a p c q', 1, ['t1.tool.3']],
     ['C q C', 1, ['t1.client.0', 't1.tool.1', 't1.client.2']],
     ['r C', 1, ['t1.client.1']],
-  ])('what waits for somebody takes no place: %s', (picture, maxParallel, ids) => {
-    expect(started(picture, { maxParallel })).toEqual(ids);
+  ])('does not count calls that wait for a person, a client or a device: %s', (notation, maxParallel, ids) => {
+    expect(started(notation, { maxParallel })).toEqual(ids);
   });
 });
 
-describe('an exclusive call runs alone, and those after it wait until it has', () => {
+describe('scheduleCalls runs an exclusive call alone, and later calls after it', () => {
   test.each<[string, string[]]>([
     ['q! q q', ['t1.tool.0']],
     ['q q! q', ['t1.tool.0']],
@@ -102,12 +102,12 @@ describe('an exclusive call runs alone, and those after it wait until it has', (
     ['r q! C', ['t1.client.2']],
     ['C! q q', ['t1.client.0', 't1.tool.1', 't1.tool.2']],
     ['V! q', ['t1.verify.0']],
-  ])('%s', (picture, ids) => {
-    expect(started(picture)).toEqual(ids);
+  ])('%s', (notation, ids) => {
+    expect(started(notation)).toEqual(ids);
   });
 });
 
-describe('calls that share a resource run in call order', () => {
+describe('scheduleCalls runs calls that share a resource in call order', () => {
   test.each<[string, string[]]>([
     ['q1 q1 q2', ['t1.tool.0', 't1.tool.2']],
     ['r1 q1 q2', ['t1.tool.2']],
@@ -121,17 +121,17 @@ describe('calls that share a resource run in call order', () => {
     ['q1 C1', ['t1.tool.0']],
     ['q r1 q1', ['t1.tool.0']],
     ['q1 r1 q', ['t1.tool.0', 't1.tool.2']],
-  ])('%s', (picture, ids) => {
-    expect(started(picture)).toEqual(ids);
+  ])('%s', (notation, ids) => {
+    expect(started(notation)).toEqual(ids);
   });
 
-  test('also one that waits because the place is taken', () => {
+  test('keeps that order when maxParallel is reached', () => {
     expect(started('r q1 q1', { maxParallel: 1 })).toEqual([]);
     expect(started('q1 q1 q', { maxParallel: 2 })).toEqual(['t1.tool.0', 't1.tool.2']);
   });
 });
 
-describe('parallel: false, each starts when all before it are answered', () => {
+describe('scheduleCalls with parallel: false starts a call when all earlier ones have results', () => {
   test.each<[string, string[]]>([
     ['q q q', ['t1.tool.0']],
     ['r q q', []],
@@ -142,27 +142,46 @@ describe('parallel: false, each starts when all before it are answered', () => {
     ['C q', ['t1.client.0']],
     ['c q', []],
     ['s! q1 q1', ['t1.tool.1']],
-  ])('%s', (picture, ids) => {
-    expect(started(picture, { parallel: false })).toEqual(ids);
+  ])('%s', (notation, ids) => {
+    expect(started(notation, { parallel: false })).toEqual(ids);
   });
 });
 
-test('if nothing starts, the slots are the same', () => {
+test('scheduleCalls returns the same slots if nothing starts', () => {
   const slots = slotsOf('r! q q');
   expect(scheduleCalls(slots, { maxParallel: 5, parallel: true } as Rules).slots).toBe(slots);
 });
 
-test('unless something is under way or somebody waits, something starts', () => {
+test('scheduleCalls starts a queued call if none is running or waiting', () => {
   const letters = ['q', 'q!', 'q1', 'q2!', 'q12', 'C', 'C1', 's', 's!', 'V'];
   for (const a of letters) {
     for (const b of letters) {
       for (const c of letters) {
         for (const rules of [{}, { parallel: false }, { maxParallel: 1 }]) {
-          const picture = `${a} ${b} ${c}`;
-          const queued = slotsOf(picture).some(({ type }) => type === 'queued');
-          expect(started(picture, rules).length > 0, picture).toBe(queued);
+          const notation = `${a} ${b} ${c}`;
+          const queued = slotsOf(notation).some(({ type }) => type === 'queued');
+          expect(started(notation, rules).length > 0, notation).toBe(queued);
         }
       }
     }
   }
+});
+
+/** A value for every limit. A new limit does not compile until it has one here. */
+const limits: Required<Limits> = { calls: 10, tokens: 100, cost: 1, durationMs: 1_000 };
+
+test('shareOfLimits shares every limit of a run with its child runs', () => {
+  const state = { ...NEW, rules: { limits } as Rules };
+  expect(Object.keys(limits).toSorted()).toEqual([...LIMIT_NAMES].toSorted());
+  expect(shareOfLimits(state, 0.5)).toEqual({ calls: 5, tokens: 50, cost: 0.5, durationMs: 500 });
+});
+
+test('shareOfLimits divides what is left, in whole numbers except for the cost, and never below 0', () => {
+  const used = { calls: 3, usage: { inputTokens: 90, outputTokens: 20, cost: 0.5 }, activeMs: 999 };
+  const state = { ...NEW, ...used, rules: { limits } as Rules };
+  expect(shareOfLimits(state, 0.5)).toEqual({ calls: 3, tokens: 0, cost: 0.25, durationMs: 0 });
+});
+
+test('shareOfLimits returns no limits for a run without limits', () => {
+  expect(shareOfLimits({ ...NEW, rules: { limits: {} } as Rules }, 0.5)).toEqual({});
 });

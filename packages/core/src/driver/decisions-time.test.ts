@@ -1,0 +1,102 @@
+import { expect, test } from 'vitest';
+import { resultTexts } from '../../test/results.ts';
+import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
+import { tool } from '../tools/tool.ts';
+import { runLoop } from './run.ts';
+
+const callAct: ScriptStep = { calls: [{ name: 'act' }] };
+
+test('time: durationMs is the time of the model and the tools together', async () => {
+  const clock = manualClock(5_000);
+  const after = <T>(ms: number, value: T): Promise<T> => new Promise((end) => clock.timer(ms, () => end(value)));
+  const act = tool({ name: 'act', description: 'act', execute: () => after(30, 'acted') });
+  using model = scriptedModel([() => after(100, callAct), 'Done.']);
+  const run = runLoop({ model, tools: [act], input: 'Go.', clock });
+  await clock.advance(130);
+  expect(await run).toMatchObject({ durationMs: 130 });
+});
+
+test('time: events have the time of the clock', async () => {
+  const clock = manualClock(5_000);
+  const journal = memoryJournal();
+  using model = scriptedModel([async () => (await clock.advance(100), 'Done.')]);
+  await runLoop({ model, input: 'Go.', clock, journal, runId: 'run' });
+  expect((await journal.read('run')).map(({ event }) => [event.type, event.at])).toEqual([
+    ['run-started', 5_000],
+    ['model-replied', 5_100],
+  ]);
+});
+
+const pick = tool({ name: 'pick', description: 'The client picks' });
+const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+
+test('time: paused time does not count, also for the limit', async () => {
+  const clock = manualClock();
+  const takes = (ms: number, step: ScriptStep) => async () => (await clock.advance(ms), step);
+  const environmentOf = (last: number) => ({
+    model: scriptedModel([takes(100, { calls: [{ name: 'pick' }] }), takes(last, 'Done.')]),
+    tools: [pick],
+    journal: memoryJournal(),
+    runId: 'run',
+    clock,
+  });
+  for (const [last, outcome] of [
+    [49, { type: 'completed' }],
+    [50, { type: 'exhausted', limit: 'duration' }],
+  ] as const) {
+    const environment = environmentOf(last);
+    expect(await runLoop({ ...environment, input: 'Go.', limits: { durationMs: 150 } })).toMatchObject({
+      durationMs: 100,
+    });
+    await clock.advance(86_400_000);
+    expect(await runLoop({ ...environment, answers })).toMatchObject({ outcome, durationMs: 100 + last });
+  }
+});
+
+test('time: limits.durationMs aborts a tool that hangs, and its call gets an error result', async () => {
+  const clock = manualClock();
+  let toolSignal: AbortSignal | undefined;
+  const hang = tool({
+    name: 'act',
+    description: 'act',
+    execute: (_, { signal }) => ((toolSignal = signal), new Promise(() => {})),
+  });
+  using model = scriptedModel([callAct]);
+  const run = runLoop({ model, tools: [hang], input: 'Go.', limits: { durationMs: 1_000 }, clock });
+  await clock.advance(999);
+  expect(toolSignal!.aborted).toBe(false);
+  await clock.advance(1);
+  const result = await run;
+  expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'duration' }, durationMs: 1_000 });
+  expect(toolSignal!.aborted).toBe(true);
+  expect(resultTexts(result)).toEqual(['Not finished: the run reached its limit of time.']);
+  expect(clock.pending).toBe(0);
+});
+
+test('time: a run that ends before its deadline leaves no timer', async () => {
+  const clock = manualClock();
+  using model = scriptedModel(['Done.']);
+  await runLoop({ model, input: 'Go.', limits: { durationMs: 1_000 }, clock });
+  expect(clock.pending).toBe(0);
+});
+
+test('time: a clock that goes backwards subtracts nothing', async () => {
+  const times = [1_000, 1_500, 200, 900];
+  const clock = { ...manualClock(), now: () => times.shift() ?? 900 };
+  using model = scriptedModel([callAct, 'Done.']);
+  const act = tool({ name: 'act', description: 'Acts', effect: 'pure', execute: () => 'acted' });
+  expect(await runLoop({ model, tools: [act], input: 'Go.', clock })).toMatchObject({ durationMs: 500 });
+});
+
+test('time: a model request has the deadline of the run, if the run has one', async () => {
+  const clock = manualClock(1_000);
+  const wait = tool({ name: 'wait', description: 'Waits', execute: () => clock.advance(200).then(() => 'waited') });
+  const script = [{ calls: [{ name: 'wait' }] }, 'Done.'];
+  const model = scriptedModel(script);
+  await runLoop({ model, tools: [wait], input: 'Go.', limits: { durationMs: 5_000 }, clock });
+  expect(model.requests.map(({ deadline }) => deadline)).toEqual([6_000, 6_000]);
+
+  const unlimited = scriptedModel(['Done.']);
+  await runLoop({ model: unlimited, input: 'Go.', clock });
+  expect(unlimited.requests[0]).not.toHaveProperty('deadline');
+});

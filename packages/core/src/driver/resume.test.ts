@@ -1,0 +1,95 @@
+import { describe, expect, test } from 'vitest';
+import { callEcho, echo } from '../../test/echo.ts';
+import { z } from 'zod';
+import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
+import { Parked } from '../tools/result.ts';
+import { tool } from '../tools/tool.ts';
+import { runLoop, streamLoop } from './run.ts';
+
+const callJob = { calls: [{ name: 'job' }] };
+
+describe('resuming a run', () => {
+  test('repeats the model call of a run that failed with a model error', async () => {
+    const journal = memoryJournal();
+    const down = { type: 'failure', error: { code: 'overloaded', message: 'down', retryable: true } } as const;
+    const options = { tools: [echo], journal, runId: 'r' };
+    const failed = await runLoop({ ...options, model: scriptedModel([callEcho('a'), down]), input: 'go' });
+    expect(failed.outcome).toMatchObject({ type: 'failed', error: { code: 'overloaded' } });
+    const result = await runLoop({ ...options, model: scriptedModel(['Done.']) });
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.', turns: 2 });
+  });
+
+  test('rejects missing and changed tools, unless acceptChangedTools is set', async () => {
+    const journal = memoryJournal();
+    const client = tool({ name: 'pick', description: 'The client picks' });
+    const options = { journal, runId: 'r' };
+    const model = scriptedModel([{ calls: [{ name: 'pick' }] }, 'Done.']);
+    await runLoop({ ...options, model, tools: [client, echo], input: 'go' });
+    const input = z.object({ other: z.string() });
+    const changed = tool({ name: 'echo', description: '', input, execute: ({ other }) => other });
+    await expect(runLoop({ ...options, model, tools: [changed] })).rejects.toThrow(
+      '"pick" is missing; "echo" has a different parameters and effect',
+    );
+    const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+    const result = await runLoop({ ...options, model, tools: [changed], answers, acceptChangedTools: true });
+    expect(result.outcome).toEqual({ type: 'completed' });
+  });
+
+  test('rejects driving a run while another driver has its lease', async () => {
+    const journal = memoryJournal();
+    const lease = await journal.acquire('r');
+    const options = { journal, runId: 'r', model: scriptedModel(['Done.']), input: 'go' };
+    await expect(runLoop(options)).rejects.toMatchObject({ code: 'run-driven' });
+    await lease.release();
+    expect((await runLoop(options)).text).toBe('Done.');
+  });
+});
+
+test('does not count the time before a detached run is resumed, also with other tools', async () => {
+  const journal = memoryJournal();
+  const clock = manualClock(1_000);
+  const options = { journal, runId: 'r', clock, limits: { durationMs: 60_000 } };
+  const old = tool({ name: 'old', description: '', effect: 'pure', execute: () => new Promise(() => {}) });
+  const run = streamLoop({
+    ...options,
+    model: scriptedModel([{ calls: [{ name: 'old' }] }]),
+    tools: [old],
+    input: 'go',
+  });
+  await clock.advance(500);
+  await run.detach();
+  await clock.advance(3_600_000);
+  const model = scriptedModel(['Done.']);
+  const result = await runLoop({ ...options, model, tools: [], acceptChangedTools: true });
+  expect(result).toMatchObject({ outcome: { type: 'completed' } });
+  expect(result.durationMs).toBeLessThanOrEqual(500);
+});
+
+test('calls the tool of a parked call again under the same key whenever the run is resumed', async () => {
+  const journal = memoryJournal();
+  const keys: string[] = [];
+  let ready = false;
+  const job = tool({
+    name: 'job',
+    description: '',
+    effect: 'idempotent',
+    execute: (_, { key }) => (keys.push(key), ready ? 'printed' : new Parked('printer/7')),
+  });
+  const options = { journal, runId: 'r', tools: [job] };
+  const paused = await runLoop({ ...options, model: scriptedModel([callJob]), input: 'go' });
+  expect(paused.waiting).toMatchObject([{ type: 'parked', on: 'printer/7' }]);
+  expect((await runLoop({ ...options, model: scriptedModel([]) })).waiting).toMatchObject([{ type: 'parked' }]);
+  ready = true;
+  expect(await runLoop({ ...options, model: scriptedModel(['Done.']) })).toMatchObject({ text: 'Done.' });
+  expect(keys).toEqual(['r/t1.tool.0', 'r/t1.tool.0', 'r/t1.tool.0']);
+});
+
+test('does not call the tool of a parked call again if its effect is once', async () => {
+  const journal = memoryJournal();
+  const job = tool({ name: 'job', description: '', execute: () => new Parked('printer/7') });
+  const options = { journal, runId: 'r', tools: [job] };
+  await runLoop({ ...options, model: scriptedModel([callJob]), input: 'go' });
+  const again = await runLoop({ ...options, model: scriptedModel([]) });
+  expect(again.waiting).toMatchObject([{ type: 'parked', on: 'printer/7' }]);
+  expect(await journal.read('r')).toHaveLength(3);
+});

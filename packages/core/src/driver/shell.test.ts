@@ -1,0 +1,120 @@
+import { expect, test } from 'vitest';
+import type { Item } from '../journal/items.ts';
+import type { Journal } from '../journal/port.ts';
+import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
+import { tool } from '../tools/tool.ts';
+import { runLoop, streamLoop } from './run.ts';
+
+/** A journal that fails from the nth append on, synchronously or asynchronously. */
+function failingJournal(from: number, how: 'throws' | 'rejects'): Journal {
+  const journal = memoryJournal();
+  let appends = 0;
+  return {
+    ...journal,
+    append(...appended) {
+      if (appends++ < from) return journal.append(...appended);
+      if (how === 'rejects') return Promise.reject(new Error('disk full'));
+      throw new Error('disk full');
+    },
+  };
+}
+
+const failures = (['throws', 'rejects'] as const).flatMap((how) => [0, 1, 2].map((from) => [how, from] as const));
+
+test.each(failures)(
+  'rejects with journal-failed if the journal %s at append %i, and performs no effects of these entries',
+  async (how, from) => {
+    const ran: string[] = [];
+    const act = tool({ name: 'act', description: 'act', execute: () => `acted ${ran.push('act')}` });
+    const model = scriptedModel([{ calls: [{ name: 'act' }] }, 'Done.']);
+    const facts: string[] = [];
+    const onItem = (item: Item): unknown => item.type === 'fact' && facts.push(item.event.type);
+    const run = runLoop({
+      model,
+      tools: [act],
+      input: 'Go.',
+      journal: failingJournal(from, how),
+      runId: 'run',
+      onItem,
+    });
+    await expect(run).rejects.toMatchObject({
+      code: 'journal-failed',
+      message: 'The journal failed, so run "run" stopped: disk full',
+      cause: new Error('disk full'),
+    });
+    // `run-started` issues a model call, `model-replied` the tool call, `tool-settled` another model call.
+    expect(model.requests).toHaveLength(from === 0 ? 0 : 1);
+    expect(ran).toHaveLength(from === 2 ? 1 : 0);
+    expect(facts).toEqual(['run-started', 'model-replied', 'tool-settled'].slice(0, from));
+  },
+);
+
+test('aborts running tools if the journal fails', async () => {
+  const clock = manualClock();
+  let toolSignal: AbortSignal | undefined;
+  const hang = tool({
+    name: 'hang',
+    description: 'hang',
+    execute: (_, { signal }) => ((toolSignal = signal), new Promise(() => {})),
+  });
+  const slow = tool({
+    name: 'slow',
+    description: 'slow',
+    execute: () => new Promise((end) => clock.timer(5, () => end('ok'))),
+  });
+  using model = scriptedModel([{ calls: [{ name: 'hang' }, { name: 'slow' }] }]);
+  const live = streamLoop({ model, tools: [hang, slow], input: 'Go.', journal: failingJournal(2, 'rejects'), clock });
+  await clock.advance(5);
+  await expect(live.result).rejects.toMatchObject({ code: 'journal-failed' });
+  expect(toolSignal!.aborted).toBe(true);
+  expect(live.send('Too late.')).toBe(false);
+  expect(clock.pending).toBe(0);
+});
+
+test('causes no unhandled rejection if the journal fails and the result is ignored', async () => {
+  const clock = manualClock();
+  streamLoop({ model: scriptedModel(['x']), input: 'Go.', journal: failingJournal(0, 'rejects'), clock });
+  streamLoop({ model: scriptedModel([]), runId: 'run', journal: failingJournal(0, 'throws'), answers: [], clock });
+  await clock.advance(0); // an unhandled rejection would fail the test run
+});
+
+test('rejects with journal-failed if the journal cannot be read', async () => {
+  const read = (): Promise<never> => Promise.reject(new Error('no disk'));
+  const journal: Journal = { append: () => {}, read };
+  await expect(runLoop({ model: scriptedModel([]), journal, runId: 'run' })).rejects.toMatchObject({
+    code: 'journal-failed',
+    message: expect.stringContaining('no disk'),
+  });
+});
+
+test('starts an effect only when the event that issued it is durable', async () => {
+  const clock = manualClock();
+  const log: string[] = [];
+  const journal: Journal = {
+    ...memoryJournal(),
+    append: (_, entries) =>
+      new Promise((resolve) =>
+        clock.timer(10, () => {
+          for (const { event } of entries) log.push(`durable: ${event.type}`);
+          resolve();
+        }),
+      ),
+  };
+  const act = tool({ name: 'act', description: 'act', execute: () => (log.push('tool'), 'acted') });
+  using model = scriptedModel([
+    () => (log.push('model'), { calls: [{ name: 'act' }] }),
+    () => (log.push('model'), 'Done.'),
+  ]);
+  const run = runLoop({ model, tools: [act], input: 'Go.', journal, clock });
+  await clock.advance(40);
+  expect((await run).outcome).toEqual({ type: 'completed' });
+  expect(log).toEqual([
+    'durable: run-started',
+    'model',
+    'durable: model-replied',
+    'tool',
+    'durable: tool-settled',
+    'model',
+    'durable: model-replied',
+  ]);
+});
