@@ -31,6 +31,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   let books: Books = BLANK;
   let now = 1_000;
   let changed = false;
+  let hadChoice = false;
 
   function feed(event: Event): void {
     const { state: after, effects } = core.step(state, event);
@@ -50,6 +51,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     const open = [...books.open.values()];
     const answers = open.flatMap((one) => answerOf(world, one, { lost, parked, failed }, now, calm) ?? []);
     if (answers.length === 0) return false;
+    hadChoice ||= answers.length > 1;
     const event = answers.at(pick % answers.length)!;
     steer(event);
     feed(event);
@@ -138,7 +140,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     } else if (move.act !== 'settle' && (!calm || isCalm(move))) disturb(move);
     else if (!settle(move.pick) && count >= moves.length) break;
   }
-  return { world, moments, last: moments.at(-1)! };
+  return { world, moments, last: moments.at(-1)!, hadChoice };
 }
 
 const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([

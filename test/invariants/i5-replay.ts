@@ -27,8 +27,9 @@ export function checkReplay(core: Journaled, world: World): void {
     );
     state = step(state, stored[seq]!.event).state;
     demand(viewOf(state) === live[seq], () => `replayed to entry ${seq} the state is another than it was`);
-    demand(viewOf(after) === live[seq], () => `the state of entry ${seq} has changed since`);
-    checkSnapshot(core, after, seq, stored[seq + 1]);
+    const view = viewOf(after);
+    demand(view === live[seq], () => `the state of entry ${seq} has changed since`);
+    checkSnapshot(core, { state: after, view, seq, next: stored[seq + 1] });
   }
   for (let length = 1; length <= entries.length; length += 1 + (entries.length >> 2)) {
     const replayed = replay(stored.slice(0, length));
@@ -37,12 +38,20 @@ export function checkReplay(core: Journaled, world: World): void {
   }
 }
 
+interface Snapshotted {
+  readonly state: State;
+  readonly view: string;
+  readonly seq: number;
+  /** The entry after it. */
+  readonly next: JournalEntry | undefined;
+}
+
 /** What was kept of a state is that state, and goes on as it does. */
-function checkSnapshot(core: Journaled, state: State, seq: number, next: JournalEntry | undefined): void {
+function checkSnapshot(core: Journaled, { state, view, seq, next }: Snapshotted): void {
   const stored = JSON.parse(JSON.stringify(core.snapshotOf(state, seq + 1))) as Snapshot;
   const restored = core.restored(stored);
   demand(stored.seq === seq + 1 && restored !== undefined, () => `the snapshot after entry ${seq} is of no use`);
-  demand(viewOf(restored) === viewOf(state), () => `the snapshot after entry ${seq} gives another state`);
+  demand(viewOf(restored) === view, () => `the snapshot after entry ${seq} gives another state`);
   if (!next) return;
   const replayed = core.replay([next], { state: restored, seq: seq + 1 });
   demand(replayed.type === 'replayed', () => `after the snapshot of ${seq}, ${JSON.stringify(replayed)}`);

@@ -9,6 +9,7 @@ import type { Move, World } from './world.ts';
  */
 export function checkOrderFree(core: Pick<Core, 'NEW' | 'step'>, world: World, otherwise: readonly Move[]): boolean {
   const one = drive(core, world, { calm: true });
+  if (!one.hadChoice) return false;
   const other = drive(core, world, { calm: true, reversed: true, moves: otherwise });
   const orders = `[${orderOf(one)}] and [${orderOf(other)}]`;
   demand(

@@ -8,6 +8,8 @@ export interface Trace {
   readonly moments: readonly Moment[];
   /** The world had nothing more to say. */
   readonly last: Moment;
+  /** More than one effect could settle at some moment, so that another order was possible. */
+  readonly hadChoice: boolean;
 }
 
 export interface Moment {
