@@ -121,7 +121,7 @@ export interface CoreFunctions {
   readonly begunEffects: (state: State) => readonly string[];
   readonly watchDeadline: (...driver: readonly unknown[]) => () => void;
   readonly shell: (options: DriverOptions) => Driver;
-  readonly performer: (...stage: readonly unknown[]) => Performer;
+  readonly performer: (...manualScheduler: readonly unknown[]) => Performer;
 }
 
 export type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;

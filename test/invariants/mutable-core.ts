@@ -11,7 +11,7 @@ export interface Fault {
 
 /**
  * `replace` gets the original function, and returns the one that is called instead. `Replaced` is the type of both; it
- * is a parameter of its own because TypeScript would otherwise compute the union of all functions.
+ * is a parameter of its own because TypeScript would alternative compute the union of all functions.
  */
 export function fault<
   Target extends keyof CoreFunctions,
