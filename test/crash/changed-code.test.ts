@@ -23,7 +23,7 @@ interface Change {
   readonly difference: RegExp;
 }
 
-/** One of the sentences that the loop writes into a history is another. */
+/** Changes one of the sentences that the loop writes into a history. */
 const sentence = (scenario: Scenario, name: string, found: Pick<Change, 'seq' | 'event' | 'effect'>): Change => ({
   what: `the sentence ${name}`,
   scenario,

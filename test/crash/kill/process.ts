@@ -6,7 +6,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-/** What is killed: a run of the loop, or one of a typed agent. */
+/** The programs: a run of the loop, and one of a typed agent. */
 const PROGRAMS = {
   program: new URL('./program.ts', import.meta.url),
   'agent-program': new URL('./agent-program.ts', import.meta.url),
@@ -14,10 +14,10 @@ const PROGRAMS = {
 
 export type Program = keyof typeof PROGRAMS;
 
-/** When a process is killed, in lines that it has printed. */
+/** When a process is killed: after so many printed lines. */
 export interface Kill {
   readonly after: number;
-  /** `self`: exactly then. `other`: by us, when we have read that line and so many milliseconds more have passed. */
+  /** `self`: the process kills itself exactly then. `other`: the test kills it `ms` milliseconds after it read the line. */
   readonly by: 'self' | 'other';
   readonly ms: number;
 }
@@ -33,7 +33,7 @@ const running = new Set<ChildProcess>();
 const COMPILE_CACHE = mkdtempSync(path.join(tmpdir(), 'treadle-kill-cache-'));
 process.on('exit', () => rmSync(COMPILE_CACHE, { recursive: true, force: true }));
 
-/** Lets one process live until it is done or killed. */
+/** Runs one process until it exits or is killed. */
 export async function live(program: Program, folder: string, kill?: Kill): Promise<Life> {
   const file = fileURLToPath(PROGRAMS[program]);
   const own = kill?.by === 'self' ? kill.after : 0;
@@ -42,13 +42,13 @@ export async function live(program: Program, folder: string, kill?: Kill): Promi
     env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE: COMPILE_CACHE },
   });
   running.add(child);
-  let complaint = '';
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (complaint += text));
+  let errors = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (errors += text));
   const lines: string[] = [];
   createInterface({ input: child.stdout }).on('line', (line) => {
     lines.push(line);
     if (kill?.by !== 'other' || lines.length !== kill.after) return;
-    // A timer would wait for a whole millisecond at least, and for its turn.
+    // A timer is too coarse: it waits for at least a millisecond, and for the event loop.
     for (const until = performance.now() + kill.ms; performance.now() < until;);
     child.kill('SIGKILL');
   });
@@ -57,10 +57,10 @@ export async function live(program: Program, folder: string, kill?: Kill): Promi
   if (signal === 'SIGKILL') return { lines, end: 'killed' };
   const end = lines.at(-1);
   if (code === 0 && (end === 'ended' || end === 'paused')) return { lines, end };
-  throw new Error(`The process ended with ${code ?? signal} after "${lines.at(-1)}":\n${complaint}`);
+  throw new Error(`The process ended with ${code ?? signal} after "${lines.at(-1)}":\n${errors}`);
 }
 
-/** For `afterEach`: whatever a failed test has left behind. */
+/** For `afterEach`: kills the processes that a failed test left running. */
 export function stopLeftovers(): void {
   for (const child of running) child.kill('SIGKILL');
 }

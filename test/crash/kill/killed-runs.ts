@@ -4,28 +4,66 @@ import path from 'node:path';
 import { sqliteStore } from '@treadle/store';
 import { expect } from 'vitest';
 import type { Logged } from '../logged-store.ts';
-import { begunIn, endsOf, interrupted, interruptedIn, type End } from '../standing.ts';
+import { startedCalls, endsOf, interrupted, interruptedCalls, type End } from '../log-queries.ts';
 import { ledger, type Line } from './ledger.ts';
 import { live, type Kill, type Program } from './process.ts';
-import { random } from './random.ts';
 
-/** What an undisturbed run comes to. */
-export interface Reference {
+/** Runs at the same time. */
+const AT_ONCE = 2;
+
+/**
+ * Kills this many processes, a few for each seed, starting with `first`. With `TREADLE_SEED` in the environment, only
+ * those of that seed.
+ */
+export async function killMany(program: Program, first: number, wanted: number): Promise<readonly Outcome[]> {
+  const reference = await runUndisturbed(program);
+  const only = process.env['TREADLE_SEED'];
+  if (only !== undefined) return [await killRun(Number(only), reference)];
+  const outcomes: Outcome[] = [];
+  const failures: unknown[] = [];
+  let seed = first;
+  const work = async (): Promise<void> => {
+    while (failures.length === 0 && countKills(outcomes) < wanted) {
+      await killRun(seed++, reference).then(
+        (outcome) => outcomes.push(outcome),
+        (error: unknown) => failures.push(error),
+      );
+    }
+  };
+  // Wait for all of them, so that no process remains.
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  if (failures.length > 0) throw failures[0];
+  return outcomes;
+}
+
+export function countKills(outcomes: readonly Outcome[]): number {
+  return outcomes.reduce((sum, { kills }) => sum + kills.length, 0);
+}
+
+/** A summary of the kills and their consequences. */
+export function summaryOf(outcomes: readonly Outcome[]): string {
+  const interrupted = outcomes.filter((outcome) => outcome.interrupted.length > 0);
+  const where = interrupted.map((outcome) => `seed ${outcome.seed}: ${outcome.interrupted.join(', ')}`).join('; ');
+  return `${countKills(outcomes)} kills of ${outcomes.length} runs. Interrupted, effect unknown: ${where || 'none'}`;
+}
+
+/** The end of an undisturbed run. */
+interface Reference {
   readonly program: Program;
   readonly ends: Readonly<Record<string, End>>;
   readonly ledger: readonly Line[];
-  /** That all its processes print. */
+  /** The number of lines that all its processes print. */
   readonly lines: number;
 }
 
-export async function undisturbed(program: Program): Promise<Reference> {
+async function runUndisturbed(program: Program): Promise<Reference> {
   const { folder, remove } = place();
   try {
     let lines = 0;
     for (let end; end !== 'ended';) {
-      const lived = await live(program, folder);
-      lines += lived.lines.length;
-      ({ end } = lived);
+      const played = await live(program, folder);
+      lines += played.lines.length;
+      ({ end } = played);
     }
     return { program, ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
   } finally {
@@ -33,17 +71,17 @@ export async function undisturbed(program: Program): Promise<Reference> {
   }
 }
 
-/** How a run went whose processes were killed. */
-export interface Outcome {
+/** The outcome of a run whose processes were killed. */
+interface Outcome {
   readonly seed: number;
-  /** After which lines it was killed. */
+  /** The lines after which processes were killed. */
   readonly kills: readonly string[];
-  /** Calls that were answered "interrupted, effect unknown", and by which entry. */
+  /** Calls that were answered "interrupted, effect unknown", with their entries. */
   readonly interrupted: readonly string[];
 }
 
-/** Kills the processes of a run at moments that follow from the seed, starts others until it has ended, and checks it. */
-export async function killed(seed: number, reference: Reference): Promise<Outcome> {
+/** Kills processes of a run at moments that the seed determines, starts others until it has ended, and checks it. */
+async function killRun(seed: number, reference: Reference): Promise<Outcome> {
   const { folder, remove } = place();
   const kills: string[] = [];
   try {
@@ -52,16 +90,16 @@ export async function killed(seed: number, reference: Reference): Promise<Outcom
     let printed = 0;
     for (let end; end !== 'ended';) {
       const next = plan[0] && { ...plan[0], after: Math.max(1, plan[0].after - printed) };
-      const lived = await live(reference.program, folder, next);
-      ({ end } = lived);
-      printed += lived.lines.length;
+      const played = await live(reference.program, folder, next);
+      ({ end } = played);
+      printed += played.lines.length;
       if (end !== 'killed') continue;
       plan.shift();
-      kills.push(`${lived.lines.length}: ${lived.lines.at(-1)}`);
-      for (const key of await unknowable(folder)) unknown.add(key);
+      kills.push(`${played.lines.length}: ${played.lines.at(-1)}`);
+      for (const key of await unknowableCalls(folder)) unknown.add(key);
     }
     const log = await logOf(folder);
-    expect(interruptedIn(log)).toEqual(unknown);
+    expect(interruptedCalls(log)).toEqual(unknown);
     expect(endsOf(log)).toEqual(
       Object.fromEntries(
         Object.entries(reference.ends).map(([runId, end]) => [runId, interrupted(runId, end, unknown)]),
@@ -78,7 +116,7 @@ export async function killed(seed: number, reference: Reference): Promise<Outcom
   }
 }
 
-/** Two to five kills; about half of them to the very line. */
+/** Two to five kills, about half of them exactly at a line. */
 function planOf(seed: number, lines: number): Kill[] {
   const next = random(seed);
   const count = 2 + Math.floor(next() * 4);
@@ -90,17 +128,17 @@ function planOf(seed: number, lines: number): Kill[] {
   return kills.sort((a, b) => a.after - b.after);
 }
 
-/** Calls of which nobody will ever know whether they took effect, after a process was killed. */
-async function unknowable(folder: string): Promise<readonly string[]> {
+/** Calls whose effect can never be known after a kill. */
+async function unknowableCalls(folder: string): Promise<readonly string[]> {
   const lines = ledger(folder).read();
   const has = (key: string, type: Line['type']): boolean =>
     lines.some((line) => line.key === key && line.type === type);
-  const begun = [...begunIn(await logOf(folder))].filter(([, { effect }]) => effect === 'once');
+  const begun = [...startedCalls(await logOf(folder))].filter(([, { effect }]) => effect === 'once');
   const lost = begun.filter(([key, { verifiable }]) => !verifiable || (has(key, 'begin') && !has(key, 'end')));
   return lost.map(([key]) => key);
 }
 
-/** Nothing is lost, nothing that acts once began twice, and what ran again did so under the same key. */
+/** No action is missing, none with the effect `once` started twice, and repeated ones have the same key. */
 function checkLedger(lines: readonly Line[], expected: readonly Line[], unknown: ReadonlySet<string>): void {
   const keys = new Set(expected.map(({ key }) => key));
   expect(lines.filter(({ key }) => !keys.has(key))).toEqual([]);
@@ -114,7 +152,7 @@ function checkLedger(lines: readonly Line[], expected: readonly Line[], unknown:
   }
 }
 
-/** `key@seq`: by which entry of its run a call was answered so. */
+/** The entries that answered these calls, as `key@seq`. */
 function positionsOf(log: readonly Logged[], unknown: ReadonlySet<string>): readonly string[] {
   return [...unknown].map((key) => {
     const [runId, effect] = key.split('/') as [string, string];
@@ -146,4 +184,15 @@ async function logOf(folder: string): Promise<readonly Logged[]> {
 function place(): { readonly folder: string; readonly remove: () => void } {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-kill-'));
   return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
+}
+
+/** Random numbers from 0 to 1 that depend only on the seed (mulberry32). */
+function random(seed: number): () => number {
+  let state = seed | 0;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
 }
