@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import type { Cut } from './cuts.ts';
 import { logged, restore } from './logged-store.ts';
 import { play, type Scenario } from './scenario.ts';
-import { startedCalls, endsOf, interrupted, interruptedCalls, settledCalls } from './log-queries.ts';
+import { startedCalls, endsOf, withInterruptedResults, interruptedCalls, settledCalls } from './log-queries.ts';
 import { world, type Action, type World } from './world.ts';
 
 const HOUR = 3_600_000;
@@ -53,7 +53,7 @@ export async function resumeAndCompare(scenario: Scenario, reference: World, fro
   const ends = Object.entries(endsOf(after.log)).filter(([runId]) => !left.has(runId));
   const expected = Object.entries(endsOf(reference.log)).filter(([runId]) => !left.has(runId));
   expect(Object.fromEntries(ends)).toEqual(
-    Object.fromEntries(expected.map(([runId, end]) => [runId, interrupted(runId, end, unknown)])),
+    Object.fromEntries(expected.map(([runId, end]) => [runId, withInterruptedResults(runId, end, unknown)])),
   );
   if (!scenario.left) expect(interruptedCalls(after.log)).toEqual(unknown);
   if (unknown.size === 0)

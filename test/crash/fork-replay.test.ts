@@ -19,7 +19,7 @@ import { worldAfterCrash } from './crash.ts';
 import { cutsOf } from './cuts.ts';
 import { entriesOf, logged, restore, runsOf, type Logged } from './logged-store.ts';
 import { play, playUntilFailure, type Played } from './scenario.ts';
-import { endsOf, interrupted, interruptedCalls, stateOf } from './log-queries.ts';
+import { endsOf, withInterruptedResults, interruptedCalls, stateOf } from './log-queries.ts';
 import { COURSE, MARKS, TEXTS } from './tampering.ts';
 import { RUN, world, type World } from './world.ts';
 
@@ -80,7 +80,7 @@ test('a fork at any entry with the same answers has the same end and repeats no 
         count[fork ? 'forked' : 'refused']++;
         if (!fork) continue;
         const after = await play(scenarioOf(run), fork);
-        const end = interrupted(fork.runId, endsOf(reference.log)[RUN]!, interruptedCalls(after.log));
+        const end = withInterruptedResults(fork.runId, endsOf(reference.log)[RUN]!, interruptedCalls(after.log));
         expect(endsOf(after.log)[fork.runId]).toEqual(end);
         expectNothingTwice(after, entries.slice(0, at + 1));
       }
@@ -104,8 +104,8 @@ function expectRefusal(error: unknown, entries: readonly JournalEntry[], at: num
 
 /** Calls that started before the cut do not act again in the fork, unless they are harmless. */
 function expectNothingTwice({ runId, actions }: World, kept: readonly JournalEntry[]): void {
-  const begun = new Set(kept.flatMap(({ issued }) => issued.map((id) => `${runId}/${id}`)));
-  expect(actions.filter(({ key, effect }) => begun.has(key) && effect !== 'pure')).toEqual([]);
+  const started = new Set(kept.flatMap(({ issued }) => issued.map((id) => `${runId}/${id}`)));
+  expect(actions.filter(({ key, effect }) => started.has(key) && effect !== 'pure')).toEqual([]);
 }
 
 describe('the replay of an unchanged journal never diverges', () => {

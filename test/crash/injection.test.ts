@@ -138,10 +138,10 @@ async function failEverywhere(scenario: Scenario, death: Omit<Failure, 'at'>): P
   for (let append = 0; ; append++) {
     const log: Logged[] = [];
     const store = logged(memoryJournal(), log);
-    const begun = world({ log, store });
-    await scenario.begin?.(begun);
+    const started = world({ log, store });
+    await scenario.begin?.(started);
     const wrap = failingDisk({ ...death, at: append });
-    const first = world({ ...begun, store: wrap(store), wrap, faults: true });
+    const first = world({ ...started, store: wrap(store), wrap, faults: true });
     const { world: last, ended } = await playUntilFailure(scenario, first);
     if (ended) return append;
     checkCause(last);

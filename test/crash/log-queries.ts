@@ -18,17 +18,17 @@ function keyOf(runId: string, { turn, index }: Pick<Call, 'turn' | 'index'>): st
 
 /** Calls that may have started and have no result, by their keys: now, or when their run ended. */
 export function startedCalls(log: readonly Logged[], when: 'now' | 'when it ended' = 'now'): ReadonlyMap<string, Call> {
-  const begun = new Map<string, Call>();
+  const started = new Map<string, Call>();
   for (const runId of runsOf(log)) {
     const entries = entriesOf(log, runId);
     const { phase } = stateOf(when === 'now' ? entries : entries.slice(0, -1));
     if (phase.type !== 'tools') continue;
     for (const slot of phase.slots) {
       const isBegun = slot.type === 'running' || slot.type === 'verifying' || (slot.type === 'queued' && slot.verify);
-      if (isBegun) begun.set(keyOf(runId, slot.call), slot.call);
+      if (isBegun) started.set(keyOf(runId, slot.call), slot.call);
     }
   }
-  return begun;
+  return started;
 }
 
 /** Keys of calls that have a result, and of outputs that were validated. */
@@ -82,7 +82,7 @@ function endOf({ phase, history, usage, turn, calls, output }: State): End {
 }
 
 /** The same end, with the results that calls with an unknown effect have. */
-export function interrupted(runId: string, end: End, keys: ReadonlySet<string>): End {
+export function withInterruptedResults(runId: string, end: End, keys: ReadonlySet<string>): End {
   const messages = end.messages.map((message): Message => {
     if (message.role !== 'tool') return message;
     const content = message.content.map((result) => {

@@ -53,7 +53,7 @@ export function checkClaimed(
 }
 
 function isOpen(call: CallRecord, at: number): boolean {
-  return call.story.some((record) => record.type === 'issued' && record.at <= at) && !isAnswered(call, at);
+  return call.log.some((record) => record.type === 'issued' && record.at <= at) && !isAnswered(call, at);
 }
 
 function verdictIn(events: readonly Event[], turn: number) {

@@ -6,7 +6,7 @@ import { capOf, type CallRecord } from './turns.ts';
 /** The state of a run when a reply arrives. */
 export interface Situation {
   readonly rules: Rules;
-  readonly demanded: ToolChoice;
+  readonly required: ToolChoice;
   readonly isAllowed: (name: string) => boolean;
   /** The reply is that of the closing turn. */
   readonly closing: boolean;
@@ -37,10 +37,10 @@ function claimedHandling(call: CallRecord, { claims }: Situation): Handling | un
 
 function handlingOf(call: CallRecord, running: number, onlyRepeated: boolean, situation: Situation): Handling {
   const { index, part, facts, check } = call;
-  const { rules, demanded, isAllowed, closing, admitted, counters } = situation;
+  const { rules, required, isAllowed, closing, admitted, counters } = situation;
   if (index >= capOf(rules) || closing) return 'capped';
   if (counters.spent() > 0) return 'spent';
-  if (demanded === 'none' || (typeof demanded === 'object' && demanded.tool !== part.name)) return 'refused';
+  if (required === 'none' || (typeof required === 'object' && required.tool !== part.name)) return 'refused';
   if (!facts || !isAllowed(part.name) || !check || check.problem !== undefined) return 'refused';
   if (admitted + running >= (rules.limits.calls ?? Infinity)) return 'spent';
   return onlyRepeated && !facts.polling && counters.isFull(call, rules.repeatLimit) ? 'repeated' : 'runs';

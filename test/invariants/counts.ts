@@ -12,7 +12,7 @@ export interface Counts extends Pick<Streak, 'isFull'> {
   readonly reached: (rules: Rules) => Limit | undefined;
 }
 
-export interface Counted {
+interface Counted {
   readonly call: CallRecord;
   readonly handling: Handling;
   readonly result: ToolResult;
@@ -45,7 +45,7 @@ export function countsOf(): Counts {
 }
 
 /** How often in a row the same call had the same result. */
-export interface Streak {
+interface Streak {
   /** The call would exceed the limit. A limit of 0 means none. */
   readonly isFull: (call: CallRecord, limit: number) => boolean;
   readonly follow: (call: CallRecord, handling: Handling, result: ToolResult, polling: boolean) => void;
@@ -53,7 +53,7 @@ export interface Streak {
   readonly refusals: () => number;
 }
 
-export function streakOf(): Streak {
+function streakOf(): Streak {
   let call: string | undefined;
   let result: string | undefined;
   let [count, refused] = [0, 0];

@@ -15,7 +15,7 @@ export function checkPermission(trace: Trace): void {
   for (const { number, calls } of turns) {
     for (const call of calls) {
       const where = `call ${call.index} (${call.part.name}) of turn ${number}`;
-      const start = call.story.findIndex((record) => record.type === 'issued' && isStart(record));
+      const start = call.log.findIndex((record) => record.type === 'issued' && isStart(record));
       if (start < 0) continue;
       ensure(handlings.get(call) === 'runs', () => `${where} ran although it must be ${handlings.get(call)}`);
       ensure(!rules.judged || isAllowed(call, start), () => `${where} ran without being allowed`);
@@ -31,7 +31,7 @@ function isStart({ effect }: Extract<CallEvent, { type: 'issued' }>): boolean {
 
 /** Allowed by the verdict, or by an approval of exactly this call before it expired. */
 function isAllowed(call: CallRecord, start: number): boolean {
-  const before = call.story.slice(0, start);
+  const before = call.log.slice(0, start);
   const verdict = before.find((record) => record.type === 'judged');
   if (verdict?.type !== 'judged') return false;
   if (verdict.verdict?.type === 'allow') return true;
@@ -49,7 +49,7 @@ function approves(event: Event, digest: string, expiry: number): boolean {
 
 /** What runs is what was judged: the same tool, the checked arguments, and the same executor. */
 function checkWhat(call: CallRecord, where: string): void {
-  for (const record of call.story) {
+  for (const record of call.log) {
     if (record.type !== 'issued' || !('call' in record.effect)) continue;
     const { call: run, type } = record.effect;
     const right =
@@ -62,10 +62,10 @@ function checkWhat(call: CallRecord, where: string): void {
 }
 
 /** A lost call runs again only if that is harmless. */
-function checkAgain({ story, facts }: CallRecord, where: string): void {
+function checkAgain({ log, facts }: CallRecord, where: string): void {
   let mayRun = true;
   let mayVerify = false;
-  for (const record of story) {
+  for (const record of log) {
     if (record.type === 'issued') {
       if (record.effect.type === 'call-tool') {
         ensure(mayRun, () => `${where} runs again although it may have acted`);

@@ -124,7 +124,7 @@ function checkNothingIdles(trace: Trace): void {
   const { calls, number } = turns.at(-1)!;
   const unanswered = calls.filter((call) => handlings.get(call) === 'runs' && !isAnswered(call, Infinity));
   for (const call of unanswered) {
-    if (call.story.some((record) => record.type === 'issued' && open.has(record.effect.id))) continue;
+    if (call.log.some((record) => record.type === 'issued' && open.has(record.effect.id))) continue;
     const blocked = unanswered.some((other) => other.index < call.index && (!rules.parallel || shares(other, call)));
     ensure(blocked, () => `call ${call.index} of turn ${number} could run although the run is paused`);
   }

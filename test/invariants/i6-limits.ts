@@ -110,9 +110,9 @@ const LIMITS = ['calls', 'tokens', 'cost', 'durationMs'] as const;
 function checkShares({ calls, number }: Turn, left: Limits, handlings: ReadonlyMap<CallRecord, Handling>): void {
   const total = { calls: 0, tokens: 0, cost: 0, durationMs: 0 };
   for (const [place, call] of calls.entries()) {
-    const { index, facts, story } = call;
+    const { index, facts, log } = call;
     const others = calls.slice(0, place).some((other) => other.facts?.share && handlings.get(other) === 'runs');
-    const given = story.flatMap((record) =>
+    const given = log.flatMap((record) =>
       record.type === 'issued' && 'call' in record.effect ? [record.effect.call.limits] : [],
     );
     const where = `call ${index} of turn ${number}`;

@@ -63,9 +63,9 @@ const MOST_MOVES = 1_500;
  */
 export async function live(core: Core, world: World): Promise<LiveTrace> {
   const observations: Observation[] = [];
-  const on = manualScheduler();
+  const scheduler = manualScheduler();
   const { moves } = world;
-  let kept: readonly JournalEntry[] = [];
+  let stored: readonly JournalEntry[] = [];
   let snapshot: Snapshot | undefined;
   let [appends, failures, opening] = [0, 0, 0];
   let journal!: SlowJournal;
@@ -87,48 +87,48 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   const latest = (): string =>
     journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes('.validate.'))).at(-1)!;
   const { judged, prepared, output } = world.rules;
-  const given = {
-    model: modelOf(world, on, onStart, 'live'),
-    models: [modelOf(world, on, onStart, 'other')],
-    summariser: summariserOf(world, on, onStart),
-    tools: toolsOf(core, world, on, onStart),
-    ...(judged && { policy: policyOf(world, on, onStart) }),
-    ...(prepared && { prepareTurn: prepareTurnOf(world, on, onStart) }),
-    ...(output && { output: outputOf(world, on, onStart, latest) }),
+  const code = {
+    model: modelOf(world, scheduler, onStart, 'live'),
+    models: [modelOf(world, scheduler, onStart, 'other')],
+    summariser: summariserOf(world, scheduler, onStart),
+    tools: toolsOf(core, world, scheduler, onStart),
+    ...(judged && { policy: policyOf(world, scheduler, onStart) }),
+    ...(prepared && { prepareTurn: prepareTurnOf(world, scheduler, onStart) }),
+    ...(output && { output: outputOf(world, scheduler, onStart, latest) }),
   };
 
-  const agent = agentOf(world, on, onStart, latest);
+  const agent = agentOf(world, scheduler, onStart, latest);
 
   function open(answers: readonly Answer[] | undefined): void {
-    const mine = ++opening;
+    const thisOpening = ++opening;
     settled = undefined;
     over = false;
     journal = slowJournal({
-      kept,
+      kept: stored,
       snapshot,
       next: durability,
-      wait: (settle) => on.jobs.push({ settle }),
-      keep(kept) {
-        snapshot = kept;
-        observations.push({ type: 'snapshot', seq: kept.seq - 1, durable: durable() });
+      wait: (settle) => scheduler.jobs.push({ settle }),
+      keep(stored) {
+        snapshot = stored;
+        observations.push({ type: 'snapshot', seq: stored.seq - 1, durable: durable() });
       },
     });
     const { durable } = journal;
     const onItem = (item: Item): void => {
       if (item.type === 'fact') observations.push({ type: 'fact', seq: item.seq, durable: durable() });
     };
-    const around = { ...given, journal, runId: 'run', clock: on.clock, onItem };
-    const options = answers ? { ...around, answers } : { ...around, ...optionsOf(world) };
+    const shared = { ...code, journal, runId: 'run', clock: scheduler.clock, onItem };
+    const options = answers ? { ...shared, answers } : { ...shared, ...optionsOf(world) };
     const started = agent ? core.start(options, onItem, agent) : startRun(core, options, moves.length % 2 === 0);
     run = started;
     started.result.then(
       (result) => {
-        if (mine !== opening) return;
+        if (thisOpening !== opening) return;
         observations.push({ type: 'result', appended: journal.appended.length, durable: durable() });
         settled = { result };
       },
       (error: unknown) => {
-        if (mine !== opening) return;
+        if (thisOpening !== opening) return;
         settled = {};
         const { code, message } = error as TreadleError;
         if (code !== 'journal-failed') observations.push({ type: 'stuck', why: message });
@@ -139,16 +139,16 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   /** Crashes, and resumes the run from the durable entries. */
   function reopen(answers: readonly Answer[]): void {
     opening++;
-    kept = journal.appended.slice(0, journal.durable());
-    on.clear();
-    open(kept.length > 0 ? answers : undefined);
+    stored = journal.appended.slice(0, journal.durable());
+    scheduler.clear();
+    open(stored.length > 0 ? answers : undefined);
   }
 
   /** Cancels or detaches the run: both abort all effects. */
   function stop(how: 'cancel' | 'detach'): void {
     run[how]();
     over = true;
-    const notAborted = on.jobs.filter(({ signal }) => signal && !signal.aborted).length;
+    const notAborted = scheduler.jobs.filter(({ signal }) => signal && !signal.aborted).length;
     observations.push({ type: 'stop', notAborted });
   }
 
@@ -158,19 +158,19 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     await promisesSettled();
     if (settled) {
       const { result } = settled;
-      const answers = result?.waiting.flatMap((waiting) => answerTo(world, waiting, on) ?? []) ?? [];
+      const answers = result?.waiting.flatMap((waiting) => answerTo(world, waiting, scheduler) ?? []) ?? [];
       if ((result && !result.detached && answers.length === 0) || observations.at(-1)?.type === 'stuck') break;
       reopen(answers);
       continue;
     }
     const { act, pick, delay } = moves[count] ?? SETTLE_FIRST;
-    on.advance(delay);
+    scheduler.advance(delay);
     if (act === 'cancel') stop('cancel');
     else if (act === 'fork') stop('detach');
     else if (act === 'input') run.send(`input ${pick}`);
     else if (act === 'restart' || act === 'lose' || act === 'tools') reopen([]);
-    else if (act === 'deadline') on.skip();
-    else if (!on.settle(pick) && count >= moves.length && !on.skip()) {
+    else if (act === 'deadline') scheduler.skip();
+    else if (!scheduler.settle(pick) && count >= moves.length && !scheduler.skip()) {
       observations.push({ type: 'stuck', why: 'nothing is in progress' });
       break;
     }

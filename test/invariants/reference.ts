@@ -130,9 +130,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   }
 
   function isSatisfied(calls: readonly CallRecord[]): boolean {
-    const demanded = choice();
-    if (demanded === 'auto' || demanded === 'none') return true;
-    return calls.some(({ part: { name } }) => isAllowed(name) && (demanded === 'required' || demanded.tool === name));
+    const required = choice();
+    if (required === 'auto' || required === 'none') return true;
+    return calls.some(({ part: { name } }) => isAllowed(name) && (required === 'required' || required.tool === name));
   }
 
   function askAgain(what: keyof typeof LACKING, moment: Moment): Expected {
@@ -197,7 +197,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     for (const [call, claim] of attempts?.claimsOn(calls) ?? []) claims.set(call, claim);
     const situation = {
       rules,
-      demanded: choice(),
+      required: choice(),
       isAllowed,
       closing: closing !== undefined,
       admitted,
@@ -253,9 +253,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   }
 
   function onCall(effect: string, moment: Moment, at: number): Expected {
-    const call = turn?.calls.find(({ story }) =>
-      story.some((one) => one.type === 'issued' && one.effect.id === effect),
-    );
+    const call = turn?.calls.find(({ log }) => log.some((one) => one.type === 'issued' && one.effect.id === effect));
     if (!call || !isAnswered(call, at)) {
       if (moment.event.type === 'approval-given' && !(call && claims.has(call))) admitted++;
       return NOTHING;

@@ -23,7 +23,7 @@ export interface CallRecord {
   /** The tool when the reply arrived. */
   readonly facts: ToolFacts | undefined;
   /** Every effect that was issued for it and every event about it that was applied, in order. */
-  readonly story: readonly CallEvent[];
+  readonly log: readonly CallEvent[];
 }
 
 export type CallEvent =
@@ -50,7 +50,7 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
           part,
           check: event.checks[index],
           facts: tools.find(({ name }) => name === part.name),
-          story: [] as CallEvent[],
+          log: [] as CallEvent[],
         }));
       turns.push({
         number: turnOf(event.effect),
@@ -61,7 +61,7 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
       });
     } else if (event.type === 'calls-judged') {
       for (const [place, { index }] of judging!.calls.entries()) {
-        storyOf(turns, index)?.push({ type: 'judged', at, verdict: event.verdicts[place], time: event.at });
+        logOf(turns, index)?.push({ type: 'judged', at, verdict: event.verdicts[place], time: event.at });
       }
     } else if ('effect' in event && event.effect !== undefined) {
       byEffect.get(event.effect)?.push({ type: 'reported', at, event });
@@ -69,22 +69,22 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
     for (const effect of effects) {
       if (effect.type === 'judge-calls') judging = effect;
       else if ('call' in effect) {
-        const story = storyOf(turns, effect.call.index) ?? [];
-        story.push({ type: 'issued', at, effect });
-        byEffect.set(effect.id, story);
+        const log = logOf(turns, effect.call.index) ?? [];
+        log.push({ type: 'issued', at, effect });
+        byEffect.set(effect.id, log);
       }
     }
   }
   return turns;
 }
 
-function storyOf(turns: readonly Turn[], index: number): CallEvent[] | undefined {
-  return turns.at(-1)?.calls[index]?.story as CallEvent[] | undefined;
+function logOf(turns: readonly Turn[], index: number): CallEvent[] | undefined {
+  return turns.at(-1)?.calls[index]?.log as CallEvent[] | undefined;
 }
 
 /** The event that reported the result of the call; undefined if the loop answered it, or it has no result. */
-export function answerIn({ story }: CallRecord): Of<'tool-settled' | 'client-result-given'> | undefined {
-  const reported = story.findLast((record) => record.type === 'reported')?.event;
+export function answerIn({ log }: CallRecord): Of<'tool-settled' | 'client-result-given'> | undefined {
+  const reported = log.findLast((record) => record.type === 'reported')?.event;
   if (reported?.type === 'client-result-given') return reported;
   return reported?.type === 'tool-settled' && reported.result.type === 'result' ? reported : undefined;
 }
@@ -113,7 +113,7 @@ const DAY = 86_400_000;
 
 /** Whether a call that may run has its result at a moment, derived from the events. */
 export function isAnswered(call: CallRecord, at: number): boolean {
-  return call.story.some((record) => record.at <= at && answers(call, record));
+  return call.log.some((record) => record.at <= at && answers(call, record));
 }
 
 function answers(call: CallRecord, record: CallEvent): boolean {
@@ -138,8 +138,8 @@ function settles(call: CallRecord, event: Event): boolean {
 }
 
 /** When the approval of the call expires; undefined if it needs none. */
-export function expiryOf({ story }: CallRecord): number | undefined {
-  const judged = story.find((record) => record.type === 'judged');
+export function expiryOf({ log }: CallRecord): number | undefined {
+  const judged = log.find((record) => record.type === 'judged');
   if (judged?.type !== 'judged' || judged.verdict?.type !== 'ask') return undefined;
   return judged.time + (judged.verdict.ttlMs ?? DAY);
 }

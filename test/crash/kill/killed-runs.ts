@@ -4,9 +4,9 @@ import path from 'node:path';
 import { sqliteStore } from '@treadle/store';
 import { expect } from 'vitest';
 import type { Logged } from '../logged-store.ts';
-import { startedCalls, endsOf, interrupted, interruptedCalls, type End } from '../log-queries.ts';
+import { startedCalls, endsOf, withInterruptedResults, interruptedCalls, type End } from '../log-queries.ts';
 import { ledger, type Line } from './ledger.ts';
-import { live, type Kill, type Program } from './process.ts';
+import { runProcess, type Kill, type Program } from './process.ts';
 
 /** Runs at the same time. */
 const AT_ONCE = 2;
@@ -57,13 +57,13 @@ interface Reference {
 }
 
 async function runUndisturbed(program: Program): Promise<Reference> {
-  const { folder, remove } = place();
+  const { folder, remove } = temporaryFolder();
   try {
     let lines = 0;
     for (let end; end !== 'ended';) {
-      const played = await live(program, folder);
-      lines += played.lines.length;
-      ({ end } = played);
+      const finished = await runProcess(program, folder);
+      lines += finished.lines.length;
+      ({ end } = finished);
     }
     return { program, ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
   } finally {
@@ -82,7 +82,7 @@ interface Outcome {
 
 /** Kills processes of a run at moments that the seed determines, starts others until it has ended, and checks it. */
 async function killRun(seed: number, reference: Reference): Promise<Outcome> {
-  const { folder, remove } = place();
+  const { folder, remove } = temporaryFolder();
   const kills: string[] = [];
   try {
     const unknown = new Set<string>();
@@ -90,19 +90,19 @@ async function killRun(seed: number, reference: Reference): Promise<Outcome> {
     let printed = 0;
     for (let end; end !== 'ended';) {
       const next = plan[0] && { ...plan[0], after: Math.max(1, plan[0].after - printed) };
-      const played = await live(reference.program, folder, next);
-      ({ end } = played);
-      printed += played.lines.length;
+      const finished = await runProcess(reference.program, folder, next);
+      ({ end } = finished);
+      printed += finished.lines.length;
       if (end !== 'killed') continue;
       plan.shift();
-      kills.push(`${played.lines.length}: ${played.lines.at(-1)}`);
+      kills.push(`${finished.lines.length}: ${finished.lines.at(-1)}`);
       for (const key of await unknowableCalls(folder)) unknown.add(key);
     }
     const log = await logOf(folder);
     expect(interruptedCalls(log)).toEqual(unknown);
     expect(endsOf(log)).toEqual(
       Object.fromEntries(
-        Object.entries(reference.ends).map(([runId, end]) => [runId, interrupted(runId, end, unknown)]),
+        Object.entries(reference.ends).map(([runId, end]) => [runId, withInterruptedResults(runId, end, unknown)]),
       ),
     );
     checkLedger(ledger(folder).read(), reference.ledger, unknown);
@@ -133,8 +133,8 @@ async function unknowableCalls(folder: string): Promise<readonly string[]> {
   const lines = ledger(folder).read();
   const has = (key: string, type: Line['type']): boolean =>
     lines.some((line) => line.key === key && line.type === type);
-  const begun = [...startedCalls(await logOf(folder))].filter(([, { effect }]) => effect === 'once');
-  const lost = begun.filter(([key, { verifiable }]) => !verifiable || (has(key, 'begin') && !has(key, 'end')));
+  const started = [...startedCalls(await logOf(folder))].filter(([, { effect }]) => effect === 'once');
+  const lost = started.filter(([key, { verifiable }]) => !verifiable || (has(key, 'begin') && !has(key, 'end')));
   return lost.map(([key]) => key);
 }
 
@@ -144,10 +144,10 @@ function checkLedger(lines: readonly Line[], expected: readonly Line[], unknown:
   expect(lines.filter(({ key }) => !keys.has(key))).toEqual([]);
   for (const key of keys) {
     const { effect } = expected.find((line) => line.key === key)!;
-    const [begun, ended] = (['begin', 'end'] as const).map(
+    const [started, ended] = (['begin', 'end'] as const).map(
       (type) => lines.filter((line) => line.key === key && line.type === type).length,
     );
-    if (effect === 'once') expect(begun, `${key} began`).toBeLessThan(2);
+    if (effect === 'once') expect(started, `${key} started`).toBeLessThan(2);
     if (!unknown.has(key)) expect(ended, `${key} was done`).toBeGreaterThan(0);
   }
 }
@@ -181,7 +181,7 @@ async function logOf(folder: string): Promise<readonly Logged[]> {
   }
 }
 
-function place(): { readonly folder: string; readonly remove: () => void } {
+function temporaryFolder(): { readonly folder: string; readonly remove: () => void } {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-kill-'));
   return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
 }

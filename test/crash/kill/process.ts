@@ -22,7 +22,7 @@ export interface Kill {
   readonly ms: number;
 }
 
-export interface Life {
+export interface FinishedProcess {
   readonly lines: readonly string[];
   readonly end: 'killed' | 'paused' | 'ended';
 }
@@ -34,7 +34,7 @@ const COMPILE_CACHE = mkdtempSync(path.join(tmpdir(), 'treadle-kill-cache-'));
 process.on('exit', () => rmSync(COMPILE_CACHE, { recursive: true, force: true }));
 
 /** Runs one process until it exits or is killed. */
-export async function live(program: Program, folder: string, kill?: Kill): Promise<Life> {
+export async function runProcess(program: Program, folder: string, kill?: Kill): Promise<FinishedProcess> {
   const file = fileURLToPath(PROGRAMS[program]);
   const own = kill?.by === 'self' ? kill.after : 0;
   const child = spawn(process.execPath, ['--conditions=treadle-source', file, folder, String(own)], {

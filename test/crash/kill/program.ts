@@ -6,12 +6,12 @@
 import path from 'node:path';
 import { agentTool, replay, runLoop, tool, waiting, type Answer, type Policy, type Waiting } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
-import { acting, book, folder, report, reportingStore, reportingModel, WHAT } from './reporting.ts';
+import { acting, toolLedger, folder, report, reportingStore, reportingModel, WHAT } from './reporting.ts';
 
 /** Verifies by the ledger whether it acted. If it had only started to, the effect is unknown. */
 const wire = acting('wire', 'once', {
   verify(input, context) {
-    const found = book.read().filter(({ key }) => key === context.key);
+    const found = toolLedger.read().filter(({ key }) => key === context.key);
     report(`verify ${context.key}`);
     if (found.length === 0) return { type: 'not-done' };
     const done = found.some(({ type }) => type === 'end');

@@ -5,14 +5,14 @@ import { tool, type Model, type RunStore, type Tool, type ToolEffect } from '@tr
 import { keyedModel, type Script } from '../keyed-model.ts';
 import { ledger } from './ledger.ts';
 
-const [given, lines] = process.argv.slice(2);
-export const folder: string = given!;
-export const book = ledger(folder);
-let said = 0;
+const [folderArgument, lines] = process.argv.slice(2);
+export const folder: string = folderArgument!;
+export const toolLedger = ledger(folder);
+let printed = 0;
 
 export function report(line: string): void {
   writeSync(1, `${line}\n`);
-  if (++said === Number(lines)) process.kill(process.pid, 'SIGKILL');
+  if (++printed === Number(lines)) process.kill(process.pid, 'SIGKILL');
 }
 
 /** Reports each append before and after it is durable. */
@@ -32,10 +32,10 @@ export const WHAT = { type: 'object', properties: { what: { type: 'string' } }, 
 
 /** Acts in two steps with a pause in between. */
 export async function act(effect: ToolEffect, key: string): Promise<void> {
-  book.write({ type: 'begin', effect, key });
+  toolLedger.write({ type: 'begin', effect, key });
   report(`begin ${key}`);
   await setImmediate();
-  book.write({ type: 'end', effect, key });
+  toolLedger.write({ type: 'end', effect, key });
   report(`end ${key}`);
   await setImmediate();
 }
