@@ -16,9 +16,17 @@ const AT_ONCE = 2;
  * those of that seed.
  */
 export async function killMany(program: Program, first: number, wanted: number): Promise<readonly Outcome[]> {
-  const reference = await runUndisturbed(program);
-  const only = process.env['TREADLE_SEED'];
-  if (only !== undefined) return [await killRun(Number(only), reference)];
+  const { folder: compileCache, remove } = temporaryFolder();
+  try {
+    const reference = await runUndisturbed(program, compileCache);
+    const only = process.env['TREADLE_SEED'];
+    return only === undefined ? await killRuns(reference, first, wanted) : [await killRun(Number(only), reference)];
+  } finally {
+    remove();
+  }
+}
+
+async function killRuns(reference: Reference, first: number, wanted: number): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = [];
   const failures: unknown[] = [];
   let seed = first;
@@ -50,22 +58,23 @@ export function summaryOf(outcomes: readonly Outcome[]): string {
 /** The end of an undisturbed run. */
 interface Reference {
   readonly program: Program;
+  readonly compileCache: string;
   readonly ends: Readonly<Record<string, End>>;
   readonly ledger: readonly Line[];
   /** The number of lines that all its processes print. */
   readonly lines: number;
 }
 
-async function runUndisturbed(program: Program): Promise<Reference> {
+async function runUndisturbed(program: Program, compileCache: string): Promise<Reference> {
   const { folder, remove } = temporaryFolder();
   try {
     let lines = 0;
     for (let end; end !== 'ended';) {
-      const finished = await runProcess(program, folder);
+      const finished = await runProcess({ program, folder, compileCache });
       lines += finished.lines.length;
       ({ end } = finished);
     }
-    return { program, ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
+    return { program, compileCache, ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
   } finally {
     remove();
   }
@@ -82,6 +91,7 @@ interface Outcome {
 
 /** Kills processes of a run at moments that the seed determines, starts others until it has ended, and checks it. */
 async function killRun(seed: number, reference: Reference): Promise<Outcome> {
+  const { program, compileCache } = reference;
   const { folder, remove } = temporaryFolder();
   const kills: string[] = [];
   try {
@@ -89,8 +99,8 @@ async function killRun(seed: number, reference: Reference): Promise<Outcome> {
     const plan = planOf(seed, reference.lines);
     let printed = 0;
     for (let end; end !== 'ended';) {
-      const next = plan[0] && { ...plan[0], after: Math.max(1, plan[0].after - printed) };
-      const finished = await runProcess(reference.program, folder, next);
+      const kill = plan[0] && { ...plan[0], after: Math.max(1, plan[0].after - printed) };
+      const finished = await runProcess({ program, folder, compileCache, kill });
       ({ end } = finished);
       printed += finished.lines.length;
       if (end !== 'killed') continue;

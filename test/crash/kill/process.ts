@@ -1,8 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
@@ -29,17 +26,24 @@ export interface FinishedProcess {
 
 const running = new Set<ChildProcess>();
 
-/** Compiled code that the processes share: each starts in half the time. A process that is killed adds nothing to it. */
-const COMPILE_CACHE = mkdtempSync(path.join(tmpdir(), 'treadle-kill-cache-'));
-process.on('exit', () => rmSync(COMPILE_CACHE, { recursive: true, force: true }));
+export interface ProcessOptions {
+  readonly program: Program;
+  readonly folder: string;
+  /**
+   * A folder for compiled code that the processes share: each starts in half the time. A process that is killed adds
+   * nothing to it.
+   */
+  readonly compileCache: string;
+  readonly kill?: Kill | undefined;
+}
 
 /** Runs one process until it exits or is killed. */
-export async function runProcess(program: Program, folder: string, kill?: Kill): Promise<FinishedProcess> {
+export async function runProcess({ program, folder, compileCache, kill }: ProcessOptions): Promise<FinishedProcess> {
   const file = fileURLToPath(PROGRAMS[program]);
   const own = kill?.by === 'self' ? kill.after : 0;
   const child = spawn(process.execPath, ['--conditions=treadle-source', file, folder, String(own)], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE: COMPILE_CACHE },
+    env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE: compileCache },
   });
   running.add(child);
   let errors = '';
