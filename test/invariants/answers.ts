@@ -1,6 +1,6 @@
 import type { AssistantPart, Call, Effect, Event, SettledResult, Waiting } from '@treadle/core';
 import type { Open } from './observed.ts';
-import { callsOf, type Aside, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
+import { callsOf, type TurnScript, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
 
 type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 
@@ -29,11 +29,11 @@ export function answerOf(
     case 'call-model':
       return modelEvent(past.failed.has(id) ? replyOf(world, effect.turn) : firstReplyOf(world, id), id, now);
     case 'prepare-turn':
-      return prepared(asideOf(world, effect.turn), id, now);
+      return prepared(turnScriptOf(world, effect.turn), id, now);
     case 'compact-history':
-      return summarised(asideOf(world, turnOf(id)), id, now);
+      return summarised(turnScriptOf(world, turnOf(id)), id, now);
     case 'validate-output':
-      return checked(asideOf(world, turnOf(id)), effect, now);
+      return checked(turnScriptOf(world, turnOf(id)), effect, now);
     case 'judge-calls':
       return judged(world, effect, now);
     case 'verify-tool':
@@ -76,18 +76,18 @@ export function firstReplyOf(world: World, id: string): Reply {
   return fails ? reply : replyOf(world, turnOf(id));
 }
 
-export function asideOf({ asides }: World, turn: number): Aside {
-  return asides[turn % asides.length]!;
+export function turnScriptOf({ turnScripts }: World, turn: number): TurnScript {
+  return turnScripts[turn % turnScripts.length]!;
 }
 
-function prepared({ decision, unprepared }: Aside, effect: string, at: number): Event {
+function prepared({ decision, unprepared }: TurnScript, effect: string, at: number): Event {
   if (unprepared) return { type: 'turn-prepared', at, effect, decision: {}, problem: 'it went wrong' };
   return { type: 'turn-prepared', at, effect, decision };
 }
 
 export const SUMMARY = 'what was done, in short';
 
-function summarised({ summary }: Aside, effect: string, at: number): Event {
+function summarised({ summary }: TurnScript, effect: string, at: number): Event {
   const error = { code: 'overloaded', message: 'no summary', retryable: true } as const;
   const result =
     summary.type === 'failure'
@@ -96,21 +96,21 @@ function summarised({ summary }: Aside, effect: string, at: number): Event {
   return { type: 'history-compacted', at, effect, result };
 }
 
-function checked(aside: Aside, { id, text, attempt }: Of<'validate-output'>, at: number): Event {
-  const result = attempt === undefined ? verdictOn(aside, { text }) : outputVerdict(aside);
+function checked(turnScript: TurnScript, { id, text, attempt }: Of<'validate-output'>, at: number): Event {
+  const result = attempt === undefined ? verdictOn(turnScript, { text }) : outputVerdict(turnScript);
   return { type: 'output-checked', at, effect: id, result };
 }
 
 type Verdict = Extract<Event, { type: 'output-checked' }>['result'];
 
-function verdictOn({ valid }: Aside, value: unknown): Verdict {
+function verdictOn({ valid }: TurnScript, value: unknown): Verdict {
   return valid ? { type: 'valid', value } : { type: 'invalid', problems: ['it is wrong'] };
 }
 
 /** The verdict on the output of a typed agent. */
-export function outputVerdict(aside: Aside): Verdict {
-  const verdict = verdictOn(aside, aside.value);
-  return verdict.type === 'valid' ? verdict : { ...verdict, ...aside.rejection };
+export function outputVerdict(turnScript: TurnScript): Verdict {
+  const verdict = verdictOn(turnScript, turnScript.value);
+  return verdict.type === 'valid' ? verdict : { ...verdict, ...turnScript.rejection };
 }
 
 /** What the child run waits for on which a call is parked. */

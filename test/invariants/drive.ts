@@ -2,7 +2,7 @@ import type { Event, State } from '@treadle/core';
 import { answerOf, replyOf, turnOf } from './answers.ts';
 import { NOTHING_OBSERVED, observedAfter, shouldApply, isExternal, type Observed, type Open } from './observed.ts';
 import type { Core } from './core.ts';
-import { eventsBearing, idsNear } from './foreign-events.ts';
+import { eventsWithId, idsNear } from './foreign-events.ts';
 import { outcomeOf, type Moment, type Trace } from './trace.ts';
 import { SETTLE_FIRST, type Move, type World } from './world.ts';
 
@@ -84,7 +84,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
       case 'foreign':
         return feed(foreign(pick));
       case 'mistake':
-        return feed(mistaken(pick));
+        return feed(approvalOfAnotherCall(pick));
       case 'input':
         return feed(inputAt(now, `input ${pick}`));
       case 'tools':
@@ -105,18 +105,18 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   }
 
   /** Resumes a run that ended because the model failed: resuming marks the model call as lost. */
-  function revive(effect: string, { pick }: Move): void {
+  function resumeFailed(effect: string, { pick }: Move): void {
     feed({ type: 'effect-lost', at: now, effect, cause: pick % 4 === 0 ? 'device' : 'restart' });
   }
 
   function foreign(pick: number): Event {
     const known = moments.flatMap(({ effects }) => effects.map(({ id }) => id));
     const ids = idsNear(known[pick % known.length] ?? '');
-    const events = eventsBearing(ids[pick % ids.length]!, now, digestIn(observed));
+    const events = eventsWithId(ids[pick % ids.length]!, now, digestIn(observed));
     return events[(pick >> 2) % events.length]!;
   }
 
-  function mistaken(pick: number): Event {
+  function approvalOfAnotherCall(pick: number): Event {
     const asked = [...observed.open.values()].filter(({ effect }) => effect.type === 'ask-approval');
     const effect = asked[pick % asked.length]?.effect.id ?? '';
     return { type: 'approval-given', at: now, effect, digest: 'of something else', approved: true };
@@ -135,7 +135,8 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     now = Math.max(0, now + move.delay);
     if (observed.phase === 'ended') {
       if (calm || count >= moves.length) break;
-      if (observed.failed !== undefined && move.act === 'settle' && move.pick % 2 === 0) revive(observed.failed, move);
+      if (observed.failed !== undefined && move.act === 'settle' && move.pick % 2 === 0)
+        resumeFailed(observed.failed, move);
       else disturb(move);
     } else if (move.act !== 'settle' && (!calm || isCalm(move))) disturb(move);
     else if (!settle(move.pick) && count >= moves.length) break;

@@ -27,7 +27,7 @@ export function idsNear(id: string): readonly string[] {
 }
 
 /** One event of every type that has an effect id. */
-export function eventsBearing(effect: string, at: number, digest: string): readonly Event[] {
+export function eventsWithId(effect: string, at: number, digest: string): readonly Event[] {
   const usage = { inputTokens: 1, outputTokens: 1, cost: 1 };
   return [
     { type: 'tool-settled', at, effect, result: { type: 'result', content: [], isError: false } },

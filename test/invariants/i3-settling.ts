@@ -1,7 +1,7 @@
 import { shouldApply } from './observed.ts';
 import type { Core } from './core.ts';
 import { digestIn } from './drive.ts';
-import { eventsBearing, idsNear } from './foreign-events.ts';
+import { eventsWithId, idsNear } from './foreign-events.ts';
 import { ensure, type Moment, type Trace } from './trace.ts';
 
 /**
@@ -30,17 +30,18 @@ export function checkSettling({ step }: Pick<Core, 'step'>, trace: Trace): void 
   for (const [place, moment] of moments.entries()) {
     if (!moment.applied) continue;
     const tried = place % 4 === 0 || moment === trace.last ? ids : [...issued].slice(-12);
-    for (const id of tried) dropsAllForeign(step, moment, id);
-    for (const { event } of moments.slice(Math.max(0, place - 20), place + 1)) dropsUnexpected(step, moment, event);
+    for (const id of tried) ignoresForeignEvents(step, moment, id);
+    for (const { event } of moments.slice(Math.max(0, place - 20), place + 1))
+      ignoresUnexpectedEvent(step, moment, event);
   }
 }
 
-function dropsAllForeign(step: Core['step'], moment: Moment, id: string): void {
+function ignoresForeignEvents(step: Core['step'], moment: Moment, id: string): void {
   const { after } = moment.observed;
-  for (const event of eventsBearing(id, after.at, digestIn(after))) dropsUnexpected(step, moment, event);
+  for (const event of eventsWithId(id, after.at, digestIn(after))) ignoresUnexpectedEvent(step, moment, event);
 }
 
-function dropsUnexpected(step: Core['step'], { after, observed }: Moment, event: Moment['event']): void {
+function ignoresUnexpectedEvent(step: Core['step'], { after, observed }: Moment, event: Moment['event']): void {
   if (shouldApply(observed.after, event)) return;
   const next = step(after, event);
   ensure(next.state === after && next.effects.length === 0, () => {

@@ -20,7 +20,7 @@ export function checkEnding(core: Views, trace: Trace): void {
     () => 'everything has settled, and the run has neither ended nor paused',
   );
   if (observed.phase === 'ended') checkEnded(core, trace);
-  else checkNothingIdles(trace);
+  else checkNoCallIdles(trace);
   checkCause(trace);
   if (trace.world.rules.agent) checkAgentEnd(trace, trace.world.rules.agent);
 }
@@ -73,9 +73,9 @@ function checkEnded({ step }: Views, { moments, last: { after, observed } }: Tra
   for (const { event, before, after: state, applied, observed: then } of moments) {
     const again = shouldApply(observed.after, event);
     ensure(again || step(after, event).state === after, () => `${event.type} was applied after the end`);
-    const revived = then.before.failed !== undefined && event.type === 'effect-lost';
+    const resumed = then.before.failed !== undefined && event.type === 'effect-lost';
     const kept = outcomeOf(before) === undefined || same(outcomeOf(before), outcomeOf(state));
-    ensure(!applied || kept || revived, () => `${event.type} changed the outcome`);
+    ensure(!applied || kept || resumed, () => `${event.type} changed the outcome`);
   }
   for (const type of ['cancel-requested', 'deadline-passed'] as const) {
     ensure(step(after, { type, at: after.at + 1e9 }).state === after, () => `${type} was applied after the end`);
@@ -116,7 +116,7 @@ function valueIn(event: Moment['event']): unknown {
 }
 
 /** While the run is paused, a call that has not started is blocked by one that waits. */
-function checkNothingIdles(trace: Trace): void {
+function checkNoCallIdles(trace: Trace): void {
   const { rules } = trace.world;
   const turns = turnsOf(trace);
   const { handlings } = referenceOf(trace, turns);
@@ -160,7 +160,7 @@ function checkOutcome({ event, after }: Moment, agent: AgentRules, rejected: num
     completed: event.type === 'output-checked' && event.result.type === 'valid',
     'exhausted attempts': last,
     'failed prompt-failed': isRejection(event) && unprompted && !last,
-    'failed no-tool-called': isSilent(event) && agent.textOnly === 'fail',
+    'failed no-tool-called': isTextOnly(event) && agent.textOnly === 'fail',
   };
   const outcome = outcomeText(after)?.replace(' truncated', '');
   for (const [end, must] of Object.entries(due)) {
@@ -182,7 +182,7 @@ function isRejection(event: Event): boolean {
 }
 
 /** A reply without a call that the content filter did not cut. */
-function isSilent(event: Event): boolean {
+function isTextOnly(event: Event): boolean {
   if (event.type !== 'model-replied' || event.finish === 'content-filter') return false;
   return !event.content.some(({ type }) => type === 'tool-call');
 }

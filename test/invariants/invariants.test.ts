@@ -173,7 +173,7 @@ function worldOf400Turns(): World {
       unjudged: 0,
       steered: false,
     })),
-    asides: [],
+    turnScripts: [],
     moves: [],
   };
 }

@@ -11,7 +11,7 @@ import type {
   Waiting,
 } from '@treadle/core';
 import {
-  asideOf,
+  turnScriptOf,
   fateOf,
   firstReplyOf,
   outputVerdict,
@@ -91,7 +91,7 @@ export function summariserOf(world: World, { later }: ManualScheduler, onStart: 
     reply({ key }, _, signal) {
       const id = effectIn(key);
       onStart('compact-history', id);
-      const { summary } = asideOf(world, turnOf(id));
+      const { summary } = turnScriptOf(world, turnOf(id));
       const reply: ModelReply =
         summary.type === 'failure'
           ? { type: 'failure', error: { code: 'overloaded', message: 'no summary', retryable: true } }
@@ -112,7 +112,7 @@ export function prepareTurnOf(world: World, { later }: ManualScheduler, onStart:
   const names = world.tools.map(({ name }) => name);
   return ({ turn }) => {
     onStart('prepare-turn', `t${turn}.prepare.0`);
-    const { decision, unprepared } = asideOf(world, turn);
+    const { decision, unprepared } = turnScriptOf(world, turn);
     if (unprepared) throw new Error('it went wrong');
     const { toolChoice: choice, tools, ...rest } = decision;
     const toolChoice = typeof choice === 'object' && !names.includes(choice.tool) ? undefined : choice;
@@ -140,7 +140,7 @@ export function outputOf(
       validate(value) {
         const id = latest();
         onStart('validate-output', id);
-        const { valid } = asideOf(world, turnOf(id));
+        const { valid } = turnScriptOf(world, turnOf(id));
         const verdict = valid ? { value } : { issues: [{ message: 'it is wrong' }] };
         return turnOf(id) % 2 === 0 ? verdict : later(verdict);
       },
@@ -162,7 +162,7 @@ export function agentOf(
       check(_, __, signal) {
         const id = latest();
         onStart('validate-output', id);
-        const verdict = outputVerdict(asideOf(world, turnOf(id)));
+        const verdict = outputVerdict(turnScriptOf(world, turnOf(id)));
         return turnOf(id) % 2 === 0 ? Promise.resolve(verdict) : later(verdict, signal);
       },
     }

@@ -11,7 +11,7 @@ export interface Fault {
 
 /**
  * `replace` gets the original function, and returns the one that is called instead. `Replaced` is the type of both; it
- * is a parameter of its own because TypeScript would alternative compute the union of all functions.
+ * is a parameter of its own because TypeScript would otherwise compute the union of all functions.
  */
 export function fault<
   Target extends keyof CoreFunctions,
@@ -68,19 +68,21 @@ export function loadMutableCore(targets: Iterable<keyof CoreFunctions>): Mutable
   }
 }
 
+let copies = 0;
+
+/** Writes the copy into a new folder. It finds the switchboard as a global variable. */
 function writeCopy(targets: Iterable<keyof CoreFunctions>, switchboard: Switchboard): string {
-  const copy = new Map(sources());
-  mkdirSync(CACHE, { recursive: true });
-  const folder = mkdtempSync(path.join(CACHE, 'mutable-'));
-  const key = path.basename(folder);
+  const key = `mutable core ${copies++}`;
   Object.assign(globalThis, { [key]: switchboard });
+  const copy = new Map(sources());
   for (const address of new Set(targets)) {
     const { file, name, exported } = declarationOf(address);
-    const renamed = copy
-      .get(file)!
-      .replace(new RegExp(String.raw`^(?:export )?((?:async )?function ${name})\b`, 'm'), '$1$$original');
+    const declaration = new RegExp(String.raw`^(?:export )?((?:async )?function ${name})\b`, 'm');
+    const renamed = copy.get(file)!.replace(declaration, '$1$$original');
     copy.set(file, `${renamed}\n${dispatcher(address, name, exported, key)}`);
   }
+  mkdirSync(CACHE, { recursive: true });
+  const folder = mkdtempSync(path.join(CACHE, 'mutable-'));
   for (const [file, text] of copy) {
     mkdirSync(path.dirname(path.join(folder, file)), { recursive: true });
     writeFileSync(path.join(folder, file), text);

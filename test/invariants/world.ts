@@ -26,7 +26,7 @@ export interface World {
   /** The replies of the model by turn. After the last one, the model replies with a final text. */
   readonly replies: readonly Reply[];
   /** Other values by turn. They start again after the last one. */
-  readonly asides: readonly Aside[];
+  readonly turnScripts: readonly TurnScript[];
   /** The order, the time and the disturbances. After the last one, outstanding effects settle in order. */
   readonly moves: readonly Move[];
 }
@@ -47,7 +47,7 @@ export type Reply =
     };
 
 /** What the program, the summariser and the validator return in a turn. */
-export interface Aside {
+export interface TurnScript {
   readonly decision: TurnDecision;
   /** The preparation of the turn fails. */
   readonly unprepared: boolean;

@@ -1,6 +1,6 @@
 import type { TurnDecision } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
-import type { Aside, Part, Reply } from '../world.ts';
+import type { TurnScript, Part, Reply } from '../world.ts';
 import { call, usage } from './calls.ts';
 import { mostly, optionally, rarely } from './chance.ts';
 import { NAMES, someChoice } from './rules.ts';
@@ -123,7 +123,7 @@ const decision: Arbitrary<TurnDecision> = fc
   )
   .map((given) => Object.assign({}, ...given) as TurnDecision);
 
-export const aside: Arbitrary<Aside> = fc.record({
+export const turnScript: Arbitrary<TurnScript> = fc.record({
   decision,
   unprepared: rarely(5),
   summary: mostly(
@@ -140,5 +140,5 @@ export const aside: Arbitrary<Aside> = fc.record({
       optionally('prompt', 50, fc.constant('look again')),
       optionally('promptProblem', 20, fc.constant('no words')),
     )
-    .map((given) => Object.assign({}, ...given) as Aside['rejection']),
+    .map((given) => Object.assign({}, ...given) as TurnScript['rejection']),
 });

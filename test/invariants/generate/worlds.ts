@@ -3,7 +3,7 @@ import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly } from './chance.ts';
-import { answers, aside, longReplies, replies } from './replies.ts';
+import { answers, turnScript, longReplies, replies } from './replies.ts';
 import { compactions, rules, toolset } from './rules.ts';
 
 /*
@@ -64,7 +64,7 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         tools: toolset,
         otherTools: toolset,
         input,
-        asides: fc.array(aside, { minLength: 1, maxLength: 5, size: 'max' }),
+        turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
     )

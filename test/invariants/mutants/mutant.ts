@@ -49,7 +49,7 @@ export function withState(next: Next, changes: Partial<State>): Next {
   return { ...next, state: { ...next.state, ...changes } };
 }
 
-/** A fault that ignores an event: it is applied, and nothing follows from it. */
+/** The event is applied, but has no effect: neither the state nor the effects change. */
 export function unanswered(state: State): Next {
   return { state: { ...state }, effects: [] };
 }
@@ -92,7 +92,7 @@ export function settled(call: Call, text: string, isError: boolean, how: Settlin
   };
 }
 
-/** A function of the state that sees changed calls; what follows has the calls as they were. */
+/** Does some work with changed calls. The result has the original calls. */
 export function withCalls(state: State, change: (call: Call) => Call, work: (state: State) => Next): Next {
   const { phase } = state;
   if (phase.type !== 'tools') return work(state);
