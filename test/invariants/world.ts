@@ -115,8 +115,16 @@ export type Act =
 
 export const SETTLE_FIRST: Move = { act: 'settle', pick: 0, delay: 1 };
 
-/** The calls of a reply, with each copy. */
+const callsByReply = new WeakMap<Reply, readonly ScriptedCall[]>();
+
+/** The calls of a reply, with each copy. Cached, because replies may have many copies and are asked for often. */
 export function callsOf(reply: Reply | undefined): readonly ScriptedCall[] {
   if (reply?.type !== 'reply') return [];
-  return reply.parts.flatMap((part) => (part.type === 'call' ? Array.from({ length: part.copies }, () => part) : []));
+  const known = callsByReply.get(reply);
+  if (known) return known;
+  const calls = reply.parts.flatMap((part) =>
+    part.type === 'call' ? Array.from({ length: part.copies }, () => part) : [],
+  );
+  callsByReply.set(reply, calls);
+  return calls;
 }
