@@ -47,29 +47,29 @@ export async function resumeAndCompare(scenario: Scenario, reference: World, fro
   const settled = settledCalls(from.log);
   const after = await play(scenario, from);
   expect(after.given).toEqual(reference.given);
-  const anew = after.actions.slice(before.length).filter(({ key }) => settled.has(key));
-  expect(anew, 'a call that had its result ran again').toEqual([]);
-  const left = new Set(scenario.left);
-  const ends = Object.entries(endsOf(after.log)).filter(([runId]) => !left.has(runId));
-  const expected = Object.entries(endsOf(reference.log)).filter(([runId]) => !left.has(runId));
+  const repeated = after.actions.slice(before.length).filter(({ key }) => settled.has(key));
+  expect(repeated, 'a call that had its result ran again').toEqual([]);
+  const abandoned = new Set(scenario.abandoned);
+  const ends = Object.entries(endsOf(after.log)).filter(([runId]) => !abandoned.has(runId));
+  const expected = Object.entries(endsOf(reference.log)).filter(([runId]) => !abandoned.has(runId));
   expect(Object.fromEntries(ends)).toEqual(
     Object.fromEntries(expected.map(([runId, end]) => [runId, withInterruptedResults(runId, end, unknown)])),
   );
-  if (!scenario.left) expect(interruptedCalls(after.log)).toEqual(unknown);
+  if (!scenario.abandoned) expect(interruptedCalls(after.log)).toEqual(unknown);
   if (unknown.size === 0)
     for (const [key, requests] of after.requests) expect(requests).toBe(reference.requests.get(key));
-  checkLedger(reference, after, { unknown, before, left });
+  checkLedger(reference, after, { unknown, before, abandoned });
 }
 
 interface Known {
   readonly unknown: ReadonlySet<string>;
   /** The actions before it was resumed. */
   readonly before: readonly Action[];
-  readonly left: ReadonlySet<string>;
+  readonly abandoned: ReadonlySet<string>;
 }
 
 /** No action has an unexpected key, none with the effect `once` happened twice, and none is missing. */
-function checkLedger(reference: World, { actions, log }: World, { unknown, before, left }: Known): void {
+function checkLedger(reference: World, { actions, log }: World, { unknown, before, abandoned }: Known): void {
   const keys = new Set(reference.actions.map(({ key }) => key));
   expect(actions.filter(({ key }) => !keys.has(key))).toEqual([]);
   const stopped = startedCalls(log, 'when it ended');
@@ -77,7 +77,7 @@ function checkLedger(reference: World, { actions, log }: World, { unknown, befor
     const times = actions.filter((action) => action.key === key).length;
     if (effect === 'once') expect(times, `${key} was done`).toBeLessThan(2);
     if (unknown.has(key)) expect(times, `${key} was done`).toBe(before.filter((action) => action.key === key).length);
-    else if (!stopped.has(key) && !left.has(key.slice(0, key.indexOf('/'))))
+    else if (!stopped.has(key) && !abandoned.has(key.slice(0, key.indexOf('/'))))
       expect(times, `${key} was done`).toBeGreaterThan(0);
   }
 }

@@ -38,7 +38,7 @@ interface ScenarioBase {
   /** Creates the run in the journal if it is not simply started. */
   readonly begin?: (world: World) => Promise<void>;
   /** Children that a crash can leave unfinished: their parent has ended, so they are not resumed. */
-  readonly left?: readonly string[];
+  readonly abandoned?: readonly string[];
   /**
    * Which calls are answered "interrupted, effect unknown", and at which crashes: by the number of entries of the run
    * and of its children, in the order of their start.

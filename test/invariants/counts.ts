@@ -82,9 +82,9 @@ export interface UsageTotals {
   readonly charge: (usage: Usage) => void;
   /** The limit that ends the run before the next turn, or that cannot be enforced because the usage is unknown. */
   readonly reached: (limits: Limits) => 'tokens' | 'cost' | 'tokens-unknown' | 'cost-unknown' | undefined;
-  /** Nothing is left for a closing turn. */
+  /** Nothing remains for a closing turn. */
   readonly isOver: (limits: Limits) => boolean;
-  readonly left: (limits: Limits, calls: number, durationMs: number) => Limits;
+  readonly remaining: (limits: Limits, calls: number, durationMs: number) => Limits;
 }
 
 export function usageTotals(): UsageTotals {
@@ -108,7 +108,7 @@ export function usageTotals(): UsageTotals {
     },
     reached,
     isOver: (limits) => reached(limits) !== undefined,
-    left(limits, calls, durationMs) {
+    remaining(limits, calls, durationMs) {
       const used = { calls, tokens, cost: cost ?? 0, durationMs };
       const entries = Object.entries(limits) as [keyof Limits, number][];
       return Object.fromEntries(entries.map(([name, limit]) => [name, Math.max(0, limit - used[name])]));

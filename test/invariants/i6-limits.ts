@@ -11,9 +11,9 @@ import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 /** I6: limits hold: turns, calls, tokens, cost, time, errors, and calls that run at once. */
 export function checkLimits(trace: Trace): void {
   const turns = turnsOf(trace);
-  const { expected, lengths, counts, handlings, left, agents } = referenceOf(trace, turns);
+  const { expected, lengths, counts, handlings, remaining, agents } = referenceOf(trace, turns);
   checkTotals(trace);
-  for (const turn of turns) checkShares(turn, left.get(turn)!, handlings);
+  for (const turn of turns) checkShares(turn, remaining.get(turn)!, handlings);
   for (const [at, moment] of trace.moments.entries()) {
     if (!moment.applied) continue;
     checkCourse(moment, expected[at]!);
@@ -107,7 +107,7 @@ function usageIn(event: Event): Usage | undefined {
 const LIMITS = ['calls', 'tokens', 'cost', 'durationMs'] as const;
 
 /** Each child run of a turn receives its share of the remaining limits, and all together no more than those. */
-function checkShares({ calls, number }: Turn, left: Limits, handlings: ReadonlyMap<CallRecord, Handling>): void {
+function checkShares({ calls, number }: Turn, remaining: Limits, handlings: ReadonlyMap<CallRecord, Handling>): void {
   const total = { calls: 0, tokens: 0, cost: 0, durationMs: 0 };
   for (const [place, call] of calls.entries()) {
     const { index, facts, log } = call;
@@ -129,15 +129,15 @@ function checkShares({ calls, number }: Turn, left: Limits, handlings: ReadonlyM
     if (!limits) continue;
     for (const name of LIMITS) {
       ensure(
-        (limits[name] === undefined) === (left[name] === undefined),
+        (limits[name] === undefined) === (remaining[name] === undefined),
         () => `${where} must have a limit of ${name} exactly if the run has one`,
       );
-      const most = (left[name] ?? 0) * facts!.share!;
+      const most = (remaining[name] ?? 0) * facts!.share!;
       const part = limits[name] ?? 0;
       ensure(part <= most && (others || part > most - 1), () => `${where} receives ${part} ${name} instead of ${most}`);
       total[name] += part;
       ensure(
-        total[name] <= (left[name] ?? 0) + 1e-9,
+        total[name] <= (remaining[name] ?? 0) + 1e-9,
         () => `the children up to ${where} receive ${total[name]} ${name} in total`,
       );
     }

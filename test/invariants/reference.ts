@@ -20,7 +20,7 @@ export interface Reference {
   /** The progress of a typed agent after each moment. */
   readonly agents: readonly (View | undefined)[];
   /** The remaining limits when the reply of a turn arrived. */
-  readonly left: ReadonlyMap<Turn, Limits>;
+  readonly remaining: ReadonlyMap<Turn, Limits>;
 }
 
 const NOTHING: Expected = { type: 'nothing' };
@@ -32,7 +32,7 @@ const NOTHING: Expected = { type: 'nothing' };
 export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Reference {
   const handlings = new Map<CallRecord, Handling>();
   const claims = new Map<CallRecord, Claim>();
-  const left = new Map<Turn, Limits>();
+  const remaining = new Map<Turn, Limits>();
   let rules!: Rules;
   let tools: readonly ToolFacts[] = [];
   let instructions = 'none';
@@ -53,7 +53,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   /** Calls of the turn that may run and have no result yet. */
   let unanswered = new Set<CallRecord>();
 
-  /** Without calls left, the model must answer with text; but a typed agent answers with a call. */
+  /** Without remaining calls, the model must answer with text; but a typed agent answers with a call. */
   const choice = (): ToolChoice =>
     closing !== undefined || (counters.spent() > 0 && !attempts) ? 'none' : (decision?.toolChoice ?? runChoice);
   const end = (...words: readonly unknown[]): Expected => ({ type: 'end', outcome: words.join(' ') });
@@ -147,7 +147,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     used.charge(reply.usage);
     const { inputTokens, outputTokens } = reply.usage;
     length = inputTokens + outputTokens || length + estimateOf({ role: 'assistant', content: reply.content });
-    left.set(now, used.left(rules.limits, admitted, moment.observed.after.activeMs));
+    remaining.set(now, used.remaining(rules.limits, admitted, moment.observed.after.activeMs));
     if (reply.finish === 'content-filter') return end('failed', 'content-filter');
     return calls.length === 0 ? answered(now, moment) : called(now, moment);
   }
@@ -344,5 +344,5 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     agents.push(attempts?.view());
     return next;
   });
-  return { expected, lengths, counts, handlings, claims, agents, left };
+  return { expected, lengths, counts, handlings, claims, agents, remaining };
 }

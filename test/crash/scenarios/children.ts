@@ -155,7 +155,7 @@ export const orphaned: Scenario = {
       input: 'Get help.',
     };
   },
-  left: ['run.t1.tool.0'],
+  abandoned: ['run.t1.tool.0'],
   // In the second case the run has ended, and its child is not resumed.
   interrupted: { 'run.t1.tool.0/t1.tool.0': ['2/2', '3/2'] },
 };

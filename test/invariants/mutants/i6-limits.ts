@@ -170,7 +170,7 @@ export const limits = [
   ),
 ];
 
-/** The slots with calls that were settled otherwise counted as calls that ran. */
+/** Counts a call that was settled in this way as one that ran. */
 function ranInsteadOf(how: SettledSlot['how']): (slot: SettledSlot) => SettledSlot {
   return (slot) => (slot.how === how ? { ...slot, how: 'ran' } : slot);
 }
