@@ -3,11 +3,11 @@ import fc, { type Arbitrary } from 'fast-check';
 import { keyedModel, unable, type Said, type Script } from './keyed-model.ts';
 import type { Scenario } from './scenario.ts';
 import { book, list, look, pick, put, remove, wire } from './tools.ts';
-import { noteAsked, type Life } from './world.ts';
+import { recordRequest, type Life } from './world.ts';
 
 /** A run as plain data, so that fast-check can shrink and print it. */
 export interface AnyRun {
-  /** What the model calls, turn by turn; then it answers. */
+  /** The calls of the model by turn. After the last turn it answers. */
   readonly turns: readonly (readonly Called[])[];
   readonly maxParallel: number;
   readonly parallel: boolean;
@@ -16,16 +16,16 @@ export interface AnyRun {
   readonly repeatLimit: number;
   readonly callsLimit: number | undefined;
   readonly finish: 'plain' | 'confirm';
-  /** Calls are judged, and people decide about some. */
+  /** A policy judges the calls, and some require an approval. */
   readonly judged: boolean;
   readonly decision: 'approve' | 'deny' | 'expire';
-  /** Turns are prepared: in every second one there is no `put`. */
+  /** Turns are prepared: every second one excludes `put`. */
   readonly prepared: boolean;
-  /** The answer has to have a form, and at first it has not. */
+  /** The answer is validated, and the first one is invalid. */
   readonly typed: boolean;
-  /** The conversation is made shorter before this turn, or because the model refuses it in this turn. */
+  /** Whether the conversation is compacted: at a threshold, or because the model rejects it. */
   readonly crowded: 'never' | 'threshold' | 'refused';
-  /** The turn in which the model cannot be reached for once. */
+  /** The turn in which the model fails once. */
   readonly outage: number;
 }
 
@@ -66,7 +66,7 @@ export function scenarioOf(run: AnyRun): Scenario {
   return {
     name: 'any run',
     code: (life) => ({
-      model: keyedModel(scriptOf(run, life), { onAsk: (request) => noteAsked(life, request) }),
+      model: keyedModel(scriptOf(run, life), { onAsk: (request) => recordRequest(life, request) }),
       tools: [look(life), put(life), book(life), wire(life, () => 'on'), remove(life), pick, list(life), helper(life)],
       maxParallel,
       parallel,
@@ -94,7 +94,7 @@ export function scenarioOf(run: AnyRun): Scenario {
 
 const WITHOUT_PUT = ['look', 'book', 'wire', 'remove', 'pick', 'list', 'helper'];
 
-/** Twice as many turns as anything needs. */
+/** Twice as many turns as any run needs. */
 const TURNS = 20;
 
 function scriptOf({ turns, typed, crowded, outage }: AnyRun, { world }: Life): Script {
@@ -137,7 +137,7 @@ function helper(life: Life): Tool {
         },
         't2.model.0': 'Helped.',
       },
-      { id: 'small', onAsk: (request) => noteAsked(life, request) },
+      { id: 'small', onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [book(life), remove(life)],
     policy,

@@ -1,6 +1,7 @@
-import { memoryJournal, type JournalEntry } from '@treadle/core';
+import { memoryJournal, type Call, type JournalEntry } from '@treadle/core';
 import { expect, test } from 'vitest';
-import { mutantOf } from '../invariants/mutate.ts';
+import { fault, loadMutableCore, type Fault } from '../invariants/mutable-core.ts';
+import { underRules, withAgentRules, withCalls, without } from '../invariants/mutants/mutant.ts';
 import { entriesOf, logged, type Logged } from './logged-store.ts';
 import { play, type Scenario } from './scenario.ts';
 import { reflecting } from './scenarios/agents.ts';
@@ -11,112 +12,111 @@ import { shaping } from './scenarios/shaping.ts';
 import { verify } from './scenarios/verify.ts';
 import { RUN, world } from './world.ts';
 
-/** A journal of today, and code that does something otherwise than it did then. */
+/** A change of the code, and how the replay of a journal that the unchanged code wrote reports it. */
 interface Change {
   readonly what: string;
   readonly scenario: Scenario;
-  /** Under `packages/core/src/loop`; `find` stands there exactly once. */
-  readonly file: string;
-  readonly find: string;
-  readonly replace: string;
-  /** What replay says. */
+  readonly fault: Fault;
   readonly seq: number;
   readonly event: string;
   readonly effect?: string;
   readonly difference: RegExp;
 }
 
-const wording = (scenario: Scenario, find: string, found: Pick<Change, 'seq' | 'event' | 'effect'>): Change => ({
-  what: `the words "${find}"`,
+/** Changes one of the sentences that the loop writes into a history. */
+const sentence = (scenario: Scenario, name: string, found: Pick<Change, 'seq' | 'event' | 'effect'>): Change => ({
+  what: `the sentence ${name}`,
   scenario,
-  file: 'wording.ts',
-  find,
-  replace: `!${find}`,
+  fault: fault('wordingOf', (original) => (rules) => {
+    const wording = original(rules);
+    const text = wording[name]!;
+    return { ...wording, [name]: typeof text === 'string' ? `!${text}` : (...values) => `!${text(...values)}` };
+  }),
   ...found,
   difference: /^the history (for t\d\.model\.\d has|and outcome have) digest \d+; it was \d+$/,
 });
 
 const CHANGES: readonly Change[] = [
-  wording(calls, 'was denied', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
-  wording(calls, 'was not approved$', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
-  wording(calls, 'was not approved in time', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
+  sentence(calls, 'denied', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
+  sentence(calls, 'notApproved', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
+  sentence(calls, 'approvalExpired', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
+  sentence(calls, 'unknownTool', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
+  sentence(verify, 'interrupted', { seq: 10, event: 'tool-settled', effect: 't2.model.0' }),
+  sentence(cancelled, 'cancelled', { seq: 5, event: 'cancel-requested' }),
+  sentence(overdue, 'stopped', { seq: 7, event: 'deadline-passed' }),
+  sentence(outage, 'confirm', { seq: 7, event: 'model-replied', effect: 't4.model.0' }),
+  sentence(shaping, 'summary', { seq: 8, event: 'turn-prepared', effect: 't3.model.0' }),
+  sentence(shaping, 'outputInvalid', { seq: 14, event: 'turn-prepared', effect: 't5.model.0' }),
+  sentence(reflecting, 'submitEarly', { seq: 7, event: 'tool-settled', effect: 't3.model.0' }),
+  sentence(reflecting, 'superseded', { seq: 14, event: 'output-checked', effect: 't5.model.0' }),
+  sentence(reflecting, 'rejected', { seq: 14, event: 'output-checked', effect: 't5.model.0' }),
+  sentence(reflecting, 'outputMissing', { seq: 20, event: 'model-replied', effect: 't8.model.0' }),
+  sentence(reflecting, 'accepted', { seq: 24, event: 'output-checked' }),
   {
-    ...wording(calls, 'There is no tool ', { seq: 10, event: 'client-result-given', effect: 't2.model.0' }),
-    find: "|| 'none'}. Use one of them, or answer without.`,\n  notAllowed",
-    replace: "|| 'none'}. Use another, or answer without.`,\n  notAllowed",
-  },
-  wording(verify, 'was interrupted', { seq: 10, event: 'tool-settled', effect: 't2.model.0' }),
-  wording(cancelled, 'the run was cancelled', { seq: 5, event: 'cancel-requested' }),
-  wording(overdue, 'Not finished: the run met its limit', { seq: 7, event: 'deadline-passed' }),
-  wording(outage, 'Before this counts as your answer', { seq: 7, event: 'model-replied', effect: 't4.model.0' }),
-  wording(shaping, 'What happened so far', { seq: 8, event: 'turn-prepared', effect: 't3.model.0' }),
-  wording(shaping, 'Your answer does not have the form', { seq: 14, event: 'turn-prepared', effect: 't5.model.0' }),
-  wording(reflecting, 'There is nothing to submit yet', { seq: 7, event: 'tool-settled', effect: 't3.model.0' }),
-  wording(reflecting, 'Not used: a later call', { seq: 14, event: 'output-checked', effect: 't5.model.0' }),
-  wording(reflecting, 'Rejected$', { seq: 14, event: 'output-checked', effect: 't5.model.0' }),
-  wording(reflecting, 'Your reply called no tool', { seq: 20, event: 'model-replied', effect: 't8.model.0' }),
-  wording(reflecting, 'Accepted.', { seq: 24, event: 'output-checked' }),
-  {
-    what: 'how many attempts there are',
+    what: 'the number of attempts',
     scenario: reflecting,
-    file: 'finish/output.ts',
-    find: 'agent.attempt >= rules.maxAttempts',
-    replace: 'agent.attempt >= 1',
+    fault: fault('finishOf', (original) => (rules) => {
+      const strategy = original(rules);
+      const { onChecked } = strategy;
+      return {
+        ...strategy,
+        onChecked: (state, result) => onChecked!(withAgentRules(state, { maxAttempts: 1 }), result),
+      };
+    }),
     seq: 14,
     event: 'output-checked',
     effect: 't5.model.0',
     difference: /^it issued t5\.model\.0; now it issues nothing$/,
   },
   {
-    what: 'how many calls run at once',
+    what: 'the number of calls that run at once',
     scenario: calls,
-    file: 'schedule.ts',
-    find: 'running < rules.maxParallel',
-    replace: 'running < 1',
+    fault: fault('scheduleCalls', (original) => (slots, rules) => original(slots, { ...rules, maxParallel: 1 })),
     seq: 2,
     event: 'calls-judged',
     effect: 't1.tool.1',
     difference: /^it issued .*t1\.tool\.0, t1\.tool\.1, t1\.client\.7; now it issues .*t1\.tool\.0, t1\.client\.7$/,
   },
   {
-    what: 'what becomes of a call that acts once and was lost',
+    what: 'the recovery of a lost call that acts once',
     scenario: verify,
-    file: 'slots.ts',
-    find: "if (call.verifiable) return { type: 'queued', call, verify: true };",
-    replace: '',
+    fault: fault('onEffectLost', (original) => (state, effect) => {
+      const unverifiable = (call: Call): Call => ({ ...call, verifiable: false });
+      return withCalls(state, unverifiable, (changed) => original(changed, effect));
+    }),
     seq: 2,
     event: 'effect-lost',
     effect: 't1.verify.0',
     difference: /^it issued t1\.verify\.0; now it issues t1\.tool\.3$/,
   },
   {
-    what: 'in which order results stand',
+    what: 'the order of results',
     scenario: calls,
-    file: 'turn.ts',
-    find: 'content: mapped(slots, ({ result }) => result)',
-    replace: 'content: slots.map(({ result }) => result).reverse()',
+    fault: fault('resultsMessage', (original) => (slots) => original(slots.toReversed())),
     seq: 10,
     event: 'client-result-given',
     effect: 't2.model.0',
     difference: /^the history for t2\.model\.0 has digest/,
   },
   {
-    what: 'that a reply may be too much',
+    what: 'the reaction to a conversation that is too long',
     scenario: length,
-    file: 'reply.ts',
-    find: "error.code === 'context-length' && first",
-    replace: 'false',
+    fault: fault(
+      'onModelFailed',
+      underRules((rules) => without(rules, 'compaction')),
+    ),
     seq: 7,
     event: 'model-failed',
     effect: 't3.compact.1',
     difference: /^it issued t3\.compact\.1; now it issues nothing$/,
   },
   {
-    what: 'which answers are asked for again',
+    what: 'which answers have to be confirmed',
     scenario: outage,
-    file: 'finish/confirm.ts',
-    find: 'state.confirmed',
-    replace: '!state.confirmed',
+    fault: fault('finishOf', (original) => (rules) => {
+      const strategy = original(rules);
+      return { ...strategy, onText: (state) => strategy.onText({ ...state, confirmed: !state.confirmed }) };
+    }),
     seq: 7,
     event: 'model-replied',
     effect: 't4.model.0',
@@ -125,26 +125,29 @@ const CHANGES: readonly Change[] = [
   {
     what: 'which approvals count',
     scenario: calls,
-    file: 'fits.ts',
-    find: "slot?.type === 'asking' && slot.digest === event.digest",
-    replace: "slot?.type === 'asking' && slot.digest === event.digest && event.by !== 'ann'",
+    fault: fault('fits', (original) => (state, event) => {
+      return original(state, event) && !(event.type === 'approval-given' && event.by === 'ann');
+    }),
     seq: 6,
     event: 'approval-given',
     effect: 't1.approval.3',
     difference:
-      /^the event "approval-given" does not apply any more: it is about t1\.approval\.3; under way are t1\.approval\.3, /,
+      /^the event "approval-given" no longer applies: it refers to t1\.approval\.3; outstanding are t1\.approval\.3, /,
   },
   {
-    what: 'how a run ends',
+    what: 'the outcome of a run',
     scenario: overdue,
-    file: 'step.ts',
-    find: "{ type: 'exhausted', limit: 'duration' }",
-    replace: "{ type: 'cancelled', phase: 'tool' }",
+    fault: fault(
+      'endMidTurn',
+      (original) => (state, _, why) => original(state, { type: 'cancelled', phase: 'tool' }, why),
+    ),
     seq: 7,
     event: 'deadline-passed',
     difference: /^the run was exhausted after it; now it is cancelled$/,
   },
 ];
+
+const { core, withFault } = loadMutableCore(CHANGES.map(({ fault: { target } }) => target));
 
 async function journalOf(scenario: Scenario): Promise<readonly JournalEntry[]> {
   const log: Logged[] = [];
@@ -152,18 +155,11 @@ async function journalOf(scenario: Scenario): Promise<readonly JournalEntry[]> {
   return entriesOf(last.log, RUN);
 }
 
-test.each(CHANGES.map((change) => [change.what, change] as const))(
-  'replay finds another code: %s',
-  async (_, change) => {
-    const { scenario, file, find, replace, seq, event, effect, difference } = change;
-    const entries = await journalOf(scenario);
-    const { core, remove } = await mutantOf({ file: `loop/${file}`, find, replace });
-    try {
-      const replayed = core.replay(entries);
-      expect(replayed).toMatchObject({ type: 'diverged', seq, event, difference: expect.stringMatching(difference) });
-      expect('effect' in replayed ? replayed.effect : undefined).toBe(effect);
-    } finally {
-      remove();
-    }
-  },
-);
+test.each(CHANGES.map((change) => [change.what, change] as const))('replay finds a change of %s', async (_, change) => {
+  const { scenario, seq, event, effect, difference } = change;
+  const entries = await journalOf(scenario);
+  expect(core.replay(entries)).toMatchObject({ type: 'replayed' });
+  const replayed = await withFault(change.fault, () => core.replay(entries));
+  expect(replayed).toMatchObject({ type: 'diverged', seq, event, difference: expect.stringMatching(difference) });
+  expect('effect' in replayed ? replayed.effect : undefined).toBe(effect);
+});

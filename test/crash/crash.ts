@@ -3,80 +3,81 @@ import { expect } from 'vitest';
 import type { Cut } from './cuts.ts';
 import { logged, restore } from './logged-store.ts';
 import { play, type Scenario } from './scenario.ts';
-import { begunIn, endsOf, interrupted, interruptedIn, settledIn } from './standing.ts';
-import { world, type Deed, type World } from './world.ts';
+import { startedCalls, endsOf, withInterruptedResults, interruptedCalls, settledCalls } from './log-queries.ts';
+import { world, type Action, type World } from './world.ts';
 
 const HOUR = 3_600_000;
 
-/** What was under way when it crashed had not yet happened, or had happened just before. */
+/** Whether calls in progress at the crash had not yet acted, or had just acted. */
 export type Moment = 'before' | 'after';
 
 export interface Crash {
   readonly cut: Cut;
   readonly moment: Moment;
-  /** An empty one. */
+  /** An empty store for the process after the crash. */
   readonly store: RunStore;
 }
 
-/** What a process leaves behind that was killed there, an hour ago. */
-export async function crashed(reference: World, { cut, moment, store }: Crash): Promise<World> {
+/** The world an hour after a process crashed at the cut. */
+export async function worldAfterCrash(reference: World, { cut, moment, store }: Crash): Promise<World> {
   const log = [...cut.log];
   const last = Math.max(1_000, ...log.map((item) => (item.type === 'entry' ? item.entry.event.at : 0)));
-  const deeds = deedsAt(reference, cut, moment);
-  return world({ log, store: logged(await restore(log, store), log), now: last + HOUR, deeds });
+  const actions = actionsAt(reference, cut, moment);
+  return world({ log, store: logged(await restore(log, store), log), now: last + HOUR, actions });
 }
 
-function deedsAt(reference: World, { log }: Cut, moment: Moment): readonly Deed[] {
-  const certain = settledIn(log);
-  const possible = new Set([...begunIn(log).keys(), ...interruptedIn(log)]);
-  return reference.deeds.filter(({ key }) => certain.has(key) || (moment === 'after' && possible.has(key)));
+function actionsAt(reference: World, { log }: Cut, moment: Moment): readonly Action[] {
+  const certain = settledCalls(log);
+  const possible = new Set([...startedCalls(log).keys(), ...interruptedCalls(log)]);
+  return reference.actions.filter(({ key }) => certain.has(key) || (moment === 'after' && possible.has(key)));
 }
 
-/** Calls of which nobody will ever know whether they took effect: known from what is in the journal. */
-export function unknowable({ log }: Pick<Cut, 'log'>): ReadonlySet<string> {
-  const lost = [...begunIn(log)].filter(([, { effect, verifiable, arguments: text }]) =>
+/** Calls whose effect can never be known, derived from the journal. */
+export function unknowableCalls({ log }: Pick<Cut, 'log'>): ReadonlySet<string> {
+  const lost = [...startedCalls(log)].filter(([, { effect, verifiable, arguments: text }]) =>
     verifiable ? text.includes('hazy') : effect === 'once',
   );
-  return new Set([...interruptedIn(log), ...lost.map(([key]) => key)]);
+  return new Set([...interruptedCalls(log), ...lost.map(([key]) => key)]);
 }
 
-/** Plays a scenario on from where it crashed, and holds its end against one that nothing has disturbed. */
-export async function goOn(scenario: Scenario, reference: World, from: World): Promise<void> {
-  const unknown = unknowable(from);
-  const before = [...from.deeds];
-  const settled = settledIn(from.log);
+/** Resumes a scenario after a crash, and compares its end with that of an undisturbed run. */
+export async function resumeAndCompare(scenario: Scenario, reference: World, from: World): Promise<void> {
+  const unknown = unknowableCalls(from);
+  const before = [...from.actions];
+  const settled = settledCalls(from.log);
   const after = await play(scenario, from);
   expect(after.given).toEqual(reference.given);
-  const anew = after.deeds.slice(before.length).filter(({ key }) => settled.has(key));
-  expect(anew, 'what had its result ran again').toEqual([]);
-  const left = new Set(scenario.left);
-  const ends = Object.entries(endsOf(after.log)).filter(([runId]) => !left.has(runId));
-  const expected = Object.entries(endsOf(reference.log)).filter(([runId]) => !left.has(runId));
+  const repeated = after.actions.slice(before.length).filter(({ key }) => settled.has(key));
+  expect(repeated, 'a call that had its result ran again').toEqual([]);
+  const abandoned = new Set(scenario.abandoned);
+  const ends = Object.entries(endsOf(after.log)).filter(([runId]) => !abandoned.has(runId));
+  const expected = Object.entries(endsOf(reference.log)).filter(([runId]) => !abandoned.has(runId));
   expect(Object.fromEntries(ends)).toEqual(
-    Object.fromEntries(expected.map(([runId, end]) => [runId, interrupted(runId, end, unknown)])),
+    Object.fromEntries(expected.map(([runId, end]) => [runId, withInterruptedResults(runId, end, unknown)])),
   );
-  if (!scenario.left) expect(interruptedIn(after.log)).toEqual(unknown);
-  if (unknown.size === 0) for (const [key, asked] of after.asked) expect(asked).toBe(reference.asked.get(key));
-  checkLedger(reference, after, { unknown, before, left });
+  if (!scenario.abandoned) expect(interruptedCalls(after.log)).toEqual(unknown);
+  if (unknown.size === 0)
+    for (const [key, requests] of after.requests) expect(requests).toBe(reference.requests.get(key));
+  checkLedger(reference, after, { unknown, before, abandoned });
 }
 
 interface Known {
   readonly unknown: ReadonlySet<string>;
-  /** What was done before it went on. */
-  readonly before: readonly Deed[];
-  readonly left: ReadonlySet<string>;
+  /** The actions before it was resumed. */
+  readonly before: readonly Action[];
+  readonly abandoned: ReadonlySet<string>;
 }
 
-/** Nothing was done under a key that the undisturbed run does not have, nothing that acts once twice, nothing not at all. */
-function checkLedger(reference: World, { deeds, log }: World, { unknown, before, left }: Known): void {
-  const keys = new Set(reference.deeds.map(({ key }) => key));
-  expect(deeds.filter(({ key }) => !keys.has(key))).toEqual([]);
-  const stopped = begunIn(log, 'when it ended');
-  for (const { key, effect } of reference.deeds) {
-    const times = deeds.filter((deed) => deed.key === key).length;
+/** No action has an unexpected key, none with the effect `once` happened twice, and none is missing. */
+function checkLedger(reference: World, { actions, log }: World, { unknown, before, abandoned }: Known): void {
+  const keys = new Set(reference.actions.map(({ key }) => key));
+  expect(actions.filter(({ key }) => !keys.has(key))).toEqual([]);
+  const stopped = startedCalls(log, 'when it ended');
+  for (const { key, effect } of reference.actions) {
+    const times = actions.filter((action) => action.key === key).length;
     if (effect === 'once') expect(times, `${key} was done`).toBeLessThan(2);
-    if (unknown.has(key)) expect(times, `${key} was done`).toBe(before.filter((deed) => deed.key === key).length);
-    else if (!stopped.has(key) && !left.has(key.slice(0, key.indexOf('/'))))
+    if (unknown.has(key)) expect(times, `${key} was done`).toBe(before.filter((action) => action.key === key).length);
+    else if (!stopped.has(key) && !abandoned.has(key.slice(0, key.indexOf('/'))))
       expect(times, `${key} was done`).toBeGreaterThan(0);
   }
 }

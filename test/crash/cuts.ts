@@ -1,9 +1,9 @@
 import { runsOf, type Logged } from './logged-store.ts';
 import { RUN } from './world.ts';
 
-/** What a crash leaves behind. */
+/** The journals after a crash. */
 export interface Cut {
-  /** So many entries of the run, and of each of its children. */
+  /** The number of entries of the run and of each of its children, such as `4/2`. */
   readonly label: string;
   readonly log: readonly Logged[];
 }
@@ -11,8 +11,8 @@ export interface Cut {
 type Entry = Extract<Logged, { type: 'entry' }> & { readonly index: number; readonly needs: readonly number[] };
 
 /**
- * Every state in which a crash can leave the journals of a run and its children: each of them after any of its entries,
- * as long as nothing is there without what caused it.
+ * Every combination of entries that a crash can leave in the journals of a run and its children: each journal after any
+ * of its entries, if no entry lacks the entry that caused it.
  */
 export function cutsOf(log: readonly Logged[]): readonly Cut[] {
   const entries = log.flatMap((item, index): Entry[] =>
@@ -37,7 +37,7 @@ export function cutsOf(log: readonly Logged[]): readonly Cut[] {
   });
 }
 
-/** How many of a run's entries can be there: what it begins with is there as a whole. */
+/** The possible numbers of entries of a run. Its first batch is stored as a whole or not at all. */
 function possible(entries: readonly Entry[]): readonly number[] {
   const first = entries.filter(({ batch }) => batch === entries[0]!.batch).length;
   const isFork = first > 1;
@@ -54,8 +54,8 @@ function combinations(lengths: readonly (readonly number[])[]): readonly (readon
 }
 
 /**
- * Of a child: the entry by which its parent's call had begun, and the one by which its parent was cancelled if it was.
- * Of what a parent says of a child: all that the child had done.
+ * The entries that must exist before an entry. For an entry of a child: the one that started the call of its parent, and
+ * the one that cancelled its parent, if any. For an entry about a child: all entries of the child until then.
  */
 function needsOf(
   log: readonly Logged[],
@@ -70,12 +70,13 @@ function needsOf(
   const cancels = before.filter(
     ([, item]) => item.type === 'entry' && event.type === 'cancel-requested' && item.entry.event.type === event.type,
   );
-  const told = event.type === 'tool-settled' || event.type === 'tool-parked' ? `${runId}.${event.effect}` : undefined;
-  const done = before.filter(([, item]) => item.type === 'entry' && item.runId === told);
+  const summaryOf =
+    event.type === 'tool-settled' || event.type === 'tool-parked' ? `${runId}.${event.effect}` : undefined;
+  const done = before.filter(([, item]) => item.type === 'entry' && item.runId === summaryOf);
   return [...calls.slice(-1), ...cancels, ...done].map(([at]) => at);
 }
 
-/** A blob is there if the run did not get beyond it without it. */
+/** A blob exists if the entry before or after it does. */
 function isKeptBlob(log: readonly Logged[], item: Logged, index: number, there: ReadonlySet<number>): boolean {
   if (item.type !== 'blob') return false;
   const next = log.findIndex((other, at) => at > index && other.type === 'entry' && other.runId === item.runId);

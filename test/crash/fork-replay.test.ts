@@ -13,38 +13,47 @@ import {
 import { sqliteStore } from '@treadle/store';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { loadCore } from '../invariants/core.ts';
 import { anyRun, scenarioOf, type AnyRun } from './any-run.ts';
-import { restored, snapshotOf } from './core-inside.ts';
-import { crashed } from './crash.ts';
+import { worldAfterCrash } from './crash.ts';
 import { cutsOf } from './cuts.ts';
 import { entriesOf, logged, restore, runsOf, type Logged } from './logged-store.ts';
-import { play, playUntilDeath, type Played } from './scenario.ts';
-import { endsOf, interrupted, interruptedIn, stateOf } from './standing.ts';
-import { COURSE, MARKS, WORDS } from './tampering.ts';
+import { play, playUntilFailure, type Played } from './scenario.ts';
+import { endsOf, withInterruptedResults, interruptedCalls, stateOf } from './log-queries.ts';
+import { COURSE, MARKS, TEXTS } from './tampering.ts';
 import { RUN, world, type World } from './world.ts';
 
-async function lived(
+const { restoredState, snapshotOf } = loadCore();
+
+async function played(
   run: AnyRun,
   options: { readonly faults?: boolean; readonly store?: RunStore } = {},
 ): Promise<Played> {
   const { faults = true, store = memoryJournal() } = options;
   const log: Logged[] = [];
-  return playUntilDeath(scenarioOf(run), world({ log, store: logged(store, log), faults }));
+  return playUntilFailure(scenarioOf(run), world({ log, store: logged(store, log), faults }));
 }
 
-/** The same with a crash on its way, if `crash` is above 0. */
-async function livedOn(run: AnyRun, crash: number): Promise<{ readonly reference: World; readonly last: World }> {
-  const { world: reference } = await lived(run, { faults: false });
-  const { world: whole } = await lived(run);
+/** Plays a run with a crash in between if `crash` is above 0. */
+async function playedWithCrash(
+  run: AnyRun,
+  crash: number,
+): Promise<{ readonly reference: World; readonly last: World }> {
+  const { world: reference } = await played(run, { faults: false });
+  const { world: whole } = await played(run);
   if (crash === 0) return { reference, last: whole };
   const cuts = cutsOf(whole.log);
-  const from = await crashed(reference, { cut: cuts[crash % cuts.length]!, moment: 'after', store: memoryJournal() });
+  const from = await worldAfterCrash(reference, {
+    cut: cuts[crash % cuts.length]!,
+    moment: 'after',
+    store: memoryJournal(),
+  });
   return { reference, last: await play(scenarioOf(run), from) };
 }
 
 const crash = fc.oneof(fc.constant(0), fc.nat(1_000));
 
-/** A state as it would be stored. */
+/** A state as plain data. */
 function viewOf(state: State): unknown {
   return { ...state, history: messagesOf(state.history), digest: state.history.rolling };
 }
@@ -59,19 +68,19 @@ async function forkedAt(last: World, at: number): Promise<World> {
   return fork;
 }
 
-test('a fork at any entry, followed by the same answers, ends equal, and does nothing twice', async () => {
+test('a fork at any entry with the same answers has the same end and repeats no action', async () => {
   const count = { forked: 0, refused: 0 };
   const somewhere = fc.array(fc.nat(1_000), { minLength: 4, maxLength: 4 });
   await fc.assert(
     fc.asyncProperty(anyRun, crash, somewhere, async (run, crash, picks) => {
-      const { reference, last } = await livedOn(run, crash);
+      const { reference, last } = await playedWithCrash(run, crash);
       const entries = entriesOf(last.log, RUN);
       for (const at of new Set(picks.map((pick) => pick % entries.length))) {
         const fork = await forkedAt(last, at).catch((error: unknown) => expectRefusal(error, entries, at));
         count[fork ? 'forked' : 'refused']++;
         if (!fork) continue;
         const after = await play(scenarioOf(run), fork);
-        const end = interrupted(fork.runId, endsOf(reference.log)[RUN]!, interruptedIn(after.log));
+        const end = withInterruptedResults(fork.runId, endsOf(reference.log)[RUN]!, interruptedCalls(after.log));
         expect(endsOf(after.log)[fork.runId]).toEqual(end);
         expectNothingTwice(after, entries.slice(0, at + 1));
       }
@@ -82,28 +91,28 @@ test('a fork at any entry, followed by the same answers, ends equal, and does no
   expect(count.refused).toBeLessThan(count.forked / 5);
 }, 60_000);
 
-/** Only where a call was under way that could not be told from a second one, and whose result is not there to be taken over. */
+/** A fork is refused only if a call in progress could act twice and has no result that the fork could use. */
 function expectRefusal(error: unknown, entries: readonly JournalEntry[], at: number): undefined {
   expect(error).toBeInstanceOf(TreadleError);
-  expect(error).toMatchObject({ code: 'invalid-options', message: expect.stringContaining('was under way') });
-  const [, effect] = /"(t[\d.a-z]+)" was under way/.exec((error as Error).message)!;
+  expect(error).toMatchObject({ code: 'invalid-options', message: expect.stringContaining('is outstanding') });
+  const [, effect] = /"(t[\d.a-z]+)" is outstanding/.exec((error as Error).message)!;
   expect(outstanding(stateOf(entries.slice(0, at + 1))).map(({ id }) => id)).toContain(effect);
   expect(entries.slice(at + 1).some(({ event }) => event.type === 'tool-settled' && event.effect === effect)).toBe(
     false,
   );
 }
 
-/** What had begun before the cut has no deed in the fork, unless it is harmless. */
-function expectNothingTwice({ runId, deeds }: World, kept: readonly JournalEntry[]): void {
-  const begun = new Set(kept.flatMap(({ issued }) => issued.map((id) => `${runId}/${id}`)));
-  expect(deeds.filter(({ key, effect }) => begun.has(key) && effect !== 'pure')).toEqual([]);
+/** Calls that started before the cut do not act again in the fork, unless they are harmless. */
+function expectNothingTwice({ runId, actions }: World, kept: readonly JournalEntry[]): void {
+  const started = new Set(kept.flatMap(({ issued }) => issued.map((id) => `${runId}/${id}`)));
+  expect(actions.filter(({ key, effect }) => started.has(key) && effect !== 'pure')).toEqual([]);
 }
 
-describe('replay of a run that is unchanged never diverges', () => {
-  test('and gives what the run gave; also through JSON, through SQLite and from any snapshot on', async () => {
+describe('the replay of an unchanged journal never diverges', () => {
+  test('and gives the result of the run; also from JSON, from SQLite and from any snapshot', async () => {
     await fc.assert(
       fc.asyncProperty(anyRun, fc.nat(1_000), async (run, pick) => {
-        const { world: last, result } = await lived(run);
+        const { world: last, result } = await played(run);
         const store = sqliteStore(':memory:');
         await restore(last.log, store);
         for (const runId of runsOf(last.log)) {
@@ -118,7 +127,7 @@ describe('replay of a run that is unchanged never diverges', () => {
           expect(viewOf(stateOf(await store.read(runId)))).toEqual(viewOf(state));
           const seq = pick % (entries.length + 1);
           const snapshot = JSON.parse(JSON.stringify(snapshotOf(stateOf(entries.slice(0, seq)), seq)));
-          const rest = replay(entries.slice(seq), { state: restored(snapshot)!, seq });
+          const rest = replay(entries.slice(seq), { state: restoredState(snapshot)!, seq });
           expect(rest.type).toBe('replayed');
           expect(viewOf(rest.state)).toEqual(viewOf(state));
         }
@@ -128,13 +137,13 @@ describe('replay of a run that is unchanged never diverges', () => {
     );
   }, 60_000);
 
-  test('a run that is opened from snapshots goes on as if there were none', async () => {
+  test('a run that is resumed from snapshots continues as without them', async () => {
     await fc.assert(
       fc.asyncProperty(anyRun, async (run) => {
-        const { world: plain } = await lived(run);
+        const { world: plain } = await played(run);
         const sqlite = sqliteStore(':memory:');
         for (const store of [memoryJournal(), sqlite]) {
-          const { world: last } = await lived(run, { store: { ...store, snapshotFrom: 2 } });
+          const { world: last } = await played(run, { store: { ...store, snapshotFrom: 2 } });
           expect(endsOf(last.log)).toEqual(endsOf(plain.log));
           const snapshot = await store.readSnapshot(RUN);
           expect(snapshot!.seq).toBeLessThanOrEqual(entriesOf(last.log, RUN).length);
@@ -146,7 +155,7 @@ describe('replay of a run that is unchanged never diverges', () => {
   }, 60_000);
 });
 
-/** Found, and named: the entry, its event, and what differs; the state is the one before it. */
+/** A divergence names the entry, its event and the difference, and has the state before the entry. */
 function expectNamed(changed: readonly JournalEntry[], found: Divergence): void {
   const { seq, event, effect, difference, state } = found;
   expect(event).toBe(changed[seq]!.event.type);
@@ -155,7 +164,7 @@ function expectNamed(changed: readonly JournalEntry[], found: Divergence): void 
   expect(viewOf(stateOf(changed.slice(0, seq)))).toEqual(viewOf(state));
 }
 
-/** How the run ended, without words that are for people only. */
+/** The history and the outcome of a run, without the text of its error. */
 function courseOf(state: State): unknown {
   const outcome = state.phase.type === 'ended' ? state.phase.outcome : undefined;
   const ended = outcome?.type === 'failed' ? { ...outcome, error: outcome.error.code } : outcome;
@@ -163,18 +172,18 @@ function courseOf(state: State): unknown {
 }
 
 describe.each([
-  ['words', WORDS],
-  ['what an entry says of itself', MARKS],
+  ['text', TEXTS],
+  ['the metadata of an entry', MARKS],
 ])('a change of %s is found', (_, kinds) => {
   test.each(Object.entries(kinds))('%s', async (_, tamper) => {
     let changes = 0;
     await fc.assert(
       fc.asyncProperty(anyRun, fc.nat(1_000), async (run, pick) => {
-        const { world: last } = await lived(run);
+        const { world: last } = await played(run);
         const changed = tamper(entriesOf(last.log, RUN), pick);
         if (!changed) return;
         const replayed = replay(changed);
-        if (replayed.type !== 'diverged') throw new Error(`not found in ${JSON.stringify(changed)}`);
+        if (replayed.type !== 'diverged') throw new Error(`the change was not found in ${JSON.stringify(changed)}`);
         expectNamed(changed, replayed);
         changes++;
       }),
@@ -184,12 +193,12 @@ describe.each([
   });
 });
 
-describe('a change of anything else is found if the run had gone otherwise with it', () => {
+describe('any other change is found if it changes the course of the run', () => {
   test.each(Object.entries(COURSE))('%s', async (_, tamper) => {
     let found = 0;
     await fc.assert(
       fc.asyncProperty(anyRun, fc.nat(1_000), async (run, pick) => {
-        const { world: last } = await lived(run);
+        const { world: last } = await played(run);
         const entries = entriesOf(last.log, RUN);
         const changed = tamper(entries, pick);
         if (!changed) return;

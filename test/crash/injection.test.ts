@@ -1,17 +1,13 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { memoryJournal, NEW, step, type ExecuteResult, type RunStore, type State } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 import { historyProblem } from '../provider/rules/messages.ts';
-import { crashed, goOn, unknowable } from './crash.ts';
+import { worldAfterCrash, resumeAndCompare, unknowableCalls } from './crash.ts';
 import { cutsOf } from './cuts.ts';
-import { dyingDisk, type Death } from './dying-store.ts';
-import { EFFECT_TYPES, EVENT_TYPES } from './kinds.ts';
+import { EFFECT_TYPES, EVENT_TYPES } from './all-types.ts';
 import { entriesOf, logged, runsOf, type Logged } from './logged-store.ts';
-import { play, playUntilDeath, restarted, type Scenario } from './scenario.ts';
-import { SCENARIOS } from './scenarios.ts';
+import { play, playUntilFailure, restarted, type Scenario } from './scenario.ts';
+import { SCENARIOS } from './all-scenarios.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { calls } from './scenarios/calls.ts';
 import { child, expiring, grandchild } from './scenarios/children.ts';
@@ -19,26 +15,26 @@ import { length } from './scenarios/length.ts';
 import { RUN, world, type World } from './world.ts';
 
 /*
- * A process can die at any moment. These tests have it die at every one that makes a difference: after each entry of
- * its journals, with what was under way done or not done, and at each append. Another process goes on, with code of its
- * own; people and models outside answer what they would have answered. Then nothing is lost, nothing that acts once was
- * done twice, and the run ends as if nothing had happened; but a call that acts once, was under way and cannot be
- * verified is answered "interrupted, effect unknown": each scenario lists at which crashes that is.
+ * A process can die at any moment. These tests let it die at every moment that makes a difference: after each entry of
+ * its journals, before and after calls in progress acted, and at each append. Another process resumes the run with code
+ * of its own; people and models give the same answers. Then nothing is lost, no call with the effect `once` acts twice,
+ * and the run ends as an undisturbed one. Exception: a call with the effect `once` that was in progress and cannot be
+ * verified is answered "interrupted, effect unknown". Each scenario lists the crashes at which that happens.
  */
 
-/** `faults`: with what goes wrong in the scenario itself. */
-async function lived(scenario: Scenario, { faults }: { faults: boolean }): Promise<World> {
+/** `faults`: with the faults that the scenario itself defines. */
+async function played(scenario: Scenario, { faults }: { faults: boolean }): Promise<World> {
   const log: Logged[] = [];
   return play(scenario, world({ log, store: logged(memoryJournal(), log), faults }));
 }
 
 const NAMED = SCENARIOS.map((scenario) => [scenario.name, scenario] as const);
 
-test('the scenarios have every event and every effect', async () => {
+test('the scenarios contain every type of event and effect', async () => {
   const events = new Set<string>();
   const effects = new Set<string>();
   for (const scenario of SCENARIOS) {
-    const { log } = await lived(scenario, { faults: true });
+    const { log } = await played(scenario, { faults: true });
     for (const runId of runsOf(log)) {
       let state: State = NEW;
       for (const { event } of entriesOf(log, runId)) {
@@ -57,14 +53,14 @@ test.each([
   [reflecting, { type: 'success', output: { total: 10 }, finalState: { seen: ['a', 'b', 'c', 'd', 'e'], notes: 1 } }],
   [direct, { type: 'success', output: { total: 6 }, finalState: { seen: ['a', 'b'], notes: 1 } }],
   [hopeless, { type: 'failure', error: { code: 'MAX_ATTEMPTS_EXCEEDED', context: { attempts: 3 } } }],
-] as const)('$name comes to what it should', async (scenario, expected) => {
-  const { given } = await lived(scenario, { faults: false });
+] as const)('$name has the expected result', async (scenario, expected) => {
+  const { given } = await played(scenario, { faults: false });
   expect(given).toHaveLength(1);
   expect(given).toMatchObject([expected]);
   expect(historyProblem((given[0] as ExecuteResult<unknown>).messages)).toBeUndefined();
 });
 
-/** Where it happened, in what goes wrong. */
+/** Adds the place of the crash to an error. */
 async function at(place: string, check: () => Promise<void>): Promise<void> {
   try {
     await check();
@@ -74,15 +70,15 @@ async function at(place: string, check: () => Promise<void>): Promise<void> {
 }
 
 async function crashEverywhere(scenario: Scenario, store: () => RunStore): Promise<Record<string, string[]>> {
-  const reference = await lived(scenario, { faults: false });
-  const { log } = await lived(scenario, { faults: true });
+  const reference = await played(scenario, { faults: false });
+  const { log } = await played(scenario, { faults: true });
   const where: Record<string, string[]> = {};
   for (const cut of cutsOf(log)) {
-    for (const key of unknowable(cut)) (where[key] ??= []).push(cut.label);
+    for (const key of unknowableCalls(cut)) (where[key] ??= []).push(cut.label);
     for (const moment of ['before', 'after'] as const) {
-      await at(`${cut.label}, ${moment} what was under way`, async () => {
-        const from = await crashed(reference, { cut, moment, store: store() });
-        await goOn(scenario, reference, from);
+      await at(`${cut.label}, ${moment} calls in progress acted`, async () => {
+        const from = await worldAfterCrash(reference, { cut, moment, store: store() });
+        await resumeAndCompare(scenario, reference, from);
         await from.store.close();
       });
     }
@@ -90,58 +86,84 @@ async function crashEverywhere(scenario: Scenario, store: () => RunStore): Promi
   return where;
 }
 
-test.each(NAMED)('%s: a crash after any entry', async (_, scenario) => {
+test.each(NAMED)('recovers after a crash at any entry: %s', async (_, scenario) => {
   expect(await crashEverywhere(scenario, memoryJournal)).toEqual(scenario.interrupted);
 });
 
 test.each([calls, child, length, reflecting, direct].map((scenario) => [scenario.name, scenario] as const))(
-  '%s: a crash after any entry, on SQLite',
+  'recovers after a crash at any entry, on SQLite: %s',
   async (_, scenario) => {
-    const folder = mkdtempSync(path.join(tmpdir(), 'treadle-crash-'));
-    let count = 0;
-    try {
-      const open = (): RunStore => ({ ...sqliteStore(path.join(folder, `${count++}.db`)), snapshotFrom: 2 });
-      const where = await crashEverywhere(scenario, open);
-      expect(where).toEqual(scenario.interrupted);
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    const open = (): RunStore => ({ ...sqliteStore(':memory:'), snapshotFrom: 2 });
+    expect(await crashEverywhere(scenario, open)).toEqual(scenario.interrupted);
   },
-  30_000,
 );
 
-/** Has the journal fail at each of its appends, one after the other, and goes on with what is durable. How many those are. */
-async function failEverywhere(scenario: Scenario, death: Omit<Death, 'at'>): Promise<number> {
-  const reference = await lived(scenario, { faults: false });
+/** How an append fails: synchronously, asynchronously, or after it was stored. */
+type FailureMode = 'throws' | 'rejects' | 'unacknowledged';
+
+interface Failure {
+  /** The append that fails, from 0; those after it fail as well. */
+  readonly at: number;
+  readonly how: FailureMode;
+  /** Only appends of this run fail. */
+  readonly only?: string;
+}
+
+/** Makes the appends of a store fail from one of them on. */
+function failingDisk({ at, how, only }: Failure): (store: RunStore) => RunStore {
+  const failure = new Error('the disk failed');
+  let appends = 0;
+
+  async function fail(write?: () => void | Promise<void>): Promise<void> {
+    await write?.();
+    throw failure;
+  }
+
+  return (store) => ({
+    ...store,
+    append(runId, entries, lease) {
+      const write = (): void | Promise<void> => store.append(runId, entries, lease);
+      if (only !== undefined && only !== runId) return write();
+      const count = appends++;
+      if (count < at) return write();
+      if (how === 'throws') throw failure;
+      return fail(how === 'unacknowledged' && count === at ? write : undefined);
+    },
+  });
+}
+
+/** Lets each append fail in turn, and resumes from the durable entries. Returns the number of appends. */
+async function failEverywhere(scenario: Scenario, death: Omit<Failure, 'at'>): Promise<number> {
+  const reference = await played(scenario, { faults: false });
   for (let append = 0; ; append++) {
     const log: Logged[] = [];
     const store = logged(memoryJournal(), log);
-    const begun = world({ log, store });
-    await scenario.begin?.(begun);
-    const wrap = dyingDisk({ ...death, at: append });
-    const first = world({ ...begun, store: wrap(store), wrap, faults: true });
-    const { world: last, ended } = await playUntilDeath(scenario, first);
+    const started = world({ log, store });
+    await scenario.begin?.(started);
+    const wrap = failingDisk({ ...death, at: append });
+    const first = world({ ...started, store: wrap(store), wrap, faults: true });
+    const { world: last, ended } = await playUntilFailure(scenario, first);
     if (ended) return append;
-    checkBegun(last);
+    checkCause(last);
     const after = await restarted({ ...last, wrap: (store) => store });
-    await at(`append ${append}`, () => goOn(scenario, reference, after));
+    await at(`append ${append}`, () => resumeAndCompare(scenario, reference, after));
   }
 }
 
-/** I8: whatever was done, the fact that caused it was durable before. */
-function checkBegun({ deeds, log }: World): void {
+/** I8: the event that caused an action was durable before it. */
+function checkCause({ actions, log }: World): void {
   const entries = log.filter((item) => item.type === 'entry');
   const issued = new Set(entries.flatMap(({ runId, entry }) => entry.issued.map((id) => `${runId}/${id}`)));
-  expect(deeds.filter(({ key }) => !issued.has(key))).toEqual([]);
+  expect(actions.filter(({ key }) => !issued.has(key))).toEqual([]);
 }
 
-describe.each(['throws', 'rejects', 'unacknowledged'] as const)('a journal that fails: it %s', (how) => {
+describe.each(['throws', 'rejects', 'unacknowledged'] as const)('recovers after an append fails: %s', (how) => {
   test.each(NAMED)('%s', async (_, scenario) => {
     expect(await failEverywhere(scenario, { how })).toBeGreaterThan(3);
   });
 
   test.each([child, grandchild, expiring].map((scenario) => [scenario.name, scenario] as const))(
-    '%s: for the run and not for its child',
+    '%s, only for the run and not for its child',
     async (_, scenario) => {
       expect(await failEverywhere(scenario, { how, only: RUN })).toBeGreaterThan(3);
     },

@@ -2,16 +2,16 @@ import { readFileSync } from 'node:fs';
 import { replay } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { finalOf, fixtures } from '../fixtures/journal-v1.ts';
-import { EFFECT_TYPES, EVENT_TYPES } from './kinds.ts';
+import { EFFECT_TYPES, EVENT_TYPES } from './all-types.ts';
 
 /*
- * These journals were written once, by version 1. Somebody has runs like them on his disk, so every later version has
- * to replay them to the same end. NEVER write the fixtures anew to make this pass: mend the code, or bring old entries
- * up to date when they are read (docs/journal.md). An event that is new gets a journal of its own beside them.
+ * Version 1 wrote these journals. Users have runs like them on disk, so every later version must replay them to the same
+ * end. NEVER regenerate the fixtures to make this pass: fix the code, or convert old entries when they are read
+ * (docs/journal.md). A new event gets a journal of its own.
  */
 const FIXTURES = fixtures();
 
-test('there is a journal for every event, and what each of them comes to', () => {
+test('every event has a journal, and every journal an expected end', () => {
   expect(FIXTURES.filter(({ final }) => !final)).toEqual([]);
   const types = FIXTURES.flatMap(({ entries }) => entries.map(({ event }) => event.type));
   expect([...new Set<string>(types)].toSorted()).toEqual(EVENT_TYPES);
@@ -25,7 +25,7 @@ describe('a journal of version 1 replays without divergence', () => {
   });
 });
 
-test('the page about the journal names every event, and every field that events have', () => {
+test('docs/journal.md names every event with its fields, and every effect', () => {
   const page = readFileSync(new URL('../../docs/journal.md', import.meta.url), 'utf8');
   const rows = new Map(
     page.split('\n').flatMap((line) => (line.startsWith('| `') ? [[line.split('`')[1]!, line]] : [])),

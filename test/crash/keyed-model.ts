@@ -1,17 +1,17 @@
 import type { AssistantPart, Model, ModelReply, ModelRequest, Usage } from '@treadle/core';
 
-/** What a model says: a text, calls as `[name, input]`, or both; or a whole reply. */
+/** A reply of the model: a text, calls as `[name, input]`, both, or a whole `ModelReply`. */
 export type Said =
   | string
   | { readonly text?: string; readonly calls?: readonly (readonly [string, unknown])[]; readonly usage?: Usage }
   | ModelReply;
 
-/** By the effect that asks, such as `t1.model.0`. */
+/** Replies by the effect that calls the model, such as `t1.model.0`. */
 export type Script = Readonly<Record<string, Said | ((request: ModelRequest) => Said)>>;
 
 const USAGE: Usage = { inputTokens: 10, outputTokens: 5, cost: 0 };
 
-/** A model that answers by which effect asks, so that it says the same in every process, however often it is asked. */
+/** A model whose replies depend only on the effect, so that every process gets the same ones. */
 export function keyedModel(
   script: Script,
   options: { id?: string; onAsk?: (request: ModelRequest) => void } = {},
@@ -24,7 +24,7 @@ export function keyedModel(
       onAsk?.(request);
       const effect = request.key.slice(request.key.lastIndexOf('/') + 1);
       const step = script[effect];
-      if (step === undefined) throw new Error(`the script has nothing for ${effect}`);
+      if (step === undefined) throw new Error(`the script has no reply for ${effect}`);
       return replyOf(typeof step === 'function' ? step(request) : step, effect, id);
     },
   };

@@ -1,12 +1,12 @@
 import type { JournalEntry, RunStore } from '@treadle/core';
 
-/** Something that was made durable. */
+/** Something that became durable. */
 export type Logged =
-  /** `batch`: those that came together, and are there together or not at all. */
+  /** `batch`: entries that were appended together, and are stored together or not at all. */
   | { readonly type: 'entry'; readonly runId: string; readonly entry: JournalEntry; readonly batch: number }
   | { readonly type: 'blob'; readonly runId: string; readonly text: string };
 
-/** A store that notes in which order things became durable, over all runs. */
+/** A store that logs the order in which entries and blobs became durable, over all runs. */
 export function logged(store: RunStore, log: Logged[]): RunStore {
   return {
     ...store,
@@ -29,7 +29,7 @@ export function logged(store: RunStore, log: Logged[]): RunStore {
   };
 }
 
-/** Writes what a log says into a new store, as JSON has it: what is read after a crash are not the same objects. */
+/** Writes a log into a new store. Entries are copied by JSON, because a process reads new objects after a crash. */
 export async function restore(log: readonly Logged[], store: RunStore): Promise<RunStore> {
   for (const item of log) {
     if (item.type === 'entry') await store.append(item.runId, [JSON.parse(JSON.stringify(item.entry))]);

@@ -16,67 +16,67 @@ import {
 import { logged, restore, type Logged } from './logged-store.ts';
 import { life, world, type Life, type World } from './world.ts';
 
-/** A run and everything outside that takes part in it: of the loop, or of a typed agent. */
+/** A run of the loop or of a typed agent, with everything external that takes part in it. */
 export type Scenario = LoopScenario | AgentScenario;
 
-export interface LoopScenario extends Surroundings {
-  /** Made anew for every process. */
+export interface LoopScenario extends ScenarioBase {
+  /** Creates the code of the run for a new process. */
   readonly code: (life: Life) => Omit<LoopOptions, 'journal' | 'runId' | 'clock'>;
 }
 
-export interface AgentScenario extends Surroundings {
-  /** Executes an agent that is made anew for every process. */
+export interface AgentScenario extends ScenarioBase {
+  /** Executes an agent that is created for the new process. */
   readonly execute: (life: Life, around: Executing) => Promise<ExecuteResult<unknown>>;
 }
 
 type Executing = Required<Pick<ExecuteAgentOptions<unknown, unknown>, 'journal' | 'runId' | 'clock' | 'answers'>>;
 
-interface Surroundings {
+interface ScenarioBase {
   readonly name: string;
-  /** What a person says of a call that he is asked about; default: he approves. */
+  /** What a person decides about a call. Default: approve. */
   readonly decide?: (call: Call) => 'approve' | 'deny' | 'expire';
-  /** Brings the run into the journal, if that is not simply its start. */
+  /** Creates the run in the journal if it is not simply started. */
   readonly begin?: (world: World) => Promise<void>;
-  /** Children that a crash can leave in the middle: their parent has ended, and nobody goes on with them. */
-  readonly left?: readonly string[];
+  /** Children that a crash can leave unfinished: their parent has ended, so they are not resumed. */
+  readonly abandoned?: readonly string[];
   /**
-   * Which calls come to be answered "interrupted, effect unknown", and at which crashes: those after so many entries
-   * of the run, and of its children, in the order of their beginnings.
+   * Which calls are answered "interrupted, effect unknown", and at which crashes: by the number of entries of the run
+   * and of its children, in the order of their start.
    */
   readonly interrupted: Readonly<Record<string, readonly string[]>>;
 }
 
-/** More often nobody needs to start a process, even if it is killed in between. */
+/** More processes than any scenario needs, even with crashes. */
 const LIVES = 40;
 
-/** Starts process after process until the run has ended. Whatever it waits for is answered, one thing at a time. */
+/** Starts one process after another until the run has ended. Each answers one thing that the run waits for. */
 export async function play(scenario: Scenario, from: World): Promise<World> {
-  const played = await playUntilDeath(scenario, from);
+  const played = await playUntilFailure(scenario, from);
   if (!played.ended) throw new Error(`the journal of "${scenario.name}" failed`);
   return played.world;
 }
 
-/** How it went: it has ended, unless the journal failed. */
+/** How the run went: it has ended unless the journal failed. */
 export interface Played {
   readonly world: World;
   readonly ended: boolean;
-  /** Of the loop. */
+  /** The result of a run of the loop. */
   readonly result?: LoopResult;
 }
 
-/** The same, or until the journal fails. */
-export async function playUntilDeath(scenario: Scenario, from: World): Promise<Played> {
+/** The same as `play`, but stops when the journal fails. */
+export async function playUntilFailure(scenario: Scenario, from: World): Promise<Played> {
   let at = from;
   for (let count = 0; count < LIVES; count++) {
     const entries = await at.store.read(at.runId);
     const now = life(at, entries);
     try {
-      const lived = await Promise.race([
+      const played = await Promise.race([
         'code' in scenario ? once(scenario, now) : executed(scenario, now),
         now.killed,
       ]);
-      if (lived?.ended) return { world: at, ...lived };
-      if (!lived) at = await restarted(at);
+      if (played?.ended) return { world: at, ...played };
+      if (!played) at = await restarted(at);
     } catch (error) {
       if (!(error instanceof TreadleError) || error.code !== 'journal-failed') throw error;
       return { world: at, ended: false };
@@ -87,13 +87,13 @@ export async function playUntilDeath(scenario: Scenario, from: World): Promise<P
   throw new Error(`"${scenario.name}" has not ended after ${LIVES} processes`);
 }
 
-/** One process: begins the run or goes on with it, until it ends or pauses. */
+/** One process: starts or resumes the run until it ends or pauses. */
 async function once(scenario: LoopScenario, now: Life): Promise<Omit<Played, 'world'>> {
   const result = await looped(scenario, now);
   return { result, ended: result.outcome !== undefined && !isOutage(result) };
 }
 
-/** The same of a typed agent, which is begun and gone on with in the same way. */
+/** The same for a typed agent, which is started and resumed in the same way. */
 async function executed(scenario: AgentScenario, now: Life): Promise<Omit<Played, 'world'>> {
   const { world: at, entries } = now;
   const { store: journal, clock, runId, given } = at;
@@ -115,13 +115,13 @@ async function looped(scenario: LoopScenario, now: Life): Promise<LoopResult> {
   return (now.live = streamLoop({ ...options, answers })).result;
 }
 
-/** What there is after a process died: what it held in memory is gone, what was durable is there. */
-export async function restarted({ runId, log, clock, deeds, wrap }: World): Promise<World> {
-  // Whoever was told that the journal failed may now try to write something all the same.
+/** The world after a process died: only what was durable remains. */
+export async function restarted({ runId, log, clock, actions, wrap }: World): Promise<World> {
+  // Give code that was notified of the failure a chance to write in spite of it.
   await new Promise((resolve) => void setImmediate(resolve));
   const kept: Logged[] = [...log];
   const store = wrap(logged(await restore(log, memoryJournal()), kept));
-  return world({ runId, log: kept, store, wrap, now: clock.now(), deeds });
+  return world({ runId, log: kept, store, wrap, now: clock.now(), actions });
 }
 
 function isOutage({ outcome }: LoopResult): boolean {
@@ -130,7 +130,7 @@ function isOutage({ outcome }: LoopResult): boolean {
 
 async function answersTo(scenario: Scenario, { clock }: World, entries: readonly JournalEntry[]): Promise<Answer[]> {
   const [wait] = waiting(replay(entries).state);
-  // What is parked elsewhere is looked at again by going on.
+  // Resuming the run checks parked calls again.
   if (!wait || wait.type === 'parked') return [];
   const answer = answerTo(scenario, wait);
   if (answer === 'expire') {

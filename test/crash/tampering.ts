@@ -2,10 +2,10 @@ import type { Event, JournalEntry, Rules } from '@treadle/core';
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
 
-/** Changes a journal in one place; undefined if it has no such place. */
+/** Changes a journal in one place. Undefined if it has no such place. */
 export type Tampering = (entries: readonly JournalEntry[], pick: number) => readonly JournalEntry[] | undefined;
 
-/** Another event in the place of one of its type. */
+/** Replaces one event of a type. */
 function changing<Type extends Event['type']>(type: Type, change: (event: Of<Type>) => Event | undefined): Tampering {
   return (entries, pick) => {
     const places = entries.flatMap((entry, at) => {
@@ -38,8 +38,8 @@ const OTHER_RULES: readonly ((rules: Rules) => Rules)[] = [
   ({ compaction, ...rules }) => (compaction ? rules : { ...rules, compaction: { tokens: 1, keepTurns: 1 } }),
 ];
 
-/** Other words somewhere in the conversation: always found, since the digest covers them. */
-export const WORDS: Readonly<Record<string, Tampering>> = {
+/** Changes of text in the conversation: always found, because the digest covers it. */
+export const TEXTS: Readonly<Record<string, Tampering>> = {
   input: changing('run-started', (event) => ({ ...event, input: [...event.input, ...event.input] })),
   'tool result': changing('tool-settled', (event) => {
     const { result } = event;
@@ -51,7 +51,7 @@ export const WORDS: Readonly<Record<string, Tampering>> = {
     return result.type === 'result' ? { ...event, result: { ...result, isError: !result.isError } } : undefined;
   }),
   "client's result": changing('client-result-given', (event) => ({ ...event, content: [] })),
-  'words of a reply': changing('model-replied', (event) => ({
+  'text of a reply': changing('model-replied', (event) => ({
     ...event,
     content: [{ type: 'text', text: '!' }, ...event.content],
   })),
@@ -67,7 +67,7 @@ export const WORDS: Readonly<Record<string, Tampering>> = {
   }),
 };
 
-/** Something else than words: found if the run would have gone otherwise. */
+/** Other changes: found if they change the course of the run. */
 export const COURSE: Readonly<Record<string, Tampering>> = {
   rules: (entries, pick) =>
     changing('run-started', (event) => ({ ...event, rules: OTHER_RULES[pick % OTHER_RULES.length]!(event.rules) }))(
@@ -94,15 +94,15 @@ export const COURSE: Readonly<Record<string, Tampering>> = {
     ...event,
     result: event.result.type === 'valid' ? { type: 'invalid', problems: ['No.'] } : { type: 'valid', value: 1 },
   })),
-  'entry left out': (entries, pick) => {
-    // Without the last one it is simply a journal that ends earlier.
+  'missing entry': (entries, pick) => {
+    // Without the last entry, the journal is only shorter.
     return entries.length < 2 ? undefined : renumbered(entries.toSpliced(pick % (entries.length - 1), 1));
   },
-  'entry twice': (entries, pick) => {
+  'duplicate entry': (entries, pick) => {
     const at = pick % entries.length;
     return renumbered(entries.toSpliced(at, 0, entries[at]!));
   },
-  'entries the other way round': (entries, pick) => {
+  'swapped entries': (entries, pick) => {
     if (entries.length < 2) return undefined;
     const at = pick % (entries.length - 1);
     return renumbered(entries.with(at, entries[at + 1]!).with(at + 1, entries[at]!));
@@ -116,7 +116,7 @@ export const COURSE: Readonly<Record<string, Tampering>> = {
   },
 };
 
-/** What an entry says of itself: always found. */
+/** Changes of the metadata of an entry: always found. */
 export const MARKS: Readonly<Record<string, Tampering>> = {
   version: (entries, pick) =>
     entries.with(pick % entries.length, { ...entries[pick % entries.length]!, v: 2 as never }),

@@ -3,7 +3,7 @@ import { never, type Life } from './world.ts';
 
 export const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
 
-/** A tool that writes into the ledger what it does; what it gives depends on nothing but its input. */
+/** A tool that records its actions. Its result depends only on its input. */
 function acting(
   life: Life,
   name: string,
@@ -17,7 +17,7 @@ function acting(
     effect,
     execute: ({ what }, context) => {
       if (!life.alive()) return never();
-      life.world.deeds.push({ key: context.key, tool: name, effect });
+      life.world.actions.push({ key: context.key, tool: name, effect });
       return act(String(what), context);
     },
   });
@@ -31,7 +31,7 @@ async function soon<T>(value: T): Promise<T> {
 export const look = (life: Life): Tool => acting(life, 'look', 'pure', (what) => `saw ${what}`);
 export const put = (life: Life): Tool => acting(life, 'put', 'idempotent', (what) => soon(`put ${what}`));
 export const book = (life: Life): Tool => acting(life, 'book', 'once', (what) => soon(`booked ${what}`));
-/** Gives more than words. */
+/** Returns more than text. */
 export const picture = (life: Life): Tool =>
   acting(life, 'picture', 'pure', (what) => ({
     content: [
@@ -45,42 +45,42 @@ export const picture = (life: Life): Tool =>
       },
     ],
   }));
-/** Two of the same do not run at the same time. */
+/** Two calls with the same input do not run at the same time. */
 export const edit = (life: Life): Tool => ({
   ...acting(life, 'edit', 'idempotent', (what) => soon(`edited ${what}`)),
   resources: (input) => [(input as { what: string }).what],
 });
-/** Nothing else runs beside it. */
+/** Exclusive. */
 export const alone = (life: Life): Tool => ({
   ...acting(life, 'alone', 'once', (what) => soon(`did ${what} alone`)),
   exclusive: true,
   timeoutMs: 5_000,
 });
-/** The policy has a person decide about it. */
+/** Requires an approval. */
 export const remove = (life: Life): Tool => acting(life, 'remove', 'once', (what) => `removed ${what}`);
-/** A result that is far too long for the history. */
+/** Returns a result that is too long for the history. */
 export const list = (life: Life): Tool =>
   acting(life, 'list', 'pure', (what) => Array.from({ length: 200 }, (_, index) => `${what} ${index}`).join('\n'));
-/** The client executes it. */
+/** Executed by the client. */
 export const pick: Tool = tool({ name: 'pick', description: 'pick', input: WHAT });
 
-/** Somebody outside does something while it runs. */
+/** Something external happens while it runs. */
 export const slow = (life: Life, meanwhile: () => void): Tool =>
   acting(life, 'slow', 'pure', async (what) => {
     meanwhile();
     return soon(`done with ${what}`);
   });
 
-/** It ends only with the run. */
+/** Never returns. */
 export const endless = (life: Life, meanwhile: () => void): Tool =>
   acting(life, 'endless', 'pure', () => {
     meanwhile();
     return never();
   });
 
-/** Acts once, and can tell whether it did, by the ledger; but of what it calls `hazy` nobody knows. */
+/** Has the effect `once`. Its verification uses the ledger, but is unknown for the input `hazy`. */
 export function wire(life: Life, begins: (what: string) => 'on' | 'done' | 'lost'): Tool {
-  const { deeds } = life.world;
+  const { actions } = life.world;
   return tool({
     name: 'wire',
     description: 'wire',
@@ -88,21 +88,21 @@ export function wire(life: Life, begins: (what: string) => 'on' | 'done' | 'lost
     execute: async ({ what }, { key }) => {
       if (!life.alive()) return never();
       const how = begins(String(what));
-      if (how !== 'lost') deeds.push({ key, tool: 'wire', effect: 'once' });
+      if (how !== 'lost') actions.push({ key, tool: 'wire', effect: 'once' });
       return how === 'on' ? `wired ${String(what)}` : never();
     },
     verify: ({ what }, context) => {
       if (!life.alive()) return never();
       if (what === 'hazy') return { type: 'unknown' };
-      const done = deeds.some(({ key }) => key === context.key);
+      const done = actions.some(({ key }) => key === context.key);
       return done ? { type: 'done', result: `wired ${String(what)}` } : { type: 'not-done' };
     },
   });
 }
 
-/** Has a device do something, and asks for it when it is taken up. */
+/** Parks the call on a device, and returns its result when the call is repeated. */
 export const job = (life: Life): Tool =>
   acting(life, 'job', 'idempotent', (what, { key }) => {
-    const times = life.world.deeds.filter((deed) => deed.key === key).length;
+    const times = life.world.actions.filter((action) => action.key === key).length;
     return soon(times > 1 ? `the device did ${what}` : new Parked(`device/${what}`));
   });

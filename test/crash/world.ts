@@ -2,29 +2,29 @@ import type { JournalEntry, LiveRun, ModelRequest, RunStore, ToolEffect } from '
 import { manualClock, type ManualClock } from '@treadle/core/testing';
 import type { Logged } from './logged-store.ts';
 
-/** Something that a tool did to the world, under the key that it was given. */
-export interface Deed {
+/** An action of a tool, with the key of its call. */
+export interface Action {
   readonly key: string;
   readonly tool: string;
   readonly effect: ToolEffect;
 }
 
-/** What is outside of the process that runs, and outlives it. */
+/** Everything outside of the process, which outlives it. */
 export interface World {
   readonly runId: string;
-  /** All that is durable, in the order in which it became so. */
+  /** Everything durable, in the order in which it became durable. */
   readonly log: readonly Logged[];
   readonly store: RunStore;
-  /** What every store of it goes through. */
+  /** Wraps every store of this world. */
   readonly wrap: (store: RunStore) => RunStore;
   readonly clock: ManualClock;
-  /** The tools' own ledger. */
-  readonly deeds: Deed[];
-  /** What executing a typed agent gave in the end. */
+  /** The ledger of the tools. */
+  readonly actions: Action[];
+  /** The final results of a typed agent. */
   readonly given: unknown[];
-  /** What models were asked, by key: each request as JSON. */
-  readonly asked: Map<string, string>;
-  /** Faults that the scenario itself has, each for the first time. */
+  /** The requests to models by key, as JSON. */
+  readonly requests: Map<string, string>;
+  /** Whether a fault of the scenario occurs: each does so once. */
   readonly fault: (name: string) => boolean;
 }
 
@@ -36,12 +36,12 @@ export interface WorldOptions {
   readonly store: RunStore;
   readonly wrap?: (store: RunStore) => RunStore;
   readonly now?: number;
-  readonly deeds?: readonly Deed[];
+  readonly actions?: readonly Action[];
   readonly faults?: boolean;
 }
 
 export function world(options: WorldOptions): World {
-  const { runId = RUN, log, store, wrap = (same) => same, now = 1_000, deeds = [], faults = false } = options;
+  const { runId = RUN, log, store, wrap = (same) => same, now = 1_000, actions = [], faults = false } = options;
   const happened = new Set<string>();
   return {
     runId,
@@ -49,21 +49,21 @@ export function world(options: WorldOptions): World {
     store,
     wrap,
     clock: manualClock(now),
-    deeds: [...deeds],
+    actions: [...actions],
     given: [],
-    asked: new Map(),
+    requests: new Map(),
     fault: (name) => faults && !happened.has(name) && happened.add(name).has(name),
   };
 }
 
-/** One process: the code of a run, made anew, and the run that it drives. After its end nothing of it counts. */
+/** One simulated process: the code of a run, and the run that it drives. After its end it has no effect any more. */
 export interface Life {
   readonly world: World;
   readonly alive: () => boolean;
   readonly end: () => void;
-  /** What the journal had when it began. */
+  /** The entries of the journal when it started. */
   readonly entries: readonly JournalEntry[];
-  /** Resolves if it is to be killed. */
+  /** Resolves when the process is killed. */
   readonly killed: Promise<void>;
   readonly kill: () => void;
   live?: LiveRun;
@@ -75,19 +75,19 @@ export function life(world: World, entries: readonly JournalEntry[]): Life {
   return { world, entries, alive: () => alive, end: () => void (alive = false), killed: promise, kill: resolve };
 }
 
-export function noteAsked(
+export function recordRequest(
   { alive, world }: Life,
   { messages, tools, toolChoice, instructions, key }: ModelRequest,
 ): void {
   if (!alive()) return;
   const request = JSON.stringify({ messages, tools, toolChoice, instructions });
-  const before = world.asked.get(key);
+  const before = world.requests.get(key);
   if (before !== undefined && before !== request)
-    throw new Error(`${key} was asked otherwise: ${before}, now ${request}`);
-  world.asked.set(key, request);
+    throw new Error(`the request of ${key} changed: it was ${before}, and is ${request}`);
+  world.requests.set(key, request);
 }
 
-/** What never ends, in a process that has ended. */
+/** Never settles, as in a process that has ended. */
 export function never<T>(): Promise<T> {
   return new Promise(() => {});
 }

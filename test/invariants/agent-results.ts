@@ -1,13 +1,12 @@
 import type { Event, Message } from '@treadle/core';
 import { historyProblem } from '../provider/rules/messages.ts';
-import { isAnswered } from './answered.ts';
-import type { Claim } from './attempts.ts';
-import { demand, messagesOf, type Trace } from './trace.ts';
-import { resultsOf, type CallRecord, type Turn } from './turns.ts';
+import { isAnswered, resultsOf, type CallRecord, type Turn } from './turns.ts';
+import type { Claim } from './agent-attempts.ts';
+import { ensure, messagesOf, type Trace } from './trace.ts';
 
 /**
- * Of the calls that a typed agent takes for itself: at most one of a reply is held, it is answered after all others and
- * by what became of the output; the others are answered without it.
+ * Checks the calls that a typed agent claims: at most one call of a reply is held. It is answered after all others, with
+ * the verdict on the output. The others are answered without a verdict.
  */
 export function checkClaimed(
   { moments }: Trace,
@@ -17,7 +16,7 @@ export function checkClaimed(
 ): void {
   const { number, position, calls } = turn;
   const verdict = verdictIn(
-    moments.flatMap(({ event, taken }) => (taken ? event : [])),
+    moments.flatMap(({ event, applied }) => (applied ? event : [])),
     number,
   );
   const message = final[position + 1];
@@ -28,33 +27,33 @@ export function checkClaimed(
       const { isError, content } = message.content[call.index]!;
       const fine = claim === 'superseded' || (claim === 'held' && verdict?.type === 'valid');
       const where = `the ${claim} call ${call.index} of turn ${number}`;
-      demand(isError === !fine, () => `${where} is ${isError ? 'an error' : 'fine'}`);
+      ensure(isError === !fine, () => `${where} has ${isError ? 'an error' : 'a success'} as its result`);
       const text = content.map((block) => ('text' in block ? block.text : '')).join('');
-      const told =
+      const complete =
         claim !== 'held' || verdict?.type !== 'invalid' || verdict.problems.every((one) => text.includes(one));
-      demand(told, () => `${where} is not told what is wrong, but "${text}"`);
+      ensure(complete, () => `${where} has the result "${text}", which does not contain the problems`);
     }
   }
   for (const [at, moment] of moments.entries()) {
     if (!moment.effects.some(({ id }) => id === `t${number}.validate.0`)) continue;
     const late = calls.filter((call) => (claims.get(call) ?? 'shown') === 'shown' && isOpen(call, at));
-    demand(
+    ensure(
       late.length === 0,
-      () => `the output of turn ${number} is checked before call ${late[0]?.index} is answered`,
+      () => `the output of turn ${number} is validated before call ${late[0]?.index} is answered`,
     );
-    demand(!resultsOf(turn, moment), () => `turn ${number} has its results before its output was checked`);
+    ensure(!resultsOf(turn, moment), () => `turn ${number} has its results before its output is validated`);
   }
   const said = verdict?.type === 'invalid' ? verdict.prompt : undefined;
   const next = final[position + 2];
   if (said === undefined || next?.role !== 'user' || !moments.some(({ after }) => after.turn > number)) return;
-  demand(
+  ensure(
     next.content.length === 1 && next.content[0]!.type === 'text' && next.content[0]!.text === said,
-    () => `after turn ${number} the model is not told "${said}"`,
+    () => `after turn ${number} the prompt "${said}" is not sent to the model`,
   );
 }
 
 function isOpen(call: CallRecord, at: number): boolean {
-  return call.story.some((chapter) => chapter.type === 'issued' && chapter.at <= at) && !isAnswered(call, at);
+  return call.log.some((record) => record.type === 'issued' && record.at <= at) && !isAnswered(call, at);
 }
 
 function verdictIn(events: readonly Event[], turn: number) {
@@ -63,21 +62,21 @@ function verdictIn(events: readonly Event[], turn: number) {
 }
 
 /**
- * Any provider takes what a typed agent says to its model, whenever it says it, and all that was said in the end. What
- * people say in between comes in a message of its own, and so does a summary.
+ * Checks that a provider accepts every history that a typed agent sends, and the final one. Input of users and summaries
+ * are messages of their own, so runs with those are not checked.
  */
 export function checkTalk({ moments, last }: Trace): void {
   const others = moments.some(
-    ({ event, taken }) => taken && (event.type === 'input-added' || event.type === 'history-compacted'),
+    ({ event, applied }) => applied && (event.type === 'input-added' || event.type === 'history-compacted'),
   );
   if (others) return;
   for (const { effects } of moments) {
     for (const effect of effects) if (effect.type === 'call-model') checkTaken(messagesOf(effect), effect.id);
   }
-  if (last.books.after.phase === 'ended') checkTaken(messagesOf(last.after), 'the end');
+  if (last.observed.after.phase === 'ended') checkTaken(messagesOf(last.after), 'the end');
 }
 
 function checkTaken(messages: readonly Message[], when: string): void {
   const problem = historyProblem(messages);
-  demand(problem === undefined, () => `at ${when} no provider takes the history: ${problem}`);
+  ensure(problem === undefined, () => `providers reject the history at ${when}: ${problem}`);
 }

@@ -1,10 +1,10 @@
 import type { AssistantPart, Call, Effect, Event, SettledResult, Waiting } from '@treadle/core';
-import type { Open } from './books.ts';
-import { callsOf, type Aside, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
+import type { Open } from './observed.ts';
+import { callsOf, type TurnScript, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
 
 type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 
-/** What the world has done already. */
+/** What has already happened in the world. */
 export interface Past {
   /** How often an effect was lost, by id. */
   readonly lost: ReadonlyMap<string, number>;
@@ -14,8 +14,8 @@ export interface Past {
 }
 
 /**
- * The fact with which the world meets an effect, the same in whatever order it is asked; undefined if it never will.
- * `calm`: whoever approves does so in time, whatever the clock says.
+ * The event with which the world settles an effect. It does not depend on the order in which effects settle. Undefined
+ * if the effect never settles. `calm`: approvals are given in time, independently of the clock.
  */
 export function answerOf(
   world: World,
@@ -27,13 +27,13 @@ export function answerOf(
   const { id } = effect;
   switch (effect.type) {
     case 'call-model':
-      return spoken(past.failed.has(id) ? replyOf(world, effect.turn) : firstReplyOf(world, id), id, now);
+      return modelEvent(past.failed.has(id) ? replyOf(world, effect.turn) : firstReplyOf(world, id), id, now);
     case 'prepare-turn':
-      return prepared(asideOf(world, effect.turn), id, now);
+      return prepared(turnScriptOf(world, effect.turn), id, now);
     case 'compact-history':
-      return summarised(asideOf(world, turnOf(id)), id, now);
+      return summarised(turnScriptOf(world, turnOf(id)), id, now);
     case 'validate-output':
-      return checked(asideOf(world, turnOf(id)), effect, now);
+      return checked(turnScriptOf(world, turnOf(id)), effect, now);
     case 'judge-calls':
       return judged(world, effect, now);
     case 'verify-tool':
@@ -59,35 +59,35 @@ export function answerOf(
   }
 }
 
-/** The turn that an effect's id names. */
+/** The turn in the id of an effect. */
 export function turnOf(id: string): number {
   return Number(/^t(\d+)\./.exec(id)?.[1]);
 }
 
-/** What the model says in a turn in the end, however often it fails before. */
+/** The reply to a turn after all failures of the model. */
 export function replyOf({ replies }: World, turn: number): Reply {
   return replies.slice(turn - 1).find(({ type }) => type === 'reply') ?? DONE;
 }
 
-/** What the model says when it is asked for the first time: about the whole conversation, or about the shorter one. */
+/** The first reply to a model call: with the whole conversation, or with the compacted one. */
 export function firstReplyOf(world: World, id: string): Reply {
   const reply = world.replies[turnOf(id) - 1];
   const fails = reply?.type === 'failure' && (id.endsWith('.model.0') || reply.stubborn);
   return fails ? reply : replyOf(world, turnOf(id));
 }
 
-export function asideOf({ asides }: World, turn: number): Aside {
-  return asides[turn % asides.length]!;
+export function turnScriptOf({ turnScripts }: World, turn: number): TurnScript {
+  return turnScripts[turn % turnScripts.length]!;
 }
 
-function prepared({ decision, unprepared }: Aside, effect: string, at: number): Event {
+function prepared({ decision, unprepared }: TurnScript, effect: string, at: number): Event {
   if (unprepared) return { type: 'turn-prepared', at, effect, decision: {}, problem: 'it went wrong' };
   return { type: 'turn-prepared', at, effect, decision };
 }
 
 export const SUMMARY = 'what was done, in short';
 
-function summarised({ summary }: Aside, effect: string, at: number): Event {
+function summarised({ summary }: TurnScript, effect: string, at: number): Event {
   const error = { code: 'overloaded', message: 'no summary', retryable: true } as const;
   const result =
     summary.type === 'failure'
@@ -96,24 +96,24 @@ function summarised({ summary }: Aside, effect: string, at: number): Event {
   return { type: 'history-compacted', at, effect, result };
 }
 
-function checked(aside: Aside, { id, text, attempt }: Of<'validate-output'>, at: number): Event {
-  const result = attempt === undefined ? verdictOn(aside, { text }) : outputVerdict(aside);
+function checked(turnScript: TurnScript, { id, text, attempt }: Of<'validate-output'>, at: number): Event {
+  const result = attempt === undefined ? verdictOn(turnScript, { text }) : outputVerdict(turnScript);
   return { type: 'output-checked', at, effect: id, result };
 }
 
 type Verdict = Extract<Event, { type: 'output-checked' }>['result'];
 
-function verdictOn({ valid }: Aside, value: unknown): Verdict {
+function verdictOn({ valid }: TurnScript, value: unknown): Verdict {
   return valid ? { type: 'valid', value } : { type: 'invalid', problems: ['it is wrong'] };
 }
 
-/** On what a typed agent gives. */
-export function outputVerdict(aside: Aside): Verdict {
-  const verdict = verdictOn(aside, aside.value);
-  return verdict.type === 'valid' ? verdict : { ...verdict, ...aside.rejection };
+/** The verdict on the output of a typed agent. */
+export function outputVerdict(turnScript: TurnScript): Verdict {
+  const verdict = verdictOn(turnScript, turnScript.value);
+  return verdict.type === 'valid' ? verdict : { ...verdict, ...turnScript.rejection };
 }
 
-/** What a child waits for that a call is parked on. */
+/** What the child run waits for on which a call is parked. */
 export function waitsIn({ inside }: Fate): readonly Waiting[] {
   return inside.map((type, index): Waiting => {
     const call = { ...NO_CALL, index };
@@ -168,7 +168,7 @@ function resultOf({ content, isError, usage, memory }: Fate): SettledResult {
   return { type: 'result', content, isError, ...(usage && { usage }), ...(memory && { memory }) };
 }
 
-export function spoken(reply: Reply, effect: string, at: number): Event {
+export function modelEvent(reply: Reply, effect: string, at: number): Event {
   if (reply.type === 'failure') {
     return { type: 'model-failed', at, effect, error: { code: reply.code, message: 'it failed', retryable: false } };
   }

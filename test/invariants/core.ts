@@ -1,3 +1,4 @@
+import { globSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type * as core from '@treadle/core';
@@ -13,20 +14,22 @@ import type {
   Snapshot,
   State,
 } from '@treadle/core';
+import type { CoreFunctions } from './core-functions.ts';
 
-/** What is tested: the loop as it is, or a mutant of it. */
-export type Core = typeof core & Inner;
+/** The loop under test: unchanged, or with a fault. */
+export type Core = typeof core & Internals;
 
-/** The inner parts that are needed: they make a journal without a shell, and run a typed agent by whatever rules. */
-interface Inner {
+/** Functions that the core does not export: they write a journal without a driver, and run a typed agent by any rules. */
+export interface Internals {
   readonly entryOf: (seq: number, event: Event, next: Next) => JournalEntry;
   readonly snapshotOf: (state: State, seq: number) => Snapshot;
-  readonly restored: (snapshot: Snapshot) => State | undefined;
-  readonly start: (
+  readonly restoredState: (snapshot: Snapshot) => State | undefined;
+  readonly driveRun: (
     options: LoopOptions | ContinueOptions,
     listener: (item: Item) => void,
     agent: AgentCode,
   ) => Omit<LiveRun, typeof Symbol.asyncIterator>;
+  readonly performEffect: CoreFunctions['performEffect'];
 }
 
 /** The code of a typed agent. */
@@ -37,18 +40,61 @@ export interface AgentCode {
 
 type Verdict = Extract<Event, { type: 'output-checked' }>['result'];
 
-export const SOURCES: string = path.resolve(import.meta.dirname, '../../packages/core/src');
-
 const require = createRequire(import.meta.url);
 
-/** Loads the loop from a folder of sources: by Node itself, which takes a tenth of the time that Vitest does. */
+/** Where the core's sources are. */
+export const SOURCES: string = path.resolve(import.meta.dirname, '../../packages/core/src');
+
+/** Loads the core from a folder of sources. Node does this ten times as fast as Vitest. */
 export function loadCore(folder: string = SOURCES): Core {
-  const load = <T>(file: string): T => require(path.join(folder, file)) as T;
-  const { entryOf } = load<Inner>('journal/replay.ts');
-  const { snapshotOf, restoredState: restored } = load<{
-    snapshotOf: Inner['snapshotOf'];
-    restoredState: Inner['restored'];
-  }>('journal/snapshot.ts');
-  const { driveRun: start } = load<{ driveRun: Inner['start'] }>('driver/run.ts');
-  return { ...load<typeof core>('index.ts'), entryOf, snapshotOf, restored, start };
+  const load = (file: string): object => require(path.join(folder, file)) as object;
+  const internal = <Name extends keyof Internals>(name: Name): Internals[Name] =>
+    (load(declarationOf(name).file) as Internals)[name];
+  return {
+    ...(load('index.ts') as typeof core),
+    entryOf: internal('entryOf'),
+    snapshotOf: internal('snapshotOf'),
+    restoredState: internal('restoredState'),
+    driveRun: internal('driveRun'),
+    performEffect: internal('performEffect'),
+  };
+}
+
+/** Where a function is declared. */
+export interface Declaration {
+  /** Relative to the folder of the sources. */
+  readonly file: string;
+  readonly name: string;
+  readonly exported: boolean;
+}
+
+/**
+ * Finds a function by its name, so that tests do not depend on the file that declares it. The address is the name alone
+ * if only one file declares such a function, and `file:name` otherwise (`run:start` is `start` in run.ts).
+ */
+export function declarationOf(address: string): Declaration {
+  const [name, stem] = address.split(':').reverse() as [string, string?];
+  const declaration = new RegExp(String.raw`^(export )?(async )?function ${name}\b`, 'gm');
+  const found = [...sources()].flatMap(([file, text]) => {
+    if (stem !== undefined && path.basename(file, '.ts') !== stem) return [];
+    return Array.from(text.matchAll(declaration), ([, exported]) => ({ file, name, exported: exported !== undefined }));
+  });
+  if (found.length === 1) return found[0]!;
+  const places = found.map(({ file }) => file).join(', ') || 'none';
+  throw new Error(
+    `"${address}" must be the address of exactly one function of packages/core/src. Declarations found: ${places}. ` +
+      'If the function was renamed, rename it in the tests too; if several functions have this name, use "file:name".',
+  );
+}
+
+let cached: ReadonlyMap<string, string> | undefined;
+
+/** The text of every source file of the core, by its path; without the tests. */
+export function sources(): ReadonlyMap<string, string> {
+  cached ??= new Map(
+    globSync('**/*.ts', { cwd: SOURCES })
+      .filter((file) => !file.endsWith('.test.ts'))
+      .map((file) => [file, readFileSync(path.join(SOURCES, file), 'utf8')]),
+  );
+  return cached;
 }

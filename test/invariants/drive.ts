@@ -1,25 +1,25 @@
 import type { Event, State } from '@treadle/core';
 import { answerOf, replyOf, turnOf } from './answers.ts';
-import { BLANK, entered, expects, isOutside, type Books, type Open } from './books.ts';
+import { NOTHING_OBSERVED, observedAfter, shouldApply, isExternal, type Observed, type Open } from './observed.ts';
 import type { Core } from './core.ts';
-import { eventsBearing, idsNear } from './foreign.ts';
+import { eventsWithId, idsNear } from './foreign-events.ts';
 import { outcomeOf, type Moment, type Trace } from './trace.ts';
-import { AT_REST, type Move, type World } from './world.ts';
+import { SETTLE_FIRST, type Move, type World } from './world.ts';
 
 export interface DriveOptions {
   readonly moves?: readonly Move[];
-  /** Only the order varies: nothing happens that depends on the time at which it does. */
+  /** Only the order varies: moves whose effect depends on when they happen are left out. */
   readonly calm?: boolean;
-  /** When there are no more moves: what was opened last settles first. */
+  /** After the last move, the newest effect settles first. */
   readonly reversed?: boolean;
   /** Called with each new state, before anything else happens. */
   readonly watch?: (state: State) => void;
 }
 
-/** Longer than any world needs; what goes on beyond it goes on for ever. */
-const LONGEST = 8_000;
+/** More moves than any world needs. A run that exceeds them never ends. */
+const MOST_MOVES = 8_000;
 
-/** Feeds a world to `step` until the run has ended, or waits for what will never come. */
+/** Feeds a world to `step` until the run has ended, or waits for something that never happens. */
 export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: DriveOptions = {}): Trace {
   const { moves = world.moves, calm = false, reversed = false, watch } = options;
   const moments: Moment[] = [];
@@ -28,17 +28,18 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   const steered = new Set<number>();
   const failed = new Set<string>();
   let state: State = core.NEW;
-  let books: Books = BLANK;
+  let observed: Observed = NOTHING_OBSERVED;
   let now = 1_000;
   let changed = false;
+  let hadChoice = false;
 
   function feed(event: Event): void {
     const { state: after, effects } = core.step(state, event);
-    const taken = after !== state;
-    const next = taken ? entered(books, event, effects, outcomeOf(after)) : books;
-    moments.push({ event, taken, before: state, after, effects, books: { before: books, after: next } });
-    [state, books] = [after, next];
-    if (!taken) return;
+    const applied = after !== state;
+    const next = applied ? observedAfter(observed, event, effects, outcomeOf(after)) : observed;
+    moments.push({ event, applied, before: state, after, effects, observed: { before: observed, after: next } });
+    [state, observed] = [after, next];
+    if (!applied) return;
     watch?.(state);
     if (event.type === 'effect-lost') lost.set(event.effect, (lost.get(event.effect) ?? 0) + 1);
     if (event.type === 'tool-parked') parked.add(event.effect);
@@ -47,16 +48,17 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   }
 
   function settle(pick: number): boolean {
-    const open = [...books.open.values()];
+    const open = [...observed.open.values()];
     const answers = open.flatMap((one) => answerOf(world, one, { lost, parked, failed }, now, calm) ?? []);
     if (answers.length === 0) return false;
+    hadChoice ||= answers.length > 1;
     const event = answers.at(pick % answers.length)!;
     steer(event);
     feed(event);
     return true;
   }
 
-  /** In whatever order a turn's calls go on, the input comes before the first of them does. */
+  /** The input of a turn arrives before the first of its calls settles, in any order of the calls. */
   function steer(event: Event): void {
     const turn = 'effect' in event && !BEFORE_CALLS.has(event.type) ? turnOf(event.effect ?? '') : 0;
     const reply = replyOf(world, turn);
@@ -66,7 +68,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   }
 
   function disturb({ act, pick }: Move): void {
-    const open = [...books.open.values()];
+    const open = [...observed.open.values()];
     switch (act) {
       case 'settle':
         return;
@@ -74,7 +76,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         return lose(open.slice(pick % open.length).slice(0, 1), 'device');
       case 'restart':
         return lose(
-          open.filter((one) => !isOutside(one)),
+          open.filter((one) => !isExternal(one)),
           'restart',
         );
       case 'repeat':
@@ -82,7 +84,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
       case 'foreign':
         return feed(foreign(pick));
       case 'mistake':
-        return feed(mistaken(pick));
+        return feed(approvalOfAnotherCall(pick));
       case 'input':
         return feed(inputAt(now, `input ${pick}`));
       case 'tools':
@@ -102,43 +104,44 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     for (const { effect } of open) feed({ type: 'effect-lost', at: now, effect: effect.id, cause });
   }
 
-  /** The run that ended by a failure of the model goes on: whoever opens it again gives the call up for lost. */
-  function revive(effect: string, { pick }: Move): void {
+  /** Resumes a run that ended because the model failed: resuming marks the model call as lost. */
+  function resumeFailed(effect: string, { pick }: Move): void {
     feed({ type: 'effect-lost', at: now, effect, cause: pick % 4 === 0 ? 'device' : 'restart' });
   }
 
   function foreign(pick: number): Event {
     const known = moments.flatMap(({ effects }) => effects.map(({ id }) => id));
     const ids = idsNear(known[pick % known.length] ?? '');
-    const events = eventsBearing(ids[pick % ids.length]!, now, digestIn(books));
+    const events = eventsWithId(ids[pick % ids.length]!, now, digestIn(observed));
     return events[(pick >> 2) % events.length]!;
   }
 
-  function mistaken(pick: number): Event {
-    const asked = [...books.open.values()].filter(({ effect }) => effect.type === 'ask-approval');
+  function approvalOfAnotherCall(pick: number): Event {
+    const asked = [...observed.open.values()].filter(({ effect }) => effect.type === 'ask-approval');
     const effect = asked[pick % asked.length]?.effect.id ?? '';
     return { type: 'approval-given', at: now, effect, digest: 'of something else', approved: true };
   }
 
-  /** What makes a difference by when it comes, and not only by that it comes, has no place in a calm world. */
+  /** Whether the effect of a move does not depend on when it happens. */
   function isCalm({ act, pick }: Move): boolean {
     if (act === 'settle' || act === 'mistake') return true;
-    if (act === 'repeat') return !expects(books, moments[pick % moments.length]!.event);
-    return act === 'foreign' && !expects(books, foreign(pick));
+    if (act === 'repeat') return !shouldApply(observed, moments[pick % moments.length]!.event);
+    return act === 'foreign' && !shouldApply(observed, foreign(pick));
   }
 
   feed(startOf(world, now));
-  for (let count = 0; count < LONGEST; count++) {
-    const move = moves[count] ?? { ...AT_REST, pick: reversed ? -1 : 0 };
+  for (let count = 0; count < MOST_MOVES; count++) {
+    const move = moves[count] ?? { ...SETTLE_FIRST, pick: reversed ? -1 : 0 };
     now = Math.max(0, now + move.delay);
-    if (books.phase === 'ended') {
+    if (observed.phase === 'ended') {
       if (calm || count >= moves.length) break;
-      if (books.failed !== undefined && move.act === 'settle' && move.pick % 2 === 0) revive(books.failed, move);
+      if (observed.failed !== undefined && move.act === 'settle' && move.pick % 2 === 0)
+        resumeFailed(observed.failed, move);
       else disturb(move);
     } else if (move.act !== 'settle' && (!calm || isCalm(move))) disturb(move);
     else if (!settle(move.pick) && count >= moves.length) break;
   }
-  return { world, moments, last: moments.at(-1)! };
+  return { world, moments, last: moments.at(-1)!, hadChoice };
 }
 
 const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
@@ -167,7 +170,7 @@ function inputAt(at: number, text: string): Event {
   return { type: 'input-added', at, messages: [{ role: 'user', content: [{ type: 'text', text }] }] };
 }
 
-export function digestIn({ open }: Books): string {
+export function digestIn({ open }: Observed): string {
   for (const { effect } of open.values()) if (effect.type === 'ask-approval') return effect.digest;
   return '';
 }

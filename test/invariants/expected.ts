@@ -1,8 +1,8 @@
 import type { CancelPhase, ToolChoice } from '@treadle/core';
-import type { Books } from './books.ts';
+import type { Observed } from './observed.ts';
 import type { Moment } from './trace.ts';
 
-/** What must follow from a fact: nothing yet, one of the effects that a run goes on by, or the end. */
+/** What must follow from an event: nothing yet, an effect that continues the run, or the end. */
 export type Expected =
   | { readonly type: 'nothing' }
   | { readonly type: 'prepare' }
@@ -11,17 +11,17 @@ export type Expected =
       readonly choice: ToolChoice;
       readonly tools: readonly string[];
       readonly instructions: string;
-      /** Absent: the run's own. */
+      /** Undefined: the model of the run. */
       readonly model: string | undefined;
     }
   | { readonly type: 'compact'; readonly to: number }
   | { readonly type: 'validate'; readonly text: string; readonly attempt: number | undefined }
   | { readonly type: 'end'; readonly outcome: string };
 
-/** What has followed. */
+/** What followed from an event. */
 export function followedBy({ effects, before, after }: Moment): Expected {
-  const outcome = inWords(after);
-  if (outcome !== undefined && inWords(before) !== outcome) return { type: 'end', outcome };
+  const outcome = outcomeText(after);
+  if (outcome !== undefined && outcomeText(before) !== outcome) return { type: 'end', outcome };
   for (const effect of effects) {
     switch (effect.type) {
       case 'prepare-turn':
@@ -40,8 +40,8 @@ export function followedBy({ effects, before, after }: Moment): Expected {
   return { type: 'nothing' };
 }
 
-/** An outcome in the words of `Expected`. */
-export function inWords({ phase }: Moment['after']): string | undefined {
+/** An outcome as text. */
+export function outcomeText({ phase }: Moment['after']): string | undefined {
   if (phase.type !== 'ended') return undefined;
   const { outcome } = phase;
   switch (outcome.type) {
@@ -58,8 +58,8 @@ export function inWords({ phase }: Moment['after']): string | undefined {
   }
 }
 
-/** In what a cancel finds a run. */
-export function cancelPhaseOf({ open }: Books): CancelPhase {
+/** The phase in which a cancellation finds the run. */
+export function cancelPhaseOf({ open }: Observed): CancelPhase {
   const kinds = new Set<string>([...open.values()].map(({ effect }) => effect.type));
   const has = (...some: readonly string[]): boolean => some.some((kind) => kinds.has(kind));
   if (has('validate-output')) return 'validation';
@@ -68,5 +68,5 @@ export function cancelPhaseOf({ open }: Books): CancelPhase {
   return has('ask-approval') ? 'approval' : 'client';
 }
 
-/** The code of a run that fails because its model lacks something a second time. */
+/** The error code of a run whose model lacks something in two consecutive replies. */
 export const LACKING = { call: 'tool-choice-unmet', content: 'empty-reply', output: 'output-invalid' } as const;

@@ -1,49 +1,50 @@
-import { expects } from './books.ts';
+import { shouldApply } from './observed.ts';
 import type { Core } from './core.ts';
 import { digestIn } from './drive.ts';
-import { eventsBearing, idsNear } from './foreign.ts';
-import { demand, type Moment, type Trace } from './trace.ts';
+import { eventsWithId, idsNear } from './foreign-events.ts';
+import { ensure, type Moment, type Trace } from './trace.ts';
 
 /**
- * I3: an effect settles at most once; duplicate, late and foreign events are no-ops, also an event of one kind that
- * bears the id of another.
+ * I3: an effect settles at most once; duplicate, late and foreign events are no-ops, also an event that has the id
+ * of an effect of another kind.
  */
 export function checkSettling({ step }: Pick<Core, 'step'>, trace: Trace): void {
   const { moments } = trace;
   const issued = new Set<string>();
   for (const moment of moments) {
-    const { event, taken, books, effects } = moment;
-    demand(
-      taken === expects(books.before, event),
+    const { event, applied, observed, effects } = moment;
+    ensure(
+      applied === shouldApply(observed.before, event),
       () =>
-        `${JSON.stringify(event)} was ${taken ? 'taken' : 'dropped'}, with [${[...books.before.open.keys()].join()}] open`,
+        `${JSON.stringify(event)} was ${applied ? 'applied' : 'ignored'} with [${[...observed.before.open.keys()].join()}] outstanding`,
     );
-    demand(taken || effects.length === 0, () => `${event.type} was dropped, and still issued something`);
+    ensure(applied || effects.length === 0, () => `${event.type} was ignored and still issued an effect`);
     for (const { id } of effects) {
       const reissued = 'effect' in event && event.effect === id;
-      demand(reissued || !books.before.open.has(id), () => `${id} was issued while it was open`);
+      ensure(reissued || !observed.before.open.has(id), () => `${id} was issued while it was outstanding`);
       issued.add(id);
     }
   }
 
   const ids = new Set([...issued].slice(-12).flatMap((id) => [id, ...idsNear(id)]));
   for (const [place, moment] of moments.entries()) {
-    if (!moment.taken) continue;
+    if (!moment.applied) continue;
     const tried = place % 4 === 0 || moment === trace.last ? ids : [...issued].slice(-12);
-    for (const id of tried) dropsAllForeign(step, moment, id);
-    for (const { event } of moments.slice(Math.max(0, place - 20), place + 1)) dropsUnexpected(step, moment, event);
+    for (const id of tried) ignoresForeignEvents(step, moment, id);
+    for (const { event } of moments.slice(Math.max(0, place - 20), place + 1))
+      ignoresUnexpectedEvent(step, moment, event);
   }
 }
 
-function dropsAllForeign(step: Core['step'], moment: Moment, id: string): void {
-  const { after } = moment.books;
-  for (const event of eventsBearing(id, after.at, digestIn(after))) dropsUnexpected(step, moment, event);
+function ignoresForeignEvents(step: Core['step'], moment: Moment, id: string): void {
+  const { after } = moment.observed;
+  for (const event of eventsWithId(id, after.at, digestIn(after))) ignoresUnexpectedEvent(step, moment, event);
 }
 
-function dropsUnexpected(step: Core['step'], { after, books }: Moment, event: Moment['event']): void {
-  if (expects(books.after, event)) return;
+function ignoresUnexpectedEvent(step: Core['step'], { after, observed }: Moment, event: Moment['event']): void {
+  if (shouldApply(observed.after, event)) return;
   const next = step(after, event);
-  demand(next.state === after && next.effects.length === 0, () => {
-    return `${JSON.stringify(event)} was taken, with [${[...books.after.open.keys()].join()}] open`;
+  ensure(next.state === after && next.effects.length === 0, () => {
+    return `${JSON.stringify(event)} was applied with [${[...observed.after.open.keys()].join()}] outstanding`;
   });
 }

@@ -1,11 +1,11 @@
-import type { Waiting } from '@treadle/core';
-import { checkAgentEnd } from './agent-end.ts';
-import { isAnswered } from './answered.ts';
-import { expects, isAtRest, type Open } from './books.ts';
+import type { Event, Rules, Waiting } from '@treadle/core';
+import { turnOf } from './answers.ts';
 import type { Core } from './core.ts';
+import { outcomeText } from './expected.ts';
+import { isWaiting, shouldApply, type Open } from './observed.ts';
 import { referenceOf } from './reference.ts';
-import { demand, outcomeOf, same, type Moment, type Trace } from './trace.ts';
-import { shares, turnsOf } from './turns.ts';
+import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
+import { isAnswered, shares, turnsOf } from './turns.ts';
 
 type Views = Pick<Core, 'outstanding' | 'waiting' | 'isPaused' | 'step'>;
 
@@ -14,36 +14,45 @@ export function checkEnding(core: Views, trace: Trace): void {
   const { moments, last } = trace;
   for (const moment of moments) checkMoment(core, moment);
 
-  const { after: books } = last.books;
-  demand(books.phase === 'ended' || isAtRest(books), () => 'the world has answered everything, and the run goes on');
-  if (books.phase === 'ended') checkEnded(core, trace);
-  else checkNothingIdles(trace);
+  const { after: observed } = last.observed;
+  ensure(
+    observed.phase === 'ended' || isWaiting(observed),
+    () => 'everything has settled, and the run has neither ended nor paused',
+  );
+  if (observed.phase === 'ended') checkEnded(core, trace);
+  else checkNoCallIdles(trace);
   checkCause(trace);
   if (trace.world.rules.agent) checkAgentEnd(trace, trace.world.rules.agent);
 }
 
-/** What the state says is under way is what was issued and is not settled. */
+/** The effects that the state reports as outstanding are those that were issued and have not settled. */
 function checkMoment(
   { outstanding, waiting, isPaused }: Views,
-  { after, books: { after: books }, event }: Moment,
+  { after, observed: { after: observed }, event }: Moment,
 ): void {
-  const { open, phase } = books;
+  const { open, phase } = observed;
   const ended = phase === 'ended';
-  demand(ended || open.size > 0, () => `after ${event.type} the run has not ended, and nothing is under way`);
-  const said = outstanding(after).map((effect) => [effect.id, effect.type]);
-  const seen = [...open.values()].map(({ effect }) => [effect.id, effect.type]);
-  demand(
-    same(said.sort(), seen.sort()),
-    () => `outstanding are ${said.join(' ')}, issued and open are ${seen.join(' ')}`,
+  ensure(ended || open.size > 0, () => `after ${event.type} the run has not ended, and no effect is outstanding`);
+  const reported = outstanding(after).map((effect) => [effect.id, effect.type]);
+  const issued = [...open.values()].map(({ effect }) => [effect.id, effect.type]);
+  ensure(
+    same(reported.sort(), issued.sort()),
+    () => `the state reports ${reported.join(' ')} as outstanding; issued and not settled are ${issued.join(' ')}`,
   );
 
-  const named = waiting(after).map((one) => JSON.stringify(one));
+  const reportedWaits = waiting(after).map((one) => JSON.stringify(one));
   const outside = [...open.values()].flatMap(waitsOf).map((one) => JSON.stringify(one));
-  demand(same(named.sort(), outside.sort()), () => `it waits for ${outside.join()}, and says for ${named.join()}`);
-  demand(isPaused(after) === isAtRest(books), () => `paused is ${isPaused(after)} with ${seen.join(' ')} open`);
+  ensure(
+    same(reportedWaits.sort(), outside.sort()),
+    () => `the run waits for ${outside.join()}, and reports ${reportedWaits.join()}`,
+  );
+  ensure(
+    isPaused(after) === isWaiting(observed),
+    () => `paused is ${isPaused(after)} with ${issued.join(' ')} outstanding`,
+  );
 }
 
-/** What is waited for; of a call that goes on elsewhere what is waited for there, by the way that leads to it. */
+/** What an effect waits for. For a parked call: what its child waits for, with the path to it. */
 function waitsOf({ effect, parked }: Open): readonly Waiting[] {
   if (effect.type === 'ask-approval') {
     const { id, type: _, ...shown } = effect;
@@ -57,28 +66,28 @@ function waitsOf({ effect, parked }: Open): readonly Waiting[] {
 }
 
 /**
- * The end is the end: whatever comes changes nothing, unless it is that a failed model call is made again, or with which
- * tools that would be.
+ * No event changes a run that has ended. Exceptions: a failed model call may be repeated, and its tools may change before
+ * that.
  */
-function checkEnded({ step }: Views, { moments, last: { after, books } }: Trace): void {
-  for (const { event, before, after: state, taken, books: then } of moments) {
-    const again = expects(books.after, event);
-    demand(again || step(after, event).state === after, () => `${event.type} was taken after the end`);
-    const revived = then.before.failed !== undefined && event.type === 'effect-lost';
+function checkEnded({ step }: Views, { moments, last: { after, observed } }: Trace): void {
+  for (const { event, before, after: state, applied, observed: then } of moments) {
+    const again = shouldApply(observed.after, event);
+    ensure(again || step(after, event).state === after, () => `${event.type} was applied after the end`);
+    const resumed = then.before.failed !== undefined && event.type === 'effect-lost';
     const kept = outcomeOf(before) === undefined || same(outcomeOf(before), outcomeOf(state));
-    demand(!taken || kept || revived, () => `${event.type} changed the outcome`);
+    ensure(!applied || kept || resumed, () => `${event.type} changed the outcome`);
   }
   for (const type of ['cancel-requested', 'deadline-passed'] as const) {
-    demand(step(after, { type, at: after.at + 1e9 }).state === after, () => `${type} was taken after the end`);
+    ensure(step(after, { type, at: after.at + 1e9 }).state === after, () => `${type} was applied after the end`);
   }
 }
 
-/** Each outcome has the fact that it stands for, and such a fact always has its outcome. */
+/** Each outcome has the event that causes it, and such an event always has its outcome. */
 function checkCause({ world, moments, last }: Trace): void {
   const outcome = outcomeOf(last.after);
-  const final = moments.findLast(({ taken }) => taken)!.event;
+  const final = moments.findLast(({ applied }) => applied)!.event;
   const some = (holds: (event: Moment['event']) => boolean): boolean =>
-    moments.some(({ taken, event }) => taken && holds(event));
+    moments.some(({ applied, event }) => applied && holds(event));
   const pairs = [
     ['cancelled', outcome?.type === 'cancelled', some(({ type }) => type === 'cancel-requested')],
     [
@@ -87,15 +96,15 @@ function checkCause({ world, moments, last }: Trace): void {
       some((event) => event.type === 'deadline-passed' && event.effect === undefined),
     ],
   ] as const;
-  for (const [what, is, told] of pairs)
-    demand(is === told, () => `it is ${is ? '' : 'not '}${what}, and was ${told ? '' : 'not '}told so`);
+  for (const [what, is, caused] of pairs)
+    ensure(is === caused, () => `the run is ${is ? '' : 'not '}${what}, and ${caused ? 'an' : 'no'} event requires it`);
   if (outcome?.type === 'completed') {
     const { output, agent } = world.rules;
     const answered = output || agent ? valueIn(final) !== undefined : isText(final);
-    demand(answered, () => `completed, though the last fact was ${JSON.stringify(final)}`);
+    ensure(answered, () => `the run is completed after ${JSON.stringify(final)}`);
   }
   const output = outcome?.type === 'completed' ? valueIn(final) : undefined;
-  demand(same(last.after.output, output), () => `its output is ${JSON.stringify(last.after.output)}`);
+  ensure(same(last.after.output, output), () => `the output of the run is ${JSON.stringify(last.after.output)}`);
 }
 
 function isText(event: Moment['event']): boolean {
@@ -106,17 +115,74 @@ function valueIn(event: Moment['event']): unknown {
   return event.type === 'output-checked' && event.result.type === 'valid' ? event.result.value : undefined;
 }
 
-/** Whatever has not begun while everybody waits has to wait for one of them. */
-function checkNothingIdles(trace: Trace): void {
+/** While the run is paused, a call that has not started is blocked by one that waits. */
+function checkNoCallIdles(trace: Trace): void {
   const { rules } = trace.world;
   const turns = turnsOf(trace);
-  const { dispositions } = referenceOf(trace, turns);
-  const { open } = trace.last.books.after;
+  const { handlings } = referenceOf(trace, turns);
+  const { open } = trace.last.observed.after;
   const { calls, number } = turns.at(-1)!;
-  const unanswered = calls.filter((call) => dispositions.get(call) === 'runs' && !isAnswered(call, Infinity));
+  const unanswered = calls.filter((call) => handlings.get(call) === 'runs' && !isAnswered(call, Infinity));
   for (const call of unanswered) {
-    if (call.story.some((chapter) => chapter.type === 'issued' && open.has(chapter.effect.id))) continue;
+    if (call.log.some((record) => record.type === 'issued' && open.has(record.effect.id))) continue;
     const blocked = unanswered.some((other) => other.index < call.index && (!rules.parallel || shares(other, call)));
-    demand(blocked, () => `call ${call.index} of turn ${number} could run, and the run is paused`);
+    ensure(blocked, () => `call ${call.index} of turn ${number} could run although the run is paused`);
   }
+}
+
+type AgentRules = NonNullable<Rules['agent']>;
+
+/** Checks how a typed agent ends by the number of rejections and turns alone, without following its run. */
+function checkAgentEnd({ world, moments }: Trace, agent: AgentRules): void {
+  const { maxTurns } = world.rules;
+  let rejected = 0;
+  let turns = new Set<number>();
+  for (const moment of moments) {
+    if (!moment.applied) continue;
+    const { event, effects, after } = moment;
+    if (isRejection(event)) {
+      rejected++;
+      if (after.phase.type !== 'ended') turns = new Set();
+    }
+    for (const { type, id } of effects) if (type === 'call-model' || type === 'prepare-turn') turns.add(turnOf(id));
+    ensure(turns.size <= maxTurns, () => `an attempt had ${turns.size} turns; the limit is ${maxTurns}`);
+    checkOutcome(moment, agent, rejected);
+    const outOfTurns = outcomeText(after) === 'exhausted turns';
+    ensure(!outOfTurns || turns.size === maxTurns, () => `the attempt ended after ${turns.size} of ${maxTurns} turns`);
+  }
+}
+
+/** Each of these outcomes follows exactly when it must. */
+function checkOutcome({ event, after }: Moment, agent: AgentRules, rejected: number): void {
+  const last = isRejection(event) && rejected >= agent.maxAttempts;
+  const unprompted = event.type === 'output-checked' && 'promptProblem' in event.result;
+  const due: Readonly<Record<string, boolean>> = {
+    completed: event.type === 'output-checked' && event.result.type === 'valid',
+    'exhausted attempts': last,
+    'failed prompt-failed': isRejection(event) && unprompted && !last,
+    'failed no-tool-called': isTextOnly(event) && agent.textOnly === 'fail',
+  };
+  const outcome = outcomeText(after)?.replace(' truncated', '');
+  for (const [end, must] of Object.entries(due)) {
+    const is = outcome === end;
+    ensure(
+      is === must,
+      () => `after ${event.type} the run is ${is ? '' : 'not '}${end}, and must ${must ? '' : 'not '}be`,
+    );
+  }
+  const early = agent.earlySubmit === 'fail' && agent.submit !== undefined;
+  ensure(
+    early || outcome !== 'failed submit-before-output',
+    () => 'a submit before any output ended the run although it must not',
+  );
+}
+
+function isRejection(event: Event): boolean {
+  return event.type === 'output-checked' && event.result.type === 'invalid';
+}
+
+/** A reply without a call that the content filter did not cut. */
+function isTextOnly(event: Event): boolean {
+  if (event.type !== 'model-replied' || event.finish === 'content-filter') return false;
+  return !event.content.some(({ type }) => type === 'tool-call');
 }

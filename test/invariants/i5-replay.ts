@@ -3,53 +3,69 @@ import type { Core } from './core.ts';
 import { turnOf } from './answers.ts';
 import { drive } from './drive.ts';
 import type { LiveTrace } from './live.ts';
-import { demand, messagesOf, same } from './trace.ts';
+import { ensure, messagesOf, same } from './trace.ts';
 import type { World } from './world.ts';
 
-type Journaled = Pick<Core, 'NEW' | 'step' | 'replay' | 'entryOf' | 'snapshotOf' | 'restored'>;
+type Journaled = Pick<Core, 'NEW' | 'step' | 'replay' | 'entryOf' | 'snapshotOf' | 'restoredState'>;
 
 /** I5: replaying any prefix of the journal, or the rest after a snapshot, gives the state that was live at that point. */
 export function checkReplay(core: Journaled, world: World): void {
   const { NEW, step, replay } = core;
   const live: string[] = [];
   const { moments } = drive(core, world, { watch: (state) => live.push(viewOf(state)) });
-  const taken = moments.filter((moment) => moment.taken);
-  const entries = taken.map(({ event, effects, after }, seq) => core.entryOf(seq, event, { state: after, effects }));
+  const applied = moments.filter((moment) => moment.applied);
+  const entries = applied.map(({ event, effects, after }, seq) => core.entryOf(seq, event, { state: after, effects }));
   const stored = JSON.parse(JSON.stringify(entries)) as JournalEntry[];
 
   let state = NEW;
-  for (const [seq, { after, before, event }] of taken.entries()) {
-    // A branch is the same wherever it begins, and leaves the trunk alone.
-    const branch = (from: State): string => viewOf(otherwise(event).reduce((at, other) => step(at, other).state, from));
-    demand(
+  for (const [seq, { after, before, event }] of applied.entries()) {
+    // A branch of the live state equals one of the replayed state, and does not change the trunk.
+    const branch = (from: State): string =>
+      viewOf(alternative(event).reduce((at, other) => step(at, other).state, from));
+    ensure(
       branch(before) === branch(state),
-      () => `at entry ${seq} a branch of the live state is another than one of the replayed`,
+      () => `at entry ${seq} a branch of the live state differs from one of the replayed state`,
     );
     state = step(state, stored[seq]!.event).state;
-    demand(viewOf(state) === live[seq], () => `replayed to entry ${seq} the state is another than it was`);
-    demand(viewOf(after) === live[seq], () => `the state of entry ${seq} has changed since`);
-    checkSnapshot(core, after, seq, stored[seq + 1]);
+    ensure(viewOf(state) === live[seq], () => `the state that is replayed to entry ${seq} differs from the live state`);
+    const view = viewOf(after);
+    ensure(view === live[seq], () => `the state of entry ${seq} has changed since`);
+    checkSnapshot(core, { state: after, view, seq, next: stored[seq + 1] });
   }
   for (let length = 1; length <= entries.length; length += 1 + (entries.length >> 2)) {
     const replayed = replay(stored.slice(0, length));
-    demand(replayed.type === 'replayed', () => `replay of ${length} entries diverged: ${JSON.stringify(replayed)}`);
-    demand(viewOf(replayed.state) === live[length - 1], () => `replay of ${length} entries gives another state`);
+    ensure(replayed.type === 'replayed', () => `the replay of ${length} entries diverged: ${JSON.stringify(replayed)}`);
+    ensure(
+      viewOf(replayed.state) === live[length - 1],
+      () => `the replay of ${length} entries gives a different state`,
+    );
   }
 }
 
-/** What was kept of a state is that state, and goes on as it does. */
-function checkSnapshot(core: Journaled, state: State, seq: number, next: JournalEntry | undefined): void {
-  const stored = JSON.parse(JSON.stringify(core.snapshotOf(state, seq + 1))) as Snapshot;
-  const restored = core.restored(stored);
-  demand(stored.seq === seq + 1 && restored !== undefined, () => `the snapshot after entry ${seq} is of no use`);
-  demand(viewOf(restored) === viewOf(state), () => `the snapshot after entry ${seq} gives another state`);
-  if (!next) return;
-  const replayed = core.replay([next], { state: restored, seq: seq + 1 });
-  demand(replayed.type === 'replayed', () => `after the snapshot of ${seq}, ${JSON.stringify(replayed)}`);
+interface Snapshotted {
+  readonly state: State;
+  readonly view: string;
+  readonly seq: number;
+  /** The entry after it. */
+  readonly next: JournalEntry | undefined;
 }
 
-/** Something else that could have happened: it goes into the history, and then the model says what it said. */
-function otherwise(event: Event): readonly Event[] {
+/** A restored snapshot equals its state, and continues in the same way. */
+function checkSnapshot(core: Journaled, { state, view, seq, next }: Snapshotted): void {
+  const stored = JSON.parse(JSON.stringify(core.snapshotOf(state, seq + 1))) as Snapshot;
+  const restored = core.restoredState(stored);
+  ensure(stored.seq === seq + 1 && restored !== undefined, () => `the snapshot after entry ${seq} cannot be restored`);
+  ensure(viewOf(restored) === view, () => `the snapshot after entry ${seq} gives a different state`);
+  if (!next) return;
+  const replayed = core.replay([next], { state: restored, seq: seq + 1 });
+  ensure(
+    replayed.type === 'replayed',
+    () => `replay from the snapshot after entry ${seq}: ${JSON.stringify(replayed)}`,
+  );
+}
+
+/** Other events that could have happened: another reply with a call, and then the original one. */
+function alternative(event: Event): readonly Event[] {
   if (event.type !== 'model-replied') return [{ type: 'cancel-requested', at: event.at }];
   const next = `t${turnOf(event.effect) + 1}.model.0`;
   const call = { type: 'tool-call', id: 'other', name: 'nothing', arguments: '{}' } as const;
@@ -59,17 +75,17 @@ function otherwise(event: Event): readonly Event[] {
   ];
 }
 
-/** A state as it would be stored: its history as messages. */
+/** A state as text, with its history as messages. */
 function viewOf(state: State): string {
   return JSON.stringify({ ...state, history: messagesOf(state), digest: state.history.rolling });
 }
 
-/** The same of a run in the real shell: its journal gives the result that it gave. */
+/** I5 for a run in the real driver: replaying its journal gives its result. */
 export function checkLiveReplay({ replay }: Pick<Core, 'replay'>, { entries, result }: LiveTrace): void {
   const stride = 1 + (entries.length >> 4);
   for (let length = entries.length; length > 0; length -= stride) {
     const replayed = replay(entries.slice(0, length));
-    demand(replayed.type === 'replayed', () => `${length} entries do not replay: ${JSON.stringify(replayed)}`);
+    ensure(replayed.type === 'replayed', () => `${length} entries do not replay: ${JSON.stringify(replayed)}`);
     if (length < entries.length) continue;
     const { phase, history, usage, turn, calls, activeMs, agent } = replayed.state;
     const again = [
@@ -83,11 +99,14 @@ export function checkLiveReplay({ replay }: Pick<Core, 'replay'>, { entries, res
     ];
     const { outcome, messages, turns, durationMs } = result ?? {};
     const gave = [outcome, messages, result?.usage, turns, result?.calls, durationMs, farIn(result?.agent)];
-    demand(same(again, gave), () => `the run gave ${JSON.stringify(gave)}, and its journal ${JSON.stringify(again)}`);
+    ensure(
+      same(again, gave),
+      () => `the result is ${JSON.stringify(gave)}, and the replay gives ${JSON.stringify(again)}`,
+    );
   }
 }
 
-/** How far a typed agent is, whatever the order in which it is written down. */
+/** The state of a typed agent in a fixed order of fields. */
 function farIn(agent: State['agent']): readonly unknown[] | undefined {
   return agent && [agent.attempt, agent.from, agent.proposal, agent.memory, agent.rejection];
 }

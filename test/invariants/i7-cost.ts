@@ -1,16 +1,16 @@
 import type { Event, Message, State } from '@treadle/core';
 import type { Core } from './core.ts';
 import { drive } from './drive.ts';
-import { shorteningOf } from './epochs.ts';
+import { compactionOf } from './compactions.ts';
 import { metered, type Cost } from './meter.ts';
-import { demand, same } from './trace.ts';
+import { ensure, same } from './trace.ts';
 import type { World } from './world.ts';
 
 type Loop = Pick<Core, 'NEW' | 'step'>;
 
 /**
- * I7: the cost of a step does not grow with the length of the history. Only what a summary makes shorter is written
- * anew, and costs what it keeps.
+ * I7: the cost of a step does not grow with the length of the history. Only a
+ * compaction writes the history again, and costs what it keeps.
  */
 export function checkCost(core: Loop, world: World): void {
   const { moments } = drive(core, world);
@@ -18,22 +18,22 @@ export function checkCost(core: Loop, world: World): void {
   const short = costsOf(core, events);
   const long = costsOf(core, [after(PAST, events[0]!), ...events.slice(1)]);
   for (const [place, cost] of short.entries()) {
-    const shortening = shorteningOf(moments[place]!);
-    if (shortening) {
+    const compaction = compactionOf(moments[place]!);
+    if (compaction) {
       const { visited } = cost!;
-      const { length } = shortening.kept;
-      demand(visited < length + 10, () => `a compaction that keeps ${length} messages visits ${visited}`);
+      const { length } = compaction.kept;
+      ensure(visited < length + 10, () => `a compaction that keeps ${length} messages visits ${visited}`);
       continue;
     }
-    demand(
+    ensure(
       same(cost, long[place]),
       () =>
-        `${events[place]!.type} costs ${JSON.stringify(cost)}, and ${JSON.stringify(long[place])} after a long history`,
+        `${events[place]!.type} costs ${JSON.stringify(cost)} after a short history, and ${JSON.stringify(long[place])} after a long one`,
     );
   }
 }
 
-/** What each event costs; the first, which reads the input, costs what it costs and is left out. */
+/** The cost of each event; undefined for the first one, which reads the input. */
 export function costsOf({ NEW, step }: Loop, [first, ...events]: readonly Event[]): readonly (Cost | undefined)[] {
   const { measure, watched } = metered();
   let state: State = watched(step(NEW, first!).state);
@@ -52,7 +52,7 @@ function after(past: readonly Message[], event: Event): Event {
   return event.type === 'run-started' ? { ...event, input: [...past, ...event.input] } : event;
 }
 
-/** Long, but without a word: what is estimated to be crowded is so with it and without. */
+/** A long history without text, so that it does not change the estimated length of the conversation. */
 const PAST: readonly Message[] = Array.from({ length: 40 }, (_, turn): Message[] => [
   { role: 'user', content: [{ type: 'text', text: '' }] },
   { role: 'assistant', content: [{ type: 'tool-call', id: `past${turn}`, name: '', arguments: '' }] },

@@ -1,36 +1,39 @@
-import type { LiveTrace, Sighting } from './live.ts';
-import { demand } from './trace.ts';
+import type { LiveTrace, Observation } from './live.ts';
+import { ensure } from './trace.ts';
 
-/** I8: an effect starts only after the event that caused it is durable; and nobody hears of it before. */
-export function checkDurable({ sightings }: LiveTrace): void {
-  for (const sighting of sightings) if ('issued' in sighting) checkBeginning(sighting);
-  for (const sighting of sightings) if (!('issued' in sighting)) checkTelling(sighting);
+/** I8: an effect starts only after the event that caused it is durable, and listeners are notified after that. */
+export function checkDurable({ observations }: LiveTrace): void {
+  for (const observation of observations) if ('issued' in observation) checkStart(observation);
+  for (const observation of observations) if (!('issued' in observation)) checkNotification(observation);
 }
 
-function checkBeginning({ type, id, issued, durable, over }: Extract<Sighting, { issued: number }>): void {
-  demand(issued >= 0, () => `${type} ${id} began, and no entry issued it`);
-  demand(issued < durable, () => `${type} ${id} began with ${durable} entries durable, and entry ${issued} issued it`);
-  demand(!over, () => `${type} ${id} began after the run was over`);
+function checkStart({ type, id, issued, durable, over }: Extract<Observation, { issued: number }>): void {
+  ensure(issued >= 0, () => `${type} ${id} started, and no entry issued it`);
+  ensure(
+    issued < durable,
+    () => `${type} ${id} started with ${durable} durable entries, and entry ${issued} issued it`,
+  );
+  ensure(!over, () => `${type} ${id} started after the run was cancelled or detached`);
 }
 
-function checkTelling(sighting: Exclude<Sighting, { issued: number }>): void {
-  switch (sighting.type) {
+function checkNotification(observation: Exclude<Observation, { issued: number }>): void {
+  switch (observation.type) {
     case 'stuck':
       return;
     case 'fact':
     case 'snapshot':
-      return demand(
-        sighting.seq < sighting.durable,
-        () => `${sighting.type} ${sighting.seq} was there with ${sighting.durable} durable`,
+      return ensure(
+        observation.seq < observation.durable,
+        () => `${observation.type} ${observation.seq} was visible with ${observation.durable} durable entries`,
       );
     case 'result':
-      return demand(
-        sighting.appended === sighting.durable,
-        () => 'the run gave its result before everything was durable',
+      return ensure(
+        observation.appended === observation.durable,
+        () => 'the run returned its result before everything was durable',
       );
     case 'stop':
-      return demand(sighting.deaf === 0, () => `${sighting.deaf} effects were not told that the run is over`);
+      return ensure(observation.notAborted === 0, () => `${observation.notAborted} effects were not aborted`);
     default:
-      return sighting satisfies never;
+      return observation satisfies never;
   }
 }

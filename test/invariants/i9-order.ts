@@ -1,28 +1,29 @@
 import type { Core } from './core.ts';
 import { drive } from './drive.ts';
-import { demand, messagesOf, outcomeOf, same, type Trace } from './trace.ts';
+import { ensure, messagesOf, outcomeOf, same, type Trace } from './trace.ts';
 import type { Move, World } from './world.ts';
 
 /**
- * I9: the order in which parallel effects settle changes neither the history nor the outcome. False if there was but one
- * order, so that nothing was found out.
+ * I9: the order in which parallel effects settle changes neither the history nor the outcome. Returns false if there was
+ * only one order, so that nothing was compared.
  */
-export function checkOrderFree(core: Pick<Core, 'NEW' | 'step'>, world: World, otherwise: readonly Move[]): boolean {
+export function checkOrderFree(core: Pick<Core, 'NEW' | 'step'>, world: World, alternative: readonly Move[]): boolean {
   const one = drive(core, world, { calm: true });
-  const other = drive(core, world, { calm: true, reversed: true, moves: otherwise });
+  if (!one.hadChoice) return false;
+  const other = drive(core, world, { calm: true, reversed: true, moves: alternative });
   const orders = `[${orderOf(one)}] and [${orderOf(other)}]`;
-  demand(
+  ensure(
     same(messagesOf(one.last.after), messagesOf(other.last.after)),
     () => `the histories differ by order: ${orders}`,
   );
-  demand(same(outcomeOf(one.last.after), outcomeOf(other.last.after)), () => `the outcomes differ by order: ${orders}`);
-  const [open, alike] = [one, other].map(({ last }) => [...last.books.after.open.keys()].sort());
-  demand(same(open, alike), () => `what it waits for differs by order: ${orders}`);
+  ensure(same(outcomeOf(one.last.after), outcomeOf(other.last.after)), () => `the outcomes differ by order: ${orders}`);
+  const [open, alike] = [one, other].map(({ last }) => [...last.observed.after.open.keys()].sort());
+  ensure(same(open, alike), () => `the outstanding effects differ by order: ${orders}`);
   return orderOf(one) !== orderOf(other);
 }
 
 function orderOf({ moments }: Trace): string {
   return moments
-    .flatMap(({ taken, event }) => (taken && 'effect' in event ? `${event.type} ${event.effect}` : []))
+    .flatMap(({ applied, event }) => (applied && 'effect' in event ? `${event.type} ${event.effect}` : []))
     .join(', ');
 }

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { loadCore } from './core.ts';
 import { drive } from './drive.ts';
-import { inWords } from './expected.ts';
+import { outcomeText } from './expected.ts';
 import { worlds } from './generate/worlds.ts';
 import { costsOf } from './i7-cost.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
@@ -22,8 +22,8 @@ const TITLES: Record<keyof typeof PROPERTIES, string> = {
   I7: 'the cost of a step does not grow with the length of the history',
   I8: 'an effect starts only after the event that caused it is durable',
   I9: 'the order in which parallel effects settle changes neither the history nor the outcome',
-  live: 'I1, I2, I4, I5 and I6 hold in the real shell too, through crashes, pauses and cancels',
-  total: 'step never throws, whatever comes in whatever state',
+  live: 'I1, I2, I4, I5 and I6 hold in the real driver too, through crashes, pauses and cancellations',
+  total: 'step never throws, for any event in any state',
 };
 
 for (const [name, property] of Object.entries(PROPERTIES)) {
@@ -32,7 +32,7 @@ for (const [name, property] of Object.entries(PROPERTIES)) {
   });
 }
 
-test('I7 the 400th turn costs what the 20th does', () => {
+test('I7 the 400th turn costs the same as the 20th', () => {
   const world = worldOf400Turns();
   const events = drive(core, world).moments.map(({ event }) => event);
   const costs = costsOf(core, events);
@@ -42,7 +42,7 @@ test('I7 the 400th turn costs what the 20th does', () => {
   expect(ofTurn(400)).toEqual(ofTurn(20));
 });
 
-/** Every kind of fact, and in how many of the worlds it has to be taken. */
+/** Every type of event, and the share of the worlds in which it must be applied. */
 const LEAST: Record<Event['type'], number> = {
   'run-started': 1,
   'run-forked': 0.05,
@@ -63,25 +63,25 @@ const LEAST: Record<Event['type'], number> = {
   'cancel-requested': 0.05,
 };
 
-test('the worlds hold every kind of fact, end in every way, and drop facts of every kind', { timeout: 60_000 }, () => {
+test('the worlds contain every type of event, applied and ignored, and every outcome', { timeout: 60_000 }, () => {
   const traces = fc.sample(worlds, { ...PARAMETERS, numRuns: 3_000 }).map((world) => drive(core, world));
   const share = (holds: (trace: (typeof traces)[number]) => boolean): number =>
     traces.filter(holds).length / traces.length;
 
   for (const [type, least] of Object.entries(LEAST)) {
-    const taken = share(({ moments }) => moments.some(({ event, taken }) => taken && event.type === type));
-    expect(taken, `${type} is taken`).toBeGreaterThanOrEqual(least);
+    const applied = share(({ moments }) => moments.some(({ event, applied }) => applied && event.type === type));
+    expect(applied, `${type} is applied`).toBeGreaterThanOrEqual(least);
     expect(
-      share(({ moments }) => moments.some(({ event, taken }) => !taken && event.type === type)),
-      `${type} is dropped`,
+      share(({ moments }) => moments.some(({ event, applied }) => !applied && event.type === type)),
+      `${type} is ignored`,
     ).toBeGreaterThan(0);
   }
-  expect(new Set(traces.map(({ last }) => inWords(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
-  const seen = new Set(traces.flatMap(({ moments }) => moments.filter(({ taken }) => taken).map(sceneOf)));
+  expect(new Set(traces.map(({ last }) => outcomeText(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
+  const seen = new Set(traces.flatMap(({ moments }) => moments.filter(({ applied }) => applied).map(sceneOf)));
   expect([...seen]).toEqual(expect.arrayContaining([...SCENES]));
 });
 
-/** A fact and what it came upon: the phase, and for compactions whether the model had refused. */
+/** An event and the phase in which it was applied; for a compaction also whether the model had rejected the conversation. */
 function sceneOf({ event, before }: Moment): string {
   const { phase } = before;
   const what = 'result' in event ? `${event.type} ${event.result.type}` : event.type;
@@ -90,7 +90,7 @@ function sceneOf({ event, before }: Moment): string {
 
 const PHASES = ['preparing', 'model', 'compacting', 'validating', 'judging', 'tools'];
 
-/** What must not be missing, however rare it is. */
+/** Combinations that must occur, even if they are rare. */
 const SCENES: readonly string[] = [
   ...['input-added', 'run-forked', 'effect-lost', 'cancel-requested'].flatMap((type) =>
     PHASES.map((phase) => `${type} in ${phase}`),
@@ -173,7 +173,7 @@ function worldOf400Turns(): World {
       unjudged: 0,
       steered: false,
     })),
-    asides: [],
+    turnScripts: [],
     moves: [],
   };
 }

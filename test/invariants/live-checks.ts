@@ -3,41 +3,44 @@ import type { Core } from './core.ts';
 import { checkPairs } from './i1-results.ts';
 import { checkLiveReplay } from './i5-replay.ts';
 import type { LiveTrace } from './live.ts';
-import { demand } from './trace.ts';
+import { ensure } from './trace.ts';
 
-/** What of I1, I2, I4, I5 and I6 can be seen from outside the real shell, through crashes, pauses and cancels. */
+/** The parts of I1, I2, I4, I5 and I6 that can be observed from outside of the driver. */
 export function checkLive(core: Pick<Core, 'replay'>, trace: LiveTrace): void {
-  const { result, sightings, world, entries } = trace;
-  for (const sighting of sightings) {
-    demand(sighting.type !== 'stuck', () => `the run has neither ended nor paused: ${JSON.stringify(sighting)}`);
+  const { result, observations, world, entries } = trace;
+  for (const observation of observations) {
+    ensure(observation.type !== 'stuck', () => `the run has neither ended nor paused: ${JSON.stringify(observation)}`);
   }
-  demand(result !== undefined, () => 'the run gave no result');
-  demand((result.outcome === undefined) === result.waiting.length > 0, () => 'it has an outcome and waits, or neither');
+  ensure(result !== undefined, () => 'the run returned no result');
+  ensure(
+    (result.outcome === undefined) === result.waiting.length > 0,
+    () => 'the run must either have an outcome or wait for something',
+  );
   if (result.outcome) checkPairs(result.messages);
   const { output, agent } = world.rules;
   const typed = result.outcome?.type === 'completed' && (output !== undefined || agent !== undefined);
-  demand((result.output !== undefined) === typed, () => `its output is ${JSON.stringify(result.output)}`);
+  ensure((result.output !== undefined) === typed, () => `the output of the run is ${JSON.stringify(result.output)}`);
   if (agent && result.outcome && !entries.some(({ event }) => OTHERS.includes(event.type))) {
     const problem = historyProblem(result.messages);
-    demand(problem === undefined, () => `no provider takes the history: ${problem}`);
+    ensure(problem === undefined, () => `providers reject the history: ${problem}`);
   }
   checkOnce(trace);
   checkLiveReplay(core, trace);
   const { durationMs: limit = Infinity } = world.rules.limits;
-  // A run that is opened when its time is just up has one millisecond to find out.
-  demand(result.durationMs <= limit + 1, () => `it worked ${result.durationMs} ms, and the limit is ${limit}`);
+  // A run that is resumed exactly at its deadline notices it one millisecond later.
+  ensure(result.durationMs <= limit + 1, () => `the run was active for ${result.durationMs} ms; the limit is ${limit}`);
 }
 
-/** What others say comes in messages of its own. */
+/** Events that add messages of their own. */
 const OTHERS: readonly string[] = ['input-added', 'history-compacted'];
 
-/** However often the process dies, what acts once acts once, unless it was asked whether it had. */
-function checkOnce({ sightings }: LiveTrace): void {
+/** A tool with the effect `once` runs once in spite of all crashes, unless it was verified in between. */
+function checkOnce({ observations }: LiveTrace): void {
   const acted = new Set<string>();
-  for (const sighting of sightings) {
-    if (sighting.type === 'verify-tool') acted.delete(sighting.id.replace('.verify.', '.tool.'));
-    if (sighting.type !== 'call-tool' || !sighting.once) continue;
-    demand(!acted.has(sighting.id), () => `${sighting.id} acts once, and ran again`);
-    acted.add(sighting.id);
+  for (const observation of observations) {
+    if (observation.type === 'verify-tool') acted.delete(observation.id.replace('.verify.', '.tool.'));
+    if (observation.type !== 'call-tool' || !observation.once) continue;
+    ensure(!acted.has(observation.id), () => `${observation.id} has the effect "once" and ran again`);
+    acted.add(observation.id);
   }
 }

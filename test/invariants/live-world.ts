@@ -10,15 +10,25 @@ import type {
   ToolContext,
   Waiting,
 } from '@treadle/core';
-import { asideOf, fateOf, firstReplyOf, outputVerdict, replyOf, spoken, SUMMARY, turnOf, waitsIn } from './answers.ts';
+import {
+  turnScriptOf,
+  fateOf,
+  firstReplyOf,
+  outputVerdict,
+  replyOf,
+  modelEvent,
+  SUMMARY,
+  turnOf,
+  waitsIn,
+} from './answers.ts';
 import type { AgentCode, Core } from './core.ts';
-import type { Stage } from './stage.ts';
+import type { ManualScheduler } from './manual-scheduler.ts';
 import { callsOf, type World } from './world.ts';
 
-/** Called when something begins, with the id of its effect; `once`: of a tool that must not act twice. */
-export type Begin = (type: Performed, id: string, once?: boolean) => void;
+/** Called when an effect starts, with its id. `once`: it calls a tool with that effect. */
+export type OnStart = (type: Performed, id: string, once?: boolean) => void;
 
-/** Kinds of effects that somebody performs. */
+/** Types of effects that the driver performs. */
 export type Performed =
   | 'call-model'
   | 'prepare-turn'
@@ -28,7 +38,7 @@ export type Performed =
   | 'call-tool'
   | 'verify-tool';
 
-/** The rules of a world as options. What `runLoop` would refuse is left out. */
+/** The rules of a world as options, without those that `runLoop` rejects. */
 export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'model'> {
   const {
     wording: _,
@@ -54,15 +64,15 @@ export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'mo
   };
 }
 
-/** Where an answer has to be JSON, every word is. */
-export function modelOf(world: World, { later }: Stage, begin: Begin, name: string): Model {
+/** If the answer must be JSON, all text is JSON. */
+export function modelOf(world: World, { later }: ManualScheduler, onStart: OnStart, name: string): Model {
   return {
     id: name,
     priced: true,
     reply({ key }, _, signal) {
       const id = effectIn(key);
-      begin('call-model', id);
-      const { type, effect: __, at: ___, ...reply } = spoken(firstReplyOf(world, id), id, 0) as Spoken;
+      onStart('call-model', id);
+      const { type, effect: __, at: ___, ...reply } = modelEvent(firstReplyOf(world, id), id, 0) as Spoken;
       const content = 'content' in reply ? reply.content : [];
       const json = content.map((part) =>
         part.type === 'text' && world.rules.output ? { ...part, text: JSON.stringify(part.text) } : part,
@@ -74,14 +84,14 @@ export function modelOf(world: World, { later }: Stage, begin: Begin, name: stri
   };
 }
 
-export function summariserOf(world: World, { later }: Stage, begin: Begin): Model {
+export function summariserOf(world: World, { later }: ManualScheduler, onStart: OnStart): Model {
   return {
     id: 'summariser',
     priced: true,
     reply({ key }, _, signal) {
       const id = effectIn(key);
-      begin('compact-history', id);
-      const { summary } = asideOf(world, turnOf(id));
+      onStart('compact-history', id);
+      const { summary } = turnScriptOf(world, turnOf(id));
       const reply: ModelReply =
         summary.type === 'failure'
           ? { type: 'failure', error: { code: 'overloaded', message: 'no summary', retryable: true } }
@@ -97,12 +107,12 @@ export function summariserOf(world: World, { later }: Stage, begin: Begin): Mode
   };
 }
 
-/** Decides only for what there is. */
-export function prepareTurnOf(world: World, { later }: Stage, begin: Begin): PrepareTurn {
+/** Decides only about tools that exist. */
+export function prepareTurnOf(world: World, { later }: ManualScheduler, onStart: OnStart): PrepareTurn {
   const names = world.tools.map(({ name }) => name);
   return ({ turn }) => {
-    begin('prepare-turn', `t${turn}.prepare.0`);
-    const { decision, unprepared } = asideOf(world, turn);
+    onStart('prepare-turn', `t${turn}.prepare.0`);
+    const { decision, unprepared } = turnScriptOf(world, turn);
     if (unprepared) throw new Error('it went wrong');
     const { toolChoice: choice, tools, ...rest } = decision;
     const toolChoice = typeof choice === 'object' && !names.includes(choice.tool) ? undefined : choice;
@@ -115,8 +125,13 @@ export function prepareTurnOf(world: World, { later }: Stage, begin: Begin): Pre
   };
 }
 
-/** `latest`: the newest effect of its kind that was issued. */
-export function outputOf(world: World, { later }: Stage, begin: Begin, latest: () => string): StandardSchema {
+/** `latest`: the newest validation that was issued. */
+export function outputOf(
+  world: World,
+  { later }: ManualScheduler,
+  onStart: OnStart,
+  latest: () => string,
+): StandardSchema {
   return {
     '~standard': {
       version: 1,
@@ -124,8 +139,8 @@ export function outputOf(world: World, { later }: Stage, begin: Begin, latest: (
       jsonSchema: { input: () => ({ type: 'string' }) },
       validate(value) {
         const id = latest();
-        begin('validate-output', id);
-        const { valid } = asideOf(world, turnOf(id));
+        onStart('validate-output', id);
+        const { valid } = turnScriptOf(world, turnOf(id));
         const verdict = valid ? { value } : { issues: [{ message: 'it is wrong' }] };
         return turnOf(id) % 2 === 0 ? verdict : later(verdict);
       },
@@ -133,28 +148,33 @@ export function outputOf(world: World, { later }: Stage, begin: Begin, latest: (
   };
 }
 
-/** Of a typed agent. `latest`: the newest effect of its kind that was issued. */
-export function agentOf(world: World, { later }: Stage, begin: Begin, latest: () => string): AgentCode | undefined {
+/** The code of a typed agent. `latest`: the newest validation that was issued. */
+export function agentOf(
+  world: World,
+  { later }: ManualScheduler,
+  onStart: OnStart,
+  latest: () => string,
+): AgentCode | undefined {
   const { agent: rules } = world.rules;
   return (
     rules && {
       rules,
       check(_, __, signal) {
         const id = latest();
-        begin('validate-output', id);
-        const verdict = outputVerdict(asideOf(world, turnOf(id)));
+        onStart('validate-output', id);
+        const verdict = outputVerdict(turnScriptOf(world, turnOf(id)));
         return turnOf(id) % 2 === 0 ? Promise.resolve(verdict) : later(verdict, signal);
       },
     }
   );
 }
 
-type Spoken = Extract<ReturnType<typeof spoken>, { effect: string }>;
+type Spoken = Extract<ReturnType<typeof modelEvent>, { effect: string }>;
 
-export function policyOf(world: World, { later }: Stage, begin: Begin): Policy {
+export function policyOf(world: World, { later }: ManualScheduler, onStart: OnStart): Policy {
   return {
     judge(calls, { turn, signal }) {
-      begin('judge-calls', `t${turn}.judge.0`);
+      onStart('judge-calls', `t${turn}.judge.0`);
       const verdicts = callsOf(replyOf(world, turn))
         .slice(0, calls.length)
         .map(({ verdict }) => verdict);
@@ -163,8 +183,13 @@ export function policyOf(world: World, { later }: Stage, begin: Begin): Policy {
   };
 }
 
-/** Some of their results come at once; some go on elsewhere first, and are taken up when that is answered. */
-export function toolsOf({ tool, Parked }: Core, world: World, { later }: Stage, begin: Begin): readonly Tool[] {
+/** Some return at once. Some are parked first, and run again when the parked call is answered. */
+export function toolsOf(
+  { tool, Parked }: Core,
+  world: World,
+  { later }: ManualScheduler,
+  onStart: OnStart,
+): readonly Tool[] {
   const parked = new Set<string>();
   return world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable }) =>
     tool({
@@ -177,7 +202,7 @@ export function toolsOf({ tool, Parked }: Core, world: World, { later }: Stage, 
       ...(!client && {
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
-          begin('call-tool', id, effect === 'once');
+          onStart('call-tool', id, effect === 'once');
           const fate = fateOf(world, callIn(id));
           const { content, isError, inside } = fate;
           if (memory) Object.assign(memory, fate.memory);
@@ -190,7 +215,7 @@ export function toolsOf({ tool, Parked }: Core, world: World, { later }: Stage, 
       ...(verifiable && {
         verify(_: unknown, { key, signal }: ToolContext) {
           const id = effectIn(key);
-          begin('verify-tool', id.replace('.tool.', '.verify.'));
+          onStart('verify-tool', id.replace('.tool.', '.verify.'));
           const { verified } = fateOf(world, callIn(id));
           return later(verified.type === 'result' ? { type: 'done' as const, result: 'done' } : verified, signal);
         },
@@ -199,8 +224,8 @@ export function toolsOf({ tool, Parked }: Core, world: World, { later }: Stage, 
   );
 }
 
-/** What somebody says to a paused run; undefined if it will never be said. */
-export function answerTo(world: World, waiting: Waiting, { clock, advance }: Stage): Answer | undefined {
+/** The answer to a paused run; undefined if there will never be one. */
+export function answerTo(world: World, waiting: Waiting, { clock, advance }: ManualScheduler): Answer | undefined {
   const { effect } = waiting;
   const { answer, content, isError } = fateOf(world, callIn(effect.split('/')[0]!));
   if (answer === 'never' || waiting.type === 'parked') return undefined;

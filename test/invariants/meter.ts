@@ -1,12 +1,12 @@
 import type { State } from '@treadle/core';
 
-/** What a step does with the history, and with texts of any origin. */
+/** How often a step accesses the history, and how much text it reads. */
 export interface Cost {
-  /** Items of the history, and looks at its length. */
+  /** Accesses to items of the history and to its length. */
   readonly visited: number;
-  /** Call ids that were looked up, noted or gone through. */
+  /** Call ids that were looked up, added or iterated. */
   readonly looked: number;
-  /** Characters that were turned into JSON. */
+  /** Characters that were serialised as JSON. */
   readonly written: number;
   /** Characters that were read one by one. */
   readonly hashed: number;
@@ -14,11 +14,11 @@ export interface Cost {
 
 export interface Meter {
   readonly measure: (work: () => void) => Cost;
-  /** The state, with a history that counts what is done with it. */
+  /** The state with a history that counts accesses. */
   readonly watched: (state: State) => State;
 }
 
-/** Counts; it does not time. What is not measured is not slowed down either. */
+/** Counts accesses instead of measuring time, so that the result is always the same. */
 export function metered(): Meter {
   let [visited, looked, written, hashed] = [0, 0, 0, 0];
   const { stringify } = JSON;

@@ -1,4 +1,6 @@
-import type { Mutant } from './mutate.ts';
+import fc from 'fast-check';
+import { expect } from 'vitest';
+import { loadMutableCore } from './mutable-core.ts';
 import { attempts } from './mutants/agent-attempts.ts';
 import { claims } from './mutants/agent-calls.ts';
 import { results } from './mutants/i1-results.ts';
@@ -11,18 +13,36 @@ import { turns } from './mutants/i6-turns.ts';
 import { cost } from './mutants/i7-cost.ts';
 import { durable } from './mutants/i8-durable.ts';
 import { order } from './mutants/i9-order.ts';
+import type { Mutant } from './mutants/mutant.ts';
+import { PARAMETERS, PROPERTIES } from './properties.ts';
 
-export const MUTANTS: readonly Mutant[] = [
-  ...results,
-  ...permission,
-  ...settling,
-  ...ending,
-  ...replay,
-  ...limits,
-  ...turns,
-  ...cost,
-  ...durable,
-  ...order,
-  ...attempts,
-  ...claims,
-];
+const AREAS = [
+  results,
+  permission,
+  settling,
+  ending,
+  replay,
+  limits,
+  turns,
+  cost,
+  durable,
+  order,
+  attempts,
+  claims,
+] as const;
+
+export const MUTANTS: readonly Mutant[] = AREAS.flat();
+
+/** Every fifth mutant of each area. */
+export const SAMPLE: readonly Mutant[] = AREAS.flatMap((area) => area.filter((_, index) => index % 5 === 0));
+
+export const MUTABLE: ReturnType<typeof loadMutableCore> = loadMutableCore(MUTANTS.map(({ target }) => target));
+
+/** Expects that the property of a mutant finds its fault. */
+export async function expectFound(mutant: Mutant): Promise<void> {
+  const property = PROPERTIES[mutant.property](MUTABLE.core);
+  const { failed, numRuns } = await MUTABLE.withFault(mutant, () =>
+    fc.check(property, { ...PARAMETERS, endOnFailure: true }),
+  );
+  expect(failed, `${mutant.property} did not find the fault in ${numRuns} runs`).toBe(true);
+}

@@ -15,7 +15,7 @@ import { checkLive } from './live-checks.ts';
 import { live } from './live.ts';
 import { checkTotal, strays } from './total.ts';
 
-/** Seed and number of runs; INVARIANTS_SEED and INVARIANTS_RUNS look elsewhere, and longer. */
+/** Seed and number of runs. INVARIANTS_SEED and INVARIANTS_RUNS change them. */
 export const PARAMETERS = {
   seed: Number(process.env['INVARIANTS_SEED'] ?? 20_251_115),
   numRuns: Number(process.env['INVARIANTS_RUNS'] ?? 1_000),
@@ -28,7 +28,7 @@ const ofTraces =
   (core) =>
     fc.property(worlds, (world) => check(core, drive(core, world)));
 
-/** Each takes the loop that it is about, so that mutants of it can be put to the same test. */
+/** Each property gets the core that it checks: the real one, or a mutant. */
 export const PROPERTIES = {
   I1: ofTraces((_, trace) => checkResults(trace)),
   I2: ofTraces((_, trace) => checkPermission(trace)),
@@ -38,7 +38,7 @@ export const PROPERTIES = {
   I6: ofTraces((_, trace) => checkLimits(trace)),
   I7: (core) => fc.property(worlds, (world) => checkCost(core, world)),
   I8: (core) => fc.asyncProperty(worlds, async (world) => checkDurable(await live(core, world))),
-  I9: (core) => fc.property(worlds, moves, (world, otherwise) => fc.pre(checkOrderFree(core, world, otherwise))),
+  I9: (core) => fc.property(worlds, moves, (world, alternative) => fc.pre(checkOrderFree(core, world, alternative))),
   live: (core) => fc.asyncProperty(worlds, async (world) => checkLive(core, await live(core, world))),
   total: (core) => fc.property(worlds, strays, (world, stray) => checkTotal(core, drive(core, world), stray)),
 } satisfies Record<string, Property>;

@@ -1,67 +1,61 @@
 import type { Limit, Limits, ModelErrorCode, Rules, ToolChoice, ToolFacts, TurnDecision } from '@treadle/core';
-import { expiryOf, isAnswered } from './answered.ts';
-import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './attempts.ts';
-import { disposed } from './dispose.ts';
-import type { Disposition } from './disposition.ts';
-import { shorteningOf } from './epochs.ts';
+import { isAnswered, expiryOf, resultsOf, type Turn, type CallRecord } from './turns.ts';
+import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './agent-attempts.ts';
+import { handlingsOf, type Handling } from './call-handling.ts';
+import { compactionOf, estimateOf, cutPosition } from './compactions.ts';
 import { cancelPhaseOf, LACKING, type Expected } from './expected.ts';
-import { cutIn, estimateOf } from './length.ts';
-import { spendingOf } from './spending.ts';
-import { tallyOf } from './tally.ts';
+import { usageTotals, countsOf } from './counts.ts';
 import { messagesOf, type Moment, type Trace } from './trace.ts';
-import { resultsOf, type CallRecord, type Turn } from './turns.ts';
 
 export interface Reference {
-  /** One for each moment; undefined for what must not be taken. */
+  /** One for each moment; undefined for events that must be ignored. */
   readonly expected: readonly (Expected | undefined)[];
-  /** How many tokens the conversation is taken to have after each moment. */
+  /** The estimated tokens of the conversation after each moment. */
   readonly lengths: readonly number[];
-  /** How many calls were let through until then, and how many turns in a row had nothing but errors. */
+  /** After each moment: calls that were admitted, and consecutive turns with nothing but errors. */
   readonly counts: readonly (readonly number[])[];
-  readonly dispositions: ReadonlyMap<CallRecord, Disposition>;
-  /** Calls that a typed agent takes for itself: they count for no limit. */
+  readonly handlings: ReadonlyMap<CallRecord, Handling>;
+  /** Calls that a typed agent claims: they count for no limit. */
   readonly claims: ReadonlyMap<CallRecord, Claim>;
-  /** What a typed agent is at after each moment. */
+  /** The progress of a typed agent after each moment. */
   readonly agents: readonly (View | undefined)[];
-  /** What was left of the limits when the reply of a turn came. */
-  readonly left: ReadonlyMap<Turn, Limits>;
+  /** The remaining limits when the reply of a turn arrived. */
+  readonly remaining: ReadonlyMap<Turn, Limits>;
 }
 
 const NOTHING: Expected = { type: 'nothing' };
 
 /**
- * The design's table "What the loop decides", written a second time: over what is in a trace, with none of the states'
- * counters. It only reads results from the history, because the sentences in them are the loop's own.
+ * A second implementation of what the loop decides. It works on a trace and uses none of the counters of the states. It
+ * reads results from the history, because the loop itself writes the sentences in them.
  */
 export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Reference {
-  const dispositions = new Map<CallRecord, Disposition>();
+  const handlings = new Map<CallRecord, Handling>();
   const claims = new Map<CallRecord, Claim>();
-  const left = new Map<Turn, Limits>();
+  const remaining = new Map<Turn, Limits>();
   let rules!: Rules;
   let tools: readonly ToolFacts[] = [];
   let instructions = 'none';
-  let standing: ToolChoice = 'auto';
-  /**
-   * `asked`: turns of the attempt. `given`: messages of the task. `length`: tokens that the conversation is taken to have.
-   */
+  let runChoice: ToolChoice = 'auto';
+  /** `asked`: turns of the attempt. `given`: messages of the task. `length`: estimated tokens of the conversation. */
   let [asked, admitted, pending, given, length] = [0, 0, 0, 0, 0];
   let closing: Limit | undefined;
   let decision: TurnDecision | undefined;
   let lacked: 'call' | 'content' | 'output' | undefined;
   let confirmed = false;
-  /** Why the model refused the conversation that is being made shorter; and that it was, in this turn. */
+  /** `refused`: why the model rejected the conversation that is compacted. `shortened`: it was, in this turn. */
   let refused: ModelErrorCode | undefined;
   let shortened = false;
-  const tally = tallyOf();
-  const spending = spendingOf();
+  const counters = countsOf();
+  const used = usageTotals();
   let attempts: Attempts | undefined;
   let turn: Turn | undefined;
-  /** Calls of the turn that may run and have no result. */
+  /** Calls of the turn that may run and have no result yet. */
   let unanswered = new Set<CallRecord>();
 
-  /** Who has no calls left is asked for an answer; but that of a typed agent is a call. */
+  /** Without remaining calls, the model must answer with text; but a typed agent answers with a call. */
   const choice = (): ToolChoice =>
-    closing !== undefined || (tally.spent() > 0 && !attempts) ? 'none' : (decision?.toolChoice ?? standing);
+    closing !== undefined || (counters.spent() > 0 && !attempts) ? 'none' : (decision?.toolChoice ?? runChoice);
   const end = (...words: readonly unknown[]): Expected => ({ type: 'end', outcome: words.join(' ') });
   const isPolling = ({ part: { name } }: CallRecord): boolean =>
     tools.some((tool) => tool.polling && tool.name === name);
@@ -79,36 +73,38 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     };
   }
 
-  function begin(): Expected {
+  function startTurn(): Expected {
     asked++;
     decision = undefined;
     shortened = false;
     return rules.prepared && closing === undefined ? { type: 'prepare' } : ask();
   }
 
-  function meet(limit: Limit): Expected {
+  function reachLimit(limit: Limit): Expected {
     pending = 0;
-    if (!rules.closingTurn || attempts || closing !== undefined || spending.isOver(rules.limits))
+    if (!rules.closingTurn || attempts || closing !== undefined || used.isOver(rules.limits))
       return end('exhausted', closing ?? limit);
     closing = limit;
-    return begin();
+    return startTurn();
   }
 
   function limited(): Expected | undefined {
-    if (asked >= rules.maxTurns) return meet('turns');
-    const met = spending.met(rules.limits);
-    return met === 'tokens-unknown' || met === 'cost-unknown' ? end('failed', met) : met && meet(met);
+    if (asked >= rules.maxTurns) return reachLimit('turns');
+    const reached = used.reached(rules.limits);
+    return reached === 'tokens-unknown' || reached === 'cost-unknown'
+      ? end('failed', reached)
+      : reached && reachLimit(reached);
   }
 
-  function goOn(moment: Moment): Expected {
+  function continueRun(moment: Moment): Expected {
     pending = 0;
     const crowded = length >= (rules.compaction?.tokens ?? Infinity);
-    return limited() ?? (crowded ? shorten(moment) : undefined) ?? begin();
+    return limited() ?? (crowded ? shorten(moment) : undefined) ?? startTurn();
   }
 
   function shorten({ after }: Moment): Expected | undefined {
     if (!rules.compaction) return undefined;
-    const to = cutIn(messagesOf(after), given, rules.compaction.keepTurns);
+    const to = cutPosition(messagesOf(after), given, rules.compaction.keepTurns);
     return to === undefined ? undefined : { type: 'compact', to };
   }
 
@@ -120,38 +116,38 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   }
 
   function compacted(moment: Moment): Expected {
-    const shortening = shorteningOf(moment);
+    const compaction = compactionOf(moment);
     const again = refused;
     refused = undefined;
-    if (shortening) {
-      spending.charge(shortening.usage);
-      length = shortening.kept.map(estimateOf).reduce((sum, one) => sum + one, 0);
+    if (compaction) {
+      used.charge(compaction.usage);
+      length = compaction.kept.map(estimateOf).reduce((sum, one) => sum + one, 0);
       shortened = again !== undefined;
       if (shortened) return ask();
     }
     pending = 0;
-    return again === undefined ? (limited() ?? begin()) : end('failed', again);
+    return again === undefined ? (limited() ?? startTurn()) : end('failed', again);
   }
 
-  function isMet(calls: readonly CallRecord[]): boolean {
-    const demanded = choice();
-    if (demanded === 'auto' || demanded === 'none') return true;
-    return calls.some(({ part: { name } }) => isAllowed(name) && (demanded === 'required' || demanded.tool === name));
+  function isSatisfied(calls: readonly CallRecord[]): boolean {
+    const required = choice();
+    if (required === 'auto' || required === 'none') return true;
+    return calls.some(({ part: { name } }) => isAllowed(name) && (required === 'required' || required.tool === name));
   }
 
-  function lack(what: keyof typeof LACKING, moment: Moment): Expected {
+  function askAgain(what: keyof typeof LACKING, moment: Moment): Expected {
     if (lacked === what) return end('failed', LACKING[what]);
     lacked = what;
-    return goOn(moment);
+    return continueRun(moment);
   }
 
   function replied(now: Turn, moment: Moment): Expected {
     const { reply, calls } = now;
     turn = now;
-    spending.charge(reply.usage);
+    used.charge(reply.usage);
     const { inputTokens, outputTokens } = reply.usage;
     length = inputTokens + outputTokens || length + estimateOf({ role: 'assistant', content: reply.content });
-    left.set(now, spending.left(rules.limits, admitted, moment.books.after.activeMs));
+    remaining.set(now, used.remaining(rules.limits, admitted, moment.observed.after.activeMs));
     if (reply.finish === 'content-filter') return end('failed', 'content-filter');
     return calls.length === 0 ? answered(now, moment) : called(now, moment);
   }
@@ -159,14 +155,14 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   function answered({ reply }: Turn, moment: Moment): Expected {
     const text = reply.content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('');
     if (closing !== undefined) return end('exhausted', closing);
-    if (rules.agent) return rules.agent.textOnly === 'fail' ? end('failed', 'no-tool-called') : goOn(moment);
-    if (!isMet([])) return lack('call', moment);
-    if (text.trim() === '') return lack('content', moment);
+    if (rules.agent) return rules.agent.textOnly === 'fail' ? end('failed', 'no-tool-called') : continueRun(moment);
+    if (!isSatisfied([])) return askAgain('call', moment);
+    if (text.trim() === '') return askAgain('content', moment);
     if (lacked !== 'output') lacked = undefined;
-    if (pending > 0) return goOn(moment);
+    if (pending > 0) return continueRun(moment);
     if (rules.finish === 'confirm' && !confirmed) {
       confirmed = true;
-      return goOn(moment);
+      return continueRun(moment);
     }
     return rules.output ? { type: 'validate', text, attempt: undefined } : completed(reply);
   }
@@ -178,43 +174,51 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   function checked(result: Checked, moment: Moment): Expected {
     if (attempts) return outputChecked(attempts, result, moment);
     if (result.type === 'valid') return completed(turn!.reply);
-    if (pending === 0) return lack('output', moment);
+    if (pending === 0) return askAgain('output', moment);
     lacked = undefined;
-    return goOn(moment);
+    return continueRun(moment);
   }
 
-  /** The held call gets its answer now, and with it the turn its results. */
+  /** Answers the held call, so that the turn has all its results. */
   function outputChecked(agent: Attempts, result: Checked, moment: Moment): Expected {
     const missing = count(moment);
     if (missing) return missing;
     if (result.type === 'valid') return completed(turn!.reply);
     const last = agent.reject(result);
     if (last) return end(last);
-    const met = tally.met(rules);
-    if (met) return meet(met);
-    agent.begin();
+    const reached = counters.reached(rules);
+    if (reached) return reachLimit(reached);
+    agent.startNext();
     asked = 0;
-    return goOn(moment);
+    return continueRun(moment);
   }
 
   function called({ calls }: Turn, moment: Moment): Expected {
     for (const [call, claim] of attempts?.claimsOn(calls) ?? []) claims.set(call, claim);
-    const situation = { rules, demanded: choice(), isAllowed, closing: closing !== undefined, admitted, claims, tally };
-    for (const [call, disposition] of disposed(calls, situation)) dispositions.set(call, disposition);
+    const situation = {
+      rules,
+      required: choice(),
+      isAllowed,
+      closing: closing !== undefined,
+      admitted,
+      claims,
+      counters,
+    };
+    for (const [call, handling] of handlingsOf(calls, situation)) handlings.set(call, handling);
     if (attempts) lacked = undefined;
-    else if (!isMet(calls)) {
+    else if (!isSatisfied(calls)) {
       if (lacked === 'call') return end('failed', LACKING.call);
       lacked = 'call';
     } else {
       lacked = undefined;
-      if (choice() !== 'none' && decision?.toolChoice === undefined) standing = 'auto';
+      if (choice() !== 'none' && decision?.toolChoice === undefined) runChoice = 'auto';
     }
-    unanswered = new Set(calls.filter((call) => dispositions.get(call) === 'runs'));
+    unanswered = new Set(calls.filter((call) => handlings.get(call) === 'runs'));
     if (!rules.judged) admitted += [...unanswered].filter((call) => !claims.has(call)).length;
     return unanswered.size === 0 ? finished(moment) : NOTHING;
   }
 
-  /** The turn's results are all there, but for that of a call that is held. */
+  /** The turn has all its results, except that of a held call. */
   function finished(moment: Moment): Expected {
     const { calls } = turn!;
     if (calls.some((call) => claims.get(call) === 'held')) {
@@ -225,18 +229,18 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     const early = calls.some((call) => claims.get(call) === 'early');
     if (early && rules.agent?.earlySubmit === 'fail') return end('failed', 'submit-before-output');
     if (closing !== undefined) return end('exhausted', closing);
-    const met = tally.met(rules);
-    return met ? meet(met) : goOn(moment);
+    const reached = counters.reached(rules);
+    return reached ? reachLimit(reached) : continueRun(moment);
   }
 
-  /** Counts what counts of the turn's results, which must be in the history. */
+  /** Updates the counters from the results of the turn, which must be in the history. */
   function count(moment: Moment): Expected | undefined {
     const { calls, number } = turn!;
     const results = resultsOf(turn!, moment);
     if (!results) return { type: 'end', outcome: `the results of turn ${number}` };
     length += estimateOf({ role: 'tool', content: results });
-    const counted = calls.map((call) => ({ call, disposition: dispositions.get(call)!, polling: isPolling(call) }));
-    tally.count(counted.map((one) => ({ ...one, result: results[one.call.index]! })));
+    const counted = calls.map((call) => ({ call, handling: handlings.get(call)!, polling: isPolling(call) }));
+    counters.count(counted.map((one) => ({ ...one, result: results[one.call.index]! })));
     return undefined;
   }
 
@@ -249,9 +253,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   }
 
   function onCall(effect: string, moment: Moment, at: number): Expected {
-    const call = turn?.calls.find(({ story }) =>
-      story.some((one) => one.type === 'issued' && one.effect.id === effect),
-    );
+    const call = turn?.calls.find(({ log }) => log.some((one) => one.type === 'issued' && one.effect.id === effect));
     if (!call || !isAnswered(call, at)) {
       if (moment.event.type === 'approval-given' && !(call && claims.has(call))) admitted++;
       return NOTHING;
@@ -261,17 +263,17 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   }
 
   function lost(effect: string, moment: Moment, at: number): Expected {
-    const { open, failed: ended } = moment.books.before;
-    const gone = open.get(effect)?.effect;
-    switch (gone?.type) {
+    const { open, failed: ended } = moment.observed.before;
+    const lostEffect = open.get(effect)?.effect;
+    switch (lostEffect?.type) {
       case 'prepare-turn':
         return { type: 'prepare' };
       case 'call-model':
         return ask();
       case 'compact-history':
-        return { type: 'compact', to: gone.to };
+        return { type: 'compact', to: lostEffect.to };
       case 'validate-output':
-        return { type: 'validate', text: gone.text, attempt: attempts?.view().attempt };
+        return { type: 'validate', text: lostEffect.text, attempt: attempts?.view().attempt };
       case 'judge-calls':
         return NOTHING;
       default:
@@ -279,15 +281,15 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     }
   }
 
-  function on(moment: Moment, at: number): Expected {
+  function follow(moment: Moment, at: number): Expected {
     const { event } = moment;
     switch (event.type) {
       case 'run-started':
         ({ rules, tools, instructions = 'none' } = event);
-        standing = rules.toolChoice;
+        runChoice = rules.toolChoice;
         attempts = rules.agent && attemptsOf(rules.agent);
         given = event.input.length;
-        return goOn(moment);
+        return continueRun(moment);
       case 'run-forked':
         ({ tools = tools, instructions = instructions } = event);
         return NOTHING;
@@ -314,13 +316,13 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'calls-judged':
         return judged(moment, at);
       case 'cancel-requested':
-        return end('cancelled', cancelPhaseOf(moment.books.before));
+        return end('cancelled', cancelPhaseOf(moment.observed.before));
       case 'deadline-passed':
         return event.effect === undefined ? end('exhausted', 'duration') : onCall(event.effect, moment, at);
       case 'effect-lost':
         return lost(event.effect, moment, at);
       case 'tool-settled':
-        if (event.result.type === 'result' && event.result.usage) spending.charge(event.result.usage);
+        if (event.result.type === 'result' && event.result.usage) used.charge(event.result.usage);
         attempts?.remember(event);
         return onCall(event.effect, moment, at);
       case 'tool-parked':
@@ -336,11 +338,11 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const counts: number[][] = [];
   const agents: (View | undefined)[] = [];
   const expected = moments.map((moment, at) => {
-    const next = moment.taken ? on(moment, at) : undefined;
+    const next = moment.applied ? follow(moment, at) : undefined;
     lengths.push(length);
-    counts.push([admitted, tally.errors()]);
+    counts.push([admitted, counters.errors()]);
     agents.push(attempts?.view());
     return next;
   });
-  return { expected, lengths, counts, dispositions, claims, agents, left };
+  return { expected, lengths, counts, handlings, claims, agents, remaining };
 }

@@ -1,11 +1,11 @@
 import type { Journal, JournalEntry, Snapshot } from '@treadle/core';
 
-/** When an append is durable: at once, when somebody says so, or never. */
+/** When an append becomes durable: at once, when the test settles it, or never. */
 export type Durability = 'now' | 'later' | 'never';
 
 export interface SlowJournal extends Journal {
   readonly appended: readonly JournalEntry[];
-  /** How many entries, from the first on, a crash would leave. */
+  /** How many entries from the first on are durable without a gap. */
   readonly durable: () => number;
 }
 
@@ -13,13 +13,13 @@ export interface SlowJournalOptions {
   readonly kept: readonly JournalEntry[];
   readonly snapshot: Snapshot | undefined;
   readonly next: () => Durability;
-  /** Called for what is durable later. */
+  /** Called for an append that becomes durable later. */
   readonly wait: (settle: () => void) => void;
   /** Called with each snapshot, which is durable at once. */
   readonly keep: (snapshot: Snapshot) => void;
 }
 
-/** A journal of one run that is durable when it likes, in any order. */
+/** A journal of one run whose appends become durable at any time and in any order. */
 export function slowJournal({ kept, snapshot, next, wait, keep }: SlowJournalOptions): SlowJournal {
   const appended = [...kept];
   const written = new Set(kept.map(({ seq }) => seq));
@@ -43,7 +43,7 @@ export function slowJournal({ kept, snapshot, next, wait, keep }: SlowJournalOpt
       const durability = next();
       if (durability === 'now') return write(entries);
       const { promise, resolve, reject } = Promise.withResolvers<void>();
-      promise.catch(() => {}); // a mutant may not look at it
+      promise.catch(() => {}); // a mutant may ignore it
       wait(() => {
         if (durability === 'never') return reject(new Error('the disk is full'));
         write(entries);
@@ -54,7 +54,7 @@ export function slowJournal({ kept, snapshot, next, wait, keep }: SlowJournalOpt
   };
 }
 
-/** What is stored has gone through JSON, and is the journal's own. */
+/** A copy by JSON, as a journal on disk returns it. */
 function stored<T>(given: T): T {
   return JSON.parse(JSON.stringify(given)) as T;
 }

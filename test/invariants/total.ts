@@ -1,14 +1,14 @@
 import type { CallCheck, Event, ToolChoice, ToolFacts, TurnDecision, Usage, Verdict } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Core } from './core.ts';
-import { demand, type Trace } from './trace.ts';
+import { ensure, type Trace } from './trace.ts';
 
-/** An event with values that no world has, and where to feed it. */
+/** An event with unusual values, and the moment at which it is fed. */
 export interface Stray {
   readonly event: Event;
-  /** Which of a trace's moments. */
+  /** The index of the moment. */
   readonly moment: number;
-  /** Which of the open effects it bears the id of; beyond the last, its own. */
+  /** The index of the outstanding effect whose id it gets; beyond the last one it keeps its own. */
   readonly open: number;
 }
 
@@ -138,7 +138,7 @@ const event: Arbitrary<Event> = fc.oneof(
   of('deadline-passed', {}),
   of('deadline-passed', { effect: fc.constant(undefined) }),
   of('cancel-requested', {}),
-  // Of a version to come.
+  // An event of a later version.
   of('history-turned-over' as Event['type'], {}),
 );
 
@@ -148,22 +148,22 @@ export const strays: Arbitrary<readonly Stray[]> = fc.array(fc.record({ event, m
   size: 'max',
 });
 
-/** `step` is total: whatever comes, whenever it comes, it gives a state and effects. */
+/** `step` is total: for any event in any state it returns a state and effects. */
 export function checkTotal(
   { NEW, step }: Pick<Core, 'NEW' | 'step'>,
   { moments }: Trace,
   stray: readonly Stray[],
 ): void {
   for (const { event: given, moment, open } of stray) {
-    const { after, books } = moments[moment % moments.length]!;
-    const id = [...books.after.open.keys()][open];
+    const { after, observed } = moments[moment % moments.length]!;
+    const id = [...observed.after.open.keys()][open];
     const event =
       id === undefined || !('effect' in given) || given.effect === undefined ? given : { ...given, effect: id };
     const next = step(after, event as Event);
-    demand(PHASES.includes(next.state?.phase?.type), () => `${event.type} gave no state`);
-    demand(Array.isArray(next.effects), () => `${event.type} gave no effects`);
-    demand(!UNKNOWN.includes(event.type) || next.state === after, () => `${event.type} is unknown, and was taken`);
-    demand(step(NEW, event as Event).state === NEW, () => `${event.type} started a run`);
+    ensure(PHASES.includes(next.state?.phase?.type), () => `${event.type} resulted in no state`);
+    ensure(Array.isArray(next.effects), () => `${event.type} resulted in no effects`);
+    ensure(!UNKNOWN.includes(event.type) || next.state === after, () => `${event.type} is unknown and was applied`);
+    ensure(step(NEW, event as Event).state === NEW, () => `${event.type} started a run`);
   }
 }
 

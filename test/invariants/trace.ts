@@ -1,22 +1,24 @@
 import type { Effect, Event, Message, Outcome, State } from '@treadle/core';
-import type { Books } from './books.ts';
+import type { Observed } from './observed.ts';
 import type { World } from './world.ts';
 
-/** All that was fed to a run, taken or not, and what came of it. */
+/** All events that were fed to a run, applied or ignored, and what followed. */
 export interface Trace {
   readonly world: World;
   readonly moments: readonly Moment[];
-  /** The world had nothing more to say. */
+  /** The last moment: nothing more happens in the world. */
   readonly last: Moment;
+  /** More than one effect could settle at some moment, so that another order was possible. */
+  readonly hadChoice: boolean;
 }
 
 export interface Moment {
   readonly event: Event;
-  readonly taken: boolean;
+  readonly applied: boolean;
   readonly before: State;
   readonly after: State;
   readonly effects: readonly Effect[];
-  readonly books: { readonly before: Books; readonly after: Books };
+  readonly observed: { readonly before: Observed; readonly after: Observed };
 }
 
 export function messagesOf({ history }: Pick<State, 'history'>): readonly Message[] {
@@ -27,9 +29,9 @@ export function outcomeOf({ phase }: State): Outcome | undefined {
   return phase.type === 'ended' ? phase.outcome : undefined;
 }
 
-/** Says that a property does not hold. */
-export function demand(holds: boolean, otherwise: () => string): asserts holds {
-  if (!holds) throw new Error(otherwise());
+/** Throws if a property does not hold. */
+export function ensure(holds: boolean, message: () => string): asserts holds {
+  if (!holds) throw new Error(message());
 }
 
 export function same(a: unknown, b: unknown): boolean {

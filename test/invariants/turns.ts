@@ -4,42 +4,42 @@ import type { Moment, Trace } from './trace.ts';
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
 
-/** One turn as the facts and the effects tell it. */
+/** One turn, derived from events and effects. */
 export interface Turn {
   readonly number: number;
   readonly reply: Of<'model-replied'>;
-  /** When the reply was taken, as an index of the moments. */
+  /** The index of the moment at which the reply was applied. */
   readonly repliedAt: number;
-  /** Where its message stands in the history, if it got one. */
+  /** The position of its message in the history, if it has one. */
   readonly position: number;
   readonly calls: readonly CallRecord[];
 }
 
 export interface CallRecord {
   readonly index: number;
-  /** As the model made it. */
+  /** The call as the model made it. */
   readonly part: ToolCall;
   readonly check: CallCheck | undefined;
-  /** Of the tool when the reply came. */
+  /** The tool when the reply arrived. */
   readonly facts: ToolFacts | undefined;
-  /** Every effect that was issued for it, and every fact about it that was taken, in order. */
-  readonly story: readonly Chapter[];
+  /** Every effect that was issued for it and every event about it that was applied, in order. */
+  readonly log: readonly CallEvent[];
 }
 
-export type Chapter =
+export type CallEvent =
   | { readonly type: 'issued'; readonly at: number; readonly effect: Effect }
-  | { readonly type: 'told'; readonly at: number; readonly event: Event }
+  | { readonly type: 'reported'; readonly at: number; readonly event: Event }
   | { readonly type: 'judged'; readonly at: number; readonly verdict: Verdict | undefined; readonly time: number };
 
 /** The turns of a trace to which the model replied, in order. */
 export function turnsOf({ moments }: Trace): readonly Turn[] {
   const turns: Turn[] = [];
-  const byEffect = new Map<string, Chapter[]>();
+  const byEffect = new Map<string, CallEvent[]>();
   let tools: readonly ToolFacts[] = [];
   let judging: Extract<Effect, { type: 'judge-calls' }> | undefined;
 
-  for (const [at, { taken, event, effects, before }] of moments.entries()) {
-    if (!taken) continue;
+  for (const [at, { applied, event, effects, before }] of moments.entries()) {
+    if (!applied) continue;
     if (event.type === 'run-started' || event.type === 'tools-changed') tools = event.tools;
     if (event.type === 'run-forked') tools = event.tools ?? tools;
     if (event.type === 'model-replied') {
@@ -50,7 +50,7 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
           part,
           check: event.checks[index],
           facts: tools.find(({ name }) => name === part.name),
-          story: [] as Chapter[],
+          log: [] as CallEvent[],
         }));
       turns.push({
         number: turnOf(event.effect),
@@ -61,40 +61,40 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
       });
     } else if (event.type === 'calls-judged') {
       for (const [place, { index }] of judging!.calls.entries()) {
-        storyOf(turns, index)?.push({ type: 'judged', at, verdict: event.verdicts[place], time: event.at });
+        logOf(turns, index)?.push({ type: 'judged', at, verdict: event.verdicts[place], time: event.at });
       }
     } else if ('effect' in event && event.effect !== undefined) {
-      byEffect.get(event.effect)?.push({ type: 'told', at, event });
+      byEffect.get(event.effect)?.push({ type: 'reported', at, event });
     }
     for (const effect of effects) {
       if (effect.type === 'judge-calls') judging = effect;
       else if ('call' in effect) {
-        const story = storyOf(turns, effect.call.index) ?? [];
-        story.push({ type: 'issued', at, effect });
-        byEffect.set(effect.id, story);
+        const log = logOf(turns, effect.call.index) ?? [];
+        log.push({ type: 'issued', at, effect });
+        byEffect.set(effect.id, log);
       }
     }
   }
   return turns;
 }
 
-function storyOf(turns: readonly Turn[], index: number): Chapter[] | undefined {
-  return turns.at(-1)?.calls[index]?.story as Chapter[] | undefined;
+function logOf(turns: readonly Turn[], index: number): CallEvent[] | undefined {
+  return turns.at(-1)?.calls[index]?.log as CallEvent[] | undefined;
 }
 
-/** The fact that gave the call its result; undefined if the loop itself did, or nobody yet. */
-export function answerIn({ story }: CallRecord): Of<'tool-settled' | 'client-result-given'> | undefined {
-  const told = story.findLast((chapter) => chapter.type === 'told')?.event;
-  if (told?.type === 'client-result-given') return told;
-  return told?.type === 'tool-settled' && told.result.type === 'result' ? told : undefined;
+/** The event that reported the result of the call; undefined if the loop answered it, or it has no result. */
+export function answerIn({ log }: CallRecord): Of<'tool-settled' | 'client-result-given'> | undefined {
+  const reported = log.findLast((record) => record.type === 'reported')?.event;
+  if (reported?.type === 'client-result-given') return reported;
+  return reported?.type === 'tool-settled' && reported.result.type === 'result' ? reported : undefined;
 }
 
-/** What the tool gets: the model's own text, or what it was repaired to. */
+/** The arguments that the tool receives: those of the model, or the repaired ones. */
 export function argumentsOf({ part, check }: CallRecord): string {
   return check?.arguments ?? part.arguments;
 }
 
-/** The results of a turn as they stand in the history. */
+/** The results of a turn in the history. */
 export function resultsOf({ position }: Turn, { after }: Moment): readonly ToolResult[] | undefined {
   const message = position + 1 < after.history.length ? after.history.items[position + 1] : undefined;
   return message?.role === 'tool' ? message.content : undefined;
@@ -104,7 +104,42 @@ export function capOf({ maxCallsPerTurn = 128 }: Rules): number {
   return Math.min(maxCallsPerTurn, 128);
 }
 
-/** Both need the same thing for themselves. */
+/** Whether two calls use the same resource. */
 export function shares(one: CallRecord, other: CallRecord): boolean {
   return one.check?.resources?.some((resource) => other.check?.resources?.includes(resource)) ?? false;
+}
+
+const DAY = 86_400_000;
+
+/** Whether a call that may run has its result at a moment, derived from the events. */
+export function isAnswered(call: CallRecord, at: number): boolean {
+  return call.log.some((record) => record.at <= at && answers(call, record));
+}
+
+function answers(call: CallRecord, record: CallEvent): boolean {
+  if (record.type === 'judged') return record.verdict?.type !== 'allow' && record.verdict?.type !== 'ask';
+  return record.type === 'reported' && settles(call, record.event);
+}
+
+function settles(call: CallRecord, event: Event): boolean {
+  switch (event.type) {
+    case 'tool-settled':
+      return event.result.type !== 'not-done';
+    case 'client-result-given':
+    case 'deadline-passed':
+      return true;
+    case 'approval-given':
+      return !event.approved || event.at >= (expiryOf(call) ?? -Infinity);
+    case 'effect-lost':
+      return call.facts?.effect === 'once' && !call.facts.verifiable;
+    default:
+      return false;
+  }
+}
+
+/** When the approval of the call expires; undefined if it needs none. */
+export function expiryOf({ log }: CallRecord): number | undefined {
+  const judged = log.find((record) => record.type === 'judged');
+  if (judged?.type !== 'judged' || judged.verdict?.type !== 'ask') return undefined;
+  return judged.time + (judged.verdict.ttlMs ?? DAY);
 }

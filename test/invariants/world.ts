@@ -20,53 +20,53 @@ import type {
 export interface World {
   readonly rules: Rules;
   readonly tools: readonly ToolFacts[];
-  /** What the tools become when they change; changing them again brings back the first. */
+  /** The tools after a change. A second change restores the first ones. */
   readonly otherTools: readonly ToolFacts[];
   readonly input: readonly Message[];
-  /** What the model says, turn by turn. After the last it says that it is done. */
+  /** The replies of the model by turn. After the last one, the model replies with a final text. */
   readonly replies: readonly Reply[];
-  /** What else is said of the turns, from the first on; after the last it begins again. */
-  readonly asides: readonly Aside[];
-  /** In which order, how fast and with what disturbance things happen. After the last, what is open settles in order. */
+  /** Other values by turn. They start again after the last one. */
+  readonly turnScripts: readonly TurnScript[];
+  /** The order, the time and the disturbances. After the last one, outstanding effects settle in order. */
   readonly moves: readonly Move[];
 }
 
 export type Reply =
-  /** `stubborn`: it fails again when the conversation was made shorter. */
+  /** `stubborn`: it fails again with the compacted conversation. */
   | { readonly type: 'failure'; readonly code: ModelErrorCode; readonly stubborn: boolean }
   | {
       readonly type: 'reply';
       readonly parts: readonly Part[];
       readonly finish: Finish;
       readonly usage: Usage;
-      /** So many of the last checks and verdicts are missing. */
+      /** How many of the last checks and verdicts are missing. */
       readonly unchecked: number;
       readonly unjudged: number;
-      /** Somebody says something while the calls run. */
+      /** Input is added while the calls run. */
       readonly steered: boolean;
     };
 
-/** What the program, the summariser and the validator have to say of a turn, if they are asked. */
-export interface Aside {
+/** What the program, the summariser and the validator return in a turn. */
+export interface TurnScript {
   readonly decision: TurnDecision;
-  /** Nothing was decided: it went wrong. */
+  /** The preparation of the turn fails. */
   readonly unprepared: boolean;
   readonly summary: { readonly type: 'summary'; readonly usage: Usage } | { readonly type: 'failure' };
   readonly valid: boolean;
-  /** What a typed agent's output is taken to be, or what else is said of one that is not valid. */
+  /** The validated output of a typed agent, and the details of a rejection. */
   readonly value: unknown;
   readonly rejection: { readonly validator?: string; readonly prompt?: string; readonly promptProblem?: string };
 }
 
 export type Part = TextBlock | ReasoningPart | ScriptedCall;
 
-/** A call and all that will become of it, whatever the order in which its turn goes on. */
+/** A call and everything that happens to it, in any order of the calls of its turn. */
 export interface ScriptedCall {
   readonly type: 'call';
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
-  /** How often it stands in the reply, with the same id. */
+  /** How many times the reply contains it, with the same id. */
   readonly copies: number;
   readonly check: CallCheck;
   readonly verdict: Verdict;
@@ -76,21 +76,21 @@ export interface ScriptedCall {
 export interface Fate {
   readonly content: readonly ResultBlock[];
   readonly isError: boolean;
-  /** What it has used, if it was a run of its own. */
+  /** The usage of the call if it is a child run. */
   readonly usage?: Usage;
-  /** What it has left to remember, if it helps a typed agent. */
+  /** The memory that it stores if it is a helper of a typed agent. */
   readonly memory?: Memory;
-  /** It goes on elsewhere before it settles, and waits there for these. */
+  /** It is parked before it settles, and its child waits for these. */
   readonly parked: boolean;
   readonly inside: readonly Waiting['type'][];
-  /** It is lost so often before it settles. */
+  /** The losses before it settles. */
   readonly lost: readonly ('restart' | 'device')[];
   readonly verified: SettledResult;
-  /** By whoever is outside: a person, a client, a device. `late` is an approval after its time. */
+  /** The answer of a person, a client or a device. `late`: an approval after it expired. */
   readonly answer: 'given' | 'refused' | 'expired' | 'late' | 'never';
 }
 
-/** One thing that happens. `pick` says which of those that could. */
+/** One thing that happens. `pick` selects among the possibilities. */
 export interface Move {
   readonly act: Act;
   readonly pick: number;
@@ -99,13 +99,13 @@ export interface Move {
 
 export type Act =
   | 'settle'
-  /** What performs one effect is gone; or what performs all of them. */
+  /** One effect is lost, or all that are in progress. */
   | 'lose'
   | 'restart'
-  /** An event of before comes again; one comes that bears a wrong id or a wrong kind. */
+  /** An earlier event is repeated; an event has a wrong id or a wrong type. */
   | 'repeat'
   | 'foreign'
-  /** Somebody approves of something else than what is asked. */
+  /** An approval has the digest of another call. */
   | 'mistake'
   | 'input'
   | 'tools'
@@ -113,10 +113,18 @@ export type Act =
   | 'deadline'
   | 'cancel';
 
-export const AT_REST: Move = { act: 'settle', pick: 0, delay: 1 };
+export const SETTLE_FIRST: Move = { act: 'settle', pick: 0, delay: 1 };
 
-/** The calls of a reply, each copy for itself. */
+const callsByReply = new WeakMap<Reply, readonly ScriptedCall[]>();
+
+/** The calls of a reply, with each copy. Cached, because replies may have many copies and are asked for often. */
 export function callsOf(reply: Reply | undefined): readonly ScriptedCall[] {
   if (reply?.type !== 'reply') return [];
-  return reply.parts.flatMap((part) => (part.type === 'call' ? Array.from({ length: part.copies }, () => part) : []));
+  const known = callsByReply.get(reply);
+  if (known) return known;
+  const calls = reply.parts.flatMap((part) =>
+    part.type === 'call' ? Array.from({ length: part.copies }, () => part) : [],
+  );
+  callsByReply.set(reply, calls);
+  return calls;
 }

@@ -1,12 +1,12 @@
 /**
- * The same as program.ts for a typed agent: helpers with state, reflection, an output that is rejected, another attempt,
- * success. It ends with a complaint if something is validated or reflected on whose result is in the journal.
+ * The same as program.ts for a typed agent: helpers with state, reflection, a rejected output, another attempt, success.
+ * It exits with an error if an output is validated or shown again although the result is in the journal.
  */
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { defineAgent, executeAgent, type HelperTool } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
-import { act, acting, folder, say, talking, thinking, WHAT } from './telling.ts';
+import { act, acting, folder, report, reportingStore, reportingModel, WHAT } from './reporting.ts';
 
 interface Seen {
   seen: string[];
@@ -20,10 +20,10 @@ const settled = new Set(
   ),
 );
 
-/** Does what has no result yet, under the key of its effect. */
+/** Acts under the key of an effect that has no result yet. */
 async function perform(effect: string): Promise<void> {
   if (settled.has(effect)) {
-    process.stderr.write(`${effect} has its result, and runs again\n`);
+    process.stderr.write(`${effect} has a result and runs again\n`);
     process.exit(3);
   }
   await act('pure', `${RUN}/${effect}`);
@@ -45,7 +45,7 @@ const SHOWN: Readonly<Record<number, string>> = { 1: 't2.tool.1', 3: 't3.tool.0'
 const agent = defineAgent<string, { total: number }, Seen>({
   name: 'adder',
   description: 'Adds it up',
-  model: thinking({
+  model: reportingModel({
     't1.model.0': {
       calls: [
         ['look', { what: 'a' }],
@@ -108,7 +108,7 @@ const agent = defineAgent<string, { total: number }, Seen>({
   },
 });
 
-const result = await executeAgent(agent, { input: 'all of it', journal: talking(store), runId: RUN });
+const result = await executeAgent(agent, { input: 'all of it', journal: reportingStore(store), runId: RUN });
 await store.close();
-if (result.type === 'success' && result.output.total === 4) say('ended');
+if (result.type === 'success' && result.output.total === 4) report('ended');
 else process.stderr.write(JSON.stringify(result));

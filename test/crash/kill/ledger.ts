@@ -2,7 +2,7 @@ import { closeSync, existsSync, fsyncSync, openSync, readFileSync, writeSync } f
 import path from 'node:path';
 import type { ToolEffect } from '@treadle/core';
 
-/** One line of a ledger that tools keep outside of the store: that a call began to act, or had acted. */
+/** One line of the ledger that tools write outside of the store: a call starts to act, or has acted. */
 export interface Line {
   readonly type: 'begin' | 'end';
   readonly effect: ToolEffect;
@@ -10,7 +10,7 @@ export interface Line {
 }
 
 export interface Ledger {
-  /** On the disk when it returns. */
+  /** Returns when the line is on disk. */
   readonly write: (line: Line) => void;
   readonly read: () => readonly Line[];
 }
@@ -26,7 +26,7 @@ export function ledger(folder: string): Ledger {
     },
     read() {
       if (!existsSync(file)) return [];
-      // What comes after the last newline was not finished.
+      // Text after the last newline is an incomplete line.
       return readFileSync(file, 'utf8')
         .split('\n')
         .slice(0, -1)

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-/** What is killed: a run of the loop, or one of a typed agent. */
+/** The programs: a run of the loop, and one of a typed agent. */
 const PROGRAMS = {
   program: new URL('./program.ts', import.meta.url),
   'agent-program': new URL('./agent-program.ts', import.meta.url),
@@ -11,37 +11,48 @@ const PROGRAMS = {
 
 export type Program = keyof typeof PROGRAMS;
 
-/** When a process is killed, in lines that it has printed. */
+/** When a process is killed: after so many printed lines. */
 export interface Kill {
   readonly after: number;
-  /** `self`: exactly then. `other`: by us, when we have read that line and so many milliseconds more have passed. */
+  /** `self`: the process kills itself exactly then. `other`: the test kills it `ms` milliseconds after it read the line. */
   readonly by: 'self' | 'other';
   readonly ms: number;
 }
 
-export interface Life {
+export interface FinishedProcess {
   readonly lines: readonly string[];
   readonly end: 'killed' | 'paused' | 'ended';
 }
 
 const running = new Set<ChildProcess>();
 
-/** Lets one process live until it is done or killed. */
-export async function live(program: Program, folder: string, kill?: Kill): Promise<Life> {
+export interface ProcessOptions {
+  readonly program: Program;
+  readonly folder: string;
+  /**
+   * A folder for compiled code that the processes share: each starts in half the time. A process that is killed adds
+   * nothing to it.
+   */
+  readonly compileCache: string;
+  readonly kill?: Kill | undefined;
+}
+
+/** Runs one process until it exits or is killed. */
+export async function runProcess({ program, folder, compileCache, kill }: ProcessOptions): Promise<FinishedProcess> {
   const file = fileURLToPath(PROGRAMS[program]);
   const own = kill?.by === 'self' ? kill.after : 0;
   const child = spawn(process.execPath, ['--conditions=treadle-source', file, folder, String(own)], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { PATH: process.env['PATH'] ?? '' },
+    env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE: compileCache },
   });
   running.add(child);
-  let complaint = '';
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (complaint += text));
+  let errors = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (errors += text));
   const lines: string[] = [];
   createInterface({ input: child.stdout }).on('line', (line) => {
     lines.push(line);
     if (kill?.by !== 'other' || lines.length !== kill.after) return;
-    // A timer would wait for a whole millisecond at least, and for its turn.
+    // A timer is too coarse: it waits for at least a millisecond, and for the event loop.
     for (const until = performance.now() + kill.ms; performance.now() < until;);
     child.kill('SIGKILL');
   });
@@ -50,10 +61,10 @@ export async function live(program: Program, folder: string, kill?: Kill): Promi
   if (signal === 'SIGKILL') return { lines, end: 'killed' };
   const end = lines.at(-1);
   if (code === 0 && (end === 'ended' || end === 'paused')) return { lines, end };
-  throw new Error(`The process ended with ${code ?? signal} after "${lines.at(-1)}":\n${complaint}`);
+  throw new Error(`The process ended with ${code ?? signal} after "${lines.at(-1)}":\n${errors}`);
 }
 
-/** For `afterEach`: whatever a failed test has left behind. */
+/** For `afterEach`: kills the processes that a failed test left running. */
 export function stopLeftovers(): void {
   for (const child of running) child.kill('SIGKILL');
 }

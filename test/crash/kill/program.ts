@@ -1,18 +1,18 @@
 /**
- * The process that is killed: `node --conditions=treadle-source program.ts FOLDER LINES`. It begins the run in that
- * folder or goes on with it, until it ends or pauses; what a process before it left waiting it answers. It prints a line
- * for whatever happens, and after so many it kills itself; 0: never.
+ * The process that is killed: `node --conditions=treadle-source program.ts FOLDER LINES`. It starts or resumes the run in
+ * that folder until it ends or pauses, and answers what the run waits for. It prints a line for each step, and kills
+ * itself after LINES of them (0: never).
  */
 import path from 'node:path';
 import { agentTool, replay, runLoop, tool, waiting, type Answer, type Policy, type Waiting } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
-import { acting, book, folder, say, talking, thinking, WHAT } from './telling.ts';
+import { acting, toolLedger, folder, report, reportingStore, reportingModel, WHAT } from './reporting.ts';
 
-/** Knows from the ledger whether it acted; if it had only begun to, nobody knows. */
+/** Verifies by the ledger whether it acted. If it had only started to, the effect is unknown. */
 const wire = acting('wire', 'once', {
   verify(input, context) {
-    const found = book.read().filter(({ key }) => key === context.key);
-    say(`verify ${context.key}`);
+    const found = toolLedger.read().filter(({ key }) => key === context.key);
+    report(`verify ${context.key}`);
     if (found.length === 0) return { type: 'not-done' };
     const done = found.some(({ type }) => type === 'end');
     return done ? { type: 'done', result: `wire ${(input as { what: string }).what}` } : { type: 'unknown' };
@@ -40,7 +40,7 @@ const calling = (
 const helper = agentTool({
   name: 'helper',
   description: 'Helps',
-  model: thinking({
+  model: reportingModel({
     't1.model.0': calling(['order', 'inside'], ['put', 'inside'], ['remove', 'inside']),
     't2.model.0': calling(['wire', 'inside'], ['pick', 'inside']),
     't3.model.0': calling(['order', 'at last']),
@@ -50,7 +50,7 @@ const helper = agentTool({
   policy,
 });
 
-const model = thinking({
+const model = reportingModel({
   't1.model.0': {
     text: 'All at once.',
     calls: [
@@ -69,11 +69,11 @@ function answerTo({ type, effect, ...wait }: Waiting): readonly Answer[] {
 }
 
 const store = sqliteStore(path.join(folder, 'runs.db'));
-const journal = talking(store);
+const journal = reportingStore(store);
 const tools = [helper, look, put, order, wire, remove, pick];
 const options = { model, tools, policy, journal, runId: 'run', maxParallel: 3 };
 const entries = await store.read('run');
 const answers = waiting(replay(entries).state).flatMap(answerTo);
 const result = await runLoop(entries.length === 0 ? { ...options, input: 'Do it.' } : { ...options, answers });
 await store.close();
-say(result.outcome ? 'ended' : 'paused');
+report(result.outcome ? 'ended' : 'paused');

@@ -2,7 +2,7 @@ import { defineAgent, executeAgent, type Agent, type HelperTool, type Policy } f
 import { keyedModel, type Script } from '../keyed-model.ts';
 import type { AgentScenario } from '../scenario.ts';
 import { look, put, WHAT } from '../tools.ts';
-import { never, noteAsked, type Life } from '../world.ts';
+import { never, recordRequest, type Life } from '../world.ts';
 
 interface Task {
   readonly what: string;
@@ -20,24 +20,24 @@ interface Tried {
   notes: number;
 }
 
-/** In which turn each attempt is validated, and by which call each output is shown. */
+/** The turn in which each attempt is validated, and the call that shows each output. */
 interface Places {
   readonly validated: readonly number[];
   readonly shown: Readonly<Record<number, string>>;
 }
 
-/** Writes into the ledger what is done, under the key of the effect that does it. */
+/** Records an action under the key of its effect. */
 function done({ world }: Life, effect: string, what: string): void {
-  world.deeds.push({ key: `${world.runId}/${effect}`, tool: what, effect: 'pure' });
+  world.actions.push({ key: `${world.runId}/${effect}`, tool: what, effect: 'pure' });
 }
 
-/** What it gives depends on what was remembered, so that forgetting would show. */
+/** Its result depends on the memory, so that lost memory is noticed. */
 function note(life: Life): HelperTool<Seen, Tried> {
   return {
     definition: { name: 'note', description: 'note', input_schema: WHAT, effect: 'idempotent' },
     async handler(input, { state, key, attempt }) {
       if (!life.alive()) return never();
-      life.world.deeds.push({ key, tool: 'note', effect: 'idempotent' });
+      life.world.actions.push({ key, tool: 'note', effect: 'idempotent' });
       await Promise.resolve();
       state.run.seen.push((input as { what: string }).what);
       state.attempt.notes++;
@@ -46,13 +46,13 @@ function note(life: Life): HelperTool<Seen, Tried> {
   };
 }
 
-/** Reads what others have noted. */
+/** Reads the memory that others wrote. */
 function recall(life: Life): HelperTool<Seen, Tried> {
   return {
     definition: { name: 'recall', description: 'recall', effect: 'pure' },
     handler(_, { state, key }) {
       if (!life.alive()) return never();
-      life.world.deeds.push({ key, tool: 'recall', effect: 'pure' });
+      life.world.actions.push({ key, tool: 'recall', effect: 'pure' });
       return `Seen ${state.run.seen.length}, noted ${state.attempt.notes}.`;
     },
   };
@@ -65,7 +65,7 @@ function adder(life: Life, script: Script, { validated, shown }: Places): Agent<
   return defineAgent<Task, Sum, Seen, Tried, unknown>({
     name: 'adder',
     description: 'Adds it up',
-    model: keyedModel(script, { onAsk: (request) => noteAsked(life, request) }),
+    model: keyedModel(script, { onAsk: (request) => recordRequest(life, request) }),
     prompts: {
       system: 'Add it up.',
       user: ({ what }) => `Add ${what}.`,
@@ -118,9 +118,9 @@ function adder(life: Life, script: Script, { validated, shown }: Places): Agent<
   });
 }
 
-/** Helpers with state, reflection in every form, one rejection by each kind of validator, and success at last. */
+/** Helpers with state, reflection in every form, a rejection by each kind of validator, and success. */
 export const reflecting: AgentScenario = {
-  name: 'a typed agent that reflects, is rejected twice, and succeeds',
+  name: 'a typed agent with reflection and two rejections',
   execute: (life, around) =>
     executeAgent(
       adder(
@@ -196,7 +196,7 @@ const policy: Policy = {
     }),
 };
 
-/** An output that counts at once, beside helpers that wait for a person. */
+/** An output that counts at once, together with helpers that wait for an approval. */
 export const direct: AgentScenario = {
   name: 'a typed agent without reflection, under a policy',
   execute: (life, around) =>
@@ -235,9 +235,9 @@ export const direct: AgentScenario = {
   interrupted: {},
 };
 
-/** It never gets it right. */
+/** Every output is rejected. */
 export const hopeless: AgentScenario = {
-  name: 'a typed agent whose attempts are used up',
+  name: 'a typed agent that uses up its attempts',
   execute: (life, around) =>
     executeAgent(
       adder(

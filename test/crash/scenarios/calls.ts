@@ -2,7 +2,7 @@ import type { Policy } from '@treadle/core';
 import { keyedModel } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { book, look, pick, put, remove } from '../tools.ts';
-import { noteAsked } from '../world.ts';
+import { recordRequest } from '../world.ts';
 
 const policy: Policy = {
   judge: (calls) =>
@@ -13,7 +13,7 @@ const policy: Policy = {
     }),
 };
 
-/** Calls of every effect class beside each other, under a policy, with people and a client to wait for. */
+/** Parallel calls of every effect class under a policy, with approvals and a client call. */
 export const calls: Scenario = {
   name: 'calls, verdicts, approvals and a client',
   code: (life) => ({
@@ -36,7 +36,7 @@ export const calls: Scenario = {
         't2.model.0': { calls: [['book', { what: 'b' }]] },
         't3.model.0': 'All is done.',
       },
-      { onAsk: (request) => noteAsked(life, request) },
+      { onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [look(life), put(life), book(life), remove(life), pick],
     policy,

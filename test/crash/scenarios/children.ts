@@ -2,7 +2,7 @@ import { agentTool, type Policy, type Tool } from '@treadle/core';
 import { keyedModel } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { book, endless, look, pick, put, remove } from '../tools.ts';
-import { noteAsked, type Life } from '../world.ts';
+import { recordRequest, type Life } from '../world.ts';
 
 const policy: Policy = {
   judge: (calls) => calls.map(({ name }) => ({ type: name === 'remove' ? 'ask' : 'allow' })),
@@ -25,16 +25,16 @@ function helper(life: Life): Tool {
         't3.model.0': { calls: [['book', { what: 'after all' }]] },
         't4.model.0': 'Helped.',
       },
-      { id: 'small', onAsk: (request) => noteAsked(life, request) },
+      { id: 'small', onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [book(life), put(life), remove(life), pick],
     policy,
   });
 }
 
-/** A run that works for a call of another, with people to wait for, beside a call that acts once. */
+/** A child run that waits for an approval, parallel to a call with the effect `once`. */
 export const child: Scenario = {
-  name: 'a child that waits for a person and for a client',
+  name: 'a child that waits for an approval and for a client',
   code: (life) => ({
     model: keyedModel(
       {
@@ -47,7 +47,7 @@ export const child: Scenario = {
         't2.model.0': { calls: [['look', { what: 'it' }]] },
         't3.model.0': 'Done, with help.',
       },
-      { onAsk: (request) => noteAsked(life, request) },
+      { onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [helper(life), book(life), look(life)],
     limits: { tokens: 10_000 },
@@ -61,11 +61,11 @@ export const child: Scenario = {
   },
 };
 
-/** A child of a child: what it waits for goes up through both, and the answer down. */
+/** A child of a child: both parents report what it waits for, and pass the answer on. */
 export const grandchild: Scenario = {
-  name: 'a child of a child that waits for a person, who refuses',
+  name: 'a child of a child whose approval is denied',
   code: (life) => {
-    const onAsk = (request: Parameters<typeof noteAsked>[1]): void => noteAsked(life, request);
+    const onAsk = (request: Parameters<typeof recordRequest>[1]): void => recordRequest(life, request);
     const inner = agentTool({
       name: 'inner',
       description: 'Helps the helper',
@@ -106,11 +106,11 @@ export const grandchild: Scenario = {
   interrupted: { 'run.t1.tool.0/t1.tool.0': ['2/2/0', '2/2/1', '2/2/2', '2/2/3'] },
 };
 
-/** What a child waits for comes too late. */
+/** The approval that a child waits for expires. */
 export const expiring: Scenario = {
-  name: 'a child that waits for a person, who forgets',
+  name: 'a child whose approval expires',
   code: (life) => {
-    const onAsk = (request: Parameters<typeof noteAsked>[1]): void => noteAsked(life, request);
+    const onAsk = (request: Parameters<typeof recordRequest>[1]): void => recordRequest(life, request);
     const inner = agentTool({
       name: 'inner',
       description: 'Helps',
@@ -138,7 +138,7 @@ export const expiring: Scenario = {
 export const orphaned: Scenario = {
   name: 'a child that is cancelled with its parent',
   code: (life) => {
-    const onAsk = (request: Parameters<typeof noteAsked>[1]): void => noteAsked(life, request);
+    const onAsk = (request: Parameters<typeof recordRequest>[1]): void => recordRequest(life, request);
     const cancel = (): void => life.live!.cancel();
     const inner = agentTool({
       name: 'inner',
@@ -155,7 +155,7 @@ export const orphaned: Scenario = {
       input: 'Get help.',
     };
   },
-  left: ['run.t1.tool.0'],
-  // In the second case the run has ended, and nobody goes on with its child.
+  abandoned: ['run.t1.tool.0'],
+  // In the second case the run has ended, and its child is not resumed.
   interrupted: { 'run.t1.tool.0/t1.tool.0': ['2/2', '3/2'] },
 };

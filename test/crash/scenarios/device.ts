@@ -1,11 +1,11 @@
 import { keyedModel } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { book, job } from '../tools.ts';
-import { noteAsked } from '../world.ts';
+import { recordRequest } from '../world.ts';
 
-/** A call that goes on elsewhere, and nobody here has to answer anything: going on with the run is enough. */
+/** A call that is parked on a device. Resuming the run is enough to get its result. */
 export const device: Scenario = {
-  name: 'a call that goes on at a device',
+  name: 'a call that is parked on a device',
   code: (life) => ({
     model: keyedModel(
       {
@@ -17,7 +17,7 @@ export const device: Scenario = {
         },
         't2.model.0': 'Done there.',
       },
-      { onAsk: (request) => noteAsked(life, request) },
+      { onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [job(life), book(life)],
     input: 'Go.',

@@ -1,9 +1,9 @@
 import { keyedModel, unable } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { book, endless, look, put } from '../tools.ts';
-import { noteAsked } from '../world.ts';
+import { recordRequest } from '../world.ts';
 
-const begun = {
+const script = {
   't1.model.0': {
     calls: [
       ['book', { what: 'a' }],
@@ -20,9 +20,9 @@ const begun = {
 } as const;
 
 export const cancelled: Scenario = {
-  name: 'a run that is cancelled in the middle of a call',
+  name: 'a run that is cancelled during a call',
   code: (life) => ({
-    model: keyedModel(begun, { onAsk: (request) => noteAsked(life, request) }),
+    model: keyedModel(script, { onAsk: (request) => recordRequest(life, request) }),
     tools: [book(life), look(life), put(life), endless(life, () => life.live!.cancel())],
     maxParallel: 2,
     input: 'Go.',
@@ -31,9 +31,9 @@ export const cancelled: Scenario = {
 };
 
 export const overdue: Scenario = {
-  name: 'a run that runs out of time',
+  name: 'a run that reaches its deadline',
   code: (life) => ({
-    model: keyedModel(begun, { onAsk: (request) => noteAsked(life, request) }),
+    model: keyedModel(script, { onAsk: (request) => recordRequest(life, request) }),
     tools: [book(life), look(life), put(life), endless(life, () => void life.world.clock.advance(10_000))],
     maxParallel: 2,
     limits: { durationMs: 5_000 },
@@ -43,7 +43,7 @@ export const overdue: Scenario = {
 };
 
 export const outage: Scenario = {
-  name: 'a model that fails, and is asked again later',
+  name: 'a model that fails and is called again later',
   code: (life) => ({
     model: keyedModel(
       {
@@ -52,7 +52,7 @@ export const outage: Scenario = {
         't3.model.0': 'Done.',
         't4.model.0': 'Done indeed.',
       },
-      { onAsk: (request) => noteAsked(life, request) },
+      { onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [book(life), put(life)],
     finish: 'confirm',
@@ -66,7 +66,7 @@ export const unprepared: Scenario = {
   code: (life) => ({
     model: keyedModel(
       { 't1.model.0': { calls: [['book', { what: 'a' }]] } },
-      { onAsk: (request) => noteAsked(life, request) },
+      { onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [book(life)],
     prepareTurn: ({ turn }) => ({ tools: turn === 1 ? ['book'] : ['gone'] }),

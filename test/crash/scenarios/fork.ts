@@ -2,7 +2,7 @@ import { forkRun, runLoop } from '@treadle/core';
 import { keyedModel } from '../keyed-model.ts';
 import type { LoopScenario, Scenario } from '../scenario.ts';
 import { book, look, put } from '../tools.ts';
-import { life, noteAsked, RUN, type Life, type World } from '../world.ts';
+import { life, recordRequest, RUN, type Life, type World } from '../world.ts';
 
 const code = (now: Life, ...last: readonly [string, string]): ReturnType<LoopScenario['code']> => ({
   model: keyedModel(
@@ -16,14 +16,14 @@ const code = (now: Life, ...last: readonly [string, string]): ReturnType<LoopSce
       't2.model.0': { calls: [[last[0], { what: 'b' }]] },
       't3.model.0': last[1],
     },
-    { onAsk: (request) => noteAsked(now, request) },
+    { onAsk: (request) => recordRequest(now, request) },
   ),
   tools: [book(now), look(now), ...(last[0] === 'put' ? [put(now)] : [])],
   instructions: 'Be brief.',
   input: 'Go.',
 });
 
-/** A run that was forked while its calls were under way, and goes on with other instructions and one tool more. */
+/** A run that is forked while its calls are in progress, with other instructions and another tool. */
 export const fork: Scenario = {
   name: 'a fork',
   code: (now) => code(now, 'put', 'Put instead.'),

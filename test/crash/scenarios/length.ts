@@ -2,9 +2,9 @@ import type { ModelRequest } from '@treadle/core';
 import { keyedModel, unable, type Said } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { book, list, slow } from '../tools.ts';
-import { noteAsked } from '../world.ts';
+import { recordRequest } from '../world.ts';
 
-/** What is too long: a result, which is kept whole and read on, and then the conversation. Somebody interferes, too. */
+/** A result that is too long is stored and read in pages; then the conversation is too long. Input is added, too. */
 export const length: Scenario = {
   name: 'a result that is too long, a conversation that is too long, and steering',
   code: (life) => ({
@@ -22,13 +22,13 @@ export const length: Scenario = {
         't3.model.1': { calls: [['slow', { what: 'it' }]] },
         't4.model.0': 'Done, and b as well.',
       },
-      { onAsk: (request) => noteAsked(life, request) },
+      { onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [
       list(life),
       book(life),
       slow(life, () => {
-        // He who has said it once sees that it arrived, and does not say it again.
+        // A user who sees the input in the run does not send it again.
         if (!life.entries.some(({ event }) => event.type === 'input-added')) life.live!.send('And b as well.');
       }),
     ],

@@ -1,13 +1,13 @@
 import { keyedModel } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { book, look } from '../tools.ts';
-import { noteAsked } from '../world.ts';
+import { recordRequest } from '../world.ts';
 
-/** Turns that are prepared, a history that is made shorter before it is too long, and an answer of a given form. */
+/** Prepared turns, a compaction at a threshold, and a validated answer. */
 export const shaping: Scenario = {
-  name: 'prepared turns, compaction by a threshold, a typed answer',
+  name: 'prepared turns, a compaction at a threshold, a typed answer',
   code: (life) => {
-    const onAsk = (request: Parameters<typeof noteAsked>[1]): void => noteAsked(life, request);
+    const onAsk = (request: Parameters<typeof recordRequest>[1]): void => recordRequest(life, request);
     return {
       model: keyedModel(
         {

@@ -2,7 +2,7 @@ import type { Message, ModelReply } from '@treadle/core';
 import { keyedModel } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { alone, edit, look, picture } from '../tools.ts';
-import { noteAsked } from '../world.ts';
+import { recordRequest } from '../world.ts';
 
 const before: readonly Message[] = [
   { role: 'user', content: [{ type: 'text', text: 'What is in there?' }] },
@@ -64,7 +64,7 @@ const last: ModelReply = {
   model: 'keyed',
 };
 
-/** What else can be in a run: every kind of content and of refusal, most of the rules, and a last answer at a limit. */
+/** Every kind of content and refusal, most of the rules, and a closing turn at a limit. */
 export const variety: Scenario = {
   name: 'all kinds of content, rules and refusals',
   code: (life) => ({
@@ -76,7 +76,7 @@ export const variety: Scenario = {
         't4.model.0': { calls: [['look', { what: 'a' }]] },
         't5.model.0': last,
       },
-      { onAsk: (request) => noteAsked(life, request) },
+      { onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [look(life), picture(life), edit(life), alone(life)],
     instructions: 'Look closely.',

@@ -6,7 +6,7 @@ import { mostly, optionally, rarely } from './chance.ts';
 import { answering, calling, reply } from './replies.ts';
 import { compactions, NAMES, rules } from './rules.ts';
 
-/** The tools by which a typed agent answers. */
+/** The output tool and the submit tool of a typed agent. */
 const [OUTPUT, SUBMIT] = ['answer', 'submit'] as const;
 
 const leniency = fc.constantFrom('fail' as const, 'feedback' as const, 'feedback' as const);
@@ -31,7 +31,7 @@ const agent: Arbitrary<NonNullable<Rules['agent']>> = fc
   )
   .map((given) => Object.assign({}, ...given));
 
-/** Limits that agents do not set are met now and then all the same: a run goes by whatever its rules say. */
+/** They include limits that `defineAgent` never sets, because a run must respect any rules. */
 const agentRules: Arbitrary<Rules> = fc
   .tuple(
     rules,
@@ -58,7 +58,7 @@ const agentRules: Arbitrary<Rules> = fc
     agent: given,
   }));
 
-/** With those by which the agent answers: they run in this process, and are no runs of their own. */
+/** Adds the output tool and the submit tool. They run in this process and are not child runs. */
 export function withAnswers(tools: readonly ToolFacts[], { agent: given }: Rules): readonly ToolFacts[] {
   const names = [given?.output, given?.submit].filter((name) => name !== undefined);
   const [like] = tools;
@@ -84,7 +84,7 @@ const mixed: Arbitrary<readonly ScriptedCall[]> = fc.array(
   { minLength: 1, maxLength: 5, size: 'max' },
 );
 
-/** So many calls that the last ones are too many for anybody. */
+/** So many calls that the last ones are over the cap. */
 const crowded: Arbitrary<readonly ScriptedCall[]> = fc.tuple(own, call, own).map(([first, filler, last]) => [
   { ...first, name: OUTPUT },
   { ...filler, copies: 128 },
@@ -98,7 +98,7 @@ const answeringByCalls: Arbitrary<Reply> = fc
     return { ...like, parts } as Reply;
   });
 
-/** The same helper again and again, and then beside an answer. */
+/** Repeats the same helper call, and then combines it with an output. */
 const insisting: Arbitrary<readonly Reply[]> = fc
   .tuple(calling, call, own, fc.constantFrom(1, 2, 3), fc.boolean())
   .map(([like, same, answer, times, first]) => {
@@ -108,7 +108,7 @@ const insisting: Arbitrary<readonly Reply[]> = fc
     return said.map((parts) => ({ ...like, parts }) as Reply);
   });
 
-/** Helpers, outputs and submits in any order, and now and then no call at all. */
+/** Helpers, outputs and submits in any order, and sometimes no call at all. */
 const varied: Arbitrary<readonly Reply[]> = fc.array(
   fc.oneof(
     { weight: 10, arbitrary: answeringByCalls },
@@ -118,7 +118,7 @@ const varied: Arbitrary<readonly Reply[]> = fc.array(
   { minLength: 2, maxLength: 9, size: 'max' },
 );
 
-/** With little but attempts and turns in its way. */
+/** With few limits except attempts and turns. */
 const patient: Arbitrary<Pick<World, 'rules' | 'replies'>> = fc
   .tuple(agentRules, fc.array(answeringByCalls, { minLength: 4, maxLength: 9, size: 'max' }))
   .map(([{ limits, prepared: _, ...some }, replies]) => ({

@@ -4,10 +4,14 @@ import type { Fate, ScriptedCall } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
 import { NAMES } from './rules.ts';
 
-/** In steps, so that limits are met exactly. Some providers do not tell how many tokens it were. */
+/** In steps, so that limits are reached exactly. Some providers do not report tokens. */
 export const usage: Arbitrary<Usage> = fc
   .tuple(mostly(20, 20, fc.constant(0)), fc.nat(2), fc.nat(1), optionally('cost', 93, fc.nat(3)))
-  .map(([told, read, written, cost]) => ({ inputTokens: told * read, outputTokens: told * written, ...cost }));
+  .map(([tokens, inputs, outputs, cost]) => ({
+    inputTokens: tokens * inputs,
+    outputTokens: tokens * outputs,
+    ...cost,
+  }));
 
 const content: Arbitrary<readonly ResultBlock[]> = fc.constantFrom(
   [{ type: 'text', text: 'yes' }],

@@ -11,7 +11,7 @@ export function mostly<T, U>(usual: T, percent: number, other: Arbitrary<U>): Ar
   );
 }
 
-/** A record whose field is there in so many percent of the cases. */
+/** A record that has the field in this percentage of the cases. */
 export function optionally<K extends string, T>(
   name: K,
   percent: number,

@@ -1,6 +1,6 @@
 import type { TurnDecision } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
-import type { Aside, Part, Reply } from '../world.ts';
+import type { TurnScript, Part, Reply } from '../world.ts';
 import { call, usage } from './calls.ts';
 import { mostly, optionally, rarely } from './chance.ts';
 import { NAMES, someChoice } from './rules.ts';
@@ -63,12 +63,12 @@ export const reply: Arbitrary<Reply> = fc.oneof(
   { weight: 8, arbitrary: failing },
 );
 
-/** Some models do the same again and again. */
+/** The model repeats the same reply. */
 const repeating: Arbitrary<readonly Reply[]> = fc
   .tuple(fc.array(reply, { maxLength: 1 }), calling, fc.constantFrom(3, 4, 5, 6), fc.array(reply, { maxLength: 2 }))
   .map(([first, same, times, last]) => [...first, ...Array.from({ length: times }, () => same), ...last]);
 
-/** Or with something else between. */
+/** The model repeats the same call, with others in between. */
 const insisting: Arbitrary<readonly Reply[]> = fc
   .tuple(
     calling,
@@ -96,13 +96,13 @@ const tooLong: Arbitrary<Reply> = fc.record({
   stubborn: rarely(30),
 });
 
-/** Of a conversation that goes on and on. */
+/** The replies of a long conversation. */
 export const longReplies: Arbitrary<readonly Reply[]> = fc.array(
   fc.oneof({ weight: 8, arbitrary: calling }, { weight: 1, arbitrary: answering }, { weight: 4, arbitrary: tooLong }),
   { minLength: 4, maxLength: 9, size: 'max' },
 );
 
-/** While they are checked, there is something more to say now and then. */
+/** Answers during whose validation input is added. */
 const interrupted: Arbitrary<Reply> = answering.map((given) => ({ ...given, steered: true }) as Reply);
 
 export const answers: Arbitrary<readonly Reply[]> = fc.array(
@@ -123,7 +123,7 @@ const decision: Arbitrary<TurnDecision> = fc
   )
   .map((given) => Object.assign({}, ...given) as TurnDecision);
 
-export const aside: Arbitrary<Aside> = fc.record({
+export const turnScript: Arbitrary<TurnScript> = fc.record({
   decision,
   unprepared: rarely(5),
   summary: mostly(
@@ -132,7 +132,7 @@ export const aside: Arbitrary<Aside> = fc.record({
     usage.map((used) => ({ type: 'summary' as const, usage: used })),
   ),
   valid: mostly(false, 40, fc.constant(true)),
-  /** Nothing that the falsy are not, too. */
+  /** Also falsy values, which must not count as missing. */
   value: mostly({ a: 1 }, 30, fc.constantFrom(0, '', false, null)),
   rejection: fc
     .tuple(
@@ -140,5 +140,5 @@ export const aside: Arbitrary<Aside> = fc.record({
       optionally('prompt', 50, fc.constant('look again')),
       optionally('promptProblem', 20, fc.constant('no words')),
     )
-    .map((given) => Object.assign({}, ...given) as Aside['rejection']),
+    .map((given) => Object.assign({}, ...given) as TurnScript['rejection']),
 });

@@ -39,7 +39,7 @@ export const someChoice: Arbitrary<ToolChoice> = fc.oneof(
   fc.constantFrom(...NAMES).map((tool) => ({ tool })),
 );
 
-/** `early`: in so many percent before the model refuses. */
+/** `early`: the percentage with a threshold that applies before the model rejects the conversation. */
 export function compactions(early: number): Arbitrary<NonNullable<Rules['compaction']>> {
   return fc
     .tuple(fc.constantFrom(1, 1, 2, 3), optionally('tokens', early, fc.constantFrom(1, 20, 21, 40, 41, 60)))

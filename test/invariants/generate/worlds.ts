@@ -3,12 +3,12 @@ import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly } from './chance.ts';
-import { answers, aside, longReplies, replies } from './replies.ts';
+import { answers, turnScript, longReplies, replies } from './replies.ts';
 import { compactions, rules, toolset } from './rules.ts';
 
 /*
- * The one generator of worlds. Names, arguments, results and call ids come from small pools, and limits are low, so
- * that repetitions, clashes and limits are met often; what ends a run early is rare, so that runs get somewhere.
+ * The generator of worlds. Names, arguments, results and call ids come from small pools, and limits are low, so that
+ * repetitions, conflicts and limits are frequent. Events that end a run early are rare, so that runs get far.
  */
 
 const input: Arbitrary<readonly Message[]> = fc.constantFrom<readonly Message[]>(
@@ -51,7 +51,7 @@ function movesOf(weights: typeof USUAL): Arbitrary<readonly Move[]> {
 
 export const moves: Arbitrary<readonly Move[]> = movesOf(USUAL);
 
-/** More happens to what takes but a moment. */
+/** More disturbances, for phases that are short. */
 const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12, restart: 12, cancel: 10 });
 
 type Ruled = Pick<World, 'rules' | 'replies'>;
@@ -64,7 +64,7 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         tools: toolset,
         otherTools: toolset,
         input,
-        asides: fc.array(aside, { minLength: 1, maxLength: 5, size: 'max' }),
+        turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
     )
@@ -76,17 +76,17 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
     }));
 }
 
-/** Of long conversations, which are made shorter. */
+/** Long conversations that are compacted. */
 const long: Arbitrary<Ruled> = fc
   .tuple(rules, compactions(60), longReplies)
   .map(([some, given, said]) => ({ rules: { ...unlimited(some), compaction: given }, replies: said }));
 
-/** Of answers that have to have a form. */
+/** Answers that are validated. */
 const typed: Arbitrary<Ruled> = fc
   .tuple(rules, answers)
   .map(([some, said]) => ({ rules: { ...unlimited(some), output: { type: 'object' } }, replies: said }));
 
-/** Gets further, because less is in its way. */
+/** Fewer limits, so that runs get further. */
 function unlimited(some: Rules): Rules {
   return { ...some, maxTurns: 9, errorLimit: 0, repeatLimit: 0, toolChoice: 'auto' };
 }

@@ -1,154 +1,152 @@
-import type { Mutant } from '../mutate.ts';
+import type { AgentRules, AgentState } from '@treadle/core';
+import type { CheckedOutput } from '../core-functions.ts';
+import type { Replacement } from '../mutable-core.ts';
+import { agentFinish, mutant, unanswered, withAgentRules, withState, without } from './mutant.ts';
 
-/** How a typed agent goes from attempt to attempt and ends: proposals, rejections, and what helpers remember. */
-export const attempts: readonly Mutant[] = [
-  {
-    property: 'I1',
-    name: 'the words for the next attempt are not those of the agent',
-    file: 'loop/finish/output.ts',
-    find: 'const words = prompt ?? ',
-    replace: 'const words = ',
-  },
-  {
-    property: 'I4',
-    name: 'a rejected output is the answer',
-    file: 'loop/finish/output.ts',
-    find: "if (result.type === 'valid') return { type: 'end' };\n    const { problems",
-    replace: "if (result.type) return { type: 'end' };\n    const { problems",
-  },
-  {
-    property: 'I4',
-    name: 'one attempt too many',
-    file: 'loop/finish/output.ts',
-    find: 'agent.attempt >= rules.maxAttempts',
-    replace: 'agent.attempt > rules.maxAttempts',
-  },
-  {
-    property: 'I4',
-    name: 'one attempt too few',
-    file: 'loop/finish/output.ts',
-    find: 'agent.attempt >= rules.maxAttempts',
-    replace: 'agent.attempt >= rules.maxAttempts - 1',
-  },
-  {
-    property: 'I4',
-    name: 'the attempts are not counted',
-    file: 'loop/attempt.ts',
-    find: 'attempt: (last?.attempt ?? 0) + 1,',
-    replace: 'attempt: last?.attempt ?? 1,',
-  },
-  {
-    property: 'I4',
-    name: 'a prompt that cannot be written does no harm',
-    file: 'loop/finish/output.ts',
-    find: 'if (promptProblem !== undefined) {',
-    replace: 'if (!result) {',
-  },
-  {
-    property: 'I4',
-    name: 'a prompt that cannot be written is told even if there is no next attempt',
-    file: 'loop/finish/output.ts',
-    find: 'if (agent.attempt >= rules.maxAttempts) return',
-    replace: 'if (agent.attempt >= rules.maxAttempts && promptProblem === undefined) return',
-  },
-  {
-    property: 'I4',
-    name: 'a text is asked for again though it must not be',
-    file: 'loop/finish/output.ts',
-    find: "if (rulesOf(state).textOnly === 'fail') return",
-    replace: "if (rulesOf(state).textOnly === 'fail' && state.turn > 1) return",
-  },
-  {
-    property: 'I4',
-    name: 'the output is lost',
-    file: 'loop/reply.ts',
-    find: "if (result.type === 'valid') state.output = result.value;",
-    replace: "if (result.type === 'valid' && result.value) state.output = result.value;",
-  },
-  {
-    property: 'I4',
-    name: 'a validation that is lost is not begun again',
-    file: 'loop/slots.ts',
-    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-    replace:
-      "if (phase.type === 'validating' && phase.slots) return { state: { ...state }, effects: NO_EFFECTS };\n  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-  },
-  {
-    property: 'live',
-    name: 'an output is forgotten by a crash while it is checked',
-    file: 'loop/snapshot.ts',
-    find: 'const { history, ...rest } = state;',
-    replace:
-      'const { history, ...all } = state;\n  const rest = { ...all, agent: all.agent && { ...all.agent, memory: undefined } };',
-  },
-  {
-    property: 'I6',
-    name: 'a proposal survives its attempt',
-    file: 'loop/attempt.ts',
-    find: 'proposal: undefined,',
-    replace: 'proposal: last?.proposal,',
-  },
-  {
-    property: 'I6',
-    name: 'a proposal is forgotten with its turn',
-    file: 'loop/finish/output.ts',
-    find: "return { type: 'go-on', note: { agent: { ...agentOf(state), proposal } } };",
-    replace: "return { type: 'go-on' };",
-  },
-  {
-    property: 'I6',
-    name: 'turns are counted over all attempts',
-    file: 'loop/attempt.ts',
-    find: 'return turn - (agent?.from ?? 0);',
-    replace: 'return turn - (agent ? 0 : 0);',
-  },
-  {
-    property: 'I6',
-    name: 'an attempt has a turn less than the one before',
-    file: 'loop/attempt.ts',
-    find: 'from: turn,',
-    replace: 'from: last ? turn - 1 : turn,',
-  },
-  {
-    property: 'I6',
-    name: 'what an attempt remembers is kept for the next one',
-    file: 'loop/attempt.ts',
-    find: 'memory: memory && { ...memory, ...(last && { run: last.memory?.run }) },',
-    replace: 'memory: last ? last.memory : memory,',
-  },
-  {
-    property: 'I6',
-    name: 'what the run remembers is lost with the attempt',
-    file: 'loop/attempt.ts',
-    find: 'memory: memory && { ...memory, ...(last && { run: last.memory?.run }) },',
-    replace: 'memory,',
-  },
-  {
-    property: 'I6',
-    name: 'what a helper has changed is not kept',
-    file: 'loop/slots.ts',
-    find: 'memory: { ...state.agent.memory, ...memory }',
-    replace: 'memory: state.agent.memory',
-  },
-  {
-    property: 'I6',
-    name: 'what a helper has not changed is lost',
-    file: 'loop/slots.ts',
-    find: 'memory: { ...state.agent.memory, ...memory }',
-    replace: 'memory',
-  },
-  {
-    property: 'I6',
-    name: 'why an output was rejected is forgotten',
-    file: 'loop/attempt.ts',
-    find: 'rejection: last?.rejection,',
-    replace: 'rejection: undefined,',
-  },
-  {
-    property: 'I6',
-    name: 'a validation is for another attempt',
-    file: 'loop/outstanding.ts',
-    find: 'attempt: state.agent.attempt',
-    replace: 'attempt: state.turn',
-  },
+/** Attempts of a typed agent: proposals, rejections, what helpers remember, and how the run ends. */
+export const attempts = [
+  mutant(
+    'I1',
+    "the agent's own prompt for the next attempt is ignored",
+    'finishOf',
+    agentFinish('onChecked', (original) => (state, result) => original(state, without(result, 'prompt'))),
+  ),
+  mutant(
+    'I4',
+    'a rejected output is the answer',
+    'finishOf',
+    agentFinish('onChecked', () => () => ({ type: 'end' })),
+  ),
+  mutant(
+    'I4',
+    'one attempt too many',
+    'finishOf',
+    attemptsChanged((most) => most + 1),
+  ),
+  mutant(
+    'I4',
+    'one attempt too few',
+    'finishOf',
+    attemptsChanged((most) => most - 1),
+  ),
+  mutant(
+    'I4',
+    'attempts are not counted',
+    'nextAttempt',
+    nextAttempt(({ last }) => ({ attempt: last?.attempt ?? 1 })),
+  ),
+  mutant(
+    'I4',
+    'a prompt that cannot be written has no consequence',
+    'finishOf',
+    agentFinish('onChecked', (original) => (state, result) => original(state, without(result, 'promptProblem'))),
+  ),
+  mutant(
+    'I4',
+    'a prompt that cannot be written is reported although there is no next attempt',
+    'finishOf',
+    attemptsChanged((most, result) => ('promptProblem' in result ? Infinity : most)),
+  ),
+  mutant(
+    'I4',
+    'a reply without calls is answered although it must end the run',
+    'finishOf',
+    agentFinish('onText', (original) => (state) => {
+      return original(state.turn > 1 ? state : withAgentRules(state, { textOnly: 'feedback' }));
+    }),
+  ),
+  mutant('I4', 'a falsy output is lost', 'onOutputChecked', (original) => (state, event) => {
+    const next = original(state, event);
+    const lost = event.result.type === 'valid' && !event.result.value;
+    return lost ? withState(next, { output: undefined }) : next;
+  }),
+  mutant('I4', 'a lost validation of an output is not repeated', 'onEffectLost', (original) => (state, effect) => {
+    const { phase } = state;
+    return phase.type === 'validating' && phase.slots ? unanswered(state) : original(state, effect);
+  }),
+  mutant(
+    'live',
+    'a snapshot lacks what helpers remember',
+    'snapshotOf',
+    (original) => (state, seq) =>
+      original({ ...state, agent: state.agent && { ...state.agent, memory: undefined } }, seq),
+  ),
+  mutant(
+    'I6',
+    'a proposal is kept after its attempt',
+    'nextAttempt',
+    nextAttempt(({ last }) => ({ proposal: last?.proposal })),
+  ),
+  mutant(
+    'I6',
+    'a proposal is lost after its turn',
+    'finishOf',
+    agentFinish('onResults', (original) => (state, slots) => {
+      const move = original(state, slots);
+      return move.type === 'continue' ? { type: 'continue' } : move;
+    }),
+  ),
+  mutant(
+    'I6',
+    'turns are counted over all attempts',
+    'turnsUsed',
+    () =>
+      ({ turn }) =>
+        turn,
+  ),
+  mutant(
+    'I6',
+    'an attempt has one turn less than the one before',
+    'nextAttempt',
+    nextAttempt(({ last, turn }) => ({ from: last ? turn - 1 : turn })),
+  ),
+  mutant(
+    'I6',
+    'the memory of an attempt is kept for the next one',
+    'nextAttempt',
+    nextAttempt(({ rules, last }) => ({ memory: last ? last.memory : rules.memory })),
+  ),
+  mutant(
+    'I6',
+    'the memory of the run is lost with the attempt',
+    'nextAttempt',
+    nextAttempt(({ rules }) => ({ memory: rules.memory })),
+  ),
+  mutant('I6', 'memory that a helper changed is not stored', 'chargeCall', (original) => (state, event) => ({
+    ...original(state, event),
+    agent: state.agent,
+  })),
+  mutant('I6', 'memory that a helper did not change is lost', 'chargeCall', (original) => (state, event) => {
+    const memory = event.type === 'tool-settled' && event.result.type === 'result' ? event.result.memory : undefined;
+    const charged = original(state, event);
+    return memory && charged.agent ? { ...charged, agent: { ...charged.agent, memory } } : charged;
+  }),
+  mutant(
+    'I6',
+    'the reason of a rejection is lost',
+    'nextAttempt',
+    nextAttempt(() => ({ rejection: undefined })),
+  ),
+  mutant('I6', 'a validation has the number of another attempt', 'phaseEffect', (original) => (state, phase) => {
+    const effect = original(state, phase);
+    return effect.type === 'validate-output' && state.agent ? { ...effect, attempt: state.turn } : effect;
+  }),
 ];
+
+/** A rejected output with another number of attempts. */
+function attemptsChanged(change: (most: number, result: CheckedOutput) => number): Replacement<'finishOf'> {
+  return agentFinish('onChecked', (original) => (state, result) => {
+    const maxAttempts = change(state.rules.agent!.maxAttempts, result);
+    return original(withAgentRules(state, { maxAttempts }), result);
+  });
+}
+
+interface AttemptInput {
+  readonly rules: AgentRules;
+  readonly last: AgentState | undefined;
+  readonly turn: number;
+}
+
+function nextAttempt(change: (input: AttemptInput) => Partial<AgentState>): Replacement<'nextAttempt'> {
+  return (original) => (rules, last, turn) => ({ ...original(rules, last, turn), ...change({ rules, last, turn }) });
+}

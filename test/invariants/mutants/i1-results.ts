@@ -1,110 +1,91 @@
-import type { Mutant } from '../mutate.ts';
+import { mutant, withState } from './mutant.ts';
 
 /** I1 every call has exactly one result, in call order, before the next model turn. */
-export const results: readonly Mutant[] = [
-  {
-    property: 'I1',
-    name: 'the result of a call over the cap is dropped',
-    file: 'loop/turn.ts',
-    find: 'content: mapped(slots, ({ result }) => result)',
-    replace: "content: slots.filter(({ how }) => how !== 'capped').map(({ result }) => result)",
-  },
-  {
-    property: 'I1',
-    name: 'results stand in the wrong order',
-    file: 'loop/turn.ts',
-    find: 'content: mapped(slots, ({ result }) => result)',
-    replace: 'content: slots.map(({ result }) => result).reverse()',
-  },
-  {
-    property: 'I1',
-    name: 'a run that is broken off leaves calls unanswered',
-    file: 'loop/turn.ts',
-    find: 'return end(say(state, resultsOf(slots)), outcome);',
-    replace: 'return end(state, outcome);',
-  },
-  {
-    property: 'I1',
-    name: 'an id that comes twice in one reply is kept',
-    file: 'loop/history.ts',
-    find: "if (id === '' || inReply.has(id) || has(history, id))",
-    replace: "if (id === '' || has(history, id))",
-  },
-  {
-    property: 'I1',
-    name: 'an id of an earlier turn is kept',
-    file: 'loop/history.ts',
-    find: "if (id === '' || inReply.has(id) || has(history, id))",
-    replace: "if (id === '' || inReply.has(id))",
-  },
-  {
-    property: 'I1',
-    name: 'an empty id is kept',
-    file: 'loop/history.ts',
-    find: "if (id === '' || inReply.has(id) || has(history, id))",
-    replace: 'if (inReply.has(id) || has(history, id))',
-  },
-  {
-    property: 'I1',
-    name: 'a result from a client is taken for a success',
-    file: 'loop/slots.ts',
-    find: 'return settle(call, event.content, event.isError);',
-    replace: 'return settle(call, event.content, false);',
-  },
-  {
-    property: 'I1',
-    name: 'input that came too late is lost at the end',
-    file: 'loop/turn.ts',
-    find: "return { state: { ...land(state), phase: { type: 'ended', outcome } }",
-    replace: "return { state: { ...state, phase: { type: 'ended', outcome } }",
-  },
-  {
-    property: 'I1',
-    name: 'a name that no provider takes is kept',
-    file: 'loop/history.ts',
-    find: 'NAME.test(part.name) ? part.name',
-    replace: 'part.name ? part.name',
-  },
-  {
-    property: 'I1',
-    name: 'a compaction cuts a pair in two',
-    file: 'loop/compaction.ts',
-    find: 'to = index;',
-    replace: 'to = index + 1;',
-  },
-  {
-    property: 'I1',
-    name: 'a compaction drops the task',
-    file: 'loop/compaction.ts',
-    find: '...items.slice(0, state.given),',
-    replace: '',
-  },
-  {
-    property: 'I1',
-    name: 'a compaction keeps but the newest turn',
-    file: 'loop/compaction.ts',
-    find: 'let turns = rules.compaction?.keepTurns ?? 0;',
-    replace: 'let turns = 1;',
-  },
-  {
-    property: 'I1',
-    name: 'a compaction leaves out the summary',
-    file: 'loop/compaction.ts',
-    find: 'userText(wordingOf(state.rules).summary(summary)),',
-    replace: '',
-  },
-  {
-    property: 'I1',
-    name: 'a compaction makes nothing shorter',
-    file: 'loop/compaction.ts',
-    find: 'to - given >= 2',
-    replace: 'to - given >= 1',
-  },
-  {
-    property: 'I1',
-    name: 'input that comes while the conversation is made shorter misses its turn',
-    file: 'loop/turn.ts',
-    find: 'const landed = land(state);\n  const { rules, usage, turn } = landed;',
-    replace: 'const landed = state;\n  const { rules, usage, turn } = landed;',
-  },
+export const results = [
+  mutant(
+    'I1',
+    'the result of a call over the cap is dropped',
+    'resultsMessage',
+    (original) => (slots) => original(slots.filter(({ how }) => how !== 'capped')),
+  ),
+  mutant(
+    'I1',
+    'results are recorded in the wrong order',
+    'resultsMessage',
+    (original) => (slots) => original(slots.toReversed()),
+  ),
+  mutant(
+    'I1',
+    'a run that is stopped leaves calls unanswered',
+    'endMidTurn',
+    (original) => (state, outcome, why) => original({ ...state, phase: { type: 'model', effect: '' } }, outcome, why),
+  ),
+  mutant(
+    'I1',
+    'an id that occurs twice in one reply is kept',
+    'acceptablePart',
+    (original) => (history, part, inReply, turn) => {
+      if (part.type !== 'tool-call' || part.id === '') return original(history, part, inReply, turn);
+      inReply.add(part.id);
+      return original(history, part, new Set(), turn);
+    },
+  ),
+  mutant(
+    'I1',
+    'an id of an earlier turn is kept',
+    'acceptablePart',
+    (original) =>
+      (history, ...rest) =>
+        original({ ...history, ids: new Map() }, ...rest),
+  ),
+  mutant('I1', 'an empty id is kept', 'acceptablePart', (original) => (history, part, inReply, turn) => {
+    const accepted = original(history, part, inReply, turn);
+    return part.type === 'tool-call' && part.id === '' ? { ...part, ...accepted, id: '' } : accepted;
+  }),
+  mutant(
+    'I1',
+    'an error that a client returns is recorded as a success',
+    'slotAfter',
+    (original) => (state, slot, event) =>
+      original(state, slot, event.type === 'client-result-given' ? { ...event, isError: false } : event),
+  ),
+  mutant(
+    'I1',
+    'input that arrives too late is lost at the end',
+    'endRun',
+    (original) => (state, outcome) => original({ ...state, pending: [] }, outcome),
+  ),
+  mutant('I1', 'a name that providers reject is kept', 'acceptablePart', (original) => (history, part, ...rest) => {
+    const accepted = original(history, part, ...rest);
+    return part.type === 'tool-call' && part.name ? { ...part, ...accepted, name: part.name } : accepted;
+  }),
+  mutant('I1', 'a compaction separates a call from its result', 'compactionEnd', (original) => (state) => {
+    const to = original(state);
+    return to && to + 1;
+  }),
+  mutant('I1', 'a compaction drops the task', 'compactHistory', (original) => (state, to, summary) => ({
+    ...original({ ...state, inputLength: 0 }, to, summary),
+    inputLength: state.inputLength,
+  })),
+  mutant('I1', 'a compaction keeps only the newest turn', 'compactionEnd', (original) => (state) => {
+    const { rules } = state;
+    return original({ ...state, rules: { ...rules, compaction: { ...rules.compaction, keepTurns: 1 } } });
+  }),
+  mutant('I1', 'a compaction leaves out the summary', 'compactHistory', (original) => (state, to, summary) => {
+    const { history, ...shorter } = original(state, to, summary);
+    const items = history.items.filter((_, index) => index !== state.inputLength);
+    return { ...shorter, history: { ...history, items, length: items.length } };
+  }),
+  mutant(
+    'I1',
+    'a compaction replaces a single message',
+    'compactionEnd',
+    (original) => (state) => original(state) ?? original({ ...state, inputLength: state.inputLength - 1 }),
+  ),
+  mutant(
+    'I1',
+    'input that arrives during a compaction misses its turn',
+    'startTurn',
+    (original) => (state) => withState(original({ ...state, pending: [] }), { pending: state.pending }),
+  ),
 ];

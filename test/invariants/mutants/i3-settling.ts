@@ -1,82 +1,72 @@
-import type { Mutant } from '../mutate.ts';
+import { accepts, mutant } from './mutant.ts';
 
 /** I3 an effect settles at most once; duplicate, late and foreign events are no-ops. */
-export const settling: readonly Mutant[] = [
-  {
-    property: 'I3',
-    name: "a settling event is not checked against its effect's kind",
-    file: 'loop/fits.ts',
-    find: "return (type === 'running' || type === 'parked') && event.result.type === 'result';",
-    replace: "return type !== undefined && event.result.type === 'result';",
-  },
-  {
-    property: 'I3',
-    name: 'a client answers what waits for a person',
-    file: 'loop/fits.ts',
-    find: "return slotOf(state, event.effect)?.type === 'client';",
-    replace: "return ['client', 'asking'].includes(slotOf(state, event.effect)?.type ?? '');",
-  },
-  {
-    property: 'I3',
-    name: 'a running tool can be said not to have begun',
-    file: 'loop/fits.ts',
-    find: "return (type === 'running' || type === 'parked') && event.result.type === 'result';",
-    replace: "return type === 'running' || type === 'parked';",
-  },
-  {
-    property: 'I3',
-    name: 'an id is known by its index alone',
-    file: 'loop/outstanding.ts',
-    find: 'return slot && slotEffectId(slot) === effect ? index : -1;',
-    replace: 'return slot ? index : -1;',
-  },
-  {
-    property: 'I3',
-    name: 'a reply of an earlier turn is taken',
-    file: 'loop/fits.ts',
-    find: "return phase.type === 'model' && phase.effect === event.effect;",
-    replace: "return phase.type === 'model';",
-  },
-  {
-    property: 'I3',
-    name: 'a parked call is parked again',
-    file: 'loop/fits.ts',
-    find: "return slotOf(state, event.effect)?.type === 'running';",
-    replace: "return ['running', 'parked'].includes(slotOf(state, event.effect)?.type ?? '');",
-  },
-  {
-    property: 'I3',
-    name: 'an approval expires before its time',
-    file: 'loop/fits.ts',
-    find: "return slot?.type === 'asking' && event.at >= slot.expiresAt;",
-    replace: "return slot?.type === 'asking';",
-  },
-  {
-    property: 'I3',
-    name: 'a decision for an earlier turn is taken',
-    file: 'loop/fits.ts',
-    find: "return phase.type === 'preparing' && phase.effect === event.effect;",
-    replace: "return phase.type === 'preparing';",
-  },
-  {
-    property: 'I3',
-    name: 'the summary of an earlier turn is taken',
-    file: 'loop/fits.ts',
-    find: "return phase.type === 'compacting' && phase.effect === event.effect;",
-    replace: "return phase.type === 'compacting';",
-  },
-  {
-    property: 'I3',
-    name: 'the check of an earlier answer is taken',
-    file: 'loop/fits.ts',
-    find: "return phase.type === 'validating' && phase.effect === event.effect;",
-    replace: "return phase.type === 'validating';",
-  },
-  {
-    property: 'I3',
-    name: 'a run that has ended gets other tools',
-    file: 'loop/fits.ts',
-    find: "case 'run-forked':\n",
-    replace: "case 'run-forked':\n      return phase.type !== 'new';\n",
-  },
+export const settling = [
+  mutant(
+    'I3',
+    "a result is not checked against its effect's kind",
+    'fits',
+    accepts(['tool-settled'], (_, event, slot) => {
+      return slot !== undefined && event.type === 'tool-settled' && event.result.type === 'result';
+    }),
+  ),
+  mutant(
+    'I3',
+    'a client answers a call that waits for an approval',
+    'fits',
+    accepts(['client-result-given'], (_, __, slot) => slot?.type === 'asking'),
+  ),
+  mutant(
+    'I3',
+    'a running tool is reported as not done',
+    'fits',
+    accepts(['tool-settled'], (_, __, slot) => slot?.type === 'running' || slot?.type === 'parked'),
+  ),
+  mutant('I3', 'an effect id is identified by its index alone', 'slotFor', () => ({ phase }, effect) => {
+    if (phase.type !== 'tools') return undefined;
+    const { slots } = phase;
+    return slots[slots.length === 1 ? 0 : Number(effect.slice(effect.lastIndexOf('.') + 1))];
+  }),
+  mutant(
+    'I3',
+    'a reply of an earlier turn is accepted',
+    'fits',
+    accepts(['model-replied', 'model-failed'], ({ phase }) => phase.type === 'model'),
+  ),
+  mutant(
+    'I3',
+    'a parked call is parked again',
+    'fits',
+    accepts(['tool-parked'], (_, __, slot) => slot?.type === 'parked'),
+  ),
+  mutant(
+    'I3',
+    'an approval expires before its time',
+    'fits',
+    accepts(['deadline-passed'], (_, __, slot) => slot?.type === 'asking'),
+  ),
+  mutant(
+    'I3',
+    'a decision for an earlier turn is accepted',
+    'fits',
+    accepts(['turn-prepared'], ({ phase }) => phase.type === 'preparing'),
+  ),
+  mutant(
+    'I3',
+    'the summary of an earlier turn is accepted',
+    'fits',
+    accepts(['history-compacted'], ({ phase }) => phase.type === 'compacting'),
+  ),
+  mutant(
+    'I3',
+    'the validation of an earlier answer is accepted',
+    'fits',
+    accepts(['output-checked'], ({ phase }) => phase.type === 'validating'),
+  ),
+  mutant(
+    'I3',
+    'a run that has ended is forked',
+    'fits',
+    accepts(['run-forked'], ({ phase }) => phase.type !== 'new'),
+  ),
 ];

@@ -1,115 +1,71 @@
-import type { Mutant } from '../mutate.ts';
+import type { Phase } from '@treadle/core';
+import type { Replacement } from '../mutable-core.ts';
+import { mutant, unanswered, underRules, withState, without } from './mutant.ts';
+
+const notRepeated =
+  (phase: Phase['type']): Replacement<'onEffectLost'> =>
+  (original) =>
+  (state, effect) =>
+    state.phase.type === phase ? unanswered(state) : original(state, effect);
 
 /** I4 a run ends in exactly one outcome, or is paused on named outstanding effects. */
-export const ending: readonly Mutant[] = [
-  {
-    property: 'I4',
-    name: 'a run that has ended can be cancelled',
-    file: 'loop/fits.ts',
-    find: "return phase.type !== 'new' && phase.type !== 'ended';",
-    replace: "return phase.type !== 'new';",
-  },
-  {
-    property: 'I4',
-    name: 'a run is paused while a tool is verified',
-    file: 'loop/outstanding.ts',
-    find: "return !phase.slots.some(({ type }) => type === 'running' || type === 'verifying');",
-    replace: "return !phase.slots.some(({ type }) => type === 'running');",
-  },
-  {
-    property: 'I4',
-    name: 'a lost model call is not made again',
-    file: 'loop/slots.ts',
-    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-    replace:
-      "if (phase.type === 'model') return { state: { ...state }, effects: NO_EFFECTS };\n" +
-      "  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-  },
-  {
-    property: 'I4',
-    name: 'one place is always left free',
-    file: 'loop/schedule.ts',
-    find: 'running < rules.maxParallel',
-    replace: 'running + 1 < rules.maxParallel',
-  },
-  {
-    property: 'I4',
-    name: 'a parked call is not named',
-    file: 'loop/outstanding.ts',
-    find: "if (slot.type === 'parked') return parkedWaiting(slotEffectId(slot), slot);",
-    replace: '',
-  },
-  {
-    property: 'I4',
-    name: 'a person who is to be asked is not told',
-    file: 'loop/slots.ts',
-    find: 'return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };',
-    replace: 'return next;',
-  },
-  {
-    property: 'live',
-    name: 'what was under way at a crash is not given up for lost',
-    file: 'loop/opening.ts',
-    find: 'events: [...accepted, ...lost, ...given, ...taken, ...expired]',
-    replace: 'events: [...accepted, ...given, ...taken, ...expired]',
-  },
-  {
-    property: 'I4',
-    name: 'a lost compaction is not begun again',
-    file: 'loop/slots.ts',
-    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-    replace:
-      "if (phase.type === 'compacting') return { state: { ...state }, effects: NO_EFFECTS };\n  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-  },
-  {
-    property: 'I4',
-    name: 'a lost preparation is not begun again',
-    file: 'loop/slots.ts',
-    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-    replace:
-      "if (phase.type === 'preparing') return { state: { ...state }, effects: NO_EFFECTS };\n  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-  },
-  {
-    property: 'I4',
-    name: 'a lost validation is not begun again',
-    file: 'loop/slots.ts',
-    find: "if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-    replace:
-      "if (phase.type === 'validating') return { state: { ...state }, effects: NO_EFFECTS };\n  if (phase.type !== 'tools') return phase.type === 'new' ? { state, effects: NO_EFFECTS } : enter(state, phase);",
-  },
-  {
-    property: 'I4',
-    name: 'what a child waits for is not named',
-    file: 'loop/outstanding.ts',
-    find: 'if (inside.length === 0) return',
-    replace: 'if (inside) return',
-  },
-  {
-    property: 'I4',
-    name: 'what a child waits for is named as if it were here',
-    file: 'loop/outstanding.ts',
-    find: 'effect: `${effect}/${wait.effect}`',
-    replace: 'effect: wait.effect',
-  },
-  {
-    property: 'I4',
-    name: 'an answer is accepted though it is invalid',
-    file: 'loop/reply.ts',
-    find: "if (result.type === 'valid') return act(",
-    replace: 'if (result.type) return act(',
-  },
-  {
-    property: 'I4',
-    name: 'an answer is not held against its schema',
-    file: 'loop/reply.ts',
-    find: "if (move.type !== 'end' || !state.rules.output) return act(heard, move);",
-    replace: 'return act(heard, move);',
-  },
-  {
-    property: 'I4',
-    name: 'the validated answer is lost',
-    file: 'loop/reply.ts',
-    find: "if (result.type === 'valid') state.output = result.value;",
-    replace: '',
-  },
+export const ending = [
+  mutant(
+    'I4',
+    'a run that has ended can be cancelled',
+    'isLive',
+    () =>
+      ({ phase }) =>
+        phase.type !== 'new',
+  ),
+  mutant('I4', 'a run is paused while a tool is verified', 'isPaused', () => ({ phase }) => {
+    return phase.type === 'tools' && !phase.slots.some(({ type }) => type === 'running');
+  }),
+  mutant('I4', 'a lost model call is not repeated', 'onEffectLost', notRepeated('model')),
+  mutant(
+    'I4',
+    'one call fewer than allowed runs at once',
+    'scheduleCalls',
+    (original) => (slots, rules) => original(slots, { ...rules, maxParallel: rules.maxParallel - 1 }),
+  ),
+  mutant('I4', 'a parked call is not named', 'parkedWaiting', () => () => []),
+  mutant('I4', 'an approval is not requested', 'onCallsJudged', (original) => (state, event) => {
+    const { effects, ...next } = original(state, event);
+    return { ...next, effects: effects.filter(({ type }) => type !== 'ask-approval') };
+  }),
+  mutant('live', 'effects that a crash interrupted are not marked as lost', 'startedEffects', () => () => []),
+  mutant('I4', 'a lost compaction is not repeated', 'onEffectLost', notRepeated('compacting')),
+  mutant('I4', 'a lost preparation is not repeated', 'onEffectLost', notRepeated('preparing')),
+  mutant('I4', 'a lost validation is not repeated', 'onEffectLost', notRepeated('validating')),
+  mutant(
+    'I4',
+    'what a child waits for is not named',
+    'parkedWaiting',
+    (original) => (effect, slot) => original(effect, { ...slot, waiting: [] }),
+  ),
+  mutant(
+    'I4',
+    'what a child waits for is named without its path',
+    'parkedWaiting',
+    (original) => (effect, slot) => (slot.waiting.length === 0 ? original(effect, slot) : slot.waiting),
+  ),
+  mutant(
+    'I4',
+    'an invalid answer is accepted',
+    'onOutputChecked',
+    (original) => (state, event) =>
+      original(state, state.agent ? event : { ...event, result: { type: 'valid', value: undefined } }),
+  ),
+  mutant(
+    'I4',
+    'an answer is not validated',
+    'onTextReply',
+    underRules((rules) => without(rules, 'output')),
+  ),
+  mutant(
+    'I4',
+    'the validated answer is lost',
+    'onOutputChecked',
+    (original) => (state, event) => withState(original(state, event), { output: undefined }),
+  ),
 ];

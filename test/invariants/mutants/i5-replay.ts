@@ -1,61 +1,75 @@
-import type { Mutant } from '../mutate.ts';
+import type { Event, Message } from '@treadle/core';
+import { mutant } from './mutant.ts';
 
 /** I5 replaying any prefix of the journal gives the state that was live at that point. */
-export const replay: readonly Mutant[] = [
-  {
-    property: 'I5',
-    name: 'a branch writes into the history of the trunk',
-    file: 'loop/history.ts',
-    find: 'const { items, ids } = history.length === history.items.length ? history : copied(history);',
-    replace: 'const { items, ids } = history;',
-  },
-  {
-    property: 'I5',
-    name: 'the state depends on something that is not in the journal',
-    file: 'loop/step.ts',
-    find: 'return { ...state, at: Math.max(state.at, event.at), activeMs };',
-    replace: 'return { ...state, at: Math.max(state.at, event.at), activeMs: activeMs + performance.now() };',
-  },
-  {
-    property: 'I5',
-    name: 'a branch remembers the call ids of the trunk',
-    file: 'loop/history.ts',
-    find: 'for (const [id, position] of history.ids) if (position < history.length) ids.set(id, position);',
-    replace: 'for (const [id] of history.ids) ids.set(id, 0);',
-  },
-  {
-    property: 'live',
-    name: 'facts that did not apply are journaled',
-    file: 'loop/shell.ts',
-    find: 'if (next.state === state) return false;',
-    replace: '',
-  },
-  {
-    property: 'I5',
-    name: 'a snapshot forgets the input that waits',
-    file: 'loop/snapshot.ts',
-    find: 'const { history, ...rest } = state;',
-    replace: 'const { history, pending: _, ...rest } = state;',
-  },
-  {
-    property: 'I5',
-    name: 'a snapshot forgets the call ids',
-    file: 'loop/snapshot.ts',
-    find: 'history: messages.reduce(append, emptyHistory())',
-    replace: 'history: { ...messages.reduce(append, emptyHistory()), ids: new Map() }',
-  },
-  {
-    property: 'I5',
-    name: 'a snapshot forgets what was decided',
-    file: 'loop/snapshot.ts',
-    find: 'return { ...NEW, ...rest, ',
-    replace: 'return { ...NEW, ...rest, decision: undefined, ',
-  },
-  {
-    property: 'live',
-    name: 'what came after the snapshot is left out',
-    file: 'loop/opening.ts',
-    find: 'return { start: { state, seq: snapshot.seq }, entries };',
-    replace: 'return { start: { state, seq: snapshot.seq }, entries: [] };',
-  },
+export const replay = [
+  mutant('I5', 'a branch writes into the history of the trunk', 'appendMessage', (original) => (history, message) => {
+    const { items, ids, length } = history;
+    if (length === items.length) return original(history, message);
+    const appended = original(history, message);
+    (items as Message[]).push(message);
+    return { ...appended, items, ids };
+  }),
+  mutant('I5', 'the state depends on something outside of the journal', 'withTime', (original) => {
+    let steps = 0;
+    return (state, event) => {
+      const timed = original(state, event);
+      return { ...timed, activeMs: timed.activeMs + steps++ };
+    };
+  }),
+  mutant('I5', 'a branch keeps the call ids of the trunk', 'copyView', (original) => (history) => ({
+    ...original(history),
+    ids: new Map(Array.from(history.ids, ([id]) => [id, 0])),
+  })),
+  mutant('live', 'events that do not apply are journaled', 'startShell', (original, core) => (context, lease, emit) => {
+    const { journal, runId, opening } = context;
+    let next = opening.seq;
+    let added = 0;
+    let done = false;
+    const record =
+      (feed: (event: Event) => boolean) =>
+      (event: Event): boolean => {
+        const taken = feed(event);
+        const state = driver.state();
+        if (taken || done) return taken;
+        void journal.append(runId, [core.entryOf(next++, event, { state, effects: [] })], lease);
+        added++;
+        return taken;
+      };
+    const shifted: typeof journal = {
+      ...journal,
+      append(id, entries, holder) {
+        next = entries.at(-1)!.seq + added + 1;
+        return journal.append(
+          id,
+          entries.map((entry) => ({ ...entry, seq: entry.seq + added })),
+          holder,
+        );
+      },
+    };
+    const driver = original({ ...context, journal: shifted }, lease, emit);
+    const close = (): void => {
+      done = true;
+    };
+    driver.done.then(close, close);
+    return { ...driver, feed: record(driver.feed) };
+  }),
+  mutant(
+    'I5',
+    'a snapshot lacks the input that waits',
+    'snapshotOf',
+    (original) => (state, seq) => original({ ...state, pending: [] }, seq),
+  ),
+  mutant('I5', 'a snapshot lacks the call ids', 'restoredState', (original) => (snapshot) => {
+    const state = original(snapshot);
+    return state && { ...state, history: { ...state.history, ids: new Map() } };
+  }),
+  mutant('I5', 'a snapshot lacks the decision for the turn', 'restoredState', (original) => (snapshot) => {
+    const state = original(snapshot);
+    return state && { ...state, decision: undefined };
+  }),
+  mutant('live', 'entries after the snapshot are ignored', 'readEntries', (original) => async (journal, runId) => {
+    const { start, entries } = await original(journal, runId);
+    return { start, entries: start.seq > 0 ? [] : entries };
+  }),
 ];

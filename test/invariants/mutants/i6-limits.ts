@@ -1,230 +1,202 @@
-import type { Mutant } from '../mutate.ts';
+import type { Call, Rules, Slot } from '@treadle/core';
+import type { Replacement } from '../mutable-core.ts';
+import type { SettledSlot } from '../core-functions.ts';
+import { mutant, underRules, unlimited, withState, without } from './mutant.ts';
 
 /** I6 limits hold: turns, calls, tokens, cost, time, errors. */
-export const limits: readonly Mutant[] = [
-  {
-    property: 'I6',
-    name: 'errors are never reset by a success',
-    file: 'loop/turn.ts',
-    find: 'if (!result.isError) return 0;',
-    replace: 'if (!result.isError) return errors;',
-  },
-  {
-    property: 'I6',
-    name: 'one error among successes counts',
-    file: 'loop/turn.ts',
-    find: 'if (!result.isError) return 0;',
-    replace: 'if (slots.every((slot) => !slot.result.isError)) return 0;',
-  },
-  {
-    property: 'I6',
-    name: 'calls that the calls limit refused count as errors',
-    file: 'loop/turn.ts',
-    find: "if (how !== 'ran' && how !== 'repeated') continue;",
-    replace: "if (how === 'capped') continue;",
-  },
-  {
-    property: 'I6',
-    name: 'a closing turn comes twice',
-    file: 'loop/turn.ts',
-    find: 'return askModel({ ...asked, closing: limit });',
-    replace: 'return askModel(asked);',
-  },
-  {
-    property: 'I6',
-    name: 'what a closing turn says counts as an answer',
-    file: 'loop/reply.ts',
-    find: "if (state.closing !== undefined) return end(said, { type: 'exhausted', limit: state.closing });",
-    replace: '',
-  },
-  {
-    property: 'I6',
-    name: 'one turn too many',
-    file: 'loop/turn.ts',
-    find: 'if (turnsUsed(landed) >= rules.maxTurns)',
-    replace: 'if (turnsUsed(landed) > rules.maxTurns)',
-  },
-  {
-    property: 'I6',
-    name: 'one call over the cap',
-    file: 'loop/plan.ts',
-    find: 'if (call.index >= cap)',
-    replace: 'if (call.index > cap)',
-  },
-  {
-    property: 'I6',
-    name: 'calls of one reply do not count towards the limit',
-    file: 'loop/plan.ts',
-    find: 'state.calls + admitted >= limit',
-    replace: 'state.calls >= limit',
-  },
-  {
-    property: 'I6',
-    name: 'an approved call does not count towards the limit',
-    file: 'loop/slots.ts',
-    find: 'calls: state.calls + 1 }',
-    replace: 'calls: state.calls }',
-  },
-  {
-    property: 'I6',
-    name: 'tokens may be used up twice',
-    file: 'loop/turn.ts',
-    find: 'tokensOf(usage) >= rules.limits.tokens)',
-    replace: 'tokensOf(usage) >= 2 * rules.limits.tokens)',
-  },
-  {
-    property: 'I6',
-    name: 'an unknown cost is none',
-    file: 'loop/turn.ts',
-    find: 'if (usage.cost === undefined) return end',
-    replace: 'if (usage.cost === null) return end',
-  },
-  {
-    property: 'I6',
-    name: 'a last answer is asked for with tokens that are spent',
-    file: 'loop/turn.ts',
-    find: 'state.closing !== undefined || isSpent(state)',
-    replace: 'state.closing !== undefined',
-  },
-  {
-    property: 'I6',
-    name: 'time that a run is paused counts',
-    file: 'loop/fits.ts',
-    find: "const idle = state.phase.type === 'ended' || isPaused(state);",
-    replace: "const idle = state.phase.type === 'ended';",
-  },
-  {
-    property: 'I6',
-    name: 'time after a failure counts when the run goes on',
-    file: 'loop/fits.ts',
-    find: "const idle = state.phase.type === 'ended' || isPaused(state);",
-    replace: 'const idle = isPaused(state);',
-  },
-  {
-    property: 'I6',
-    name: 'the same call once more than the limit',
-    file: 'loop/plan.ts',
-    find: 'streak.count < rules.repeatLimit',
-    replace: 'streak.count <= rules.repeatLimit',
-  },
-  {
-    property: 'I6',
-    name: 'one more runs at once',
-    file: 'loop/schedule.ts',
-    find: 'running < rules.maxParallel',
-    replace: 'running <= rules.maxParallel',
-  },
-  {
-    property: 'I6',
-    name: 'an exclusive tool does not wait until it is alone',
-    file: 'loop/schedule.ts',
-    find: '(!call.exclusive || running === 0)',
-    replace: 'running >= 0',
-  },
-  {
-    property: 'I6',
-    name: 'others join an exclusive tool',
-    file: 'loop/schedule.ts',
-    find: '(!closed && running',
-    replace: '(running',
-  },
-  {
-    property: 'I6',
-    name: 'what shares a resource runs at once',
-    file: 'loop/schedule.ts',
-    find: "type !== 'settled' &&\n",
-    replace: "type === 'running' &&\n      call.exclusive &&\n",
-  },
-  {
-    property: 'I6',
-    name: 'one by one is not',
-    file: 'loop/schedule.ts',
-    find: 'if (!rules.parallel) break;',
-    replace: '',
-  },
-  {
-    property: 'live',
-    name: 'nobody watches the time',
-    file: 'loop/run.ts',
-    find: "if (!feed({ type: 'deadline-passed', at: clock.now() })) watch();",
-    replace: 'watch();',
-  },
-  {
-    property: 'I6',
-    name: 'a call is refused as repeated though another one came between',
-    file: 'loop/plan.ts',
-    find: 'if (!repeating || facts.polling',
-    replace: 'if (facts.polling',
-  },
-  {
-    property: 'I6',
-    name: 'only the first call of a reply is refused as repeated',
-    file: 'loop/plan.ts',
-    find: "repeating &&= refusal?.[1] === 'repeated';",
-    replace: 'repeating = false;',
-  },
-  {
-    property: 'I6',
-    name: 'the usage of a summary does not count',
-    file: 'loop/step.ts',
-    find: '{ ...state, usage: addUsage(state.usage, result.usage) }',
-    replace: 'state',
-  },
-  {
-    property: 'I6',
-    name: 'limits are not looked at after a summary',
-    file: 'loop/step.ts',
-    find: ': startTurn(shorter);',
-    replace:
-      ": enter({ ...shorter, turn: state.turn + 1 }, { type: 'model', effect: effectId('model', state.turn + 1) });",
-  },
-  {
-    property: 'I6',
-    name: 'a conversation is made shorter a second time before the same turn',
-    file: 'loop/step.ts',
-    find: 'failedFor(state, refused) : startTurn(state);',
-    replace: 'failedFor(state, refused) : goOn(state);',
-  },
-  {
-    property: 'I6',
-    name: 'a summary that fails after a refusal is passed over',
-    file: 'loop/step.ts',
-    find: 'refused ? failedFor(state, refused) : startTurn(state);',
-    replace: 'startTurn(state);',
-  },
-  {
-    property: 'I6',
-    name: 'a conversation is made shorter one token too late',
-    file: 'loop/compaction.ts',
-    find: 'contextTokens >= tokens',
-    replace: 'contextTokens > tokens',
-  },
-  {
-    property: 'I6',
-    name: 'a conversation is as long after a compaction as before',
-    file: 'loop/compaction.ts',
-    find: 'emptyHistory()), contextTokens };',
-    replace: 'emptyHistory()) };',
-  },
-  {
-    property: 'I6',
-    name: 'a conversation that is too long fails at once',
-    file: 'loop/reply.ts',
-    find: "error.code === 'context-length' && first && state.rules.compaction ? cutOf(state) : undefined",
-    replace: 'undefined',
-  },
-  {
-    property: 'I6',
-    name: 'any failure makes the conversation shorter',
-    file: 'loop/reply.ts',
-    find: "error.code === 'context-length' && first",
-    replace: 'first',
-  },
-  {
-    property: 'I6',
-    name: 'results do not count towards the length of the conversation',
-    file: 'loop/turn.ts',
-    find: 'state.contextTokens += tokensIn(results);',
-    replace: '',
-  },
+export const limits = [
+  mutant(
+    'I6',
+    'errors are never reset by a success',
+    'errorsAfter',
+    (original) => (errors, slots) => Math.max(errors, original(errors, slots)),
+  ),
+  mutant('I6', 'one error among successes counts', 'errorsAfter', (original) => (errors, slots) => {
+    const failed = slots.filter(({ result }) => result.isError);
+    return original(errors, failed.length > 0 ? failed : slots);
+  }),
+  mutant(
+    'I6',
+    'calls that the calls limit refused count as errors',
+    'errorsAfter',
+    (original) => (errors, slots) => original(errors, slots.map(ranInsteadOf('spent'))),
+  ),
+  mutant(
+    'I6',
+    'a run has two closing turns',
+    'reachLimit',
+    (original) => (state, limit) => withState(original(state, limit), { closing: state.closing }),
+  ),
+  mutant(
+    'I6',
+    'the reply of a closing turn counts as an answer',
+    'onTextReply',
+    (original) => (state, content) =>
+      withState(original({ ...state, closing: undefined }, content), { closing: state.closing }),
+  ),
+  mutant(
+    'I6',
+    'one turn too many',
+    'startTurn',
+    underRules((rules) => ({ ...rules, maxTurns: rules.maxTurns + 1 })),
+  ),
+  mutant('I6', 'one call over the cap', 'refusalFor', (original) => (state, candidate) => {
+    const { maxCallsPerTurn = Infinity } = state.rules;
+    return original({ ...state, rules: { ...state.rules, maxCallsPerTurn: maxCallsPerTurn + 1 } }, candidate);
+  }),
+  mutant(
+    'I6',
+    'calls of one reply do not count towards the limit',
+    'refusalFor',
+    (original) => (state, candidate) => original(state, { ...candidate, admitted: 0 }),
+  ),
+  mutant(
+    'I6',
+    'an approved call does not count towards the limit',
+    'onCallEvent',
+    (original) => (state, effect, event) => {
+      const next = original(state, effect, event);
+      return event.type === 'approval-given' ? withState(next, { calls: state.calls }) : next;
+    },
+  ),
+  mutant(
+    'I6',
+    'twice as many tokens as allowed may be used',
+    'startTurn',
+    underRules((rules) => {
+      const { tokens } = rules.limits;
+      return tokens === undefined ? rules : { ...rules, limits: { ...rules.limits, tokens: tokens * 2 } };
+    }),
+  ),
+  mutant('I6', 'an unknown cost is no cost', 'startTurn', (original) => (state) => {
+    const { usage } = state;
+    return withState(original({ ...state, usage: { ...usage, cost: usage.cost ?? 0 } }), { usage });
+  }),
+  mutant('I6', 'a closing turn follows although the tokens are spent', 'reachLimit', underRules(unlimited)),
+  mutant(
+    'I6',
+    'time in which a run is paused counts',
+    'activeMsAt',
+    (original) => (state, at) =>
+      state.phase.type === 'ended' ? original(state, at) : state.activeMs + Math.max(0, at - state.at),
+  ),
+  mutant(
+    'I6',
+    'time between a failure and the resumption counts',
+    'activeMsAt',
+    (original) => (state, at) =>
+      state.phase.type === 'ended' ? state.activeMs + Math.max(0, at - state.at) : original(state, at),
+  ),
+  mutant('I6', 'the same call runs once more than the limit', 'isRepeatedCall', (original) => (state, call) => {
+    const { repeatLimit } = state.rules;
+    return original({ ...state, rules: { ...state.rules, repeatLimit: repeatLimit && repeatLimit + 1 } }, call);
+  }),
+  mutant(
+    'I6',
+    'one call more than allowed runs at once',
+    'scheduleCalls',
+    (original) => (slots, rules) => original(slots, { ...rules, maxParallel: rules.maxParallel + 1 }),
+  ),
+  mutant('I6', 'an exclusive tool starts while others run', 'scheduleCalls', sharing('queued')),
+  mutant('I6', 'others start while an exclusive tool runs', 'scheduleCalls', sharing('running')),
+  mutant('I6', 'calls that share a resource run at once', 'waitsForResource', () => () => false),
+  mutant(
+    'I6',
+    'calls run at once although they must not',
+    'scheduleCalls',
+    (original) => (slots, rules) => original(slots, { ...rules, parallel: true }),
+  ),
+  mutant('live', 'no timer is set for the deadline', 'watchDeadline', () => () => () => {}),
+  mutant(
+    'I6',
+    'a call is refused as repeated after a different one',
+    'refusalFor',
+    (original) => (state, candidate) => original(state, { ...candidate, repeating: true }),
+  ),
+  mutant(
+    'I6',
+    'only the first call of a reply is refused as repeated',
+    'refusalFor',
+    (original) => (state, candidate) =>
+      original(state, { ...candidate, repeating: candidate.repeating && candidate.call.index === 0 }),
+  ),
+  mutant('I6', 'the usage of a summary does not count', 'onHistoryCompacted', (original) => (state, event) => {
+    const { result } = event;
+    if (result.type === 'failure') return original(state, event);
+    return original(state, { ...event, result: { ...result, usage: { inputTokens: 0, outputTokens: 0, cost: 0 } } });
+  }),
+  mutant('I6', 'limits are not checked after a summary', 'onHistoryCompacted', underRules(unlimited)),
+  mutant(
+    'I6',
+    'a failed compaction is repeated before the same turn',
+    'onHistoryCompacted',
+    (original) => (state, event) => {
+      const { phase, history, inputLength: from } = state;
+      if (phase.type !== 'compacting' || phase.refused || event.result.type !== 'failure')
+        return original(state, event);
+      return {
+        state: { ...state },
+        effects: [{ type: 'compact-history', id: phase.effect, history, from, to: phase.to }],
+      };
+    },
+  ),
+  mutant('I6', 'a failed compaction after a refusal is ignored', 'onHistoryCompacted', (original) => (state, event) => {
+    const { phase } = state;
+    if (phase.type !== 'compacting' || event.result.type !== 'failure') return original(state, event);
+    return original({ ...state, phase: without(phase, 'refused') }, event);
+  }),
+  mutant(
+    'I6',
+    'a conversation is compacted one token too late',
+    'isOverThreshold',
+    (original) => (state) => original({ ...state, contextTokens: state.contextTokens - 1 }),
+  ),
+  mutant(
+    'I6',
+    'a compaction does not change the estimated length',
+    'compactHistory',
+    (original) => (state, to, summary) => ({
+      ...original(state, to, summary),
+      contextTokens: state.contextTokens,
+    }),
+  ),
+  mutant(
+    'I6',
+    'a conversation that is too long fails at once',
+    'onModelFailed',
+    underRules((rules) => without(rules, 'compaction')),
+  ),
+  mutant('I6', 'any failure of the model leads to a compaction', 'onModelFailed', (original) => (state, event) => {
+    const { effect, error } = event;
+    const next = original(state, { ...event, error: { ...error, code: 'context-length' } });
+    const { phase } = next.state;
+    if (phase.type !== 'compacting') return original(state, event);
+    return withState(next, { phase: { ...phase, refused: { effect, error } } });
+  }),
+  mutant(
+    'I6',
+    'results do not count towards the estimated length',
+    'estimateTokens',
+    (original) => (message) => (message.role === 'tool' ? 0 : original(message)),
+  ),
 ];
+
+/** Counts a call that was settled in this way as one that ran. */
+function ranInsteadOf(how: SettledSlot['how']): (slot: SettledSlot) => SettledSlot {
+  return (slot) => (slot.how === how ? { ...slot, how: 'ran' } : slot);
+}
+
+/** Schedules calls in this state as if they were not exclusive. */
+function sharing(type: Slot['type']): Replacement<'scheduleCalls'> {
+  return (original) => (slots: readonly Slot[], rules: Rules) => {
+    const asBefore = <T extends { readonly call: Call }>(one: T): T => ({ ...one, call: slots[one.call.index]!.call });
+    const scheduled = original(
+      slots.map((slot) => (slot.type === type ? { ...slot, call: { ...slot.call, exclusive: false } } : slot)),
+      rules,
+    );
+    return {
+      slots: scheduled.slots.map(asBefore),
+      effects: scheduled.effects.map((effect) => ('call' in effect ? asBefore(effect) : effect)),
+    };
+  };
+}

@@ -248,9 +248,7 @@ function onTurnPrepared(state: State, { decision, problem }: EventOf<'turn-prepa
 /** Starts the next turn. A history over the compaction threshold is compacted first. */
 function nextTurn(state: Draft): Next {
   const landed = landInput(state);
-  const tokens = landed.rules.compaction?.tokens;
-  const crowded = tokens !== undefined && landed.contextTokens >= tokens && !isAtLimit(landed);
-  const to = crowded ? compactionEnd(landed) : undefined;
+  const to = isOverThreshold(landed) && !isAtLimit(landed) ? compactionEnd(landed) : undefined;
   if (to === undefined) return startTurn(landed);
   return enterPhase(landed, { type: 'compacting', effect: effectId('compact', state.turn), to });
 }
@@ -934,6 +932,12 @@ function onHistoryCompacted(state: State, { result }: EventOf<'history-compacted
   const shorter = compactHistory({ ...state, usage: addUsage(state.usage, result.usage) }, to, result.summary);
   if (!refused) return startTurn(shorter);
   return enterPhase(shorter, { type: 'model', effect: effectId('model', state.turn, 1) });
+}
+
+/** Whether the history has reached the size from which the rules compact it. */
+function isOverThreshold({ rules, contextTokens }: State): boolean {
+  const tokens = rules.compaction?.tokens;
+  return tokens !== undefined && contextTokens >= tokens;
 }
 
 /**

@@ -10,7 +10,7 @@ import { shaping } from './scenarios/shaping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
 
-/** Together they have every event and every effect. */
+/** All scenarios. Together they contain every type of event and effect. */
 export const SCENARIOS: readonly Scenario[] = [
   calls,
   shaping,

@@ -11,28 +11,28 @@ import {
 } from '@treadle/core';
 import { entriesOf, runsOf, type Logged } from './logged-store.ts';
 
-/** `runId/effectId` of a call, under which its tool knows it. */
+/** The key that a tool receives for a call: `runId/effectId`. */
 function keyOf(runId: string, { turn, index }: Pick<Call, 'turn' | 'index'>): string {
   return `${runId}/t${turn}.tool.${index}`;
 }
 
-/** Calls that may have begun and have no result yet, by their keys; or that had none when their run ended. */
-export function begunIn(log: readonly Logged[], when: 'now' | 'when it ended' = 'now'): ReadonlyMap<string, Call> {
-  const begun = new Map<string, Call>();
+/** Calls that may have started and have no result, by their keys: now, or when their run ended. */
+export function startedCalls(log: readonly Logged[], when: 'now' | 'when it ended' = 'now'): ReadonlyMap<string, Call> {
+  const started = new Map<string, Call>();
   for (const runId of runsOf(log)) {
     const entries = entriesOf(log, runId);
     const { phase } = stateOf(when === 'now' ? entries : entries.slice(0, -1));
     if (phase.type !== 'tools') continue;
     for (const slot of phase.slots) {
       const isBegun = slot.type === 'running' || slot.type === 'verifying' || (slot.type === 'queued' && slot.verify);
-      if (isBegun) begun.set(keyOf(runId, slot.call), slot.call);
+      if (isBegun) started.set(keyOf(runId, slot.call), slot.call);
     }
   }
-  return begun;
+  return started;
 }
 
-/** Calls that have a result of their own, and outputs that were checked, by their keys. */
-export function settledIn(log: readonly Logged[]): ReadonlySet<string> {
+/** Keys of calls that have a result, and of outputs that were validated. */
+export function settledCalls(log: readonly Logged[]): ReadonlySet<string> {
   const settled = new Set<string>();
   for (const item of log) {
     if (item.type !== 'entry') continue;
@@ -44,8 +44,8 @@ export function settledIn(log: readonly Logged[]): ReadonlySet<string> {
   return settled;
 }
 
-/** Calls that were answered "interrupted, effect unknown", by their keys: derived from the facts alone. */
-export function interruptedIn(log: readonly Logged[]): ReadonlySet<string> {
+/** Keys of calls that were answered "interrupted, effect unknown", derived from the events alone. */
+export function interruptedCalls(log: readonly Logged[]): ReadonlySet<string> {
   const interrupted = new Set<string>();
   for (const runId of runsOf(log)) {
     let state: State = NEW;
@@ -69,7 +69,7 @@ export function stateOf(entries: readonly JournalEntry[]): State {
   return replayed.state;
 }
 
-/** How a run ended, without times. */
+/** The end of a run, without times. */
 export interface End extends Pick<LoopResult, 'outcome' | 'messages' | 'usage' | 'turns' | 'calls' | 'output'> {}
 
 export function endsOf(log: readonly Logged[]): Readonly<Record<string, End>> {
@@ -81,8 +81,8 @@ function endOf({ phase, history, usage, turn, calls, output }: State): End {
   return { ...outcome, messages: messagesOf(history), usage, turns: turn, calls, output };
 }
 
-/** The same, but for calls whose effect is unknown: this is what the model is told of them. */
-export function interrupted(runId: string, end: End, keys: ReadonlySet<string>): End {
+/** The same end, with the results that calls with an unknown effect have. */
+export function withInterruptedResults(runId: string, end: End, keys: ReadonlySet<string>): End {
   const messages = end.messages.map((message): Message => {
     if (message.role !== 'tool') return message;
     const content = message.content.map((result) => {

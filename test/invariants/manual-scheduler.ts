@@ -1,26 +1,26 @@
 import type { Clock } from '@treadle/core';
 
-/** Something under way that ends when it is told to. */
+/** Work in progress that ends when the test settles it. */
 export interface Job {
   readonly settle: () => void;
   readonly signal?: AbortSignal;
 }
 
-/** Time and work as a test moves them. A crash takes away all that was under way. */
-export interface Stage {
+/** A clock and jobs that the test controls. `clear` drops all of them, as a crash does. */
+export interface ManualScheduler {
   readonly clock: Clock;
   readonly jobs: Job[];
-  /** A promise for something that ends when its job is settled. */
+  /** Adds a job. The promise resolves when the job is settled. */
   readonly later: <T>(value: T, signal?: AbortSignal) => Promise<T>;
-  /** Ends one of the jobs; false if there is none. */
+  /** Settles one of the jobs; false if there is none. */
   readonly settle: (pick: number) => boolean;
   readonly advance: (ms: number) => void;
-  /** Goes on to the next timer; false if there is none. */
+  /** Advances the clock to the next timer; false if there is none. */
   readonly skip: () => boolean;
   readonly clear: () => void;
 }
 
-export function stage(): Stage {
+export function manualScheduler(): ManualScheduler {
   const jobs: Job[] = [];
   const timers = new Set<{ readonly at: number; readonly fire: () => void }>();
   let now = 1_000;

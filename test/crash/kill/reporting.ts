@@ -1,42 +1,42 @@
-/** What the programs that are killed have in common: they print a line for whatever happens, and keep a ledger. */
+/** Shared by the programs that are killed: they print a line for each step, and write a ledger. */
 import { writeSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import { tool, type Model, type RunStore, type Tool, type ToolEffect } from '@treadle/core';
 import { keyedModel, type Script } from '../keyed-model.ts';
 import { ledger } from './ledger.ts';
 
-const [given, lines] = process.argv.slice(2);
-export const folder: string = given!;
-export const book = ledger(folder);
-let said = 0;
+const [folderArgument, lines] = process.argv.slice(2);
+export const folder: string = folderArgument!;
+export const toolLedger = ledger(folder);
+let printed = 0;
 
-export function say(line: string): void {
+export function report(line: string): void {
   writeSync(1, `${line}\n`);
-  if (++said === Number(lines)) process.kill(process.pid, 'SIGKILL');
+  if (++printed === Number(lines)) process.kill(process.pid, 'SIGKILL');
 }
 
-/** Says when something is about to be durable, and when it is. */
-export function talking(store: RunStore): RunStore {
+/** Reports each append before and after it is durable. */
+export function reportingStore(store: RunStore): RunStore {
   return {
     ...store,
     async append(runId, entries, lease) {
       const facts = entries.map(({ seq, event }) => `${runId}@${seq} ${event.type}`).join(', ');
-      say(`append ${facts}`);
+      report(`append ${facts}`);
       await store.append(runId, entries, lease);
-      say(`durable ${facts}`);
+      report(`durable ${facts}`);
     },
   };
 }
 
 export const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
 
-/** Acts in two steps, and takes its time between them. */
+/** Acts in two steps with a pause in between. */
 export async function act(effect: ToolEffect, key: string): Promise<void> {
-  book.write({ type: 'begin', effect, key });
-  say(`begin ${key}`);
+  toolLedger.write({ type: 'begin', effect, key });
+  report(`begin ${key}`);
   await setImmediate();
-  book.write({ type: 'end', effect, key });
-  say(`end ${key}`);
+  toolLedger.write({ type: 'end', effect, key });
+  report(`end ${key}`);
   await setImmediate();
 }
 
@@ -54,13 +54,13 @@ export function acting(name: string, effect: ToolEffect, more: Partial<Tool> = {
   return { ...made, ...more };
 }
 
-/** Takes a moment to answer, and says when it is asked. */
-export function thinking(script: Script): Model {
+/** Reports each request, and replies asynchronously. */
+export function reportingModel(script: Script): Model {
   const model = keyedModel(script);
   return {
     ...model,
     async reply(request, emit, signal) {
-      say(`ask ${request.key}`);
+      report(`ask ${request.key}`);
       await setImmediate();
       return model.reply(request, emit, signal);
     },

@@ -15,7 +15,7 @@ const GARBAGE = [
   'length',
 ];
 
-/** The same call's and turn's ids of every kind, its neighbours', and what is no id at all. */
+/** Ids of every kind for the same call and turn and for the next ones, and strings that are not ids. */
 export function idsNear(id: string): readonly string[] {
   const [turn, , index] = id.split('.');
   const next = `t${Number(turn?.slice(1)) + 1}`;
@@ -26,8 +26,8 @@ export function idsNear(id: string): readonly string[] {
   ]).concat(GARBAGE);
 }
 
-/** One fact of every kind that bears an id. */
-export function eventsBearing(effect: string, at: number, digest: string): readonly Event[] {
+/** One event of every type that has an effect id. */
+export function eventsWithId(effect: string, at: number, digest: string): readonly Event[] {
   const usage = { inputTokens: 1, outputTokens: 1, cost: 1 };
   return [
     { type: 'tool-settled', at, effect, result: { type: 'result', content: [], isError: false } },

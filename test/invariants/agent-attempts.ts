@@ -4,16 +4,16 @@ import { argumentsOf, type CallRecord } from './turns.ts';
 type AgentRules = NonNullable<Rules['agent']>;
 
 /**
- * What a call is to a typed agent. `shown`: an output that the model gets to see again. `held`: it ends the attempt, and
- * what becomes of the output is its answer. `superseded`: another one of the same reply does that. `early`: it submits
- * what is not there. Any other call is a helper's.
+ * How a typed agent claims a call. `shown`: an output that is shown to the model again. `held`: the call ends the
+ * attempt, and its result is the verdict on the output. `superseded`: a later call of the same reply is held instead.
+ * `early`: a submit before any output. All other calls are calls of helpers.
  */
 export type Claim = 'shown' | 'held' | 'superseded' | 'early';
 
-/** More calls of a reply nobody looks at. */
+/** Calls of a reply beyond this number are refused. */
 const MOST = 128;
 
-/** What a typed agent is at, from the facts alone. */
+/** The progress of a typed agent, derived from the events alone. */
 export interface Attempts {
   readonly claimsOn: (calls: readonly CallRecord[]) => ReadonlyMap<CallRecord, Claim>;
   /** The arguments of the last output of the attempt. */
@@ -23,13 +23,13 @@ export interface Attempts {
   readonly reject: (
     result: Extract<Checked, { type: 'invalid' }>,
   ) => 'exhausted attempts' | 'failed prompt-failed' | undefined;
-  readonly begin: () => void;
+  readonly startNext: () => void;
   readonly view: () => View;
 }
 
 export type Checked = Extract<Event, { type: 'output-checked' }>['result'];
 
-/** What can be seen of it. */
+/** The part that the state must contain. */
 export type View = Pick<AgentState, 'attempt' | 'memory' | 'rejection' | 'proposal'>;
 
 export function attemptsOf({ output, submit, maxAttempts, memory: first }: AgentRules): Attempts {
@@ -63,7 +63,7 @@ export function attemptsOf({ output, submit, maxAttempts, memory: first }: Agent
       if (attempt === maxAttempts) return 'exhausted attempts';
       return promptProblem === undefined ? undefined : 'failed prompt-failed';
     },
-    begin() {
+    startNext() {
       attempt++;
       proposal = undefined;
       memory = first && { ...first, run: memory?.run };

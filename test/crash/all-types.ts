@@ -1,6 +1,6 @@
 import type { Effect, Event } from '@treadle/core';
 
-/** Every kind there is: the compiler complains here when one is added, and then the tests that look for all of them. */
+/** Every type. A new one fails to compile here, and then fails the tests that require all of them. */
 const EVENTS: Record<Event['type'], true> = {
   'run-started': true,
   'run-forked': true,

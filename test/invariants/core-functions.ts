@@ -1,0 +1,173 @@
+import type {
+  AgentRules,
+  AgentState,
+  AssistantPart,
+  Call,
+  CallCheck,
+  CancelPhase,
+  Effect,
+  Event,
+  History,
+  Journal,
+  JournalEntry,
+  Lease,
+  Limit,
+  Limits,
+  Message,
+  Next,
+  Outcome,
+  Phase,
+  Rules,
+  Settling,
+  Slot,
+  Snapshot,
+  State,
+  ToolCall,
+  ToolFacts,
+  ToolMessage,
+  Verdict,
+  Waiting,
+} from '@treadle/core';
+
+/**
+ * The functions of the core that faults replace, by their address (see `declarationOf`), with the part of their types
+ * that faults need. Renaming a function of the core means renaming it here and where a fault names it.
+ */
+export interface CoreFunctions {
+  // Which events apply.
+  readonly fits: (state: State, event: Event) => boolean;
+  readonly isLive: (state: State) => boolean;
+  readonly activeMsAt: (state: State, at: number) => number;
+
+  // What an event changes.
+  readonly applyEvent: (state: State, event: Event) => Next;
+  readonly withTime: (state: State, event: Event) => State;
+  readonly onTurnPrepared: (state: State, event: EventOf<'turn-prepared'>) => Next;
+  readonly onHistoryCompacted: (state: State, event: EventOf<'history-compacted'>) => Next;
+  readonly onModelFailed: (state: State, event: EventOf<'model-failed'>) => Next;
+  readonly onOutputChecked: (state: State, event: EventOf<'output-checked'>) => Next;
+  readonly onTextReply: (state: State, content: readonly AssistantPart[]) => Next;
+  readonly recordEmptyReply: (state: State, move: Move) => State;
+  readonly settleHeldCall: (call: Call, result: CheckedOutput, state: State) => Slot;
+  readonly onCallsReply: (state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]) => Next;
+  readonly onCallsJudged: (state: State, event: EventOf<'calls-judged'>) => Next;
+  readonly applyVerdict: (state: State, slot: Slot, verdict: Verdict | undefined, at: number) => Slot;
+  readonly onCallEvent: (state: State, effect: string, event: SlotEvent) => Next;
+  readonly chargeCall: (state: State, event: SlotEvent) => State;
+  readonly slotAfter: (state: State, slot: Slot, event: SlotEvent) => Slot;
+  readonly onEffectLost: (state: State, effect: string) => Next;
+  readonly cancelPhaseOf: (state: State) => CancelPhase;
+
+  // How a turn starts, continues and ends.
+  readonly startTurn: (state: State) => Next;
+  readonly reachLimit: (state: State, limit: Limit) => Next;
+  readonly askModel: (state: State) => Next;
+  readonly endRun: (state: State, outcome: Outcome) => Next;
+  readonly advanceCalls: (state: State, slots: readonly Slot[]) => Next;
+  readonly resultsMessage: (slots: readonly SettledSlot[]) => ToolMessage;
+  readonly endMidTurn: (state: State, outcome: Outcome, why: string) => Next;
+  readonly errorsAfter: (errors: number, slots: readonly SettledSlot[]) => number;
+
+  // Which calls run, and when.
+  readonly planCalls: (state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]) => readonly Slot[];
+  readonly claimCall: (state: State, call: Call, check: CallCheck, claim: Claim) => Slot;
+  readonly refusalFor: (state: State, candidate: Candidate) => [string, Settling] | undefined;
+  readonly isToolAllowed: (state: State, name: string) => boolean;
+  readonly isRepeatedCall: (state: State, call: Call) => boolean;
+  readonly countQueued: (slots: readonly Slot[]) => number;
+  readonly scheduleCalls: (
+    slots: readonly Slot[],
+    rules: Rules,
+  ) => { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] };
+  readonly waitsForResource: (call: Call, slots: readonly Slot[]) => boolean;
+  readonly shareOfLimits: (state: State, part: number) => Limits;
+
+  // Effects.
+  readonly phaseEffect: (state: State, phase: Phase) => Effect;
+  readonly modelEffect: (state: State, id: string) => EffectOf<'call-model'>;
+  readonly toolChoiceOf: (state: State) => State['choice'];
+  readonly parkedWaiting: (effect: string, slot: Extract<Slot, { type: 'parked' }>) => readonly Waiting[];
+  readonly isPaused: (state: State) => boolean;
+  readonly slotFor: (state: State, effect: string) => Slot | undefined;
+
+  // Finish strategies, the sentences that the loop writes, and attempts of a typed agent.
+  readonly finishOf: (rules: Rules) => FinishStrategy;
+  readonly wordingOf: (rules: Rules) => Wording;
+  readonly nextAttempt: (rules: AgentRules, last: AgentState | undefined, turn: number) => AgentState;
+  readonly turnsUsed: (state: State) => number;
+
+  // The history.
+  readonly appendMessage: (history: History, message: Message) => History;
+  readonly acceptablePart: (
+    history: History,
+    part: AssistantPart,
+    inReply: Set<string>,
+    turn: number,
+  ) => AssistantPart | undefined;
+  readonly hasCallId: (history: History, id: string) => boolean;
+  readonly copyView: (history: History) => Pick<History, 'items' | 'ids'>;
+  readonly compactionEnd: (state: State) => number | undefined;
+  readonly isOverThreshold: (state: State) => boolean;
+  readonly compactHistory: (state: State, to: number, summary: string) => State;
+  readonly estimateTokens: (message: Message) => number;
+
+  // The journal and the driver.
+  readonly snapshotOf: (state: State, seq: number) => Snapshot;
+  readonly restoredState: (snapshot: Snapshot) => State | undefined;
+  readonly readEntries: (
+    journal: Journal,
+    runId: string,
+  ) => Promise<{ readonly start: { readonly seq: number }; readonly entries: readonly JournalEntry[] }>;
+  readonly startedEffects: (state: State) => readonly string[];
+  readonly watchDeadline: (...driver: readonly unknown[]) => () => void;
+  readonly startShell: (context: RunContext, lease: Lease | undefined, emit?: unknown) => Shell;
+  readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;
+  readonly abortEffects: (context: RunContext, reason?: unknown) => void;
+}
+
+export type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
+export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
+export type SlotEvent = EventOf<
+  'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
+>;
+export type CheckedOutput = EventOf<'output-checked'>['result'];
+export type SettledSlot = Extract<Slot, { type: 'settled' }>;
+
+interface Candidate {
+  readonly call: Call;
+  readonly check: CallCheck;
+  readonly facts: ToolFacts | undefined;
+  readonly admitted: number;
+  readonly repeating: boolean;
+}
+
+export type Claim =
+  | { readonly type: 'run' | 'hold' }
+  | { readonly type: 'answer'; readonly text: string; readonly isError: boolean };
+
+export interface Move {
+  readonly type: string;
+}
+
+export interface FinishStrategy {
+  readonly onText: (state: State) => Move;
+  readonly claim?: (state: State, calls: readonly ToolCall[]) => (index: number) => Claim | undefined;
+  readonly onResults?: (state: State, slots: readonly Slot[]) => Move;
+  readonly onChecked?: (state: State, result: CheckedOutput) => Move;
+}
+
+type Wording = Readonly<Record<string, string | ((...values: readonly unknown[]) => string)>>;
+
+export interface RunContext {
+  readonly runId: string;
+  readonly opening: { readonly seq: number };
+  readonly journal: Journal;
+}
+
+export interface Shell {
+  readonly feed: (event: Event) => boolean;
+  readonly begin: (events: readonly Event[]) => void;
+  readonly detach: () => void;
+  readonly state: () => State;
+  readonly done: Promise<State>;
+}
