@@ -17,6 +17,8 @@ export default defineConfig({
     // Only to end tests that hang: a test must not fail because the machine is busy.
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    // Vitest leaves one core idle by default, which is half of a machine with two.
+    maxWorkers: '100%',
     projects: [
       { extends: true, test: { name: 'shared', include: TESTS, exclude: [...NO_TESTS, ...ISOLATED], isolate: false } },
       { extends: true, test: { name: 'isolated', include: ISOLATED, exclude: NO_TESTS } },

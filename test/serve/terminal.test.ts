@@ -11,7 +11,9 @@ test('on a terminal prints the models, the tools and a request to try, and that 
   await waitFor('Press Ctrl-C to stop.\n', 'stderr');
   const url = /Treadle listens on (\S+)\n/.exec(written.stdout)![1]!;
   expect(written.stderr).toContain('this is the demo model');
-  expect(written.stderr).toContain('Models: demo (default)\nTools:  read, glob, grep; for requests that ask for them\n');
+  expect(written.stderr).toContain(
+    'Models: demo (default)\nTools:  read, glob, grep; for requests that ask for them\n',
+  );
   expect(written.stderr).toContain(`Point any OpenAI client at ${url}/v1; any key will do.`);
 
   // The printed curl command works unchanged.

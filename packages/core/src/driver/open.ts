@@ -186,7 +186,7 @@ const COMPARED = ['parameters', 'effect', 'client'] as const;
 /* Options */
 
 /** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */
-export function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
+function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   const { toolChoice = 'auto', allowedTools, tools = [] } = options;
   const rules: Rules = {
     wording: CURRENT_WORDING,
