@@ -1,6 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import type { LoopOptions, LoopResult } from '../driver/options.ts';
-import { askedBy, requirePrices } from '../driver/open.ts';
+import { callableModels, requirePrices } from '../driver/open.ts';
 import { runLoop } from '../driver/run.ts';
 import type { Limits } from '../machine/rules.ts';
 import type { Message } from '../messages.ts';
@@ -71,7 +71,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       }
     },
   });
-  return { ...made, share, asks: askedBy(options) };
+  return { ...made, share, asks: callableModels(options) };
 }
 
 /** Whether the run of the call is in the journal. Throws if it is missing though it was parked, or is another call's. */

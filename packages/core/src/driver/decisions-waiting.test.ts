@@ -189,7 +189,7 @@ test('approval: answering a run object that has paused throws, and reports how t
   expect(() => live.answer(approvalOf(waiting[0]))).toThrow(
     expect.objectContaining({
       code: 'answer-unfit',
-      message: expect.stringMatching(/^Run "run" is paused\. .*runLoop/),
+      message: expect.stringMatching(/^Run "run" is not driven here any more\. .*runLoop/),
     }),
   );
 });

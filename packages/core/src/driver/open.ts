@@ -17,7 +17,7 @@ import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
 import type { Answer, CompactionOptions, ContinueOptions, LoopOptions } from './options.ts';
 
-/** The state that driving a run starts from, and the first events to apply. */
+/** The state that driving a run starts from, and the first events to apply. A new run has its rules only in the events. */
 export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'> {
   readonly state: State;
   /** The number of entries that the journal has. */
@@ -230,17 +230,17 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
 }
 
 /** Every model that a run may call, itself or through tools that start child runs. */
-export function askedBy({ model, models = [], summariser, tools = [] }: Asking): readonly Model[] {
+export function callableModels({ model, models = [], summariser, tools = [] }: ModelOptions): readonly Model[] {
   const inside = tools.flatMap(({ asks = [] }) => asks);
   return [model, ...models, ...(summariser ? [summariser] : []), ...inside];
 }
 
-type Asking = Pick<LoopOptions, 'model' | 'models' | 'summariser'> & { readonly tools?: readonly Tool[] };
+type ModelOptions = Pick<LoopOptions, 'model' | 'models' | 'summariser'> & { readonly tools?: readonly Tool[] };
 
 /** A cost limit can be enforced only if every model reports its cost. Throws `invalid-options`. */
-export function requirePrices({ cost }: Rules['limits'], options: Asking): void {
+export function requirePrices({ cost }: Rules['limits'], options: ModelOptions): void {
   if (cost === undefined) return;
-  const unpriced = new Set(askedBy(options).flatMap(unpricedOf));
+  const unpriced = new Set(callableModels(options).flatMap(unpricedOf));
   if (unpriced.size === 0) return;
   const names = [...unpriced].join(', ');
   throw invalidOptions(
@@ -274,8 +274,8 @@ function compactionOf(compaction: true | CompactionOptions): CompactionRules {
 
 function limitsOf(limits: Limits | undefined): Limits {
   if (limits === undefined) return {};
-  const given = Object.entries(limits).filter(([, value]) => value !== undefined);
-  for (const [name, value] of given) {
+  const set = Object.entries(limits).filter(([, value]) => value !== undefined);
+  for (const [name, value] of set) {
     if (!(LIMIT_NAMES as readonly string[]).includes(name)) {
       throw invalidOptions(`limits.${name} is not a limit. The limits are ${LIMIT_NAMES.join(', ')}`);
     }
@@ -283,7 +283,7 @@ function limitsOf(limits: Limits | undefined): Limits {
       throw invalidOptions(`limits.${name} is ${String(value)}. Use a number of at least 0, or omit it for no limit`);
     }
   }
-  return Object.fromEntries(given);
+  return Object.fromEntries(set);
 }
 
 function atLeast(least: number, name: string, value: number): number {

@@ -105,10 +105,10 @@ function checkedCall({ lastReply, tools }: RunContext, call: Call): Checked | Pr
 
 /* Tools */
 
-type ToolEffect = EffectOf<'call-tool' | 'verify-tool'>;
+type CallEffect = EffectOf<'call-tool' | 'verify-tool'>;
 
 /** Runs a tool, or verifies a call that was lost. */
-function runTool(context: RunContext, effect: ToolEffect, settle: Settle): void {
+function runTool(context: RunContext, effect: CallEffect, settle: Settle): void {
   const tool = context.tools.get(effect.call.name);
   if (!tool?.execute) {
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
@@ -121,7 +121,7 @@ function runTool(context: RunContext, effect: ToolEffect, settle: Settle): void 
 
 function runCheckedTool(
   context: RunContext,
-  effect: ToolEffect,
+  effect: CallEffect,
   tool: Tool,
   { check, input }: Checked,
   settle: Settle,
@@ -158,7 +158,7 @@ function runCheckedTool(
   });
 }
 
-function settleTool(context: RunContext, { id }: ToolEffect, result: Settled, settle: Settle): void {
+function settleTool(context: RunContext, { id }: CallEffect, result: Settled, settle: Settle): void {
   if (result instanceof Broken) return context.fail(result.error);
   const { clock, opening, blobs } = context;
   const { maxResultChars } = opening.rules;
@@ -172,7 +172,7 @@ function settleTool(context: RunContext, { id }: ToolEffect, result: Settled, se
 }
 
 /** A call that cannot be made is an error; a verification that cannot be made leaves the effect unknown. */
-function settleUncallable(context: RunContext, effect: ToolEffect, problem: string, settle: Settle): void {
+function settleUncallable(context: RunContext, effect: CallEffect, problem: string, settle: Settle): void {
   settleTool(context, effect, effect.type === 'verify-tool' ? { type: 'unknown' } : errorResult(problem), settle);
 }
 
@@ -203,7 +203,7 @@ async function storeLongResult(
 
 const NO_ANSWERS: readonly Answer[] = [];
 
-function callingRun({ runId, journal, clock, opening, options }: RunContext, { id, call }: ToolEffect): CallingRun {
+function callingRun({ runId, journal, clock, opening, options }: RunContext, { id, call }: CallEffect): CallingRun {
   return {
     runId,
     effect: toolEffectId(call),
@@ -225,7 +225,7 @@ async function cancelChild(context: RunContext, call: Call): Promise<void> {
   const tool = context.tools.get(call.name);
   if (tool?.share === undefined) return;
   const { runId, options, opening } = context;
-  const effect: ToolEffect = { type: 'call-tool', id: toolEffectId(call), call };
+  const effect: CallEffect = { type: 'call-tool', id: toolEffectId(call), call };
   const { input, check } = await checkedCall(context, call);
   if (check.problem !== undefined) return;
   await tool.execute!(input, {
@@ -366,6 +366,7 @@ function validateOutput(context: RunContext, { id, text, attempt }: EffectOf<'va
     const fit = fittedProblems(result, rules.maxResultChars);
     settle({ type: 'output-checked', at: clock.now(), effect: id, result: fit });
   };
+  // A run of a typed agent is resumed only with the code of its agent.
   if (attempt !== undefined)
     return void agent!.check({ text, attempt, rules: rules.agent!, signal }).then(settleOutput);
   const parsed = parseOutput(text);

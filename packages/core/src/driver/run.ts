@@ -112,12 +112,12 @@ export function driveRun(
       const opening = opened ?? (await reopenRun(options as ContinueOptions, clock, agent?.rules));
       // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
-      const own = blobs && readResultTool(runId, opening.rules, blobs);
+      const readResult = blobs && readResultTool(runId, opening.rules, blobs);
       const context: RunContext = {
         runId,
         options,
         opening,
-        tools: own && !tools.has(own.name) ? new Map([...tools, [own.name, own]]) : tools,
+        tools: readResult && !tools.has(readResult.name) ? new Map([...tools, [readResult.name, readResult]]) : tools,
         journal: options.journal ?? memoryJournal(),
         blobs,
         clock,
@@ -164,7 +164,7 @@ export function driveRun(
       if (feed(answerEvent(shell?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
       throw new TreadleError(
         'answer-unfit',
-        `Run "${runId}" is paused. To resume it, call runLoop with its runId, its journal and the answers.`,
+        `Run "${runId}" is not driven here any more. To resume it, call runLoop with its runId, its journal and the answers.`,
       );
     },
   };
@@ -197,8 +197,8 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
   if (durationMs === undefined) return () => {};
   let cancelTimer = (): void => {};
   const watch = (): void => {
-    const left = durationMs - activeMsAt(state(), clock.now());
-    cancelTimer = clock.timer(Math.max(1, left), () => {
+    const remaining = durationMs - activeMsAt(state(), clock.now());
+    cancelTimer = clock.timer(Math.max(1, remaining), () => {
       if (!feed({ type: 'deadline-passed', at: clock.now() })) watch();
     });
   };

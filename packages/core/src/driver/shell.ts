@@ -123,7 +123,10 @@ export function startShell(context: RunContext, lease: Lease | undefined, emit: 
     if (last.entry.seq + 1 >= snapshotAt) writeSnapshot(last);
   }
 
-  /** A call issued when the run has already ended may have started in an earlier process. */
+  /**
+   * If the run has ended by now, the effect does not start. This happens when a run is resumed and cancelled at once: a
+   * call that was lost is issued again, and its child run may still exist from an earlier process.
+   */
   function startEffect(effect: Effect): void {
     if (detached) return;
     if (state.phase.type !== 'ended') performEffect(context, effect, feed);
@@ -157,6 +160,7 @@ export function startShell(context: RunContext, lease: Lease | undefined, emit: 
     resolve(state);
   }
 
+  /** Aborts as if detached: the run has not ended, and can be resumed from what is durable. */
   function stopForError(error: unknown): void {
     if (closed) return;
     closed = true;

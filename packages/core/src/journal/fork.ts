@@ -51,9 +51,11 @@ export async function forkRun(options: ForkOptions): Promise<string> {
     state = next.state;
   };
 
+  // 1. The shared entries, with changed results.
   const newId = options.newRunId ?? newRunId();
   for (const { event } of shared)
     appendEvent(forkedEvent(event, newId, options, state.rules?.maxResultChars ?? Infinity));
+  // 2. The changes.
   const { model, instructions, tools } = changes;
   const changed = model !== undefined || instructions !== undefined || tools !== undefined;
   if (changed && state.phase.type === 'ended')
@@ -67,15 +69,17 @@ export async function forkRun(options: ForkOptions): Promise<string> {
     };
     appendEvent({ type: 'run-forked', at: clock.now(), ...values });
   }
+  // 3. Later results of effects that were outstanding at the fork point.
   const started = new Set(outstanding(state).map(({ id }) => id));
-  const open = copiedEffects(state, changed || changes.results !== undefined);
+  const unsettled = copiedEffects(state, changed || changes.results !== undefined);
   for (const { event, seq } of entries.slice(at + 1)) {
-    if (!('effect' in event) || !SETTLING.has(event.type) || !open.delete(event.effect!) || !fits(state, event))
+    if (!('effect' in event) || !SETTLING.has(event.type) || !unsettled.delete(event.effect!) || !fits(state, event))
       continue;
     const offer = isPagedResult(event) ? readResultOffer(entries.slice(at + 1, seq), state) : undefined;
     if (offer) appendEvent(offer);
     appendEvent(event);
   }
+  // 4. An effect that is still outstanding must not run twice.
   const repeated = outstanding(state).find((effect) => started.has(effect.id) && wouldRunTwice(effect));
   if (repeated) throw unforkable(runId, whyRunTwice(repeated.id, shared));
   await journal.append(newId, fork);

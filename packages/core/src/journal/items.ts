@@ -65,7 +65,7 @@ export function itemsBetween(before: State, after: State, effects: readonly Effe
     const effect = effects[i]!;
     if (effect.type === 'call-model') items.push(turnStarted(after));
     else if (effect.type === 'call-tool') items.push(callStarted(effect.call));
-    else if (effect.type === 'validate-output') items.push(...heldCalls(after));
+    else if (effect.type === 'validate-output') items.push(...heldCallsStarted(after));
   }
   return items;
 }
@@ -75,7 +75,7 @@ function callStarted(call: Call): Item {
 }
 
 /** Held calls start with the validation that answers them. */
-function heldCalls(state: State): readonly Item[] {
+function heldCallsStarted(state: State): readonly Item[] {
   return slotsOf(state).flatMap(({ type, call }) => (type === 'held' ? callStarted(call) : []));
 }
 

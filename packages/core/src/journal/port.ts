@@ -5,7 +5,7 @@ import type { Outcome } from '../machine/state.ts';
 export interface Journal {
   /**
    * Appends entries to a run, in order, all or none. The returned promise resolves when they are durable; if nothing is
-   * returned, they already are. A rejection stops the run: no effect of these entries is performed. Rejects with
+   * returned, they already are. A rejection, or an exception, stops the run: no effect of these entries is performed. Rejects with
    * `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not the newest of the run, and
    * with `run-driven` if no lease is passed while another driver holds one.
    */

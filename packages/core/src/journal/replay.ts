@@ -1,6 +1,6 @@
 import { isPaused, outstanding } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
-import { digestOf, hashTexts } from '../machine/history.ts';
+import { hashTexts } from '../machine/history.ts';
 import type { Outcome, State } from '../machine/state.ts';
 import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
 import { mapped } from '../mapped.ts';
@@ -125,7 +125,7 @@ export function statusOf(state: State): RunStatus {
 /** The journal entry for a step. */
 export function entryOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
   const issued = mapped(effects, ({ id }) => id);
-  if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: digestOf(state.history) };
+  if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: state.history.rolling };
   if (state.phase.type === 'ended') {
     const { outcome } = state.phase;
     return {
@@ -133,7 +133,7 @@ export function entryOf(seq: number, event: Event, { state, effects }: Next): Jo
       seq,
       event,
       issued,
-      digest: hashTexts(digestOf(state.history), outcomeTexts(outcome)),
+      digest: hashTexts(state.history.rolling, outcomeTexts(outcome)),
       status: outcome.type,
     };
   }

@@ -17,8 +17,7 @@ export function summaryOf(runId: string, first: JournalEntry, last: JournalEntry
 
 function originOf({ event }: JournalEntry): Pick<RunSummary, 'model' | 'title' | 'tenant' | 'parent'> {
   if (event.type !== 'run-started') return { model: '', title: '' };
-  const { model, input, principal } = event;
-  const { parent } = event as { readonly parent?: { readonly runId: string } };
+  const { model, input, principal, parent } = event;
   return {
     model,
     title: titleOf(input),

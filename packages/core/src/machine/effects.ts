@@ -180,7 +180,7 @@ export function slotFor({ phase }: State, effect: string): Slot | undefined {
   return slot && slotEffectId(slot) === effect ? slot : undefined;
 }
 
-/** The index of the slot of an effect that is known to be outstanding. */
+/** The index of the slot of an effect that is known to be outstanding. It is the last part of the id. */
 export function slotIndex(slots: readonly Slot[], effect: string): number {
   return slots.length === 1 ? 0 : Number(effect.slice(effect.lastIndexOf('.') + 1));
 }

@@ -13,7 +13,7 @@ export interface History {
   readonly length: number;
   /** Call ids by the position of the message that introduced them. */
   readonly ids: ReadonlyMap<string, number>;
-  /** A hash of the view's messages. */
+  /** A hash of the view's messages; see `hashMessage`. */
   readonly rolling: number;
 }
 
@@ -30,10 +30,6 @@ export function appendMessage(history: History, message: Message): History {
 
 export function messagesOf(history: History): readonly Message[] {
   return history.items.slice(0, history.length);
-}
-
-export function digestOf(history: History): number {
-  return history.rolling;
 }
 
 /** Adds all text of a message and the types of its parts to a hash; images and files as JSON. */

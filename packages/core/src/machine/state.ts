@@ -38,7 +38,9 @@ export interface State {
   readonly agent: AgentState | undefined;
   /** The estimated number of tokens in the history. */
   readonly contextTokens: number;
+  /** The model was asked whether everything is done (finish `confirm`). */
   readonly confirmed: boolean;
+  /** The last reply was cut off. */
   readonly truncated: boolean;
   /** Replies with a call that the calls limit refused. After the first one the model is asked for an answer. */
   readonly spent: number;
@@ -124,7 +126,9 @@ export interface Call {
   readonly resources: readonly string[];
   readonly effect: ToolEffect;
   readonly exclusive: boolean;
+  /** Executed by the client. */
   readonly client: boolean;
+  /** The tool has `verify`. */
   readonly verifiable: boolean;
   /** Claimed by the finish strategy: does not count for limits. */
   readonly claimed?: true;

@@ -177,6 +177,7 @@ export function fits(state: State, event: Event): boolean {
       return phase.type === 'judging' && phase.effect === event.effect;
     case 'tool-settled': {
       const type = slotFor(state, event.effect)?.type;
+      // Only a verification may find that the call did not take effect, or that nobody knows.
       if (type === 'verifying') return true;
       return (type === 'running' || type === 'parked') && event.result.type === 'result';
     }
@@ -253,7 +254,7 @@ function nextTurn(state: Draft): Next {
   return enterPhase(landed, { type: 'compacting', effect: effectId('compact', state.turn), to });
 }
 
-/** Calls the model, or ends the run if a limit is reached. */
+/** Calls the model, or ends the run if a limit is reached. Input may also have arrived during a compaction. */
 function startTurn(state: Draft): Next {
   const landed = landInput(state);
   const { rules, usage, turn } = landed;
@@ -410,7 +411,10 @@ function onTextReply(state: State, content: readonly AssistantPart[]): Next {
   const recorded = empty ? state : withMessage(state, { role: 'assistant', content });
   if (state.closing !== undefined) return endRun(recorded, { type: 'exhausted', limit: state.closing });
   const { byCalls, onText } = finishOf(state.rules);
-  if (byCalls) return applyMove(empty ? recordEmptyReply(state, onText(state)) : recorded, onText(recorded));
+  if (byCalls) {
+    const move = onText(recorded);
+    return applyMove(empty ? recordEmptyReply(state, move) : recorded, move);
+  }
   if (!satisfiesChoice(state, [])) {
     return askForMissing(recorded, 'call', wordingOf(state.rules).callRequired(requiredTool(state)));
   }
@@ -982,6 +986,7 @@ function endMidTurn(state: State, outcome: Outcome, reason: string): Next {
   return endRun(withMessage(state, resultsMessage(slots)), outcome);
 }
 
+/** No call is without a result when a run fails, so there is no reason to give. */
 function failRun(state: State, code: string, message: string): Next {
   return endMidTurn(state, { type: 'failed', error: { code, message } }, '');
 }

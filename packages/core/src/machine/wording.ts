@@ -9,7 +9,7 @@ export interface Wording {
   readonly unknownTool: (name: string, available: readonly string[]) => string;
   readonly notAllowed: (name: string, allowed: readonly string[]) => string;
   readonly choiceNone: string;
-  readonly choiceOther: (name: string, demanded: string) => string;
+  readonly choiceOther: (name: string, required: string) => string;
   readonly badCall: (name: string, problem: string) => string;
   readonly denied: (name: string, reason: string | undefined) => string;
   readonly noVerdict: string;
@@ -44,8 +44,8 @@ const edition1: Wording = {
   notAllowed: (name, allowed) =>
     `The tool "${name}" is not allowed here. Allowed tools: ${allowed.join(', ') || 'none'}. Use one of them, or answer without.`,
   choiceNone: 'Tools may not be called now. Answer with what you have.',
-  choiceOther: (name, demanded) =>
-    `The tool "${name}" was not called, because this turn demands "${demanded}". Call that.`,
+  choiceOther: (name, required) =>
+    `The tool "${name}" was not called, because this turn demands "${required}". Call that.`,
   badCall: (name, problem) => `The tool "${name}" was not called. ${problem}`,
   denied: (name, reason) => `The call of "${name}" was denied${reason ? `: ${reason}` : '.'}`,
   noVerdict: 'the policy gave no verdict on it.',
