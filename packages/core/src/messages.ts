@@ -105,7 +105,7 @@ const PARTS: Readonly<Record<PartOwner, readonly string[]>> = {
 
 /** Whether a value from outside is a part that is allowed there, with every field that the loop reads. */
 function isPartOf(owner: PartOwner, part: unknown): boolean {
-  if (!isObject(part) || !PARTS[owner].includes(part['type'] as string)) return false;
+  if (!isRecord(part) || !PARTS[owner].includes(part['type'] as string)) return false;
   switch (part['type']) {
     case 'tool-call':
       return isText(part['id']) && isText(part['name']) && isText(part['arguments']);
@@ -128,10 +128,10 @@ export function arePartsOf(owner: PartOwner, parts: unknown): boolean {
 }
 
 function isSource(source: unknown): boolean {
-  if (!isObject(source)) return false;
+  if (!isRecord(source)) return false;
   return typeof source[source['type'] === 'data' ? 'data' : 'url'] === 'string';
 }
 
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null;
 }

@@ -19,17 +19,17 @@ export type ParsedArguments =
  */
 export function parseArguments(text: string, cut: boolean): ParsedArguments {
   if (text.trim() === '' && !cut) return { type: 'parsed', value: {}, repaired: '{}' };
-  const strict = parseJson(text);
+  const strict = parseArgumentsJson(text);
   if (strict.type === 'parsed') return requireObject(strict);
   if (cut)
     return { type: 'problem', problem: 'The reply was cut off in the middle of the call. Make the call shorter.' };
   const repaired = repairJson(text);
-  const second = parseJson(repaired);
+  const second = parseArgumentsJson(repaired);
   if (second.type === 'parsed') return requireObject({ ...second, repaired });
   return { type: 'problem', problem: `Its arguments are not valid JSON: ${second.problem}. Send them again in full.` };
 }
 
-function parseJson(text: string): ParsedArguments {
+function parseArgumentsJson(text: string): ParsedArguments {
   try {
     return { type: 'parsed', value: JSON.parse(text) };
   } catch (error) {
@@ -108,11 +108,11 @@ export function checkCall(tool: Tool, text: string, cut: boolean): Checked | Pro
   const parsed = parseArguments(text, cut);
   if (parsed.type === 'problem') return { check: { problem: parsed.problem } };
   const verdict = validate(tool.input, parsed.value);
-  const toChecked = (validated: Validated): Checked => checkedCall(tool, validated, parsed.repaired);
+  const toChecked = (validated: Validated): Checked => checkedInput(tool, validated, parsed.repaired);
   return verdict instanceof Promise ? verdict.then(toChecked) : toChecked(verdict);
 }
 
-function checkedCall(tool: Tool, validated: Validated, repaired: string | undefined): Checked {
+function checkedInput(tool: Tool, validated: Validated, repaired: string | undefined): Checked {
   const repair = repaired !== undefined && { arguments: repaired };
   if (validated.type === 'invalid')
     return { check: { problem: argumentsProblem(tool, validated.problems), ...repair } };
@@ -173,12 +173,12 @@ export interface Running {
  * rejects and a timeout are error results. The timeout does not need the cooperation of the tool.
  */
 export function executeTool(execution: Execution): Running {
-  return runTool(execution, EXECUTE);
+  return invokeTool(execution, EXECUTE);
 }
 
 /** Asks a tool whether an earlier call of it took effect, with the same timeout. If that fails: `unknown`. */
 export function verifyTool(execution: Execution): Running {
-  return runTool(execution, VERIFY);
+  return invokeTool(execution, VERIFY);
 }
 
 interface Mode {
@@ -203,7 +203,7 @@ const VERIFY: Mode = {
   fail: () => ({ type: 'unknown' }),
 };
 
-function runTool(execution: Execution, mode: Mode): Running {
+function invokeTool(execution: Execution, mode: Mode): Running {
   const { key, context, principal, run, memory } = execution;
   const controller = new AbortController();
   let ended = false;

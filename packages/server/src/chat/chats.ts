@@ -2,7 +2,7 @@ import { memoryJournal, type Journal } from '@treadle/core';
 import type { ApiError } from '../api-error.ts';
 import { conversationBefore, storedState } from '../engine/conversation.ts';
 import type { Engine } from '../engine/engine.ts';
-import { driveRun, planRun, type Ending, type RunEnd, type RunPlan } from '../engine/run.ts';
+import { driveRequest, planRun, type Ending, type RunEnd, type RunPlan } from '../engine/run.ts';
 import type { Caller } from '../http/admission.ts';
 import { newResponseId } from '../ids.ts';
 import { chatOutput, type ChatOutputOptions } from './output.ts';
@@ -83,7 +83,7 @@ export function chats(engine: Engine): Chats {
       ...(emit && { emit }),
     });
     out.sendRole();
-    const run = driveRun(plan, engine, out.addItem);
+    const run = driveRequest(plan, engine, out.addItem);
     signal.addEventListener('abort', run.cancel, { once: true });
     if (signal.aborted) run.cancel();
 

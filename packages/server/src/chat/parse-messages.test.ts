@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import { ApiError } from '../api-error.ts';
 import { DEFAULT_LIMITS } from '../request/fields.ts';
-import { validate } from '../request/validate.ts';
+import { validateBody } from '../request/validate.ts';
 import { messagesSchema, type ChatConversation } from './parse-messages.ts';
 import { z } from 'zod';
 
 const schema = z.object({ messages: messagesSchema(DEFAULT_LIMITS) });
-const from = (messages: unknown): ChatConversation => validate(schema, { messages }).messages;
+const from = (messages: unknown): ChatConversation => validateBody(schema, { messages }).messages;
 
 const user = { role: 'user', content: 'hello' };
 const call = (id: string, name = 'f'): object => ({ id, type: 'function', function: { name, arguments: '{}' } });

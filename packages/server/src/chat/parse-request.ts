@@ -12,7 +12,7 @@ import {
   type RequestLimits,
 } from '../request/fields.ts';
 import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema } from '../request/tools.ts';
-import { checkJson, list, textOr, unsupported, validate } from '../request/validate.ts';
+import { checkJson, list, textOr, unsupported, validateBody } from '../request/validate.ts';
 import { messagesSchema, type ChatConversation } from './parse-messages.ts';
 
 /** A validated request for a completion. */
@@ -33,7 +33,7 @@ export interface ChatParseOptions extends Partial<RequestLimits> {
 export function parseChat(body: unknown, { labels = [], ...limits }: ChatParseOptions = {}): ChatRequest {
   const all = { ...DEFAULT_LIMITS, ...limits };
   checkJson(body, all.depth);
-  const parsed = validate(Object.keys(limits).length === 0 ? STANDARD : bodySchema(all), body);
+  const parsed = validateBody(Object.keys(limits).length === 0 ? STANDARD : bodySchema(all), body);
   const { tools, tool_choice: choice, stop, seed, response_format: format } = parsed;
   checkDeclared(choice, tools, labels);
   const shared = sharedRequest(parsed, parsed.reasoning_effort);

@@ -85,7 +85,7 @@ export interface RunEnd {
 }
 
 /** Starts a run, or resumes one for which the model has already generated `usedTokens`. All APIs use it. */
-export function driveRun(
+export function driveRequest(
   plan: RunPlan,
   { limits, log }: { readonly limits: RunLimits; readonly log: Logger },
   listen: (item: Item) => void | Promise<void>,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import type { ApiError } from '../api-error.ts';
-import { checkJson, list, PARAM, refuse, textOr, validate, variants } from './validate.ts';
+import { checkJson, list, PARAM, refuse, textOr, validateBody, variants } from './validate.ts';
 
 function errorOf(check: () => unknown): ApiError {
   try {
@@ -12,7 +12,7 @@ function errorOf(check: () => unknown): ApiError {
   return expect.unreachable('it was accepted');
 }
 
-describe('validate', () => {
+describe('validateBody', () => {
   const schema = z.object({
     mode: z.enum(['on', 'off']).nullish(),
     items: list(
@@ -52,7 +52,7 @@ describe('validate', () => {
       { param: 'mode', code: 'invalid_value' },
     ],
   ])('rejects %j with the path and the code', (body, error) => {
-    expect(errorOf(() => validate(schema, body))).toMatchObject({ type: 'invalid_request_error', ...error });
+    expect(errorOf(() => validateBody(schema, body))).toMatchObject({ type: 'invalid_request_error', ...error });
   });
 
   test('stops at the first item that is wrong', () => {
@@ -62,7 +62,7 @@ describe('validate', () => {
       refuse(ctx, `${PARAM} is wrong.`);
     });
     const texts = textOr(z.string(), list(item, { expected: 'a list', max: Infinity }));
-    const error = errorOf(() => validate(z.object({ texts }), { texts: Array.from({ length: 1_000 }, () => 1) }));
+    const error = errorOf(() => validateBody(z.object({ texts }), { texts: Array.from({ length: 1_000 }, () => 1) }));
     expect([error.param, validated]).toEqual(['texts[0]', 1]);
   });
 });

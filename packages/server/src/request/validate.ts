@@ -14,7 +14,7 @@ export function isObject(value: unknown): value is JsonObject {
 }
 
 /** The value as the schema returns it. Throws an `ApiError` for the first problem. */
-export function validate<T>(schema: z.ZodType<T>, value: unknown): T {
+export function validateBody<T>(schema: z.ZodType<T>, value: unknown): T {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const [issue] = result.error.issues;

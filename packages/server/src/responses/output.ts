@@ -60,9 +60,9 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   const out = eventSender(emit);
   const items: (OpenText | OpenCall)[] = [];
   let ended: ResponseResource | undefined;
-  let turn: TurnItems = startTurn(0);
+  let turn: TurnItems = newTurnItems(0);
 
-  function startTurn(number: number): TurnItems {
+  function newTurnItems(number: number): TurnItems {
     return turnItems(number, { out, items, response: response.id, kinds, encrypted });
   }
 
@@ -83,7 +83,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         break;
       case 'turn-started':
         // The same turn starts again when the model is called with a shorter conversation.
-        if (item.turn !== turn.number) turn = startTurn(item.turn);
+        if (item.turn !== turn.number) turn = newTurnItems(item.turn);
         break;
       case 'call-started':
         turn.callStarted(item.index);

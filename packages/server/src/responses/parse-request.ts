@@ -22,7 +22,7 @@ import {
   refuse,
   textOr,
   unsupported,
-  validate,
+  validateBody,
   type IssueContext,
 } from '../request/validate.ts';
 import { inputSchema, longText, type InputOptions } from './parse-input.ts';
@@ -52,7 +52,10 @@ export function parseRequest(body: unknown, { labels = [], newId, ...limits }: P
   const isStandard = newId === undefined && Object.keys(limits).length === 0;
   const all = { ...DEFAULT_LIMITS, ...limits };
   checkJson(body, all.depth);
-  const parsed = validate(isStandard ? STANDARD : bodySchema({ limits: all, newId: newId ?? newInputItemId }), body);
+  const parsed = validateBody(
+    isStandard ? STANDARD : bodySchema({ limits: all, newId: newId ?? newInputItemId }),
+    body,
+  );
   const { tools, tool_choice: choice, instructions, text, input, previous_response_id: previous } = parsed;
   checkDeclared(choice, tools, labels);
   if (input.length === 0 && previous == null) throw emptyInput((body as { readonly input?: unknown }).input);

@@ -14,7 +14,7 @@ import { ApiError, badRequest } from '../api-error.ts';
 import { conversationBefore, storedState, type ConversationBefore } from '../engine/conversation.ts';
 import type { ActiveRun, Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
-import { driveRun, planRun, type RunEnd, type RunPlan } from '../engine/run.ts';
+import { driveRequest, planRun, type RunEnd, type RunPlan } from '../engine/run.ts';
 import type { CallKinds } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
 import { newResponseId, RESPONSE_PREFIX } from '../ids.ts';
@@ -164,7 +164,7 @@ export function responses(engine: Engine): Responses {
     const out = responseOutput({ response: created, calls: plan.toolset.kinds, encrypted, ...listener });
     out.sendCreated();
     for (const item of resume?.items ?? []) void out.addItem(item);
-    const run = driveRun(plan, engine, out.addItem, resume);
+    const run = driveRequest(plan, engine, out.addItem, resume);
     signal?.addEventListener('abort', run.cancel, { once: true });
     if (signal?.aborted) run.cancel();
 
