@@ -84,3 +84,20 @@ function strayLines(file: string, text: string): string[] {
     .filter(({ line }) => ownPath.some((own) => line.includes(own)) || patterns.some((pattern) => pattern.test(line)))
     .map(({ line, number }) => `${file}:${number}: ${line}`);
 }
+
+test('pages name only files that exist', () => {
+  const pages = ['*.md', 'docs/*.md', 'packages/*/README.md'].flatMap((pattern) => globSync(pattern, { cwd: root }));
+  const folders = ['.', 'docs', 'test', 'test/*', 'packages/*', 'packages/*/src', 'packages/*/src/*'];
+  const missing = pages.flatMap((page) => {
+    const text = readFileSync(path.join(root, page), 'utf8');
+    const files = [...text.matchAll(/`((?:[\w-]+\/)+[\w.-]+\.ts)`/g)].map(([, file]) => file!);
+    return files.filter(
+      (file) =>
+        globSync(
+          folders.map((folder) => path.join(folder, file)),
+          { cwd: root },
+        ).length === 0,
+    );
+  });
+  expect(missing).toEqual([]);
+});

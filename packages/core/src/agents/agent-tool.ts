@@ -3,6 +3,7 @@ import type { LoopOptions, LoopResult } from '../driver/options.ts';
 import { callableModels, requirePrices } from '../driver/open.ts';
 import { runLoop } from '../driver/run.ts';
 import type { Limits } from '../machine/rules.ts';
+import { LIMIT_NAMES } from '../machine/step.ts';
 import type { Message } from '../messages.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
@@ -98,8 +99,7 @@ function defaultPrompt(input: { readonly task?: unknown }): string {
 }
 
 function tighterLimits(a: Limits, b: CallingRun['limits']): Limits {
-  const names = ['calls', 'tokens', 'cost', 'durationMs'] as const;
-  const both = names.map((name) => [name, Math.min(a[name] ?? Infinity, b[name] ?? Infinity)] as const);
+  const both = LIMIT_NAMES.map((name) => [name, Math.min(a[name] ?? Infinity, b[name] ?? Infinity)] as const);
   return Object.fromEntries(both.filter(([, limit]) => limit !== Infinity));
 }
 

@@ -4,9 +4,11 @@ import { agentTool } from '../agents/agent-tool.ts';
 import type { JournalEntry } from '../journal/port.ts';
 import { entryOf, replay } from '../journal/replay.ts';
 import type { Event } from '../machine/events.ts';
+import type { Limits } from '../machine/rules.ts';
 import { step } from '../machine/step.ts';
-import { memoryJournal, scriptedModel } from '../testing/index.ts';
+import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
 import { tool, type Tool } from '../tools/tool.ts';
+import type { LoopResult } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 const nextTick = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
@@ -42,6 +44,46 @@ describe('a child run', () => {
     await runLoop({ model, tools: [child(['x'], { share: 0.25 })], input: 'go', journal, runId: 'p', limits });
     const [first] = await journal.read('p.t1.tool.0');
     expect(first!.event).toMatchObject({ rules: { limits: { calls: 2, tokens: 250 } } });
+  });
+
+  /** A value for every limit, and what a result reports of it. A new limit does not compile until it is here. */
+  const everyLimit: Required<Limits> = { calls: 100, tokens: 1_000, cost: 10, durationMs: 100_000 };
+  const used: { readonly [Name in keyof Limits]-?: (result: LoopResult) => number } = {
+    calls: ({ calls }) => calls,
+    tokens: ({ usage }) => usage.inputTokens + usage.outputTokens,
+    cost: ({ usage }) => usage.cost!,
+    durationMs: ({ durationMs }) => durationMs,
+  };
+
+  test('gets a share of every limit of its parent', async () => {
+    const journal = memoryJournal();
+    const priced = { ...scriptedModel([callHelper, 'Done.']), priced: true };
+    const helper = agentTool({ name: 'helper', description: '', model: { ...scriptedModel(['x']), priced: true } });
+    const limits = everyLimit;
+    await runLoop({ model: priced, tools: [helper], input: 'go', journal, runId: 'p', limits });
+    const [first] = await journal.read('p.t1.tool.0');
+    const started = first!.event as Extract<Event, { type: 'run-started' }>;
+    expect(Object.keys(started.rules.limits).toSorted()).toEqual(Object.keys(limits).toSorted());
+  });
+
+  test('counts what it uses for every limit of its parent', async () => {
+    const clock = manualClock();
+    const usage = { inputTokens: 30, outputTokens: 20, cost: 2 };
+    const wait = tool({ name: 'wait', description: '', execute: async () => void (await clock.advance(500)) });
+    const inner = scriptedModel([
+      { calls: [{ name: 'wait' }], usage },
+      { text: 'Helped.', usage },
+    ]);
+    const model = scriptedModel([
+      { ...callHelper, usage },
+      { text: 'Done.', usage },
+    ]);
+    const alone = { calls: 1, tokens: 100, cost: 4, durationMs: 0 };
+    const helper = agentTool({ name: 'helper', description: '', model: inner, tools: [wait] });
+    const result = await runLoop({ model, tools: [helper], input: 'go', clock });
+    for (const name of Object.keys(used) as (keyof Limits)[]) {
+      expect([name, used[name](result) > alone[name]]).toEqual([name, true]);
+    }
   });
 
   test('is rejected if another run has its id', async () => {

@@ -130,7 +130,7 @@ export interface Call {
   readonly client: boolean;
   /** The tool has `verify`. */
   readonly verifiable: boolean;
-  /** Claimed by the finish strategy: does not count for limits. */
+  /** Claimed by the finish strategy: does not count for the calls limit. */
   readonly claimed?: true;
   /** For a call that starts a child run: its share of the limits. */
   readonly limits?: Limits;
