@@ -13,7 +13,7 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import path from 'node:path/posix';
-import { readModules, type Module } from './modules.ts';
+import { COMPUTED, readModules, type Module } from './modules.ts';
 
 /** Lowest first. A package imports only packages of lower layers. */
 const LAYERS = [['core'], ['models', 'tools', 'store'], ['edge'], ['server'], ['treadle']];
@@ -26,7 +26,10 @@ const BENCH = 'bench';
 
 /** Folders of a package, and what their modules may not import, not even as a type. */
 const FOLDERS: readonly { readonly folder: string; readonly mayNotImport: readonly string[] }[] = [
-  { folder: 'core/src/machine', mayNotImport: ['driver', 'journal', 'tools', 'agents', 'testing', 'platform.ts'] },
+  {
+    folder: 'core/src/machine',
+    mayNotImport: ['driver', 'journal', 'tools', 'agents', 'testing', 'platform.ts', 'index.ts'],
+  },
   { folder: 'core/src/journal', mayNotImport: ['driver', 'agents', 'testing'] },
   { folder: 'core/src/driver', mayNotImport: ['agents', 'testing'] },
   { folder: 'server/src/http', mayNotImport: ['engine', 'request', 'responses', 'chat'] },
@@ -42,7 +45,19 @@ const ENTRIES = ['packages/core/src/driver/run.ts', 'packages/core/src/journal/f
 
 const CLOCK_OR_RANDOM =
   /^(Date|Date\.now|Math|Math\.random|(performance|Temporal|set(Timeout|Interval|Immediate))(\..*)?|crypto(\.(?!subtle$).*)?)$/;
-const IO = /^(globalThis|(fetch|console|process|Worker|WebSocket|XMLHttpRequest|localStorage)(\..*)?)$/;
+
+/** The globals that pure code may use. All others of the platform are refused. */
+const PURE_GLOBALS: ReadonlySet<string> = new Set([
+  ...['undefined', 'NaN', 'Infinity', 'Object', 'Array', 'String', 'Number', 'Boolean', 'Symbol', 'BigInt', 'RegExp'],
+  ...['Map', 'Set', 'WeakMap', 'JSON', 'Math', 'Error', 'Promise', 'AbortSignal', 'TextEncoder', 'structuredClone'],
+  ...['Uint8Array', 'Uint16Array', 'Uint32Array', 'DataView'],
+]);
+/** Members of those that are not pure. */
+const IMPURE_MEMBERS = /^(Math|Math\.random|(Math|AbortSignal|Object|Promise)\.\?|AbortSignal\.timeout)$/;
+const GLOBALS: ReadonlySet<string> = new Set([
+  ...Object.getOwnPropertyNames(globalThis),
+  ...['self', 'window', 'document', 'require', 'module', 'EventSource', 'XMLHttpRequest', 'localStorage', 'Temporal'],
+]);
 
 /** A package, or what lies outside all packages. */
 interface Part {
@@ -121,6 +136,7 @@ function* misplacedImports(part: Part, packages: readonly Part[], root: Manifest
   }
 
   function problemOf(specifier: string, { file, isTest }: Module): string | undefined {
+    if (specifier === COMPUTED) return undefined;
     if (specifier.startsWith('.')) {
       if (folderOf(path.join(path.dirname(file), specifier)) === part.folder) return undefined;
       return `'${specifier}' crosses the boundary of a package, import that package by its name`;
@@ -159,8 +175,10 @@ function* unusedDependencies({ manifest, manifestFile, modules }: Part): Iterabl
 }
 
 function* misplacedFolderImports({ modules }: Part): Iterable<Violation> {
-  for (const { file, isTest, imports } of modules) {
-    const rule = FOLDERS.find(({ folder }) => file.startsWith(`packages/${folder}/`));
+  const pure = pureModules(modules);
+  for (const module of modules) {
+    const { file, isTest, imports } = module;
+    const rule = pure.has(module) ? FOLDERS[0] : FOLDERS.find(({ folder }) => file.startsWith(`packages/${folder}/`));
     if (isTest || !rule) continue;
     const source = `packages/${path.dirname(rule.folder)}/`;
     for (const { line, specifier } of imports) {
@@ -173,18 +191,39 @@ function* misplacedFolderImports({ modules }: Part): Iterable<Violation> {
   }
 }
 
+/** The modules of the state machine, and all that they import, also as types. */
+function pureModules(modules: readonly Module[]): ReadonlySet<Module> {
+  const byFile = new Map(modules.map((module) => [module.file, module]));
+  const pure = new Set(modules.filter(({ file, isTest }) => !isTest && file.startsWith(MACHINE)));
+  const forbidden = FOLDERS[0]!.mayNotImport.map((name) => `packages/core/src/${name}`);
+  for (const { file, imports } of pure) {
+    for (const { specifier } of imports) {
+      const target = path.join(path.dirname(file), specifier);
+      const imported = byFile.get(target);
+      if (imported && !forbidden.some((name) => target === name || target.startsWith(`${name}/`))) pure.add(imported);
+    }
+  }
+  return pure;
+}
+
 function* ambientNames({ modules }: Part): Iterable<Violation> {
-  for (const { file, isTest, names, imports } of modules) {
-    const pure = file.startsWith(MACHINE);
-    if (isTest || !(pure || PORTED.some((folder) => file.startsWith(folder)))) continue;
+  const pure = pureModules(modules);
+  for (const module of modules) {
+    const { file, isTest, names, imports, bindings } = module;
+    const isPure = pure.has(module);
+    if (isTest || !(isPure || PORTED.some((folder) => file.startsWith(folder)))) continue;
     for (const { line, specifier, typeOnly } of imports) {
-      if (pure || typeOnly || ENTRIES.includes(file) || !specifier.endsWith('/platform.ts')) continue;
+      if (isPure && specifier === COMPUTED) yield { file, line, message: 'the argument of import() must be a literal' };
+      if (isPure || typeOnly || ENTRIES.includes(file) || !specifier.endsWith('/platform.ts')) continue;
       yield { file, line, message: `import ${specifier} only as a type, take clock and ids as arguments` };
     }
     for (const { line, name } of names) {
       const bare = name.replace(/^globalThis\./, '');
-      if (!CLOCK_OR_RANDOM.test(bare) && !(pure && IO.test(bare))) continue;
-      const remedy = pure ? 'the state machine is pure: take it from an event' : 'take it from a port';
+      const [base = ''] = name.split('.');
+      const isImpure =
+        (GLOBALS.has(base) && !PURE_GLOBALS.has(base) && !bindings.has(base)) || IMPURE_MEMBERS.test(name);
+      if (isPure ? !isImpure : !CLOCK_OR_RANDOM.test(bare)) continue;
+      const remedy = isPure ? 'the state machine is pure: take it from an event' : 'take it from a port';
       yield { file, line, message: `${name} is not allowed here, ${remedy}` };
     }
   }

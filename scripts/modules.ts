@@ -13,6 +13,8 @@ export interface Module {
   readonly ownStatements: readonly Line[];
   /** Referenced names, as `name` or `name.property`, without the names of properties and methods. */
   readonly names: readonly Name[];
+  /** Names that the module imports or declares. */
+  readonly bindings: ReadonlySet<string>;
   readonly syntaxErrors: readonly (Line & { readonly message: string })[];
 }
 
@@ -25,6 +27,9 @@ export interface Import extends Line {
   /** Erased at run time. `import { type A }` is not erased: it still loads the module. */
   readonly typeOnly: boolean;
 }
+
+/** The specifier of an `import()` whose argument is not a literal. */
+export const COMPUTED = '<computed>';
 
 export interface Name extends Line {
   readonly name: string;
@@ -43,6 +48,7 @@ function parseModule(file: string, source: string): Module {
   const lineOf = lineFinder(source);
   const imports: Import[] = [];
   const names: Name[] = [];
+  const bindings = new Set<string>();
 
   function visit(node: ESTree.Node): void {
     const line = lineOf(node.start);
@@ -55,10 +61,22 @@ function parseModule(file: string, source: string): Module {
         if (node.source) imports.push({ line, specifier: node.source.value, typeOnly: node.exportKind === 'type' });
         break;
       case 'ImportExpression':
-        if (isText(node.source)) imports.push({ line, specifier: node.source.value, typeOnly: false });
+        imports.push({ line, specifier: isText(node.source) ? node.source.value : COMPUTED, typeOnly: false });
         break;
       case 'TSImportType':
         imports.push({ line, specifier: node.source.value, typeOnly: true });
+        break;
+      case 'ImportSpecifier':
+      case 'ImportDefaultSpecifier':
+      case 'ImportNamespaceSpecifier':
+        bindings.add(node.local.name);
+        break;
+      case 'FunctionDeclaration':
+      case 'ClassDeclaration':
+      case 'VariableDeclarator':
+      case 'TSInterfaceDeclaration':
+      case 'TSTypeAliasDeclaration':
+        if (node.id?.type === 'Identifier') bindings.add(node.id.name);
         break;
       case 'MemberExpression':
         if (node.object.type !== 'Identifier') break;
@@ -78,6 +96,7 @@ function parseModule(file: string, source: string): Module {
     isTest: /\.test\.tsx?$/.test(file),
     imports,
     names,
+    bindings,
     starExports: program.body.filter((node) => node.type === 'ExportAllDeclaration').map(at),
     ownStatements: program.body.filter((node) => !isReexport(node)).map(at),
     syntaxErrors: errors.map(({ message, labels }) => ({ line: lineOf(labels[0]?.start ?? 0), message })),

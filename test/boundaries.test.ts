@@ -85,6 +85,14 @@ test.each([
     "export { a } from '../../journal/b.ts';",
     folder('core/src/machine', '../../journal/b.ts'),
   ],
+  [`${MACHINE}/a.ts`, "await import('./b' + '.ts');", 'the argument of import() must be a literal'],
+  [`${MACHINE}/a.ts`, 'Date[key]();', impure('Date.?')],
+  [`${MACHINE}/a.ts`, "eval('1');", impure('eval')],
+  [`${MACHINE}/a.ts`, 'queueMicrotask(f);', impure('queueMicrotask')],
+  [`${MACHINE}/a.ts`, 'AbortSignal.timeout(1);', impure('AbortSignal.timeout')],
+  [`${MACHINE}/a.ts`, 'new BroadcastChannel("a");', impure('BroadcastChannel')],
+  [`${MACHINE}/a.ts`, 'new Intl.DateTimeFormat();', impure('Intl.DateTimeFormat')],
+  [`${MACHINE}/a.ts`, "type A = import('../index.ts').A;", folder('core/src/machine', '../index.ts')],
   // The driver and the journal operations
   ['packages/core/src/driver/a.ts', 'const at = Date.now();', 'Date.now is not allowed here, take it from a port'],
   ['packages/core/src/journal/a.ts', 'Math.random();', 'Math.random is not allowed here, take it from a port'],
@@ -106,6 +114,19 @@ test.each([
 ])('rejects %s with %s', (file, line, message) => {
   const root = plant({ [file]: `// A comment with import 'left-pad' in it.\n${line}\n` });
   expect(problems(root)).toEqual([`${file}:2: ${message}`]);
+});
+
+test('holds modules that the state machine imports to the same rules', () => {
+  const root = plant({
+    'packages/core/src/machine/a.ts': "import { b } from '../b.ts'; import type { C } from '../c.ts';",
+    'packages/core/src/b.ts': 'export const b = Date.now();',
+    'packages/core/src/c.ts': "export type { C } from './driver/d.ts';",
+    'packages/core/src/driver/d.ts': 'export type C = 1;',
+  });
+  expect(problems(root)).toEqual([
+    `packages/core/src/c.ts:1: ${folder('core/src/machine', './driver/d.ts')}`,
+    `packages/core/src/b.ts:1: ${impure('Date.now')}`,
+  ]);
 });
 
 test('rejects a dependency that nothing imports', () => {
@@ -170,7 +191,7 @@ function impure(name: string): string {
 }
 
 function folder(from: string, specifier: string): string {
-  const to = /\.\.\/(\w+(?:\.ts)?)(?:\/|$)/.exec(specifier)![1];
+  const to = /\.\/(\w+(?:\.ts)?)(?:\/|$)/.exec(specifier.replace(/^(\.\.\/)+/, './'))![1];
   return `${from} may not import ${specifier}, because ${to} depends on it; move what both need`;
 }
 

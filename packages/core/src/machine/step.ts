@@ -66,7 +66,8 @@ type SettledSlot = Extract<Slot, { type: 'settled' }>;
 
 const NO_EFFECTS: readonly Effect[] = [];
 
-export const NEW: State = {
+/** Every field has to be here, also optional ones: snapshots detect a changed state by these keys. */
+export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = {
   runId: '',
   rules: undefined as unknown as Rules, // only `run-started` fits a new state, and it contains the rules
   model: '',

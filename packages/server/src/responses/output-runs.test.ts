@@ -199,16 +199,16 @@ const FAILURE: ModelReply = {
 
 const AT = 1_700_000_009_999;
 
-interface Heard {
+interface StreamedRun {
   readonly response: ResponseResource;
   readonly events: readonly WireEvent[];
 }
 
-function hear(
+function streamRun(
   items: readonly Item[],
   ending: Ending,
   options: Omit<ResponseOutputOptions, 'response' | 'emit'>,
-): Heard {
+): StreamedRun {
   const events: WireEvent[] = [];
   const out = responseOutput({
     response: createdResponse(),
@@ -253,7 +253,7 @@ describe('over random runs', () => {
       fc.asyncProperty(world, async (sample) => {
         const { items, ending } = await run(sample);
         const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
-        const { events, response } = hear(items, ending, options);
+        const { events, response } = streamRun(items, ending, options);
         const checked = checkStream(events);
         expect(checked.response).toEqual(presentedResponse(response, sample.requiresAction));
         checkCalls(sample, items, response, ending);
@@ -267,15 +267,15 @@ describe('over random runs', () => {
       fc.asyncProperty(world, fc.nat(1000), async (sample, seed) => {
         const { items, ending } = await run(sample);
         const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
-        const { response } = hear(items, ending, options);
+        const { response } = streamRun(items, ending, options);
         const pick = picking(seed);
-        expect(hear(recut(items, pick), ending, options).response).toEqual(response);
+        expect(streamRun(recut(items, pick), ending, options).response).toEqual(response);
         if (wasBrokenOff(sample)) return;
         const others = [withoutTails(items, pick), items.filter((item) => !isPiece(item))];
         for (const other of others) {
-          const heard = hear(other, ending, options);
-          expect(heard.response).toEqual(response);
-          checkStream(heard.events);
+          const streamed = streamRun(other, ending, options);
+          expect(streamed.response).toEqual(response);
+          checkStream(streamed.events);
         }
       }),
       count(300),
@@ -287,7 +287,7 @@ describe('over random runs', () => {
       fc.asyncProperty(world, async (sample) => {
         const { items, ending } = await run(sample);
         const options = { calls: kindsOf(sample), encrypted: sample.encrypted, requiresAction: sample.requiresAction };
-        const { events } = hear(items, ending, options);
+        const { events } = streamRun(items, ending, options);
         const last = events.at(-1)!['response'] as ResponseResource;
         if (last.status === 'failed') {
           await expect(accumulated(events)).rejects.toMatchObject({

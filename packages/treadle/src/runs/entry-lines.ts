@@ -6,7 +6,7 @@ import { durationText, plural, usageText } from '../terminal/quantities.ts';
 import type { ShownEntry } from './journal.ts';
 import { shortId } from './store-access.ts';
 
-/** One line about an entry: `head (note): body`. The body can be long; `lineTexts` shortens it. */
+/** One line about an entry: `head (note): body`. The body can be long. */
 export interface EntryLine {
   readonly head: string;
   readonly body?: string | undefined;

@@ -99,7 +99,7 @@ function earlySubmitMessage(submit: string, output: string): string {
   return `The model called "${submit}" before it called "${output}", so there was nothing to submit.`;
 }
 
-/** The attempt after `last`, or the first one. The memory of the attempt starts anew, the memory of the run stays. */
+/** The attempt after `last`, or the first one. The memory of the attempt is reset, the memory of the run stays. */
 export function nextAttempt({ memory }: AgentRules, last: AgentState | undefined, turn: number): AgentState {
   return {
     attempt: (last?.attempt ?? 0) + 1,
