@@ -1,41 +1,11 @@
 import { setImmediate } from 'node:timers/promises';
 import { tool, TreadleError, type Model, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { newLog, treadleServer, type ServerStore, type TreadleServerOptions } from '@treadle/server';
+import { newLog, type ServerStore } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
+import { eventTypesIn, responseIdIn, startInProcess } from './support/in-process.ts';
 import { responsesClient, textIn } from './support/responses-client.ts';
-
-/** Starts the server in this process, so that a test can replace the store or the model. */
-async function startInProcess(
-  model: Model,
-  options: Partial<TreadleServerOptions> & { readonly store?: ServerStore } = {},
-): Promise<{ readonly url: string; readonly post: typeof post; readonly get: typeof get } & AsyncDisposable> {
-  const store = options.store ?? sqliteStore(':memory:');
-  const models = { default: 'm', models: new Map([['m', model]]) };
-  const server = treadleServer({ port: 0, models, log: newLog({ level: 'silent' }), ...options, store });
-  const { url } = await server.listen();
-  async function post(body: object): Promise<{ status: number; text: string }> {
-    const headers = { 'content-type': 'application/json' };
-    const answer = await fetch(`${url}/v1/responses`, { method: 'POST', headers, body: JSON.stringify(body) });
-    return { status: answer.status, text: await answer.text() };
-  }
-  async function get(id: string): Promise<Record<string, unknown>> {
-    return (await (await fetch(`${url}/v1/responses/${id}`)).json()) as Record<string, unknown>;
-  }
-  return {
-    url,
-    post,
-    get,
-    async [Symbol.asyncDispose]() {
-      await server.close(0);
-      if (!options.store) await store.close();
-    },
-  };
-}
-
-const eventTypesIn = (text: string): string[] => [...text.matchAll(/^event: (.*)$/gm)].map(([, type]) => type!);
-const responseIdIn = (text: string): string => /"id":"(resp_\w+)"/.exec(text)![1]!;
 
 describe('tool_choice "required" without any tool', () => {
   test.each([
@@ -59,12 +29,10 @@ describe('a failing store', () => {
   const failDisk = async (): Promise<never> => {
     throw new Error('disk /secret/place');
   };
-  const stores: [string, number, () => ServerStore][] = [
-    ['append', 500, () => storeWith({ append: failDisk })],
-    ['acquire', 500, () => storeWith({ acquire: failDisk })],
+  const stores: [string, () => ServerStore][] = [
+    ['append', () => storeWith({ append: failDisk })],
     [
       'finish',
-      200,
       () => {
         const store = sqliteStore(':memory:');
         return { ...store, responses: { ...store.responses, finish: failDisk } };
@@ -73,20 +41,49 @@ describe('a failing store', () => {
   ];
 
   test.each(stores)(
-    'in %s: a stream ends with an error, a JSON request gets %s, and neither shows details',
-    async (_, expected, storeOf) => {
+    'in %s: a stream ends with an error, a JSON request gets 503, and neither shows details or says that it failed',
+    async (_, storeOf) => {
       const store = storeOf();
       await using server = await startInProcess(scriptedModel(['Hello.', 'Hello.']), { store, maxConcurrentRuns: 1 });
       const { text } = await server.post({ input: 'x', stream: true });
       expect(eventTypesIn(text).slice(0, 2)).toEqual(['response.created', 'response.in_progress']);
-      expect(eventTypesIn(text).slice(-2)).toEqual(['error', 'response.failed']);
-      expect(text).not.toContain('secret');
+      expect(eventTypesIn(text).at(-1)).toBe('error');
+      expect(text).not.toMatch(/secret|"status":"failed"/);
       expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
       const { status, text: body } = await server.post({ input: 'x' });
-      expect([status, body.includes('secret')]).toEqual([expected, false]);
+      expect([status, body.includes('secret')]).toEqual([503, false]);
+      expect(await server.get(responseIdIn(text))).toMatchObject({ status: 'in_progress' });
       await store.close();
     },
   );
+
+  test('in acquire: no response is created, and the request gets 500 without details', async () => {
+    const store = storeWith({ acquire: failDisk });
+    await using server = await startInProcess(scriptedModel([]), { store, maxConcurrentRuns: 1 });
+    for (const stream of [true, false, true]) {
+      const { status, text } = await server.post({ input: 'x', stream });
+      expect([status, text.includes('secret')]).toEqual([500, false]);
+    }
+    expect(await store.responses.unfinished()).toEqual([]);
+    await store.close();
+  });
+
+  test('in create: no process drives the response any more', async () => {
+    const store = sqliteStore(':memory:');
+    const acquired: string[] = [];
+    const broken: ServerStore = {
+      ...store,
+      acquire(runId) {
+        acquired.push(runId);
+        return store.acquire(runId);
+      },
+      responses: { ...store.responses, create: failDisk },
+    };
+    await using server = await startInProcess(scriptedModel([]), { store: broken, maxConcurrentRuns: 1 });
+    for (const stream of [true, false]) expect((await server.post({ input: 'x', stream })).status).toBe(500);
+    expect(await Promise.all(acquired.map((runId) => store.isDriven(runId)))).toEqual([false, false]);
+    await store.close();
+  });
 });
 
 test('counts referenced items in the size of the input', async () => {
@@ -171,14 +168,14 @@ test('counts the encrypted reasoning of referenced items in the size of the inpu
   expect(status).toBe(413);
 });
 
-test('a response that another process drives ends its stream with an error, or returns 409', async () => {
+test('a response that another process has taken over ends its stream with an error, or returns 409', async () => {
   const store = sqliteStore(':memory:');
-  const acquire = async (): Promise<never> => {
-    throw new TreadleError('run-driven', 'It is driven by process 7.');
+  const append = async (): Promise<never> => {
+    throw new TreadleError('lease-lost', 'It is driven by process 7.');
   };
-  await using server = await startInProcess(scriptedModel(['a', 'b']), { store: { ...store, acquire } });
+  await using server = await startInProcess(scriptedModel([]), { store: { ...store, append } });
   const { text } = await server.post({ input: 'x', stream: true });
-  expect(eventTypesIn(text).slice(-2)).toEqual(['error', 'response.failed']);
+  expect(eventTypesIn(text)).toEqual(['response.created', 'response.in_progress', 'error']);
   const { status, text: body } = await server.post({ input: 'x' });
   expect([status, JSON.parse(body)]).toMatchObject([409, { error: { code: 'response_in_progress' } }]);
   await store.close();

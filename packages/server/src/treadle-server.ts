@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { TreadleError, type Tool } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
 import { Hono } from 'hono';
@@ -106,7 +107,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
         .route('/v1', chatRoutes({ ...common, engine }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
-    ready: async () => void (await store.list({ limit: 1 })),
+    ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
 
@@ -146,6 +147,26 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       return server.close(graceMs);
     },
   };
+}
+
+/** As much as a response of ordinary size: when a disk is full, there may still be space for a few bytes. */
+const WRITE_CHECK_CHARS = 65_536;
+
+/** Writes to the store and deletes it again: a store on a full or read-only disk can still be read. */
+async function checkWritable({ responses: stored }: ServerStore): Promise<void> {
+  // A new id each time, because several servers may check the store at the same time. No route returns it.
+  const id = `readyz_${randomUUID()}`;
+  const now = Date.now();
+  const times = { createdAt: now, updatedAt: now };
+  await stored.create({
+    id,
+    tenant: id,
+    runId: id,
+    status: 'completed',
+    ...times,
+    request: ' '.repeat(WRITE_CHECK_CHARS),
+  });
+  await stored.delete(id, id);
 }
 
 /** `/models` and `/models/{name}`. `created`: when the server started, in seconds since 1970. */

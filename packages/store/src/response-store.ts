@@ -24,17 +24,21 @@ export interface ResponseRecord {
 export interface ResponseStore {
   /** Durable when it resolves. Rejects with `run-exists` if a response with this id or this run exists. */
   create(record: ResponseRecord): Promise<void>;
-  /** Durable when it resolves; a later call replaces an earlier one. False if the response does not exist. */
+  /**
+   * Durable when it resolves. False, and nothing is written, if the response does not exist or has another status than
+   * `ending.from`. So of two processes that finish the same response, one does, and the other is told.
+   */
   finish(id: string, ending: ResponseEnding): Promise<boolean>;
   get(tenant: string, id: string): Promise<ResponseRecord | undefined>;
   /**
-   * Deletes the response, its run and the child runs of that run. False if the response does not exist. Rejects with
-   * `run-driven` while one of the runs has a driver.
+   * Deletes the response, its run and the child runs of that run, but no forks. False if the response does not exist.
+   * Rejects with `run-driven` while one of the runs has a driver.
    */
   delete(tenant: string, id: string): Promise<boolean>;
   /**
-   * All responses that are `in_progress`, of every tenant, oldest first. Another process may drive some of them: before
-   * finishing one, `acquire` its run and read its status again. Damaged records are left out; `get` rejects for those.
+   * All responses that are `in_progress`, of every tenant, oldest first. Another process may drive some of them, or have
+   * finished them since: `acquire` the run of one before reading the run and the response again. Damaged records are left
+   * out; `get` rejects for those.
    */
   unfinished(): Promise<readonly ResponseRecord[]>;
   /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */
@@ -44,6 +48,8 @@ export interface ResponseStore {
 }
 
 export interface ResponseEnding {
+  /** The status that the response must have; default `in_progress`. */
+  readonly from?: string;
   /** Any status but `in_progress`. */
   readonly status: string;
   /** Plain JSON. */

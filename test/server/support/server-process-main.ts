@@ -10,7 +10,7 @@ import type { ResourceUsage, ServerMessage, ServerOrder, StartParameters } from 
 const FORMS = { 'openai-chat': openaiChat, 'openai-responses': openaiResponses, anthropic } as const;
 
 const { provider, settings } = JSON.parse(process.env['TREADLE_TEST_SERVER']!) as StartParameters;
-const { store: file = ':memory:', logLevel = 'error', ...options } = settings;
+const { store: file = ':memory:', logLevel = 'error', hangsOnAppend = false, ...options } = settings;
 
 /** `s3/openai-chat` is script s3, requested in that wire form. With the suffix `/whole` the model does not stream. */
 class ScriptModels extends Map<string, Model> {
@@ -34,7 +34,7 @@ const store = sqliteStore(file);
 const server = treadleServer({
   port: 0,
   models: { default: 's0/openai-chat', models: new ScriptModels() },
-  store,
+  store: hangsOnAppend ? { ...store, append: () => new Promise(() => {}) } : store,
   tools,
   log: newLog({ level: logLevel }),
   ...options,

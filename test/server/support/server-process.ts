@@ -16,6 +16,8 @@ export type ServerSettings = Partial<Omit<TreadleServerOptions, 'models' | 'stor
   readonly store?: string;
   /** Default: `error`. Use `silent` where a test makes the model fail. */
   readonly logLevel?: string;
+  /** Appends to journals never complete, so no run starts. */
+  readonly hangsOnAppend?: boolean;
 };
 
 /** The start parameters of the process, in the environment variable `TREADLE_TEST_SERVER`. */

@@ -1,13 +1,14 @@
+import { setImmediate } from 'node:timers/promises';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import pino from 'pino';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { chats } from '../chat/chats.ts';
 import { parseChat } from '../chat/parse-request.ts';
 import type { Caller } from '../http/admission.ts';
 import { parseRequest } from '../responses/parse-request.ts';
 import { responses } from '../responses/responses.ts';
-import { activeRuns, type Engine } from './engine.ts';
+import { activeRuns, type Engine, type ServerStore } from './engine.ts';
 
 describe('activeRuns', () => {
   const tooMany = (message: string): Error =>
@@ -55,6 +56,18 @@ const log = pino({ level: 'silent' });
 const caller: Caller = { tenant: 't', key: '', scopes: ['agents:invoke'], requestId: '', log };
 const { signal } = new AbortController();
 
+function engineOn(store: ServerStore, more: Partial<Engine> = {}): Engine {
+  return {
+    models: { default: 'm', models: new Map([['m', scriptedModel([])]]) },
+    store,
+    serverTools: { executors: [], defaultTools: [] },
+    limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
+    runs: activeRuns({ max: 1 }),
+    log,
+    ...more,
+  };
+}
+
 test.each<[string, (engine: Engine) => Promise<unknown>]>([
   [
     'response',
@@ -72,19 +85,48 @@ test.each<[string, (engine: Engine) => Promise<unknown>]>([
 ])('a %s whose run cannot start releases its capacity', async (_, run) => {
   const store = sqliteStore(':memory:');
   const runs = activeRuns({ max: 1 });
-  const engine: Engine = {
-    models: { default: 'm', models: new Map([['m', scriptedModel([])]]) },
-    store,
-    serverTools: { executors: [], defaultTools: [] },
-    // The loop throws for 0 turns.
-    limits: { maxTurns: 0, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
-    runs,
-    log,
-  };
-  await run(engine).then(
+  // The loop throws for 0 turns.
+  const limits = { maxTurns: 0, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 };
+  await run(engineOn(store, { runs, limits })).then(
     (finished) => expect(finished).toMatchObject({ response: { status: 'failed', error: { code: 'server_error' } } }),
     (error: Error) => expect(error.message).toContain('maxTurns'),
   );
   expect(runs.reserved).toBe(0);
+  await store.close();
+});
+
+test('waits longer after each attempt to resume a response that cannot be stored', async () => {
+  const store = sqliteStore(':memory:');
+  let isFull = true;
+  const finish: typeof store.responses.finish = async (...ended) => {
+    if (isFull) throw new Error('The disk is full.');
+    return store.responses.finish(...ended);
+  };
+  using model = scriptedModel(['Done.']);
+  const engine = engineOn(
+    { ...store, responses: { ...store.responses, finish } },
+    { models: { default: 'm', models: new Map([['m', model]]) } },
+  );
+  const { prepare, recover, retrieve } = responses(engine);
+  let now = 0;
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now);
+  /** Tries to resume the response; resolves to whether it was tried. */
+  const recoverAt = async (seconds: number): Promise<number> => {
+    now = seconds * 1_000;
+    const count = await recover();
+    while (engine.runs.reserved > 0) await setImmediate();
+    return count;
+  };
+  const prepared = await prepare(parseRequest({ input: 'go' }), caller);
+  await prepared.run({ requiresAction: false }, signal);
+  expect(await recoverAt(29)).toBe(0);
+  expect(await recoverAt(30)).toBe(1);
+  expect(await recoverAt(89)).toBe(0);
+  expect(await recoverAt(90)).toBe(1);
+  isFull = false;
+  expect(await recoverAt(209)).toBe(0);
+  expect(await recoverAt(210)).toBe(1);
+  expect(await retrieve(prepared.id, caller)).toMatchObject({ status: 'completed' });
+  clock.mockRestore();
   await store.close();
 });

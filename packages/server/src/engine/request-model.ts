@@ -21,6 +21,8 @@ interface ModelCallRequest {
 interface TokenBudget {
   /** Tokens that were generated before the run was resumed. */
   readonly usedTokens: number;
+  /** The last reply before the run was resumed was cut off; default false. */
+  readonly isCutOff?: boolean;
   /** Called when the tokens are used up, or when a reply was cut off: the model is not called again. */
   readonly onSpent: () => void;
 }
@@ -28,10 +30,14 @@ interface TokenBudget {
 const SPENT: ModelError = { code: 'cancelled', message: 'max_output_tokens is used up.', retryable: false };
 
 /** The model with the settings of one request applied to every call. */
-export function requestModel(model: Model, request: ModelCallRequest, { usedTokens, onSpent }: TokenBudget): Model {
+export function requestModel(
+  model: Model,
+  request: ModelCallRequest,
+  { usedTokens, isCutOff = false, onSpent }: TokenBudget,
+): Model {
   const { format, parallel, truncation, maxOutputTokens } = request;
   const { schema: output, ...outputForm } = format ?? {};
-  let remaining = maxOutputTokens === undefined ? Infinity : maxOutputTokens - usedTokens;
+  let remaining = isCutOff ? 0 : (maxOutputTokens ?? Infinity) - usedTokens;
   /** How many messages at the beginning of the conversation are no longer sent. */
   let dropped = 0;
 

@@ -2,8 +2,10 @@ import {
   memoryJournal,
   runLoop,
   startLoop,
+  type Event,
   type Item,
   type Journal,
+  type Lease,
   type Limit,
   type LoopResult,
   type Message,
@@ -49,6 +51,8 @@ export interface RunPlan {
   readonly caller: RunCaller;
   /** Absent: the run is held in memory while it is driven. */
   readonly journal?: Journal;
+  /** The lease of the run in `journal`. Its owner releases it. Absent: the run is acquired while it is driven. */
+  readonly lease?: Lease;
 }
 
 /** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
@@ -56,7 +60,7 @@ export async function planRun(
   engine: Pick<Engine, 'models' | 'serverTools'>,
   request: RunRequest,
   conversation: Conversation,
-  run: Pick<RunPlan, 'id' | 'caller' | 'journal'>,
+  run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease'>,
 ): Promise<RunPlan> {
   checkConversationSize(conversation);
   const { messages, instructions } = conversation;
@@ -84,17 +88,34 @@ export interface RunEnd {
   readonly failure?: ModelError;
 }
 
-/** Starts a run, or resumes one for which the model has already generated `usedTokens`. All APIs use it. */
+/** A run that is resumed. */
+export interface ResumedRun {
+  /** Its items so far. */
+  readonly items: readonly Item[];
+  /** The tokens that the model has generated. */
+  readonly usedTokens: number;
+}
+
+/** Starts or resumes a run. All APIs use it. */
 export function driveRequest(
   plan: RunPlan,
   { limits, log }: { readonly limits: RunLimits; readonly log: Logger },
   listen: (item: Item) => void | Promise<void>,
-  resume?: { readonly usedTokens: number },
+  resume?: ResumedRun,
 ): DrivenRun {
   const { id: runId, request, toolset, caller } = plan;
   let failure: ModelError | undefined;
   let isSpent = false;
   let isCutOff = false;
+  let last: Event | undefined;
+
+  function noteEvent(event: Event): void {
+    last = event;
+    failure = event.type === 'model-failed' ? publicFailure(event.error) : undefined;
+    if (event.type === 'model-replied') isCutOff = event.finish === 'length';
+  }
+  for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
+  const wasCancelled = last?.type === 'cancel-requested';
 
   function logFailure({ code, status, message }: ModelError): void {
     log.warn({ run: runId, code, status, why: message }, 'the model failed');
@@ -104,21 +125,19 @@ export function driveRequest(
     runId,
     model: requestModel(plan.model, request, {
       usedTokens: resume?.usedTokens ?? 0,
+      isCutOff,
       onSpent() {
         isSpent = true;
         run.cancel();
       },
     }),
     tools: toolset.tools,
-    journal: withoutBlobs(plan.journal ?? memoryJournal()),
+    journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
     onItem(item: Item): void | Promise<void> {
       if (item.type === 'fact') {
         const { event } = item;
-        if (event.type === 'model-failed') {
-          logFailure(event.error);
-          failure = publicFailure(event.error);
-        } else failure = undefined;
-        if (event.type === 'model-replied') isCutOff = event.finish === 'length';
+        if (event.type === 'model-failed') logFailure(event.error);
+        noteEvent(event);
       }
       return listen(item);
     },
@@ -154,9 +173,16 @@ export function driveRequest(
     return runLoop({ ...common, acceptChangedTools: true, signal: AbortSignal.abort() });
   }
 
+  /** Whether a run that was cancelled before it was resumed had ended because its tokens were used up. */
+  function isUsedUp({ outcome }: LoopResult, { usedTokens }: ResumedRun): boolean {
+    const { maxOutputTokens = Infinity } = request;
+    return outcome?.type === 'cancelled' && outcome.phase === 'model' && usedTokens >= maxOutputTokens;
+  }
+
   async function awaitEnd(): Promise<RunEnd> {
     const result = await cancelIfCutOff(await run.result);
     if (result.detached) return {};
+    if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
     const ending = endingOf(result, { isSpent, failure, at: Date.now() });
     return { ending, ...(failure && { failure }) };
   }
@@ -174,15 +200,20 @@ function startedRun(options: Parameters<typeof startLoop>[0]): Pick<StartedRun, 
 }
 
 /**
- * The journal without storage for long results. With it, the model would be offered a tool that reads them, and the next
- * response of the conversation, which is another run, has neither the tool nor the results. Long results are cut instead.
+ * The journal as the loop sees it: without storage for long results, and with the lease that the caller has.
+ *
+ * With that storage, the model would be offered a tool that reads long results, and the next response of the
+ * conversation, which is another run, has neither the tool nor the results. Long results are cut instead.
  */
-function withoutBlobs(journal: Journal | RunStore): Journal {
+export function runJournal(journal: Journal | RunStore, lease?: Lease): Journal {
   const { snapshotFrom } = journal;
+  async function acquire(runId: string): Promise<Lease> {
+    return runId === lease?.runId ? { ...lease, release: async () => {} } : journal.acquire!(runId);
+  }
   return {
     append: (...entries) => journal.append(...entries),
     read: (...from) => journal.read(...from),
-    ...(journal.acquire && { acquire: (runId: string) => journal.acquire!(runId) }),
+    ...(journal.acquire && { acquire }),
     ...(journal.writeSnapshot && { writeSnapshot: (...one) => journal.writeSnapshot!(...one) }),
     ...(journal.readSnapshot && { readSnapshot: (runId: string) => journal.readSnapshot!(runId) }),
     ...(snapshotFrom !== undefined && { snapshotFrom }),

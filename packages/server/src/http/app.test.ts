@@ -543,9 +543,9 @@ describe('health', () => {
     });
     const answer = await get(at, '/readyz');
     expect(answer.status).toBe(503);
-    expect(await answer.json()).toEqual({ status: 'unavailable', reason: 'The store does not answer.' });
+    expect(await answer.json()).toEqual({ status: 'unavailable', reason: 'The store cannot be written.' });
     expect((await get(at, '/healthz')).status).toBe(200);
-    expect(JSON.stringify(at.logged('not ready: the store does not answer'))).toContain('SQLITE_CORRUPT');
+    expect(JSON.stringify(at.logged('not ready: the store cannot be written'))).toContain('SQLITE_CORRUPT');
     broken = false;
     expect((await get(at, '/readyz')).status).toBe(200);
   });

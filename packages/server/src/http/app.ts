@@ -10,7 +10,7 @@ import { allowOrigin } from './origins.ts';
 
 export interface AppOptions extends AdmissionOptions {
   readonly routes: (app: Hono<Env>) => void;
-  /** Resolves if the store answers. */
+  /** Resolves if the store can be written. */
   readonly ready: () => Promise<void>;
   readonly isClosing: () => boolean;
   readonly log: Logger;
@@ -131,7 +131,7 @@ function healthRoutes({ ready, isClosing, log, clock }: AppOptions): Hono {
     check ??= within(clock, READY_TIMEOUT_MS, Promise.resolve().then(ready))
       .then(() => true)
       .catch((error: unknown) => {
-        log.error({ err: error }, 'not ready: the store does not answer');
+        log.error({ err: error }, 'not ready: the store cannot be written');
         return false;
       })
       .finally(() => (check = undefined));
@@ -142,7 +142,7 @@ function healthRoutes({ ready, isClosing, log, clock }: AppOptions): Hono {
     .get('/readyz', async (c) => {
       if (isClosing()) return c.json({ status: 'unavailable', reason: 'The server is shutting down.' }, 503);
       if (await isStoreReady()) return c.json({ status: 'ok' });
-      return c.json({ status: 'unavailable', reason: 'The store does not answer.' }, 503);
+      return c.json({ status: 'unavailable', reason: 'The store cannot be written.' }, 503);
     });
 }
 

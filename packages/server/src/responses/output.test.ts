@@ -530,6 +530,33 @@ describe('an interruption', () => {
     expect(out.events).toHaveLength(2);
   });
 
+  test('is not sent before the response is stored', () => {
+    const out = listening();
+    out.sendCreated();
+    for (const item of [turn(1), text('I thi')]) out.addItem(item);
+    const error = { code: 'server_error', message: 'No connection.' };
+    const made = out.endResponse({ ...END, type: 'failed', error });
+    expect(out.events.at(-1)!.type).toBe('response.output_item.done');
+    out.sendTerminal({ ...made, metadata: { stored: 'yes' } });
+    expect(out.events.slice(-2)).toMatchObject([
+      { type: 'error', ...error },
+      { type: 'response.failed', response: { status: 'failed', error, metadata: { stored: 'yes' } } },
+    ]);
+  });
+
+  test('is not sent if only the stream ends: the open items are closed, and an error is the last event', () => {
+    const out = listening();
+    out.sendCreated();
+    for (const item of [turn(1), text('I thi')]) out.addItem(item);
+    out.sendInterruption({ code: 'server_stopping', message: 'Later.' });
+    expect(out.addItem(text('late'))).toBeUndefined();
+    expect(out.events.slice(-2)).toMatchObject([
+      { type: 'response.output_item.done', item: { status: 'incomplete' } },
+      { type: 'error', code: 'server_stopping', message: 'Later.', sequence_number: out.events.length - 1 },
+    ]);
+    expect(out.current().status).toBe('in_progress');
+  });
+
   test('of one attempt leaves unique ids to the next attempt of the turn', () => {
     const out = listening();
     out.sendCreated();

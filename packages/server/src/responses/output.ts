@@ -39,7 +39,8 @@ export interface ResponseOutputOptions {
 /**
  * Builds a response and its events from the items of a run.
  *
- * 1. `response.created`, `response.in_progress`, then the items, then one terminal event; numbered from 0 without gaps.
+ * 1. `response.created`, `response.in_progress`, then the items, then one terminal event, or an `error` if the response
+ *    has not ended; numbered from 0 without gaps.
  * 2. Every item is opened and closed once, with an index and an id of its own, over all turns.
  * 3. The final response has the items as they were closed, in the order in which they were opened.
  */
@@ -49,10 +50,20 @@ export interface ResponseOutput {
   addItem(item: Item): void | Promise<void>;
   /** The response so far. */
   current(): ResponseResource;
-  /** Closes every open item, and sends the error if the run failed. Later items of the run are ignored. */
+  /** Closes every open item. Later items of the run are ignored. Nothing is sent that says that the response has ended. */
   endResponse(ending: Ending): ResponseResource;
-  /** Sends the terminal event. To be called after the response was stored. */
-  sendTerminal(): void;
+  /**
+   * Sends the terminal event, and the error before it if the response failed. To be called after the response was stored.
+   * `stored`: the stored response, if it is not that of `endResponse`.
+   */
+  sendTerminal(stored?: ResponseResource): void;
+  /** Ends the stream of a response that has not ended, with an error and without a terminal event. */
+  sendInterruption(error: ResponseError): void;
+}
+
+export interface ResponseError {
+  readonly code: string;
+  readonly message: string;
 }
 
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
@@ -68,6 +79,10 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
 
   function sendResponse(type: string, current: ResponseResource): void {
     out.send({ type, sequence_number: out.next(), response: presentedResponse(current, requiresAction) });
+  }
+
+  function sendError(error: ResponseError): void {
+    out.send({ type: 'error', sequence_number: out.next(), ...errorFields(error) });
   }
 
   function applyItem(item: Item): void {
@@ -120,12 +135,18 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         for (const { type, call } of ending.waiting) if (type === 'client') turn.callWaits(call.index);
       }
       closeInterrupted(out, items);
-      if (ending.type === 'failed') out.send({ type: 'error', sequence_number: out.next(), ...errorFields(ending) });
       ended = endedResponse(response, items.map(wireItem), ending);
       return ended;
     },
-    sendTerminal() {
-      if (ended) sendResponse(TERMINAL[ended.status], ended);
+    sendTerminal(stored = ended) {
+      if (!stored) return;
+      if (stored.error) sendError(stored.error);
+      sendResponse(TERMINAL[stored.status], stored);
+    },
+    sendInterruption(error) {
+      closeInterrupted(out, items);
+      ended ??= { ...response, output: items.map(wireItem) };
+      sendError(error);
     },
   };
 }
@@ -141,7 +162,7 @@ const TERMINAL: Readonly<Record<ResponseResource['status'], string>> = {
 };
 
 /** In both forms: that of the official clients and that of Open Responses. */
-function errorFields({ error: { code, message } }: Extract<Ending, { type: 'failed' }>): object {
+function errorFields({ code, message }: ResponseError): object {
   const type = typeInResponse(code);
   return { code, message, param: null, error: { type, code, message, param: null } };
 }

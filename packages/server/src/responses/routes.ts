@@ -6,8 +6,8 @@ import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
-import { SHUTTING_DOWN, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
-import { presentedResponse } from './wire.ts';
+import { endedResponse, type FinishedResponse, type PreparedResponse, type Responses } from './responses.ts';
+import { presentedResponse, type ResponseResource } from './wire.ts';
 
 export interface ResponsesOptions {
   readonly responses: Responses;
@@ -35,7 +35,7 @@ export function responsesRoutes({
       const prepared = await responses.prepare(request, c.get('caller'));
       const requiresAction = wantsRequiresAction(c);
       if (request.stream) return streamResponse(c, prepared, requiresAction);
-      const { response } = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
+      const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
       return sendJson(c, presentedResponse(response, requiresAction));
     })
     .get('/responses/:id', async (c) => {
@@ -77,15 +77,12 @@ export function responsesRoutes({
 const NO_LATER_STREAM = "A response can be streamed only when it is created. Leave 'stream' out to fetch it.";
 
 /** If the model failed before there was any output, the request fails. Later failures are part of the response. */
-function checkFinished(finished: FinishedResponse): FinishedResponse {
-  const { response, failure, isDetached } = finished;
-  if (isDetached) throw new ApiError(503, 'server_error', SHUTTING_DOWN.message, { code: SHUTTING_DOWN.code });
-  if (response.status === 'failed' && response.output.length === 0) {
-    throw failure
-      ? modelApiError(failure)
-      : new ApiError(500, 'server_error', response.error!.message, { code: 'internal_error' });
-  }
-  return finished;
+function checkFinished(finished: FinishedResponse): ResponseResource {
+  const response = endedResponse(finished);
+  if (response.status !== 'failed' || response.output.length > 0) return response;
+  throw finished.failure
+    ? modelApiError(finished.failure)
+    : new ApiError(500, 'server_error', response.error!.message, { code: 'internal_error' });
 }
 
 interface Identified {

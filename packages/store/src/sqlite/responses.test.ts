@@ -72,18 +72,22 @@ describe('a stored response', () => {
     expect(JSON.stringify([found!.request, found!.response]) === JSON.stringify([json, json])).toBe(true);
   });
 
-  test('can be finished more than once; the last call counts', async () => {
+  test('is finished once: a later call changes nothing unless it names the current status', async () => {
     await using temp = tempStore();
     const { responses } = temp.open();
     await responses.create(response('resp'));
-    await responses.finish('resp', { ...DONE, status: 'requires_action' });
-    await responses.finish('resp', { status: 'cancelled', response: { output: [] }, at: 3_000 });
-    expect(await responses.get('acme', 'resp')).toEqual({
-      ...response('resp'),
-      status: 'cancelled',
-      updatedAt: 3_000,
-      response: { output: [] },
-    });
+    const paused = { ...DONE, status: 'requires_action' };
+    const cancelled = { status: 'cancelled', response: { output: [] }, at: 3_000 };
+    expect(await Promise.all([responses.finish('resp', paused), responses.finish('resp', DONE)])).toEqual([
+      true,
+      false,
+    ]);
+    expect(await responses.finish('resp', { ...cancelled, from: 'completed' })).toBe(false);
+    const stored = { ...response('resp'), status: 'requires_action', updatedAt: 2_000, response: DONE.response };
+    expect(await responses.get('acme', 'resp')).toEqual(stored);
+    expect(await responses.finish('resp', { ...cancelled, from: 'requires_action' })).toBe(true);
+    const last = { status: 'cancelled', updatedAt: 3_000, response: { output: [] } };
+    expect(await responses.get('acme', 'resp')).toEqual({ ...stored, ...last });
   });
 
   test('can be created as finished', async () => {
@@ -224,6 +228,7 @@ describe('invalid input', () => {
   test.each([
     [{ status: 'in_progress' }, 'The status of a finished response cannot be "in_progress".'],
     [{ status: '' }, 'The status of a response must be a non-empty string'],
+    [{ from: '' }, 'The from of a response must be a non-empty string'],
     [{ at: Number.NaN }, 'The at of a response must be a time in milliseconds.'],
     [{ response: undefined }, 'The response of a response cannot be written as JSON'],
     [{ response: circle }, 'The response of a response cannot be written as JSON: Converting circular structure'],
@@ -300,6 +305,29 @@ describe('a response and its run', () => {
       expect(count(table)).toEqual({ n: 1 });
     }
   });
+
+  test.each(['delete', 'prune'] as const)(
+    'are deleted without forks by %s, whatever the forks are called',
+    async (how) => {
+      await using temp = tempStore();
+      const store = temp.open();
+      const forked = (runId: string): JournalEntry => {
+        const first = startedFor(runId, 'completed');
+        return { ...first, event: { ...first.event, parent: { runId, seq: 0 } } as JournalEntry['event'] };
+      };
+      await store.responses.create(response('resp', { status: 'completed' }));
+      await store.append('resp', [entry(0, '', 'completed')]);
+      await store.append('resp.t1', [forked('resp')]);
+      await store.append('resp.t1.t2.tool.0', [startedFor('resp.t1', 'completed')]);
+      await store.append('resp.t1.tool.0', [startedFor('resp', 'completed')]);
+      await store.append('resp.t1.tool.0.what-if', [forked('resp.t1.tool.0')]);
+      temp.raw().exec(`UPDATE entries SET entry = '{' WHERE run = (SELECT id FROM runs WHERE run = 'resp.t1.tool.0')`);
+      if (how === 'delete') expect(await store.responses.delete('acme', 'resp')).toBe(true);
+      else expect(await store.responses.prune(Infinity)).toBe(1);
+      const remaining = (await store.list()).map(({ runId }) => runId);
+      expect(remaining.toSorted()).toEqual(['resp.t1', 'resp.t1.t2.tool.0', 'resp.t1.tool.0.what-if']);
+    },
+  );
 
   test('are deleted together when the run is deleted', async () => {
     await using temp = tempStore();

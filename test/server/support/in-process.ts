@@ -1,0 +1,54 @@
+import type { Model } from '@treadle/core';
+import { newLog, treadleServer, type ServerStore, type TreadleServerOptions } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
+
+/** A server in the process of the test. */
+export interface InProcessServer extends AsyncDisposable {
+  readonly url: string;
+  /** The number of responses that it resumed when it started. */
+  readonly recovered: number;
+  /** Creates a response. */
+  post(body: object, headers?: Readonly<Record<string, string>>): Promise<{ status: number; text: string }>;
+  /** Fetches a response. */
+  get(id: string, headers?: Readonly<Record<string, string>>): Promise<Record<string, unknown>>;
+  /** Fetches a response until it is no longer in progress. */
+  getEnded(id: string, headers?: Readonly<Record<string, string>>): Promise<Record<string, unknown>>;
+}
+
+/** Starts the server in this process, so that a test can replace the store or the model. */
+export async function startInProcess(
+  model: Model,
+  options: Partial<TreadleServerOptions> & { readonly store?: ServerStore } = {},
+): Promise<InProcessServer> {
+  const store = options.store ?? sqliteStore(':memory:');
+  const models = { default: 'm', models: new Map([['m', model]]) };
+  const server = treadleServer({ port: 0, models, log: newLog({ level: 'silent' }), ...options, store });
+  const { url, recovered } = await server.listen();
+  const get: InProcessServer['get'] = async (id, headers = {}) =>
+    (await (await fetch(`${url}/v1/responses/${id}`, { headers })).json()) as Record<string, unknown>;
+  return {
+    url,
+    recovered,
+    get,
+    async post(body, headers = {}) {
+      const answer = await fetch(`${url}/v1/responses`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...headers },
+        body: JSON.stringify(body),
+      });
+      return { status: answer.status, text: await answer.text() };
+    },
+    async getEnded(id, headers) {
+      let response = await get(id, headers);
+      while (response['status'] === 'in_progress') response = await get(id, headers);
+      return response;
+    },
+    async [Symbol.asyncDispose]() {
+      await server.close(0);
+      if (!options.store) await store.close();
+    },
+  };
+}
+
+export const eventTypesIn = (text: string): string[] => [...text.matchAll(/^event: (.*)$/gm)].map(([, type]) => type!);
+export const responseIdIn = (text: string): string => /"id":"(resp_\w+)"/.exec(text)![1]!;
