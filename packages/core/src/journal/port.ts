@@ -10,7 +10,10 @@ export interface Journal {
    * with `run-driven` if no lease is passed while another driver holds one.
    */
   append(runId: string, entries: readonly JournalEntry[], lease?: Lease): void | Promise<void>;
-  /** The entries of a run from `from` (default 0) on; empty if there is no such run. */
+  /**
+   * The entries of a run from `from` (default 0) on; empty if there is no such run. Rejects with `journal-damaged` if any
+   * entry of the run, also before `from`, is not the one that was appended.
+   */
   read(runId: string, from?: number): Promise<readonly JournalEntry[]>;
   /** Makes the caller the only driver of the run. Rejects with `run-driven` while another driver has the lease. */
   acquire?(runId: string): Promise<Lease>;

@@ -6,7 +6,7 @@ import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
 import { inTransaction, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
-import { storeError } from './failure.ts';
+import { isCorrupt, storeError } from './failure.ts';
 import { groupCommit } from './group-commit.ts';
 import { openLeases } from './leases.ts';
 import { openResponses } from './responses.ts';
@@ -68,7 +68,7 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     acquire: leases.acquire,
     snapshotFrom: 1_000,
     writeSnapshot: entries.writeSnapshot,
-    readSnapshot: (runId) => reading(() => entries.readSnapshot(runId)),
+    readSnapshot: (runId) => reading(() => entries.readSnapshot(runId)).catch(undefinedIfCorrupt),
     list: (filter) => reading(() => runs.list(filter)),
     isDriven: (runId) => reading(() => leases.hasDriver(runId)),
     delete: runs.delete,
@@ -89,4 +89,9 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     },
     close: () => (closing ??= close()),
   };
+}
+
+/** For what can be done without. Outside of the transaction: one that has read a damaged page cannot be committed. */
+function undefinedIfCorrupt(error: Error): undefined {
+  if (!isCorrupt(error.cause)) throw error;
 }
