@@ -42,7 +42,10 @@ export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<
 export interface Blobs {
   /** Stores a text for a run; equal texts have the same id. It is deleted with the last run that refers to it. */
   put(runId: string, text: string): Promise<string>;
-  /** Part of a text, and the length of the whole; undefined if the run has no blob of that id. */
+  /**
+   * Part of a text, and the length of the whole; undefined if the run has no blob of that id. Rejects with
+   * `journal-damaged` if the part is not the one that was stored.
+   */
   read(runId: string, id: string, from: number, to: number): Promise<{ text: string; length: number } | undefined>;
   /** The ids of all blobs of a run, sorted. */
   list(runId: string): Promise<readonly string[]>;

@@ -106,6 +106,8 @@ function chainEntries(db: DatabaseSync, readable: ReadableEntries): void {
   db.exec(`
     ALTER TABLE entries RENAME COLUMN sum TO chain;
     ALTER TABLE runs ADD COLUMN chain INTEGER NOT NULL DEFAULT 0;
+    -- Null in parts that were stored before.
+    ALTER TABLE blob_parts ADD COLUMN sum INTEGER;
   `);
   const findEntries = db.prepare('SELECT seq, entry, chain AS sum FROM entries WHERE run = ? AND seq < ? ORDER BY seq');
   const updateEntry = db.prepare('UPDATE entries SET chain = ? WHERE run = ? AND seq = ?');
