@@ -1,7 +1,10 @@
 import type { Event } from '../machine/events.ts';
 import type { Outcome } from '../machine/state.ts';
 
-/** Stores the entries of runs while they are driven. */
+/**
+ * Stores the entries of runs while they are driven. Ids that differ name different runs. An id, tenant or parent with an
+ * unpaired surrogate is rejected by `append` and `acquire` with `invalid-input`; everything else finds no such run.
+ */
 export interface Journal {
   /**
    * Appends entries to a run, in order, all or none. The returned promise resolves when they are durable; if nothing is

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
 import { TreadleError, type Blobs } from '@treadle/core';
+import { nameKey } from './database.ts';
 import { unknownRun } from './entries.ts';
 import type { GroupCommit } from './group-commit.ts';
 
@@ -65,14 +66,16 @@ export function openBlobs(db: DatabaseSync, { write }: GroupCommit): SqliteBlobs
     async put(runId, text) {
       const digest = digestOf(text);
       await write(() => {
-        const run = findRun.get(runId) as { readonly id: number } | undefined;
+        const run = findRun.get(nameKey(runId)) as { readonly id: number } | undefined;
         if (!run) throw unknownRun(runId);
         insertBlobRun.run(run.id, storeText(digest, text));
       });
       return digest;
     },
     read(runId, digest, from, to) {
-      const blob = findOfRun.get(runId, digest) as { readonly id: number; readonly length: number } | undefined;
+      const blob = findOfRun.get(nameKey(runId), digest) as
+        | { readonly id: number; readonly length: number }
+        | undefined;
       if (!blob) return undefined;
       const { id, length } = blob;
       const start = Math.min(Math.max(0, from), length);
@@ -94,7 +97,7 @@ export function openBlobs(db: DatabaseSync, { write }: GroupCommit): SqliteBlobs
     },
     list: (runId) =>
       findAllOfRun
-        .all(runId)
+        .all(nameKey(runId))
         .map(({ digest }) => {
           if (digest === null) throw textMissing(runId);
           return digest as string;

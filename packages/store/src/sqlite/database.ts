@@ -253,6 +253,14 @@ export function inTransaction<T>(db: DatabaseSync, begin: 'BEGIN' | 'BEGIN IMMED
   }
 }
 
+/**
+ * A name to search for. SQLite replaces unpaired surrogates with U+FFFD, so a name that has one would match another one.
+ * Null matches nothing.
+ */
+export function nameKey(name: string): string | null {
+  return name.isWellFormed() ? name : null;
+}
+
 /** JSON with a checksum that reveals damage. */
 export interface ChecksummedJson {
   readonly text: string;

@@ -1,7 +1,15 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
-import { summaryOf, TreadleError, type JournalEntry, type Lease, type RunStatus, type Snapshot } from '@treadle/core';
-import { parseJson } from './database.ts';
+import {
+  checkRunNames,
+  summaryOf,
+  TreadleError,
+  type JournalEntry,
+  type Lease,
+  type RunStatus,
+  type Snapshot,
+} from '@treadle/core';
+import { nameKey, parseJson } from './database.ts';
 import { isCorrupt } from './failure.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
@@ -71,11 +79,12 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
   );
 
   function runOf(runId: string): RunRow | undefined {
-    return findRun.get(runId) as unknown as RunRow | undefined;
+    return findRun.get(nameKey(runId)) as unknown as RunRow | undefined;
   }
 
   async function append(runId: string, added: readonly JournalEntry[], lease?: Lease): Promise<void> {
     if (added.length === 0) return;
+    checkRunNames(runId, added[0]);
     // Copies, because the caller may change the array before the entries are written.
     const entries = [...added];
     const texts = entries.map((entry) => JSON.stringify(entry));
@@ -159,7 +168,7 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
   }
 
   function readSnapshot(runId: string): Snapshot | undefined {
-    const row = findSnapshot.get(runId) as unknown as SnapshotRow | undefined;
+    const row = findSnapshot.get(nameKey(runId)) as unknown as SnapshotRow | undefined;
     if (!row || crc32(row.state, chainBefore(row.id, row.seq)) !== row.sum) return undefined;
     return { seq: row.seq, state: parseJson(row.state) };
   }
