@@ -112,7 +112,11 @@ function performer(store: RunStore): (operation: Operation) => Promise<unknown> 
       case 'list':
         return store.list(operation.filter);
       case 'snapshot':
-        await store.writeSnapshot(operation.run, { seq: operation.seq, state: { now } });
+        // A snapshot covers entries that exist.
+        await store.writeSnapshot(operation.run, {
+          seq: Math.min(operation.seq, (await store.read(operation.run)).length),
+          state: { now },
+        });
         return store.readSnapshot(operation.run);
       case 'put':
         return blobs.push(await store.blobs.put(operation.run, operation.text)) && blobs.at(-1);

@@ -48,7 +48,7 @@ export type {
   RunSummary,
   Snapshot,
 } from './journal/port.ts';
-export { summaryOf } from './journal/summary.ts';
+export { checkRunNames, summaryOf } from './journal/summary.ts';
 export type {
   Answer,
   CompactionOptions,

@@ -3,8 +3,56 @@ import { describe, expect, test } from 'vitest';
 import { messageEntry, startEntry } from '../entries.ts';
 import { code, type Subject } from './subject.ts';
 
-/** Listing, deleting and pruning runs. */
+/** Run ids; listing, deleting and pruning runs. */
 export function runsContract(subject: Subject): void {
+  describe('a run id', () => {
+    const odd = ['', ' ', '\0', 'a\0', 'a\0b', '\ufffd', 'a\ufffd', 'é', 'e\u0301', '💡', '\ufeffa', "'", '%', 'A'];
+
+    test('can be any text without unpaired surrogates', async () => {
+      for (const runId of odd) await subject.append(runId, [startEntry(runId)]);
+      for (const runId of odd) expect(await subject.store.read(runId)).toEqual([startEntry(runId)]);
+      const listed = await subject.store.list();
+      expect(listed.map(({ runId }) => runId).toSorted()).toEqual(odd.toSorted());
+    });
+
+    test.each(['\ud800', 'a\udc00', 'a\ud83d'])('%j, with an unpaired surrogate, cannot be used', async (runId) => {
+      await expect(subject.append(runId, [startEntry(runId)])).rejects.toEqual(code('invalid-input'));
+      await expect(subject.append(runId, [startEntry(runId)])).rejects.toThrow(JSON.stringify(runId));
+      await expect(subject.store.acquire(runId)).rejects.toEqual(code('invalid-input'));
+      expect(await subject.store.list()).toEqual([]);
+    });
+
+    test('with an unpaired surrogate does not name the run with U+FFFD in its place', async () => {
+      const [stored, other] = ['a\ufffd', 'a\ud800'];
+      const lease = await subject.store.acquire(stored);
+      await subject.append(stored, [startEntry(stored)], lease);
+      const id = await subject.store.blobs.put(stored, 'text');
+      await subject.store.writeSnapshot(stored, { seq: 1, state: {} });
+      await expect(subject.append(other, [messageEntry(1)], lease)).rejects.toEqual(code('invalid-input'));
+      expect(await subject.store.isDriven(other)).toBe(false);
+      await lease.release();
+      expect(await subject.store.read(other)).toEqual([]);
+      expect(await subject.store.readSnapshot(other)).toBeUndefined();
+      await expect(subject.store.writeSnapshot(other, { seq: 1, state: 1 })).rejects.toEqual(code('unknown-run'));
+      await expect(subject.store.blobs.put(other, 'x')).rejects.toEqual(code('unknown-run'));
+      expect(await subject.store.blobs.read(other, id, 0, 1)).toBeUndefined();
+      expect(await subject.store.blobs.list(other)).toEqual([]);
+      expect(await subject.store.delete(other)).toBe(false);
+      expect(await subject.store.read(stored)).toEqual([startEntry(stored)]);
+    });
+
+    test('and a tenant or parent with an unpaired surrogate are not confused with others', async () => {
+      const principal = (tenant: string): object => ({ principal: { subject: 's', tenant, scopes: [] } });
+      await subject.append('a', [startEntry('a', { ...principal('t\ufffd'), parent: { runId: 'p\ufffd' } })]);
+      expect(await subject.store.list({ tenant: 't\ufffd', parent: 'p\ufffd' })).toHaveLength(1);
+      expect(await subject.store.list({ tenant: 't\ud800' })).toEqual([]);
+      expect(await subject.store.list({ parent: 'p\udfff' })).toEqual([]);
+      const refused = [startEntry('b', principal('t\ud800')), startEntry('b', { parent: { runId: 'p\ud800' } })];
+      for (const entry of refused) await expect(subject.append('b', [entry])).rejects.toEqual(code('invalid-input'));
+      expect(await subject.store.read('b')).toEqual([]);
+    });
+  });
+
   describe('list', () => {
     test('returns the summary of each run from its first and last entry', async () => {
       const parent = { runId: 'a', seq: 3 };

@@ -44,6 +44,7 @@ export interface LoopOptions extends RunEnvironment {
   readonly output?: Schema;
   /** Replaces the oldest turns of a long history by a summary. `true`: when the model rejects the history as too long. */
   readonly compaction?: boolean | CompactionOptions;
+  /** Any text without unpaired surrogates. By default a new id. */
   readonly runId?: string;
   /** The run that this one is a child of. */
   readonly parent?: Parent;

@@ -1,6 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import type { JournalEntry, RunFilter, RunStatus, RunStore, RunSummary, Snapshot } from './port.ts';
-import { summaryOf } from './summary.ts';
+import { checkRunNames, summaryOf } from './summary.ts';
 
 interface StoredRun {
   readonly entries: JournalEntry[];
@@ -30,6 +30,7 @@ export function memoryJournal(): RunStore {
   return {
     append(runId, added, lease) {
       if (added.length === 0) return;
+      if (added[0]!.seq === 0 || !runs.has(runId)) checkRunNames(runId, added[0]);
       const run = runs.get(runId) ?? { entries: [] };
       if (run.token !== lease?.token) throw lease ? leaseLost(runId) : runDriven(runId);
       const { entries } = run;
@@ -47,6 +48,7 @@ export function memoryJournal(): RunStore {
     read: async (runId, from = 0) => runs.get(runId)?.entries.slice(from) ?? [],
 
     async acquire(runId) {
+      checkRunNames(runId);
       const run = runs.get(runId) ?? { entries: [] };
       if (run.token !== undefined) throw runDriven(runId);
       const token = ++tokens;

@@ -1,7 +1,10 @@
 import type { Event } from '../machine/events.ts';
 import type { Outcome } from '../machine/state.ts';
 
-/** Stores the entries of runs while they are driven. */
+/**
+ * Stores the entries of runs while they are driven. Ids that differ name different runs. An id, tenant or parent with an
+ * unpaired surrogate is rejected by `append` and `acquire` with `invalid-input`; everything else finds no such run.
+ */
 export interface Journal {
   /**
    * Appends entries to a run, in order, all or none. The returned promise resolves when they are durable; if nothing is
@@ -10,7 +13,10 @@ export interface Journal {
    * with `run-driven` if no lease is passed while another driver holds one.
    */
   append(runId: string, entries: readonly JournalEntry[], lease?: Lease): void | Promise<void>;
-  /** The entries of a run from `from` (default 0) on; empty if there is no such run. */
+  /**
+   * The entries of a run from `from` (default 0) on; empty if there is no such run. Rejects with `journal-damaged` if any
+   * entry of the run, also before `from`, is not the one that was appended.
+   */
   read(runId: string, from?: number): Promise<readonly JournalEntry[]>;
   /** Makes the caller the only driver of the run. Rejects with `run-driven` while another driver has the lease. */
   acquire?(runId: string): Promise<Lease>;
@@ -39,7 +45,10 @@ export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<
 export interface Blobs {
   /** Stores a text for a run; equal texts have the same id. It is deleted with the last run that refers to it. */
   put(runId: string, text: string): Promise<string>;
-  /** Part of a text, and the length of the whole; undefined if the run has no blob of that id. */
+  /**
+   * Part of a text, and the length of the whole; undefined if the run has no blob of that id. Rejects with
+   * `journal-damaged` if the part is not the one that was stored.
+   */
   read(runId: string, id: string, from: number, to: number): Promise<{ text: string; length: number } | undefined>;
   /** The ids of all blobs of a run, sorted. */
   list(runId: string): Promise<readonly string[]>;

@@ -1,7 +1,8 @@
-import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { closeSync, openSync, readdirSync, readFileSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { runLoop } from '@treadle/core';
+import { crc32 } from 'node:zlib';
+import { runLoop, type JournalEntry } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test, vi } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
@@ -74,12 +75,12 @@ test('rejects a store of a newer version and does not change it', async () => {
   await store.append('a', entries(2));
   await store.close();
   const raw = temp.raw();
-  raw.exec('PRAGMA user_version = 3');
+  raw.exec('PRAGMA user_version = 4');
   expect(() => temp.open()).toThrow(expect.objectContaining({ name: 'TreadleError', code: 'store-newer' }));
   expect(() => temp.open()).toThrow(
-    `The store ${temp.file} has version 3, but this Treadle supports versions up to 2. Update Treadle, or choose another store.`,
+    `The store ${temp.file} has version 4, but this Treadle supports versions up to 3. Update Treadle, or choose another store.`,
   );
-  raw.exec('PRAGMA user_version = 2');
+  raw.exec('PRAGMA user_version = 3');
   expect(await temp.open().read('a')).toEqual(entries(2));
 });
 
@@ -159,4 +160,92 @@ test('a failed migration changes nothing', async () => {
   expect(db.prepare(`SELECT name FROM sqlite_schema WHERE name = 'responses'`).all()).toEqual([]);
   db.exec('DROP TABLE responses_ended');
   expect(await temp.open().list()).toHaveLength(1);
+});
+
+/** Adds a run to a store of version 1 or 2. */
+function addRun(db: DatabaseSync, runId: string, added: readonly JournalEntry[]): void {
+  const { lastInsertRowid: id } = db
+    .prepare(
+      "INSERT INTO runs (run, status, started_at, updated_at, entries, model, title) VALUES (?, 'running', 0, 0, ?, '', '')",
+    )
+    .run(runId, added.length);
+  const insert = db.prepare('INSERT INTO entries (run, seq, entry, sum) VALUES (?, ?, ?, ?)');
+  for (const one of added) insert.run(id, one.seq, JSON.stringify(one), crc32(JSON.stringify(one)));
+}
+
+test('a migrated run can be continued, and damage to it is found', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  // Long and short texts, so that the rows of a run are on many pages.
+  const long = Array.from({ length: 500 }, (_, seq) => entry(seq, 'x'.repeat((seq * 997) % 9_000)));
+  const db = temp.raw();
+  addRun(db, 'long', long);
+  addRun(db, 'short', entries(3));
+  const store = temp.open();
+  expect(await store.read('long')).toEqual(long);
+  expect(await store.read('short')).toEqual(entries(3));
+  await store.append('short', [entry(3)]);
+  expect(await store.read('short')).toEqual(entries(4));
+  db.exec('DELETE FROM entries WHERE seq = 499');
+  await expect(store.read('long')).rejects.toThrow('Entry 499 of run "long" is missing');
+  db.exec("UPDATE entries SET entry = replace(entry, 'entry 1', 'Entry 1')");
+  await expect(store.read('short')).rejects.toThrow('Entry 1 of run "short" is damaged');
+});
+
+test('damage in a store of version 1 is still found after the migration', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  const db = temp.raw();
+  for (const runId of ['torn last', 'missing last', 'changed', 'missing', 'intact']) addRun(db, runId, entries(5));
+  const damage = (sql: string, runId: string, seq: number): unknown =>
+    db.prepare(`${sql} WHERE run = (SELECT id FROM runs WHERE run = ?) AND seq = ?`).run(runId, seq);
+  damage('UPDATE entries SET entry = substr(entry, 1, 20)', 'torn last', 4);
+  damage('DELETE FROM entries', 'missing last', 4);
+  damage("UPDATE entries SET entry = replace(entry, 'entry 2', 'Entry 2')", 'changed', 2);
+  damage('DELETE FROM entries', 'missing', 2);
+  const store = temp.open();
+  await expect(store.read('torn last')).rejects.toThrow('Entry 4 of run "torn last" is damaged');
+  await expect(store.read('missing last')).rejects.toThrow('Entry 4 of run "missing last" is missing');
+  await expect(store.read('changed')).rejects.toThrow('Entry 2 of run "changed" is damaged');
+  await expect(store.read('missing')).rejects.toThrow('Entry 2 of run "missing" is missing');
+  expect(await store.read('intact')).toEqual(entries(5));
+});
+
+test('damaged pages do not prevent the migration of the other runs', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  const db = temp.raw();
+  addRun(db, 'entry', [entry(0), entry(1, 'x'.repeat(50_000)), entry(2, 'damage me '.repeat(5_000)), entry(3)]);
+  addRun(db, 'snapshot', entries(3));
+  addRun(db, 'intact', entries(3));
+  const snapshot = JSON.stringify('damage me, too '.repeat(5_000));
+  db.prepare(`INSERT INTO snapshots SELECT id, 2, ?, ? FROM runs WHERE run = 'snapshot'`).run(
+    snapshot,
+    crc32(snapshot),
+  );
+  db.close();
+  // A long text is a chain of pages, each of which starts with the number of the next. This breaks a link in the middle.
+  const file = openSync(temp.file, 'r+');
+  for (const text of ['damage me ', 'damage me, too ']) {
+    const page = Math.floor((readFileSync(temp.file).lastIndexOf(text) - 20_000) / 4_096);
+    writeSync(file, Buffer.alloc(4, 0xff), 0, 4, page * 4_096);
+  }
+  closeSync(file);
+  const store = temp.open();
+  await expect(store.read('entry')).rejects.toThrow('Entry 2 of run "entry" is damaged');
+  expect(await store.read('snapshot')).toEqual(entries(3));
+  expect(await store.readSnapshot('snapshot')).toBeUndefined();
+  expect(await store.read('intact')).toEqual(entries(3));
+  expect(await store.readSnapshot('a')).toEqual({ seq: 1, state: { turn: 1 } });
+});
+
+test('a process of an older version that has the store open cannot append after the migration', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  const old = temp.raw();
+  const insert = old.prepare('INSERT INTO entries (run, seq, entry, sum) VALUES (?, ?, ?, ?)');
+  const store = temp.open();
+  const before = await store.read('a');
+  expect(() => insert.run(1, 2, '{}', crc32('{}'))).toThrow('no column named sum');
+  expect(await store.read('a')).toEqual(before);
 });

@@ -3,13 +3,13 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
 import { TreadleError } from '@treadle/core';
-import { isBusy, storeError } from './failure.ts';
+import { isBusy, isCorrupt, storeError } from './failure.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
 const APPLICATION = 0x54_72_64_6c;
 
 /** The migration at index N brings a store from version N to N + 1. */
-const MIGRATIONS: readonly string[] = [
+const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntries) => void))[] = [
   `
   CREATE TABLE runs (
     id INTEGER PRIMARY KEY,
@@ -92,7 +92,67 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX responses_unfinished ON responses (status, created_at) WHERE status = 'in_progress';
   CREATE INDEX responses_ended ON responses (updated_at) WHERE status <> 'in_progress';
   `,
+  chainEntries,
 ];
+
+/** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */
+type ReadableEntries = ReadonlyMap<number, number>;
+
+/**
+ * Until version 2 an entry had a `sum` of its own text only. It is renamed, so that a process of an older version that has
+ * the store open cannot append entries with such a sum. An entry that is damaged gets a wrong `chain`: it stays damaged.
+ */
+function chainEntries(db: DatabaseSync, readable: ReadableEntries): void {
+  db.exec(`
+    ALTER TABLE entries RENAME COLUMN sum TO chain;
+    ALTER TABLE runs ADD COLUMN chain INTEGER NOT NULL DEFAULT 0;
+    -- Null in parts that were stored before.
+    ALTER TABLE blob_parts ADD COLUMN sum INTEGER;
+  `);
+  const findEntries = db.prepare('SELECT seq, entry, chain AS sum FROM entries WHERE run = ? AND seq < ? ORDER BY seq');
+  const updateEntry = db.prepare('UPDATE entries SET chain = ? WHERE run = ? AND seq = ?');
+  const updateRun = db.prepare('UPDATE runs SET chain = ? WHERE id = ?');
+  const findSnapshot = db.prepare('SELECT seq, state, sum FROM snapshots WHERE run = ?');
+  const updateSnapshot = db.prepare('UPDATE snapshots SET sum = ? WHERE run = ?');
+  for (const id of runNumbers(db)) {
+    const snapshot = readable.has(id) ? undefined : findSnapshot.get(id);
+    const state = snapshot?.['state'] as string;
+    let chain = 0;
+    for (const { seq, entry, sum } of findEntries.iterate(id, readable.get(id) ?? Number.MAX_SAFE_INTEGER)) {
+      const next = crc32(entry as string, chain);
+      chain = crc32(entry as string) === sum ? next : ~next >>> 0;
+      if (chain !== sum) updateEntry.run(chain, id, seq!);
+      const isCovered = snapshot?.['seq'] === (seq as number) + 1;
+      if (isCovered && crc32(state) === snapshot['sum']) updateSnapshot.run(crc32(state, chain), id);
+    }
+    updateRun.run(chain, id);
+  }
+}
+
+function findReadableEntries(db: DatabaseSync): ReadableEntries {
+  const findSnapshot = db.prepare('SELECT * FROM snapshots WHERE run = ?');
+  const readable = new Map<number, number>();
+  for (const id of runNumbers(db)) {
+    // A new statement for each run: an iterator that failed makes the next one of its statement fail, too.
+    const findEntries = db.prepare('SELECT * FROM entries WHERE run = ? ORDER BY seq');
+    let count = 0;
+    try {
+      for (const _ of findEntries.iterate(id)) count++;
+      findSnapshot.get(id);
+    } catch (error) {
+      if (!isCorrupt(error)) throw error;
+      readable.set(id, count);
+    }
+  }
+  return readable;
+}
+
+function runNumbers(db: DatabaseSync): readonly number[] {
+  return db
+    .prepare('SELECT id FROM runs')
+    .all()
+    .map(({ id }) => id as number);
+}
 
 /** Opens a store, or creates one that only this user can read. Does not write to an existing store of this version. */
 export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync {
@@ -140,9 +200,22 @@ function enableWal(db: DatabaseSync, busyTimeoutMs: number): void {
 
 function migrate(db: DatabaseSync, file: string): void {
   if (inTransaction(db, 'BEGIN', () => versionOf(db, file)) === MIGRATIONS.length) return;
+  try {
+    migrateEntries(db, file, new Map());
+  } catch (error) {
+    if (!isCorrupt(error)) throw error;
+    // A damaged page must not make the other runs inaccessible. A transaction that has read one cannot write any more.
+    migrateEntries(db, file, findReadableEntries(db));
+  }
+}
+
+function migrateEntries(db: DatabaseSync, file: string, readable: ReadableEntries): void {
   inTransaction(db, 'BEGIN IMMEDIATE', () => {
     // Read again: another process may have migrated the store since.
-    for (const migration of MIGRATIONS.slice(versionOf(db, file))) db.exec(migration);
+    for (const migration of MIGRATIONS.slice(versionOf(db, file))) {
+      if (typeof migration === 'string') db.exec(migration);
+      else migration(db, readable);
+    }
     db.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${MIGRATIONS.length}`);
   });
 }
@@ -180,6 +253,14 @@ export function inTransaction<T>(db: DatabaseSync, begin: 'BEGIN' | 'BEGIN IMMED
   }
 }
 
+/**
+ * A name to search for. SQLite replaces unpaired surrogates with U+FFFD, so a name that has one would match another one.
+ * Null matches nothing.
+ */
+export function nameKey(name: string): string | null {
+  return name.isWellFormed() ? name : null;
+}
+
 /** JSON with a checksum that reveals damage. */
 export interface ChecksummedJson {
   readonly text: string;
@@ -193,7 +274,11 @@ export function withChecksum(value: unknown): ChecksummedJson {
 
 /** Undefined if the text is damaged. */
 export function parseChecked(text: string, sum: number): unknown {
-  if (crc32(text) !== sum) return undefined;
+  return crc32(text) === sum ? parseJson(text) : undefined;
+}
+
+/** Undefined if the text is not JSON. */
+export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

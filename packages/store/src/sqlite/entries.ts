@@ -1,6 +1,15 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { summaryOf, TreadleError, type JournalEntry, type Lease, type RunStatus, type Snapshot } from '@treadle/core';
-import { parseChecked, withChecksum } from './database.ts';
+import { crc32 } from 'node:zlib';
+import {
+  checkRunNames,
+  summaryOf,
+  TreadleError,
+  type JournalEntry,
+  type Lease,
+  type RunStatus,
+  type Snapshot,
+} from '@treadle/core';
+import { nameKey, parseJson } from './database.ts';
 import { isCorrupt } from './failure.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
@@ -9,23 +18,28 @@ interface RunRow {
   readonly id: number;
   readonly entries: number;
   readonly status: RunStatus;
-}
-
-interface EntryRow {
-  readonly seq: number;
-  readonly entry: string;
-  readonly sum: number;
+  readonly chain: number;
 }
 
 interface SnapshotRow {
+  readonly id: number;
   readonly seq: number;
   readonly state: string;
   readonly sum: number;
 }
 
-/** The entries and snapshots of runs. Appending also updates the summary in `runs`. */
+/**
+ * The entries and snapshots of runs. Appending also updates the summary in `runs`.
+ *
+ * 1. The `chain` of an entry is the CRC-32 of the texts of all entries of the run up to this one: of its own text,
+ *    continued from the `chain` before it. The row of the run has the number of entries and the last `chain`.
+ * 2. Entries are committed together with the row of the run, so any difference between them is damage, also at the end.
+ *    A run with a missing, changed, moved or additional entry is never read, not even in parts.
+ * 3. The `sum` of a snapshot continues the `chain` of the last entry that it covers, so it fits only there.
+ */
 export interface Entries {
   readonly append: (runId: string, added: readonly JournalEntry[], lease?: Lease) => Promise<void>;
+  /** Throws `journal-damaged`, also if the damage is before `from`. */
   readonly read: (runId: string, from?: number) => readonly JournalEntry[];
   /** A run has one snapshot; an older one does not replace a newer one. Rejects with `unknown-run`. */
   readonly writeSnapshot: (runId: string, snapshot: Snapshot) => Promise<void>;
@@ -34,54 +48,60 @@ export interface Entries {
 }
 
 export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWriter }: Leases): Entries {
-  const findRun = db.prepare('SELECT id, entries, status FROM runs WHERE run = ?');
+  const findRun = db.prepare('SELECT id, entries, status, chain FROM runs WHERE run = ?');
   const insertRun = db.prepare(
-    'INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
+    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, chain)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   );
-  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ? WHERE id = ?');
+  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, chain = ? WHERE id = ?');
   const updateStatus = db.prepare('UPDATE runs SET status = ? WHERE id = ?');
-  const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, sum) VALUES (?, ?, ?, ?)');
-  const findEntry = db.prepare('SELECT seq, entry, sum FROM entries WHERE run = ? AND seq = ?');
-  const findEntries = db.prepare('SELECT seq, entry, sum FROM entries WHERE run = ? AND seq >= ? ORDER BY seq');
-  const deleteEntry = db.prepare('DELETE FROM entries WHERE run = ? AND seq = ?');
+  const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
+  const findChain = db.prepare('SELECT chain FROM entries WHERE run = ? AND seq = ?');
+  // A function that is called for each row is three times as fast as an object for each row.
+  let visit: ((seq: number, entry: string, chain: number) => void) | undefined;
+  db.aggregate('visit_entry', {
+    start: null,
+    directOnly: true,
+    step(_, seq, entry, chain) {
+      visit!(seq as number, entry as string, chain as number);
+      return null;
+    },
+  });
+  const visitEntries = db.prepare(
+    'SELECT visit_entry(seq, entry, chain) FROM (SELECT seq, entry, chain FROM entries WHERE run = ? ORDER BY seq)',
+  );
   const upsertSnapshot = db.prepare(
     `INSERT INTO snapshots (run, seq, state, sum) VALUES (?, ?, ?, ?)
      ON CONFLICT (run) DO UPDATE SET seq = excluded.seq, state = excluded.state, sum = excluded.sum WHERE excluded.seq >= seq`,
   );
   const findSnapshot = db.prepare(
-    'SELECT seq, state, sum FROM snapshots JOIN runs ON runs.id = snapshots.run WHERE runs.run = ?',
+    'SELECT runs.id, seq, state, sum FROM snapshots JOIN runs ON runs.id = snapshots.run WHERE runs.run = ?',
   );
-  const deleteSnapshot = db.prepare('DELETE FROM snapshots WHERE run = ? AND seq > ?');
 
   function runOf(runId: string): RunRow | undefined {
-    return findRun.get(runId) as unknown as RunRow | undefined;
+    return findRun.get(nameKey(runId)) as unknown as RunRow | undefined;
   }
 
   async function append(runId: string, added: readonly JournalEntry[], lease?: Lease): Promise<void> {
     if (added.length === 0) return;
-    const records = added.map(withChecksum);
+    checkRunNames(runId, added[0]);
+    // Copies, because the caller may change the array before the entries are written.
+    const entries = [...added];
+    const texts = entries.map((entry) => JSON.stringify(entry));
     await write(() => {
       checkWriter(runId, lease);
       const run = runOf(runId);
-      const next = nextSeq(run, added[0]!.seq);
-      const misplaced = added.findIndex(({ seq }, index) => seq !== next + index);
-      if (misplaced >= 0) throw entryOutOfOrder(runId, next, added[misplaced]!.seq);
-      const id = run ? extendRun(run, added.at(-1)!) : createRun(runId, added);
-      for (const [index, { text, sum }] of records.entries()) insertEntry.run(id, next + index, text, sum);
+      const next = run?.entries ?? 0;
+      const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
+      if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
+      const chains: number[] = [];
+      for (const text of texts) chains.push(crc32(text, chains.at(-1) ?? run?.chain ?? 0));
+      const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
+      for (const [index, text] of texts.entries()) insertEntry.run(id, next + index, text, chains[index]!);
     });
   }
 
-  /** A damaged last entry does not count: the first appended entry replaces it. */
-  function nextSeq(run: RunRow | undefined, wanted: number): number {
-    if (!run) return 0;
-    const { id, entries: count } = run;
-    if (wanted !== count - 1 || parseEntry(rowAt(id, wanted))) return count;
-    deleteEntry.run(id, wanted);
-    deleteSnapshot.run(id, wanted);
-    return wanted;
-  }
-
-  function createRun(runId: string, added: readonly JournalEntry[]): number {
+  function createRun(runId: string, added: readonly JournalEntry[], chain: number): number {
     const {
       status,
       startedAt,
@@ -93,13 +113,13 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
       parent = null,
     } = summaryOf(runId, added[0]!, added.at(-1)!);
     return Number(
-      insertRun.run(runId, status, startedAt, updatedAt, count, model, title, tenant, parent).lastInsertRowid,
+      insertRun.run(runId, status, startedAt, updatedAt, count, model, title, tenant, parent, chain).lastInsertRowid,
     );
   }
 
-  function extendRun({ id, status: previous }: RunRow, last: JournalEntry): number {
+  function extendRun({ id, status: previous }: RunRow, last: JournalEntry, chain: number): number {
     const status: RunStatus = last.status ?? 'running';
-    updateRun.run(last.event.at, last.seq + 1, id);
+    updateRun.run(last.event.at, last.seq + 1, chain, id);
     // Only if it changed, because three indexes contain the status.
     if (status !== previous) updateStatus.run(status, id);
     return id;
@@ -109,60 +129,57 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
     const run = runOf(runId);
     const read: JournalEntry[] = [];
     if (!run) return read;
-    for (const row of rowsFrom(run.id, from)) {
-      const entry = parseEntry(row);
-      if (!entry || entry.seq !== from + read.length) break;
-      read.push(entry);
+    let count = 0;
+    let sum = 0;
+    let problem: string | undefined;
+    visit = (seq, text, chain) => {
+      if (problem !== undefined) return;
+      sum = crc32(text, sum);
+      const entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
+      if (count === run.entries) problem = 'is not in the count of entries';
+      else if (seq !== count) problem = 'is missing';
+      else if (sum !== chain || (seq >= from && entry?.seq !== seq)) problem = 'is damaged';
+      else {
+        count++;
+        if (entry) read.push(entry);
+      }
+    };
+    try {
+      visitEntries.get(run.id);
+    } catch (error) {
+      if (!isCorrupt(error)) throw error;
+      problem ??= 'is damaged';
+    } finally {
+      visit = undefined;
     }
-    const last = run.entries - 1;
-    if (from + read.length < last) throw entryDamaged(runId, from + read.length);
+    if (problem === undefined && count < run.entries) problem = 'is missing';
+    if (problem !== undefined) throw entryDamaged(runId, count, problem);
+    if (sum !== run.chain) throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
     return read;
   }
 
-  /** If a page of the file is damaged, returns the rows before the first that cannot be read. */
-  function rowsFrom(id: number, from: number): readonly EntryRow[] {
-    try {
-      return findEntries.all(id, from) as unknown as EntryRow[];
-    } catch (error) {
-      if (!isCorrupt(error)) throw error;
-    }
-    const rows: EntryRow[] = [];
-    for (let row = rowAt(id, from); row; row = rowAt(id, from + rows.length)) rows.push(row);
-    return rows;
-  }
-
-  /** Undefined if the row does not exist or is in a damaged page. */
-  function rowAt(id: number, seq: number): EntryRow | undefined {
-    try {
-      return findEntry.get(id, seq) as unknown as EntryRow | undefined;
-    } catch (error) {
-      if (isCorrupt(error)) return undefined;
-      throw error;
-    }
-  }
-
   async function writeSnapshot(runId: string, { seq, state }: Snapshot): Promise<void> {
-    const { text, sum } = withChecksum(state);
+    const text = JSON.stringify(state);
     await write(() => {
       const run = runOf(runId);
       if (!run) throw unknownRun(runId);
-      upsertSnapshot.run(run.id, seq, text, sum);
+      upsertSnapshot.run(run.id, seq, text, crc32(text, seq === run.entries ? run.chain : chainBefore(run.id, seq)));
     });
   }
 
   function readSnapshot(runId: string): Snapshot | undefined {
-    const row = findSnapshot.get(runId) as unknown as SnapshotRow | undefined;
-    const state = row && parseChecked(row.state, row.sum);
-    return state === undefined ? undefined : { seq: row!.seq, state };
+    const row = findSnapshot.get(nameKey(runId)) as unknown as SnapshotRow | undefined;
+    if (!row || crc32(row.state, chainBefore(row.id, row.seq)) !== row.sum) return undefined;
+    return { seq: row.seq, state: parseJson(row.state) };
+  }
+
+  /** The `chain` of the first `seq` entries; 0 if the run has fewer. */
+  function chainBefore(id: number, seq: number): number {
+    const row = findChain.get(id, seq - 1) as { readonly chain: number } | undefined;
+    return row?.chain ?? 0;
   }
 
   return { append, read, writeSnapshot, readSnapshot };
-}
-
-/** Undefined if the row is missing or damaged. */
-function parseEntry(row: EntryRow | undefined): JournalEntry | undefined {
-  const entry = row && (parseChecked(row.entry, row.sum) as JournalEntry | undefined);
-  return entry?.seq === row?.seq ? entry : undefined;
 }
 
 export function unknownRun(runId: string): TreadleError {
@@ -172,10 +189,10 @@ export function unknownRun(runId: string): TreadleError {
   );
 }
 
-function entryDamaged(runId: string, seq: number): TreadleError {
+function entryDamaged(runId: string, seq: number, problem: string): TreadleError {
   return new TreadleError(
     'journal-damaged',
-    `Entry ${seq} of run "${runId}" is damaged, so the run cannot be read from there on. Restore the store from a backup, or delete the run; other runs are not affected.`,
+    `Entry ${seq} of run "${runId}" ${problem}, so the run cannot be read. Restore the store from a backup, or delete the run; other runs are not affected.`,
   );
 }
 

@@ -22,7 +22,7 @@ export function isBusy(error: unknown): boolean {
   return codeOf(error as ReportedError) === SQLITE.busy;
 }
 
-function codeOf({ errcode, code }: ReportedError): number | string | undefined {
+function codeOf({ errcode, code }: ReportedError = {}): number | string | undefined {
   return errcode === undefined ? code : errcode & 0xff;
 }
 

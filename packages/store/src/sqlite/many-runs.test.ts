@@ -12,6 +12,8 @@ const STATUSES = [undefined, 'paused', 'completed', 'exhausted', 'failed', 'canc
 
 test('no statement scans a whole table of 10,000 runs', async () => {
   await using temp = tempStore();
+  // Creates the store: migrations may scan.
+  await temp.open().close();
   const prepare = vi.spyOn(DatabaseSync.prototype, 'prepare');
   const store = temp.open();
   await Promise.all(
@@ -83,16 +85,16 @@ test('no statement scans a whole table of 10,000 runs', async () => {
   const statements = new Set(
     prepare.mock.calls.map(([sql]) => sql).filter((sql) => /^\s*(SELECT|INSERT|UPDATE|DELETE)/.test(sql)),
   );
+  const db = prepare.mock.contexts[0] as DatabaseSync;
   prepare.mockRestore();
   expect(statements.size).toBeGreaterThan(20);
-  const raw = temp.raw();
   const plans = [...statements].flatMap((sql) =>
-    raw
+    db
       .prepare(`EXPLAIN QUERY PLAN ${sql}`)
       .all()
       .map(({ detail }) => ({ sql, detail: String(detail) })),
   );
-  expect(plans.filter(({ detail }) => /^SCAN (?!sqlite_schema)|TEMP B-TREE/.test(detail))).toEqual([]);
+  expect(plans.filter(({ detail }) => /^SCAN (?!sqlite_schema|\(subquery)|TEMP B-TREE/.test(detail))).toEqual([]);
 });
 
 test('prunes runs in transactions of bounded size', async () => {

@@ -1,5 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { RunFilter, RunStatus, RunStore, RunSummary } from '@treadle/core';
+import { nameKey } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 
@@ -59,11 +60,11 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
   const listStatements = new Map<string, StatementSync>();
 
   function rowOf(runId: string): RunRow | undefined {
-    return findRun.get(runId) as unknown as RunRow | undefined;
+    return findRun.get(nameKey(runId)) as unknown as RunRow | undefined;
   }
 
   function isOfResponse(runId: string): boolean {
-    return findResponse.get(runId) !== undefined;
+    return findResponse.get(nameKey(runId)) !== undefined;
   }
 
   function remove({ id, run }: Pick<RunRow, 'id' | 'run'>): void {
@@ -93,11 +94,11 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
   function list(filter: RunFilter = {}): readonly RunSummary[] {
     const { status: statuses = STATUSES, tenant, parent, before = Infinity, limit = 100 } = filter;
     const conditions = ['status = ?', 'started_at < ?'];
-    const values: string[] = [];
+    const values: (string | null)[] = [];
     for (const [column, value] of Object.entries({ tenant, parent })) {
       if (value === undefined) continue;
       conditions.push(`${column} = ?`);
-      values.push(value);
+      values.push(nameKey(value));
     }
     const statement = listStatement(conditions.join(' AND '));
     // SQLite does not accept Infinity as a limit.

@@ -1,12 +1,12 @@
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import type { Clock, RunStore } from '@treadle/core';
+import { checkRunNames, type Clock, type RunStore } from '@treadle/core';
 import { thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
-import { inTransaction, openDatabase } from './database.ts';
+import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
-import { storeError } from './failure.ts';
+import { isCorrupt, storeError } from './failure.ts';
 import { groupCommit } from './group-commit.ts';
 import { openLeases } from './leases.ts';
 import { openResponses } from './responses.ts';
@@ -65,12 +65,15 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
   return {
     append: entries.append,
     read: (runId, from) => reading(() => entries.read(runId, from)),
-    acquire: leases.acquire,
+    async acquire(runId) {
+      checkRunNames(runId);
+      return leases.acquire(runId);
+    },
     snapshotFrom: 1_000,
     writeSnapshot: entries.writeSnapshot,
-    readSnapshot: (runId) => reading(() => entries.readSnapshot(runId)),
+    readSnapshot: (runId) => reading(() => entries.readSnapshot(runId)).catch(undefinedIfCorrupt),
     list: (filter) => reading(() => runs.list(filter)),
-    isDriven: (runId) => reading(() => leases.hasDriver(runId)),
+    isDriven: async (runId) => nameKey(runId) !== null && reading(() => leases.hasDriver(runId)),
     delete: runs.delete,
     prune: runs.prune,
     blobs: {
@@ -89,4 +92,9 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     },
     close: () => (closing ??= close()),
   };
+}
+
+/** For what can be done without. Outside of the transaction: one that has read a damaged page cannot be committed. */
+function undefinedIfCorrupt(error: Error): undefined {
+  if (!isCorrupt(error.cause)) throw error;
 }

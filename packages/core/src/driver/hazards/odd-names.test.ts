@@ -133,6 +133,18 @@ describe('lone surrogates', () => {
     expect(received).toEqual({ text: '\ud83e' });
   });
 
+  test.each([
+    ['without a journal', {}],
+    ['with a journal', { journal: memoryJournal() }],
+  ])('are rejected in a run id, %s, before anything is executed', async (_, options) => {
+    const model = scriptedModel([]);
+    await expect(runLoop({ ...options, model, input: 'go', runId: 'a\ud800' })).rejects.toMatchObject({
+      code: 'invalid-input',
+      message: 'The run id "a\\ud800" has an unpaired surrogate. Choose another one.',
+    });
+    expect(model.requests).toEqual([]);
+  });
+
   test('are not created when a result is cut', async () => {
     for (let maxResultChars = 1; maxResultChars < 20; maxResultChars++) {
       using model = scriptedModel([{ calls: [{ name: 'real' }] }, 'done']);
