@@ -314,6 +314,43 @@ test('rejects a second process, and names the one that drives the run', async ()
   expect(fixture.server.requests).toHaveLength(1);
 });
 
+describe('release', () => {
+  test('frees the run of a suspended process only with --force, and its process stops when it continues', async () => {
+    const first = await halfway();
+    first.child.kill('SIGSTOP');
+    const id = (await onlyRun()).slice(0, 12);
+    const refused = await fixture.treadle('runs', 'release', id);
+    expect(refused).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(`driven by process ${first.child.pid} on`),
+    });
+    expect(refused.stderr).toContain('treadle runs release --help');
+    expect(await fixture.treadle('runs', 'release', id, '--force')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: `Released ${id}.\nResume with: treadle runs resume ${id}\n`,
+    });
+    expect(await fixture.treadle('runs', 'resume', id, ...fixture.model())).toMatchObject({
+      stdout: 'It says hello.\n',
+    });
+    fixture.server.resume();
+    first.child.kill('SIGCONT');
+    expect(await first.ended).toMatchObject({ code: 1, stderr: expect.stringContaining('is lost') });
+    expect(await fixture.runs()).toMatchObject([{ status: 'completed' }]);
+  });
+
+  test('has nothing to do for a run that no process drives', async () => {
+    await fixture.script({ text: ['Hello.'] });
+    await fixture.treadle('run', ...fixture.model(), 'go');
+    const released = await fixture.treadle('runs', 'release', 'run_');
+    expect(released).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: expect.stringMatching(/^No process drives run_\w{8}\.\n$/),
+    });
+  });
+});
+
 describe('the model', () => {
   async function interrupt(): Promise<void> {
     const { child, ended } = await halfway();

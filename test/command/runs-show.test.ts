@@ -219,7 +219,7 @@ describe('an id', () => {
   });
 
   test('is required', async () => {
-    for (const sub of ['show', 'resume', 'cancel', 'fork', 'replay', 'export', 'delete']) {
+    for (const sub of ['show', 'resume', 'cancel', 'release', 'fork', 'replay', 'export', 'delete']) {
       expect((await fixture.treadle('runs', sub)).stderr).toContain(`treadle runs ${sub} needs ID. Usage: `);
     }
     expect((await fixture.treadle('runs', 'diff', 'a')).stderr).toContain('treadle runs diff needs B.');

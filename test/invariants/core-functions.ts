@@ -120,7 +120,7 @@ export interface CoreFunctions {
   ) => Promise<{ readonly start: { readonly seq: number }; readonly entries: readonly JournalEntry[] }>;
   readonly startedEffects: (state: State) => readonly string[];
   readonly watchDeadline: (...driver: readonly unknown[]) => () => void;
-  readonly startShell: (context: RunContext, lease: Lease | undefined, emit?: unknown) => Shell;
+  readonly startShell: (context: RunContext, emit?: unknown) => Shell;
   readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;
   readonly abortEffects: (context: RunContext, reason?: unknown) => void;
 }
@@ -162,6 +162,7 @@ export interface RunContext {
   readonly runId: string;
   readonly opening: { readonly seq: number };
   readonly journal: Journal;
+  readonly lease: Lease | undefined;
 }
 
 export interface Shell {

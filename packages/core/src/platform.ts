@@ -4,6 +4,8 @@ export interface Clock {
   now(): number;
   /** Calls `fire` once after `ms`; the returned function cancels it. */
   timer(ms: number, fire: () => void): () => void;
+  /** Milliseconds since any fixed point, by a clock that nobody sets. Default: `performance.now()`. */
+  monotonic?(): number;
 }
 
 /** The longest delay of the platform's timers; longer ones fire at once. */

@@ -91,9 +91,12 @@ function print(io: Io, text: string): number {
 
 function explain(error: unknown, io: Io): string {
   if (io.env['TREADLE_DEBUG'] === '1' && error instanceof Error) return error.stack ?? error.message;
+  if (error instanceof TreadleError && error.code === 'run-driven') return `${error.message}\n${RELEASE_HINT}`;
   if (isUserError(error) || error instanceof TreadleError) return messageOf(error);
   return `${messageOf(error)}\nThis should not have happened. Set TREADLE_DEBUG=1 for the stack trace.`;
 }
+
+const RELEASE_HINT = '"treadle runs release --help" describes how to free the run of a process that is stuck.';
 
 /** Whether the user can fix the error. Invalid options of core or a model come from a flag or a file. */
 function isUserError(error: unknown): boolean {

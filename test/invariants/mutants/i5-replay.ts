@@ -21,8 +21,8 @@ export const replay = [
     ...original(history),
     ids: new Map(Array.from(history.ids, ([id]) => [id, 0])),
   })),
-  mutant('live', 'events that do not apply are journaled', 'startShell', (original, core) => (context, lease, emit) => {
-    const { journal, runId, opening } = context;
+  mutant('live', 'events that do not apply are journaled', 'startShell', (original, core) => (context, emit) => {
+    const { journal, lease, runId, opening } = context;
     let next = opening.seq;
     let added = 0;
     let done = false;
@@ -47,7 +47,7 @@ export const replay = [
         );
       },
     };
-    const driver = original({ ...context, journal: shifted }, lease, emit);
+    const driver = original({ ...context, journal: shifted }, emit);
     const close = (): void => {
       done = true;
     };

@@ -1,4 +1,4 @@
-import type { Lease, State } from '@treadle/core';
+import type { State } from '@treadle/core';
 import type { RunContext, Shell } from '../core-functions.ts';
 import type { Core } from '../core.ts';
 import type { Replacement } from '../mutable-core.ts';
@@ -118,7 +118,7 @@ function appending(
 /** Starts effects once their event is durable, also when the run is over by then. */
 function startingLate(isOver: (state: State, detached: boolean) => boolean): Replacement<'startShell'> {
   return (original, { outstanding, performEffect }: Core) =>
-    (context: RunContext, lease: Lease | undefined, emit?: unknown): Shell => {
+    (context: RunContext, emit?: unknown): Shell => {
       let detached = false;
       const { journal } = context;
       const shell: Shell = original(
@@ -140,7 +140,6 @@ function startingLate(isOver: (state: State, detached: boolean) => boolean): Rep
             },
           },
         },
-        lease,
         emit,
       );
       const detach = (): void => {

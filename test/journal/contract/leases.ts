@@ -88,6 +88,14 @@ export function leasesContract(subject: Subject): void {
       await subject.append('a', [startEntry('a')], lease);
     });
 
+    test('are lost when the journal is closed, unless they were released', async () => {
+      const [held, released] = [await subject.store.acquire('a'), await subject.store.acquire('b')];
+      await released.release();
+      await subject.store.close();
+      expect(held.lost!.reason).toEqual(code('lease-lost'));
+      expect(released.lost!.aborted).toBe(false);
+    });
+
     test('do not allow a wrong position', async () => {
       const lease = await subject.store.acquire('a');
       await expect(subject.append('a', [messageEntry(1)], lease)).rejects.toEqual(code('run-exists'));

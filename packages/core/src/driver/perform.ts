@@ -1,5 +1,5 @@
 import { messageOf } from '../errors.ts';
-import type { Journal, Blobs } from '../journal/port.ts';
+import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
 import { toolEffectId, type Effect } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
@@ -26,6 +26,7 @@ export interface RunContext {
   readonly opening: Opening;
   readonly tools: ReadonlyMap<string, Tool>;
   readonly journal: Journal;
+  readonly lease: Lease | undefined;
   /** Undefined: results that are too long are cut. */
   readonly blobs: Blobs | undefined;
   readonly clock: Clock;
@@ -115,8 +116,14 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
     return settleUncallable(context, effect, problem, settle);
   }
   const checked = checkedCall(context, effect.call);
-  if (checked instanceof Promise) void checked.then((done) => runCheckedTool(context, effect, tool, done, settle));
-  else runCheckedTool(context, effect, tool, checked, settle);
+  if (!(checked instanceof Promise)) return runCheckedTool(context, effect, tool, checked, settle);
+  // The check may have taken long, so the lease is confirmed again.
+  void checked
+    .then(async (done) => {
+      await context.lease?.confirm?.();
+      runCheckedTool(context, effect, tool, done, settle);
+    })
+    .catch(context.fail);
 }
 
 function runCheckedTool(
@@ -138,6 +145,7 @@ function runCheckedTool(
     tool,
     input,
     key: `${runId}/${toolEffectId(call)}`,
+    lease: context.lease?.token,
     timeoutMs: tool.timeoutMs ?? opening.rules.toolTimeoutMs,
     clock,
     report: emit ? (progress) => emit({ type: 'tool-report', call: partOf(call), progress }) : ignore,
@@ -231,6 +239,7 @@ async function cancelChild(context: RunContext, call: Call): Promise<void> {
   await tool.execute!(input, {
     signal: AbortSignal.abort(),
     key: `${runId}/${effect.id}`,
+    lease: context.lease?.token,
     report: ignore,
     context: options.context,
     principal: opening.principal,

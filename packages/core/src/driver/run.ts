@@ -119,6 +119,7 @@ export function driveRun(
         opening,
         tools: readResult && !tools.has(readResult.name) ? new Map([...tools, [readResult.name, readResult]]) : tools,
         journal: options.journal ?? memoryJournal(),
+        lease,
         blobs,
         clock,
         agent,
@@ -129,7 +130,7 @@ export function driveRun(
         state: () => shell!.state(),
         fail: (error) => shell!.fail(error),
       };
-      shell = startShell(context, lease, emit);
+      shell = startShell(context, emit);
       if (detached) shell.detach();
       else shell.begin([...opening.events, ...early]);
       cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);

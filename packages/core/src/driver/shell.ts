@@ -1,6 +1,6 @@
 import { journalError } from '../errors.ts';
 import { itemsBetween, type Item } from '../journal/items.ts';
-import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
+import type { Journal, JournalEntry } from '../journal/port.ts';
 import { entryOf } from '../journal/replay.ts';
 import { snapshotOf } from '../journal/snapshot.ts';
 import { isPaused, type Effect } from '../machine/effects.ts';
@@ -18,6 +18,7 @@ import { abortEffects, performEffect, type RunContext } from './perform.ts';
  * 3. The listener receives an event when it is durable, in order. Errors thrown by the listener are ignored.
  * 4. The shell is done when the run has ended, is paused or was detached, and everything is durable. If the journal
  *    fails, it stops at once.
+ * 5. An effect starts only while the lease is valid. If the lease is lost, the shell stops at once.
  */
 export interface Shell {
   /** Applies an event at once; false if it does not apply. */
@@ -41,8 +42,8 @@ export type Listener = (item: Item, before?: State, after?: State) => unknown;
 /** The abort reason for effects of a detached run. Child runs that are aborted with it detach too. */
 export const DETACHED: DOMException = new DOMException('The run was detached.', 'AbortError');
 
-export function startShell(context: RunContext, lease: Lease | undefined, emit: Listener | undefined): Shell {
-  const { runId, journal, opening } = context;
+export function startShell(context: RunContext, emit: Listener | undefined): Shell {
+  const { runId, journal, lease, opening } = context;
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
@@ -54,6 +55,8 @@ export function startShell(context: RunContext, lease: Lease | undefined, emit: 
   let flushing = false;
   let detached = false;
   let closed = false;
+  /** Effects that wait until the lease is confirmed. */
+  let unconfirmed = 0;
 
   function feed(event: Event): boolean {
     if (!stepEvent(event)) return false;
@@ -123,12 +126,26 @@ export function startShell(context: RunContext, lease: Lease | undefined, emit: 
     if (last.entry.seq + 1 >= snapshotAt) writeSnapshot(last);
   }
 
+  /** After a stall, the effect starts when the journal has confirmed the lease. */
+  function startEffect(effect: Effect): void {
+    const confirming = closed || detached ? undefined : lease?.confirm?.();
+    if (!confirming) return startConfirmed(effect);
+    unconfirmed++;
+    confirming
+      .then(() => {
+        unconfirmed--;
+        startConfirmed(effect);
+        closeIfDone();
+      })
+      .catch(stopForError);
+  }
+
   /**
    * If the run has ended by now, the effect does not start. This happens when a run is resumed and cancelled at once: a
    * call that was lost is issued again, and its child run may still exist from an earlier process.
    */
-  function startEffect(effect: Effect): void {
-    if (detached) return;
+  function startConfirmed(effect: Effect): void {
+    if (closed || detached) return;
     if (state.phase.type !== 'ended') performEffect(context, effect, feed);
     else if (effect.type === 'call-tool') orphans.push(effect.call);
   }
@@ -154,7 +171,7 @@ export function startShell(context: RunContext, lease: Lease | undefined, emit: 
   }
 
   function closeIfDone(): void {
-    if (closed || durable || unwritten.length > 0) return;
+    if (closed || durable || unwritten.length > 0 || unconfirmed > 0) return;
     if (!detached && state.phase.type !== 'ended' && !isPaused(state)) return;
     closed = true;
     resolve(state);
@@ -167,6 +184,9 @@ export function startShell(context: RunContext, lease: Lease | undefined, emit: 
     abortEffects(context, DETACHED);
     reject(journalError(runId, error));
   }
+
+  if (lease?.lost?.aborted) stopForError(lease.lost.reason);
+  else lease?.lost?.addEventListener('abort', () => stopForError(lease.lost!.reason), { once: true });
 
   return { feed, begin, fail: stopForError, detach, state: () => state, orphans: () => orphans, done };
 }

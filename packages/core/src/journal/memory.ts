@@ -6,6 +6,8 @@ interface StoredRun {
   readonly entries: JournalEntry[];
   /** The token of the current lease. */
   token?: number | undefined;
+  /** Aborts when the current lease is lost. */
+  lost?: AbortController;
   snapshot?: Snapshot;
   blobs?: Map<string, string>;
 }
@@ -53,10 +55,12 @@ export function memoryJournal(): RunStore {
       if (run.token !== undefined) throw runDriven(runId);
       const token = ++tokens;
       run.token = token;
+      run.lost = new AbortController();
       runs.set(runId, run);
       return {
         runId,
         token,
+        lost: run.lost.signal,
         async release() {
           if (run.token !== token) return;
           run.token = undefined;
@@ -118,7 +122,11 @@ export function memoryJournal(): RunStore {
     },
 
     async close() {
-      for (const run of runs.values()) run.token = undefined;
+      for (const [runId, run] of runs) {
+        if (run.token === undefined) continue;
+        run.token = undefined;
+        run.lost?.abort(leaseLost(runId));
+      }
     },
   };
 }

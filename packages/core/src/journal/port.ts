@@ -57,7 +57,19 @@ export interface Blobs {
 /** The right to drive a run. Only the lease with the highest `token` of the run can append. */
 export interface Lease {
   readonly runId: string;
+  /** Higher than that of every earlier lease of the run. Tools get it as `lease`, to pass it to systems that they act on. */
   readonly token: number;
+  /**
+   * Aborts when the journal finds out that the lease is lost; the reason is the error. The driver then aborts everything
+   * in progress. Absent: the driver finds out when it appends.
+   */
+  readonly lost?: AbortSignal;
+  /**
+   * The driver calls it before each effect. Returns nothing if nobody else can have the lease yet. Otherwise the effect
+   * waits for the promise, which rejects with `lease-lost` if somebody has, or if that cannot be found out. Absent: a lease
+   * cannot be lost while the driver is suspended.
+   */
+  confirm?(): void | Promise<void>;
   /** Ends the lease, so that the next driver does not have to wait. Never rejects. */
   release(): Promise<void>;
 }

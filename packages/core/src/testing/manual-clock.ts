@@ -21,6 +21,7 @@ export function manualClock(start = 0): ManualClock {
   let now = start;
   return {
     now: () => now,
+    monotonic: () => now,
     timer(ms, fire) {
       const timer = { at: now + ms, fire };
       timers.add(timer);

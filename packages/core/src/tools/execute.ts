@@ -204,7 +204,7 @@ const VERIFY: Mode = {
 };
 
 function invokeTool(execution: Execution, mode: Mode): Running {
-  const { key, context, principal, run, memory } = execution;
+  const { key, lease, context, principal, run, memory } = execution;
   const controller = new AbortController();
   let ended = false;
   const report = (progress: unknown): void => {
@@ -212,7 +212,7 @@ function invokeTool(execution: Execution, mode: Mode): Running {
   };
   try {
     const { signal } = controller;
-    const value = mode.call(execution, { signal, key, report, context, principal, run, memory });
+    const value = mode.call(execution, { signal, key, lease, report, context, principal, run, memory });
     if (isAsync(value)) return awaitTool(execution, mode, controller, value, () => (ended = true));
     const result = mode.settle(execution, value);
     if (result instanceof Promise) {

@@ -45,10 +45,15 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
 }
 
 export interface ToolContext {
-  /** Aborts on cancel, timeout and the run's deadline. */
+  /** Aborts on cancel, timeout, the run's deadline, and when another process has taken over the run. */
   readonly signal: AbortSignal;
   /** `runId/effectId`; the same when the call runs again after a crash. */
   readonly key: string;
+  /**
+   * The fencing token: it increases whenever another driver takes over the run. A system that refuses a lower token than it
+   * has seen is safe from a driver that continues after it was taken over. Undefined without a store.
+   */
+  readonly lease?: number | undefined;
   /** Reports progress to listeners; not part of the result. */
   readonly report: (progress: unknown) => void;
   readonly context: unknown;

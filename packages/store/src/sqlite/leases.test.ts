@@ -1,20 +1,32 @@
-import type { RunStore } from '@treadle/core';
+import type { Clock, Lease } from '@treadle/core';
 import { manualClock, type ManualClock } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
 import { thisProcess, type Holder } from '../holder.ts';
+import type { SqliteStore } from './store.ts';
 
 const TTL = 30_000;
 const START = Date.parse('2026-11-15T10:00:00Z');
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 
 /** One store, opened on two hosts with the same clock. */
-function hosts(temp: TempStore): { readonly clock: ManualClock; readonly here: RunStore; readonly there: RunStore } {
+function hosts(temp: TempStore): {
+  readonly clock: ManualClock;
+  readonly here: SqliteStore;
+  readonly there: SqliteStore;
+  /** Opens the store on a third host, which does not renew its leases. */
+  readonly frozen: () => SqliteStore;
+} {
   const clock = manualClock(START);
-  const open = (host: string, pid: number): RunStore =>
-    temp.open({ clock, leaseTtlMs: TTL, holder: { host, pid, startedAt: '1' } });
-  return { clock, here: open('here', 4_711), there: open('there', 42) };
+  const open = (host: string, pid: number, own: Clock = clock): SqliteStore =>
+    temp.open({ clock: own, leaseTtlMs: TTL, holder: { host, pid, startedAt: '1' } });
+  return {
+    clock,
+    here: open('here', 4_711),
+    there: open('there', 42),
+    frozen: () => open('frozen', 1, { ...clock, timer: () => () => {} }),
+  };
 }
 
 describe('leases of different hosts', () => {
@@ -25,7 +37,8 @@ describe('leases of different hosts', () => {
     const refused = there.acquire('a');
     await expect(refused).rejects.toEqual(code('run-driven'));
     await expect(refused).rejects.toThrow(
-      'Run "a" is driven by process 4711 on host here since 2026-11-15T10:00:00.000Z. Wait until it is done, or end that process, and retry.',
+      'Run "a" is driven by process 4711 on host here since 2026-11-15T10:00:00.000Z. ' +
+        'Wait until it is done. If it has died, this process can take over in 30 s: retry then.',
     );
     await expect(there.append('a', [entry(0)])).rejects.toEqual(code('run-driven'));
   });
@@ -44,18 +57,17 @@ describe('leases of different hosts', () => {
     await here.append('a', [entry(1)], lease);
   });
 
-  test('a lease that is not renewed can be taken over after it expired, not before', async () => {
+  test('a lease is taken over after a store has seen it unchanged for a lease time, not before', async () => {
     await using temp = tempStore();
-    const { clock, here, there } = hosts(temp);
-    const frozen = temp.open({
-      clock: { now: clock.now, timer: () => () => {} },
-      leaseTtlMs: TTL,
-      holder: { host: 'frozen', pid: 1 },
-    });
+    const { clock, here, there, frozen: open } = hosts(temp);
+    const frozen = open();
     const old = await frozen.acquire('a');
     await frozen.append('a', [entry(0)], old);
+    await clock.advance(10 * TTL);
+    await expect(there.acquire('a')).rejects.toThrow('can take over in 30 s');
     await clock.advance(TTL - 1);
-    await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));
+    await expect(there.acquire('a')).rejects.toThrow('can take over in 1 s');
+    await expect(here.acquire('a')).rejects.toThrow('can take over in 30 s');
     await clock.advance(1);
     const lease = await there.acquire('a');
     expect(lease.token).toBeGreaterThan(old.token);
@@ -72,13 +84,10 @@ describe('leases of different hosts', () => {
 
   test('an expired lease that nobody took over is still valid', async () => {
     await using temp = tempStore();
-    const { clock, there } = hosts(temp);
-    const frozen = temp.open({
-      clock: { now: clock.now, timer: () => () => {} },
-      leaseTtlMs: TTL,
-      holder: { host: 'frozen', pid: 1 },
-    });
+    const { clock, there, frozen: open } = hosts(temp);
+    const frozen = open();
     const lease = await frozen.acquire('a');
+    expect(await there.isDriven('a')).toBe(true);
     await clock.advance(10 * TTL);
     await frozen.append('a', [entry(0)], lease);
     await there.acquire('a');
@@ -87,13 +96,10 @@ describe('leases of different hosts', () => {
 
   test('an append without a lease invalidates an expired lease', async () => {
     await using temp = tempStore();
-    const { clock, there } = hosts(temp);
-    const frozen = temp.open({
-      clock: { now: clock.now, timer: () => () => {} },
-      leaseTtlMs: TTL,
-      holder: { host: 'frozen', pid: 1 },
-    });
+    const { clock, there, frozen: open } = hosts(temp);
+    const frozen = open();
     const lease = await frozen.acquire('a');
+    await expect(there.append('a', [entry(0)])).rejects.toEqual(code('run-driven'));
     await clock.advance(TTL);
     await there.append('a', [entry(0)]);
     await expect(frozen.append('a', [entry(1)], lease)).rejects.toThrow('It was released, or the run was deleted.');
@@ -101,18 +107,16 @@ describe('leases of different hosts', () => {
 
   test('delete and prune remove an expired lease', async () => {
     await using temp = tempStore();
-    const { clock, there } = hosts(temp);
-    const frozen = temp.open({
-      clock: { now: clock.now, timer: () => () => {} },
-      leaseTtlMs: TTL,
-      holder: { host: 'frozen', pid: 1 },
-    });
+    const { clock, there, frozen: open } = hosts(temp);
+    const frozen = open();
     const leases = [];
     for (const runId of ['a', 'b']) {
       const lease = await frozen.acquire(runId);
       await frozen.append(runId, [entry(0, '', 'completed')], lease);
       leases.push(lease);
     }
+    await expect(there.delete('a')).rejects.toEqual(code('run-driven'));
+    expect(await there.prune(Infinity)).toBe(0);
     await clock.advance(TTL);
     expect(await there.delete('a')).toBe(true);
     expect(await there.prune(Infinity)).toBe(1);
@@ -120,6 +124,189 @@ describe('leases of different hosts', () => {
       await expect(frozen.append(lease.runId, [entry(0)], lease)).rejects.toEqual(code('lease-lost'));
     }
     expect(temp.raw().prepare('SELECT * FROM leases').all()).toEqual([]);
+  });
+});
+
+describe('the clock of a store', () => {
+  /** A store whose wall clock is a day ahead of the others. */
+  const ahead = (clock: ManualClock): Clock => ({ ...clock, now: () => clock.now() + 86_400_000 });
+
+  test('may be ahead: a renewed lease is not taken over', async () => {
+    await using temp = tempStore();
+    const { clock, here } = hosts(temp);
+    const other = temp.open({ clock: ahead(clock), leaseTtlMs: TTL, holder: { host: 'ahead', pid: 1 } });
+    const lease = await here.acquire('a');
+    for (let i = 0; i < 10; i++) {
+      await expect(other.acquire('a')).rejects.toEqual(code('run-driven'));
+      await clock.advance(TTL / 2);
+    }
+    await here.append('a', [entry(0)], lease);
+  });
+
+  test('may be set back by the driver: each renewal still changes the row', async () => {
+    await using temp = tempStore();
+    const { clock, there } = hosts(temp);
+    const stuck = temp.open({ clock: { ...clock, now: () => 5 }, leaseTtlMs: TTL, holder: { host: 'stuck', pid: 1 } });
+    await stuck.acquire('a');
+    for (let i = 0; i < 10; i++) {
+      await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));
+      await clock.advance(TTL / 2);
+    }
+  });
+});
+
+describe('a driver', () => {
+  const noTimers = (clock: ManualClock): Clock => ({ ...clock, timer: () => () => {} });
+
+  test('needs no confirmation for two thirds of a lease time, then renews its lease', async () => {
+    await using temp = tempStore();
+    const { clock, there, frozen: open } = hosts(temp);
+    const lease = await open().acquire('a');
+    await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));
+    await clock.advance((TTL * 2) / 3 - 1);
+    expect(lease.confirm!()).toBeUndefined();
+    await clock.advance(1);
+    const confirming = lease.confirm!();
+    expect(confirming).toBeInstanceOf(Promise);
+    await confirming;
+    expect(lease.confirm!()).toBeUndefined();
+    // The renewal changed the row, so the other host has to wait again.
+    await clock.advance(TTL / 3);
+    await expect(there.acquire('a')).rejects.toThrow('can take over in 30 s');
+    expect(lease.lost!.aborted).toBe(false);
+  });
+
+  test('confirms its lease after the machine was suspended, which stops the monotonic clock', async () => {
+    await using temp = tempStore();
+    const clock = manualClock(START);
+    let asleep = 0;
+    const suspended = { ...noTimers(clock), now: () => clock.now() + asleep };
+    const lease = await temp.open({ clock: suspended, leaseTtlMs: TTL, holder: { host: 'here', pid: 1 } }).acquire('a');
+    expect(lease.confirm!()).toBeUndefined();
+    asleep = TTL;
+    await lease.confirm!();
+    expect(lease.confirm!()).toBeUndefined();
+  });
+
+  test('is told that its lease was taken over when it confirms it', async () => {
+    await using temp = tempStore();
+    const { clock, there, frozen: open } = hosts(temp);
+    const lease = await open().acquire('a');
+    await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));
+    await clock.advance(TTL);
+    await there.acquire('a');
+    await expect(lease.confirm!()).rejects.toThrow('The run is now driven by process 42 on host there.');
+    expect(lease.lost!.reason).toEqual(code('lease-lost'));
+    await expect(lease.confirm!()).rejects.toEqual(code('lease-lost'));
+  });
+
+  test('is told that its lease was taken over at the next renewal', async () => {
+    await using temp = tempStore();
+    const { clock, here, there } = hosts(temp);
+    const lease = await here.acquire('a');
+    const other = await here.acquire('b');
+    await there.releaseRun('a', { force: true });
+    await there.acquire('a');
+    expect(lease.lost!.aborted).toBe(false);
+    await clock.advance(TTL / 3);
+    expect(lease.lost!.reason).toEqual(code('lease-lost'));
+    expect(other.lost!.aborted).toBe(false);
+  });
+
+  test('is told about a takeover although it cannot write', async () => {
+    await using temp = tempStore();
+    const clock = manualClock(START);
+    const here = temp.open({ clock, leaseTtlMs: TTL, busyTimeoutMs: 0, holder: { host: 'here', pid: 1 } });
+    const there = temp.open({ clock, leaseTtlMs: TTL, holder: { host: 'there', pid: 2 } });
+    const [a, b] = [await here.acquire('a'), await here.acquire('b')];
+    await there.releaseRun('a', { force: true });
+    temp.raw().exec('BEGIN IMMEDIATE');
+    await clock.advance(TTL / 3);
+    expect([a.lost!.aborted, b.lost!.aborted]).toEqual([true, false]);
+    await clock.advance(TTL);
+    await expect(b.confirm!()).rejects.toEqual(code('store-locked'));
+  });
+
+  test('loses its lease after a lease time in which the store can be neither written nor read', async () => {
+    await using temp = tempStore();
+    const { clock, here } = hosts(temp);
+    const lease = await here.acquire('a');
+    const raw = temp.raw();
+    raw.exec('ALTER TABLE leases RENAME TO unreachable');
+    await clock.advance(TTL - 1);
+    expect(lease.lost!.aborted).toBe(false);
+    await clock.advance(1);
+    expect(lease.lost!.reason).toEqual(code('lease-lost'));
+    raw.exec('ALTER TABLE unreachable RENAME TO leases');
+    await here.acquire('a');
+  });
+
+  test('loses its lease when its store is closed', async () => {
+    await using temp = tempStore();
+    const { here } = hosts(temp);
+    const lease = await here.acquire('a');
+    await here.close();
+    expect(lease.lost!.reason).toEqual(code('lease-lost'));
+    await expect(lease.confirm!()).rejects.toEqual(code('lease-lost'));
+  });
+
+  test('that released its lease does not lose it', async () => {
+    await using temp = tempStore();
+    const { clock, here } = hosts(temp);
+    const lease = await here.acquire('a');
+    await lease.release();
+    await clock.advance(TTL);
+    await here.close();
+    expect(lease.lost!.aborted).toBe(false);
+  });
+});
+
+describe('releaseRun', () => {
+  test('ends no lease of a live process of this host, except by force', async () => {
+    await using temp = tempStore();
+    const [first, second] = [temp.open(), temp.open()];
+    const lease = await first.acquire('a');
+    await expect(second.releaseRun('a')).rejects.toEqual(code('run-driven'));
+    expect(await second.releaseRun('a', { force: true })).toBe(true);
+    expect(await second.releaseRun('a', { force: true })).toBe(false);
+    await second.acquire('a');
+    await expect(first.append('a', [entry(0)], lease)).rejects.toEqual(code('lease-lost'));
+  });
+
+  test('ends the leases of a dead process, also of child runs, and no others', async () => {
+    await using temp = tempStore();
+    const dead = temp.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1 } });
+    const names = ['a', 'a.t1.tool.0', 'a.t1.tool.0.t2.tool.11', 'a.fork', 'ab', 'a.t1.tool.x'];
+    for (const runId of names) await dead.acquire(runId);
+    const store = temp.open();
+    expect(await store.releaseRun('a')).toBe(true);
+    const left = temp.raw().prepare('SELECT run FROM leases ORDER BY token').all();
+    expect(left.map(({ run }) => run)).toEqual(names.slice(3));
+  });
+
+  test('waits a lease time for a process of another host', async () => {
+    await using temp = tempStore();
+    const { clock, here, there, frozen: open } = hosts(temp);
+    const lost = await open().acquire('a');
+    await here.acquire('b');
+    let released: unknown;
+    const dead = there.releaseRun('a').then((value) => (released = value));
+    const alive = there.releaseRun('b');
+    alive.catch(() => {});
+    await clock.advance(TTL - 1);
+    expect(released).toBeUndefined();
+    await clock.advance(TTL);
+    expect(await dead).toBe(true);
+    await expect(alive).rejects.toEqual(code('run-driven'));
+    await expect(lost.confirm!()).rejects.toEqual(code('lease-lost'));
+  });
+
+  test('ends a lease of its own store at once', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    const lease: Lease = await store.acquire('a');
+    await store.releaseRun('a', { force: true });
+    expect(lease.lost!.aborted).toBe(true);
   });
 });
 
@@ -229,9 +416,6 @@ describe('release', () => {
 });
 
 describe('leases of one host', () => {
-  /** A clock on which every lease has expired. */
-  const later = { ...manualClock(Date.now() + 3_600_000) };
-
   test('a second store of the same process is refused until the first is closed', async () => {
     await using temp = tempStore();
     const [first, second] = [temp.open(), temp.open()];
@@ -272,14 +456,19 @@ describe('leases of one host', () => {
     expect(await store.prune(Infinity)).toBe(1);
   });
 
-  test('a holder without a start time keeps its lease until it expires', async () => {
+  test('a holder without a start time keeps its lease while a process with its pid exists', async () => {
     await using temp = tempStore();
+    const clock = manualClock(START);
     const { host, pid } = thisProcess();
-    const other = temp.open({ holder: { host, pid: process.ppid } });
+    const other = temp.open({ holder: { host, pid: process.ppid }, clock: { ...clock, timer: () => () => {} } });
     await other.acquire('a');
-    const self = { host, pid };
-    await expect(temp.open({ holder: self }).acquire('a')).rejects.toEqual(code('run-driven'));
-    await temp.open({ holder: self, clock: later }).acquire('a');
+    const store = temp.open({ holder: { host, pid }, clock });
+    for (let i = 0; i < 3; i++) {
+      await expect(store.acquire('a')).rejects.toEqual(code('run-driven'));
+      await clock.advance(TTL);
+    }
+    expect(await store.releaseRun('a', { force: true })).toBe(true);
+    await store.acquire('a');
   });
 });
 

@@ -1,5 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { TreadleError, type Clock, type Lease } from '@treadle/core';
+import { systemClock, TreadleError, type Clock, type Lease } from '@treadle/core';
 import { processState, type Holder } from '../holder.ts';
 import type { GroupCommit } from './group-commit.ts';
 
@@ -8,10 +8,16 @@ import type { GroupCommit } from './group-commit.ts';
  *
  * 1. A run has at most one row in `leases`, and only the lease with the token of that row can append. The transaction that
  *    appends checks the token, so a driver that lost its lease can write nothing, even if it has not noticed yet.
- * 2. A row is replaced only if its holder is known to be dead, or if the lease has expired.
- * 3. An expired lease that nobody has taken over stays valid. A tool that blocks the process for a minute, or a suspended
- *    laptop, does not end a run.
- * 4. Tokens only increase and are never reused.
+ * 2. The lease of a process of this host is replaced only if the process is known to be dead. A process that is suspended
+ *    or busy keeps its leases.
+ * 3. The lease of another host is replaced only if this store has seen the same row for a full lease time, by its own
+ *    monotonic clock. Times of other processes are never compared with the time here. `expires_at` is only a value that
+ *    each renewal changes.
+ * 4. A driver starts an effect only if its last renewal is so recent that rule 3 cannot apply yet, or after another
+ *    renewal. An expired lease that nobody has taken over can be renewed: a tool that blocks the process for a minute, or a
+ *    suspended laptop, does not end a run.
+ * 5. A lease that is found to be lost aborts its signal, and with it everything that its driver does.
+ * 6. Tokens only increase and are never reused.
  */
 export interface Leases {
   readonly acquire: (runId: string) => Promise<Lease>;
@@ -24,6 +30,8 @@ export interface Leases {
   readonly isDriven: (runId: string) => boolean;
   /** Like `isDriven`, but only reads. */
   readonly hasDriver: (runId: string) => boolean;
+  /** See `SqliteStore`. */
+  readonly releaseRun: (runId: string, options?: { readonly force?: boolean }) => Promise<boolean>;
   /** Releases all leases of this store with the next transaction. */
   readonly close: () => void;
 }
@@ -41,7 +49,39 @@ interface LeaseRow {
   readonly pid: number;
   readonly process_start: string | null;
   readonly since: number;
+  /** Each renewal changes it. */
   readonly expires_at: number;
+}
+
+interface FamilyRow extends LeaseRow {
+  readonly run: string;
+}
+
+interface HeldLease {
+  readonly runId: string;
+  /** Just before the last renewal was committed. */
+  renewed: Times;
+  readonly lost: AbortController;
+}
+
+interface Times {
+  readonly monotonic: number;
+  readonly wall: number;
+}
+
+interface Renewal {
+  readonly renewed: Times;
+  readonly kept: readonly number[];
+  /** Tokens whose rows do not exist any more. */
+  readonly gone: readonly number[];
+}
+
+/** When this store first saw a row of another host. */
+interface Sighting {
+  readonly token: number;
+  readonly renewal: number;
+  /** By the monotonic clock. */
+  readonly at: number;
 }
 
 export function openLeases(
@@ -54,29 +94,52 @@ export function openLeases(
     'INSERT INTO leases (run, host, pid, process_start, since, expires_at) VALUES (?, ?, ?, ?, ?, ?)',
   );
   const deleteLease = db.prepare('DELETE FROM leases WHERE token = ?');
-  const renewLease = db.prepare('UPDATE leases SET expires_at = ? WHERE token = ?');
-  /** Tokens that this store holds, as far as it has noticed. */
-  const held = new Set<number>();
+  const renewLease = db.prepare('UPDATE leases SET expires_at = max(?, expires_at + 1) WHERE token = ?');
+  const findFamily = db.prepare(
+    `SELECT run, token, host, pid, process_start, since, expires_at FROM leases
+     WHERE run = ?1 OR (run > ?1 || '.' AND run < ?1 || '/')`,
+  );
+  /** Leases that this store holds, as far as it has noticed, by token. */
+  const held = new Map<number, HeldLease>();
   /** Tokens that were released, but whose rows could not be deleted yet. */
   const unreleased = new Set<number>();
+  /** Rows of other hosts, by run. */
+  const sightings = new Map<string, Sighting>();
   let cancelTimer: (() => void) | undefined;
 
   function leaseOf(runId: string): LeaseRow | undefined {
     return findLease.get(runId) as unknown as LeaseRow | undefined;
   }
 
-  function isHeld({ token, host, pid, process_start, expires_at }: LeaseRow): boolean {
-    if (held.has(token)) return true;
-    if (unreleased.has(token)) return false;
-    const other = { host, pid, ...(process_start !== null && { startedAt: process_start }) };
-    if (host === holder.host && processState(other) === 'dead') return false;
-    // A working process renews its lease. One that has let it expire is stuck, and can append nothing after a takeover.
-    return expires_at > clock.now();
+  function times(): Times {
+    return { monotonic: clock.monotonic?.() ?? performance.now(), wall: clock.now() };
+  }
+
+  /** The time until the lease can be taken over if nothing changes: 0 if it can be now, Infinity if its process lives. */
+  function msUntilFree(runId: string, { token, host, pid, process_start, expires_at }: LeaseRow): number {
+    if (held.has(token)) return Infinity;
+    if (unreleased.has(token)) return 0;
+    if (host === holder.host) {
+      const other = { host, pid, ...(process_start !== null && { startedAt: process_start }) };
+      return processState(other) === 'dead' ? 0 : Infinity;
+    }
+    const { monotonic } = times();
+    const seen = sightings.get(runId);
+    if (seen?.token === token && seen.renewal === expires_at) return Math.max(0, seen.at + ttlMs - monotonic);
+    sightings.set(runId, { token, renewal: expires_at, at: monotonic });
+    forgetOldestSighting(monotonic);
+    return ttlMs;
+  }
+
+  /** Called for each new sighting, so their number stays bounded. A run that is looked at again has to be watched again. */
+  function forgetOldestSighting(now: number): void {
+    const [oldest] = sightings;
+    if (oldest && now - oldest[1].at > 10 * ttlMs) sightings.delete(oldest[0]);
   }
 
   function currentDriver(runId: string): LeaseRow | undefined {
     const row = leaseOf(runId);
-    if (!row || isHeld(row)) return row;
+    if (!row || msUntilFree(runId, row) > 0) return row;
     deleteLease.run(row.token);
     return undefined;
   }
@@ -87,20 +150,47 @@ export function openLeases(
       if (row?.token !== lease.token) throw leaseLost(runId, row);
     } else {
       const driver = currentDriver(runId);
-      if (driver) throw runDriven(runId, driver);
+      if (driver) throw runDriven(runId, driver, msUntilFree(runId, driver));
     }
   }
 
   async function acquire(runId: string): Promise<Lease> {
-    const token = await write(() => {
+    const { token, renewed } = await write(() => {
       checkWriter(runId);
+      sightings.delete(runId);
       const { host, pid, startedAt = null } = holder;
-      const now = clock.now();
-      return Number(insertLease.run(runId, host, pid, startedAt, now, now + ttlMs).lastInsertRowid);
+      const now = times();
+      const inserted = insertLease.run(runId, host, pid, startedAt, now.wall, now.wall + ttlMs);
+      return { token: Number(inserted.lastInsertRowid), renewed: now };
     });
-    held.add(token);
+    const lost = new AbortController();
+    held.set(token, { runId, renewed, lost });
     scheduleRenewal();
-    return { runId, token, release: () => release(token) };
+    return {
+      runId,
+      token,
+      lost: lost.signal,
+      confirm: () => confirmLease(runId, token),
+      release: () => release(token),
+    };
+  }
+
+  /** Returns nothing while no other host can have seen the same row for a full lease time, with a third of it to spare. */
+  function confirmLease(runId: string, token: number): void | Promise<void> {
+    const lease = held.get(token);
+    if (lease && elapsedSince(lease.renewed) < (ttlMs * 2) / 3) return undefined;
+    return renewNow(runId, token);
+  }
+
+  async function renewNow(runId: string, token: number): Promise<void> {
+    if (held.has(token)) await renewLeases([token]);
+    if (!held.has(token)) throw leaseLost(runId, rowIfReadable(runId));
+  }
+
+  /** A suspended machine may stop its monotonic clock, so the driver trusts whichever clock has moved further. */
+  function elapsedSince(renewed: Times): number {
+    const now = times();
+    return Math.max(now.monotonic - renewed.monotonic, now.wall - renewed.wall);
   }
 
   async function release(token: number): Promise<void> {
@@ -135,30 +225,117 @@ export function openLeases(
     cancelTimer = undefined;
     if (held.size + unreleased.size === 0) return;
     scheduleRenewal();
-    // While this store cannot write, no other process can take over a lease either.
-    write(renewHeld).catch(() => {});
+    renewLeases([...held.keys()]).catch(checkHeld);
     if (unreleased.size > 0) void releaseAll([...unreleased]);
     flush();
   }
 
-  /** Forgets leases that were taken over; their drivers get `lease-lost` when they write. */
-  function renewHeld(): void {
-    for (const token of held) if (renewLease.run(clock.now() + ttlMs, token).changes === 0) held.delete(token);
+  async function renewLeases(tokens: readonly number[]): Promise<void> {
+    const { renewed, kept, gone } = await write(() => renewRows(tokens));
+    for (const token of kept) {
+      const lease = held.get(token);
+      if (lease) lease.renewed = renewed;
+    }
+    for (const token of gone) lose(token);
+  }
+
+  /** Reads the time inside the transaction: another store can see the new rows only later. */
+  function renewRows(tokens: readonly number[]): Renewal {
+    const renewed = times();
+    const kept: number[] = [];
+    const gone: number[] = [];
+    for (const token of tokens) {
+      (renewLease.run(renewed.wall + ttlMs, token).changes > 0 ? kept : gone).push(token);
+    }
+    return { renewed, kept, gone };
+  }
+
+  /** After a renewal that failed: another process may be able to write. If nothing can be read either, a lease expires. */
+  function checkHeld(): void {
+    for (const [token, { runId, renewed }] of held) {
+      try {
+        if (leaseOf(runId)?.token !== token) lose(token);
+      } catch {
+        if (elapsedSince(renewed) < ttlMs) continue;
+        lose(token);
+        unreleased.add(token);
+      }
+    }
+  }
+
+  function lose(token: number, error?: TreadleError): void {
+    const lease = held.get(token);
+    if (!lease) return;
+    held.delete(token);
+    lease.lost.abort(error ?? leaseLost(lease.runId, rowIfReadable(lease.runId)));
+  }
+
+  function rowIfReadable(runId: string): LeaseRow | undefined {
+    try {
+      return leaseOf(runId);
+    } catch {
+      return undefined;
+    }
+  }
+
+  async function releaseRun(runId: string, { force = false }: { readonly force?: boolean } = {}): Promise<boolean> {
+    if (!force) await waitUntilFree(runId);
+    const released = await write(() => {
+      const family = familyOf(runId);
+      for (const row of family) {
+        const ms = force ? 0 : msUntilFree(row.run, row);
+        if (ms > 0) throw runDriven(row.run, row, ms);
+        deleteLease.run(row.token);
+      }
+      return family;
+    });
+    for (const { token } of released) lose(token);
+    return released.length > 0;
+  }
+
+  /** Waits once: a lease that is renewed meanwhile has a live driver. */
+  async function waitUntilFree(runId: string): Promise<void> {
+    const waits = await write(() => familyOf(runId).map((row) => msUntilFree(row.run, row)));
+    const ms = Math.max(0, ...waits.filter(Number.isFinite));
+    const waitingClock = clock === backgroundClock ? systemClock : clock;
+    if (ms === 0 || waits.includes(Infinity)) return;
+    await new Promise<void>((resolve) => void waitingClock.timer(ms + TIMER_ERROR_MS, resolve));
+  }
+
+  /** The leases of a run and its child runs. */
+  function familyOf(runId: string): readonly FamilyRow[] {
+    return (findFamily.all(runId) as unknown as FamilyRow[]).filter(({ run }) => isOfFamily(run, runId));
   }
 
   function close(): void {
     cancelTimer?.();
-    const tokens = [...held, ...unreleased];
+    const tokens = [...held.keys(), ...unreleased];
+    for (const [token, { runId }] of held) lose(token, storeClosed(runId));
     write(() => deleteAll(tokens)).catch(() => {});
   }
 
   function hasDriver(runId: string): boolean {
     const row = leaseOf(runId);
-    return row !== undefined && isHeld(row);
+    return row !== undefined && msUntilFree(runId, row) > 0;
   }
 
-  return { acquire, checkWriter, isDriven: (runId) => currentDriver(runId) !== undefined, hasDriver, close };
+  return {
+    acquire,
+    checkWriter,
+    isDriven: (runId) => currentDriver(runId) !== undefined,
+    hasDriver,
+    releaseRun,
+    close,
+  };
 }
+
+/** The ids of child runs are the id of the run, followed by the call that started them. */
+function isOfFamily(runId: string, ancestor: string): boolean {
+  return /^(\.t\d+\.tool\.\d+)*$/.test(runId.slice(ancestor.length));
+}
+
+/** A timer of the platform may fire a little early. */
+const TIMER_ERROR_MS = 10;
 
 const backgroundClock: Clock = {
   now: () => Date.now(),
@@ -168,11 +345,14 @@ const backgroundClock: Clock = {
   },
 };
 
-function runDriven(runId: string, { host, pid, since }: LeaseRow): TreadleError {
+function runDriven(runId: string, { host, pid, since }: LeaseRow, msUntilFree: number): TreadleError {
+  const remedy =
+    msUntilFree === Infinity
+      ? 'Wait until it is done, or end that process, and retry.'
+      : `Wait until it is done. If it has died, this process can take over in ${Math.ceil(msUntilFree / 1000)} s: retry then.`;
   return new TreadleError(
     'run-driven',
-    `Run "${runId}" is driven by process ${pid} on host ${host} since ${new Date(since).toISOString()}. ` +
-      'Wait until it is done, or end that process, and retry.',
+    `Run "${runId}" is driven by process ${pid} on host ${host} since ${new Date(since).toISOString()}. ${remedy}`,
   );
 }
 
@@ -181,4 +361,11 @@ function leaseLost(runId: string, row: LeaseRow | undefined): TreadleError {
     ? `The run is now driven by process ${row.pid} on host ${row.host}.`
     : 'It was released, or the run was deleted.';
   return new TreadleError('lease-lost', `The lease of run "${runId}" is lost, so nothing was written. ${reason}`);
+}
+
+function storeClosed(runId: string): TreadleError {
+  return new TreadleError(
+    'lease-lost',
+    `The store was closed while run "${runId}" was driven. Wait until the run is done, or detach it, before closing.`,
+  );
 }

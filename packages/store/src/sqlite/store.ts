@@ -13,7 +13,10 @@ import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
 
 export interface SqliteOptions {
-  /** How long a lease is valid without renewal (30 s). The store renews it after a third of this time. */
+  /**
+   * How long a lease is valid without renewal (30 s). The store renews it after a third of this time. All processes that
+   * use the file need the same value.
+   */
   readonly leaseTtlMs?: number;
   /** How long to wait for a lock of another process (5 s). The wait blocks the event loop. */
   readonly busyTimeoutMs?: number;
@@ -25,6 +28,12 @@ export interface SqliteOptions {
 /** Stores runs, and the responses that a server gives with them. */
 export interface SqliteStore extends RunStore {
   readonly responses: ResponseStore;
+  /**
+   * Ends the leases of a run and its child runs, so that another process can drive it; false if nobody has one. Rejects
+   * with `run-driven` if a live process of this host has one. For a process of another host, waits for a lease time to see
+   * whether it lives. `force` ends the leases in any case: the process that had them aborts what it does when it notices.
+   */
+  releaseRun(runId: string, options?: { readonly force?: boolean }): Promise<boolean>;
 }
 
 /**
@@ -73,6 +82,7 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     writeSnapshot: entries.writeSnapshot,
     readSnapshot: (runId) => reading(() => entries.readSnapshot(runId)).catch(undefinedIfCorrupt),
     list: (filter) => reading(() => runs.list(filter)),
+    releaseRun: leases.releaseRun,
     isDriven: async (runId) => nameKey(runId) !== null && reading(() => leases.hasDriver(runId)),
     delete: runs.delete,
     prune: runs.prune,

@@ -1,7 +1,7 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
 import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
-import { MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
+import { followUpCommand, locationOf, MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
 import { openModel } from '../models/open-model.ts';
 import { waitingText } from '../run/outcome-text.ts';
@@ -9,7 +9,7 @@ import { runAndReport } from '../run/run-and-report.ts';
 import { askAlways, namesOtherFolder, toolsOf } from '../run/session.ts';
 import { plural } from '../terminal/quantities.ts';
 import { stateAfter } from './journal.ts';
-import { childrenOf, isChild, readRun, runsCommand, shortId } from './store-access.ts';
+import { childrenOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { RunsRequest, StoredRun } from './store-access.ts';
 
 const DRIVE_FLAGS = {
@@ -92,6 +92,23 @@ export const cancelCommand: Command = runsCommand('cancel ID', {
     if (hasEnded(summary)) throw new CommandError(`Run ${id} has already ended (${summary.status}).`);
     const children = (await cancelWithChildren(store, summary)) - 1;
     note(`Cancelled ${id}${children === 0 ? '' : ` and ${plural(children, 'child run')}`}.`);
+  },
+});
+
+export const releaseCommand: Command = runsCommand('release ID', {
+  summary: 'Free a run whose process has died or is stuck, so that it can be resumed',
+  flags: { force: { type: 'switch', help: 'Free the run although its process is alive' } },
+  details:
+    'A process of this machine that has died needs no release: "treadle runs resume" takes over its run. A process of\n' +
+    'another host or container is watched for a lease time (30 s), and the run is freed if it shows no sign of life.\n\n' +
+    'A live process of this machine keeps its run, also if it is suspended or busy. End it, or use --force. After --force\n' +
+    'it can write nothing more, and aborts its calls when it notices, but a call that it is making may still take effect.',
+  async run({ values, args, store, note }) {
+    const { runId } = await findRun(store, args[0]!);
+    const id = shortId(runId);
+    const released = await store.releaseRun(runId, { force: values.force === true });
+    if (!released) return note(`No process drives ${id}.`);
+    note(`Released ${id}.\nResume with: ${followUpCommand(['runs', 'resume', id], locationOf(values))}`);
   },
 });
 

@@ -1,7 +1,7 @@
 import type { CommandGroup } from '../command-line/command.ts';
 import { diffCommand, replayCommand } from './compare.ts';
 import { deleteCommand, listCommand, pruneCommand } from './list-delete.ts';
-import { cancelCommand, forkCommand, resumeCommand } from './resume.ts';
+import { cancelCommand, forkCommand, releaseCommand, resumeCommand } from './resume.ts';
 import { showCommand } from './show.ts';
 import { exportCommand, importCommand } from './transfer.ts';
 
@@ -13,6 +13,7 @@ export const runsGroup: CommandGroup = {
     showCommand,
     resumeCommand,
     cancelCommand,
+    releaseCommand,
     forkCommand,
     replayCommand,
     diffCommand,

@@ -1,0 +1,3 @@
+import { testTakeovers } from './takeover/takeovers.ts';
+
+testTakeovers(1_000);
