@@ -115,9 +115,9 @@ export function openResponses(
             return { ...row, family, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
           }),
         remove({ run, family }) {
-          if (runNames(run, family).some(isDriven)) return false;
+          if (runNames(run, family).some(isDriven)) return 0;
           removeWithRuns(run, family);
-          return true;
+          return 1;
         },
       }),
   };
