@@ -87,6 +87,27 @@ describe('prune', () => {
     expect((await fixture.treadle('runs', 'prune', '--older-than', '1h')).stderr).toBe('Deleted 1 run.\n');
   });
 
+  test('keeps a run whose child run is unfinished or newer, and child runs of unfinished runs', async () => {
+    await ended({ old: 40, busy: 40, 'busy.t1.tool.0': 40, part: 40 });
+    await fixture.inStore(async (store) => {
+      const add = async (runId: string, parent: object | undefined, count: number): Promise<void> => {
+        const [first, ...others] = await store.read('old');
+        const event = { ...first!.event, runId, ...(parent && { parent }) } as JournalEntry['event'];
+        await store.append(runId, [{ ...first!, event }, ...others].slice(0, count));
+      };
+      await add('part.t1.tool.0', { runId: 'part', effect: 't1.tool.0' }, 2);
+      await add('part.t1.tool.1', { runId: 'part', effect: 't1.tool.1' }, 1);
+      await add('open', undefined, 1);
+      await add('open.t1.tool.0', { runId: 'open', effect: 't1.tool.0' }, 2);
+      await add('old.t1.tool.0', { runId: 'old', effect: 't1.tool.0' }, 2);
+    });
+    const listed = (await fixture.treadle('runs', 'prune', '--older-than', '30d', '--dry-run')).stdout;
+    const names = listed.split('\n').flatMap((line) => line.split(' ')[0] || []);
+    expect(names.toSorted()).toEqual(['busy', 'busy.t1.tool.0', 'old', 'old.t1.tool.0', 'part.t1.tool.0']);
+    expect((await fixture.treadle('runs', 'prune', '--older-than', '30d')).stderr).toBe('Deleted 5 runs.\n');
+    expect((await ids()).toSorted()).toEqual(['open', 'open.t1.tool.0', 'part', 'part.t1.tool.1']);
+  });
+
   test('keeps the run of a response', async () => {
     await ended({ resp: 40, old: 40 });
     const record = { tenant: 't', status: 'completed', createdAt: 1, updatedAt: 1, request: {}, response: {} };

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { defineAgent, executeAgent, runLoop, streamLoop, tool, type Tool } from '@treadle/core';
+import { defineAgent, executeAgent, runLoop, streamLoop, tool, type JournalEntry, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { fileTools } from 'treadle';
 import { describe, expect, test, vi } from 'vitest';
@@ -164,6 +164,22 @@ describe('cancel', () => {
     const { stdout } = await fixture.treadle('runs', 'show', 'p');
     expect(stdout).toContain('t1.tool.0 error: Not finished: the run was cancelled.');
     expect(stdout).toContain('cancelled: while waiting for approval');
+  });
+
+  test('cancels child runs that a cancelled run has left open', async () => {
+    await fixture.inStore(async (store) => {
+      const signal = AbortSignal.abort();
+      await runLoop({ model: scriptedModel([]), input: 'go', journal: store, runId: 'p', signal });
+      const [first] = await store.read('p');
+      for (const index of [0, 1]) {
+        const runId = `p.t1.tool.${index}`;
+        const parent = { runId: 'p', effect: `t1.tool.${index}` };
+        await store.append(runId, [{ ...first!, event: { ...first!.event, runId, parent } as JournalEntry['event'] }]);
+      }
+    });
+    const { stderr } = await fixture.treadle('runs', 'cancel', 'p');
+    expect(stderr).toBe('Run p had already ended (cancelled). Cancelled 2 child runs.\n');
+    expect((await fixture.runs()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled', 'cancelled']);
   });
 });
 

@@ -1,8 +1,9 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { agentTool, forkRun, runLoop, tool } from '@treadle/core';
+import { crc32 } from 'node:zlib';
+import { agentTool, forkRun, runLoop, tool, type JournalEntry, type LoopResult, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { sqliteStore } from '@treadle/store';
+import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { command } from './in-process.ts';
 import { runsFixture } from './runs-fixture.ts';
@@ -101,8 +102,8 @@ describe('import rejects, and names the line', () => {
     ['another format', () => '{"format":"x","version":1}', 'line 1 is not the header of a run'],
     [
       'a newer version',
-      (text) => text.replace('"version":1', '"version":2'),
-      'line 1: this Treadle cannot read version 2. Update Treadle.',
+      (text) => text.replace('"version":1', '"version":3'),
+      'line 1: this Treadle cannot read version 3. Update Treadle.',
     ],
     ['an incomplete header', (text) => text.replace('"entries":5,', ''), 'line 1: the header is incomplete'],
     ['a missing end', (text) => text.split('\n').slice(0, 4).join('\n'), 'x.jsonl has 4 lines instead of 7'],
@@ -124,16 +125,153 @@ describe('import rejects, and names the line', () => {
   });
 });
 
-test('export names the child runs that are not included, but not the forks', async () => {
-  await fixture.inStore(async (store) => {
-    const kid = agentTool({ name: 'kid', description: '', model: scriptedModel(['Helped.']) });
-    const model = scriptedModel([{ calls: [{ name: 'kid', arguments: { task: 'help' } }] }, 'Done.']);
-    await runLoop({ model, tools: [kid], input: 'go', journal: store, runId: 'p' });
-    await forkRun({ journal: store, runId: 'p', at: 0, newRunId: 'fork' });
-    await forkRun({ journal: store, runId: 'a', at: 0, newRunId: 'other-fork' });
+describe('a run with child runs', () => {
+  const payments: string[] = [];
+  const pay = tool({ name: 'pay', description: '', execute: (_, { key }) => (payments.push(key), LONG) });
+  const ask = tool({ name: 'ask', description: 'Asks the client' });
+  const call = (name: string): object => ({ calls: [{ name, arguments: { task: 'help' } }] });
+  const agents = (...replies: readonly unknown[]): Tool => {
+    const inner = agentTool({
+      name: 'inner',
+      description: '',
+      model: scriptedModel(replies as never),
+      tools: [pay, ask],
+    });
+    const model = scriptedModel([call('inner'), 'Middle.'] as never);
+    return agentTool({ name: 'middle', description: '', model, tools: [inner] });
+  };
+  const FAMILY = ['p', 'p.t1.tool.0', 'p.t1.tool.0.t1.tool.0'];
+  const other = ['--store', 'sqlite:other/runs.db'];
+  const inOther = async <T>(use: (store: SqliteStore) => Promise<T>): Promise<T> => {
+    const store = sqliteStore(join(fixture.play.folder, 'other/runs.db'));
+    try {
+      return await use(store);
+    } finally {
+      await store.close();
+    }
+  };
+  const idsOf = async (store: SqliteStore): Promise<readonly string[]> =>
+    (await store.list()).map(({ runId }) => runId).toSorted();
+
+  /** A run whose grandchild has paid, and waits for a client. The names of two forks begin like those of its children. */
+  beforeEach(() =>
+    fixture.inStore(async (store) => {
+      payments.length = 0;
+      const middle = agents(call('pay'), call('ask'));
+      await runLoop({
+        model: scriptedModel([call('middle')] as never),
+        tools: [middle],
+        input: 'go',
+        journal: store,
+        runId: 'p',
+      });
+      await forkRun({ journal: store, runId: 'a', at: 0, newRunId: 'p.fork' });
+      await forkRun({ journal: store, runId: 'p', at: 0, newRunId: 'p.what-if' });
+    }),
+  );
+
+  /** Resumes the run with the answer of the client. */
+  const resumed = (store: SqliteStore, runId: string): Promise<LoopResult> =>
+    runLoop({
+      model: scriptedModel(['Done.']),
+      tools: [agents('Inner.')],
+      journal: store,
+      runId,
+      answers: [{ type: 'client-result', effect: 't1.tool.0/t1.tool.0/t2.client.0', content: 'yes' }],
+    });
+
+  test('is exported and imported with them, and resumed without repeating anything', async () => {
+    expect(await fixture.treadle('runs', 'export', 'p', 'p.jsonl')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: 'Wrote 13 entries and 1 long result of p and 2 child runs to p.jsonl\n',
+    });
+    const [header] = (await readFile(join(fixture.play.folder, 'p.jsonl'), 'utf8')).split('\n');
+    expect(JSON.parse(header!)).toEqual({
+      format: 'treadle-run',
+      version: 2,
+      runs: [
+        { runId: 'p', entries: 4, blobs: 0 },
+        { runId: 'p.t1.tool.0', entries: 4, blobs: 0 },
+        { runId: 'p.t1.tool.0.t1.tool.0', entries: 5, blobs: 1 },
+      ],
+    });
+    expect(await fixture.treadle('runs', 'import', 'p.jsonl', ...other)).toEqual({
+      code: 0,
+      stdout: 'p\n',
+      stderr: 'Imported 13 entries of p and 2 child runs.\n',
+    });
+    await inOther(async (store) => {
+      expect(await idsOf(store)).toEqual(FAMILY);
+      expect(await resumed(store, 'p')).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.' });
+    });
+    expect(payments).toEqual(['p.t1.tool.0.t1.tool.0/t1.tool.0']);
   });
-  const { code, stderr } = await fixture.treadle('runs', 'export', 'p', 'p.jsonl');
-  expect(code).toBe(0);
-  expect(stderr).toContain('The child runs p.t1.tool.0 are not included.');
-  expect((await fixture.treadle('runs', 'export', 'a')).stderr).toBe('');
+
+  test('is imported under another id with all of them', async () => {
+    const { stdout } = await fixture.treadle('runs', 'export', 'p');
+    expect((await command(['runs', 'import', '-', '--as', 'q'], fixture.play.folder, stdout)).code).toBe(0);
+    await fixture.inStore(async (store) => {
+      const ids = FAMILY.map((id) => id.replace('p', 'q'));
+      expect(await idsOf(store)).toEqual(expect.arrayContaining([...ids, ...FAMILY]));
+      expect(JSON.stringify(await Promise.all(ids.map((id) => store.read(id))))).not.toMatch(/"p[."]/);
+      expect(await resumed(store, 'q')).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.' });
+      expect(await store.list({ parent: 'p.t1.tool.0' })).toMatchObject([{ status: 'paused' }]);
+    });
+    expect(payments).toHaveLength(1);
+  });
+
+  test('is not imported if the store has one of them, or if one is damaged', async () => {
+    const { stdout } = await fixture.treadle('runs', 'export', 'p');
+    await writeFile(join(fixture.play.folder, 'p.jsonl'), stdout);
+    await writeFile(
+      join(fixture.play.folder, 'child.jsonl'),
+      (await fixture.treadle('runs', 'export', FAMILY[2]!)).stdout,
+    );
+    expect((await fixture.treadle('runs', 'import', 'child.jsonl', ...other)).code).toBe(0);
+    expect(await fixture.treadle('runs', 'import', 'p.jsonl', ...other)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('The store already has a run p.t1.tool.0.t1.tool.0.'),
+    });
+    expect(await inOther(idsOf)).toEqual([FAMILY[2]]);
+
+    const blob = { id: 'f00', text: 'x' };
+    const foreign = `${JSON.stringify({ blob, sum: crc32(JSON.stringify(blob)) })}\n`;
+    const lines = stdout.trimEnd().split('\n');
+    await writeFile(join(fixture.play.folder, 'bad.jsonl'), `${lines.slice(0, -1).join('\n')}\n${foreign}`);
+    expect((await fixture.treadle('runs', 'import', 'bad.jsonl', '--as', 'q', ...other)).stderr).toContain(
+      'The long result f00 does not match its id.',
+    );
+    expect(await inOther(idsOf)).toEqual([FAMILY[2]]);
+  });
+
+  test('is not imported from a file that contains another run', async () => {
+    const { stdout } = await fixture.treadle('runs', 'export', 'p');
+    const [header, ...lines] = stdout.trimEnd().split('\n');
+    const { runs, ...rest } = JSON.parse(header!) as { runs: { entries: number }[] };
+    const parent = lines.slice(0, runs[0]!.entries);
+    const changed = [JSON.stringify({ ...rest, runs: [runs[0], runs[2]] }), ...parent];
+    changed.push(...lines.slice(runs[0]!.entries + runs[1]!.entries));
+    await writeFile(join(fixture.play.folder, 'x.jsonl'), changed.join('\n'));
+    expect((await fixture.treadle('runs', 'import', 'x.jsonl', ...other)).stderr).toContain(
+      `line ${runs[0]!.entries + 2}: p.t1.tool.0.t1.tool.0 is not a child run of a run in the file`,
+    );
+  });
+
+  test('is exported without calls that started after it was read', async () => {
+    await fixture.inStore(async (store) => {
+      const [first] = await store.read('p.t1.tool.0');
+      const parent = { runId: 'p', effect: 't7.tool.0' };
+      const event = { ...first!.event, runId: 'p.t7.tool.0', parent } as JournalEntry['event'];
+      await store.append('p.t7.tool.0', [{ ...first!, event }]);
+    });
+    const { stdout } = await fixture.treadle('runs', 'export', 'p');
+    const { runs } = JSON.parse(stdout.split('\n')[0]!) as { runs: { runId: string }[] };
+    expect(runs.map(({ runId }) => runId)).toEqual(FAMILY);
+  });
+
+  test('is deleted with them, and without its forks', async () => {
+    expect((await fixture.treadle('runs', 'delete', 'p', '--yes')).stderr).toBe('Deleted 3 runs.\n');
+    expect((await fixture.runs()).map(({ runId }) => runId).toSorted()).toEqual(['a', 'p.fork', 'p.what-if']);
+  });
 });

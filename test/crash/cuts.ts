@@ -54,8 +54,9 @@ function combinations(lengths: readonly (readonly number[])[]): readonly (readon
 }
 
 /**
- * The entries that must exist before an entry. For an entry of a child: the one that started the call of its parent, and
- * the one that cancelled its parent, if any. For an entry about a child: all entries of the child until then.
+ * The entries that must exist before an entry. For an entry of a child: the one that started the call of its parent, the
+ * one that recorded the start of the child, unless it is the first of the child, and the one that cancelled its parent, if
+ * any. For an entry about a child: all entries of the child until then, or the first if it records the start.
  */
 function needsOf(
   log: readonly Logged[],
@@ -70,11 +71,31 @@ function needsOf(
   const cancels = before.filter(
     ([, item]) => item.type === 'entry' && event.type === 'cancel-requested' && item.entry.event.type === event.type,
   );
-  const summaryOf =
-    event.type === 'tool-settled' || event.type === 'tool-parked' ? `${runId}.${event.effect}` : undefined;
-  const done = before.filter(([, item]) => item.type === 'entry' && item.runId === summaryOf);
-  return [...calls.slice(-1), ...cancels, ...done].map(([at]) => at);
+  const about = ABOUT_CHILD.has(event.type) ? `${runId}.${(event as { effect: string }).effect}` : undefined;
+  const done = before.filter(([, item]) => item.type === 'entry' && item.runId === about);
+  const starts = before.filter(
+    ([, { runId: caller, ...item }]) =>
+      SETTLING.has(event.type) &&
+      item.type === 'entry' &&
+      item.entry.event.type === 'child-started' &&
+      `${caller}.${item.entry.event.effect}` === runId,
+  );
+  return [...calls.slice(-1), ...cancels, ...done, ...starts].map(([at]) => at);
 }
+
+const ABOUT_CHILD: ReadonlySet<string> = new Set(['child-started', 'tool-settled', 'tool-parked']);
+
+/** Events that are the result of an effect, which starts only when the start of the child is recorded. */
+const SETTLING: ReadonlySet<string> = new Set([
+  'model-replied',
+  'model-failed',
+  'calls-judged',
+  'tool-settled',
+  'tool-parked',
+  'turn-prepared',
+  'history-compacted',
+  'output-checked',
+]);
 
 /** A blob exists if the entry before or after it does. */
 function isKeptBlob(log: readonly Logged[], item: Logged, index: number, there: ReadonlySet<number>): boolean {

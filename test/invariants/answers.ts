@@ -8,6 +8,8 @@ type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 export interface Past {
   /** How often an effect was lost, by id. */
   readonly lost: ReadonlyMap<string, number>;
+  /** Calls whose child run has started. */
+  readonly begun: ReadonlySet<string>;
   readonly parked: ReadonlySet<string>;
   /** Model calls that failed, by id. */
   readonly failed: ReadonlySet<string>;
@@ -40,6 +42,7 @@ export function answerOf(
       return { type: 'tool-settled', at: now, effect: id, result: fateOf(world, effect.call).verified };
     case 'call-tool': {
       const fate = fateOf(world, effect.call);
+      if (fate.child && !parked && !past.begun.has(id)) return { type: 'child-started', at: now, effect: id };
       const cause = fate.lost[past.lost.get(id) ?? 0];
       if (cause) return { type: 'effect-lost', at: now, effect: id, cause };
       if (fate.parked && !past.parked.has(id)) {
@@ -157,6 +160,7 @@ export function fateOf(world: World, call: Pick<Call, 'turn' | 'index'>): Fate {
 const FINE: Fate = {
   content: [],
   isError: false,
+  child: false,
   parked: false,
   inside: [],
   lost: [],

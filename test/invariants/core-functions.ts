@@ -128,7 +128,7 @@ export interface CoreFunctions {
 export type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
 export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 export type SlotEvent = EventOf<
-  'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
+  'child-started' | 'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
 >;
 export type CheckedOutput = EventOf<'output-checked'>['result'];
 export type SettledSlot = Extract<Slot, { type: 'settled' }>;

@@ -27,7 +27,7 @@ export interface Internals {
   readonly driveRun: (
     options: LoopOptions | ContinueOptions,
     listener: (item: Item) => void,
-    agent: AgentCode,
+    code: { readonly agent: AgentCode },
   ) => Omit<LiveRun, typeof Symbol.asyncIterator>;
   readonly performEffect: CoreFunctions['performEffect'];
 }

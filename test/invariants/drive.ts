@@ -24,6 +24,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   const { moves = world.moves, calm = false, reversed = false, watch } = options;
   const moments: Moment[] = [];
   const lost = new Map<string, number>();
+  const begun = new Set<string>();
   const parked = new Set<string>();
   const steered = new Set<number>();
   const failed = new Set<string>();
@@ -42,6 +43,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     if (!applied) return;
     watch?.(state);
     if (event.type === 'effect-lost') lost.set(event.effect, (lost.get(event.effect) ?? 0) + 1);
+    if (event.type === 'child-started') begun.add(event.effect);
     if (event.type === 'tool-parked') parked.add(event.effect);
     if (event.type === 'model-failed') failed.add(event.effect);
     if (event.type === 'tools-changed') changed = !changed;
@@ -49,7 +51,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
 
   function settle(pick: number): boolean {
     const open = [...observed.open.values()];
-    const answers = open.flatMap((one) => answerOf(world, one, { lost, parked, failed }, now, calm) ?? []);
+    const answers = open.flatMap((one) => answerOf(world, one, { lost, begun, parked, failed }, now, calm) ?? []);
     if (answers.length === 0) return false;
     hadChoice ||= answers.length > 1;
     const event = answers.at(pick % answers.length)!;

@@ -33,6 +33,7 @@ export function eventsWithId(effect: string, at: number, digest: string): readon
     { type: 'tool-settled', at, effect, result: { type: 'result', content: [], isError: false } },
     { type: 'tool-settled', at, effect, result: { type: 'not-done' } },
     { type: 'tool-settled', at, effect, result: { type: 'unknown' } },
+    { type: 'child-started', at, effect },
     { type: 'tool-parked', at, effect, on: 'elsewhere' },
     { type: 'client-result-given', at, effect, content: [], isError: true },
     { type: 'approval-given', at, effect, digest, approved: true },

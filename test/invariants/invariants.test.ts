@@ -52,6 +52,7 @@ const LEAST: Record<Event['type'], number> = {
   'model-replied': 0.05,
   'model-failed': 0.05,
   'calls-judged': 0.05,
+  'child-started': 0.05,
   'tool-settled': 0.05,
   'tool-parked': 0.05,
   'approval-given': 0.05,
@@ -130,6 +131,7 @@ function worldOf400Turns(): World {
     fate: {
       content: [],
       isError: false,
+      child: false,
       parked: false,
       inside: [],
       lost: [],

@@ -119,7 +119,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     };
     const shared = { ...code, journal, runId: 'run', clock: scheduler.clock, onItem };
     const options = answers ? { ...shared, answers } : { ...shared, ...optionsOf(world) };
-    const started = agent ? core.driveRun(options, onItem, agent) : startRun(core, options, moves.length % 2 === 0);
+    const started = agent ? core.driveRun(options, onItem, { agent }) : startRun(core, options, moves.length % 2 === 0);
     run = started;
     started.result.then(
       (result) => {

@@ -8,6 +8,8 @@ export interface Observed {
   readonly phase: 'new' | 'live' | 'ended';
   /** Issued and not settled, by id. */
   readonly open: ReadonlyMap<string, Open>;
+  /** Calls whose child run has started, by the id of their effect. */
+  readonly begun: ReadonlySet<string>;
   /** The time of the last event, and the active time until then. */
   readonly at: number;
   readonly activeMs: number;
@@ -27,6 +29,7 @@ export interface Open {
 export const NOTHING_OBSERVED: Observed = {
   phase: 'new',
   open: new Map(),
+  begun: new Set(),
   at: 0,
   activeMs: 0,
   rules: undefined,
@@ -62,6 +65,8 @@ export function shouldApply(observed: Observed, event: Event): boolean {
       return kind === 'judge-calls';
     case 'tool-settled':
       return kind === 'verify-tool' || (kind === 'call-tool' && event.result.type === 'result');
+    case 'child-started':
+      return kind === 'call-tool' && !open!.parked && !observed.begun.has(event.effect);
     case 'tool-parked':
       return kind === 'call-tool' && !open!.parked;
     case 'client-result-given':
@@ -89,23 +94,36 @@ export function observedAfter(
   const restarted = event.type === 'effect-lost' && event.cause === 'restart';
   const began = event.type === 'run-started';
   const open = new Map(observed.open);
+  const begun = new Set(observed.begun);
   if ('effect' in event && event.effect !== undefined) {
     const outstanding = open.get(event.effect);
-    if (event.type !== 'tool-parked') open.delete(event.effect);
+    if (event.type === 'child-started') begun.add(event.effect);
+    else if (event.type !== 'tool-parked') open.delete(event.effect);
     else if (outstanding)
       open.set(event.effect, { ...outstanding, parked: { on: event.on, waiting: event.waiting ?? [] } });
+  }
+  if (event.type === 'effect-lost') {
+    const lost = observed.open.get(event.effect);
+    // Only a call that may be repeated resumes what it has started; a parked one has started something.
+    if (!mayRepeat(lost?.effect)) begun.delete(event.effect);
+    else if (lost?.parked) begun.add(event.effect);
   }
   for (const effect of effects) open.set(effect.id, { effect, parked: undefined });
   if (outcome) open.clear();
   return {
     phase: outcome ? 'ended' : 'live',
     open,
+    begun,
     at: Math.max(observed.at, event.at),
     activeMs: restarted || began ? observed.activeMs : activeMsAt(observed, event.at),
     rules: began ? event.rules : observed.rules,
     failed: outcome?.type === 'failed' ? (refusedAfter(observed, event) ?? failedStill(observed, event)) : undefined,
     refused: outcome || event.type === 'history-compacted' ? undefined : refusedAfter(observed, event),
   };
+}
+
+function mayRepeat(effect: Effect | undefined): boolean {
+  return effect?.type === 'call-tool' && (effect.call.effect === 'pure' || effect.call.effect === 'idempotent');
 }
 
 /** A change of tools does not repeat the failed call. */

@@ -325,6 +325,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         if (event.result.type === 'result' && event.result.usage) used.charge(event.result.usage);
         attempts?.remember(event);
         return onCall(event.effect, moment, at);
+      case 'child-started':
+        return NOTHING;
       case 'tool-parked':
       case 'approval-given':
       case 'client-result-given':

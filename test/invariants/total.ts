@@ -125,6 +125,7 @@ const event: Arbitrary<Event> = fc.oneof(
       fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
     ),
   }),
+  of('child-started', {}),
   of('tool-parked', { on: word }),
   of('tool-parked', {
     on: word,

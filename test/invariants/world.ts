@@ -80,6 +80,8 @@ export interface Fate {
   readonly usage?: Usage;
   /** The memory that it stores if it is a helper of a typed agent. */
   readonly memory?: Memory;
+  /** Its child run starts before anything else happens to it. */
+  readonly child: boolean;
   /** It is parked before it settles, and its child waits for these. */
   readonly parked: boolean;
   readonly inside: readonly Waiting['type'][];

@@ -36,6 +36,7 @@ export type {
 } from './agents/result.ts';
 export { systemClock, type Clock } from './platform.ts';
 export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
+export { callerOf, childRuns } from './journal/family.ts';
 export { memoryJournal } from './journal/memory.ts';
 export type {
   Blobs,

@@ -54,10 +54,10 @@ export const child: Scenario = {
     input: 'Get help.',
   }),
   interrupted: {
-    'run/t1.tool.1': ['2/0', '2/1', '2/2', '2/3', '2/4', '2/5'],
-    'run.t1.tool.0/t1.tool.0': ['2/3', '3/3'],
-    'run.t1.tool.0/t1.tool.2': ['5/6'],
-    'run.t1.tool.0/t3.tool.0': ['7/12'],
+    'run/t1.tool.1': ['2/0', '2/1', '3/1', '3/2', '3/3', '3/4', '3/5'],
+    'run.t1.tool.0/t1.tool.0': ['3/3', '4/3'],
+    'run.t1.tool.0/t1.tool.2': ['6/6'],
+    'run.t1.tool.0/t3.tool.0': ['8/12'],
   },
 };
 
@@ -103,7 +103,7 @@ export const grandchild: Scenario = {
     };
   },
   decide: () => 'deny',
-  interrupted: { 'run.t1.tool.0/t1.tool.0': ['2/2/0', '2/2/1', '2/2/2', '2/2/3'] },
+  interrupted: { 'run.t1.tool.0/t1.tool.0': ['3/2/0', '3/2/1', '3/3/1', '3/3/2', '3/3/3'] },
 };
 
 /** The approval that a child waits for expires. */
@@ -157,5 +157,5 @@ export const orphaned: Scenario = {
   },
   abandoned: ['run.t1.tool.0'],
   // In the second case the run has ended, and its child is not resumed.
-  interrupted: { 'run.t1.tool.0/t1.tool.0': ['2/2', '3/2'] },
+  interrupted: { 'run.t1.tool.0/t1.tool.0': ['3/2', '4/2'] },
 };

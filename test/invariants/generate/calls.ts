@@ -45,6 +45,7 @@ const fate: Arbitrary<Fate> = fc
     fc.record({
       content,
       isError: mostly(false, 28, fc.constant(true)),
+      child: rarely(10),
       parked: rarely(10),
       inside: fc.array(fc.constantFrom('approval', 'client', 'parked'), { maxLength: 2 }),
       lost: mostly([], 15, fc.array(fc.constantFrom('restart', 'device'), { minLength: 1, maxLength: 2 })),

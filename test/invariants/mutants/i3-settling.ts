@@ -41,6 +41,12 @@ export const settling = [
   ),
   mutant(
     'I3',
+    'a child run starts again',
+    'fits',
+    accepts(['child-started'], (_, __, slot) => slot?.type === 'running'),
+  ),
+  mutant(
+    'I3',
     'an approval expires before its time',
     'fits',
     accepts(['deadline-passed'], (_, __, slot) => slot?.type === 'asking'),

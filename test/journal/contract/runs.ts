@@ -1,4 +1,4 @@
-import { userText, type RunStore } from '@treadle/core';
+import { userText, type Parent, type RunStore } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { messageEntry, startEntry } from '../entries.ts';
 import { code, type Subject } from './subject.ts';
@@ -190,6 +190,68 @@ export function runsContract(subject: Subject): void {
       await subject.append('a', [messageEntry(1)], lease);
       await lease.release();
       expect(await subject.store.delete('a')).toBe(true);
+    });
+
+    /** A run with a child, a grandchild and a fork whose name begins with that of the run. */
+    async function addFamily(last: Parameters<typeof messageEntry>[1] = {}): Promise<void> {
+      const add = (runId: string, parent?: Parent): void | Promise<void> =>
+        subject.append(runId, [startEntry(runId, { ...(parent && { parent }) }), messageEntry(1, last)]);
+      await add('a');
+      await add('a.t1.tool.0', { runId: 'a', effect: 't1.tool.0' });
+      await add('a.t1.tool.0.t2.tool.1', { runId: 'a.t1.tool.0', effect: 't2.tool.1' });
+      await add('a.what-if', { runId: 'a', seq: 0 });
+      await add('ab');
+    }
+    const remaining = async (): Promise<readonly string[]> =>
+      (await subject.store.list()).map(({ runId }) => runId).toSorted();
+
+    test('delete removes the child runs at every depth, but no forks', async () => {
+      await addFamily();
+      const id = await subject.store.blobs.put('a.t1.tool.0.t2.tool.1', 'long');
+      expect(await subject.store.delete('a')).toBe(true);
+      expect(await remaining()).toEqual(['a.what-if', 'ab']);
+      expect(await subject.store.read('a.t1.tool.0.t2.tool.1')).toEqual([]);
+      expect(await subject.store.blobs.read('a.t1.tool.0.t2.tool.1', id, 0, 9)).toBeUndefined();
+    });
+
+    test('delete removes nothing while a child run is driven', async () => {
+      await addFamily();
+      const lease = await subject.store.acquire('a.t1.tool.0.t2.tool.1');
+      await expect(subject.store.delete('a')).rejects.toEqual(code('run-driven'));
+      expect(await remaining()).toHaveLength(5);
+      await lease.release();
+      expect(await subject.store.delete('a.t1.tool.0')).toBe(true);
+      expect(await remaining()).toEqual(['a', 'a.what-if', 'ab']);
+    });
+
+    test('delete handles runs that are children of each other', async () => {
+      await subject.append('a', [startEntry('a', { parent: { runId: 'b', effect: 't1.tool.0' } })]);
+      await subject.append('b', [startEntry('b', { parent: { runId: 'a', effect: 't1.tool.0' } })]);
+      expect(await subject.store.delete('a')).toBe(true);
+      expect(await remaining()).toEqual([]);
+    });
+
+    test('prune removes a run only together with its child runs', async () => {
+      await addFamily({ status: 'completed' });
+      await subject.append('a.t1.tool.0.t2.tool.1', [messageEntry(2, { at: 3_000, status: 'failed' })]);
+      expect(await subject.store.prune(2_000)).toBe(2);
+      expect(await remaining()).toEqual(['a', 'a.t1.tool.0', 'a.t1.tool.0.t2.tool.1']);
+      const lease = await subject.store.acquire('a.t1.tool.0.t2.tool.1');
+      expect(await subject.store.prune(4_000)).toBe(0);
+      await lease.release();
+      expect(await subject.store.prune(4_000)).toBe(3);
+      expect(await remaining()).toEqual([]);
+    });
+
+    test('prune keeps an ended run whose child run is open, and removes child runs without a parent', async () => {
+      await addFamily({ status: 'completed' });
+      await subject.append('a.t1.tool.0.t2.tool.1', [messageEntry(2)]);
+      await subject.append('b.t1.tool.0', [
+        startEntry('b.t1.tool.0', { parent: { runId: 'b', effect: 't1.tool.0' } }),
+        messageEntry(1, { status: 'completed' }),
+      ]);
+      expect(await subject.store.prune(9_000)).toBe(3);
+      expect(await remaining()).toEqual(['a', 'a.t1.tool.0', 'a.t1.tool.0.t2.tool.1']);
     });
 
     test('prune removes only ended runs that are old enough', async () => {

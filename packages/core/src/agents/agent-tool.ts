@@ -1,7 +1,7 @@
 import { TreadleError } from '../errors.ts';
 import type { LoopOptions, LoopResult } from '../driver/options.ts';
 import { callableModels, requirePrices } from '../driver/open.ts';
-import { runLoop } from '../driver/run.ts';
+import { driveRun, guardListener } from '../driver/run.ts';
 import type { Limits } from '../machine/rules.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
 import type { Message } from '../messages.ts';
@@ -56,6 +56,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       const shared = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
       try {
         const resumed = await isStarted(runId, run);
+        if (resumed && run.child === 'new') return new Finished(errorResult(leftOver(name, runId, run)));
         if (!resumed && signal.aborted) return new Finished(errorResult(`${name} was cancelled.`));
         const first = {
           ...(principal && { principal }),
@@ -63,8 +64,13 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
           limits: tighterLimits(limits ?? {}, run.limits),
           parent: { runId: run.runId, effect: run.effect },
         };
-        const result = await runLoop({ ...shared, ...(resumed ? { answers, acceptChangedTools } : first) });
-        return toolOutcome(name, result);
+        const child = driveRun(
+          { ...shared, ...(resumed ? { answers, acceptChangedTools } : first) },
+          options.onItem && guardListener(options.onItem),
+          run.child === 'begun' ? {} : { onStored: run.childStarted },
+        );
+        run.waitFor(child.result.catch(() => {}));
+        return toolOutcome(name, await child.result);
       } catch (error) {
         // Failures inside the run are results. This is a failure of its journal, its lease or its code.
         if (error instanceof TreadleError) return new Broken(error);
@@ -75,10 +81,10 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
   return { ...made, share, asks: callableModels(options) };
 }
 
-/** Whether the run of the call is in the journal. Throws if it is missing though it was parked, or is another call's. */
-async function isStarted(runId: string, { journal, parked, runId: caller, effect }: CallingRun): Promise<boolean> {
+/** Whether the run of the call is in the journal. Throws if it is missing though it has begun, or is another call's. */
+async function isStarted(runId: string, { journal, child, runId: caller, effect }: CallingRun): Promise<boolean> {
   const [first] = await journal.read(runId);
-  if (!first && parked) {
+  if (!first && child === 'begun') {
     const remedy = 'Restore it, or cancel the waiting run.';
     throw new TreadleError(
       'unknown-run',
@@ -92,6 +98,12 @@ async function isStarted(runId: string, { journal, parked, runId: caller, effect
     'run-exists',
     `Run "${runId}" does not belong to a call of "${caller}". Rename one of the two.`,
   );
+}
+
+/** An error result instead of an exception: it is durable, so that resuming the calling run does not use the other run. */
+function leftOver(name: string, runId: string, { runId: caller }: CallingRun): string {
+  const owner = `an earlier run "${caller}"`;
+  return `The tool "${name}" was not called: the journal has the run "${runId}" of ${owner}. Delete that run.`;
 }
 
 function defaultPrompt(input: { readonly task?: unknown }): string {

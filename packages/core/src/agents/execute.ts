@@ -145,7 +145,7 @@ async function runAgent<Input, Output, Run, Attempt, Final>(
       dispatcher.onItem(item, before, after);
       listener?.(item);
     },
-    { rules, check: outputChecker({ agent, input, context, onAccepted }) },
+    { agent: { rules, check: outputChecker({ agent, input, context, onAccepted }) } },
   );
   const result = await run.result;
   if (result.outcome?.type !== 'completed') {

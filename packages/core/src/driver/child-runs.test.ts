@@ -186,6 +186,76 @@ describe('a child run whose parent is resumed', () => {
     expect(ran).toHaveLength(1);
   });
 
+  /** The journal after a crash of parent and child, while the child waits for its second tool. */
+  async function crashed(ran: string[]): Promise<ReturnType<typeof memoryJournal>> {
+    const journal = memoryJournal();
+    const model = scriptedModel([{ calls: [{ name: 'pay' }] }, callHang]);
+    const child = agentTool({ name: 'child', description: 'Works', model, tools: [pay(ran), hang] });
+    const run = streamLoop({ model: scriptedModel([task]), tools: [child], journal, runId: 'p', input: 'go' });
+    await waitUntil(async () => JSON.stringify(await journal.read('p.t1.tool.0')).includes('t2.tool.0'));
+    await run.detach();
+    return journal;
+  }
+
+  test('is not started again if it was running at a crash and its journal is missing', async () => {
+    const ran: string[] = [];
+    const journal = await crashed(ran);
+    await journal.delete('p.t1.tool.0');
+    const child = (): Tool =>
+      agentTool({ name: 'child', description: '', model: scriptedModel(['Again.']), tools: [pay(ran), hang] });
+    for (let attempt = 0; attempt < 3; attempt++) {
+      const run = runLoop({ model: scriptedModel(['All done.']), tools: [child()], journal, runId: 'p' });
+      await expect(run).rejects.toMatchObject({
+        code: 'unknown-run',
+        message: expect.stringContaining('"p.t1.tool.0"'),
+      });
+    }
+    expect(await journal.list()).toHaveLength(1);
+    expect(ran).toHaveLength(1);
+  });
+
+  test('is started if the process died before it could start', async () => {
+    const journal = memoryJournal();
+    const ran: string[] = [];
+    await crashed(ran).then(async (other) => journal.append('p', (await other.read('p')).slice(0, 2)));
+    const child = agentTool({
+      name: 'child',
+      description: '',
+      model: scriptedModel(['New.']),
+      tools: [pay(ran), hang],
+    });
+    const result = await runLoop({ model: scriptedModel(['All done.']), tools: [child], journal, runId: 'p' });
+    expect(JSON.stringify(result.messages)).toContain('New.');
+  });
+
+  test('is resumed if the process died before its parent had recorded the start', async () => {
+    const journal = memoryJournal();
+    const other = await crashed([]);
+    journal.append('p', (await other.read('p')).slice(0, 2));
+    journal.append('p.t1.tool.0', (await other.read('p.t1.tool.0')).slice(0, 1));
+    const child = agentTool({ name: 'child', description: '', model: scriptedModel(['Old.']), tools: [pay([]), hang] });
+    const result = await runLoop({ model: scriptedModel(['All done.']), tools: [child], journal, runId: 'p' });
+    expect(JSON.stringify(result.messages)).toContain('Old.');
+    const types = (await journal.read('p')).map(({ event }) => event.type);
+    expect(types).toContain('child-started');
+    expect((await journal.read('p.t1.tool.0')).map(({ event }) => event.type)).toEqual([
+      'run-started',
+      'effect-lost',
+      'model-replied',
+    ]);
+  });
+
+  test('is not used by a later run with the id of its parent', async () => {
+    const journal = memoryJournal();
+    const other = await crashed([]);
+    journal.append('p.t1.tool.0', await other.read('p.t1.tool.0'));
+    const child = agentTool({ name: 'child', description: '', model: scriptedModel(['New.']), tools: [pay([]), hang] });
+    const model = scriptedModel([task, 'All done.']);
+    const result = await runLoop({ model, tools: [child], journal, runId: 'p', input: 'other' });
+    expect(JSON.stringify(result.messages)).toContain('run \\"p.t1.tool.0\\" of an earlier');
+    expect(await journal.read('p.t1.tool.0')).toEqual(await other.read('p.t1.tool.0'));
+  });
+
   test('is not pruned while its parent is open', async () => {
     const journal = memoryJournal();
     const wait = tool({ name: 'wait', description: 'Waits' });
@@ -198,6 +268,28 @@ describe('a child run whose parent is resumed', () => {
     expect(await journal.prune(Infinity)).toBe(2);
   });
 
+  test('is cancelled with all its siblings and their children when its cancelled parent is resumed', async () => {
+    const journal = await pausedOnClient([]);
+    const entries = await journal.read('p');
+    journal.append('p', [entryAfter(entries, { type: 'cancel-requested', at: 0 })]);
+    const [first] = await journal.read('p.t1.tool.0');
+    if (first?.event.type !== 'run-started') throw new Error('no start');
+    for (let index = 1; index <= 150; index++) {
+      const parent = { runId: 'p', effect: `t1.tool.${index}` };
+      const runId = `p.t1.tool.${index}`;
+      journal.append(runId, [{ ...first, event: { ...first.event, runId, parent } }]);
+    }
+    // The last one was cancelled before the crash, but not the run that it had called.
+    journal.append('p.t1.tool.150', [
+      entryAfter(await journal.read('p.t1.tool.150'), { type: 'cancel-requested', at: 0 }),
+    ]);
+    const inner = { runId: 'p.t1.tool.150.t1.tool.0', parent: { runId: 'p.t1.tool.150', effect: 't1.tool.0' } };
+    journal.append(inner.runId, [{ ...first, event: { ...first.event, ...inner } }]);
+    await runLoop({ model: scriptedModel([]), journal, runId: 'p' });
+    const open = await journal.list({ status: ['running', 'paused'], limit: Infinity });
+    expect(open.map(({ runId }) => runId)).toEqual([]);
+  });
+
   test('is cancelled when its parent is resumed, if a crash interrupted the cancellation', async () => {
     const journal = await pausedOnClient([]);
     const entries = await journal.read('p');
@@ -208,6 +300,10 @@ describe('a child run whose parent is resumed', () => {
     expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
   });
 });
+
+async function waitUntil(holds: () => Promise<boolean>): Promise<void> {
+  while (!(await holds())) await nextTick();
+}
 
 /** The journal entry for an event after these entries. */
 function entryAfter(entries: readonly JournalEntry[], event: Event): JournalEntry {
@@ -276,4 +372,88 @@ test('does not cancel a child run if the journal fails for its parent', async ()
   await expect(run).rejects.toMatchObject({ code: 'journal-failed' });
   await nextTick();
   expect(await journal.list({ parent: 'p' })).toMatchObject([{ status: 'running', entries: 2 }]);
+});
+
+test('cancels a child run only after the cancel of its parent is durable', async () => {
+  const journal = memoryJournal();
+  const stored = Promise.withResolvers<void>();
+  const slow: typeof journal = {
+    ...journal,
+    async append(runId, entries, lease) {
+      if (runId === 'p' && entries.some(({ event }) => event.type === 'cancel-requested')) await stored.promise;
+      return journal.append(runId, entries, lease);
+    },
+  };
+  const child = agentTool({ name: 'helper', description: '', model: scriptedModel([callHang]), tools: [hang] });
+  const run = streamLoop({
+    journal: slow,
+    runId: 'p',
+    model: scriptedModel([callHelper]),
+    tools: [child],
+    input: 'go',
+  });
+  await waitUntil(async () => (await journal.read('p.t1.tool.0')).length === 2);
+  run.cancel();
+  for (let tick = 0; tick < 20; tick++) await nextTick();
+  expect((await journal.list()).map(({ status }) => status)).toEqual(['running', 'running']);
+  stored.resolve();
+  await run.result;
+  expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
+});
+
+test('a child run performs nothing before its parent has recorded the start', async () => {
+  const journal = memoryJournal();
+  let recorded = false;
+  const checking: typeof journal = {
+    ...journal,
+    async append(runId, entries, lease) {
+      if (runId === 'p' && entries.some(({ event }) => event.type === 'child-started')) {
+        for (let tick = 0; tick < 20; tick++) await nextTick();
+        recorded = true;
+      }
+      return journal.append(runId, entries, lease);
+    },
+  };
+  const model = scriptedModel(['Helped.']);
+  const reply: typeof model.reply = (...request) => {
+    expect(recorded).toBe(true);
+    return model.reply(...request);
+  };
+  const child = agentTool({ name: 'helper', description: '', model: { ...model, reply }, tools: [] });
+  const options = { journal: checking, runId: 'p', model: scriptedModel([callHelper, 'Done.']), tools: [child] };
+  expect(JSON.stringify((await runLoop({ ...options, input: 'go' })).messages)).toContain('Helped.');
+});
+
+test('a child run performs nothing if its parent is cancelled before it has recorded the start', async () => {
+  const journal = memoryJournal();
+  const [childStored, cancelStored] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const slow: typeof journal = {
+    ...journal,
+    async append(runId, entries, lease) {
+      if (runId !== 'p') await childStored.promise;
+      else if (entries.some(({ event }) => event.type === 'cancel-requested')) await cancelStored.promise;
+      return journal.append(runId, entries, lease);
+    },
+  };
+  // The model would throw if it were called.
+  const child = agentTool({ name: 'helper', description: '', model: scriptedModel([]) });
+  const run = streamLoop({
+    journal: slow,
+    runId: 'p',
+    model: scriptedModel([callHelper]),
+    tools: [child],
+    input: 'go',
+  });
+  await waitUntil(() => journal.isDriven('p.t1.tool.0'));
+  run.cancel();
+  childStored.resolve();
+  await waitUntil(async () => (await journal.read('p.t1.tool.0')).length > 0);
+  for (let tick = 0; tick < 20; tick++) await nextTick();
+  expect(await journal.read('p.t1.tool.0')).toHaveLength(1);
+  cancelStored.resolve();
+  await run.result;
+  expect((await journal.read('p.t1.tool.0')).map(({ event }) => event.type)).toEqual([
+    'run-started',
+    'cancel-requested',
+  ]);
 });

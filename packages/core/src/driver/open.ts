@@ -25,8 +25,8 @@ export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'>
   readonly events: readonly Event[];
   /** Answers for child runs, by the effect that is parked on each. */
   readonly childAnswers: ReadonlyMap<string, readonly Answer[]>;
-  /** Effects that are parked. */
-  readonly parked: ReadonlySet<string>;
+  /** Effects that were issued before, and may be performed again. */
+  readonly repeated: ReadonlySet<string>;
 }
 
 type RunStarted = Extract<Event, { type: 'run-started' }>;
@@ -57,12 +57,12 @@ export function openRun(options: LoopOptions, runId: string, clock: Clock, agent
     principal,
     events: [started],
     childAnswers: NO_CHILD_ANSWERS,
-    parked: NO_PARKED,
+    repeated: NO_EFFECTS,
   };
 }
 
 const NO_CHILD_ANSWERS: Opening['childAnswers'] = new Map();
-const NO_PARKED: Opening['parked'] = new Set();
+const NO_EFFECTS: Opening['repeated'] = new Set();
 
 /**
  * Resumes a run: replays it, then reports the effects that were in progress as lost, applies the answers, calls tools
@@ -89,7 +89,8 @@ export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: 
     changes.length > 0
       ? [{ type: 'tools-changed', at: state.at, tools: [...tools.map(factsOf), ...state.tools.filter(isReadResult)] }]
       : [];
-  const lost = startedEffects(state).map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'restart' }));
+  const started = startedEffects(state);
+  const lost = started.map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'restart' }));
   const { events: answered, childAnswers } = answerEvents(state, answers, at);
   const parked = parkedEffects(state);
   const repeated = parked
@@ -105,7 +106,7 @@ export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: 
     principal,
     events: [...accepted, ...lost, ...answered, ...repeated, ...expired],
     childAnswers,
-    parked: new Set(parked),
+    repeated: new Set([...started, ...parked]),
   };
 }
 

@@ -1,7 +1,7 @@
 import { messageOf } from '../errors.ts';
 import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
-import { toolEffectId, type Effect } from '../machine/effects.ts';
+import { slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
@@ -35,11 +35,18 @@ export interface RunContext {
   readonly emit: ((item: Item) => unknown) | undefined;
   /** Aborts everything in progress. */
   readonly controller: AbortController;
-  /** How to abort each running tool. */
+  /** Child runs in progress. */
+  readonly children: Set<Promise<unknown>>;
+  /** Called once, when the first entries that this process appends are durable. No effect starts before it resolves. */
+  readonly onStored: (() => Promise<void>) | undefined;
+  /** How to abort each running tool, and each tool that is a child run. */
   readonly runningTools: Set<(reason?: unknown) => void>;
+  readonly runningChildren: Set<(reason?: unknown) => void>;
   /** The checked calls of the last reply, with the inputs that their tools get. After a restart they are checked again. */
   lastReply: { readonly turn: number; readonly checked: readonly Checked[] };
   readonly state: () => State;
+  /** Applies an event, if it applies. Resolves when it is durable. */
+  readonly record: (event: Event) => Promise<void>;
   /** Stops driving the run, because something it depends on failed. */
   readonly fail: (error: unknown) => void;
 }
@@ -93,9 +100,14 @@ export function performEffect(context: RunContext, effect: Effect, settle: Settl
   }
 }
 
+/** Aborts everything in progress, except child runs. */
 export function abortEffects({ controller, runningTools }: RunContext, reason?: unknown): void {
   controller.abort(reason);
   for (const abort of runningTools) abort(reason);
+}
+
+export function abortChildren({ runningChildren }: RunContext, reason?: unknown): void {
+  for (const abort of runningChildren) abort(reason);
 }
 
 function checkedCall({ lastReply, tools }: RunContext, call: Call): Checked | Promise<Checked> {
@@ -133,7 +145,7 @@ function runCheckedTool(
   { check, input }: Checked,
   settle: Settle,
 ): void {
-  const { runId, clock, emit, options, opening, controller, runningTools } = context;
+  const { runId, clock, emit, options, opening, controller, runningTools, runningChildren } = context;
   const { signal } = controller;
   const { call } = effect;
   if (signal.aborted) return;
@@ -159,9 +171,10 @@ function runCheckedTool(
     return settleTool(context, effect, withChangedMemory(memory, execution, result), settle);
   }
   if (signal.aborted) abort(signal.reason);
-  runningTools.add(abort);
+  const running = tool.share === undefined ? runningTools : runningChildren;
+  running.add(abort);
   void result.then((settled) => {
-    runningTools.delete(abort);
+    running.delete(abort);
     settleTool(context, effect, withChangedMemory(memory, execution, settled), settle);
   });
 }
@@ -211,7 +224,10 @@ async function storeLongResult(
 
 const NO_ANSWERS: readonly Answer[] = [];
 
-function callingRun({ runId, journal, clock, opening, options }: RunContext, { id, call }: CallEffect): CallingRun {
+function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
+  const { runId, journal, clock, opening, options, children } = context;
+  const slot = slotFor(context.state(), id);
+  const begun = slot?.type === 'running' && slot.begun === true;
   return {
     runId,
     effect: toolEffectId(call),
@@ -219,7 +235,12 @@ function callingRun({ runId, journal, clock, opening, options }: RunContext, { i
     clock,
     limits: call.limits ?? {},
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
-    parked: opening.parked.has(id),
+    child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
+    childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),
+    waitFor(child) {
+      children.add(child);
+      void child.finally(() => children.delete(child));
+    },
     acceptChangedTools: 'acceptChangedTools' in options && options.acceptChangedTools === true,
   };
 }
@@ -243,7 +264,7 @@ async function cancelChild(context: RunContext, call: Call): Promise<void> {
     report: ignore,
     context: options.context,
     principal: opening.principal,
-    run: callingRun(context, effect),
+    run: { ...callingRun(context, effect), child: 'unknown' },
   });
 }
 

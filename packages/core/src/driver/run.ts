@@ -1,5 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
+import { childRuns } from '../journal/family.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import type { Lease, RunStore } from '../journal/port.ts';
 import { isPaused, waiting } from '../machine/effects.ts';
@@ -14,7 +15,7 @@ import { readResultTool } from '../tools/read-result.ts';
 import { toolsByName } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
-import { inputMessages, openRun, reopenRun, type Opening } from './open.ts';
+import { inputMessages, openRun, reopenRun } from './open.ts';
 import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
@@ -65,11 +66,18 @@ export function checkSignal(signal: AbortSignal | undefined): void {
   throw new TreadleError('invalid-options', 'The signal is not an AbortSignal. Pass the signal of an AbortController.');
 }
 
-/** Starts to drive a run; one of a typed agent if its code is passed. Throws for misuse. */
+/** What only other parts of the core pass to a run. */
+interface DriveOptions {
+  /** The code of the typed agent whose run it is. */
+  readonly agent?: AgentCode;
+  readonly onStored?: RunContext['onStored'];
+}
+
+/** Starts to drive a run. Throws for misuse. */
 export function driveRun(
   options: LoopOptions | ContinueOptions,
   listener: Listener | undefined,
-  agent?: AgentCode,
+  { agent, onStored }: DriveOptions = {},
 ): StartedRun {
   if (typeof options?.model?.reply !== 'function') {
     throw new TreadleError(
@@ -126,8 +134,12 @@ export function driveRun(
         emit,
         controller: new AbortController(),
         runningTools: new Set(),
+        runningChildren: new Set(),
+        children: new Set(),
+        onStored,
         lastReply: NO_REPLY,
         state: () => shell!.state(),
+        record: (event) => shell!.record(event),
         fail: (error) => shell!.fail(error),
       };
       shell = startShell(context, emit);
@@ -135,9 +147,11 @@ export function driveRun(
       else shell.begin([...opening.events, ...early]);
       cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
       const last = await shell.done;
+      // They were aborted, and their cancellation has to be durable before the process may end.
+      await Promise.allSettled(context.children);
       const orphans = shell.orphans();
       if (orphans.length > 0) await cancelChildren(context, orphans);
-      if (!opened && isCancelled(opening)) {
+      if (!opened && wasStopped(last)) {
         await cancelDescendants(runId, { journal: context.journal, model: options.model, clock });
       }
       return loopResult(runId, last);
@@ -173,24 +187,38 @@ export function driveRun(
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
 
-function isCancelled({ state: { phase } }: Opening): boolean {
-  return phase.type === 'ended' && phase.outcome.type === 'cancelled';
+/** Whether a cancel or the deadline ended the run. Both can end a run whose child runs are in progress. */
+function wasStopped({ phase }: State): boolean {
+  if (phase.type !== 'ended') return false;
+  const { outcome } = phase;
+  return outcome.type === 'cancelled' || (outcome.type === 'exhausted' && outcome.limit === 'duration');
 }
 
-/** Cancels the child runs of a cancelled run. They may still be open if the process died right after the cancel. */
+/**
+ * Cancels the open child runs of a run that was stopped, at every depth. They may still be open if the process died right
+ * after the cancel. If one cannot be cancelled, the others are, and then the first error is thrown.
+ */
 async function cancelDescendants(
   parent: string,
   parts: Required<Pick<ContinueOptions, 'journal' | 'model' | 'clock'>>,
+  visited = new Set([parent]),
 ): Promise<void> {
   const { journal } = parts;
   if (!('list' in journal)) return;
-  const children = await (journal as RunStore).list({ parent, status: ['running', 'paused'] });
-  for (const { runId } of children) {
-    const [first] = await journal.read(runId);
-    if (first?.event.type !== 'run-started' || first.event.parent?.effect === undefined) continue; // a fork
-    await runLoop({ ...parts, runId, acceptChangedTools: true, signal: AbortSignal.abort() });
-    await cancelDescendants(runId, parts);
+  const errors: unknown[] = [];
+  for (const { runId, status } of await childRuns(journal as RunStore, parent)) {
+    if (visited.has(runId)) continue;
+    visited.add(runId);
+    const open = status === 'running' || status === 'paused';
+    try {
+      // Reopening a run that was stopped also cancels its own child runs.
+      if (open) await runLoop({ ...parts, runId, acceptChangedTools: true, signal: AbortSignal.abort() });
+      else await cancelDescendants(runId, parts, visited);
+    } catch (error) {
+      errors.push(error);
+    }
   }
+  if (errors.length > 0) throw errors[0];
 }
 
 /** Feeds `deadline-passed` when the active time is used up. `step` decides: paused time does not count. */

@@ -8,7 +8,7 @@ import type { Event } from '../machine/events.ts';
 import type { Call, State } from '../machine/state.ts';
 import { step, type Next } from '../machine/step.ts';
 import { mapped } from '../mapped.ts';
-import { abortEffects, performEffect, type RunContext } from './perform.ts';
+import { abortChildren, abortEffects, performEffect, type RunContext } from './perform.ts';
 
 /**
  * Drives one run: applies events, journals them, notifies the listener, and performs the effects.
@@ -19,6 +19,8 @@ import { abortEffects, performEffect, type RunContext } from './perform.ts';
  * 4. The shell is done when the run has ended, is paused or was detached, and everything is durable. If the journal
  *    fails, it stops at once.
  * 5. An effect starts only while the lease is valid. If the lease is lost, the shell stops at once.
+ * 6. A cancel and the deadline abort the effects in progress at once, except child runs: those are aborted when the event
+ *    is durable. So a child run never ends because of a cancel that its parent then loses.
  */
 export interface Shell {
   /** Applies an event at once; false if it does not apply. */
@@ -28,6 +30,8 @@ export interface Shell {
   /** Applies no more events and starts no more effects. */
   readonly detach: () => void;
   readonly state: () => State;
+  /** Applies an event, if it applies. Resolves when it, or the end of the run, is durable; rejects if the journal fails. */
+  readonly record: (event: Event) => Promise<void>;
   /** Stops as if the journal had failed. */
   readonly fail: (error: unknown) => void;
   /** Calls whose child runs may still be in progress although the run has ended. */
@@ -52,6 +56,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   let durable: Promise<void> | undefined;
   let snapshotAt = nextSnapshot(journal, seq);
   const orphans: Call[] = [];
+  let { onStored } = context;
   let flushing = false;
   let detached = false;
   let closed = false;
@@ -62,6 +67,19 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (!stepEvent(event)) return false;
     flush();
     return true;
+  }
+
+  async function record(event: Event): Promise<void> {
+    if (!stepEvent(event)) {
+      // The event that ended the run may not be durable yet.
+      if (state.phase.type === 'ended') await done;
+      return;
+    }
+    const { promise, resolve: onDurable } = Promise.withResolvers<void>();
+    unwritten.at(-1)!.onDurable = onDurable;
+    flush();
+    // The shell may stop before the event is durable.
+    await Promise.race([promise, done]);
   }
 
   function begin(events: readonly Event[]): void {
@@ -80,7 +98,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     else unwritten.push(stepped);
     state = next.state;
     seq++;
-    if (event.type === 'cancel-requested' || event.type === 'deadline-passed') abortIfEnded(before);
+    if (mayEndRun(event)) abortIfEnded(before);
     return true;
   }
 
@@ -92,7 +110,9 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       while (unwritten.length > 0 && !closed) {
         const batch = unwritten;
         unwritten = NO_STEPS;
-        const appended = journal.append(runId, mapped(batch, entryIn), lease);
+        const stored = journal.append(runId, mapped(batch, entryIn), lease);
+        const appended = onStored ? Promise.resolve(stored).then(onStored) : stored;
+        onStored = undefined;
         if (appended || durable) waitForJournal(appended, batch);
         else afterDurable(batch);
       }
@@ -119,7 +139,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function afterDurable(batch: readonly Stepped[]): void {
     if (emit) for (let i = 0; i < batch.length; i++) emitStep(batch[i]!, emit);
     for (let i = 0; i < batch.length; i++) {
-      const { effects } = batch[i]!.next;
+      const { entry, next, onDurable } = batch[i]!;
+      const { effects } = next;
+      onDurable?.();
+      if (mayEndRun(entry.event) && next.state.phase.type === 'ended') abortChildren(context);
       for (let j = 0; j < effects.length; j++) startEffect(effects[j]!);
     }
     const last = batch.at(-1)!;
@@ -156,7 +179,6 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     journal.writeSnapshot?.(runId, snapshotOf(next.state, entry.seq + 1)).catch(() => {});
   }
 
-  /** Only a cancel and the deadline end a run while effects are in progress. */
   function abortIfEnded({ phase }: State): void {
     if (state.phase.type !== 'ended') return;
     abortEffects(context);
@@ -167,6 +189,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (closed || detached) return;
     detached = true;
     abortEffects(context, DETACHED);
+    abortChildren(context, DETACHED);
     if (!flushing) closeIfDone();
   }
 
@@ -182,13 +205,14 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (closed) return;
     closed = true;
     abortEffects(context, DETACHED);
+    abortChildren(context, DETACHED);
     reject(journalError(runId, error));
   }
 
   if (lease?.lost?.aborted) stopForError(lease.lost.reason);
   else lease?.lost?.addEventListener('abort', () => stopForError(lease.lost!.reason), { once: true });
 
-  return { feed, begin, fail: stopForError, detach, state: () => state, orphans: () => orphans, done };
+  return { feed, begin, record, fail: stopForError, detach, state: () => state, orphans: () => orphans, done };
 }
 
 /** An event that was applied and is not durable yet. */
@@ -196,9 +220,15 @@ interface Stepped {
   readonly entry: JournalEntry;
   readonly before: State;
   readonly next: Next;
+  onDurable?: () => void;
 }
 
 const NO_STEPS: Stepped[] = [];
+
+/** Only a cancel and the deadline end a run while effects are in progress. */
+function mayEndRun({ type }: Event): boolean {
+  return type === 'cancel-requested' || type === 'deadline-passed';
+}
 
 function entryIn({ entry }: Stepped): JournalEntry {
   return entry;

@@ -1,4 +1,5 @@
 import { TreadleError } from '../errors.ts';
+import { callerOf } from './family.ts';
 import type { JournalEntry, RunFilter, RunStatus, RunStore, RunSummary, Snapshot } from './port.ts';
 import { checkRunNames, summaryOf } from './summary.ts';
 
@@ -27,6 +28,21 @@ export function memoryJournal(): RunStore {
     for (const [runId, { entries }] of runs) {
       if (entries.length > 0) yield summaryOf(runId, entries[0]!, entries.at(-1)!);
     }
+  }
+
+  /** Returns the run and its child runs, at any depth, without its forks; empty if there is no such run. */
+  function families(): (runId: string) => readonly string[] {
+    const children = new Map<string, string[]>();
+    for (const [runId, { entries }] of runs) {
+      const caller = callerOf(entries[0]);
+      if (caller !== undefined) children.set(caller, [...(children.get(caller) ?? []), runId]);
+    }
+    return (runId) => {
+      const family = new Set(runs.get(runId)?.entries.length ? [runId] : []);
+      // The loop also visits the children that it adds.
+      for (const caller of family) for (const child of children.get(caller) ?? []) family.add(child);
+      return [...family];
+    };
   }
 
   return {
@@ -87,19 +103,30 @@ export function memoryJournal(): RunStore {
     isDriven: async (runId) => runs.get(runId)?.token !== undefined,
 
     async delete(runId) {
-      const run = runs.get(runId);
-      if (!run || run.entries.length === 0) return false;
-      if (run.token !== undefined) throw runDriven(runId);
-      return runs.delete(runId);
+      const family = families()(runId);
+      const driven = family.find((run) => runs.get(run)!.token !== undefined);
+      if (driven !== undefined) throw runDriven(driven);
+      for (const run of family) runs.delete(run);
+      return family.length > 0;
     },
 
     async prune(before) {
       let pruned = 0;
-      const all = [...summaries()];
-      const open = new Set(all.flatMap(({ runId, status }) => (isOpen(status) ? runId : [])));
-      for (const { runId, status, updatedAt, parent } of all) {
-        if (isOpen(status) || updatedAt >= before || (parent !== undefined && open.has(parent))) continue;
-        if (runs.get(runId)!.token === undefined && runs.delete(runId)) pruned++;
+      const familyOf = families();
+      const isOld = (runId: string): boolean => {
+        const { entries, token } = runs.get(runId)!;
+        const { status = 'running', event } = entries.at(-1)!;
+        return !isOpen(status) && event.at < before && token === undefined;
+      };
+      for (const runId of runs.keys()) {
+        const caller = callerOf(runs.get(runId)?.entries[0]);
+        const last = caller === undefined ? undefined : runs.get(caller)?.entries.at(-1);
+        // An open run may still need its child runs.
+        if (last && isOpen(last.status ?? 'running')) continue;
+        const family = familyOf(runId).filter((run) => runs.has(run));
+        if (!family.every(isOld)) continue;
+        for (const run of family) runs.delete(run);
+        pruned += family.length;
       }
       return pruned;
     },

@@ -33,9 +33,15 @@ export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<
   list(filter?: RunFilter): Promise<readonly RunSummary[]>;
   /** Whether a live driver holds the lease of the run. */
   isDriven(runId: string): Promise<boolean>;
-  /** Deletes a run with its blobs and snapshot; false if there is no such run. Rejects with `run-driven` while it is driven. */
+  /**
+   * Deletes a run and its child runs at every depth, with their blobs and snapshots, but not its forks; false if there is
+   * no such run. Rejects with `run-driven`, and deletes nothing, while one of them is driven.
+   */
   delete(runId: string): Promise<boolean>;
-  /** Deletes runs that ended before `before`, except children of open runs. Returns the number of deleted runs. */
+  /**
+   * Deletes runs that ended before `before`, except children of open runs. A run is deleted together with its child runs,
+   * and only if all of them ended before that time. Returns the number of deleted runs.
+   */
   prune(before: number): Promise<number>;
   readonly blobs: Blobs;
   close(): Promise<void>;

@@ -64,6 +64,11 @@ export type Event =
       readonly verdicts: readonly Verdict[];
     }
   | { readonly type: 'tool-settled'; readonly at: number; readonly effect: string; readonly result: SettledResult }
+  /**
+   * The child run of the call is in the journal. It performs nothing before this is durable, so if the event is missing,
+   * the child has done nothing, and if the child is missing after this event, it was lost.
+   */
+  | { readonly type: 'child-started'; readonly at: number; readonly effect: string }
   /** The call continues elsewhere (a child run, a device). It no longer counts as running, and the run may pause on it. */
   | {
       readonly type: 'tool-parked';

@@ -92,9 +92,12 @@ export type Phase =
 
 /** The progress of one call of the turn. Its index in the slots is its index in the reply. */
 export type Slot =
-  /** `verify`: the call was lost after it had started, so its tool is asked whether it took effect. */
-  | { readonly type: 'queued'; readonly call: Call; readonly verify?: true }
-  | { readonly type: 'running'; readonly call: Call }
+  /**
+   * `verify`: the call was lost after it had started, so its tool is asked whether it took effect. `begun`: its child
+   * run has started, so a repeated call resumes that run.
+   */
+  | { readonly type: 'queued'; readonly call: Call; readonly verify?: true; readonly begun?: true }
+  | { readonly type: 'running'; readonly call: Call; readonly begun?: true }
   | { readonly type: 'verifying'; readonly call: Call }
   | { readonly type: 'parked'; readonly call: Call; readonly on: string; readonly waiting: readonly Waiting[] }
   | {

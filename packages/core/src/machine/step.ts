@@ -127,6 +127,7 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'deadline-passed':
       if (event.effect !== undefined) return onCallEvent(state, event.effect, event);
       return endMidTurn(state, { type: 'exhausted', limit: 'duration' }, wordingOf(state.rules).stopped('duration'));
+    case 'child-started':
     case 'tool-settled':
     case 'tool-parked':
     case 'approval-given':
@@ -181,6 +182,10 @@ export function fits(state: State, event: Event): boolean {
       // Only a verification may find that the call did not take effect, or that nobody knows.
       if (type === 'verifying') return true;
       return (type === 'running' || type === 'parked') && event.result.type === 'result';
+    }
+    case 'child-started': {
+      const slot = slotFor(state, event.effect);
+      return slot?.type === 'running' && !slot.begun;
     }
     case 'tool-parked':
       return slotFor(state, event.effect)?.type === 'running';
@@ -679,7 +684,9 @@ function approvalDigest(call: Call): string {
   return sha256(`${call.name}\n${call.arguments}`);
 }
 
-type CallEvent = EventOf<'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'>;
+type CallEvent = EventOf<
+  'child-started' | 'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
+>;
 
 function onCallEvent(state: State, effect: string, event: CallEvent): Next {
   return updateSlot(chargeCall(state, event), effect, (slot) => slotAfter(state, slot, event));
@@ -713,6 +720,8 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
   const { call } = slot;
   const words = wordingOf(rules);
   switch (event.type) {
+    case 'child-started':
+      return { type: 'running', call, begun: true };
     case 'tool-settled': {
       const { result } = event;
       if (result.type === 'result') return settledSlot(call, result.content, result.isError);
@@ -744,9 +753,11 @@ function onEffectLost(state: State, effect: string): Next {
   return updateSlot(state, effect, (slot) => slotAfterLoss(state, slot));
 }
 
-function slotAfterLoss({ rules }: State, { type, call }: Slot): Slot {
+function slotAfterLoss({ rules }: State, slot: Slot): Slot {
+  const { type, call } = slot;
   const repeatable = call.effect === 'pure' || call.effect === 'idempotent';
-  if (type !== 'verifying' && repeatable) return { type: 'queued', call };
+  const begun = type === 'parked' || (type === 'running' && slot.begun);
+  if (type !== 'verifying' && repeatable) return { type: 'queued', call, ...(begun && { begun }) };
   if (call.verifiable) return { type: 'queued', call, verify: true };
   return refusedSlot(call, wordingOf(rules).interrupted(call.name));
 }
@@ -815,9 +826,10 @@ function waitsForResource({ index, resources }: Call, slots: readonly Slot[]): b
   );
 }
 
-function startedSlot({ call, verify }: Extract<Slot, { type: 'queued' }>): Slot {
+function startedSlot({ call, verify, begun }: Extract<Slot, { type: 'queued' }>): Slot {
   if (call.client) return { type: 'client', call };
-  return { type: verify ? 'verifying' : 'running', call };
+  if (verify) return { type: 'verifying', call };
+  return { type: 'running', call, ...(begun && { begun }) };
 }
 
 /* The end of a turn */

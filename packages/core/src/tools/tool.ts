@@ -73,8 +73,15 @@ export interface CallingRun {
   readonly limits: Limits;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
-  /** The call was parked before, so the tool's own run has started. */
-  readonly parked: boolean;
+  /**
+   * Whether the tool's own run is in the journal. `begun`: it is, or it was lost. `unknown`: the call was issued before,
+   * and the process may have died before or after it was. `new`: it is not, because this is the first time.
+   */
+  readonly child: 'new' | 'unknown' | 'begun';
+  /** Records that the tool's own run is in the journal. Resolves when that is durable. */
+  readonly childStarted: () => Promise<void>;
+  /** The calling run does not end before this settles. Must not reject. */
+  readonly waitFor: (child: Promise<unknown>) => void;
   readonly acceptChangedTools: boolean;
 }
 

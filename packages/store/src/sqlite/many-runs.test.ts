@@ -26,7 +26,7 @@ test('no statement scans a whole table of 10,000 runs', async () => {
         model: 'm',
         input: [],
         principal,
-        parent: { runId: `run ${i % 101}` },
+        parent: { runId: `run ${i % 101}`, seq: 0 },
       };
       const first = { v: 1, seq: 0, event, issued: [] } as unknown as JournalEntry;
       return store.append(`run ${i}`, [
@@ -77,9 +77,9 @@ test('no statement scans a whole table of 10,000 runs', async () => {
   await store.responses.delete('acme', 'resp 0');
   expect(await store.responses.unfinished()).toHaveLength(100);
   expect(await store.responses.prune(500)).toBe(499);
-  // Ended runs whose parent is still open are not pruned.
+  // Forks are pruned independently of the original run.
   const isOpen = (i: number): boolean => ['running', 'paused'].includes(STATUSES[i % 6] ?? 'running');
-  const prunable = Array.from({ length: 3_000 }, (_, i) => i).filter((i) => !isOpen(i) && !isOpen(i % 101));
+  const prunable = Array.from({ length: 3_000 }, (_, i) => i).filter((i) => !isOpen(i));
   expect(await store.prune(3_000)).toBe(prunable.length);
 
   const statements = new Set(

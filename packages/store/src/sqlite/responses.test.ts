@@ -15,8 +15,13 @@ const code = (expected: string): object => expect.objectContaining({ name: 'Trea
 const DONE = { status: 'completed', response: { output: ['Four.'] }, at: 2_000 } as const;
 
 /** The first entry of a child run or of a fork. */
-function startedFor(parent: string, status?: JournalEntry['status']): JournalEntry {
-  const event = { type: 'run-started', at: 1_000, model: 'm', input: [], parent: { runId: parent } };
+/** The first entry of a child run, or of a fork. */
+function startedFor(
+  runId: string,
+  status?: JournalEntry['status'],
+  origin: object = { effect: 't1.tool.0' },
+): JournalEntry {
+  const event = { type: 'run-started', at: 1_000, model: 'm', input: [], parent: { runId, ...origin } };
   return { ...entry(0, '', status), event: event as unknown as JournalEntry['event'] };
 }
 
@@ -286,7 +291,7 @@ describe('a response and its run', () => {
       await store.append(id, entries(3));
       await store.append(`${id}.t1.tool.0`, [startedFor(id)]);
       await store.append(`${id}.t1.tool.0.t2.tool.1`, [startedFor(`${id}.t1.tool.0`)]);
-      await store.append(`fork of ${id}`, [startedFor(id)]);
+      await store.append(`${id}.what-if`, [startedFor(id, undefined, { seq: 0 })]);
       await store.writeSnapshot(id, { seq: 1, state: {} });
       await store.blobs.put(`${id}.t1.tool.0`, `long of ${id}`);
     }
@@ -294,11 +299,11 @@ describe('a response and its run', () => {
     expect(await store.responses.delete('acme', 'resp')).toBe(false);
     expect(await store.responses.get('acme', 'resp')).toBeUndefined();
     expect((await store.list()).map(({ runId }) => runId).toSorted()).toEqual([
-      'fork of other',
-      'fork of resp',
       'other',
       'other.t1.tool.0',
       'other.t1.tool.0.t2.tool.1',
+      'other.what-if',
+      'resp.what-if',
     ]);
     const count = (table: string): unknown => temp.raw().prepare(`SELECT count(*) AS n FROM ${table}`).get();
     for (const table of ['responses', 'snapshots', 'blobs', 'blob_parts', 'blob_runs']) {

@@ -32,12 +32,6 @@ interface EndedResponseRow {
   readonly updated_at: number;
 }
 
-interface OriginRow {
-  readonly parent: string;
-  /** Null for a child run. */
-  readonly forked_at: number | null;
-}
-
 const COLUMNS =
   'response, tenant, run, status, created_at, updated_at, previous, request, request_sum, answer, answer_sum';
 
@@ -64,22 +58,6 @@ export function openResponses(
      ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
   );
   const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ?');
-  // The first entry of a fork names the entry after which it was forked.
-  const findOrigin = db.prepare(
-    `SELECT parent, CASE WHEN json_valid(entry) THEN json_extract(entry, '$.event.parent.seq') END AS forked_at
-     FROM runs LEFT JOIN entries ON entries.run = runs.id AND entries.seq = 0 WHERE runs.id = ?`,
-  );
-
-  /** A fork is a run of its own, also if its name starts with that of the original run. Parents are before children. */
-  function withoutForks(family: readonly RunRow[]): readonly RunRow[] {
-    const [first, ...descendants] = family;
-    const kept = new Set(first && [first.run]);
-    const children = descendants.filter(({ id, run }) => {
-      const { parent, forked_at: forkedAt } = findOrigin.get(id) as unknown as OriginRow;
-      return forkedAt === null && kept.has(parent) && kept.add(run);
-    });
-    return first ? [first, ...children] : [];
-  }
 
   function removeWithRuns(run: string, family: readonly RunRow[]): void {
     for (const row of family) remove(row);
@@ -122,7 +100,7 @@ export function openResponses(
       commit.write(() => {
         const row = findOwner.get(id) as Pick<ResponseRow, 'tenant' | 'run'> | undefined;
         if (row?.tenant !== tenant) return false;
-        const family = withoutForks(familyOf(row.run));
+        const family = familyOf(row.run);
         for (const run of runNames(row.run, family)) checkWriter(run);
         removeWithRuns(row.run, family);
         return true;
@@ -134,13 +112,13 @@ export function openResponses(
       pruneInBatches(commit, {
         find: (after) =>
           (findEnded.all(before, ...after) as unknown as readonly EndedResponseRow[]).map((row) => {
-            const family = withoutForks(familyOf(row.run));
+            const family = familyOf(row.run);
             return { ...row, family, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
           }),
         remove({ run, family }) {
-          if (runNames(run, family).some(isDriven)) return false;
+          if (runNames(run, family).some(isDriven)) return 0;
           removeWithRuns(run, family);
-          return true;
+          return 1;
         },
       }),
   };

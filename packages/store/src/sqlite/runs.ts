@@ -1,5 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
-import type { RunFilter, RunStatus, RunStore, RunSummary } from '@treadle/core';
+import { callerOf, type JournalEntry, type RunFilter, type RunStatus, type RunStore } from '@treadle/core';
+import type { RunSummary } from '@treadle/core';
 import { nameKey } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
@@ -20,30 +21,34 @@ export interface RunRow {
   readonly id: number;
   readonly run: string;
   readonly entries: number;
+  readonly status: RunStatus;
+  readonly updated_at: number;
 }
 
-interface EndedRow extends RunRow, PruneCandidate {
+interface EndedRow extends RunRow {
   readonly parent: string | null;
 }
 
 interface SummaryRow extends RunRow {
-  readonly status: RunStatus;
   readonly started_at: number;
-  readonly updated_at: number;
   readonly model: string;
   readonly title: string;
   readonly tenant: string | null;
   readonly parent: string | null;
 }
 
+/** The id of a child run ends with the call that started it. */
+const CHILD_NAME = /\.t\d+\.tool\.\d+$/;
+
 const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
 
 export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, isDriven }: Leases): Runs {
-  const findRun = db.prepare('SELECT id, run, entries FROM runs WHERE run = ?');
-  const findByParent = db.prepare('SELECT id, run, entries FROM runs WHERE parent = ?');
+  const findRun = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE run = ?');
+  const findByParent = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE parent = ?');
+  const findFirstEntry = db.prepare('SELECT entry FROM entries WHERE run = ? AND seq = 0');
   const findResponse = db.prepare('SELECT 1 FROM responses WHERE run = ?');
   const findEnded = db.prepare(
-    `SELECT id, run, entries, updated_at, parent FROM runs
+    `SELECT id, run, entries, status, updated_at, parent FROM runs
      WHERE status NOT IN ('running', 'paused') AND updated_at < ? AND (updated_at, id) > (?, ?)
      ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
   );
@@ -77,14 +82,24 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
 
   function familyOf(runId: string): RunRow[] {
     const first = rowOf(runId);
-    const family = first ? [first] : [];
+    const family = new Map(first && [[runId, first]]);
     // The loop also visits the children that it adds.
-    for (const { run } of family) {
-      const children = findByParent.all(run) as unknown as readonly RunRow[];
-      // The name of a child run starts with that of its parent; a fork has a name of its own.
-      family.push(...children.filter((child) => child.run.startsWith(`${run}.`)));
+    for (const caller of family.keys()) {
+      for (const child of findByParent.all(caller) as unknown as readonly RunRow[]) {
+        if (!family.has(child.run) && isChild(child)) family.set(child.run, child);
+      }
     }
-    return family;
+    return [...family.values()];
+  }
+
+  /** Whether a call of its parent started it. If its first entry is damaged, its name has to tell: forks can have any. */
+  function isChild({ id, run }: Pick<RunRow, 'id' | 'run'>): boolean {
+    const row = findFirstEntry.get(id) as { readonly entry: string } | undefined;
+    try {
+      return callerOf(JSON.parse(row?.entry ?? '') as JournalEntry) !== undefined;
+    } catch {
+      return CHILD_NAME.test(run);
+    }
   }
 
   /**
@@ -131,21 +146,29 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
 
     delete: (runId) =>
       commit.write(() => {
-        const row = rowOf(runId);
-        if (!row) return false;
-        checkWriter(runId);
-        remove(row);
-        return true;
+        const family = familyOf(runId);
+        for (const { run } of family) checkWriter(run);
+        for (const row of family) remove(row);
+        return family.length > 0;
       }),
 
     prune: (before) =>
       pruneInBatches(commit, {
-        find: (after) => findEnded.all(before, ...after) as unknown as readonly EndedRow[],
-        remove(row) {
-          const { run, parent } = row;
-          if (isOfResponse(run) || isDriven(run) || (parent !== null && findOpen.get(parent))) return false;
-          remove(row);
-          return true;
+        find: (after) =>
+          (findEnded.all(before, ...after) as unknown as readonly EndedRow[]).map((row) => {
+            // An open run may still need its child runs.
+            const needed = row.parent !== null && findOpen.get(row.parent) !== undefined && isChild(row);
+            const family = needed ? [] : familyOf(row.run);
+            return { ...row, needed, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
+          }),
+        remove({ run: first, needed }) {
+          // Read again: a child run may have been removed in the meantime as a candidate of its own.
+          const family = needed ? [] : familyOf(first);
+          const stays = ({ run, status, updated_at }: RunRow): boolean =>
+            status === 'running' || status === 'paused' || updated_at >= before || isOfResponse(run) || isDriven(run);
+          if (family.some(stays)) return 0;
+          for (const row of family) remove(row);
+          return family.length;
         },
       }),
   };
@@ -183,11 +206,11 @@ interface PruneCandidate {
 interface Pruning<T extends PruneCandidate> {
   /** At most `PRUNE_BATCH` candidates after this position, ordered by `updated_at` and `id`. */
   readonly find: (after: PrunePosition) => readonly T[];
-  /** False if the candidate has to stay. */
-  readonly remove: (candidate: T) => boolean;
+  /** The number of removed runs or responses; 0 if the candidate has to stay. */
+  readonly remove: (candidate: T) => number;
 }
 
-/** Resolves to the number of candidates that were removed. */
+/** Resolves to the number of runs or responses that were removed. */
 export async function pruneInBatches<T extends PruneCandidate>(
   { write }: GroupCommit,
   pruning: Pruning<T>,
@@ -213,8 +236,9 @@ function pruneBatch<T extends PruneCandidate>(
     const { id, updated_at, entries } = candidate;
     if (deletedEntries + entries > PRUNE_BATCH_ENTRIES && pruned > 0) break;
     reached = [updated_at, id];
-    if (!remove(candidate)) continue;
-    pruned++;
+    const removed = remove(candidate);
+    if (removed === 0) continue;
+    pruned += removed;
     deletedEntries += entries;
   }
   return { pruned, reached };

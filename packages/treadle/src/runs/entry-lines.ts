@@ -87,6 +87,7 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     const body = type === 'not-done' ? 'it did not take effect, so it runs now' : 'whether it took effect is unknown';
     return line(effect, body, 'dim', took);
   },
+  'child-started': ({ effect }, { took }) => line(`${effect} started its child run`, undefined, 'dim', took),
   'tool-parked': ({ effect, on }, { took }) => line(`${effect} waits for a child run`, shortId(on), 'dim', took),
   'approval-given': (event, { took }) => {
     const decision = `${event.approved ? 'approved' : 'denied'}${event.by === undefined ? '' : ` by ${event.by}`}`;

@@ -1,4 +1,5 @@
 import type { RunStore, RunSummary } from '@treadle/core';
+import type { SqliteStore } from '@treadle/store';
 import { CommandError, EXIT, type Command } from '../command-line/command.ts';
 import type { Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
@@ -6,7 +7,7 @@ import { alignColumns, oneLine } from '../terminal/printable.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { ageText, parseAge, plural } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { childrenOf, displayStatus, findRun, isChild, runsCommand, shortId } from './store-access.ts';
+import { descendantsOf, displayStatus, findRun, isChild, runsCommand, shortId } from './store-access.ts';
 import type { DisplayStatus } from './store-access.ts';
 
 const DEFAULT_LIMIT = 20;
@@ -88,7 +89,8 @@ export const deleteCommand: Command = runsCommand('delete ID…', {
   summary: 'Delete runs with all their data',
   flags: { yes: { type: 'switch', short: 'y', help: 'Do not ask for confirmation' } },
   details:
-    'Also deletes child runs and the server response of the run, but not its forks. A run that is running is not deleted.',
+    'Also deletes child runs and the server response of the run, but not its forks. If the run or one of its child runs is\n' +
+    'running, none of them is deleted.',
   async run({ values, args, store, io, note }) {
     const runs = new Map<string, RunSummary>();
     for (const prefix of args) {
@@ -97,7 +99,12 @@ export const deleteCommand: Command = runsCommand('delete ID…', {
     }
     const confirmed = values.yes || (await confirmDelete([...runs.values()], io));
     let count = 0;
-    if (confirmed) for (const runId of runs.keys()) count += await deleteWithChildren(store, runId);
+    if (confirmed) {
+      for (const runId of runs.keys()) {
+        const family = 1 + (await descendantsOf(store, runId)).length;
+        if (await store.delete(runId)) count += family;
+      }
+    }
     note(confirmed ? `Deleted ${plural(count, 'run')}.` : 'Nothing was deleted.');
     return confirmed ? EXIT.completed : EXIT.failed;
   },
@@ -118,13 +125,6 @@ async function confirmDelete(runs: readonly RunSummary[], io: Io): Promise<boole
   }
 }
 
-async function deleteWithChildren(store: RunStore, runId: string): Promise<number> {
-  const children = await childrenOf(store, runId);
-  let count = (await store.delete(runId)) ? 1 : 0;
-  for (const child of children) count += await deleteWithChildren(store, child.runId);
-  return count;
-}
-
 export const pruneCommand: Command = runsCommand('prune', {
   summary: 'Delete old runs that have ended',
   flags: {
@@ -135,10 +135,8 @@ export const pruneCommand: Command = runsCommand('prune', {
   async run({ values, store, print, note }) {
     const before = Date.now() - parseMinimumAge(values['older-than']);
     if (!values['dry-run']) return note(`Deleted ${plural(await store.prune(before), 'run')}.`);
-    const ended = await store.list({ status: ['completed', 'exhausted', 'failed', 'cancelled'], limit: Infinity });
     let count = 0;
-    for (const { runId, status, updatedAt, title } of ended) {
-      if (updatedAt >= before || (await store.responses.hasRun(runId))) continue;
+    for (const { runId, status, updatedAt, title } of await prunableRuns(store, before)) {
       count++;
       const age = ageText(Date.now() - updatedAt);
       print(`${shortId(runId)}  ${status.padEnd(9)}  ${age.padEnd(6)}  ${oneLine(title, 60)}`);
@@ -146,6 +144,24 @@ export const pruneCommand: Command = runsCommand('prune', {
     note(`${plural(count, 'run')} would be deleted.`);
   },
 });
+
+/** The runs that `prune` would delete. */
+async function prunableRuns(store: SqliteStore, before: number): Promise<readonly RunSummary[]> {
+  const all = await store.list({ limit: Infinity });
+  const byId = new Map(all.map((run) => [run.runId, run]));
+  const callerOf = (run: RunSummary): RunSummary | undefined => (isChild(run) ? byId.get(run.parent!) : undefined);
+  const isOpen = ({ status }: RunSummary): boolean => status === 'running' || status === 'paused';
+  const kept = new Set<RunSummary>();
+  for (const run of all) {
+    const { runId, updatedAt } = run;
+    const caller = callerOf(run);
+    const isOld = !isOpen(run) && updatedAt < before && !(await store.isDriven(runId));
+    if (isOld && !(await store.responses.hasRun(runId)) && !(caller && isOpen(caller))) continue;
+    // A run is deleted only together with its child runs.
+    for (let one: RunSummary | undefined = run; one && !kept.has(one); one = callerOf(one)) kept.add(one);
+  }
+  return all.filter((run) => !kept.has(run));
+}
 
 function parseMinimumAge(text: string | undefined): number {
   const age = parseAge(text ?? '');

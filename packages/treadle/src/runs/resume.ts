@@ -9,7 +9,7 @@ import { runAndReport } from '../run/run-and-report.ts';
 import { askAlways, namesOtherFolder, toolsOf } from '../run/session.ts';
 import { plural } from '../terminal/quantities.ts';
 import { stateAfter } from './journal.ts';
-import { childrenOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
+import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { RunsRequest, StoredRun } from './store-access.ts';
 
 const DRIVE_FLAGS = {
@@ -89,9 +89,16 @@ export const cancelCommand: Command = runsCommand('cancel ID', {
   async run({ store, args, note }) {
     const { summary } = await readRun(store, args[0]!);
     const id = shortId(summary.runId);
-    if (hasEnded(summary)) throw new CommandError(`Run ${id} has already ended (${summary.status}).`);
-    const children = (await cancelWithChildren(store, summary)) - 1;
-    note(`Cancelled ${id}${children === 0 ? '' : ` and ${plural(children, 'child run')}`}.`);
+    const children = (await descendantsOf(store, summary.runId)).filter((child) => !hasEnded(child));
+    const whichChildren = plural(children.length, 'child run');
+    if (!hasEnded(summary)) {
+      await cancelRun(store, summary);
+      return note(`Cancelled ${id}${children.length === 0 ? '' : ` and ${whichChildren}`}.`);
+    }
+    // A process that dies while it cancels a run may leave child runs that are open.
+    if (children.length === 0) throw new CommandError(`Run ${id} has already ended (${summary.status}).`);
+    for (const child of children) await cancelRun(store, child);
+    note(`Run ${id} had already ended (${summary.status}). Cancelled ${whichChildren}.`);
   },
 });
 
@@ -210,15 +217,11 @@ function hasEnded({ status }: RunSummary): boolean {
   return status !== 'running' && status !== 'paused';
 }
 
-/** Returns how many runs it cancelled. */
-async function cancelWithChildren(store: RunStore, { runId }: RunSummary): Promise<number> {
+/** Cancels a run and its child runs. */
+async function cancelRun(store: RunStore, { runId }: RunSummary): Promise<void> {
   const { tools } = stateAfter(await readRun(store, runId));
   const model: Model = { id: 'unused', reply: unused };
   await runLoop({ runId, journal: store, model, tools: tools.map(unusedTool), signal: AbortSignal.abort() });
-  let count = 1;
-  const children = (await childrenOf(store, runId)).filter((child) => !hasEnded(child));
-  for (const child of children) count += await cancelWithChildren(store, child);
-  return count;
 }
 
 function unusedTool({ name, description, parameters, effect, client }: ToolFacts): Tool {

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import type { JournalEntry, RunStatus, RunStore, RunSummary } from '@treadle/core';
+import { childRuns, type JournalEntry, type RunStatus, type RunStore, type RunSummary } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
 import { CommandError, defineCommand, EXIT, type Command, type Flags, type Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
@@ -87,13 +87,27 @@ export function shortId(runId: string): string {
   return runId.replace(/^((?:run|resp)_[0-9a-f]{8})[0-9a-f]{24}(?=$|\.)/, '$1');
 }
 
-/** Whether a call of another run started it. Forks also have a parent, but an id of their own. */
+/**
+ * Whether its name says that a call of another run started it. Forks also have a parent, but an id of their own. Use it
+ * only for display: the first entry of a run is what decides.
+ */
 export function isChild({ runId, parent }: Pick<RunSummary, 'runId' | 'parent'>): boolean {
-  return parent !== undefined && runId.startsWith(`${parent}.`);
+  if (parent === undefined || !runId.startsWith(`${parent}.`)) return false;
+  return /^t\d+\.tool\.\d+$/.test(runId.slice(parent.length + 1));
 }
 
-export async function childrenOf(store: RunStore, runId: string): Promise<readonly RunSummary[]> {
-  return (await store.list({ parent: runId, limit: Infinity })).filter(isChild);
+/** The child runs of a run at every depth, each after its parent. */
+export async function descendantsOf(store: RunStore, runId: string): Promise<readonly RunSummary[]> {
+  const descendants = new Map<string, RunSummary>();
+  const known = new Set([runId]);
+  // The loop also visits the runs that it adds.
+  for (const caller of known) {
+    for (const child of await childRuns(store, caller)) {
+      if (child.runId !== runId) descendants.set(child.runId, child);
+      known.add(child.runId);
+    }
+  }
+  return [...descendants.values()];
 }
 
 export async function readRun(store: RunStore, prefix: string): Promise<StoredRun> {

@@ -1,56 +1,97 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
-import { messageOf, replay, type JournalEntry, type RunStore } from '@treadle/core';
+import { callerOf, childRuns, messageOf, replay } from '@treadle/core';
+import type { Event, JournalEntry, Parent, RunStore } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
 import { resolveContext } from '../config/context.ts';
 import { openStore, rejectMemoryStore } from '../config/store.ts';
 import { readStdin } from '../terminal/io.ts';
 import { plural } from '../terminal/quantities.ts';
-import { childrenOf, readRun, runsCommand, shortId } from './store-access.ts';
+import { findRun, runsCommand, shortId } from './store-access.ts';
 
-/** An exported run. */
-interface RunFile {
+/** An exported run, and its child runs at every depth, each after its parent. */
+type Family = readonly [ExportedRun, ...ExportedRun[]];
+
+interface ExportedRun {
   readonly runId: string;
   readonly entries: readonly JournalEntry[];
   readonly blobs: readonly { readonly id: string; readonly text: string }[];
 }
 
 export const exportCommand: Command = runsCommand('export ID [FILE]', {
-  summary: 'Write a run with its long results as JSON lines to a file or to standard output',
+  summary: 'Write a run with its child runs and long results as JSON lines to a file or to standard output',
   details:
-    'The file contains the whole conversation. Child runs and forks are not included; export them separately.\n\n' +
+    'The file contains the whole conversation. Forks are not included; export them separately.\n\n' +
     'Example:\n  treadle runs export 1a2b | treadle runs import - --store sqlite:/elsewhere/runs.db',
   async run({ store, args: [prefix, file = '-'], io, note }) {
-    const { summary, entries } = await readRun(store, prefix!);
-    const { runId } = summary;
-    const children = (await childrenOf(store, runId)).map((child) => child.runId).join(', ');
-    if (children !== '') note(`The child runs ${children} are not included. The run needs them to be resumed.`);
-    const ids = await store.blobs.list(runId);
-    const contents = await Promise.all(ids.map((id) => store.blobs.read(runId, id, 0, Infinity)));
-    const blobs = ids.map((id, index) => ({ id, text: contents[index]?.text ?? '' }));
-    const text = runFileText({ runId, entries, blobs });
+    const { runId } = await findRun(store, prefix!);
+    const family = await readFamily(store, runId);
+    const text = runFileText(family);
     if (file === '-') return void io.stdout.write(text);
     // Only this user can read the file, and an existing file is not overwritten.
     await orFileError(file, 'written', writeFile(resolve(io.cwd, file), text, { flag: 'wx', mode: 0o600 }));
-    const results = blobs.length === 0 ? '' : ` and ${plural(blobs.length, 'long result')}`;
-    note(`Wrote ${plural(entries.length, 'entry', 'entries')}${results} of ${shortId(runId)} to ${file}`);
+    const blobs = family.reduce((sum, run) => sum + run.blobs.length, 0);
+    const results = blobs === 0 ? '' : ` and ${plural(blobs, 'long result')}`;
+    note(`Wrote ${entryCountText(family)}${results} of ${shortId(runId)}${childCountText(family)} to ${file}`);
   },
 });
+
+/**
+ * Reads a run before its children. So if a process drives it at the same time, all children that it has recorded are
+ * found. Those that it called later are left out: the exported run has yet to call them.
+ */
+async function readFamily(store: RunStore, runId: string): Promise<Family> {
+  const first = await readExported(store, runId);
+  const family = new Map([[runId, first]]);
+  // The loop also visits the children that it adds.
+  for (const [caller, { entries }] of family) {
+    const issued = new Set(entries.flatMap((entry) => entry.issued));
+    for (const summary of await childRuns(store, caller)) {
+      const child = await readExported(store, summary.runId);
+      const effect = parentOf(child)?.effect;
+      if (effect !== undefined && issued.has(effect) && !family.has(child.runId)) family.set(child.runId, child);
+    }
+  }
+  const [, ...others] = family.values();
+  return [first, ...others];
+}
+
+async function readExported(store: RunStore, runId: string): Promise<ExportedRun> {
+  const entries = await store.read(runId);
+  const ids = await store.blobs.list(runId);
+  const contents = await Promise.all(ids.map((id) => store.blobs.read(runId, id, 0, Infinity)));
+  const blobs = ids.map((id, index) => ({ id, text: contents[index]?.text ?? '' }));
+  return { runId, entries, blobs };
+}
+
+function parentOf({ entries }: ExportedRun): Parent | undefined {
+  const first = entries[0]?.event;
+  return first?.type === 'run-started' ? first.parent : undefined;
+}
+
+function entryCountText(family: Family): string {
+  const count = family.reduce((sum, { entries }) => sum + entries.length, 0);
+  return plural(count, 'entry', 'entries');
+}
+
+function childCountText({ length }: Family): string {
+  return length === 1 ? '' : ` and ${plural(length - 1, 'child run')}`;
+}
 
 /** Does not use `runsCommand`: it creates the store, but only after it has read a valid file. */
 export const importCommand: Command = defineCommand({
   name: 'runs import',
-  summary: 'Add an exported run to the store',
+  summary: 'Add an exported run with its child runs to the store',
   arguments: ['FILE'],
   flags: { as: { type: 'text', value: 'ID', help: 'Id of the imported run; default: its own id' }, ...LOCATION_FLAGS },
   notes: ['"-" reads from standard input. A file that is damaged, has another format or a newer version is rejected.'],
   async run({ values, arguments: [file] }, io) {
     const read = file === '-' ? readStdin(io) : readFile(resolve(io.cwd, file!), 'utf8');
     const name = file === '-' ? 'Standard input' : file!;
-    const run = parseRunFile(await orFileError(name, 'read', read), name);
-    const runId = values.as ?? run.runId;
+    const exported = parseRunFile(await orFileError(name, 'read', read), name);
+    const runId = values.as ?? exported[0].runId;
     if (!/^[\w.-]{1,200}$/.test(runId)) {
       throw new CommandError(`--as cannot be ${JSON.stringify(runId)}. An id has letters, digits, "_", "-" and ".".`);
     }
@@ -58,13 +99,14 @@ export const importCommand: Command = defineCommand({
     rejectMemoryStore(context.store);
     const store = await openStore(context.store);
     try {
-      await addRun(store, { ...run, runId });
+      await addFamily(store, renamedFamily(exported, runId));
       const replayed = replay(await store.read(runId));
       if (replayed.type === 'diverged') {
         const { seq, difference } = replayed;
         io.stderr.write(`The run can be shown but not resumed by this version: at entry ${seq}, ${difference}.\n`);
       }
-      io.stderr.write(`Imported ${plural(run.entries.length, 'entry', 'entries')}.\n`);
+      const whose = exported.length === 1 ? '' : ` of ${shortId(runId)}${childCountText(exported)}`;
+      io.stderr.write(`Imported ${entryCountText(exported)}${whose}.\n`);
       io.stdout.write(`${runId}\n`);
       return EXIT.completed;
     } finally {
@@ -80,38 +122,82 @@ async function orFileError<T>(name: string, action: 'read' | 'written', access: 
   });
 }
 
-/** Adds the whole run, or nothing if a blob is damaged. */
-async function addRun(store: RunStore, { runId, entries, blobs }: RunFile): Promise<void> {
-  if ((await store.read(runId)).length > 0) {
+/** The same runs with another id of the first one. The ids of its child runs are derived from it. */
+function renamedFamily(family: Family, newId: string): Family {
+  const names = new Map<string, string>();
+  const rename = (runId: string): string => names.get(runId) ?? runId;
+  const renamed = family.map((run, index): ExportedRun => {
+    const { runId } = run;
+    const caller = index === 0 ? undefined : parentOf(run)?.runId;
+    const derived = caller !== undefined && runId.startsWith(`${caller}.`);
+    names.set(runId, index === 0 ? newId : derived ? `${rename(caller)}${runId.slice(caller.length)}` : runId);
+    return { ...run, runId: rename(runId) };
+  });
+  const [first, ...others] = renamed.map((run, index): ExportedRun => {
+    // Its former caller would not find it under another id, so it is a run of its own.
+    const independent = index === 0 && run.runId !== family[0].runId;
+    return { ...run, entries: run.entries.map((entry) => ({ ...entry, event: renamedEvent(entry.event) })) };
+
+    function renamedEvent(event: Event): Event {
+      if (event.type === 'run-started') {
+        const { parent, ...rest } = event;
+        const kept = parent && !(independent && parent.effect !== undefined);
+        return {
+          ...rest,
+          runId: rename(event.runId),
+          ...(kept && { parent: { ...parent, runId: rename(parent.runId) } }),
+        };
+      }
+      return event.type === 'tool-parked' ? { ...event, on: rename(event.on) } : event;
+    }
+  });
+  return [first!, ...others];
+}
+
+/**
+ * Adds all runs, or none if one exists or a blob is damaged. Adds the children of a run before the run: if the process
+ * stops in between, there is no run that lacks a child which it has called.
+ */
+async function addFamily(store: RunStore, family: Family): Promise<void> {
+  for (const { runId } of family) {
+    if ((await store.read(runId)).length === 0) continue;
     throw new CommandError(`The store already has a run ${runId}. Import it under another id: --as ID.`);
   }
-  const renamed = entries.map((entry) => {
-    return entry.event.type === 'run-started' ? { ...entry, event: { ...entry.event, runId } } : entry;
-  });
-  await store.append(runId, renamed);
+  const added: string[] = [];
   try {
-    for (const { id, text } of blobs) {
-      if ((await store.blobs.put(runId, text)) === id) continue;
-      throw new CommandError(`The long result ${id} does not match its id. The file is damaged; export the run again.`);
+    for (const { runId, entries, blobs } of family.toReversed()) {
+      await store.append(runId, entries);
+      added.push(runId);
+      for (const { id, text } of blobs) {
+        if ((await store.blobs.put(runId, text)) === id) continue;
+        throw new CommandError(
+          `The long result ${id} does not match its id. The file is damaged; export the run again.`,
+        );
+      }
     }
   } catch (error) {
-    await store.delete(runId);
+    for (const runId of added) await store.delete(runId);
     throw error;
   }
 }
 
 const FORMAT = 'treadle-run';
-const VERSION = 1;
+/** Version 1 contains one run, described in the header itself. A run without children is still written as version 1. */
+const VERSION = 2;
 
 /**
- * JSON lines: a header, then one line per entry, then one line per blob. Each line has a checksum, so that damage is
- * found where it is. The header has the number of lines, so that a missing end is found.
+ * JSON lines: a header, then for each run one line per entry and one line per blob. Each line has a checksum, so that
+ * damage is found where it is. The header has the number of lines, so that a missing end is found.
  */
-function runFileText({ runId, entries, blobs }: RunFile): string {
+function runFileText(family: Family): string {
+  const runs = family.map(({ runId, entries, blobs }) => ({ runId, entries: entries.length, blobs: blobs.length }));
+  const header = runs.length === 1 ? { version: 1, ...runs[0] } : { version: VERSION, runs };
   const lines = [
-    { format: FORMAT, version: VERSION, runId, entries: entries.length, blobs: blobs.length },
-    ...entries.map((entry) => ({ entry, sum: checksum(entry) })),
-    ...blobs.map((blob) => ({ blob, sum: checksum(blob) })),
+    { format: FORMAT, ...header },
+    ...family.flatMap(({ entries, blobs }) => [
+      ...entries.map((entry) => ({ entry, sum: checksum(entry) })),
+      ...blobs.map((blob) => ({ blob, sum: checksum(blob) })),
+    ]),
   ];
   return lines.map((line) => `${JSON.stringify(line)}\n`).join('');
 }
@@ -120,45 +206,75 @@ function checksum(content: unknown): number {
   return crc32(JSON.stringify(content));
 }
 
+/** What the header says about a run. */
+interface RunHeader {
+  readonly runId: string;
+  readonly entries: number;
+  readonly blobs: number;
+}
+
 /** Throws if the text is damaged, has another format or a newer version. The error names the line. */
-function parseRunFile(text: string, name: string): RunFile {
+function parseRunFile(text: string, name: string): Family {
   const lines = text.trimEnd().split('\n');
   const damaged = (line: number, what: string): CommandError =>
     new CommandError(`${name}, line ${line}: ${what}. The file is damaged; export the run again.`);
-  const checkVersion = (line: number, version: unknown): void => {
-    if (typeof version !== 'number' || version <= VERSION) return;
+  const checkVersion = (line: number, version: unknown, supported: number): void => {
+    if (typeof version !== 'number' || version <= supported) return;
     throw new CommandError(`${name}, line ${line}: this Treadle cannot read version ${version}. Update Treadle.`);
   };
-  const { format, version, runId, entries: entryCount, blobs: blobCount } = parseLine(lines[0]!) ?? {};
-  if (format !== FORMAT) {
+  const header = parseLine(lines[0]!) ?? {};
+  if (header['format'] !== FORMAT) {
     const problem = text.trim() === '' ? 'is empty' : 'has another format: line 1 is not the header of a run';
     throw new CommandError(`${name} ${problem}. Import a file that "treadle runs export" wrote.`);
   }
-  checkVersion(1, version);
-  if (version !== VERSION || typeof runId !== 'string' || !isCount(entryCount) || !isCount(blobCount)) {
+  checkVersion(1, header['version'], VERSION);
+  const runs = header['version'] === 1 ? [header] : header['version'] === VERSION ? header['runs'] : undefined;
+  if (!Array.isArray(runs) || runs.length === 0 || !runs.every(isRunHeader)) {
     throw damaged(1, 'the header is incomplete');
   }
-  const contents = lines.slice(1).map((line, index) => {
-    const kind = index < entryCount ? 'entry' : 'blob';
-    const parsed = parseLine(line);
-    if (!parsed) throw damaged(index + 2, 'it is not JSON');
-    const content = parsed[kind] as Partial<JournalEntry> | undefined;
-    if (!content) throw damaged(index + 2, `it has no ${kind}`);
-    if (parsed['sum'] !== checksum(content)) throw damaged(index + 2, 'its checksum does not match');
-    if (kind === 'entry') checkVersion(index + 2, content.v);
-    if (kind === 'entry' && content.seq !== index)
-      throw damaged(index + 2, `entry ${content.seq} follows ${index - 1}`);
-    return content;
+
+  let line = 1;
+  const nextLine = <T>(kind: 'entry' | 'blob'): T => {
+    const text = lines[line++];
+    if (text === undefined) throw incomplete();
+    const parsed = parseLine(text);
+    if (!parsed) throw damaged(line, 'it is not JSON');
+    const content = parsed[kind];
+    if (!content) throw damaged(line, `it has no ${kind}`);
+    if (parsed['sum'] !== checksum(content)) throw damaged(line, 'its checksum does not match');
+    return content as T;
+  };
+  const incomplete = (): CommandError => {
+    const expected = runs.reduce((sum, { entries, blobs }) => sum + entries + blobs, 1);
+    return new CommandError(`${name} has ${lines.length} lines instead of ${expected}: it is incomplete.`);
+  };
+  const known = new Set<string>();
+  const [first, ...others] = runs.map(({ runId, entries: entryCount, blobs: blobCount }): ExportedRun => {
+    const start = line + 1;
+    const entries = Array.from({ length: entryCount }, (_, seq) => {
+      const entry = nextLine<JournalEntry>('entry');
+      checkVersion(line, entry.v, 1);
+      if (entry.seq !== seq) throw damaged(line, `entry ${entry.seq} follows ${seq - 1}`);
+      return entry;
+    });
+    const blobs = Array.from({ length: blobCount }, () => nextLine<ExportedRun['blobs'][number]>('blob'));
+    const run = { runId, entries, blobs };
+    const event = entries[0]?.event;
+    if (event?.type !== 'run-started' || event.runId !== runId) throw damaged(start, `it is not the start of ${runId}`);
+    const caller = callerOf(entries[0]);
+    if (known.size > 0 && (known.has(runId) || caller === undefined || !known.has(caller))) {
+      throw damaged(start, `${runId} is not a child run of a run in the file`);
+    }
+    known.add(runId);
+    return run;
   });
-  if (contents.length !== entryCount + blobCount) {
-    throw new CommandError(
-      `${name} has ${lines.length} lines instead of ${entryCount + blobCount + 1}: it is incomplete.`,
-    );
-  }
-  const entries = contents.slice(0, entryCount) as readonly JournalEntry[];
-  const first = entries[0]?.event;
-  if (first?.type !== 'run-started' || first.runId !== runId) throw damaged(2, `it is not the start of ${runId}`);
-  return { runId, entries, blobs: contents.slice(entryCount) as unknown as RunFile['blobs'] };
+  if (line !== lines.length) throw incomplete();
+  return [first!, ...others];
+}
+
+function isRunHeader(value: unknown): value is RunHeader {
+  const { runId, entries, blobs } = (value ?? {}) as Record<string, unknown>;
+  return typeof runId === 'string' && isCount(entries) && isCount(blobs);
 }
 
 function isCount(value: unknown): value is number {

@@ -1,0 +1,20 @@
+import type { JournalEntry, RunStore, RunSummary } from './port.ts';
+
+/**
+ * The run whose call started a run, from the first entry of that run; undefined if it is not a child run. A fork also has
+ * a parent, but no call started it.
+ */
+export function callerOf(first: JournalEntry | undefined): string | undefined {
+  const parent = first?.event.type === 'run-started' ? first.event.parent : undefined;
+  return parent?.effect === undefined ? undefined : parent.runId;
+}
+
+/** The child runs of a run, without those of its children and without its forks. */
+export async function childRuns(store: Pick<RunStore, 'list' | 'read'>, runId: string): Promise<readonly RunSummary[]> {
+  const children: RunSummary[] = [];
+  for (const run of await store.list({ parent: runId, limit: Infinity })) {
+    const [first] = await store.read(run.runId);
+    if (callerOf(first) === runId) children.push(run);
+  }
+  return children;
+}
