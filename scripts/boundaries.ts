@@ -47,16 +47,17 @@ const CLOCK_OR_RANDOM =
   /^(Date|Date\.now|Math|Math\.random|(performance|Temporal|set(Timeout|Interval|Immediate))(\..*)?|crypto(\.(?!subtle$).*)?)$/;
 
 /** The globals that pure code may use. All others of the platform are refused. */
-const PURE_GLOBALS: ReadonlySet<string> = new Set([
-  ...['undefined', 'NaN', 'Infinity', 'Object', 'Array', 'String', 'Number', 'Boolean', 'Symbol', 'BigInt', 'RegExp'],
-  ...['Map', 'Set', 'WeakMap', 'JSON', 'Math', 'Error', 'Promise', 'AbortSignal', 'TextEncoder', 'structuredClone'],
-  ...['Uint8Array', 'Uint16Array', 'Uint32Array', 'DataView'],
-]);
+const PURE_GLOBALS: ReadonlySet<string> = new Set(
+  (
+    'undefined NaN Infinity Object Array String Number Boolean Symbol BigInt RegExp Map Set WeakMap JSON Math Error Promise ' +
+    'AbortSignal TextEncoder structuredClone Uint8Array Uint16Array Uint32Array DataView'
+  ).split(' '),
+);
 /** Members of those that are not pure. */
 const IMPURE_MEMBERS = /^(Math|Math\.random|(Math|AbortSignal|Object|Promise)\.\?|AbortSignal\.timeout)$/;
 const GLOBALS: ReadonlySet<string> = new Set([
   ...Object.getOwnPropertyNames(globalThis),
-  ...['self', 'window', 'document', 'require', 'module', 'EventSource', 'XMLHttpRequest', 'localStorage', 'Temporal'],
+  ...'self window document require module EventSource XMLHttpRequest localStorage Temporal'.split(' '),
 ]);
 
 /** A package, or what lies outside all packages. */

@@ -37,7 +37,7 @@ export type {
 export { systemClock, type Clock } from './platform.ts';
 export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { callerOf, childRuns } from './journal/family.ts';
-export { memoryJournal } from './journal/memory.ts';
+export { checkRunNames, memoryJournal } from './journal/memory.ts';
 export type {
   Blobs,
   Journal,
@@ -49,7 +49,7 @@ export type {
   RunSummary,
   Snapshot,
 } from './journal/port.ts';
-export { checkRunNames, summaryOf } from './journal/summary.ts';
+export { summaryOf } from './journal/summary.ts';
 export type {
   Answer,
   CompactionOptions,

@@ -1,7 +1,7 @@
 import { TreadleError } from '../errors.ts';
 import { callerOf } from './family.ts';
 import type { JournalEntry, RunFilter, RunStatus, RunStore, RunSummary, Snapshot } from './port.ts';
-import { checkRunNames, summaryOf } from './summary.ts';
+import { summaryOf } from './summary.ts';
 
 interface StoredRun {
   readonly entries: JournalEntry[];
@@ -192,4 +192,22 @@ function leaseLost(runId: string): TreadleError {
 
 function isOpen(status: RunStatus): boolean {
   return status === 'running' || status === 'paused';
+}
+
+/**
+ * Throws `invalid-input` if the id, the tenant or the parent of a run has an unpaired surrogate. UTF-8 cannot represent it,
+ * so names that differ only there would be the same in a store and in the keys that tools send to other systems.
+ */
+export function checkRunNames(runId: string, first?: JournalEntry): void {
+  checkName('run id', runId);
+  if (first?.event.type !== 'run-started') return;
+  const { principal, parent } = first.event;
+  if (principal) checkName('tenant', principal.tenant);
+  if (parent) checkName('parent', parent.runId);
+}
+
+function checkName(what: string, name: string): void {
+  if (name.isWellFormed()) return;
+  const message = `The ${what} ${JSON.stringify(name)} has an unpaired surrogate. Choose another one.`;
+  throw new TreadleError('invalid-input', message);
 }

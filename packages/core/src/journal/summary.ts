@@ -1,4 +1,3 @@
-import { TreadleError } from '../errors.ts';
 import { textOf, type Message } from '../messages.ts';
 import type { JournalEntry, RunSummary } from './port.ts';
 
@@ -14,24 +13,6 @@ export function summaryOf(runId: string, first: JournalEntry, last: JournalEntry
     entries: last.seq + 1,
     ...originOf(first),
   };
-}
-
-/**
- * Throws `invalid-input` if the id, the tenant or the parent of a run has an unpaired surrogate. UTF-8 cannot represent it,
- * so names that differ only there would be the same in a store and in the keys that tools send to other systems.
- */
-export function checkRunNames(runId: string, first?: JournalEntry): void {
-  checkName('run id', runId);
-  if (first?.event.type !== 'run-started') return;
-  const { principal, parent } = first.event;
-  if (principal) checkName('tenant', principal.tenant);
-  if (parent) checkName('parent', parent.runId);
-}
-
-function checkName(what: string, name: string): void {
-  if (name.isWellFormed()) return;
-  const message = `The ${what} ${JSON.stringify(name)} has an unpaired surrogate. Choose another one.`;
-  throw new TreadleError('invalid-input', message);
 }
 
 function originOf({ event }: JournalEntry): Pick<RunSummary, 'model' | 'title' | 'tenant' | 'parent'> {
