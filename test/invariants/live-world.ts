@@ -36,7 +36,9 @@ export type Performed =
   | 'validate-output'
   | 'judge-calls'
   | 'call-tool'
-  | 'verify-tool';
+  | 'verify-tool'
+  /** The verification that belongs to a call that timed out. */
+  | 'verify-timeout';
 
 /** The rules of a world as options, without those that `runLoop` rejects. */
 export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'model'> {
@@ -191,6 +193,7 @@ export function toolsOf(
   onStart: OnStart,
 ): readonly Tool[] {
   const parked = new Set<string>();
+  const started = new Map<string, AbortSignal>();
   return world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable }) =>
     tool({
       name,
@@ -203,6 +206,7 @@ export function toolsOf(
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
           onStart('call-tool', id, effect === 'once');
+          started.set(id, signal);
           const fate = fateOf(world, callIn(id));
           const { content, isError, inside } = fate;
           if (memory) Object.assign(memory, fate.memory);
@@ -215,7 +219,11 @@ export function toolsOf(
       ...(verifiable && {
         verify(_: unknown, { key, signal }: ToolContext) {
           const id = effectIn(key);
-          onStart('verify-tool', id.replace('.tool.', '.verify.'));
+          const last = started.get(id);
+          started.delete(id);
+          const timedOut = last?.aborted && (last.reason as Error).message !== 'The run was detached.';
+          if (timedOut) onStart('verify-timeout', id);
+          else onStart('verify-tool', id.replace('.tool.', '.verify.'));
           const { verified } = fateOf(world, callIn(id));
           return later(verified.type === 'result' ? { type: 'done' as const, result: 'done' } : verified, signal);
         },
