@@ -20,7 +20,7 @@ import { cutsOf } from './cuts.ts';
 import { entriesOf, logged, restore, runsOf, type Logged } from './logged-store.ts';
 import { play, playUntilFailure, type Played } from './scenario.ts';
 import { endsOf, withInterruptedResults, interruptedCalls, stateOf } from './log-queries.ts';
-import { COURSE, MARKS, TEXTS } from './tampering.ts';
+import { COURSE, MARKS, PINNED, TEXTS } from './tampering.ts';
 import { RUN, world, type World } from './world.ts';
 
 const { restoredState, snapshotOf } = loadCore();
@@ -173,6 +173,7 @@ function courseOf(state: State): unknown {
 
 describe.each([
   ['text', TEXTS],
+  ['what an event pins', PINNED],
   ['the metadata of an entry', MARKS],
 ])('a change of %s is found', (_, kinds) => {
   test.each(Object.entries(kinds))('%s', async (_, tamper) => {

@@ -112,6 +112,8 @@ export interface CoreFunctions {
   readonly estimateTokens: (message: Message) => number;
 
   // The journal and the driver.
+  readonly pinnedBy: (event: Event) => object | undefined;
+  readonly pinnedDigest: (event: Event) => number | undefined;
   readonly snapshotOf: (state: State, seq: number) => Snapshot;
   readonly restoredState: (snapshot: Snapshot) => State | undefined;
   readonly readEntries: (

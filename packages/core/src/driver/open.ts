@@ -33,7 +33,10 @@ type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /** Starts a new run. Throws for misuse. */
 export function openRun(options: LoopOptions, runId: string, clock: Clock, agent?: AgentRules): Opening {
-  const { tools = [], settings = {}, instructions, principal, model, parent } = options;
+  const { tools = [], instructions, model, parent } = options;
+  // Copies, because they are pinned in the journal and the caller may change the originals.
+  const settings = options.settings ? structuredClone(options.settings) : {};
+  const principal = options.principal && structuredClone(options.principal);
   const started: RunStarted = {
     type: 'run-started',
     at: clock.now(),

@@ -64,6 +64,8 @@ export interface JournalEntry {
   readonly issued: readonly string[];
   /** A digest of the history if the event issued a model call; of history and outcome if it ended the run. */
   readonly digest?: number;
+  /** A digest of what the event pins for later turns, such as rules and tools. Entries of older versions have none. */
+  readonly pinned?: number;
   /** The status of the run after the event; absent: `running`. */
   readonly status?: Exclude<RunStatus, 'running'>;
 }
