@@ -121,6 +121,7 @@ export interface CoreFunctions {
     runId: string,
   ) => Promise<{ readonly start: { readonly seq: number }; readonly entries: readonly JournalEntry[] }>;
   readonly startedEffects: (state: State) => readonly string[];
+  readonly deadlineAt: (state: State, at: number) => Event | undefined;
   readonly watchDeadline: (...driver: readonly unknown[]) => () => void;
   readonly startShell: (context: RunContext, lease: Lease | undefined, emit?: unknown) => Shell;
   readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;

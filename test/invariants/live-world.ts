@@ -185,11 +185,14 @@ export function policyOf(world: World, { later }: ManualScheduler, onStart: OnSt
   };
 }
 
+/** How long a tool that returns at once blocks the event loop. */
+export const BLOCKED_MS = 5;
+
 /** Some return at once. Some are parked first, and run again when the parked call is answered. */
 export function toolsOf(
   { tool, Parked }: Core,
   world: World,
-  { later }: ManualScheduler,
+  { later, block }: ManualScheduler,
   onStart: OnStart,
 ): readonly Tool[] {
   const parked = new Set<string>();
@@ -210,8 +213,12 @@ export function toolsOf(
           const fate = fateOf(world, callIn(id));
           const { content, isError, inside } = fate;
           if (memory) Object.assign(memory, fate.memory);
-          if (!fate.parked) return later({ content, isError }, signal);
-          if (inside.length === 0 || parked.has(id)) return { content, isError };
+          const blocks = world.rules.limits.durationMs !== undefined && fate.verified.type === 'unknown';
+          if (!fate.parked && !blocks) return later({ content, isError }, signal);
+          if (blocks || inside.length === 0 || parked.has(id)) {
+            block(BLOCKED_MS);
+            return { content, isError };
+          }
           parked.add(id);
           return new Parked('elsewhere', waitsIn(fate));
         },

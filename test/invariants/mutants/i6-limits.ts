@@ -106,6 +106,7 @@ export const limits = [
     'scheduleCalls',
     (original) => (slots, rules) => original(slots, { ...rules, parallel: true }),
   ),
+  mutant('live', 'effects start after a tool that returned too late', 'deadlineAt', () => () => undefined),
   mutant('live', 'no timer is set for the deadline', 'watchDeadline', () => () => () => {}),
   mutant(
     'I6',

@@ -220,7 +220,8 @@ function isLive({ phase }: State): boolean {
   return phase.type !== 'new' && phase.type !== 'ended';
 }
 
-function isOverdue(state: State, at: number): boolean {
+/** Whether the active time of a run is used up at time `at`. */
+export function isOverdue(state: State, at: number): boolean {
   const { durationMs } = state.rules.limits;
   return durationMs !== undefined && activeMsAt(state, at) >= durationMs;
 }
