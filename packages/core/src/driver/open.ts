@@ -11,7 +11,7 @@ import { CURRENT_WORDING } from '../machine/wording.ts';
 import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
 import type { Clock } from '../platform.ts';
-import { isReadResult } from '../tools/read-result.ts';
+import { isReadResult, withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
@@ -89,9 +89,7 @@ export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: 
   }
   // At the time of the last event: only `effect-lost` marks the time since then as inactive.
   const accepted: Event[] =
-    changes.length > 0
-      ? [{ type: 'tools-changed', at: state.at, tools: [...tools.map(factsOf), ...state.tools.filter(isReadResult)] }]
-      : [];
+    changes.length > 0 ? [{ type: 'tools-changed', at: state.at, tools: currentTools(state, tools) }] : [];
   const lost = startedEffects(state).map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'restart' }));
   const { events: answered, childAnswers } = answerEvents(state, answers, at);
   const parked = parkedEffects(state);
@@ -169,6 +167,11 @@ function parkedEffects({ phase }: State): readonly string[] {
   if (phase.type !== 'tools') return [];
   const parked = phase.slots.filter(({ type, call }) => type === 'parked' && call.effect !== 'once');
   return parked.map((slot) => slotEffect(slot)!.id);
+}
+
+/** The current tools as those of the run, with the loop's own. */
+function currentTools(state: State, tools: readonly Tool[]): readonly ToolFacts[] {
+  return withReadResult(tools.map(factsOf), state.tools.filter(isReadResult));
 }
 
 /** How the current tools differ from those of the run. New tools do not count. */

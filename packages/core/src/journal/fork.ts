@@ -5,7 +5,7 @@ import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { ResultBlock } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
-import { isPagedResult, isReadResult } from '../tools/read-result.ts';
+import { isPagedResult, isReadResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import type { Blobs, Journal, JournalEntry, RunStore } from './port.ts';
@@ -61,7 +61,7 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   if (changed && state.phase.type === 'ended')
     throw unforkable(runId, 'it has ended there. Fork it before its last entry');
   if (changed) {
-    const facts = tools && { tools: [...tools.map(factsOf), ...state.tools.filter(isReadResult)] };
+    const facts = tools && { tools: withReadResult(tools.map(factsOf), state.tools.filter(isReadResult)) };
     const values = {
       ...(model !== undefined && { model }),
       ...(instructions !== undefined && { instructions }),
@@ -93,7 +93,7 @@ function readResultOffer(since: readonly JournalEntry[], { tools }: State): Even
   for (const { event } of since) {
     if (event.type !== 'tools-changed') continue;
     const own = event.tools.filter(isReadResult);
-    if (own.length > 0) return { ...event, tools: [...tools, ...own] };
+    if (own.length > 0) return { ...event, tools: withReadResult(tools, own) };
   }
   return undefined;
 }
