@@ -56,6 +56,8 @@ export interface CoreFunctions {
   readonly chargeCall: (state: State, event: SlotEvent) => State;
   readonly slotAfter: (state: State, slot: Slot, event: SlotEvent) => Slot;
   readonly onEffectLost: (state: State, effect: string) => Next;
+  readonly deathsAfter: (state: State, event: Event) => State['deaths'];
+  readonly isCrashLoop: (state: State, effect: string) => boolean;
   readonly cancelPhaseOf: (state: State) => CancelPhase;
 
   // How a turn starts, continues and ends.

@@ -1,8 +1,8 @@
 import { journalError, TreadleError } from '../errors.ts';
-import type { Journal, JournalEntry } from '../journal/port.ts';
+import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
 import { replay, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
-import { outstanding, slotEffect, waiting } from '../machine/effects.ts';
+import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
@@ -71,7 +71,7 @@ const NO_PARKED: Opening['parked'] = new Set();
  * Resumes a run: replays it, then reports the effects that were in progress as lost, applies the answers, calls tools
  * with parked calls again, and reports deadlines that have passed.
  */
-export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: AgentRules): Promise<Opening> {
+export async function reopenRun(options: ContinueOptions, { clock, agent, lease }: Reopening): Promise<Opening> {
   const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
   const { state, seq } = await readState(journal, runId);
   const at = clock.now();
@@ -90,7 +90,14 @@ export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: 
   // At the time of the last event: only `effect-lost` marks the time since then as inactive.
   const accepted: Event[] =
     changes.length > 0 ? [{ type: 'tools-changed', at: state.at, tools: currentTools(state, tools) }] : [];
-  const lost = startedEffects(state).map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'restart' }));
+  const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
+  const lost = startedEffects(state).map((effect): Event => ({
+    type: 'effect-lost',
+    at,
+    effect,
+    cause: 'restart',
+    ...died,
+  }));
   const { events: answered, childAnswers } = answerEvents(state, answers, at);
   const parked = parkedEffects(state);
   const repeated = parked
@@ -108,6 +115,24 @@ export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: 
     childAnswers,
     parked: new Set(parked),
   };
+}
+
+interface Reopening {
+  readonly clock: Clock;
+  readonly agent: AgentRules | undefined;
+  readonly lease: Lease | undefined;
+}
+
+/** Whether a child run of a call in progress has an entry since time `since` that is not only a lost effect. */
+async function haveChildrenProgressed(journal: Journal, { runId, phase }: State, since: number): Promise<boolean> {
+  if (phase.type !== 'tools') return false;
+  for (const { type, call } of phase.slots) {
+    if (type !== 'running' || call.limits === undefined) continue;
+    const entries = await journal.read(`${runId}.${toolEffectId(call)}`);
+    if (entries.some(({ event }) => event.at >= since && event.type !== 'effect-lost')) return true;
+    if (await haveChildrenProgressed(journal, replay(entries).state, since)) return true;
+  }
+  return false;
 }
 
 /** Replays a run from its snapshot, or from the beginning if it has none. */
@@ -205,6 +230,7 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
     }),
     errorLimit: atLeast(0, 'errorLimit', options.errorLimit ?? 3),
     repeatLimit: atLeast(0, 'repeatLimit', options.repeatLimit ?? 3),
+    crashLimit: atLeast(0, 'crashLimit', options.crashLimit ?? 5),
     maxResultChars: atLeast(1, 'maxResultChars', options.maxResultChars ?? 15_000),
     toolTimeoutMs: atLeast(1, 'toolTimeoutMs', options.toolTimeoutMs ?? 60_000),
     limits: limitsOf(options.limits),

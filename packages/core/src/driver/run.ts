@@ -109,7 +109,7 @@ export function driveRun(
       if (detached) return loopResult(runId, NEW);
       // A journal created here is not shared, so it needs no lease.
       lease = await options.journal?.acquire?.(runId);
-      const opening = opened ?? (await reopenRun(options as ContinueOptions, clock, agent?.rules));
+      const opening = opened ?? (await reopenRun(options as ContinueOptions, { clock, agent: agent?.rules, lease }));
       // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
       const name = readResultName(opening.state.tools, tools.keys());

@@ -49,6 +49,11 @@ export interface Blobs {
 export interface Lease {
   readonly runId: string;
   readonly token: number;
+  /**
+   * The last driver did not release its lease, so its process died. A journal that cannot tell leaves it out; then no
+   * deaths are counted for `crashLimit`.
+   */
+  readonly takenOver?: true;
   /** Ends the lease, so that the next driver does not have to wait. Never rejects. */
   release(): Promise<void>;
 }

@@ -15,6 +15,8 @@ export interface Rules {
   readonly maxCallsPerTurn?: number;
   readonly errorLimit: number;
   readonly repeatLimit: number;
+  /** A call that was running at this many process deaths in a row is not attempted again. Absent or 0: off. */
+  readonly crashLimit?: number;
   readonly maxResultChars: number;
   readonly toolTimeoutMs: number;
   readonly limits: Limits;

@@ -92,15 +92,17 @@ export function openLeases(
   }
 
   async function acquire(runId: string): Promise<Lease> {
-    const token = await write(() => {
+    const { token, takenOver } = await write(() => {
+      const left = leaseOf(runId);
       checkWriter(runId);
       const { host, pid, startedAt = null } = holder;
       const now = clock.now();
-      return Number(insertLease.run(runId, host, pid, startedAt, now, now + ttlMs).lastInsertRowid);
+      const inserted = insertLease.run(runId, host, pid, startedAt, now, now + ttlMs);
+      return { token: Number(inserted.lastInsertRowid), takenOver: left && !unreleased.has(left.token) };
     });
     held.add(token);
     scheduleRenewal();
-    return { runId, token, release: () => release(token) };
+    return { runId, token, ...(takenOver && { takenOver }), release: () => release(token) };
   }
 
   async function release(token: number): Promise<void> {
