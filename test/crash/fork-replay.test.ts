@@ -20,7 +20,7 @@ import { cutsOf } from './cuts.ts';
 import { entriesOf, logged, restore, runsOf, type Logged } from './logged-store.ts';
 import { play, playUntilFailure, type Played } from './scenario.ts';
 import { endsOf, withInterruptedResults, interruptedCalls, stateOf } from './log-queries.ts';
-import { COURSE, MARKS, TEXTS } from './tampering.ts';
+import { COURSE, MARKS, PINNED, TEXTS } from './tampering.ts';
 import { RUN, world, type World } from './world.ts';
 
 const { restoredState, snapshotOf } = loadCore();
@@ -80,7 +80,9 @@ test('a fork at any entry with the same answers has the same end and repeats no 
         count[fork ? 'forked' : 'refused']++;
         if (!fork) continue;
         const after = await play(scenarioOf(run), fork);
-        const end = withInterruptedResults(fork.runId, endsOf(reference.log)[RUN]!, interruptedCalls(after.log));
+        const interrupted = interruptedCalls(after.log);
+        const end = withInterruptedResults(fork.runId, endsOf(reference.log)[RUN]!, interrupted);
+        expectResultsUsed(fork.runId, interrupted, entries);
         expect(endsOf(after.log)[fork.runId]).toEqual(end);
         expectNothingTwice(after, entries.slice(0, at + 1));
       }
@@ -100,6 +102,14 @@ function expectRefusal(error: unknown, entries: readonly JournalEntry[], at: num
   expect(entries.slice(at + 1).some(({ event }) => event.type === 'tool-settled' && event.effect === effect)).toBe(
     false,
   );
+}
+
+/** No call is answered "interrupted" in the fork if the original has a result for it. */
+function expectResultsUsed(fork: string, interrupted: ReadonlySet<string>, entries: readonly JournalEntry[]): void {
+  for (const { event } of entries) {
+    if (event.type !== 'tool-settled' || event.result.type !== 'result') continue;
+    expect(interrupted).not.toContain(`${fork}/${event.effect.replace('.verify.', '.tool.')}`);
+  }
 }
 
 /** Calls that started before the cut do not act again in the fork, unless they are harmless. */
@@ -173,6 +183,7 @@ function courseOf(state: State): unknown {
 
 describe.each([
   ['text', TEXTS],
+  ['what an event pins', PINNED],
   ['the metadata of an entry', MARKS],
 ])('a change of %s is found', (_, kinds) => {
   test.each(Object.entries(kinds))('%s', async (_, tamper) => {

@@ -67,18 +67,41 @@ export const TEXTS: Readonly<Record<string, Tampering>> = {
   }),
 };
 
-/** Other changes: found if they change the course of the run. */
-export const COURSE: Readonly<Record<string, Tampering>> = {
+/** Changes of what an event pins for later turns: always found. */
+export const PINNED: Readonly<Record<string, Tampering>> = {
   rules: (entries, pick) =>
     changing('run-started', (event) => ({ ...event, rules: OTHER_RULES[pick % OTHER_RULES.length]!(event.rules) }))(
       entries,
       0,
     ),
-  tools: changing('run-started', (event) => ({ ...event, tools: event.tools.slice(1) })),
-  'tool effect': changing('run-started', (event) => ({
+  limits: changing('run-started', (event) => ({
     ...event,
-    tools: event.tools.map((facts) => ({ ...facts, client: !facts.client })),
+    rules: { ...event.rules, limits: { ...event.rules.limits, durationMs: 1e12 } },
   })),
+  instructions: changing('run-started', (event) => ({ ...event, instructions: `${event.instructions ?? ''}!` })),
+  principal: changing('run-started', (event) => ({
+    ...event,
+    principal: { subject: 'other', tenant: 'other', scopes: [] },
+  })),
+  settings: changing('run-started', (event) => ({ ...event, settings: { ...event.settings, seed: 4_711 } })),
+  model: changing('run-started', (event) => ({ ...event, model: `${event.model}!` })),
+  tools: changing('run-started', (event) =>
+    event.tools.length === 0 ? undefined : { ...event, tools: event.tools.slice(1) },
+  ),
+  'tool effect': changing('run-started', (event) =>
+    event.tools.length === 0
+      ? undefined
+      : { ...event, tools: event.tools.map((facts) => ({ ...facts, client: !facts.client })) },
+  ),
+  'changed tools': changing('tools-changed', (event) => ({ ...event, tools: event.tools.slice(1) })),
+  decision: changing('turn-prepared', (event) => ({
+    ...event,
+    decision: { ...event.decision, instructions: `${event.decision.instructions ?? ''}!` },
+  })),
+};
+
+/** Other changes: found if they change the course of the run. */
+export const COURSE: Readonly<Record<string, Tampering>> = {
   finish: changing('model-replied', (event) => ({ ...event, finish: event.finish === 'length' ? 'stop' : 'length' })),
   'checks of a reply': changing('model-replied', (event) => ({
     ...event,
@@ -88,7 +111,6 @@ export const COURSE: Readonly<Record<string, Tampering>> = {
   verdicts: changing('calls-judged', (event) => ({ ...event, verdicts: event.verdicts.slice(1) })),
   approval: changing('approval-given', (event) => ({ ...event, approved: !event.approved })),
   'digest of an approval': changing('approval-given', (event) => ({ ...event, digest: 'of something else' })),
-  decision: changing('turn-prepared', (event) => ({ ...event, decision: { tools: [], toolChoice: 'none' } })),
   problem: changing('turn-prepared', (event) => ({ ...event, problem: 'No.' })),
   output: changing('output-checked', (event) => ({
     ...event,
@@ -130,6 +152,10 @@ export const MARKS: Readonly<Record<string, Tampering>> = {
     const entry = entries[pick % entries.length]!;
     return entries.with(entry.seq, { ...entry, digest: (entry.digest ?? 0) + 1 });
   },
+  'digest of what an event pins': (entries) => [
+    { ...entries[0]!, pinned: entries[0]!.pinned! + 1 },
+    ...entries.slice(1),
+  ],
   status: (entries, pick) => {
     const entry = entries[pick % entries.length]!;
     return entries.with(entry.seq, { ...entry, status: entry.status === 'paused' ? 'failed' : 'paused' });

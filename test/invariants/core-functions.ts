@@ -56,6 +56,8 @@ export interface CoreFunctions {
   readonly chargeCall: (state: State, event: SlotEvent) => State;
   readonly slotAfter: (state: State, slot: Slot, event: SlotEvent) => Slot;
   readonly onEffectLost: (state: State, effect: string) => Next;
+  readonly deathsAfter: (state: State, event: Event) => State['deaths'];
+  readonly isCrashLoop: (state: State, effect: string) => boolean;
   readonly cancelPhaseOf: (state: State) => CancelPhase;
 
   // How a turn starts, continues and ends.
@@ -112,6 +114,8 @@ export interface CoreFunctions {
   readonly estimateTokens: (message: Message) => number;
 
   // The journal and the driver.
+  readonly pinnedBy: (event: Event) => object | undefined;
+  readonly pinnedDigest: (event: Event) => number | undefined;
   readonly snapshotOf: (state: State, seq: number) => Snapshot;
   readonly restoredState: (snapshot: Snapshot) => State | undefined;
   readonly readEntries: (
@@ -119,6 +123,7 @@ export interface CoreFunctions {
     runId: string,
   ) => Promise<{ readonly start: { readonly seq: number }; readonly entries: readonly JournalEntry[] }>;
   readonly startedEffects: (state: State) => readonly string[];
+  readonly deadlineAt: (state: State, at: number) => Event | undefined;
   readonly watchDeadline: (...driver: readonly unknown[]) => () => void;
   readonly startShell: (context: RunContext, emit?: unknown) => Shell;
   readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;

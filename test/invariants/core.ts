@@ -30,6 +30,7 @@ export interface Internals {
     code: { readonly agent: AgentCode },
   ) => Omit<LiveRun, typeof Symbol.asyncIterator>;
   readonly performEffect: CoreFunctions['performEffect'];
+  readonly activeMsAt: CoreFunctions['activeMsAt'];
 }
 
 /** The code of a typed agent. */
@@ -57,6 +58,7 @@ export function loadCore(folder: string = SOURCES): Core {
     restoredState: internal('restoredState'),
     driveRun: internal('driveRun'),
     performEffect: internal('performEffect'),
+    activeMsAt: internal('activeMsAt'),
   };
 }
 

@@ -80,6 +80,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         return lose(
           open.filter((one) => !isExternal(one)),
           'restart',
+          pick % 3 !== 0,
         );
       case 'repeat':
         return feed(moments[pick % moments.length]!.event);
@@ -102,8 +103,10 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     }
   }
 
-  function lose(open: readonly Open[], cause: 'restart' | 'device'): void {
-    for (const { effect } of open) feed({ type: 'effect-lost', at: now, effect: effect.id, cause });
+  function lose(open: readonly Open[], cause: 'restart' | 'device', died = false): void {
+    for (const { effect } of open) {
+      feed({ type: 'effect-lost', at: now, effect: effect.id, cause, ...(died && { died }) });
+    }
   }
 
   /** Resumes a run that ended because the model failed: resuming marks the model call as lost. */

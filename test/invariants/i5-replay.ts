@@ -32,12 +32,36 @@ export function checkReplay(core: Journaled, world: World): void {
     ensure(view === live[seq], () => `the state of entry ${seq} has changed since`);
     checkSnapshot(core, { state: after, view, seq, next: stored[seq + 1] });
   }
+  checkPinned(core, stored);
   for (let length = 1; length <= entries.length; length += 1 + (entries.length >> 2)) {
     const replayed = replay(stored.slice(0, length));
     ensure(replayed.type === 'replayed', () => `the replay of ${length} entries diverged: ${JSON.stringify(replayed)}`);
     ensure(
       viewOf(replayed.state) === live[length - 1],
       () => `the replay of ${length} entries gives a different state`,
+    );
+  }
+}
+
+/** Any change of what the start of the run pins is found at its entry. */
+function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEntry[]): void {
+  if (first?.event.type !== 'run-started') return;
+  const { event } = first;
+  const changes: readonly Partial<typeof event>[] = [
+    { instructions: `${event.instructions ?? ''}!` },
+    { model: `${event.model}!` },
+    { settings: { ...event.settings, seed: 4_711 } },
+    { principal: { subject: 'other', tenant: 'other', scopes: [] } },
+    { rules: { ...event.rules, limits: { ...event.rules.limits, durationMs: 1e12 } } },
+    { tools: event.tools.map((facts) => ({ ...facts, description: `${facts.description}!` })) },
+  ];
+  for (const change of changes) {
+    const changed = { ...event, ...change };
+    if (same(changed, event)) continue;
+    const replayed = replay([{ ...first, event: changed }, ...rest]);
+    ensure(
+      replayed.type === 'diverged' && replayed.seq === 0,
+      () => `the replay did not find another ${Object.keys(change).join()}`,
     );
   }
 }

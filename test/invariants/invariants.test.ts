@@ -117,6 +117,7 @@ const ENDS: readonly string[] = [
   ...['prepare-failed', 'output-invalid', 'no-tool-called', 'submit-before-output', 'prompt-failed'].map(
     (code) => `failed ${code}`,
   ),
+  'failed crash-loop',
   ...['auth', 'overloaded', 'context-length'].map((code) => `failed ${code}`),
 ];
 

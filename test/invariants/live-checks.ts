@@ -2,6 +2,7 @@ import { historyProblem } from '../provider/rules/messages.ts';
 import type { Core } from './core.ts';
 import { checkPairs } from './i1-results.ts';
 import { checkLiveReplay } from './i5-replay.ts';
+import { BLOCKED_MS } from './live-world.ts';
 import type { LiveTrace } from './live.ts';
 import { ensure } from './trace.ts';
 
@@ -27,8 +28,14 @@ export function checkLive(core: Pick<Core, 'replay'>, trace: LiveTrace): void {
   checkOnce(trace);
   checkLiveReplay(core, trace);
   const { durationMs: limit = Infinity } = world.rules.limits;
-  // A run that is resumed exactly at its deadline notices it one millisecond later.
-  ensure(result.durationMs <= limit + 1, () => `the run was active for ${result.durationMs} ms; the limit is ${limit}`);
+  for (const observation of observations) {
+    ensure(!('late' in observation && observation.late), () => `started too late: ${JSON.stringify(observation)}`);
+  }
+  // A run notices its deadline when a timer fires, or when a tool that blocks the event loop returns.
+  ensure(
+    result.durationMs <= limit + BLOCKED_MS,
+    () => `the run was active for ${result.durationMs} ms; the limit is ${limit}`,
+  );
 }
 
 /** Events that add messages of their own. */

@@ -36,7 +36,9 @@ export type Performed =
   | 'validate-output'
   | 'judge-calls'
   | 'call-tool'
-  | 'verify-tool';
+  | 'verify-tool'
+  /** The verification that belongs to a call that timed out. */
+  | 'verify-timeout';
 
 /** The rules of a world as options, without those that `runLoop` rejects. */
 export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'model'> {
@@ -183,14 +185,18 @@ export function policyOf(world: World, { later }: ManualScheduler, onStart: OnSt
   };
 }
 
+/** How long a tool that returns at once blocks the event loop. */
+export const BLOCKED_MS = 5;
+
 /** Some return at once. Some are parked first, and run again when the parked call is answered. */
 export function toolsOf(
   { tool, Parked }: Core,
   world: World,
-  { later }: ManualScheduler,
+  { later, block }: ManualScheduler,
   onStart: OnStart,
 ): readonly Tool[] {
   const parked = new Set<string>();
+  const started = new Map<string, AbortSignal>();
   return world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable }) =>
     tool({
       name,
@@ -203,11 +209,16 @@ export function toolsOf(
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
           onStart('call-tool', id, effect === 'once');
+          started.set(id, signal);
           const fate = fateOf(world, callIn(id));
           const { content, isError, inside } = fate;
           if (memory) Object.assign(memory, fate.memory);
-          if (!fate.parked) return later({ content, isError }, signal);
-          if (inside.length === 0 || parked.has(id)) return { content, isError };
+          const blocks = world.rules.limits.durationMs !== undefined && fate.verified.type === 'unknown';
+          if (!fate.parked && !blocks) return later({ content, isError }, signal);
+          if (blocks || inside.length === 0 || parked.has(id)) {
+            block(BLOCKED_MS);
+            return { content, isError };
+          }
           parked.add(id);
           return new Parked('elsewhere', waitsIn(fate));
         },
@@ -215,7 +226,11 @@ export function toolsOf(
       ...(verifiable && {
         verify(_: unknown, { key, signal }: ToolContext) {
           const id = effectIn(key);
-          onStart('verify-tool', id.replace('.tool.', '.verify.'));
+          const last = started.get(id);
+          started.delete(id);
+          const timedOut = last?.aborted && (last.reason as Error).message !== 'The run was detached.';
+          if (timedOut) onStart('verify-timeout', id);
+          else onStart('verify-tool', id.replace('.tool.', '.verify.'));
           const { verified } = fateOf(world, callIn(id));
           return later(verified.type === 'result' ? { type: 'done' as const, result: 'done' } : verified, signal);
         },

@@ -46,6 +46,8 @@ export type Observation =
       readonly durable: number;
       /** The run had been cancelled or detached. */
       readonly over: boolean;
+      /** The active time of the run was used up. */
+      readonly late: boolean;
     }
   | { readonly type: 'fact' | 'snapshot'; readonly seq: number; readonly durable: number }
   | { readonly type: 'result'; readonly appended: number; readonly durable: number }
@@ -82,7 +84,12 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
 
   const onStart: OnStart = (type, id, once = false) => {
     const issued = journal.appended.findLastIndex((entry) => entry.issued.includes(id));
-    observations.push({ type, id, once, issued, durable: journal.durable(), over });
+    observations.push({ type, id, once, issued, durable: journal.durable(), over, late: isLate() });
+  };
+  const { durationMs } = world.rules.limits;
+  const isLate = (): boolean => {
+    if (durationMs === undefined) return false;
+    return core.activeMsAt(core.replay(journal.appended).state, scheduler.clock.now()) >= durationMs;
   };
   const latest = (): string =>
     journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes('.validate.'))).at(-1)!;

@@ -15,6 +15,8 @@ export interface ManualScheduler {
   /** Settles one of the jobs; false if there is none. */
   readonly settle: (pick: number) => boolean;
   readonly advance: (ms: number) => void;
+  /** Advances the clock without firing timers, as code that blocks the event loop does. */
+  readonly block: (ms: number) => void;
   /** Advances the clock to the next timer; false if there is none. */
   readonly skip: () => boolean;
   readonly clear: () => void;
@@ -55,6 +57,7 @@ export function manualScheduler(): ManualScheduler {
       return job !== undefined;
     },
     advance,
+    block: (ms) => void (now += ms),
     skip() {
       const next = Math.min(...Array.from(timers, ({ at }) => at));
       if (next === Infinity) return false;

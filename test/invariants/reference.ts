@@ -47,6 +47,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   let refused: ModelErrorCode | undefined;
   let shortened = false;
   const counters = countsOf();
+  /** How many deaths in a row each call was running at. */
+  const deaths = new Map<string, number>();
   const used = usageTotals();
   let attempts: Attempts | undefined;
   let turn: Turn | undefined;
@@ -265,6 +267,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   function lost(effect: string, moment: Moment, at: number): Expected {
     const { open, failed: ended } = moment.observed.before;
     const lostEffect = open.get(effect)?.effect;
+    if (isCrashLoop(moment)) return end('failed', 'crash-loop');
     switch (lostEffect?.type) {
       case 'prepare-turn':
         return { type: 'prepare' };
@@ -281,8 +284,25 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     }
   }
 
+  /** Counts the death of the process that ran a call. Only deaths in a row count, and not those of child runs. */
+  function isCrashLoop({ event, observed }: Moment): boolean {
+    if (event.type !== 'effect-lost' || event.cause === 'device') return false;
+    if (!event.died) deaths.clear();
+    const running = observed.before.open.get(event.effect);
+    const kind = running?.effect.type;
+    if (!event.died || running?.parked || (kind !== 'call-tool' && kind !== 'verify-tool')) return false;
+    const call = turn?.calls.find(({ log }) =>
+      log.some((one) => one.type === 'issued' && one.effect.id === event.effect),
+    );
+    if (call?.facts?.share !== undefined) return false;
+    const count = (deaths.get(event.effect) ?? 0) + 1;
+    deaths.set(event.effect, count);
+    return count === rules.crashLimit;
+  }
+
   function follow(moment: Moment, at: number): Expected {
     const { event } = moment;
+    if (event.type !== 'effect-lost') deaths.clear();
     switch (event.type) {
       case 'run-started':
         ({ rules, tools, instructions = 'none' } = event);

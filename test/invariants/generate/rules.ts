@@ -68,5 +68,6 @@ export const rules: Arbitrary<Rules> = fc
     optionally('prepared', 30, fc.constant(true as const)),
     optionally('output', 30, fc.constant({ type: 'object' })),
     optionally('compaction', 45, compactions(75)),
+    optionally('crashLimit', 15, fc.constantFrom(0, 1, 2, 5)),
   )
   .map((given) => Object.assign({}, ...given) as Rules);

@@ -86,6 +86,13 @@ const typed: Arbitrary<Ruled> = fc
   .tuple(rules, answers)
   .map(([some, said]) => ({ rules: { ...unlimited(some), output: { type: 'object' } }, replies: said }));
 
+/** Calls that run when their process dies, again and again. */
+const crashing: Arbitrary<Ruled> = fc
+  .tuple(rules, fc.constantFrom(1, 2, 2, 3), replies)
+  .map(([some, crashLimit, said]) => ({ rules: { ...unlimited(some), judged: false, crashLimit }, replies: said }));
+
+const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40 });
+
 /** Fewer limits, so that runs get further. */
 function unlimited(some: Rules): Rules {
   return { ...some, maxTurns: 9, errorLimit: 0, repeatLimit: 0, toolChoice: 'auto' };
@@ -95,6 +102,7 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
   { weight: 2, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
+  { weight: 1, arbitrary: worldsOf(crashing, dying) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

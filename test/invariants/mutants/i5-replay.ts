@@ -68,6 +68,13 @@ export const replay = [
     const state = original(snapshot);
     return state && { ...state, decision: undefined };
   }),
+  mutant('I5', 'replay does not compare what the start pins', 'pinnedDigest', () => () => undefined),
+  ...['rules', 'tools', 'model', 'settings', 'instructions', 'principal'].map((field) =>
+    mutant('I5', `replay does not compare the ${field} of the start`, 'pinnedBy', (original) => (event) => {
+      const values = original(event);
+      return values && Object.fromEntries(Object.entries(values).filter(([name]) => name !== field));
+    }),
+  ),
   mutant('live', 'entries after the snapshot are ignored', 'readEntries', (original) => async (journal, runId) => {
     const { start, entries } = await original(journal, runId);
     return { start, entries: start.seq > 0 ? [] : entries };

@@ -106,6 +106,33 @@ export const limits = [
     'scheduleCalls',
     (original) => (slots, rules) => original(slots, { ...rules, parallel: true }),
   ),
+  mutant('live', 'effects start after a tool that returned too late', 'deadlineAt', () => () => undefined),
+  mutant('I6', 'a call that kills its process is attempted again', 'isCrashLoop', () => () => false),
+  mutant(
+    'I6',
+    'a call is attempted once more after the last death',
+    'isCrashLoop',
+    (original) => (state, effect) =>
+      original({ ...state, rules: { ...state.rules, crashLimit: (state.rules.crashLimit ?? 0) + 1 } }, effect),
+  ),
+  mutant(
+    'I6',
+    'deaths count that are not in a row',
+    'deathsAfter',
+    (original) => (state, event) => original(state, event) ?? state.deaths,
+  ),
+  mutant(
+    'I6',
+    'clean restarts count as deaths',
+    'deathsAfter',
+    (original) => (state, event) => original(state, event.type === 'effect-lost' ? { ...event, died: true } : event),
+  ),
+  mutant('I6', 'child runs count as deaths', 'deathsAfter', (original) => (state, event) => {
+    const next = original(state, event);
+    if (event.type !== 'effect-lost' || !event.died || event.cause !== 'restart' || !state.rules.crashLimit)
+      return next;
+    return next === state.deaths ? { ...next, [event.effect]: (next?.[event.effect] ?? 0) + 1 } : next;
+  }),
   mutant('live', 'no timer is set for the deadline', 'watchDeadline', () => () => () => {}),
   mutant(
     'I6',

@@ -1,6 +1,9 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { resultTexts } from '../../test/results.ts';
 import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
+import type { Journal } from '../journal/port.ts';
+import { replay } from '../journal/replay.ts';
+import type { Clock } from '../platform.ts';
 import { tool } from '../tools/tool.ts';
 import { runLoop } from './run.ts';
 
@@ -99,4 +102,66 @@ test('time: a model request has the deadline of the run, if the run has one', as
   const unlimited = scriptedModel(['Done.']);
   await runLoop({ model: unlimited, input: 'Go.', clock });
   expect(unlimited.requests[0]).not.toHaveProperty('deadline');
+});
+
+/** A clock that a tool moves while it blocks the event loop, so that no timer can fire. */
+function blockableClock(): { readonly clock: Clock; readonly block: (ms: number) => void } {
+  let now = 0;
+  return { clock: { now: () => now, timer: () => () => {} }, block: (ms) => void (now += ms) };
+}
+
+describe('time: a synchronous tool that returns after the deadline ends the run before anything else starts', () => {
+  const limits = { durationMs: 100 };
+
+  test('the next model call', async () => {
+    const { clock, block } = blockableClock();
+    const act = tool({ name: 'act', description: 'x', execute: () => (block(100), 'acted') });
+    using model = scriptedModel([callAct]);
+    const result = await runLoop({ model, tools: [act], input: 'Go.', clock, limits });
+    expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'duration' }, turns: 2, durationMs: 100 });
+    expect(resultTexts(result)).toEqual(['acted']);
+  });
+
+  test('the other calls of the turn', async () => {
+    const { clock, block } = blockableClock();
+    const ran: string[] = [];
+    const tools = ['first', 'second', 'third'].map((name) =>
+      tool({ name, description: 'x', execute: () => (ran.push(name), block(60), name) }),
+    );
+    using model = scriptedModel([{ calls: tools.map(({ name }) => ({ name })) }]);
+    const result = await runLoop({ model, tools, input: 'Go.', clock, limits });
+    expect(result).toMatchObject({ outcome: { type: 'exhausted', limit: 'duration' } });
+    expect(ran).toEqual(['first', 'second']);
+    expect(resultTexts(result)).toEqual(['first', 'second', 'Not finished: the run reached its limit of time.']);
+  });
+
+  test('with a journal that is durable later, and the end is in the journal with the result', async () => {
+    const { clock, block } = blockableClock();
+    const memory = memoryJournal();
+    const batches: string[][] = [];
+    const journal: Journal = {
+      ...memory,
+      async append(runId, entries, lease) {
+        batches.push(entries.map(({ event }) => event.type));
+        await memory.append(runId, entries, lease);
+      },
+    };
+    const act = tool({ name: 'act', description: 'x', execute: () => (block(100), 'acted') });
+    using model = scriptedModel([callAct]);
+    await runLoop({ model, tools: [act], input: 'Go.', clock, limits, journal, runId: 'run' });
+    expect(batches.at(-1)).toEqual(['tool-settled', 'deadline-passed']);
+    expect(replay(await memory.read('run'))).toMatchObject({ type: 'replayed', state: { phase: { type: 'ended' } } });
+  });
+
+  test('but not a run that is complete, and not before the deadline', async () => {
+    for (const [ms, outcome] of [
+      [99, { type: 'completed' }],
+      [100, { type: 'exhausted', limit: 'duration' }],
+    ] as const) {
+      const { clock, block } = blockableClock();
+      const act = tool({ name: 'act', description: 'x', execute: () => (block(ms), 'acted') });
+      const model = scriptedModel([callAct, () => (block(500), 'Done.')]);
+      expect(await runLoop({ model, tools: [act], input: 'Go.', clock, limits })).toMatchObject({ outcome });
+    }
+  });
 });

@@ -211,7 +211,8 @@ test('tool returns a value that does not match its output schema: the error resu
   expect(textOf(content)).toMatch(/^The tool "x" returned a value that does not match its output schema: temp: /);
 });
 
-const TIMED_OUT = 'timed out after 60000 ms. Ask for less, or try something else.';
+const TIMED_OUT =
+  'timed out after 60000 ms, and it is not known whether it took effect. Find out before you call it again.';
 
 test('tool times out: the turn continues although the tool ignores its signal, and a late result is ignored', async () => {
   const clock = manualClock();

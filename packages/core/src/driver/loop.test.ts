@@ -335,6 +335,7 @@ describe('the error result', () => {
   const read = tool({
     name: 'read',
     description: 'Reads a file',
+    effect: 'pure',
     timeoutMs: 30_000,
     input: {
       type: 'object',

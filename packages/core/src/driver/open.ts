@@ -1,8 +1,8 @@
 import { journalError, TreadleError } from '../errors.ts';
-import type { Journal, JournalEntry } from '../journal/port.ts';
+import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
 import { replay, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
-import { outstanding, slotEffect, waiting } from '../machine/effects.ts';
+import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
@@ -11,7 +11,7 @@ import { CURRENT_WORDING } from '../machine/wording.ts';
 import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
 import type { Clock } from '../platform.ts';
-import { isReadResult } from '../tools/read-result.ts';
+import { isReadResult, withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
@@ -33,7 +33,10 @@ type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /** Starts a new run. Throws for misuse. */
 export function openRun(options: LoopOptions, runId: string, clock: Clock, agent?: AgentRules): Opening {
-  const { tools = [], settings = {}, instructions, principal, model, parent } = options;
+  const { tools = [], instructions, model, parent } = options;
+  // Copies, because they are pinned in the journal and the caller may change the originals.
+  const settings = options.settings ? structuredClone(options.settings) : {};
+  const principal = options.principal && structuredClone(options.principal);
   const started: RunStarted = {
     type: 'run-started',
     at: clock.now(),
@@ -68,7 +71,7 @@ const NO_EFFECTS: Opening['repeated'] = new Set();
  * Resumes a run: replays it, then reports the effects that were in progress as lost, applies the answers, calls tools
  * with parked calls again, and reports deadlines that have passed.
  */
-export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: AgentRules): Promise<Opening> {
+export async function reopenRun(options: ContinueOptions, { clock, agent, lease }: Reopening): Promise<Opening> {
   const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
   const { state, seq } = await readState(journal, runId);
   const at = clock.now();
@@ -86,11 +89,16 @@ export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: 
   }
   // At the time of the last event: only `effect-lost` marks the time since then as inactive.
   const accepted: Event[] =
-    changes.length > 0
-      ? [{ type: 'tools-changed', at: state.at, tools: [...tools.map(factsOf), ...state.tools.filter(isReadResult)] }]
-      : [];
+    changes.length > 0 ? [{ type: 'tools-changed', at: state.at, tools: currentTools(state, tools) }] : [];
+  const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
   const started = startedEffects(state);
-  const lost = started.map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'restart' }));
+  const lost = started.map((effect): Event => ({
+    type: 'effect-lost',
+    at,
+    effect,
+    cause: 'restart',
+    ...died,
+  }));
   const { events: answered, childAnswers } = answerEvents(state, answers, at);
   const parked = parkedEffects(state);
   const repeated = parked
@@ -108,6 +116,24 @@ export async function reopenRun(options: ContinueOptions, clock: Clock, agent?: 
     childAnswers,
     repeated: new Set([...started, ...parked]),
   };
+}
+
+interface Reopening {
+  readonly clock: Clock;
+  readonly agent: AgentRules | undefined;
+  readonly lease: Lease | undefined;
+}
+
+/** Whether a child run of a call in progress has an entry since time `since` that is not only a lost effect. */
+async function haveChildrenProgressed(journal: Journal, { runId, phase }: State, since: number): Promise<boolean> {
+  if (phase.type !== 'tools') return false;
+  for (const { type, call } of phase.slots) {
+    if (type !== 'running' || call.limits === undefined) continue;
+    const entries = await journal.read(`${runId}.${toolEffectId(call)}`);
+    if (entries.some(({ event }) => event.at >= since && event.type !== 'effect-lost')) return true;
+    if (await haveChildrenProgressed(journal, replay(entries).state, since)) return true;
+  }
+  return false;
 }
 
 /** Replays a run from its snapshot, or from the beginning if it has none. */
@@ -169,6 +195,11 @@ function parkedEffects({ phase }: State): readonly string[] {
   return parked.map((slot) => slotEffect(slot)!.id);
 }
 
+/** The current tools as those of the run, with the loop's own. */
+function currentTools(state: State, tools: readonly Tool[]): readonly ToolFacts[] {
+  return withReadResult(tools.map(factsOf), state.tools.filter(isReadResult));
+}
+
 /** How the current tools differ from those of the run. New tools do not count. */
 function toolChanges(had: readonly ToolFacts[], tools: readonly Tool[]): readonly string[] {
   const now = new Map(tools.map((tool) => [tool.name, factsOf(tool)]));
@@ -200,6 +231,7 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
     }),
     errorLimit: atLeast(0, 'errorLimit', options.errorLimit ?? 3),
     repeatLimit: atLeast(0, 'repeatLimit', options.repeatLimit ?? 3),
+    crashLimit: atLeast(0, 'crashLimit', options.crashLimit ?? 5),
     maxResultChars: atLeast(1, 'maxResultChars', options.maxResultChars ?? 15_000),
     toolTimeoutMs: atLeast(1, 'toolTimeoutMs', options.toolTimeoutMs ?? 60_000),
     limits: limitsOf(options.limits),

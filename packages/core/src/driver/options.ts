@@ -24,6 +24,11 @@ export interface LoopOptions extends RunEnvironment {
   readonly maxCallsPerTurn?: number;
   /** Consecutive turns with only errors that end the run; default 3, 0 is off. */
   readonly errorLimit?: number;
+  /**
+   * A call that was running at this many process deaths in a row, with no other entry of the run or its child runs in
+   * between, is not attempted again: the run fails with `crash-loop`. 0: off. Default 5.
+   */
+  readonly crashLimit?: number;
   /** Consecutive identical calls with identical results after which the next one is refused; default 3, 0 is off. */
   readonly repeatLimit?: number;
   /** A longer result is cut to its head and tail; default 15,000. */

@@ -12,7 +12,7 @@ import type { Clock } from '../platform.ts';
 import type { JudgedCall, Verdict } from '../policy/port.ts';
 import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
 import { checkCall, executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
-import { partialResultNote, READ_RESULT, readResultTool } from '../tools/read-result.ts';
+import { isReadResult, partialResultNote } from '../tools/read-result.ts';
 import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
@@ -29,6 +29,8 @@ export interface RunContext {
   readonly lease: Lease | undefined;
   /** Undefined: results that are too long are cut. */
   readonly blobs: Blobs | undefined;
+  /** Pages through long results; one of `tools`. Present if there are blobs. */
+  readonly readResult: Tool | undefined;
   readonly clock: Clock;
   readonly agent: AgentCode | undefined;
   /** Undefined if the run has no listener. */
@@ -199,7 +201,7 @@ function settleUncallable(context: RunContext, effect: CallEffect, problem: stri
 
 /** Stores a result that is too long as a blob, and offers the tool that pages through it. */
 async function storeLongResult(
-  { runId, opening, blobs, clock, state }: RunContext,
+  { runId, opening, blobs, readResult, clock, state }: RunContext,
   effect: string,
   result: SettledResult,
   settle: Settle,
@@ -208,11 +210,10 @@ async function storeLongResult(
   let note: string;
   try {
     const id = await blobs!.put(runId, text);
-    note = partialResultNote(id, text.length);
+    note = partialResultNote(readResult!.name, id, text.length);
     const { tools } = state();
-    if (!tools.some(({ name }) => name === READ_RESULT)) {
-      const own = factsOf(readResultTool(runId, opening.rules, blobs!));
-      settle({ type: 'tools-changed', at: clock.now(), tools: [...tools, own] });
+    if (!tools.some(isReadResult)) {
+      settle({ type: 'tools-changed', at: clock.now(), tools: [...tools, factsOf(readResult!)] });
     }
   } catch (error) {
     note = `The whole result could not be stored: ${messageOf(error)}`;

@@ -11,7 +11,7 @@ import type { State } from '../machine/state.ts';
 import { activeMsAt, NEW } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
-import { readResultTool } from '../tools/read-result.ts';
+import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { toolsByName } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
@@ -117,15 +117,17 @@ export function driveRun(
       if (detached) return loopResult(runId, NEW);
       // A journal created here is not shared, so it needs no lease.
       lease = await options.journal?.acquire?.(runId);
-      const opening = opened ?? (await reopenRun(options as ContinueOptions, clock, agent?.rules));
+      const opening = opened ?? (await reopenRun(options as ContinueOptions, { clock, agent: agent?.rules, lease }));
       // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
-      const readResult = blobs && readResultTool(runId, opening.rules, blobs);
+      const name = readResultName(opening.state.tools, tools.keys());
+      const readResult = blobs && readResultTool(name, runId, opening.rules, blobs);
       const context: RunContext = {
         runId,
         options,
         opening,
-        tools: readResult && !tools.has(readResult.name) ? new Map([...tools, [readResult.name, readResult]]) : tools,
+        tools: readResult ? new Map([...tools, [name, readResult]]) : tools,
+        readResult,
         journal: options.journal ?? memoryJournal(),
         lease,
         blobs,

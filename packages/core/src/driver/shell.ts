@@ -6,7 +6,7 @@ import { snapshotOf } from '../journal/snapshot.ts';
 import { isPaused, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call, State } from '../machine/state.ts';
-import { step, type Next } from '../machine/step.ts';
+import { isOverdue, step, type Next } from '../machine/step.ts';
 import { mapped } from '../mapped.ts';
 import { abortChildren, abortEffects, performEffect, type RunContext } from './perform.ts';
 
@@ -16,10 +16,11 @@ import { abortChildren, abortEffects, performEffect, type RunContext } from './p
  * 1. An event that does not apply is dropped and never journaled.
  * 2. An effect starts only when the event that issued it, and all events before it, are durable (I8).
  * 3. The listener receives an event when it is durable, in order. Errors thrown by the listener are ignored.
- * 4. The shell is done when the run has ended, is paused or was detached, and everything is durable. If the journal
+ * 4. When the active time is used up, nothing else starts, also if the event loop was blocked and no timer fired.
+ * 5. The shell is done when the run has ended, is paused or was detached, and everything is durable. If the journal
  *    fails, it stops at once.
- * 5. An effect starts only while the lease is valid. If the lease is lost, the shell stops at once.
- * 6. A cancel and the deadline abort the effects in progress at once, except child runs: those are aborted when the event
+ * 6. An effect starts only while the lease is valid. If the lease is lost, the shell stops at once.
+ * 7. A cancel and the deadline abort the effects in progress at once, except child runs: those are aborted when the event
  *    is durable. So a child run never ends because of a cancel that its parent then loses.
  */
 export interface Shell {
@@ -47,7 +48,7 @@ export type Listener = (item: Item, before?: State, after?: State) => unknown;
 export const DETACHED: DOMException = new DOMException('The run was detached.', 'AbortError');
 
 export function startShell(context: RunContext, emit: Listener | undefined): Shell {
-  const { runId, journal, lease, opening } = context;
+  const { runId, journal, lease, opening, clock } = context;
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
@@ -99,7 +100,14 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     state = next.state;
     seq++;
     if (mayEndRun(event)) abortIfEnded(before);
+    else endIfOverdue(event.at);
     return true;
+  }
+
+  /** A synchronous tool may have returned after the deadline. */
+  function endIfOverdue(at: number): void {
+    const deadline = deadlineAt(state, at);
+    if (deadline) stepEvent(deadline);
   }
 
   /** Appends until nothing is unwritten, because what happens in between may feed more events. Never runs inside itself. */
@@ -169,6 +177,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
    */
   function startConfirmed(effect: Effect): void {
     if (closed || detached) return;
+    if (opening.rules.limits.durationMs !== undefined) endIfOverdue(clock.now());
     if (state.phase.type !== 'ended') performEffect(context, effect, feed);
     else if (effect.type === 'call-tool') orphans.push(effect.call);
   }
@@ -228,6 +237,11 @@ const NO_STEPS: Stepped[] = [];
 /** Only a cancel and the deadline end a run while effects are in progress. */
 function mayEndRun({ type }: Event): boolean {
   return type === 'cancel-requested' || type === 'deadline-passed';
+}
+
+/** The event that ends the run if its active time is used up. */
+function deadlineAt(state: State, at: number): Event | undefined {
+  return isOverdue(state, at) ? { type: 'deadline-passed', at } : undefined;
 }
 
 function entryIn({ entry }: Stepped): JournalEntry {

@@ -1,11 +1,11 @@
 import { TreadleError } from '../errors.ts';
-import { outstanding, waiting, type Effect } from '../machine/effects.ts';
+import { outstanding, slotFor, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { ResultBlock } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
-import { isPagedResult, isReadResult } from '../tools/read-result.ts';
+import { isPagedResult, isReadResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import type { Blobs, Journal, JournalEntry, RunStore } from './port.ts';
@@ -35,8 +35,8 @@ export interface ForkChanges {
 
 /**
  * Creates a run with the same first entries as another, and returns its id; resume it with `runLoop({ runId, journal, … })`.
- * Results of effects that were outstanding at the fork point and settled later are copied, so that nothing runs twice;
- * except model replies, if a change makes them obsolete.
+ * Results of effects that were outstanding at the fork point and settled later are copied, and those of the other calls of
+ * that turn, so that nothing runs twice; except model replies, if a change makes them obsolete.
  */
 export async function forkRun(options: ForkOptions): Promise<string> {
   const { journal, runId, at, changes = {}, clock = systemClock } = options;
@@ -61,7 +61,7 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   if (changed && state.phase.type === 'ended')
     throw unforkable(runId, 'it has ended there. Fork it before its last entry');
   if (changed) {
-    const facts = tools && { tools: [...tools.map(factsOf), ...state.tools.filter(isReadResult)] };
+    const facts = tools && { tools: withReadResult(tools.map(factsOf), state.tools.filter(isReadResult)) };
     const values = {
       ...(model !== undefined && { model }),
       ...(instructions !== undefined && { instructions }),
@@ -69,19 +69,24 @@ export async function forkRun(options: ForkOptions): Promise<string> {
     };
     appendEvent({ type: 'run-forked', at: clock.now(), ...values });
   }
-  // 3. Later results of effects that were outstanding at the fork point.
-  const started = new Set(outstanding(state).map(({ id }) => id));
-  const unsettled = copiedEffects(state, changed || changes.results !== undefined);
-  for (const { event, seq } of entries.slice(at + 1)) {
-    if (!('effect' in event) || !SETTLING.has(event.type) || !unsettled.delete(event.effect!) || !fits(state, event))
-      continue;
+  // 3. What settled later: effects that were outstanding at the fork point, and the other calls of that turn.
+  const started = new Set(outstanding(state).flatMap(({ id }) => [id, id.replace('.tool.', '.verify.')]));
+  const settled = entries.slice(at + 1).filter(copiedEvents(state, changed || changes.results !== undefined));
+  // In the fork a call may start later than in the original, so each event is tried until none applies.
+  for (let next = nextCopied(settled, state); next; next = nextCopied(settled, state)) {
+    const [{ event, seq }] = settled.splice(settled.indexOf(next), 1) as [JournalEntry];
     const offer = isPagedResult(event) ? readResultOffer(entries.slice(at + 1, seq), state) : undefined;
     if (offer) appendEvent(offer);
     appendEvent(event);
   }
-  // 4. An effect that is still outstanding must not run twice.
-  const repeated = outstanding(state).find((effect) => started.has(effect.id) && wouldRunTwice(effect));
+  // 4. A call that the original has started must not run twice, and one that never started is not "interrupted".
+  const open = outstanding(state);
+  const repeated = open.find((effect) => started.has(effect.id) && wouldRunTwice(effect));
   if (repeated) throw unforkable(runId, whyRunTwice(repeated.id, shared));
+  const issued = new Set(entries.flatMap((entry) => entry.issued));
+  const unstarted = open.find((effect) => !issued.has(effect.id) && wouldBeInterrupted(effect));
+  if (unstarted)
+    throw unforkable(runId, `"${unstarted.id}" has not started there yet. Resume the run until it has a result`);
   await journal.append(newId, fork);
   if ('blobs' in journal) await copyBlobs((journal as RunStore).blobs, runId, newId);
   return newId;
@@ -93,7 +98,7 @@ function readResultOffer(since: readonly JournalEntry[], { tools }: State): Even
   for (const { event } of since) {
     if (event.type !== 'tools-changed') continue;
     const own = event.tools.filter(isReadResult);
-    if (own.length > 0) return { ...event, tools: [...tools, ...own] };
+    if (own.length > 0) return { ...event, tools: withReadResult(tools, own) };
   }
   return undefined;
 }
@@ -149,13 +154,37 @@ const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([
 ]);
 
 /**
- * The outstanding effects whose results are copied: not those that wait for an answer, and after a change not those that
- * have to be performed again.
+ * Selects the events to copy: those that settle an outstanding effect, except those that wait for an answer, and after a
+ * change those that have to be performed again; and all that settle a call of the turn, because its reply is copied too.
  */
-function copiedEffects(state: State, changed: boolean): Set<string> {
+function copiedEvents(state: State, changed: boolean): (entry: JournalEntry) => boolean {
   const waits = new Set(waiting(state).map(({ effect }) => effect));
   const started = outstanding(state).filter(({ id, type }) => !waits.has(id) && !(changed && REPEATED.has(type)));
-  return new Set(started.map(({ id }) => id));
+  const settled = new Set(started.map(({ id }) => id));
+  const ofTurn = CALL_EFFECTS.map((kind) => `t${state.turn}.${kind}.`);
+  return ({ event }) => {
+    if (!('effect' in event) || event.effect === undefined) return false;
+    if (settled.has(event.effect) && SETTLING.has(event.type)) return true;
+    return COPIED_OF_CALLS.has(event.type) && ofTurn.some((prefix) => event.effect!.startsWith(prefix));
+  };
+}
+
+const CALL_EFFECTS = ['judge', 'tool', 'verify'];
+
+const COPIED_OF_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
+  'calls-judged',
+  'tool-settled',
+  'effect-lost',
+]);
+
+/** The first event that applies now. A lost call is copied only if it is verified or answered because of that. */
+function nextCopied(settled: readonly JournalEntry[], state: State): JournalEntry | undefined {
+  return settled.find(({ event }) => {
+    if (!fits(state, event)) return false;
+    if (event.type !== 'effect-lost') return true;
+    const slot = slotFor(state, event.effect);
+    return slot?.type === 'running' && slot.call.effect === 'once';
+  });
 }
 
 /**
@@ -166,6 +195,11 @@ function copiedEffects(state: State, changed: boolean): Set<string> {
 function wouldRunTwice(effect: Effect): boolean {
   if (effect.type === 'verify-tool') return true;
   return effect.type === 'call-tool' && (effect.call.effect === 'idempotent' || effect.call.verifiable);
+}
+
+/** Whether resuming would answer a call "interrupted". That is wrong if neither run has started it. */
+function wouldBeInterrupted(effect: Effect): boolean {
+  return effect.type === 'call-tool' && effect.call.effect === 'once' && !effect.call.verifiable;
 }
 
 function whyRunTwice(effect: string, shared: readonly JournalEntry[]): string {

@@ -76,6 +76,11 @@ export interface Lease {
    * cannot be lost while the driver is suspended.
    */
   confirm?(): void | Promise<void>;
+  /**
+   * The last driver did not release its lease, so its process died. A journal that cannot tell leaves it out; then no
+   * deaths are counted for `crashLimit`.
+   */
+  readonly takenOver?: true;
   /** Ends the lease, so that the next driver does not have to wait. Never rejects. */
   release(): Promise<void>;
 }
@@ -91,6 +96,8 @@ export interface JournalEntry {
   readonly issued: readonly string[];
   /** A digest of the history if the event issued a model call; of history and outcome if it ended the run. */
   readonly digest?: number;
+  /** A digest of what the event pins for later turns, such as rules and tools. Entries of older versions have none. */
+  readonly pinned?: number;
   /** The status of the run after the event; absent: `running`. */
   readonly status?: Exclude<RunStatus, 'running'>;
 }

@@ -139,13 +139,34 @@ describe('replay stops at the first entry that leads to something else', () => {
     }));
   });
 
-  test('other rules, which lead to other effects', () => {
-    const change = (entry: JournalEntry): unknown =>
-      entry.event.type === 'run-started'
-        ? { ...entry, event: { ...entry.event, rules: { ...entry.event.rules, parallel: false } } }
-        : entry;
-    const replayed = replay(entries.map((entry) => change(entry) as JournalEntry));
-    expect(replayed).toMatchObject({ type: 'diverged', seq: 1 });
+  test('other rules, also in a journal without a digest of what the event pins, if they lead to other effects', () => {
+    const { pinned, ...first } = entries[0]!;
+    const { event } = first as { event: Extract<JournalEntry['event'], { type: 'run-started' }> };
+    const changed = { ...first, event: { ...event, rules: { ...event.rules, parallel: false } } };
+    expect(replay(entries.with(0, { ...changed, pinned: pinned! }))).toMatchObject({ type: 'diverged', seq: 0 });
+    expect(replay(entries.with(0, changed))).toMatchObject({ type: 'diverged', seq: 1 });
+    expect(replay(entries.with(0, first))).toMatchObject({ type: 'replayed' });
+  });
+
+  test.each<[string, object]>([
+    ['instructions', { instructions: 'Do as you like.' }],
+    ['principal', { principal: { subject: 's', tenant: 'other', scopes: [] } }],
+    ['settings', { settings: { temperature: 1 } }],
+    ['model', { model: 'other' }],
+    ['tools', { tools: [] }],
+  ])('other %s at the start', (_, change) => {
+    expectDivergence(0, /^what "run-started" pins has the digest \d+; it was \d+$/, (entry) => ({
+      ...entry,
+      event: { ...entry.event, ...change },
+    }));
+  });
+
+  test('other limits', () => {
+    expectDivergence(0, /^what "run-started" pins has the digest/, (entry) => {
+      const { event } = entry;
+      if (event.type !== 'run-started') throw new Error('expected the start');
+      return { ...entry, event: { ...event, rules: { ...event.rules, limits: { tokens: 1_000_000 } } } };
+    });
   });
 
   test('any other text in the history', () => {
@@ -222,6 +243,36 @@ describe('replay stops at the first entry that leads to something else', () => {
     expect(replayChanged(2, { event: { ...entries[2]!.event, effect: 't9.tool.0' } })).toMatchObject({
       effect: 't9.tool.0',
     });
+  });
+});
+
+test('replay accepts a journal whose store changed the order of fields', () => {
+  const reversed = (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(reversed);
+    if (typeof value !== 'object' || value === null) return value;
+    return Object.fromEntries(
+      Object.entries(value)
+        .toReversed()
+        .map(([key, inner]) => [key, reversed(inner)]),
+    );
+  };
+  expect(replay(reversed(entries) as readonly JournalEntry[]).type).toBe('replayed');
+});
+
+test('replay accepts the entries of a run whose caller changed its settings and principal afterwards', async () => {
+  const journal = memoryJournal();
+  using model = scriptedModel(['done']);
+  const settings = { temperature: 0, stop: ['a'] };
+  const principal = { subject: 's', tenant: 't', scopes: ['read'] };
+  await runLoop({ model, input: 'go', journal, runId: 'r', settings, principal });
+  settings.temperature = 1;
+  settings.stop.push('b');
+  principal.scopes.push('write');
+  const stored = await journal.read('r');
+  expect(replay(stored).type).toBe('replayed');
+  expect(stored[0]!.event).toMatchObject({
+    settings: { temperature: 0, stop: ['a'] },
+    principal: { scopes: ['read'] },
   });
 });
 

@@ -1,9 +1,10 @@
 import { isPaused, outstanding } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
-import { hashTexts } from '../machine/history.ts';
+import { EMPTY_HASH, hashTexts } from '../machine/history.ts';
 import type { Outcome, State } from '../machine/state.ts';
 import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
 import { mapped } from '../mapped.ts';
+import { canonicalJson } from '../plain.ts';
 import { itemsBetween, type Item } from './items.ts';
 import type { JournalEntry, RunStatus } from './port.ts';
 
@@ -79,6 +80,10 @@ function misplaced(entry: JournalEntry, seq: number): Difference {
 function differenceOf(entry: JournalEntry, next: Next, before: State): Difference | undefined {
   if (next.state === before) return inapplicable(before, entry.event);
   const made = entryOf(entry.seq, entry.event, next);
+  // Entries of older versions have no digest of what they pin.
+  if (entry.pinned !== undefined && entry.pinned !== made.pinned) {
+    return { difference: `what "${entry.event.type}" pins has the digest ${made.pinned}; it was ${entry.pinned}` };
+  }
   const at = made.issued.findIndex((id, index) => id !== entry.issued[index]);
   const effect = at === -1 ? entry.issued[made.issued.length] : (entry.issued[at] ?? made.issued[at]);
   if (effect !== undefined) {
@@ -123,7 +128,41 @@ export function statusOf(state: State): RunStatus {
 }
 
 /** The journal entry for a step. */
-export function entryOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
+export function entryOf(seq: number, event: Event, next: Next): JournalEntry {
+  const entry = courseOf(seq, event, next);
+  const pinned = pinnedDigest(event);
+  return pinned === undefined ? entry : { ...entry, pinned };
+}
+
+/** A digest of what an event pins for later turns. The history does not contain it, so its digest does not cover it. */
+function pinnedDigest(event: Event): number | undefined {
+  const values = pinnedBy(event);
+  const text = values && canonicalJson(values);
+  return text === undefined ? undefined : hashTexts(EMPTY_HASH, [text]);
+}
+
+/** Without `runId` and `parent`, so that a run can be imported under another id. */
+function pinnedBy(event: Event): object | undefined {
+  switch (event.type) {
+    case 'run-started': {
+      const { rules, tools, model, settings, instructions, principal } = event;
+      return { rules, tools, model, settings, instructions, principal };
+    }
+    case 'run-forked': {
+      const { model, instructions, tools } = event;
+      return { model, instructions, tools };
+    }
+    case 'tools-changed':
+      return { tools: event.tools };
+    case 'turn-prepared':
+      return { decision: event.decision };
+    default:
+      return undefined;
+  }
+}
+
+/** An entry without the digest of what its event pins. */
+function courseOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
   const issued = mapped(effects, ({ id }) => id);
   if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: state.history.rolling };
   if (state.phase.type === 'ended') {

@@ -120,8 +120,17 @@ export type Event =
         | { readonly type: 'summary'; readonly summary: string; readonly model: string; readonly usage: Usage }
         | { readonly type: 'failure'; readonly error: ModelError };
     }
-  /** The effect was lost. `restart`: with its process, so the time since the last event does not count as active. */
-  | { readonly type: 'effect-lost'; readonly at: number; readonly effect: string; readonly cause: 'restart' | 'device' }
+  /**
+   * The effect was lost. `restart`: with its process, so the time since the last event does not count as active. `died`:
+   * that process did not release its lease, and no child run of the call's run has made progress since the last event.
+   */
+  | {
+      readonly type: 'effect-lost';
+      readonly at: number;
+      readonly effect: string;
+      readonly cause: 'restart' | 'device';
+      readonly died?: true;
+    }
   /** With `effect`: the deadline of that approval. Without: the deadline of the run (`limits.durationMs`). */
   | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string }
   | { readonly type: 'cancel-requested'; readonly at: number };

@@ -143,7 +143,7 @@ function blockLength(block: ResultBlock): number {
 const IMAGE_CHARACTERS = 4_000;
 
 /** FNV-1a. Finds accidental differences; it is not resistant to deliberate collisions. */
-const EMPTY_HASH = 0x811c9dc5;
+export const EMPTY_HASH = 0x811c9dc5;
 
 /** Adds texts to a hash. The same characters divided differently give another hash. */
 export function hashTexts(before: number, texts: readonly string[]): number {

@@ -15,6 +15,8 @@ export interface Rules {
   readonly maxCallsPerTurn?: number;
   readonly errorLimit: number;
   readonly repeatLimit: number;
+  /** A call that was running at this many process deaths in a row is not attempted again. Absent or 0: off. */
+  readonly crashLimit?: number;
   readonly maxResultChars: number;
   readonly toolTimeoutMs: number;
   readonly limits: Limits;
@@ -92,7 +94,7 @@ export interface ToolFacts {
   readonly polling: boolean;
   /** Executed by the client: a call pauses the run. */
   readonly client: boolean;
-  /** The tool can find out after a crash whether a call took effect. */
+  /** The tool can find out after a crash or a timeout whether a call took effect. */
   readonly verifiable: boolean;
   readonly timeoutMs?: number;
   /** The tool starts a child run, which gets this share of what its parent has left of its limits. */

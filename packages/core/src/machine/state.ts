@@ -48,6 +48,8 @@ export interface State {
   readonly closing: Limit | undefined;
   /** Input that waits for the next turn boundary. */
   readonly pending: readonly UserMessage[];
+  /** How many process deaths in a row each call was running at, by effect. Any other event resets it. */
+  readonly deaths: Readonly<Record<string, number>> | undefined;
   /** The time of the last event, and how long the run was active until then. */
   readonly at: number;
   readonly activeMs: number;

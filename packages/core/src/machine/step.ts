@@ -94,6 +94,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   spent: 0,
   closing: undefined,
   pending: [],
+  deaths: undefined,
   at: 0,
   activeMs: 0,
 };
@@ -145,7 +146,22 @@ function withoutEffects(state: State): Next {
 function withTime(state: State, event: Event): Draft {
   const restarted = event.type === 'effect-lost' && event.cause === 'restart';
   const activeMs = restarted ? state.activeMs : activeMsAt(state, event.at);
-  return { ...state, at: Math.max(state.at, event.at), activeMs };
+  return { ...state, at: Math.max(state.at, event.at), activeMs, deaths: deathsAfter(state, event) };
+}
+
+/**
+ * The deaths in a row after an event. A process that released its lease did not die, and a parked call that is resumed
+ * (`device`) was not running. Child runs count the deaths of their own calls.
+ */
+function deathsAfter(state: State, event: Event): State['deaths'] {
+  if (event.type !== 'effect-lost' || !state.rules.crashLimit) return undefined;
+  const { deaths } = state;
+  const { effect, cause, died } = event;
+  if (cause === 'device') return deaths;
+  if (!died) return undefined;
+  const slot = slotFor(state, effect);
+  const counts = (slot?.type === 'running' || slot?.type === 'verifying') && slot.call.limits === undefined;
+  return counts ? { ...deaths, [effect]: (deaths?.[effect] ?? 0) + 1 } : deaths;
 }
 
 /* Which events apply */
@@ -226,7 +242,8 @@ function isLive({ phase }: State): boolean {
   return phase.type !== 'new' && phase.type !== 'ended';
 }
 
-function isOverdue(state: State, at: number): boolean {
+/** Whether the active time of a run is used up at time `at`. */
+export function isOverdue(state: State, at: number): boolean {
   const { durationMs } = state.rules.limits;
   return durationMs !== undefined && activeMsAt(state, at) >= durationMs;
 }
@@ -750,8 +767,32 @@ function onEffectLost(state: State, effect: string): Next {
   const { phase } = state;
   if (phase.type === 'ended') return enterPhase(state, { type: 'model', effect });
   if (phase.type !== 'tools') return phase.type === 'new' ? withoutEffects(state) : enterPhase(state, phase);
+  if (isCrashLoop(state, effect)) return failCrashLoop(state, phase.slots, effect);
   return updateSlot(state, effect, (slot) => slotAfterLoss(state, slot));
 }
+
+/** Whether the call was running at so many process deaths in a row that it must not be attempted again. */
+function isCrashLoop({ deaths, rules: { crashLimit } }: State, effect: string): boolean {
+  return crashLimit !== undefined && crashLimit > 0 && (deaths?.[effect] ?? 0) >= crashLimit;
+}
+
+function failCrashLoop(state: State, slots: readonly Slot[], effect: string): Next {
+  const words = wordingOf(state.rules);
+  const { name } = slots[slotIndex(slots, effect)]!.call;
+  const message =
+    `The process ended ${state.deaths?.[effect]} times in a row while the tool "${name}" was running (${effect}), so it ` +
+    'is not called again. Fix the tool, and fork the run before that call.';
+  const answered = slots.map((slot) => {
+    if (slot.type === 'settled') return slot;
+    const started = slot.type === 'running' || slot.type === 'verifying' || slot.type === 'parked';
+    const text = started ? words.interrupted(slot.call.name) : words.badCall(slot.call.name, NEVER_STARTED);
+    return refusedSlot(slot.call, text);
+  });
+  const outcome: Outcome = { type: 'failed', error: { code: 'crash-loop', message } };
+  return endRun(withMessage(state, resultsMessage(answered)), outcome);
+}
+
+const NEVER_STARTED = 'The run failed before it started.';
 
 function slotAfterLoss({ rules }: State, slot: Slot): Slot {
   const { type, call } = slot;

@@ -38,7 +38,9 @@ function failed(text: string): SettledResult {
   return { type: 'result', content: [{ type: 'error', text }], isError: true };
 }
 
-const TIMED_OUT = failed('The tool "x" timed out after 1000 ms. Ask for less, or try something else.');
+const TIMED_OUT = failed(
+  'The tool "x" timed out after 1000 ms, and it is not known whether it took effect. Find out before you call it again.',
+);
 
 describe('arguments of the tool', () => {
   test('the input and the context', () => {
@@ -155,6 +157,88 @@ describe('timeout', () => {
       await clock.advance(1_000);
       expect(await result).toEqual(TIMED_OUT);
     }
+  });
+});
+
+describe('a tool that times out', () => {
+  const hang: Body = () => new Promise(() => {});
+  type Verify = NonNullable<ToolDefinition['verify']>;
+
+  function timeOut(definition: Partial<ToolDefinition>, body = hang): { clock: ManualClock; running: Running } {
+    const clock = manualClock();
+    return { clock, running: run(body, { clock, definition }) };
+  }
+
+  test.each(['pure', 'idempotent'] as const)('and is %s may be called again, and is not verified', async (effect) => {
+    let verified = 0;
+    const verify: Verify = () => (verified++, { type: 'done', result: 'paid' });
+    const { clock, running } = timeOut({ effect, verify });
+    await clock.advance(1_000);
+    expect(await running.result).toEqual(
+      failed('The tool "x" timed out after 1000 ms. Ask for less, or try something else.'),
+    );
+    expect(verified).toBe(0);
+  });
+
+  test('and has the effect "once" may have taken effect', async () => {
+    const { clock, running } = timeOut({ effect: 'once' });
+    await clock.advance(1_000);
+    expect(await running.result).toEqual(TIMED_OUT);
+    expect(clock.pending).toBe(0);
+  });
+
+  test('has the result that verify reports, with the same key, after its signal was aborted', async () => {
+    const signals: AbortSignal[] = [];
+    const seen: unknown[] = [];
+    const body: Body = (_, { signal }) => (signals.push(signal), hang({}, {} as ToolContext));
+    const verify: Verify = async (_, { key, signal }) => {
+      seen.push(key, signals[0]!.aborted, signal.aborted);
+      return { type: 'done', result: 'paid' };
+    };
+    const { clock, running } = timeOut({ verify }, body);
+    await clock.advance(999);
+    expect(seen).toEqual([]);
+    await clock.advance(1);
+    expect(await running.result).toEqual(fine('paid'));
+    expect(seen).toEqual(['run/t1.tool.0', true, false]);
+    expect(clock.pending).toBe(0);
+  });
+
+  test.each<[string, Verify]>([
+    ['reports not-done, because the tool may still be running', () => ({ type: 'not-done' })],
+    ['reports unknown', async () => ({ type: 'unknown' })],
+    ['throws', () => Promise.reject(new Error('no'))],
+    ['never returns', () => new Promise(() => {})],
+  ])('may have taken effect if verify %s', async (_, verify) => {
+    const { clock, running } = timeOut({ verify });
+    await clock.advance(2_000);
+    expect(await running.result).toEqual(TIMED_OUT);
+    expect(clock.pending).toBe(0);
+  });
+
+  test('is verified once, and its late value is ignored meanwhile', async () => {
+    const late = Promise.withResolvers<string>();
+    const answer = Promise.withResolvers<{ type: 'done'; result: string }>();
+    let verified = 0;
+    const verify: Verify = () => (verified++, answer.promise);
+    const { clock, running } = timeOut({ verify }, () => late.promise);
+    await clock.advance(1_000);
+    late.resolve('late');
+    await clock.advance(0);
+    answer.resolve({ type: 'done', result: 'verified' });
+    expect(await running.result).toEqual(fine('verified'));
+    expect(verified).toBe(1);
+  });
+
+  test('abort stops the verification', async () => {
+    let signal: AbortSignal | undefined;
+    const verify: Verify = (_, context) => ((signal = context.signal), new Promise(() => {}));
+    const { clock, running } = timeOut({ verify });
+    await clock.advance(1_000);
+    running.abort('reason');
+    expect(signal!.reason).toBe('reason');
+    expect(await running.result).toEqual(TIMED_OUT);
+    expect(clock.pending).toBe(0);
   });
 });
 

@@ -170,7 +170,8 @@ export interface Running {
 
 /**
  * Runs a tool once. There is always a result: a thrown error, a value without a JSON form, an output that its schema
- * rejects and a timeout are error results. The timeout does not need the cooperation of the tool.
+ * rejects and a timeout are error results. The timeout does not need the cooperation of the tool. A `once` tool that timed
+ * out may have taken effect: if its `verify` reports that it did, the result is the one that `verify` returns.
  */
 export function executeTool(execution: Execution): Running {
   return invokeTool(execution, EXECUTE);
@@ -185,12 +186,15 @@ interface Mode {
   readonly call: (execution: Execution, context: ToolContext) => unknown;
   readonly settle: (execution: Execution, value: unknown) => Settled | Promise<Settled>;
   readonly fail: (why: string) => SettledResult;
+  /** A timeout leaves open whether the call took effect, unless the tool may run again. */
+  readonly takesEffect: boolean;
 }
 
 const EXECUTE: Mode = {
   call: ({ tool, input }, context) => tool.execute!(input, context),
   settle: settleExecution,
   fail: errorResult,
+  takesEffect: true,
 };
 
 const VERIFY: Mode = {
@@ -201,6 +205,7 @@ const VERIFY: Mode = {
     return { type: type === 'not-done' ? 'not-done' : 'unknown' };
   },
   fail: () => ({ type: 'unknown' }),
+  takesEffect: false,
 };
 
 function invokeTool(execution: Execution, mode: Mode): Running {
@@ -243,7 +248,8 @@ function awaitTool(
   const { tool, timeoutMs, clock, report } = execution;
   const { promise, resolve } = Promise.withResolvers<Settled>();
   let ended = false;
-  const end = (result: Settled): void => {
+  let verification: Running | undefined;
+  const end = (result: Settled | Promise<Settled>): void => {
     ended = true;
     onEnd();
     cancelTimer();
@@ -253,7 +259,17 @@ function awaitTool(
     end(mode.fail(`The tool "${tool.name}" ${why}`));
     controller.abort(reason);
   };
-  const timeOut = (): void => stop(`timed out after ${timeoutMs} ms. Ask for less, or try something else.`);
+  const timeOut = (): void => {
+    const timedOut = `timed out after ${timeoutMs} ms`;
+    if (!mode.takesEffect || tool.effect !== 'once') return stop(`${timedOut}. Ask for less, or try something else.`);
+    const problem = `${timedOut}, and it is not known whether it took effect. Find out before you call it again.`;
+    if (!tool.verify) return stop(problem);
+    ended = true;
+    onEnd();
+    controller.abort();
+    verification = verifyTool(execution);
+    end(doneOr(verification.result, mode.fail(`The tool "${tool.name}" ${problem}`)));
+  };
   const cancelTimer = clock.timer(timeoutMs, timeOut);
   const due = clock.now() + timeoutMs;
   // An iterable that yields without ever waiting keeps the timer from firing, so each item checks the time.
@@ -266,7 +282,17 @@ function awaitTool(
     .then((drained) => mode.settle(execution, drained))
     .catch((thrown) => toolFailed(execution, mode, thrown))
     .then(end);
-  return { result: promise, abort: (reason) => stop('was stopped.', reason) };
+  const abort = (reason?: unknown): void => {
+    verification?.abort(reason);
+    stop('was stopped.', reason);
+  };
+  return { result: promise, abort };
+}
+
+/** The result of a call that a verification found done. The tool may still be running, so `not-done` proves nothing. */
+async function doneOr(verified: Settled | Promise<Settled>, unknown: SettledResult): Promise<Settled> {
+  const answer = await verified;
+  return 'type' in answer && answer.type === 'result' ? answer : unknown;
 }
 
 const alreadySettled: Mode['settle'] = (_, result) => result as Settled;

@@ -1,13 +1,35 @@
 import type { Blobs } from '../journal/port.ts';
 import type { Event } from '../machine/events.ts';
 import type { Rules, ToolFacts } from '../machine/rules.ts';
-import { tool, type Tool } from './tool.ts';
+import { duplicateTool, tool, type Tool } from './tool.ts';
 
-export const READ_RESULT = 'read_result';
+const READ_RESULT = 'read_result';
+
+/** Identifies the tool in a journal, because a tool of the user may have its name. So it must stay the same. */
+const DESCRIPTION = 'Reads the rest of a tool result that was too long to be shown whole';
 
 /** Whether a tool is the loop's own, which is available whenever it is needed. */
-export function isReadResult({ name }: ToolFacts): boolean {
-  return name === READ_RESULT;
+export function isReadResult({ name, description }: ToolFacts): boolean {
+  return name.startsWith(READ_RESULT) && description === DESCRIPTION;
+}
+
+/** The name of the loop's own tool: the one that the run uses already, or else one that no other tool has. */
+export function readResultName(had: readonly ToolFacts[], tools: Iterable<string>): string {
+  const own = had.find(isReadResult);
+  if (own) return own.name;
+  const taken = new Set([...tools, ...had.map(({ name }) => name)]);
+  let name = READ_RESULT;
+  for (let next = 2; taken.has(name); next++) name = `${READ_RESULT}_${next}`;
+  return name;
+}
+
+/** Adds the loop's own tool to other tools. Throws `duplicate-tool` if one of them has its name. */
+export function withReadResult(tools: readonly ToolFacts[], own: readonly ToolFacts[]): readonly ToolFacts[] {
+  for (const { name } of own) {
+    if (!tools.some((other) => other.name === name)) continue;
+    throw duplicateTool(name, 'tools', 'the run itself, which pages through long results with it', 'the new tools');
+  }
+  return [...tools, ...own];
 }
 
 /** Whether an event is the result of a call that was cut and can be paged through. */
@@ -18,16 +40,16 @@ export function isPagedResult(event: Event): boolean {
 }
 
 /** The note after a result that was cut. `isPagedResult` recognises it by its text, so the text must stay the same. */
-export function partialResultNote(id: string, length: number): string {
-  return `The whole result has ${length} characters. Read on with ${READ_RESULT}: {"id":"${id}","offset":0}`;
+export function partialResultNote(name: string, id: string, length: number): string {
+  return `The whole result has ${length} characters. Read on with ${name}: {"id":"${id}","offset":0}`;
 }
 
 /** Pages through results that were cut. It is offered from the first of them on. */
-export function readResultTool(runId: string, { maxResultChars }: Rules, blobs: Blobs): Tool {
+export function readResultTool(name: string, runId: string, { maxResultChars }: Rules, blobs: Blobs): Tool {
   const page = Math.max(1, maxResultChars - 200);
   return tool({
-    name: READ_RESULT,
-    description: 'Reads the rest of a tool result that was too long to be shown whole',
+    name,
+    description: DESCRIPTION,
     input: {
       type: 'object',
       properties: {

@@ -34,7 +34,7 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly asWritten?: boolean;
   /** Resources that a call uses, such as the path that it edits. Calls that share a resource run in call order. */
   readonly resources?: (input: OutputOf<S>) => readonly string[];
-  /** After a crash, for `once` tools: reports whether the call with this key took effect. */
+  /** For `once` tools, after a crash or a timeout: reports whether the call with this key took effect. */
   readonly verify?: (input: OutputOf<S>, context: ToolContext) => Verification | Promise<Verification>;
   /**
    * Absent: the client executes the tool, and a call pauses the run. Returns a text, content blocks in `{ content }`, or

@@ -71,6 +71,7 @@ describe('leases of different hosts', () => {
     await clock.advance(1);
     const lease = await there.acquire('a');
     expect(lease.token).toBeGreaterThan(old.token);
+    expect([old.takenOver, lease.takenOver]).toEqual([undefined, true]);
 
     await expect(frozen.append('a', [entry(1)], old)).rejects.toEqual(code('lease-lost'));
     await expect(frozen.append('a', [entry(1)], old)).rejects.toThrow(
@@ -379,6 +380,7 @@ describe('release', () => {
     raw.exec('ROLLBACK');
     const again = await here.acquire('a');
     expect(again.token).toBeGreaterThan(a.token);
+    expect(again.takenOver).toBeUndefined();
     await clock.advance(TTL / 3);
     await there.acquire('b');
     await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));

@@ -155,13 +155,14 @@ export function openLeases(
   }
 
   async function acquire(runId: string): Promise<Lease> {
-    const { token, renewed } = await write(() => {
+    const { token, renewed, takenOver } = await write(() => {
+      const left = leaseOf(runId);
       checkWriter(runId);
       sightings.delete(runId);
       const { host, pid, startedAt = null } = holder;
       const now = times();
       const inserted = insertLease.run(runId, host, pid, startedAt, now.wall, now.wall + ttlMs);
-      return { token: Number(inserted.lastInsertRowid), renewed: now };
+      return { token: Number(inserted.lastInsertRowid), renewed: now, takenOver: left && !unreleased.has(left.token) };
     });
     const lost = new AbortController();
     held.set(token, { runId, renewed, lost });
@@ -169,6 +170,7 @@ export function openLeases(
     return {
       runId,
       token,
+      ...(takenOver && { takenOver }),
       lost: lost.signal,
       confirm: () => confirmLease(runId, token),
       release: () => release(token),

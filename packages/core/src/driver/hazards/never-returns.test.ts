@@ -36,7 +36,7 @@ test.each([
   await clock.advance(1);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'continued', durationMs: ms });
   expect(resultTexts(result!)).toEqual([
-    `The tool "stuck" timed out after ${ms} ms. Ask for less, or try something else.`,
+    `The tool "stuck" timed out after ${ms} ms, and it is not known whether it took effect. Find out before you call it again.`,
   ]);
   expect(contexts[0]!.signal.aborted).toBe(true);
   expect(clock.pending).toBe(0);
@@ -82,6 +82,41 @@ test('ignores a result or an error after the timeout', async () => {
   reject(new Error('too late'));
   await clock.advance(100);
   expect(resultTexts(result)).toEqual([expect.stringContaining('timed out'), expect.stringContaining('timed out')]);
+});
+
+test('a payment that took effect before its timeout is reported as paid', async () => {
+  const clock = manualClock();
+  const paid = new Map<string, string>();
+  const pay = tool({
+    name: 'pay',
+    description: 'x',
+    execute: (_, { key }) => (paid.set(key, 'paid 10'), new Promise(() => {})),
+    verify: async (_, { key }) => ({ type: 'done', result: paid.get(key) }),
+  });
+  using model = scriptedModel([{ calls: [{ name: 'pay' }] }, 'continued']);
+  const running = runLoop({ model, tools: [pay], input: 'go', clock, toolTimeoutMs: 100 });
+  await clock.advance(100);
+  expect(resultTexts(await running)).toEqual(['paid 10']);
+  expect(paid.size).toBe(1);
+  expect(clock.pending).toBe(0);
+});
+
+test('the deadline of the run stops the verification after a timeout', async () => {
+  const clock = manualClock();
+  const signals: AbortSignal[] = [];
+  const pay = tool({
+    name: 'pay',
+    description: 'x',
+    execute: () => new Promise(() => {}),
+    verify: (_, { signal }) => (signals.push(signal), new Promise(() => {})),
+  });
+  using model = scriptedModel([{ calls: [{ name: 'pay' }] }]);
+  const limits = { durationMs: 150 };
+  const running = runLoop({ model, tools: [pay], input: 'go', clock, toolTimeoutMs: 100, limits });
+  await clock.advance(150);
+  expect((await running).outcome).toEqual({ type: 'exhausted', limit: 'duration' });
+  expect(signals.map(({ aborted }) => aborted)).toEqual([true]);
+  expect(clock.pending).toBe(0);
 });
 
 test('counts timeouts as errors, so the run ends at errorLimit', async () => {

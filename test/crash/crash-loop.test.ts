@@ -1,0 +1,56 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { replay } from '@treadle/core';
+import { sqliteStore } from '@treadle/store';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+
+const PROGRAM = fileURLToPath(new URL('kill/crash-loop-program.ts', import.meta.url));
+let folder: string;
+
+beforeEach(() => void (folder = mkdtempSync(path.join(tmpdir(), 'treadle-crash-loop-'))));
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Starts a process that drives the run, and waits for its end. Undefined if it was killed. */
+function drive(how: 'die' | 'detach', resumed = true): { readonly type: string } | undefined {
+  const flags = ['--conditions=treadle-source', PROGRAM, folder, how, ...(resumed ? ['resumed'] : [])];
+  const env = { PATH: process.env['PATH'] ?? '' };
+  const { signal, status, stdout, stderr } = spawnSync(process.execPath, flags, { env, encoding: 'utf8' });
+  if (signal === 'SIGKILL') return undefined;
+  if (status !== 0) throw new Error(`The process ended with ${status ?? signal}:\n${stderr}`);
+  return JSON.parse(stdout);
+}
+
+function attempts(): readonly string[] {
+  return readFileSync(path.join(folder, 'attempts'), 'utf8').trimEnd().split('\n');
+}
+
+test('a tool that kills its process five times in a row is not called again', { timeout: 60_000 }, async () => {
+  expect(drive('die', false)).toBeUndefined();
+  for (let restart = 1; restart <= 4; restart++) expect(drive('die')).toBeUndefined();
+  const crashLoop = { type: 'failed', error: { code: 'crash-loop', message: expect.stringContaining('5 times') } };
+  expect(drive('die')).toEqual(crashLoop);
+  expect(attempts()).toHaveLength(5);
+  expect(drive('die')).toEqual(crashLoop);
+  expect(attempts()).toHaveLength(5);
+
+  const store = sqliteStore(path.join(folder, 'runs.db'));
+  const entries = await store.read('run');
+  await store.close();
+  expect(entries.map(({ event }) => event.type)).toEqual([
+    'run-started',
+    'model-replied',
+    ...Array.from({ length: 5 }, () => 'effect-lost'),
+  ]);
+  expect(replay(entries)).toMatchObject({ type: 'replayed', state: { phase: { outcome: crashLoop } } });
+});
+
+test('a process that detaches cleanly does not count, and ends the row', { timeout: 60_000 }, () => {
+  expect(drive('die', false)).toBeUndefined();
+  for (let restart = 1; restart <= 3; restart++) expect(drive('die')).toBeUndefined();
+  for (let restart = 1; restart <= 2; restart++) expect(drive('detach')).toEqual({ type: 'detached' });
+  for (let restart = 1; restart <= 2; restart++) expect(drive('die')).toBeUndefined();
+  expect(attempts()).toHaveLength(8);
+});
