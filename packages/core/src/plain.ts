@@ -1,3 +1,5 @@
+import { stableJson } from './machine/history.ts';
+
 /** Whether a value is plain JSON, so that it survives a journal unchanged. */
 export function isPlain(value: unknown): boolean {
   return isPlainWithin(value, new Set());
@@ -17,10 +19,5 @@ function isPlainWithin(value: unknown, ancestors: ReadonlySet<unknown>): boolean
 
 /** JSON with sorted keys, so that equal values have equal texts; undefined if the value is not plain. */
 export function canonicalJson(value: unknown): string | undefined {
-  return isPlain(value) ? JSON.stringify(value, sorted) : undefined;
-}
-
-function sorted(_key: string, value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
-  return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  return isPlain(value) ? stableJson(value) : undefined;
 }

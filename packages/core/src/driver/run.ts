@@ -120,13 +120,13 @@ export function driveRun(
       const opening = opened ?? (await reopenRun(options as ContinueOptions, { clock, agent: agent?.rules, lease }));
       // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
-      const name = readResultName(opening.state.tools, tools.keys());
-      const readResult = blobs && readResultTool(name, runId, opening.rules, blobs);
+      const readResult =
+        blobs && readResultTool(readResultName(opening.state.tools, tools.keys()), runId, opening.rules, blobs);
       const context: RunContext = {
         runId,
         options,
         opening,
-        tools: readResult ? new Map([...tools, [name, readResult]]) : tools,
+        tools: readResult ? new Map([...tools, [readResult.name, readResult]]) : tools,
         readResult,
         journal: options.journal ?? memoryJournal(),
         lease,

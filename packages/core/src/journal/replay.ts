@@ -1,10 +1,9 @@
 import { isPaused, outstanding } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
-import { EMPTY_HASH, hashTexts } from '../machine/history.ts';
+import { EMPTY_HASH, hashTexts, stableJson } from '../machine/history.ts';
 import type { Outcome, State } from '../machine/state.ts';
 import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
 import { mapped } from '../mapped.ts';
-import { canonicalJson } from '../plain.ts';
 import { itemsBetween, type Item } from './items.ts';
 import type { JournalEntry, RunStatus } from './port.ts';
 
@@ -137,8 +136,7 @@ export function entryOf(seq: number, event: Event, next: Next): JournalEntry {
 /** A digest of what an event pins for later turns. The history does not contain it, so its digest does not cover it. */
 function pinnedDigest(event: Event): number | undefined {
   const values = pinnedBy(event);
-  const text = values && canonicalJson(values);
-  return text === undefined ? undefined : hashTexts(EMPTY_HASH, [text]);
+  return values && hashTexts(EMPTY_HASH, [stableJson(values)]);
 }
 
 /** Without `runId` and `parent`, so that a run can be imported under another id. */

@@ -158,3 +158,13 @@ function hashText(before: number, text: string): number {
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
   return Math.imul(hash ^ text.length ^ 0x5bd1e995, 0x01000193);
 }
+
+/** JSON with sorted keys: a store may change their order. */
+export function stableJson(value: unknown): string {
+  return JSON.stringify(value, withSortedKeys);
+}
+
+function withSortedKeys(_key: string, value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+}

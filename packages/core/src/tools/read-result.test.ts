@@ -3,6 +3,8 @@ import { resultTexts } from '../../test/results.ts';
 import { runLoop } from '../driver/run.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
+import type { ToolFacts } from '../machine/rules.ts';
+import { isReadResult } from './read-result.ts';
 import { tool, type Tool } from './tool.ts';
 
 const WHOLE = 'x'.repeat(300);
@@ -90,4 +92,13 @@ test('rejects a new tool with the name that the run uses for its own', async () 
     const forked = forkRun({ journal, runId: 'r', at, changes: { tools: [big, client, userTool()] } });
     await expect(forked).rejects.toMatchObject(clash);
   }
+});
+
+test.each([
+  'Reads the rest of a tool result that was too long to be shown whole',
+  'Reads on in a tool result that was too long to be shown whole', // as the first version described it
+])('recognises its own tool in a journal: %s', (description) => {
+  const facts = { name: 'read_result', description } as ToolFacts;
+  expect(isReadResult(facts)).toBe(true);
+  expect(isReadResult({ ...facts, description: 'Mine' })).toBe(false);
 });

@@ -5,12 +5,14 @@ import { duplicateTool, tool, type Tool } from './tool.ts';
 
 const READ_RESULT = 'read_result';
 
-/** Identifies the tool in a journal, because a tool of the user may have its name. So it must stay the same. */
+/** Identifies the tool in a journal, because a tool of the user may have its name. */
 const DESCRIPTION = 'Reads the rest of a tool result that was too long to be shown whole';
+/** With the descriptions that journals of earlier versions have. */
+const DESCRIPTIONS = [DESCRIPTION, 'Reads on in a tool result that was too long to be shown whole'];
 
 /** Whether a tool is the loop's own, which is available whenever it is needed. */
 export function isReadResult({ name, description }: ToolFacts): boolean {
-  return name.startsWith(READ_RESULT) && description === DESCRIPTION;
+  return name.startsWith(READ_RESULT) && DESCRIPTIONS.includes(description);
 }
 
 /** The name of the loop's own tool: the one that the run uses already, or else one that no other tool has. */
