@@ -1,7 +1,7 @@
 import { journalError } from '../errors.ts';
 import { itemsBetween, type Item } from '../journal/items.ts';
 import type { Journal, JournalEntry } from '../journal/port.ts';
-import { entryOf } from '../journal/replay.ts';
+import { entryOf, unpinnedEntry } from '../journal/replay.ts';
 import { snapshotOf } from '../journal/snapshot.ts';
 import { isPaused, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
@@ -49,6 +49,8 @@ export const DETACHED: DOMException = new DOMException('The run was detached.', 
 
 export function startShell(context: RunContext, emit: Listener | undefined): Shell {
   const { runId, journal, lease, opening, clock } = context;
+  // A journal that ends with the run is not replayed, and the digest costs as much as several turns.
+  const toEntry = context.options.journal ? entryOf : unpinnedEntry;
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
@@ -93,7 +95,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     const next = step(state, event);
     if (next.state === state) return false;
     const before = state;
-    const stepped: Stepped = { entry: entryOf(seq, event, next), before, next };
+    const stepped: Stepped = { entry: toEntry(seq, event, next), before, next };
     // Usually there is one. An array literal of one allocates less than an array that grows.
     if (unwritten.length === 0) unwritten = [stepped];
     else unwritten.push(stepped);

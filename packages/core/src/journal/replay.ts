@@ -128,7 +128,7 @@ export function statusOf(state: State): RunStatus {
 
 /** The journal entry for a step. */
 export function entryOf(seq: number, event: Event, next: Next): JournalEntry {
-  const entry = courseOf(seq, event, next);
+  const entry = unpinnedEntry(seq, event, next);
   const pinned = pinnedDigest(event);
   return pinned === undefined ? entry : { ...entry, pinned };
 }
@@ -159,8 +159,8 @@ function pinnedBy(event: Event): object | undefined {
   }
 }
 
-/** An entry without the digest of what its event pins. */
-function courseOf(seq: number, event: Event, { state, effects }: Next): JournalEntry {
+/** An entry without the digest of what its event pins, for a journal that nobody will replay. */
+export function unpinnedEntry(seq: number, event: Event, { state, effects }: Next): JournalEntry {
   const issued = mapped(effects, ({ id }) => id);
   if (effects[0]?.type === 'call-model') return { v: 1, seq, event, issued, digest: state.history.rolling };
   if (state.phase.type === 'ended') {
