@@ -105,7 +105,7 @@ const PARTS: Readonly<Record<PartOwner, readonly string[]>> = {
 
 /** Whether a value from outside is a part that is allowed there, with every field that the loop reads. */
 function isPartOf(owner: PartOwner, part: unknown): boolean {
-  if (!isRecord(part) || !PARTS[owner].includes(part['type'] as string)) return false;
+  if (!isObjectValue(part) || !PARTS[owner].includes(part['type'] as string)) return false;
   switch (part['type']) {
     case 'tool-call':
       return isText(part['id']) && isText(part['name']) && isText(part['arguments']);
@@ -128,10 +128,10 @@ export function arePartsOf(owner: PartOwner, parts: unknown): boolean {
 }
 
 function isSource(source: unknown): boolean {
-  if (!isRecord(source)) return false;
+  if (!isObjectValue(source)) return false;
   return typeof source[source['type'] === 'data' ? 'data' : 'url'] === 'string';
 }
 
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+function isObjectValue(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null;
 }

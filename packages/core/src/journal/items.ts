@@ -59,24 +59,24 @@ export function itemsBetween(before: State, after: State, effects: readonly Effe
   const count = recorded ? recorded.length : slots.length;
   for (let index = 0; index < count; index++) {
     const result = recorded ? recorded[index] : resultIn(slots[index]!);
-    if (result && slotsBefore[index]?.type !== 'settled') items.push(callAnswered(after, index, result));
+    if (result && slotsBefore[index]?.type !== 'settled') items.push(callAnsweredItem(after, index, result));
   }
   for (let i = 0; i < effects.length; i++) {
     const effect = effects[i]!;
     if (effect.type === 'call-model') items.push(turnStarted(after));
-    else if (effect.type === 'call-tool') items.push(callStarted(effect.call));
+    else if (effect.type === 'call-tool') items.push(callStartedItem(effect.call));
     else if (effect.type === 'validate-output') items.push(...heldCallsStarted(after));
   }
   return items;
 }
 
-function callStarted(call: Call): Item {
+function callStartedItem(call: Call): Item {
   return { type: 'call-started', index: call.index, call: partOf(call) };
 }
 
 /** Held calls start with the validation that answers them. */
 function heldCallsStarted(state: State): readonly Item[] {
-  return slotsOf(state).flatMap(({ type, call }) => (type === 'held' ? callStarted(call) : []));
+  return slotsOf(state).flatMap(({ type, call }) => (type === 'held' ? callStartedItem(call) : []));
 }
 
 function turnStarted({ turn, agent }: State): Item {
@@ -107,7 +107,7 @@ function slotsOf({ phase }: State): readonly Slot[] {
   return ('slots' in phase && phase.slots) || NO_SLOTS;
 }
 
-function callAnswered(state: State, index: number, result: ToolResult): Item {
+function callAnsweredItem(state: State, index: number, result: ToolResult): Item {
   return { type: 'call-answered', index, call: callAt(state, index), result };
 }
 
