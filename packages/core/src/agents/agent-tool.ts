@@ -3,6 +3,7 @@ import type { LoopOptions, LoopResult } from '../driver/options.ts';
 import { callableModels, requirePrices } from '../driver/open.ts';
 import { driveRun, guardListener } from '../driver/run.ts';
 import type { Limits } from '../machine/rules.ts';
+import { childRunId } from '../journal/family.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
 import type { Message } from '../messages.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
@@ -51,7 +52,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
     async execute(task, { run, signal, principal, context }) {
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
-      const runId = `${run.runId}.${run.effect}`;
+      const runId = childRunId(run.runId, run.effect);
       const { acceptChangedTools, answers } = run;
       const shared = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
       try {

@@ -1,4 +1,5 @@
 import { journalError, TreadleError } from '../errors.ts';
+import { childRunId } from '../journal/family.ts';
 import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
 import { replay, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
@@ -129,7 +130,7 @@ async function haveChildrenProgressed(journal: Journal, { runId, phase }: State,
   if (phase.type !== 'tools') return false;
   for (const { type, call } of phase.slots) {
     if (type !== 'running' || call.limits === undefined) continue;
-    const entries = await journal.read(`${runId}.${toolEffectId(call)}`);
+    const entries = await journal.read(childRunId(runId, toolEffectId(call)));
     if (entries.some(({ event }) => event.at >= since && event.type !== 'effect-lost')) return true;
     if (await haveChildrenProgressed(journal, replay(entries).state, since)) return true;
   }

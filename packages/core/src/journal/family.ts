@@ -9,6 +9,11 @@ export function callerOf(first: JournalEntry | undefined): string | undefined {
   return parent?.effect === undefined ? undefined : parent.runId;
 }
 
+/** The id of the child run that a call starts. */
+export function childRunId(runId: string, effect: string): string {
+  return `${runId}.${effect}`;
+}
+
 /** The child runs of a run, without those of its children and without its forks. */
 export async function childRuns(store: Pick<RunStore, 'list' | 'read'>, runId: string): Promise<readonly RunSummary[]> {
   const children: RunSummary[] = [];
