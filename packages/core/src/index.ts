@@ -58,7 +58,9 @@ export type {
   LoopOptions,
   LoopResult,
   PrepareTurn,
+  RunOptions,
   StartedRun,
+  StartOrResumeOptions,
   TurnChanges,
   TurnInfo,
 } from './driver/options.ts';
