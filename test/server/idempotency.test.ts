@@ -1,9 +1,9 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { tool } from '@treadle/core';
+import { tool, TreadleError } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { hashKey } from '@treadle/server';
+import { hashKey, type ServerStore } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import OpenAI from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -469,6 +469,42 @@ test('a request that waits for one that fails before it has output is processed 
   expect([answer.status, contentOf(answer.text)]).toEqual([200, expect.stringMatching(/ true$/)]);
   expect(await server.post({ input: 'Go' }, withKey('k'))).toEqual(answer);
   expect(model.requests).toHaveLength(2);
+});
+
+test.each(KINDS)('%s whose end was not stored is ended by the repeated request', async (_, path, body) => {
+  const store = sqliteStore(join(folder, `end-${newKey()}.db`));
+  const broken: ServerStore = {
+    ...store,
+    responses: {
+      ...store.responses,
+      finish: () => Promise.reject(new TreadleError('store-full', 'The disk is full.')),
+    },
+  };
+  let performed = 0;
+  const count = tool({ name: 'count', description: '', effect: 'once', execute: () => String(++performed) });
+  const functions = path.endsWith('responses') ? WEATHER : { type: 'function', function: { name: 'weather' } };
+  const request = JSON.stringify({ ...body, tools: [SERVER_TOOLS, functions] });
+  const post = async (url: string): Promise<Response> =>
+    fetch(url + path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...withKey('k') },
+      body: request,
+    });
+  const script = [{ calls: [{ name: 'count' }] }, { calls: [{ name: 'weather' }] }];
+  const first = await startInProcess(scriptedModel(script), { store: broken, tools: [count] });
+  const interrupted = await post(first.url);
+  expect([interrupted.status, interrupted.headers.get('retry-after')]).toEqual([503, '1']);
+  expect(await interrupted.json()).toMatchObject({ error: { code: 'response_interrupted' } });
+  await first[Symbol.asyncDispose]();
+
+  // The model of this server has no replies: a call would fail.
+  const next = await startInProcess(scriptedModel([]), { store, tools: [count] });
+  const answer = (await (await post(next.url)).json()) as object;
+  expect(JSON.stringify(answer)).toContain('"name":"weather"');
+  expect(await (await post(next.url)).json()).toEqual(answer);
+  expect(performed).toBe(1);
+  await next[Symbol.asyncDispose]();
+  await store.close();
 });
 
 describe('after 24 hours', () => {
