@@ -8,6 +8,28 @@ const input = '1, 2';
 const down = { type: 'failure', error: { code: 'overloaded', message: 'down', retryable: true } } as const;
 const answer = calling('answer', { total: 4 });
 
+test('an execution that another one has overtaken while its prompts were built returns the same result', async () => {
+  const journal = memoryJournal();
+  const overtaken = Promise.withResolvers<void>();
+  const reached = Promise.withResolvers<void>();
+  const slow = summing({
+    prompts: {
+      async user() {
+        reached.resolve();
+        await overtaken.promise;
+        return 'Sum up, please.';
+      },
+    },
+  });
+  const options = { input, journal, runId: 'r' };
+  const second = executeAgent(slow, { ...options, model: scriptedModel([]) });
+  await reached.promise;
+  const first = await executeAgent(summing(), { ...options, model: scriptedModel([answer]) });
+  overtaken.resolve();
+  expect(await second).toMatchObject({ type: 'success', output: { total: 4 } });
+  expect((await second).messages).toEqual(first.messages);
+});
+
 describe('a run whose model call failed', () => {
   async function failedRun(agent = summing({ helpers: [look] })): Promise<ReturnType<typeof memoryJournal>> {
     const journal = memoryJournal();

@@ -58,7 +58,9 @@ export type {
   LoopOptions,
   LoopResult,
   PrepareTurn,
+  RunOptions,
   StartedRun,
+  StartOrResumeOptions,
   TurnChanges,
   TurnInfo,
 } from './driver/options.ts';
@@ -77,7 +79,7 @@ export {
 export { replay, statusOf, walkJournal, type Divergence, type JournalStep, type Replayed } from './journal/replay.ts';
 export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
 export type { CallCheck, Event, SettledResult } from './machine/events.ts';
-export { messagesOf, type History } from './machine/history.ts';
+export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type {
   AgentRules,
   Leniency,

@@ -17,6 +17,9 @@ export function newRequestId(): string {
 
 export const RESPONSE_PREFIX = 'resp_';
 
+/** Begins the id of a record that exists only for its idempotency key. No client can name it. The rest is the id on the wire. */
+export const KEYED_PREFIX = 'keyed_';
+
 export function newResponseId(): string {
   return RESPONSE_PREFIX + randomHex();
 }

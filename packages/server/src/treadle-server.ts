@@ -3,9 +3,12 @@ import { TreadleError, type Tool } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
+import { chats } from './chat/chats.ts';
 import { chatRoutes } from './chat/routes.ts';
 import { activeRuns, modelNamed, type Engine, type ServedModels, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools, type ToolExecutor } from './engine/executors.ts';
+import { KEY_MS } from './engine/idempotency.ts';
+import { storedRuns } from './engine/stored-runs.ts';
 import type { Env } from './http/admission.ts';
 import type { ApiKey } from './http/keys.ts';
 import { newLog } from './http/log.ts';
@@ -89,7 +92,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     }),
     log,
   };
-  const service = responses(engine);
+  // A response is stored at least as long as its key.
+  const stored = storedRuns(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
+  const service = responses(engine, stored);
+  const completions = chats(engine, stored);
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;
@@ -105,20 +111,20 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     routes: (app) =>
       void app
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
-        .route('/v1', chatRoutes({ ...common, engine }))
+        .route('/v1', chatRoutes({ ...common, chats: completions }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
   });
 
   function startBackgroundTasks(): () => void {
-    const stopPruning = retentionMs > 0 ? pruneResponses(store.responses, retentionMs, log) : undefined;
+    const stopPruning = pruneResponses(store.responses, retentionMs, log);
     // Resumes the responses of other processes with the same store that have died.
     const recovering = setInterval(() => {
-      service.recover().catch((error: unknown) => log.error({ err: error }, 'could not look for detached responses'));
+      stored.recover().catch((error: unknown) => log.error({ err: error }, 'could not look for detached responses'));
     }, RECOVER_MS).unref();
     return () => {
-      stopPruning?.();
+      stopPruning();
       clearInterval(recovering);
     };
   }
@@ -130,7 +136,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   async function startListening(): ReturnType<TreadleServer['listen']> {
     const address = await server.listen();
     try {
-      const recovered = await service.recover();
+      const recovered = await stored.recover();
       if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
       return { ...address, recovered };
     } catch (error) {
@@ -183,16 +189,21 @@ function modelsRoutes(served: ServedModels, created: number): Hono<Env> {
 
 const HOUR_MS = 3_600_000;
 
-/** Deletes responses that were not updated for `retentionMs`, now and every hour. Returns a function that stops it. */
-function pruneResponses(stored: ResponseStore, retentionMs: number, log: Logger): () => void {
-  const prune = (): void => {
-    stored.prune(Date.now() - retentionMs).then(
-      (deleted) => deleted > 0 && log.info({ deleted }, 'old responses deleted'),
-      (error: unknown) => log.error({ err: error }, 'old responses could not be deleted'),
-    );
-  };
-  prune();
-  const timer = setInterval(prune, HOUR_MS).unref();
+/**
+ * Deletes expired keys and responses, and those that were not updated for `retentionMs` unless it is 0; now and every hour.
+ * Returns a function that stops it.
+ */
+function pruneResponses(records: ResponseStore, retentionMs: number, log: Logger): () => void {
+  async function prune(): Promise<void> {
+    const now = Date.now();
+    let deleted = await records.pruneExpired(now);
+    if (retentionMs > 0) deleted += await records.prune(now - retentionMs);
+    if (deleted > 0) log.info({ deleted }, 'old responses deleted');
+  }
+  const pruneAndLog = (): void =>
+    void prune().catch((error: unknown) => log.error({ err: error }, 'old responses could not be deleted'));
+  pruneAndLog();
+  const timer = setInterval(pruneAndLog, HOUR_MS).unref();
   return () => clearInterval(timer);
 }
 

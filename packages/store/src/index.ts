@@ -1,3 +1,3 @@
 export type { Holder } from './holder.ts';
-export type { ResponseEnding, ResponseRecord, ResponseStore } from './response-store.ts';
+export type { IdempotencyKey, ResponseEnding, ResponseRecord, ResponseStore, UsedKey } from './response-store.ts';
 export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';

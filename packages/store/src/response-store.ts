@@ -9,6 +9,8 @@ export interface ResponseRecord {
   readonly status: string;
   readonly createdAt: number;
   readonly updatedAt: number;
+  /** `pruneExpired` deletes the response from this time on, if it has ended. Absent: only `prune` deletes it. */
+  readonly expiresAt?: number;
   /** The response that this one continues. It may have been deleted: nothing in this record depends on it. */
   readonly previous?: string;
   /** Plain JSON. */
@@ -22,8 +24,13 @@ export interface ResponseRecord {
  * the runs of responses. So the run of a stored response exists, unless it has not started.
  */
 export interface ResponseStore {
-  /** Durable when it resolves. Rejects with `run-exists` if a response with this id or this run exists. */
-  create(record: ResponseRecord): Promise<void>;
+  /**
+   * Durable when it resolves. Rejects with `run-exists` if a response with this id or this run exists, or if the tenant has
+   * a response with this key. So of two processes that create a response for the same key, one does.
+   */
+  create(record: ResponseRecord, key?: IdempotencyKey): Promise<void>;
+  /** The response that was created with a key. Undefined if there is none, or if the key has expired at time `now`. */
+  findKey(tenant: string, key: string, now: number): Promise<UsedKey | undefined>;
   /**
    * Durable when it resolves. False, and nothing is written, if the response does not exist or has another status than
    * `ending.from`. So of two processes that finish the same response, one does, and the other is told.
@@ -43,6 +50,11 @@ export interface ResponseStore {
   unfinished(): Promise<readonly ResponseRecord[]>;
   /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */
   prune(before: number): Promise<number>;
+  /**
+   * Deletes keys that have expired at time `now`, and responses that have, except those `in_progress` or driven. Resolves
+   * to the number of deleted responses.
+   */
+  pruneExpired(now: number): Promise<number>;
   /** Whether the run belongs to a response, so that `RunStore.prune` skips it. */
   hasRun(runId: string): Promise<boolean>;
 }
@@ -55,4 +67,21 @@ export interface ResponseEnding {
   /** Plain JSON. */
   readonly response: unknown;
   readonly at: number;
+  /** Deletes the keys of the response, so that the same request can be sent again. */
+  readonly releaseKey?: boolean;
+}
+
+/** Identifies a request of a tenant, so that it is not processed twice. */
+export interface IdempotencyKey {
+  readonly key: string;
+  /** Equal for equal requests. */
+  readonly digest: string;
+  /** From this time on the key can be used again. */
+  readonly expiresAt: number;
+}
+
+export interface UsedKey {
+  readonly digest: string;
+  /** The id of the response. It may have been deleted. */
+  readonly response: string;
 }

@@ -65,11 +65,13 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
     list: () => ask({ type: 'list' }) as Promise<number>,
     responses: {
       create: (...args) => ask({ type: 'respond', method: 'create', args }) as never,
+      findKey: (...args) => ask({ type: 'respond', method: 'findKey', args }) as never,
       finish: (...args) => ask({ type: 'respond', method: 'finish', args }) as never,
       get: (...args) => ask({ type: 'respond', method: 'get', args }) as never,
       delete: (...args) => ask({ type: 'respond', method: 'delete', args }) as never,
       unfinished: (...args) => ask({ type: 'respond', method: 'unfinished', args }) as never,
       prune: (...args) => ask({ type: 'respond', method: 'prune', args }) as never,
+      pruneExpired: (...args) => ask({ type: 'respond', method: 'pruneExpired', args }) as never,
       hasRun: (...args) => ask({ type: 'respond', method: 'hasRun', args }) as never,
     },
     lock: (what) => ask({ type: 'lock', what }) as Promise<void>,

@@ -75,9 +75,7 @@ const store = sqliteStore(file('runs.db'), {
 const model = keyedModel({ 't1.model.0': { calls: [['pay', {}]] }, 't2.model.0': 'Done.' });
 
 async function drive(): Promise<LoopResult> {
-  const started = (await store.read('run')).length > 0;
-  const shared = { model, tools: [pay], journal: store, runId: 'run' };
-  return runLoop(started ? shared : { ...shared, input: 'Pay the bill.' });
+  return runLoop({ model, tools: [pay], journal: store, runId: 'run', input: 'Pay the bill.', resume: 'auto' });
 }
 
 async function driveWhenPossible(): Promise<string> {

@@ -78,6 +78,33 @@ export function testTakeovers(ttlMs: number): void {
     });
   });
 
+  test('of several processes that start or resume a run at the same moment, one drives it', async () => {
+    using place = bench(ttlMs);
+    const drivers = Array.from({ length: 4 }, () => place.start({ before: 'message', tryMs: 0 }));
+    await using all = new AsyncDisposableStack();
+    for (const driver of drivers) all.use(driver);
+    const paying = await Promise.any(drivers.map((driver) => driver.prints('paying').then(() => driver)));
+    const others = drivers.filter((driver) => driver !== paying);
+    for (const { ended } of others) expect(await ended).toEqual(['end run-driven']);
+    paying.send();
+    expect(await paying.ended).toEqual(['paying', 'paid', 'end completed']);
+    // The same call returns the stored result.
+    await using later = place.start({ before: 'pay' });
+    expect(await later.ended).toEqual(['end completed']);
+    expect(place.payments()).toBe(1);
+  });
+
+  test('a process that makes the call of a killed one resumes its run', async () => {
+    using place = bench(ttlMs);
+    await using first = place.start({ before: 'message' });
+    await first.prints('paying');
+    first.signal('SIGKILL');
+    await expect(first.ended).rejects.toThrow('The process ended after "paying"');
+    await using second = place.start({ before: 'pay' });
+    expect(await second.ended).toEqual(['verified false', 'paying', 'paid', 'end completed']);
+    expect(place.payments()).toBe(1);
+  });
+
   test.each([[undefined], ['elsewhere']])(
     'a process whose clock is 60 seconds ahead does not take over a live driver; its host: %s',
     async (host) => {

@@ -1,7 +1,8 @@
 import { messageOf, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import { sha256 } from '../machine/sha256.ts';
-import type { ContinueOptions, LoopOptions } from '../driver/options.ts';
+import { checkSameStart, readStart } from '../driver/open.ts';
+import type { ContinueOptions, LoopOptions, RunOptions, StartOrResumeOptions } from '../driver/options.ts';
 import type { AgentRules, Memory, Rules } from '../machine/rules.ts';
 import { type UserBlock, arePartsOf } from '../messages.ts';
 import { canonicalJson, isPlain } from '../plain.ts';
@@ -56,18 +57,11 @@ function inputDigest(input: unknown): string | undefined {
 export async function startedRules(
   journal: Journal | undefined,
   runId: string | undefined,
-  { name, input }: AgentRules,
+  agent: AgentRules,
 ): Promise<Rules | undefined> {
-  if (!journal || runId === undefined) return undefined;
-  const [first] = await journal.read(runId);
-  if (first?.event.type !== 'run-started') return undefined;
-  const { rules } = first.event;
-  const { agent } = rules;
-  const runExists = (what: string): TreadleError =>
-    new TreadleError('run-exists', `There is already a run "${runId}" ${what}. Give another runId.`);
-  if (agent?.name !== name) throw runExists(agent ? `of the agent "${agent.name}"` : 'that is not a run of an agent');
-  if (agent.input !== input) throw runExists('that was started with another input');
-  return rules;
+  const started = journal && runId !== undefined ? await readStart(journal, runId) : undefined;
+  if (started) checkSameStart(started, { rules: { agent } });
+  return started?.rules;
 }
 
 // ── Prompts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,7 +143,7 @@ export function loopOptions(
   agent: AnyAgent,
   options: ExecuteAgentOptions<unknown, never>,
   { runId, signal, tools, prompts }: RunParts,
-): LoopOptions | ContinueOptions {
+): RunOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
   const { journal, policy, principal, context, clock, answers, acceptChangedTools } = options;
   const shared = {
@@ -159,8 +153,11 @@ export function loopOptions(
     ...withoutUndefined({ journal, policy, context, clock, signal }),
   };
   if (!prompts) return { ...shared, ...withoutUndefined({ answers, acceptChangedTools }) } as ContinueOptions;
+  const isStored = journal !== undefined && options.runId !== undefined;
   return {
     ...shared,
+    // Another process may start the same run while the prompts are built.
+    ...(isStored && { resume: 'auto' }),
     input: [{ role: 'user', content: prompts.user }],
     ...(prompts.system !== undefined && { instructions: prompts.system }),
     maxTurns: maxIterationsOf(agent),
@@ -170,5 +167,5 @@ export function loopOptions(
     limits: { ...agent.limits, ...options.limits },
     settings: { ...agent.settings, ...options.settings },
     ...withoutUndefined({ parallel, maxParallel, maxResultChars, toolTimeoutMs, principal }),
-  };
+  } as LoopOptions | StartOrResumeOptions;
 }

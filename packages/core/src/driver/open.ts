@@ -5,6 +5,7 @@ import { replay, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
 import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
+import { stableJson } from '../machine/history.ts';
 import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
@@ -16,7 +17,14 @@ import { isReadResult, withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
-import type { Answer, CompactionOptions, ContinueOptions, LoopOptions } from './options.ts';
+import type {
+  Answer,
+  CompactionOptions,
+  ContinueOptions,
+  LoopOptions,
+  RunOptions,
+  StartOrResumeOptions,
+} from './options.ts';
 
 /** The state that driving a run starts from, and the first events to apply. A new run has its rules only in the events. */
 export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'> {
@@ -33,7 +41,12 @@ export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'>
 type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /** Starts a new run. Throws for misuse. */
-export function openRun(options: LoopOptions, runId: string, clock: Clock, agent?: AgentRules): Opening {
+export function openRun(
+  options: LoopOptions | StartOrResumeOptions,
+  runId: string,
+  clock: Clock,
+  agent?: AgentRules,
+): Opening {
   const { tools = [], instructions, model, parent } = options;
   // Copies, because they are pinned in the journal and the caller may change the originals.
   const settings = options.settings ? structuredClone(options.settings) : {};
@@ -67,6 +80,55 @@ export function openRun(options: LoopOptions, runId: string, clock: Clock, agent
 
 const NO_CHILD_ANSWERS: Opening['childAnswers'] = new Map();
 const NO_EFFECTS: Opening['repeated'] = new Set();
+
+/** Throws `invalid-options` if `resume` is set and the other options do not allow it. */
+export function checkAutoResume(options: RunOptions): asserts options is StartOrResumeOptions {
+  const { resume, runId, journal } = options as Partial<StartOrResumeOptions>;
+  if (resume !== 'auto') throw invalidOptions(`resume is ${JSON.stringify(resume)}. Use "auto", or omit it`);
+  const missing = !journal ? 'journal' : runId === undefined ? 'runId' : 'input' in options ? undefined : 'input';
+  if (missing === undefined) return;
+  throw invalidOptions(`resume is "auto", but there is no ${missing}. Pass input, runId and journal`);
+}
+
+/**
+ * Whether the journal has the run that `opening` would start. Throws `run-exists` if it was started with another input,
+ * and `answer-unfit` if there are answers for a run that does not exist.
+ */
+export async function hasStarted(
+  { runId, journal, answers = [] }: StartOrResumeOptions,
+  opening: Opening,
+): Promise<boolean> {
+  const stored = await readStart(journal, runId);
+  const [started] = opening.events as readonly [RunStarted];
+  if (stored) checkSameStart(stored, started);
+  else answerEvents({ ...NEW, runId }, answers, started.at);
+  return stored !== undefined;
+}
+
+/** The first event of a run; undefined if the journal does not have the run. */
+export async function readStart(journal: Journal, runId: string): Promise<RunStarted | undefined> {
+  try {
+    const [first] = await journal.read(runId);
+    return first?.event as RunStarted | undefined;
+  } catch (error) {
+    throw journalError(runId, error);
+  }
+}
+
+/** Throws `run-exists` if two starts differ in the input or the agent. The prompts of an agent may differ. */
+export function checkSameStart(
+  stored: RunStarted,
+  { rules, input }: { readonly rules: Pick<Rules, 'agent'>; readonly input?: RunStarted['input'] },
+): void {
+  const { agent } = stored.rules;
+  const runExists = (what: string): TreadleError =>
+    new TreadleError('run-exists', `There is already a run "${stored.runId}" ${what}. Give another runId.`);
+  if (agent?.name !== rules.agent?.name) {
+    throw runExists(agent ? `of the agent "${agent.name}"` : 'that is not a run of an agent');
+  }
+  const isSame = agent ? agent.input === rules.agent?.input : stableJson(stored.input) === stableJson(input);
+  if (!isSame) throw runExists('that was started with another input');
+}
 
 /**
  * Resumes a run: replays it, then reports the effects that were in progress as lost, applies the answers, calls tools
@@ -219,7 +281,7 @@ const COMPARED = ['parameters', 'effect', 'client'] as const;
 /* Options */
 
 /** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */
-function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
+function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules): Rules {
   const { toolChoice = 'auto', allowedTools, tools = [] } = options;
   const rules: Rules = {
     wording: CURRENT_WORDING,

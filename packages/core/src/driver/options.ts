@@ -53,6 +53,8 @@ export interface LoopOptions extends RunEnvironment {
   readonly runId?: string;
   /** The run that this one is a child of. */
   readonly parent?: Parent;
+  /** Requires a `runId` and a `journal`: see `StartOrResumeOptions`. */
+  readonly resume?: never;
 }
 
 export interface CompactionOptions {
@@ -67,6 +69,7 @@ export interface CompactionOptions {
  * interrupted, or that failed with a model error. In the last case the model is called again.
  */
 export interface ContinueOptions extends RunEnvironment {
+  readonly resume?: never;
   readonly runId: string;
   readonly journal: Journal;
   /** Answers for what the run waits for. Without them it pauses again. */
@@ -79,6 +82,27 @@ export interface ContinueOptions extends RunEnvironment {
   /** The schema that the run was started with. Without it, its JSON Schema in the journal is used. */
   readonly output?: Schema;
 }
+
+/**
+ * Options to start a run, or to resume it if the journal already has it. So the same call can be repeated after a crash.
+ *
+ * - No run of this id: it is started, as with `LoopOptions`. `answers` then has to be empty.
+ * - A run that can be resumed: it is resumed, as with `ContinueOptions`, by the rules that it was started with. Of the
+ *   options for a new run only `input` is used, for a comparison.
+ * - A run that has ended: its result is returned. Nothing is called.
+ *
+ * Rejects with `run-exists` if the run was started with another `input`, and with `run-driven` while another driver has
+ * the run. If the journal has no leases, the second of two drivers is rejected with `run-exists` when it appends.
+ */
+export interface StartOrResumeOptions
+  extends Omit<LoopOptions, 'runId' | 'journal' | 'resume'>, Omit<ContinueOptions, 'runId' | 'journal' | 'resume'> {
+  readonly resume: 'auto';
+  readonly runId: string;
+  readonly journal: Journal;
+}
+
+/** All forms of options for a run. */
+export type RunOptions = LoopOptions | ContinueOptions | StartOrResumeOptions;
 
 /** What the journal does not contain: code and listeners. */
 interface RunEnvironment {

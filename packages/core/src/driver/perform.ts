@@ -17,12 +17,12 @@ import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
 import { isToolChoice, type Opening } from './open.ts';
-import type { Answer, ContinueOptions, LoopOptions, TurnChanges } from './options.ts';
+import type { Answer, RunOptions, TurnChanges } from './options.ts';
 
 /** What the effects of one run are performed with. */
 export interface RunContext {
   readonly runId: string;
-  readonly options: LoopOptions | ContinueOptions;
+  readonly options: RunOptions;
   readonly opening: Opening;
   readonly tools: ReadonlyMap<string, Tool>;
   readonly journal: Journal;

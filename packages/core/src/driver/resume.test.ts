@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { manualClock, memoryJournal, scriptedModel } from '../testing/index.ts';
 import { Parked } from '../tools/result.ts';
 import { tool } from '../tools/tool.ts';
+import type { RunOptions } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 const callJob = { calls: [{ name: 'job' }] };
@@ -92,4 +93,94 @@ test('does not call the tool of a parked call again if its effect is once', asyn
   const again = await runLoop({ ...options, model: scriptedModel([]) });
   expect(again.waiting).toMatchObject([{ type: 'parked', on: 'printer/7' }]);
   expect(await journal.read('r')).toHaveLength(3);
+});
+
+describe("resume: 'auto'", () => {
+  const job = tool({ name: 'job', description: '', effect: 'once', execute: () => 'done' });
+
+  test('starts a run that the journal does not have, and returns the stored result once it has ended', async () => {
+    const journal = memoryJournal();
+    const options = { tools: [job], journal, runId: 'r', input: 'go', resume: 'auto' } as const;
+    const first = await runLoop({ ...options, model: scriptedModel([callJob, 'Done.']) });
+    expect(first).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.', turns: 2 });
+    const entries = await journal.read('r');
+    // A script without replies: a model call would fail.
+    expect(await runLoop({ ...options, model: scriptedModel([]) })).toEqual(first);
+    expect(await journal.read('r')).toEqual(entries);
+  });
+
+  test('resumes a run that was detached, and repeats nothing that has settled', async () => {
+    const journal = memoryJournal();
+    let performed = 0;
+    const count = tool({ name: 'job', description: '', effect: 'once', execute: () => String(++performed) });
+    const options = { tools: [count], journal, runId: 'r', input: 'go', resume: 'auto' } as const;
+    const reached = Promise.withResolvers<void>();
+    const hanging = (): Promise<never> => (reached.resolve(), new Promise(() => {}));
+    const run = streamLoop({ ...options, model: scriptedModel([callJob, hanging]) });
+    await reached.promise;
+    await run.detach();
+    const result = await runLoop({ ...options, model: scriptedModel(['Done.']) });
+    expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.', turns: 2 });
+    expect(performed).toBe(1);
+  });
+
+  test('of two calls at the same moment one drives the run, and the other is rejected with run-driven', async () => {
+    const journal = memoryJournal();
+    const options = { journal, runId: 'r', input: 'go', resume: 'auto' } as const;
+    const model = scriptedModel(['Done.']);
+    const settled = await Promise.allSettled([runLoop({ ...options, model }), runLoop({ ...options, model })]);
+    expect(settled).toMatchObject([
+      { status: 'fulfilled', value: { text: 'Done.' } },
+      { status: 'rejected', reason: { code: 'run-driven' } },
+    ]);
+    expect(await runLoop({ ...options, model })).toMatchObject({ text: 'Done.', turns: 1 });
+  });
+
+  test('applies answers to a paused run, and rejects answers for a run that does not exist', async () => {
+    const journal = memoryJournal();
+    const pick = tool({ name: 'job', description: 'The client picks' });
+    const options = { tools: [pick], journal, runId: 'r', input: 'go', resume: 'auto' } as const;
+    const answers = [{ type: 'client-result', effect: 't1.client.0', content: 'b' }] as const;
+    const model = scriptedModel([callJob, 'Done.']);
+    await expect(runLoop({ ...options, model, answers })).rejects.toMatchObject({
+      code: 'answer-unfit',
+      message: 'Run "r" does not wait for "t1.client.0". It waits for nothing.',
+    });
+    expect((await runLoop({ ...options, model })).waiting).toHaveLength(1);
+    expect((await runLoop({ ...options, model, answers })).text).toBe('Done.');
+  });
+
+  test('rejects a run that was started with another input, or by an agent', async () => {
+    const journal = memoryJournal();
+    const options = { journal, runId: 'r', resume: 'auto', model: scriptedModel(['Done.']) } as const;
+    await runLoop({ ...options, input: [{ role: 'user', content: [{ type: 'text', text: 'go' }] }] });
+    await expect(runLoop({ ...options, input: 'stop' })).rejects.toMatchObject({
+      code: 'run-exists',
+      message: 'There is already a run "r" that was started with another input. Give another runId.',
+    });
+    // The same input in another form.
+    expect((await runLoop({ ...options, input: 'go' })).text).toBe('Done.');
+  });
+
+  test.each([
+    ['no journal', { runId: 'r', input: 'go' }, 'resume is "auto", but there is no journal.'],
+    ['no runId', { journal: memoryJournal(), input: 'go' }, 'resume is "auto", but there is no runId.'],
+    ['no input', { journal: memoryJournal(), runId: 'r' }, 'resume is "auto", but there is no input.'],
+    ['another value', { journal: memoryJournal(), runId: 'r', input: 'go', resume: true }, 'resume is true.'],
+  ])('is rejected with invalid-options: %s', async (_, options, message) => {
+    const all = { model: scriptedModel([]), resume: 'auto', ...options } as never;
+    await expect(runLoop(all)).rejects.toMatchObject({
+      code: 'invalid-options',
+      message: expect.stringContaining(message),
+    });
+  });
+
+  test('does not compile without a runId and a journal', () => {
+    const model = scriptedModel([]);
+    // @ts-expect-error: the journal is missing
+    const withoutJournal: RunOptions = { model, input: 'go', runId: 'r', resume: 'auto' };
+    // @ts-expect-error: the runId is missing
+    const withoutRunId: RunOptions = { model, input: 'go', journal: memoryJournal(), resume: 'auto' };
+    expect([withoutJournal, withoutRunId]).toHaveLength(2);
+  });
 });

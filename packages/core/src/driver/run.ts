@@ -15,23 +15,23 @@ import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { toolsByName } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
-import { inputMessages, openRun, reopenRun } from './open.ts';
-import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
+import { checkAutoResume, hasStarted, inputMessages, openRun, reopenRun } from './open.ts';
+import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
 
 /** Drives a run until it ends or pauses. Rejects for misuse and if the journal fails; other failures are in the result. */
 export async function runLoop<const S extends Schema>(
-  options: (LoopOptions | ContinueOptions) & { readonly output: S },
+  options: RunOptions & { readonly output: S },
 ): Promise<LoopResult & { readonly output?: OutputOf<S> }>;
-export async function runLoop(options: LoopOptions | ContinueOptions): Promise<LoopResult>;
-export async function runLoop(options: LoopOptions | ContinueOptions): Promise<LoopResult> {
+export async function runLoop(options: RunOptions): Promise<LoopResult>;
+export async function runLoop(options: RunOptions): Promise<LoopResult> {
   return driveRun(options, options?.onItem && guardListener(options.onItem)).result;
 }
 
 /** The same run, with its items as they happen. Throws for misuse; a run that cannot be resumed rejects `result`. */
-export function streamLoop(options: LoopOptions | ContinueOptions): LiveRun {
+export function streamLoop(options: RunOptions): LiveRun {
   const items = itemStream(() => live.cancel());
   const listener = options?.onItem && guardListener(options.onItem);
   const live = driveRun(options, (item) => {
@@ -43,7 +43,7 @@ export function streamLoop(options: LoopOptions | ContinueOptions): LiveRun {
 }
 
 /** The same run for callers that use only `onItem`: it accepts input and answers, and stores no items. Throws for misuse. */
-export function startLoop(options: LoopOptions | ContinueOptions): StartedRun {
+export function startLoop(options: RunOptions): StartedRun {
   return driveRun(options, options?.onItem && guardListener(options.onItem));
 }
 
@@ -75,7 +75,7 @@ interface DriveOptions {
 
 /** Starts to drive a run. Throws for misuse. */
 export function driveRun(
-  options: LoopOptions | ContinueOptions,
+  options: RunOptions,
   listener: Listener | undefined,
   { agent, onStored }: DriveOptions = {},
 ): StartedRun {
@@ -88,8 +88,10 @@ export function driveRun(
   const { signal, clock = systemClock } = options;
   checkSignal(signal);
   const tools = toolsByName(options.tools ?? []);
+  const isAuto = options.resume !== undefined;
+  if (isAuto) checkAutoResume(options);
   const runId = options.runId ?? newRunId();
-  const opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
+  let opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
   let shell: Shell | undefined;
   let ended = false;
   let detached = false;
@@ -117,6 +119,8 @@ export function driveRun(
       if (detached) return loopResult(runId, NEW);
       // A journal created here is not shared, so it needs no lease.
       lease = await options.journal?.acquire?.(runId);
+      // With the lease, so that no other driver can start the run in between.
+      if (isAuto && (await hasStarted(options, opened!))) opened = undefined;
       const opening = opened ?? (await reopenRun(options as ContinueOptions, { clock, agent: agent?.rules, lease }));
       // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;

@@ -15,8 +15,9 @@ import { expect, test } from 'vitest';
 import { addedChunks } from '../../test/added-chunks.ts';
 import { ApiError } from '../api-error.ts';
 import { registeredTools } from '../engine/executors.ts';
+import { storedRuns } from '../engine/stored-runs.ts';
 import type { Caller } from '../http/admission.ts';
-import { activeRuns } from '../engine/engine.ts';
+import { activeRuns, type Engine } from '../engine/engine.ts';
 import { chats } from './chats.ts';
 import { parseChat } from './parse-request.ts';
 
@@ -98,14 +99,15 @@ async function asClient(
 ): Promise<readonly Message[]> {
   const model = scriptedModel(script);
   const store = sqliteStore(':memory:');
-  const { prepare } = chats({
+  const engine: Engine = {
     models: { default: 'm', models: new Map([['m', model]]) },
     store,
     serverTools: { executors: [registeredTools([look])], defaultTools: ['look'] },
     limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
     runs: activeRuns({ max: 1 }),
     log,
-  });
+  };
+  const { prepare } = chats(engine, storedRuns(engine));
   const tools = [{ type: 'function', function: { name: 'ask', parameters } }];
   const messages: object[] = [{ role: 'user', content: 'go' }];
   try {

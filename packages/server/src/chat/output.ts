@@ -61,14 +61,8 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
 
   function sendDelta(delta: ChatDelta, ending?: CompletedEnding): void {
     if (!emit) return;
-    const finish_reason = ending ? finishReasonOf(ending) : null;
-    backpressure = emit({
-      ...head,
-      object: 'chat.completion.chunk',
-      choices: [{ index: 0, delta, logprobs: null, finish_reason }],
-      ...(includeUsage && { usage: null }),
-      ...(ending && incompleteDetails(ending)),
-    });
+    const chunk = chunkOf(head, delta, ending ? finishReasonOf(ending) : null, includeUsage);
+    backpressure = emit(ending?.type === 'incomplete' ? { ...chunk, ...incompleteDetails(ending) } : chunk);
   }
 
   function addText(text: string): void {
@@ -154,7 +148,7 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
   }
 
   return {
-    sendRole: () => sendDelta({ role: 'assistant', content: '', refusal: null }),
+    sendRole: () => sendDelta(ROLE),
 
     addItem(item) {
       backpressure = undefined;
@@ -188,6 +182,43 @@ export function chatOutput({ head, calls, includeUsage, lastTextOnly, emit }: Ch
     sendRest: () => sendRest?.(),
   };
 }
+
+function chunkOf(
+  head: ChatHead,
+  delta: ChatDelta,
+  finish_reason: FinishReason | null,
+  includeUsage: boolean,
+): ChatChunk {
+  return {
+    ...head,
+    object: 'chat.completion.chunk',
+    choices: [{ index: 0, delta, logprobs: null, finish_reason }],
+    ...(includeUsage && { usage: null }),
+  };
+}
+
+/** Sends a completion that has ended as chunks. The reasoning, the content and each call are one delta. */
+export async function replayCompletion(
+  completion: ChatCompletion,
+  includeUsage: boolean,
+  emit: NonNullable<ChatOutputOptions['emit']>,
+): Promise<void> {
+  const { object: _, choices, usage, incomplete_details, ...head } = completion;
+  const [{ message, finish_reason }] = choices;
+  const { content, reasoning_content, tool_calls = [] } = message;
+  const deltas: ChatDelta[] = [
+    ROLE,
+    ...(reasoning_content === undefined ? [] : [{ reasoning_content }]),
+    ...(content === null ? [] : [{ content }]),
+    ...tool_calls.map((call, index): ChatDelta => ({ tool_calls: [{ index, ...call }] })),
+  ];
+  for (const delta of deltas) await emit(chunkOf(head, delta, null, includeUsage));
+  const last = chunkOf(head, {}, finish_reason, includeUsage);
+  await emit(incomplete_details ? { ...last, incomplete_details } : last);
+  if (includeUsage) await emit({ ...head, object: 'chat.completion.chunk', choices: [], usage });
+}
+
+const ROLE: ChatDelta = { role: 'assistant', content: '', refusal: null };
 
 const TURN_SEPARATOR = '\n\n';
 

@@ -1,27 +1,27 @@
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono, type Context } from 'hono';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
-import type { Engine } from '../engine/engine.ts';
+import { requestKey } from '../engine/idempotency.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
 import { disconnectSignal, eventStream, sendJson } from '../http/respond.ts';
-import { chats, type PreparedChat } from './chats.ts';
+import type { Chats, PreparedChat } from './chats.ts';
 import { parseChat, type ChatParseOptions } from './parse-request.ts';
 
 export interface ChatOptions {
-  readonly engine: Engine;
+  readonly chats: Chats;
   readonly parseOptions: ChatParseOptions;
   readonly maxBodyBytes: number;
   readonly heartbeatMs: number;
 }
 
 /** `/chat/completions`. */
-export function chatRoutes({ engine, parseOptions, maxBodyBytes, heartbeatMs }: ChatOptions): Hono<Env> {
-  const { prepare } = chats(engine);
-
+export function chatRoutes({ chats, parseOptions, maxBodyBytes, heartbeatMs }: ChatOptions): Hono<Env> {
   return new Hono<Env>().post('/chat/completions', async (c) => {
-    const request = parseChat(await readJson(c, maxBodyBytes), parseOptions);
-    const prepared = await prepare(request, c.get('caller'));
+    const body = await readJson(c, maxBodyBytes);
+    const request = parseChat(body, parseOptions);
+    const key = requestKey(c.env.incoming.headers, 'chat/completions', body);
+    const prepared = await chats.prepare(request, c.get('caller'), key);
     if (request.stream) return streamCompletion(c, prepared);
     const completion = await prepared.run(undefined, disconnectSignal(c));
     if (completion instanceof ApiError) throw completion;
@@ -35,7 +35,8 @@ export function chatRoutes({ engine, parseOptions, maxBodyBytes, heartbeatMs }: 
       await prepared.run((frame) => stream.send(undefined, frame), disconnected.signal);
     } catch (error) {
       const { log, requestId } = c.get('caller');
-      log.error({ err: error, completion: prepared.id }, 'a streamed completion failed unexpectedly');
+      const level = error instanceof ApiError ? 'warn' : 'error';
+      log[level]({ err: error, completion: prepared.id }, 'a streamed completion failed unexpectedly');
       void stream.send(undefined, errorBody(toApiError(error, requestId)));
     }
     stream.end();

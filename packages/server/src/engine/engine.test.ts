@@ -9,6 +9,7 @@ import type { Caller } from '../http/admission.ts';
 import { parseRequest } from '../responses/parse-request.ts';
 import { responses } from '../responses/responses.ts';
 import { activeRuns, type Engine, type ServerStore } from './engine.ts';
+import { storedRuns } from './stored-runs.ts';
 
 describe('activeRuns', () => {
   const tooMany = (message: string): Error =>
@@ -50,6 +51,12 @@ describe('activeRuns', () => {
     runs.reserve('a');
     expect(() => runs.reserve('a')).toThrow('2 runs');
   });
+
+  test('has no capacity once it has detached from its runs', async () => {
+    const runs = activeRuns({ max: 3 });
+    await runs.detachAll();
+    expect(() => runs.reserve('a')).toThrow(tooMany('The server is shutting down'));
+  });
 });
 
 const log = pino({ level: 'silent' });
@@ -72,15 +79,20 @@ test.each<[string, (engine: Engine) => Promise<unknown>]>([
   [
     'response',
     async (engine) =>
-      (await responses(engine).prepare(parseRequest({ input: 'go' }), caller)).run({ requiresAction: false }, signal),
+      (await responses(engine, storedRuns(engine)).prepare(parseRequest({ input: 'go' }), caller)).run(
+        { requiresAction: false },
+        signal,
+      ),
   ],
   [
     'completion',
     async (engine) =>
-      (await chats(engine).prepare(parseChat({ messages: [{ role: 'user', content: 'go' }] }), caller)).run(
-        undefined,
-        signal,
-      ),
+      (
+        await chats(engine, storedRuns(engine)).prepare(
+          parseChat({ messages: [{ role: 'user', content: 'go' }] }),
+          caller,
+        )
+      ).run(undefined, signal),
   ],
 ])('a %s whose run cannot start releases its capacity', async (_, run) => {
   const store = sqliteStore(':memory:');
@@ -107,7 +119,9 @@ test('waits longer after each attempt to resume a response that cannot be stored
     { ...store, responses: { ...store.responses, finish } },
     { models: { default: 'm', models: new Map([['m', model]]) } },
   );
-  const { prepare, recover, retrieve } = responses(engine);
+  const stored = storedRuns(engine);
+  const { recover } = stored;
+  const { prepare, retrieve } = responses(engine, stored);
   let now = 0;
   const clock = vi.spyOn(performance, 'now').mockImplementation(() => now);
   /** Tries to resume the response; resolves to whether it was tried. */

@@ -54,7 +54,7 @@ export interface ActiveRuns {
   readonly reserved: number;
   /** Adds a run, until it has finished. */
   add(run: ActiveRun): void;
-  /** Detaches from every run; resolves when no run is driven any more. */
+  /** Detaches from every run; resolves when no run is driven any more. From then on there is no capacity. */
   detachAll(): Promise<void>;
 }
 
@@ -71,8 +71,10 @@ export function activeRuns({ max, maxPerTenant = max }: ActiveRunsOptions): Acti
   const byTenant = new Map<string, number>();
   const active = new Set<ActiveRun>();
   let reserved = 0;
+  let isClosed = false;
   return {
     reserve(tenant) {
+      if (isClosed) throw tooManyRuns('The server is shutting down. Retry in a moment.');
       const own = byTenant.get(tenant) ?? 0;
       if (own >= maxPerTenant && maxPerTenant < max)
         throw tooManyRuns(`You have ${own} runs in progress, which is your limit. Retry when one has ended.`);
@@ -98,6 +100,7 @@ export function activeRuns({ max, maxPerTenant = max }: ActiveRunsOptions): Acti
       run.finished.then(remove, remove);
     },
     async detachAll() {
+      isClosed = true;
       const all = [...active];
       for (const run of all) run.detach();
       await Promise.allSettled(all.map(({ finished }) => finished));

@@ -86,6 +86,8 @@ export interface RunEnd {
   readonly ending?: Ending;
   /** The model failure that ended the run. */
   readonly failure?: ModelError;
+  /** The run failed before the model had replied. So nothing was done, and the client may send the same request again. */
+  readonly isUntouched?: boolean;
 }
 
 /** A run that is resumed. */
@@ -107,12 +109,15 @@ export function driveRequest(
   let failure: ModelError | undefined;
   let isSpent = false;
   let isCutOff = false;
+  let hasReplied = false;
   let last: Event | undefined;
 
   function noteEvent(event: Event): void {
     last = event;
     failure = event.type === 'model-failed' ? publicFailure(event.error) : undefined;
-    if (event.type === 'model-replied') isCutOff = event.finish === 'length';
+    if (event.type !== 'model-replied') return;
+    hasReplied = true;
+    isCutOff = event.finish === 'length';
   }
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
   const wasCancelled = last?.type === 'cancel-requested';
@@ -184,7 +189,7 @@ export function driveRequest(
     if (result.detached) return {};
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
     const ending = endingOf(result, { isSpent, failure, at: Date.now() });
-    return { ending, ...(failure && { failure }) };
+    return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasReplied };
   }
 
   return { cancel: run.cancel, detach: run.detach, ended: awaitEnd() };

@@ -5,6 +5,7 @@ import {
   type ItemStatus,
   type McpCallItem,
   type MessageItem,
+  type OutputItem,
   type OutputText,
   type ReasoningItem,
 } from './wire.ts';
@@ -132,12 +133,11 @@ export function closeText(out: EventSender, item: OpenText, status: ItemStatus, 
   if (item.done) return;
   endText(out, item);
   item.done = wireText(item, status, true, end);
-  out.send({
-    type: 'response.output_item.done',
-    sequence_number: out.next(),
-    output_index: item.index,
-    item: item.done,
-  });
+  sendDone(out, item.index, item.done);
+}
+
+function sendDone(out: EventSender, index: number, item: OutputItem): void {
+  out.send({ type: 'response.output_item.done', sequence_number: out.next(), output_index: index, item });
 }
 
 function wireText(
@@ -252,21 +252,24 @@ export function startCall(out: EventSender, call: OpenCall): void {
 
 export function answerCall(out: EventSender, call: OpenCall, result: ToolResult): void {
   if (call.type !== 'mcp_call' || call.done) return;
+  const status = result.isError ? 'failed' : 'completed';
   endArguments(out, call);
+  sendCallResult(out, call, status);
+  call.done = wireCall(call, status, mcpCallResult(result));
+  sendDone(out, call.index, call.done);
+}
+
+function sendCallResult(out: EventSender, call: OpenCall, status: 'completed' | 'failed'): void {
+  if (call.type !== 'mcp_call') return;
   startCall(out, call);
-  sendCallProgress(out, call, result.isError ? 'response.mcp_call.failed' : 'response.mcp_call.completed');
-  sendCallDone(out, call, wireCall(call, result.isError ? 'failed' : 'completed', mcpCallResult(result)));
+  sendCallProgress(out, call, `response.mcp_call.${status}`);
 }
 
 export function closeCall(out: EventSender, call: OpenCall, status: ItemStatus): void {
   if (call.done) return;
   endArguments(out, call);
-  sendCallDone(out, call, wireCall(call, status));
-}
-
-function sendCallDone(out: EventSender, call: OpenCall, item: FunctionCallItem | McpCallItem): void {
-  call.done = item;
-  out.send({ type: 'response.output_item.done', sequence_number: out.next(), output_index: call.index, item });
+  call.done = wireCall(call, status);
+  sendDone(out, call.index, call.done);
 }
 
 function sendCallProgress(out: EventSender, { id, index }: OpenCall, type: string): void {
@@ -291,6 +294,35 @@ export function closeInterrupted(out: EventSender, items: readonly (OpenText | O
     if ('text' in item) closeText(out, item, item.isWhole ? 'completed' : 'incomplete');
     else closeCall(out, item, 'incomplete');
   }
+}
+
+/** Sends all events of an item that is closed. Its text, or its arguments, are one delta. */
+export function sendClosedItem(out: EventSender, item: OutputItem, index: number): void {
+  const { type, id } = item;
+  if (type === 'message' || type === 'reasoning') {
+    const text = (type === 'message' ? item.content : item.summary)[0]?.text ?? '';
+    const open: OpenText = { type, id, index, text: '', isWhole: false, done: undefined };
+    openText(out, open);
+    endText(out, open, text);
+    sendDone(out, index, item);
+    return;
+  }
+  const call: OpenCall = {
+    type,
+    id,
+    index,
+    callId: type === 'function_call' ? item.call_id : '',
+    label: type === 'mcp_call' ? item.server_label : '',
+    name: item.name,
+    arguments: '',
+    isWhole: false,
+    hasStarted: false,
+    done: undefined,
+  };
+  openCall(out, call);
+  endArguments(out, call, item.arguments);
+  if (item.status === 'completed' || item.status === 'failed') sendCallResult(out, call, item.status);
+  sendDone(out, index, item);
 }
 
 /** The item as it is now. */

@@ -15,12 +15,14 @@ import {
   eventSender,
   openCall,
   openText,
+  sendClosedItem,
   startCall,
   wireItem,
   type EmitEvent,
   type EventSender,
   type OpenCall,
   type OpenText,
+  type ResponseEvent,
 } from './output-items.ts';
 import { encryptedContent, presentedResponse, wireUsage, type OutputItem, type ResponseResource } from './wire.ts';
 
@@ -69,20 +71,13 @@ export interface ResponseError {
 export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   const { response, calls: kinds, requiresAction, encrypted, emit } = options;
   const out = eventSender(emit);
+  const events = responseEvents(out, requiresAction);
   const items: (OpenText | OpenCall)[] = [];
   let ended: ResponseResource | undefined;
   let turn: TurnItems = newTurnItems(0);
 
   function newTurnItems(number: number): TurnItems {
     return turnItems(number, { out, items, response: response.id, kinds, encrypted });
-  }
-
-  function sendResponse(type: string, current: ResponseResource): void {
-    out.send({ type, sequence_number: out.next(), response: presentedResponse(current, requiresAction) });
-  }
-
-  function sendError(error: ResponseError): void {
-    out.send({ type: 'error', sequence_number: out.next(), ...errorFields(error) });
   }
 
   function applyItem(item: Item): void {
@@ -118,10 +113,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
   }
 
   return {
-    sendCreated() {
-      sendResponse('response.created', response);
-      sendResponse('response.in_progress', response);
-    },
+    sendCreated: () => events.sendCreated(response),
     addItem(item) {
       if (ended) return;
       applyItem(item);
@@ -139,14 +131,12 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
       return ended;
     },
     sendTerminal(stored = ended) {
-      if (!stored) return;
-      if (stored.error) sendError(stored.error);
-      sendResponse(TERMINAL[stored.status], stored);
+      if (stored) events.sendTerminal(stored);
     },
     sendInterruption(error) {
       closeInterrupted(out, items);
       ended ??= { ...response, output: items.map(wireItem) };
-      sendError(error);
+      out.send(errorEvent(error, out.next()));
     },
   };
 }
@@ -162,9 +152,62 @@ const TERMINAL: Readonly<Record<ResponseResource['status'], string>> = {
 };
 
 /** In both forms: that of the official clients and that of Open Responses. */
-function errorFields({ code, message }: ResponseError): object {
-  const type = typeInResponse(code);
-  return { code, message, param: null, error: { type, code, message, param: null } };
+export function errorEvent({ code, message }: NullableError, sequence_number = 0): ResponseEvent {
+  const type = typeInResponse(code ?? 'server_error');
+  return { type: 'error', sequence_number, code, message, param: null, error: { type, code, message, param: null } };
+}
+
+type NullableError = Pick<ResponseError, 'message'> & { readonly code: string | null };
+
+/**
+ * Sends the events of a response that has ended. They have the same ids as the first time, but each text and the arguments
+ * of each call are one delta.
+ */
+export async function replayResponse(
+  response: ResponseResource,
+  { emit, requiresAction }: Pick<ResponseOutputOptions, 'emit' | 'requiresAction'>,
+): Promise<void> {
+  if (!emit) return;
+  const { pending_call_ids: _, ...first } = response;
+  const created: ResponseResource = {
+    ...first,
+    status: 'in_progress',
+    completed_at: null,
+    error: null,
+    incomplete_details: null,
+    output: [],
+    usage: null,
+  };
+  const sender = eventSender(emit);
+  const replayed = responseEvents(sender, requiresAction);
+  replayed.sendCreated(created);
+  for (const [index, item] of response.output.entries()) {
+    sendClosedItem(sender, item, index);
+    await sender.backpressure();
+  }
+  replayed.sendTerminal(response);
+}
+
+/** Sends the events that contain the whole response. */
+function responseEvents(out: EventSender, requiresAction: boolean): ResponseEvents {
+  function sendResponse(type: string, current: ResponseResource): void {
+    out.send({ type, sequence_number: out.next(), response: presentedResponse(current, requiresAction) });
+  }
+  return {
+    sendCreated(response) {
+      sendResponse('response.created', response);
+      sendResponse('response.in_progress', response);
+    },
+    sendTerminal(response) {
+      if (response.error) out.send(errorEvent(response.error, out.next()));
+      sendResponse(TERMINAL[response.status], response);
+    },
+  };
+}
+
+interface ResponseEvents {
+  sendCreated(response: ResponseResource): void;
+  sendTerminal(response: ResponseResource): void;
 }
 
 function endedResponse(response: ResponseResource, items: readonly OutputItem[], ending: Ending): ResponseResource {

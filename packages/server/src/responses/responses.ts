@@ -1,50 +1,50 @@
-import {
-  NEW,
-  runLoop,
-  TreadleError,
-  walkJournal,
-  type Item,
-  type Journal,
-  type Lease,
-  type Model,
-  type ModelError,
-  type State,
-} from '@treadle/core';
+import { NEW, TreadleError, type ModelError } from '@treadle/core';
 import type { ResponseRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../api-error.ts';
 import { conversationBefore, storedState, type Conversation, type ConversationBefore } from '../engine/conversation.ts';
 import type { ActiveRun, Engine } from '../engine/engine.ts';
 import { OWN_LABEL } from '../engine/executors.ts';
+import { isKeyTaken, type RequestKey } from '../engine/idempotency.ts';
+import { driveRequest, planRun, type ResumedRun, type RunPlan } from '../engine/run.ts';
 import {
-  driveRequest,
-  planRun,
-  runJournal,
-  type Ending,
-  type ResumedRun,
-  type RunEnd,
-  type RunPlan,
-} from '../engine/run.ts';
+  cancelRun,
+  isDrivenElsewhere,
+  isStoreFailure,
+  replayItems,
+  retryLater,
+  TAKEN_OVER,
+  unresumableReason,
+  type FinalEnd,
+  type Interruption,
+  type RepeatedRequest,
+  type StoredEnd,
+  type StoredRuns,
+  type TakenRecord,
+} from '../engine/stored-runs.ts';
 import type { CallKinds, RunCaller } from '../engine/tools.ts';
 import type { Caller } from '../http/admission.ts';
-import { newResponseId, RESPONSE_PREFIX } from '../ids.ts';
-import { responseOutput, type ResponseError, type ResponseOutputOptions } from './output.ts';
+import { KEYED_PREFIX, newResponseId, RESPONSE_PREFIX } from '../ids.ts';
+import {
+  errorEvent,
+  replayResponse,
+  responseOutput,
+  type ResponseError,
+  type ResponseOutputOptions,
+} from './output.ts';
 import { storable, type ResponseRequest } from './parse-request.ts';
 import { restoreHistory, storedOutputs } from './restore-history.ts';
 import type { ResponseResource } from './wire.ts';
 
 /**
- * Runs responses, and reads stored ones.
- *
- * 1. A stored response belongs to the process that has the lease of its run, from before it is created until its end is
- *    stored. A process that takes one over acquires the run first, and then reads the response and the run.
- * 2. A client learns that a response has ended only when its end is stored. If the end cannot be stored, or the run was
- *    detached, the client learns that the response was interrupted, and the response is resumed later.
- * 3. Only a response that is still in progress, or that is cancelled while it waits for the client, is finished. If another
- *    process was first, its response is reported.
+ * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
+ * the client, is finished. If another process was first, its response is reported.
  */
 export interface Responses {
-  /** Validates everything, and stores the response unless `store` is false. Rejects with an `ApiError`. */
-  prepare(request: ResponseRequest, caller: Caller): Promise<PreparedResponse>;
+  /**
+   * Validates everything, and stores the response unless `store` is false and there is no key. Rejects with an `ApiError`.
+   * For a key that was used before, the prepared response is that of the first request.
+   */
+  prepare(request: ResponseRequest, caller: Caller, key?: RequestKey): Promise<PreparedResponse>;
   /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
   retrieve(id: string, caller: Caller): Promise<ResponseResource>;
   /** The request of a response. */
@@ -52,24 +52,25 @@ export interface Responses {
   /** Stops a response that is in progress or waits for the client; resolves to the final response. */
   cancel(id: string, caller: Caller): Promise<ResponseResource>;
   delete(id: string, caller: Caller): Promise<void>;
-  /** Resumes responses that another process has detached from, in the background. Resolves to their number. */
-  recover(): Promise<number>;
 }
 
 export interface PreparedResponse {
   readonly id: string;
-  /** Rejects if another process has taken over. `signal` aborts when the client disconnects. */
+  /**
+   * Rejects if another process has taken over. `signal` aborts when the client disconnects: the response is cancelled,
+   * unless it has a key, because the client can ask for it again.
+   */
   run(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse>;
 }
 
 type ResponseListener = Pick<ResponseOutputOptions, 'emit' | 'requiresAction'>;
 
-export interface FinishedResponse {
+export interface FinishedResponse extends StoredEnd {
   readonly response: ResponseResource;
   /** The model failure that ended it. */
   readonly failure?: ModelError;
-  /** The response has not ended, and is resumed later: why it was interrupted. */
-  readonly interruption?: ResponseError;
+  /** The request has a key, so that it can be sent again after an interruption. */
+  readonly hasKey?: boolean;
 }
 
 /** The stored form of a request. The store's records contain it, so its fields must not change. */
@@ -81,40 +82,41 @@ interface StoredRequest {
   readonly scopes: readonly string[];
 }
 
-/**
- * A response that this process could not store. A store may accept small writes and reject large ones, and each attempt
- * may call the model, so the time between attempts doubles.
- */
-interface Postponement {
-  readonly failures: number;
-  /** By `performance.now()`. */
-  readonly until: number;
-}
-
 interface ActiveResponse extends ActiveRun {
   cancel(): void;
   current(): ResponseResource;
   readonly finished: Promise<FinishedResponse>;
 }
 
-export function responses(engine: Engine): Responses {
+export function responses(engine: Engine, stored: StoredRuns): Responses {
   const { store, log, runs } = engine;
   const records = store.responses;
   const outputs = storedOutputs({ runs: store, responses: records });
   const active = new Map<string, ActiveResponse>();
-  const postponed = new Map<string, Postponement>();
+  stored.handle(RESPONSE_PREFIX, resumeResponse);
+  stored.handle(KEYED_PREFIX + RESPONSE_PREFIX, resumeResponse);
 
-  async function prepareResponse(request: ResponseRequest, caller: Caller): Promise<PreparedResponse> {
+  async function prepareResponse(
+    request: ResponseRequest,
+    caller: Caller,
+    key?: RequestKey,
+  ): Promise<PreparedResponse> {
+    const used = key && (await stored.findKey(caller.tenant, key));
+    if (key && used !== undefined) {
+      const prepareAgain = (): Promise<PreparedResponse> => prepareResponse(request, caller, key);
+      return repeatedResponse({ tenant: caller.tenant, key, id: used }, prepareAgain);
+    }
     const release = runs.reserve(caller.tenant);
     try {
-      const { created, plan } = await createResponse(request, caller);
+      const { plan, run } = await createResponse(request, caller, key);
       return {
         id: plan.id,
         async run(listener, signal) {
           try {
-            return await runResponse(plan, { created, request, listener, signal }).finished;
+            return await runResponse(plan, { ...run, listener, ...(!key && { signal }) }).finished;
           } catch (error) {
-            throw isDrivenElsewhere(error) ? drivenElsewhere(plan.id) : error;
+            if (!isDrivenElsewhere(error)) throw error;
+            throw key ? retryLater(TAKEN_OVER) : drivenElsewhere(plan.id);
           } finally {
             release();
           }
@@ -122,41 +124,71 @@ export function responses(engine: Engine): Responses {
       };
     } catch (error) {
       release();
+      if (key && isKeyTaken(error)) return prepareResponse(request, caller, key);
       throw error;
     }
+  }
+
+  /** The response of an earlier request with the same key. `prepareAgain` is called if that request released the key. */
+  function repeatedResponse(
+    repeated: RepeatedRequest,
+    prepareAgain: () => Promise<PreparedResponse>,
+  ): PreparedResponse {
+    async function runRepeated(listener: ResponseListener, signal: AbortSignal): Promise<FinishedResponse> {
+      const record = await stored.follow(repeated, signal);
+      if (!record) return (await prepareAgain()).run(listener, signal);
+      const response = record.response as ResponseResource;
+      await replayResponse(response, listener);
+      return { response };
+    }
+    return {
+      id: repeated.id,
+      async run(listener, signal) {
+        try {
+          return await runRepeated(listener, signal);
+        } catch (error) {
+          if (error instanceof ApiError) void listener.emit?.(errorEvent(error));
+          throw error;
+        }
+      },
+    };
   }
 
   async function createResponse(
     parsed: ResponseRequest,
     caller: Caller,
-  ): Promise<{ readonly created: ResponseResource; readonly plan: RunPlan }> {
+    key: RequestKey | undefined,
+  ): Promise<{ readonly plan: RunPlan; readonly run: Omit<ResponseRun, 'listener'> }> {
     const { input, system, conversation } = await requestConversation(parsed, caller);
     const request = { ...parsed, input };
     const id = newResponseId();
     const plan = await planRun(engine, request, conversation, { id, caller });
     const now = Date.now();
     const created = newResponse(id, request, engine.models.default, now);
-    if (!request.store) return { created, plan };
-    const { tenant, key, scopes } = caller;
-    const stored: StoredRequest = { request: storable(request), system, key, scopes };
+    if (!request.store && !key) return { plan, run: { created, request } };
+    const { tenant, scopes } = caller;
+    const record: ResponseRecord = {
+      id: request.store ? id : KEYED_PREFIX + id,
+      tenant,
+      runId: id,
+      status: created.status,
+      createdAt: now,
+      updatedAt: now,
+      ...(request.previous !== undefined && { previous: request.previous }),
+      request: { request: storable(request), system, key: caller.key, scopes } satisfies StoredRequest,
+      response: created,
+    };
+    const keyToStore = key && stored.keyToStore(key, now);
+    const expiry = keyToStore && !request.store && { expiresAt: keyToStore.expiresAt };
     const lease = await store.acquire(id);
     try {
-      await records.create({
-        id,
-        tenant,
-        runId: id,
-        status: created.status,
-        createdAt: now,
-        updatedAt: now,
-        ...(request.previous !== undefined && { previous: request.previous }),
-        request: stored,
-        response: created,
-      });
+      await records.create({ ...record, ...expiry }, keyToStore);
     } catch (error) {
       await lease.release();
       throw error;
     }
-    return { created, plan: { ...plan, journal: store, lease } };
+    const run = { created, request, record: record.id, ...(key && { key }) };
+    return { plan: { ...plan, journal: store, lease }, run };
   }
 
   /** The conversation of a request: that of the response that it continues, and its own input. */
@@ -196,6 +228,10 @@ export function responses(engine: Engine): Responses {
     readonly request: ResponseRequest;
     readonly listener: ResponseListener;
     readonly signal?: AbortSignal;
+    /** The id of the stored record. Absent: the response is not stored. */
+    readonly record?: string;
+    /** The key of the request that waits for the response. */
+    readonly key?: RequestKey;
     /** The status that the response has in the store; default `in_progress`. */
     readonly from?: string;
     /** Set if the run has started before. */
@@ -205,7 +241,7 @@ export function responses(engine: Engine): Responses {
   /** Drives a run and builds the response. Releases the lease of the plan at the end. */
   function runResponse(
     plan: RunPlan,
-    { created, request, listener, signal, from, resume }: ResponseRun,
+    { created, request, listener, signal, record, key, from, resume }: ResponseRun,
   ): ActiveResponse {
     const { id, caller, lease } = plan;
     const encrypted = request.include.includes(ENCRYPTED);
@@ -216,55 +252,36 @@ export function responses(engine: Engine): Responses {
     signal?.addEventListener('abort', run.cancel, { once: true });
     if (signal?.aborted) run.cancel();
 
-    async function endRun({ ending, failure }: RunEnd): Promise<FinishedResponse> {
-      if (!ending) return interruptResponse(SHUTTING_DOWN);
-      const finished = await finishResponse(ending);
-      return { ...finished, ...(failure && { failure }) };
-    }
-
-    async function finishResponse(ending: Ending): Promise<FinishedResponse> {
+    async function finishResponse(
+      { ending, failure, isUntouched = false }: FinalEnd,
+      release: () => Promise<void>,
+    ): Promise<FinishedResponse> {
       const made = out.endResponse(ending);
-      const response = request.store ? await storeEnd(caller.tenant, made, { at: ending.at, from }) : made;
+      const releaseKey = isUntouched || (made.status === 'failed' && made.output.length === 0);
+      const response =
+        record === undefined ? made : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
       // Before the client is told, because its next request may be for another process.
-      await lease?.release();
-      postponed.delete(id);
+      await release();
       out.sendTerminal(response);
-      return { response };
+      return { response, ...(failure && { failure }) };
     }
 
-    /** The run cannot be driven. If a later attempt may succeed, the response does not fail. */
-    function failRun(error: unknown): Promise<FinishedResponse> {
-      if (isDrivenElsewhere(error) || isStoreFailure(error)) throw error;
-      log.error({ err: error, response: id }, 'a response failed unexpectedly');
-      return finishResponse({ type: 'failed', error: UNEXPECTED, at: Date.now(), usage: NO_USAGE });
-    }
-
-    /** The run cannot be written, or its end cannot be stored. The client receives an error without details. */
-    async function giveUp(error: unknown): Promise<FinishedResponse> {
-      if (isDrivenElsewhere(error)) {
-        await interruptResponse(TAKEN_OVER);
-        throw error;
-      }
-      log.error({ err: error, response: id }, 'a response was interrupted: the store cannot be written');
-      const failures = (postponed.get(id)?.failures ?? 0) + 1;
-      const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LAST_RETRY_MS);
-      postponed.set(id, { failures, until: performance.now() + delayMs });
-      return interruptResponse(storeFailed(id));
-    }
-
-    /** Only the stream ends. The response itself is resumed later, or belongs to another process. */
-    async function interruptResponse(interruption: ResponseError): Promise<FinishedResponse> {
-      await lease?.release();
-      out.sendInterruption(interruption);
-      return { response: created, interruption };
+    function interruptResponse(interruption: Interruption): FinishedResponse {
+      out.sendInterruption(key ? retryLater(interruption) : fetchLater(id, interruption));
+      return { response: created, interruption, hasKey: key !== undefined };
     }
 
     const response: ActiveResponse = {
       // In progress until it is stored: a client that sees another status may continue from it at once, in any process.
       current: () => ({ ...created, output: out.current().output }),
       cancel: run.cancel,
-      detach: () => (request.store ? void run.detach() : run.cancel()),
-      finished: run.ended.then(endRun, failRun).catch(giveUp),
+      detach: () => (record === undefined ? run.cancel() : void run.detach()),
+      finished: stored.awaitEnd(run.ended, {
+        id: record ?? id,
+        lease,
+        finish: finishResponse,
+        interrupt: interruptResponse,
+      }),
     };
     active.set(id, response);
     const remove = (): void => {
@@ -276,14 +293,28 @@ export function responses(engine: Engine): Responses {
     return response;
   }
 
+  interface StoredEnding {
+    readonly at: number;
+    readonly from: string | undefined;
+    readonly releaseKey?: boolean;
+  }
+
   /** Stores the end of a response. Resolves to the response that is stored: another process may have been first. */
   async function storeEnd(
+    id: string,
     tenant: string,
     response: ResponseResource,
-    { at, from }: { readonly at: number; readonly from: string | undefined },
+    { at, from, releaseKey = false }: StoredEnding,
   ): Promise<ResponseResource> {
-    const { id, status } = response;
-    if (await records.finish(id, { ...(from !== undefined && { from }), status, response, at })) return response;
+    const { status } = response;
+    const isStored = await records.finish(id, {
+      ...(from !== undefined && { from }),
+      status,
+      response,
+      at,
+      releaseKey,
+    });
+    if (isStored) return response;
     const record = await records.get(tenant, id);
     return record ? (record.response as ResponseResource) : response;
   }
@@ -303,7 +334,7 @@ export function responses(engine: Engine): Responses {
         running.cancel();
         return endedResponse(await running.finished);
       }
-      const taken = isOpen(found) ? await takeOver(found, isOpen) : undefined;
+      const taken = isOpen(found) ? await stored.takeOver(found, isOpen) : undefined;
       if (!taken) return (await findResponse(id, caller)).response as ResponseResource;
       const { finished } = await resumeResponse(taken, AbortSignal.abort());
       return endedResponse(await finished);
@@ -312,34 +343,8 @@ export function responses(engine: Engine): Responses {
     }
   }
 
-  /** A response that no other process drives or finishes while this process has the lease. */
-  interface TakenResponse {
-    readonly record: ResponseRecord;
-    readonly lease: Lease;
-  }
-
-  /**
-   * Acquires the run of a response, then reads the response again, because another process may have finished it. Undefined
-   * if it is not wanted any more. Rejects with `run-driven` while another process drives it.
-   */
-  async function takeOver(
-    { id, tenant, runId }: ResponseRecord,
-    isWanted: (record: ResponseRecord) => boolean,
-  ): Promise<TakenResponse | undefined> {
-    const lease = await store.acquire(runId);
-    try {
-      const record = await records.get(tenant, id);
-      if (record && isWanted(record)) return { record, lease };
-    } catch (error) {
-      await lease.release();
-      throw error;
-    }
-    await lease.release();
-    return undefined;
-  }
-
   /** Resumes a response. One that cannot be resumed fails. Rejects if the store fails. */
-  async function resumeResponse(taken: TakenResponse, signal?: AbortSignal): Promise<Pick<ActiveResponse, 'finished'>> {
+  async function resumeResponse(taken: TakenRecord, signal?: AbortSignal): Promise<Pick<ActiveResponse, 'finished'>> {
     try {
       const { plan, run } = await planResume(taken);
       return runResponse(plan, { ...run, ...(signal && { signal }) });
@@ -355,14 +360,14 @@ export function responses(engine: Engine): Responses {
   }
 
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */
-  async function planResume({ record, lease }: TakenResponse): Promise<{
+  async function planResume({ record, lease }: TakenRecord): Promise<{
     readonly plan: RunPlan;
     readonly run: ResponseRun;
   }> {
-    const { id, tenant, runId, status: from } = record;
+    const { tenant, runId: id, status: from } = record;
     const { request, key, scopes } = record.request as StoredRequest;
     const caller = { tenant, key, scopes };
-    const { items, state } = await replayItems(store, runId);
+    const { items, state } = await replayItems(store, id);
     // The conversation of a run that has started is in its journal.
     const conversation =
       state === NEW ? (await requestConversation(request, caller)).conversation : { messages: [], instructions: [] };
@@ -372,6 +377,7 @@ export function responses(engine: Engine): Responses {
         created: newResponse(id, request, engine.models.default, record.createdAt),
         request,
         listener: { requiresAction: false },
+        record: record.id,
         from,
         ...(state !== NEW && { resume: { items, usedTokens: state.usage.outputTokens } }),
       },
@@ -382,73 +388,30 @@ export function responses(engine: Engine): Responses {
    * Ends a response that cannot be resumed: its journal is damaged, or something that it needs does not exist any more.
    * Its output so far is preserved.
    */
-  async function failUnresumable({ record, lease }: TakenResponse, error: unknown): Promise<FinishedResponse> {
-    const { id, tenant, runId, status: from } = record;
+  async function failUnresumable(taken: TakenRecord, error: unknown): Promise<FinishedResponse> {
+    const { record, lease } = taken;
+    const { tenant, runId, status: from } = record;
     const { request } = record.request as StoredRequest;
     try {
       const { items, state } = isDamaged(error) ? { items: [], state: NEW } : await replayItems(store, runId);
       const out = responseOutput({
-        response: newResponse(id, request, engine.models.default, record.createdAt),
+        response: newResponse(runId, request, engine.models.default, record.createdAt),
         calls: kindsByName(request),
         encrypted: request.include.includes(ENCRYPTED),
         requiresAction: false,
       });
       for (const item of items) void out.addItem(item);
-      const isPublic = error instanceof ApiError || error instanceof TreadleError;
-      const message = isPublic ? error.message : 'The server stopped while the response was in progress.';
       const at = Date.now();
       const made = out.endResponse({
         type: 'failed',
-        error: { code: 'server_error', message },
+        error: { code: 'server_error', message: unresumableReason(error) },
         at,
         usage: state.usage,
       });
-      if (state !== NEW) await cancelRun(runJournal(store, lease), runId);
-      return { response: await storeEnd(tenant, made, { at, from }) };
+      if (state !== NEW) await cancelRun(store, taken);
+      return { response: await storeEnd(record.id, tenant, made, { at, from }) };
     } finally {
       await lease.release();
-    }
-  }
-
-  async function recoverResponses(): Promise<number> {
-    let count = 0;
-    for (const record of await records.unfinished()) {
-      try {
-        if (await recoverResponse(record)) count++;
-      } catch (error) {
-        // It is still in progress. The next attempt may succeed.
-        if (!isDrivenElsewhere(error)) log.error({ err: error, response: record.id }, 'a response was not resumed');
-      }
-    }
-    return count;
-  }
-
-  /** False if a process drives the response, it has ended, or it is resumed later. */
-  async function recoverResponse(found: ResponseRecord): Promise<boolean> {
-    if (performance.now() < (postponed.get(found.id)?.until ?? 0)) return false;
-    if (active.has(found.id) || (await store.isDriven(found.runId))) return false;
-    const release = reserveIfPossible(found);
-    if (!release) return false;
-    let finished: Promise<unknown> | undefined;
-    try {
-      const taken = await takeOver(found, ({ status }) => status === 'in_progress');
-      if (taken) ({ finished } = await resumeResponse(taken));
-    } finally {
-      if (!finished) release();
-    }
-    finished?.then(release, (error: unknown) => {
-      release();
-      log.error({ err: error, response: found.id }, 'a resumed response failed unexpectedly');
-    });
-    return finished !== undefined;
-  }
-
-  /** Undefined if there is no capacity. */
-  function reserveIfPossible({ tenant }: ResponseRecord): (() => void) | undefined {
-    try {
-      return runs.reserve(tenant);
-    } catch {
-      return undefined;
     }
   }
 
@@ -472,15 +435,10 @@ export function responses(engine: Engine): Responses {
         throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
       });
       outputs.forget(caller.tenant, id);
-      postponed.delete(id);
+      stored.forget(id);
     },
-    recover: recoverResponses,
   };
 }
-
-/** How long to wait before a response is resumed that could not be stored: after the first failure, and at most. */
-const FIRST_RETRY_MS = 30_000;
-const LAST_RETRY_MS = 3_600_000;
 
 /** The value of `include` that requests `encrypted_content` of reasoning. */
 const ENCRYPTED = 'reasoning.encrypted_content';
@@ -493,10 +451,15 @@ function isOpen({ status }: ResponseRecord): boolean {
 const DO_NOT_RETRY = { 'x-should-retry': 'false' };
 
 /** Throws a 503 for a response that was interrupted. */
-export function endedResponse({ response, interruption }: FinishedResponse): ResponseResource {
+export function endedResponse({ response, interruption, hasKey = false }: FinishedResponse): ResponseResource {
   if (!interruption) return response;
-  const { code, message } = interruption;
+  if (hasKey) throw retryLater(interruption);
+  const { code, message } = fetchLater(response.id, interruption);
   throw new ApiError(503, 'server_error', message, { code, headers: DO_NOT_RETRY });
+}
+
+function fetchLater(id: string, { code, reason }: Interruption): ResponseError {
+  return { code, message: `${reason} Fetch it by its id, ${id}.` };
 }
 
 /** A response when it is created. */
@@ -516,37 +479,10 @@ function newResponse(id: string, request: ResponseRequest, defaultModel: string,
   };
 }
 
-/** All items of a run so far, from its journal, and its state; `NEW` if it has not started. */
-async function replayItems(
-  journal: Journal,
-  runId: string,
-): Promise<{ readonly items: readonly Item[]; readonly state: State }> {
-  const items: Item[] = [];
-  const { state } = walkJournal(await journal.read(runId), (step) => void items.push(...step.items));
-  return { items, state };
-}
-
 /** The kinds of calls as far as they follow from the request alone. */
 function kindsByName({ functions }: ResponseRequest): CallKinds {
   const clientNames = new Set(functions.map(({ name }) => name));
   return { kindOf: (name) => (clientNames.has(name) ? 'client' : 'server'), labelOf: () => OWN_LABEL };
-}
-
-/** Never called: the run is cancelled before it calls a model. */
-const NO_MODEL: Model = { id: 'none', reply: () => new Promise(() => {}) };
-
-async function cancelRun(journal: Journal, runId: string): Promise<void> {
-  await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, signal: AbortSignal.abort() });
-}
-
-/** Another server with the same store drives the run. */
-function isDrivenElsewhere(error: unknown): boolean {
-  return error instanceof TreadleError && (error.code === 'run-driven' || error.code === 'lease-lost');
-}
-
-/** The store cannot be read or written. What it contains is intact, so a later attempt may succeed. */
-function isStoreFailure(error: unknown): boolean {
-  return error instanceof TreadleError && (error.code === 'journal-failed' || error.code.startsWith('store-'));
 }
 
 function isDamaged(error: unknown): boolean {
@@ -561,25 +497,4 @@ function drivenElsewhere(id: string): ApiError {
     code: 'response_in_progress',
     headers: DO_NOT_RETRY,
   });
-}
-
-const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
-
-const UNEXPECTED = { code: 'server_error', message: 'The server failed unexpectedly. Its log has the reason.' };
-
-const TAKEN_OVER: ResponseError = {
-  code: 'response_interrupted',
-  message: 'Another process of this server has taken over the response. Fetch it by its id.',
-};
-
-const SHUTTING_DOWN: ResponseError = {
-  code: 'server_stopping',
-  message: 'The server is shutting down; this response resumes after the restart. Fetch it by its id.',
-};
-
-function storeFailed(id: string): ResponseError {
-  return {
-    code: 'response_interrupted',
-    message: `The server cannot store the response ${id} at the moment. It is resumed when the store can be written. Fetch it by its id.`,
-  };
 }

@@ -1,6 +1,7 @@
 import { Hono, type Context } from 'hono';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { ApiError, badRequest } from '../api-error.ts';
+import { requestKey } from '../engine/idempotency.ts';
 import { modelApiError } from '../engine/model-failure.ts';
 import type { Env } from '../http/admission.ts';
 import { readJson } from '../http/body.ts';
@@ -31,8 +32,10 @@ export function responsesRoutes({
 
   return new Hono<Env>()
     .post('/responses', async (c) => {
-      const request = parseRequest(await readJson(c, maxBodyBytes), parseOptions);
-      const prepared = await responses.prepare(request, c.get('caller'));
+      const body = await readJson(c, maxBodyBytes);
+      const request = parseRequest(body, parseOptions);
+      const key = requestKey(c.env.incoming.headers, 'responses', body);
+      const prepared = await responses.prepare(request, c.get('caller'), key);
       const requiresAction = wantsRequiresAction(c);
       if (request.stream) return streamResponse(c, prepared, requiresAction);
       const response = checkFinished(await prepared.run({ requiresAction }, disconnectSignal(c)));
@@ -67,7 +70,9 @@ export function responsesRoutes({
     try {
       await prepared.run({ requiresAction, emit: (event) => stream.send(event.type, event) }, disconnected.signal);
     } catch (error) {
-      c.get('caller').log.error({ err: error, response: prepared.id }, 'a streamed response failed unexpectedly');
+      const { log } = c.get('caller');
+      const level = error instanceof ApiError ? 'warn' : 'error';
+      log[level]({ err: error, response: prepared.id }, 'a streamed response failed unexpectedly');
     }
     stream.end();
     return RESPONSE_ALREADY_SENT;

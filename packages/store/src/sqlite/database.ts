@@ -93,6 +93,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   CREATE INDEX responses_ended ON responses (updated_at) WHERE status <> 'in_progress';
   `,
   chainEntries,
+  addIdempotencyKeys,
 ];
 
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */
@@ -127,6 +128,24 @@ function chainEntries(db: DatabaseSync, readable: ReadableEntries): void {
     }
     updateRun.run(chain, id);
   }
+}
+
+/** A key outlives its response, so that a request is not repeated because its response was deleted. */
+function addIdempotencyKeys(db: DatabaseSync): void {
+  db.exec(`
+    CREATE TABLE idempotency_keys (
+      tenant TEXT NOT NULL,
+      key TEXT NOT NULL,
+      digest TEXT NOT NULL,
+      response TEXT NOT NULL,
+      expires_at REAL NOT NULL,
+      PRIMARY KEY (tenant, key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX idempotency_keys_by_response ON idempotency_keys (response);
+    CREATE INDEX idempotency_keys_expiring ON idempotency_keys (expires_at);
+    ALTER TABLE responses ADD COLUMN expires_at REAL;
+    CREATE INDEX responses_expiring ON responses (expires_at) WHERE expires_at IS NOT NULL;
+  `);
 }
 
 function findReadableEntries(db: DatabaseSync): ReadableEntries {

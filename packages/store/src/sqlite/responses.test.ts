@@ -14,7 +14,6 @@ vi.setConfig({ testTimeout: 60_000 });
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 const DONE = { status: 'completed', response: { output: ['Four.'] }, at: 2_000 } as const;
 
-/** The first entry of a child run or of a fork. */
 /** The first entry of a child run, or of a fork. */
 function startedFor(
   runId: string,
@@ -566,4 +565,106 @@ test('responses share transactions with runs, and a rejected one does not affect
   expect(settled.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled', 'fulfilled']);
   expect(await store.responses.get('acme', 'resp')).toMatchObject({ status: 'completed' });
   expect(await store.responses.get('acme', 'other')).toBeDefined();
+});
+
+describe('an idempotency key', () => {
+  const key = { key: 'k', digest: 'sha', expiresAt: 5_000 };
+
+  test('finds the response that was created with it, for its tenant, until it expires', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await store.responses.create(response('resp'), key);
+    await store.close();
+    const { responses } = temp.open();
+    expect(await responses.findKey('acme', 'k', 4_999)).toEqual({ digest: 'sha', response: 'resp' });
+    expect(await responses.findKey('acme', 'k', 5_000)).toBeUndefined();
+    expect(await responses.findKey('other', 'k', 1_000)).toBeUndefined();
+    expect(await responses.findKey('acme', 'K', 1_000)).toBeUndefined();
+    expect(await responses.findKey('acme', 'k\ud800', 1_000)).toBeUndefined();
+  });
+
+  test('cannot be used for a second response, which is then not created', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
+    await responses.create(response('one'), key);
+    await expect(responses.create(response('two'), key)).rejects.toEqual(code('run-exists'));
+    expect(await responses.get('acme', 'two')).toBeUndefined();
+    await responses.create(response('other tenant', { tenant: 'other' }), key);
+    await responses.create(response('other key'), { ...key, key: 'l' });
+    await responses.create(response('later', { createdAt: 5_000 }), { ...key, expiresAt: 9_000 });
+    expect(await responses.findKey('acme', 'k', 5_000)).toEqual({ digest: 'sha', response: 'later' });
+  });
+
+  test('of several processes that create a response with it at the same time, one does', async () => {
+    await using temp = tempStore();
+    await using processes = new AsyncDisposableStack();
+    const remotes = await Promise.all(Array.from({ length: 4 }, async () => processes.use(await remote(temp.file))));
+    for (let round = 0; round < 10; round++) {
+      const created = await Promise.allSettled(
+        remotes.map(({ responses }, index) =>
+          responses.create(response(`${round}.${index}`), { ...key, key: `k${round}` }),
+        ),
+      );
+      expect(created.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+      const refused = created.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
+      expect(refused).toEqual([code('run-exists'), code('run-exists'), code('run-exists')]);
+    }
+    expect(await temp.open().responses.unfinished()).toHaveLength(10);
+  });
+
+  test('outlives its response', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
+    await responses.create(response('resp'), key);
+    await responses.delete('acme', 'resp');
+    expect(await responses.findKey('acme', 'k', 1_000)).toEqual({ digest: 'sha', response: 'resp' });
+    await expect(responses.create(response('again'), key)).rejects.toEqual(code('run-exists'));
+  });
+
+  test('can be used again if the end of the response releases it', async () => {
+    await using temp = tempStore();
+    const { responses } = temp.open();
+    await responses.create(response('resp'), key);
+    expect(await responses.finish('resp', { ...DONE, from: 'other', releaseKey: true })).toBe(false);
+    expect(await responses.findKey('acme', 'k', 1_000)).toBeDefined();
+    expect(await responses.finish('resp', { ...DONE, releaseKey: true })).toBe(true);
+    expect(await responses.findKey('acme', 'k', 1_000)).toBeUndefined();
+    await responses.create(response('again'), key);
+  });
+
+  test('is deleted when it has expired, with the responses that expire', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    const { responses } = store;
+    const keyFor = (name: string): typeof key => ({ ...key, key: name });
+    const expiring = { expiresAt: 5_000 };
+    await responses.create(response('kept'), keyFor('kept'));
+    await responses.create(response('ended', expiring), keyFor('ended'));
+    await responses.create(response('driven', expiring), keyFor('driven'));
+    await responses.create(response('in progress', expiring), keyFor('in progress'));
+    await store.append('ended', entries(2));
+    for (const id of ['kept', 'ended', 'driven']) await responses.finish(id, DONE);
+    const lease = await store.acquire('driven');
+    expect(await responses.get('acme', 'ended')).toMatchObject(expiring);
+
+    expect(await responses.pruneExpired(4_999)).toBe(0);
+    expect(await responses.findKey('acme', 'ended', 1_000)).toBeDefined();
+    expect(await responses.pruneExpired(5_000)).toBe(1);
+    expect(await responses.get('acme', 'ended')).toBeUndefined();
+    expect(await store.read('ended')).toEqual([]);
+    for (const id of ['kept', 'driven', 'in progress']) expect(await responses.get('acme', id)).toBeDefined();
+    for (const id of ['kept', 'ended', 'driven']) expect(await responses.findKey('acme', id, 1_000)).toBeUndefined();
+    await lease.release();
+    await responses.finish('in progress', DONE);
+    expect(await responses.pruneExpired(6_000)).toBe(2);
+  });
+
+  test.each([
+    ['an empty key', { ...key, key: '' }],
+    ['a key with an unpaired surrogate', { ...key, key: '\ud800' }],
+    ['no expiry', { ...key, expiresAt: Number.NaN }],
+  ])('is rejected: %s', async (_, invalid) => {
+    await using temp = tempStore();
+    await expect(temp.open().responses.create(response('resp'), invalid)).rejects.toEqual(code('invalid-input'));
+  });
 });

@@ -1,13 +1,14 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
-import type { ResponseRecord, ResponseStore } from '../response-store.ts';
-import { parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
+import type { ResponseRecord, ResponseStore, UsedKey } from '../response-store.ts';
+import { nameKey, parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
-import { PRUNE_BATCH, pruneInBatches, type RunRow, type Runs } from './runs.ts';
+import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs } from './runs.ts';
 
 /** The methods of a `ResponseStore`. Those that only read are synchronous and need a transaction of the caller. */
-export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'delete' | 'prune'> {
+export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'delete' | 'prune' | 'pruneExpired'> {
+  readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
   readonly unfinished: () => readonly ResponseRecord[];
 }
@@ -24,6 +25,7 @@ interface ResponseRow {
   readonly request_sum: number;
   readonly answer: string | null;
   readonly answer_sum: number | null;
+  readonly expires_at: number | null;
 }
 
 interface EndedResponseRow {
@@ -33,7 +35,7 @@ interface EndedResponseRow {
 }
 
 const COLUMNS =
-  'response, tenant, run, status, created_at, updated_at, previous, request, request_sum, answer, answer_sum';
+  'response, tenant, run, status, created_at, updated_at, expires_at, previous, request, request_sum, answer, answer_sum';
 
 export function openResponses(
   db: DatabaseSync,
@@ -42,7 +44,7 @@ export function openResponses(
   { familyOf, remove }: Runs,
 ): Responses {
   const insertResponse = db.prepare(
-    `INSERT INTO responses (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+    `INSERT INTO responses (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
   );
   const updateResponse = db.prepare(
     'UPDATE responses SET status = ?, updated_at = ?, answer = ?, answer_sum = ? WHERE response = ? AND status = ?',
@@ -57,7 +59,40 @@ export function openResponses(
      WHERE status <> 'in_progress' AND updated_at < ? AND (updated_at, id) > (?, ?)
      ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
   );
+  // `updated_at` is the position of `pruneInBatches`.
+  const findExpired = db.prepare(
+    `SELECT id, run, expires_at AS updated_at FROM responses
+     WHERE expires_at IS NOT NULL AND expires_at <= ? AND (expires_at, id) > (?, ?) AND status <> 'in_progress'
+     ORDER BY expires_at, id LIMIT ${PRUNE_BATCH}`,
+  );
   const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ?');
+  const insertKey = db.prepare(
+    `INSERT INTO idempotency_keys (tenant, key, digest, response, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)
+     ON CONFLICT DO UPDATE SET digest = ?3, response = ?4, expires_at = ?5 WHERE expires_at <= ?6`,
+  );
+  const findKey = db.prepare(
+    'SELECT digest, response FROM idempotency_keys WHERE tenant = ? AND key = ? AND expires_at > ?',
+  );
+  const deleteKeys = db.prepare('DELETE FROM idempotency_keys WHERE response = ?');
+  const deleteExpiredKeys = db.prepare('DELETE FROM idempotency_keys WHERE expires_at <= ?');
+
+  type FindRows = (after: PrunePosition) => readonly unknown[];
+
+  /** Deletes the ended responses that `findRows` finds, unless one of their runs is driven. */
+  function pruneFound(findRows: FindRows): Promise<number> {
+    return pruneInBatches(commit, {
+      find: (after) =>
+        (findRows(after) as readonly EndedResponseRow[]).map((row) => {
+          const family = familyOf(row.run);
+          return { ...row, family, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
+        }),
+      remove({ run, family }) {
+        if (runNames(run, family).some(isDriven)) return 0;
+        removeWithRuns(run, family);
+        return 1;
+      },
+    });
+  }
 
   function removeWithRuns(run: string, family: readonly RunRow[]): void {
     for (const row of family) remove(row);
@@ -65,27 +100,41 @@ export function openResponses(
   }
 
   return {
-    async create(record) {
-      const { id, tenant, runId, status, createdAt, updatedAt, previous, response } = record;
+    async create(record, key) {
+      const { id, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
       for (const [name, value] of Object.entries({ id, tenant, runId, status })) checkText(name, value);
       if (previous !== undefined) checkText('previous', previous);
       for (const [name, value] of Object.entries({ createdAt, updatedAt })) checkTime(name, value);
+      if (expiresAt !== undefined) checkTime('expiresAt', expiresAt);
+      if (key) {
+        for (const [name, value] of Object.entries({ key: key.key, digest: key.digest })) checkText(name, value);
+        checkTime('expiresAt', key.expiresAt);
+      }
       const request = encodeBody('request', record.request);
       const answer = response === undefined ? { text: null, sum: null } : encodeBody('response', response);
-      const values = [id, tenant, runId, status, createdAt, updatedAt, previous ?? null] as const;
+      const values = [id, tenant, runId, status, createdAt, updatedAt, expiresAt ?? null, previous ?? null] as const;
       await commit.write(() => {
         const { changes } = insertResponse.run(...values, request.text, request.sum, answer.text, answer.sum);
         if (changes === 0) throw findOwner.get(id) ? responseExists(id) : runTaken(runId);
+        if (!key) return;
+        const inserted = insertKey.run(tenant, key.key, key.digest, id, key.expiresAt, createdAt);
+        if (inserted.changes === 0) throw keyTaken();
       });
     },
 
-    async finish(id, { from = 'in_progress', status, response, at }) {
+    findKey: (tenant, key, now) => findKey.get(nameKey(tenant), nameKey(key), now) as UsedKey | undefined,
+
+    async finish(id, { from = 'in_progress', status, response, at, releaseKey = false }) {
       checkText('from', from);
       checkText('status', status);
       if (status === 'in_progress') throw invalidInput('The status of a finished response cannot be "in_progress".');
       checkTime('at', at);
       const { text, sum } = encodeBody('response', response);
-      return commit.write(() => updateResponse.run(status, at, text, sum, id, from).changes > 0);
+      return commit.write(() => {
+        const isFinished = updateResponse.run(status, at, text, sum, id, from).changes > 0;
+        if (isFinished && releaseKey) deleteKeys.run(id);
+        return isFinished;
+      });
     },
 
     get(tenant, id) {
@@ -108,19 +157,13 @@ export function openResponses(
 
     unfinished: () => (findUnfinished.all() as unknown as ResponseRow[]).flatMap((row) => toRecord(row) ?? []),
 
-    prune: (before) =>
-      pruneInBatches(commit, {
-        find: (after) =>
-          (findEnded.all(before, ...after) as unknown as readonly EndedResponseRow[]).map((row) => {
-            const family = familyOf(row.run);
-            return { ...row, family, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
-          }),
-        remove({ run, family }) {
-          if (runNames(run, family).some(isDriven)) return 0;
-          removeWithRuns(run, family);
-          return 1;
-        },
-      }),
+    prune: (before) => pruneFound((after) => findEnded.all(before, ...after)),
+
+    async pruneExpired(now) {
+      checkTime('now', now);
+      await commit.write(() => deleteExpiredKeys.run(now));
+      return pruneFound((after) => findExpired.all(now, ...after));
+    },
   };
 }
 
@@ -131,7 +174,8 @@ function runNames(run: string, family: readonly RunRow[]): readonly string[] {
 
 /** Undefined if the row is damaged. */
 function toRecord(row: ResponseRow): ResponseRecord | undefined {
-  const { response: id, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt, previous } = row;
+  const { response: id, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt } = row;
+  const { expires_at: expiresAt, previous } = row;
   const request = parseChecked(row.request, row.request_sum);
   const response = row.answer === null ? null : parseChecked(row.answer, row.answer_sum!);
   if (request === undefined || response === undefined) return undefined;
@@ -142,6 +186,7 @@ function toRecord(row: ResponseRow): ResponseRecord | undefined {
     status,
     createdAt,
     updatedAt,
+    ...(expiresAt !== null && { expiresAt }),
     ...(previous !== null && { previous }),
     request,
     ...(row.answer !== null && { response }),
@@ -182,6 +227,13 @@ function runTaken(runId: string): TreadleError {
   return new TreadleError(
     'run-exists',
     `Run "${runId}" belongs to another response, so nothing was written. Choose another run id.`,
+  );
+}
+
+function keyTaken(): TreadleError {
+  return new TreadleError(
+    'run-exists',
+    'The key belongs to another response, so nothing was written. Find it by its key.',
   );
 }
 

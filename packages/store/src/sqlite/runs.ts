@@ -194,7 +194,7 @@ export const PRUNE_BATCH = 100;
 /** It also deletes at most this many entries, unless a single candidate has more. */
 const PRUNE_BATCH_ENTRIES = 10_000;
 
-type PrunePosition = readonly [updatedAt: number, id: number];
+export type PrunePosition = readonly [updatedAt: number, id: number];
 
 interface PruneCandidate {
   readonly id: number;

@@ -93,11 +93,13 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     },
     responses: {
       create: responses.create,
+      findKey: (tenant, key, now) => reading(() => responses.findKey(tenant, key, now)),
       finish: responses.finish,
       get: (tenant, id) => reading(() => responses.get(tenant, id)),
       delete: responses.delete,
       unfinished: () => reading(responses.unfinished),
       prune: responses.prune,
+      pruneExpired: responses.pruneExpired,
       hasRun: (runId) => reading(() => runs.isOfResponse(runId)),
     },
     close: () => (closing ??= close()),

@@ -1,0 +1,66 @@
+import { createHash } from 'node:crypto';
+import { stableJson, TreadleError } from '@treadle/core';
+import type { ResponseStore } from '@treadle/store';
+import { ApiError, badRequest } from '../api-error.ts';
+
+/** The `Idempotency-Key` of a request. Keys of different tenants are different keys. */
+export interface RequestKey {
+  readonly key: string;
+  /** Equal for requests with equal bodies to the same endpoint. */
+  readonly digest: string;
+}
+
+const HEADER = 'idempotency-key';
+
+/** Undefined for a request without a key. Throws a 400 for an invalid one. */
+export function requestKey(
+  headers: Readonly<Record<string, string | readonly string[] | undefined>>,
+  endpoint: string,
+  body: unknown,
+): RequestKey | undefined {
+  const key = headers[HEADER];
+  if (key === undefined) return undefined;
+  if (typeof key !== 'string' || !/^[!-~]{1,255}$/.test(key)) {
+    const message = 'The header Idempotency-Key must have 1 to 255 visible ASCII characters, without spaces.';
+    throw badRequest(message, undefined, 'invalid_idempotency_key');
+  }
+  return {
+    key,
+    digest: createHash('sha256')
+      .update(`${endpoint}\n${stableJson(body)}`)
+      .digest('hex'),
+  };
+}
+
+/** How long keys are kept: 24 hours. */
+export const KEY_MS: number = 24 * 3_600_000;
+
+/** The id of the record that was created with the key; undefined if there is none. Throws a 409 for another body. */
+export async function recordOfKey(
+  records: Pick<ResponseStore, 'findKey'>,
+  tenant: string,
+  { key, digest }: RequestKey,
+): Promise<string | undefined> {
+  const used = await records.findKey(tenant, key, Date.now());
+  if (used === undefined || used.digest === digest) return used?.response;
+  const message =
+    'This Idempotency-Key was used for a request with another body or to another endpoint. ' +
+    'Send the same body, or another key.';
+  throw keyConflict(message, 'idempotency_key_reused');
+}
+
+/** Another request with the same key was first. */
+export function isKeyTaken(error: unknown): boolean {
+  return error instanceof TreadleError && error.code === 'run-exists';
+}
+
+/** The 409 for a key whose response does not exist any more. */
+export function responseDeleted(): ApiError {
+  const message = 'The response of this Idempotency-Key was deleted. Send another key to create another response.';
+  return keyConflict(message, 'response_deleted');
+}
+
+function keyConflict(message: string, code: string): ApiError {
+  // The official clients repeat requests after a 409.
+  return new ApiError(409, 'invalid_request_error', message, { code, headers: { 'x-should-retry': 'false' } });
+}

@@ -1,0 +1,326 @@
+import { setTimeout } from 'node:timers/promises';
+import {
+  runLoop,
+  TreadleError,
+  walkJournal,
+  type Item,
+  type Journal,
+  type Lease,
+  type Model,
+  type State,
+} from '@treadle/core';
+import type { IdempotencyKey, ResponseRecord } from '@treadle/store';
+import { ApiError } from '../api-error.ts';
+import type { Engine } from './engine.ts';
+import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
+import { runJournal, type Ending, type RunEnd } from './run.ts';
+
+/**
+ * The stored requests of both APIs, and their runs.
+ *
+ * 1. A stored request belongs to the process that has the lease of its run, from before it is created until its end is
+ *    stored. A process that takes one over acquires the run first, and then reads the record and the run.
+ * 2. A client learns that its request has ended only when the end is stored. If the end cannot be stored, or the run was
+ *    detached, the client learns that the request was interrupted, and it is resumed later.
+ */
+export interface StoredRuns {
+  /** Sets how records whose id starts with `prefix` are resumed. */
+  handle(prefix: string, resume: ResumeRecord): void;
+  /** Resumes requests that another process has detached from, in the background. Resolves to their number. */
+  recover(): Promise<number>;
+  /**
+   * Acquires the run of a record, then reads the record again, because another process may have finished it. Undefined if
+   * it is not wanted any more. Rejects with `run-driven` while another process drives it.
+   */
+  takeOver(record: ResponseRecord, isWanted: (record: ResponseRecord) => boolean): Promise<TakenRecord | undefined>;
+  /** Waits for the end of a run that this process drives. Rejects if another process has taken over. */
+  awaitEnd<T extends StoredEnd>(ended: Promise<RunEnd>, settling: Settling<T>): Promise<T>;
+  /**
+   * The id of the record that was created with the key; undefined if there is none. Rejects with a 409 for another body, and
+   * if the record was deleted.
+   */
+  findKey(tenant: string, key: RequestKey): Promise<string | undefined>;
+  /** The key as it is stored with a record that is created now. */
+  keyToStore(key: RequestKey, now: number): IdempotencyKey;
+  /**
+   * Waits until the request that was first with the key has ended, in this process or another one, and resumes it if its
+   * process has died. Resolves to its record; undefined if it has released the key. Rejects with a 409 if the record was
+   * deleted, and with a 503 if the request is interrupted.
+   */
+  follow(repeated: RepeatedRequest, signal: AbortSignal): Promise<ResponseRecord | undefined>;
+  /** The record was deleted. */
+  forget(id: string): void;
+}
+
+/** A request with a key that was used before. */
+export interface RepeatedRequest {
+  readonly tenant: string;
+  readonly key: RequestKey;
+  /** The id of the record. */
+  readonly id: string;
+}
+
+/** A record that no other process resumes or finishes while this process has the lease. */
+export interface TakenRecord {
+  readonly record: ResponseRecord;
+  readonly lease: Lease;
+}
+
+/** Resumes the run of a record. A request that cannot be resumed fails. Rejects if the store fails. */
+export type ResumeRecord = (taken: TakenRecord) => Promise<{ readonly finished: Promise<StoredEnd> }>;
+
+export interface StoredEnd {
+  /** The request has not ended, and is resumed later. */
+  readonly interruption?: Interruption;
+}
+
+export interface Interruption {
+  readonly code: string;
+  readonly reason: string;
+}
+
+export interface Settling<T> {
+  /** The id of the record. */
+  readonly id: string;
+  /** Released at the end. Absent: the run is not stored. */
+  readonly lease: Lease | undefined;
+  /** Stores the end, calls `release`, and then notifies the client. */
+  finish(end: FinalEnd, release: () => Promise<void>): Promise<T>;
+  interrupt(interruption: Interruption): T;
+}
+
+export type FinalEnd = RunEnd & { readonly ending: Ending };
+
+/**
+ * A request that this process could not store. A store may accept small writes and reject large ones, and each attempt
+ * may call the model, so the time between attempts doubles.
+ */
+interface Postponement {
+  readonly failures: number;
+  /** By `performance.now()`. */
+  readonly until: number;
+}
+
+/** How long to wait before a request is resumed that could not be stored: after the first failure, and at most. */
+const FIRST_RETRY_MS = 30_000;
+const LAST_RETRY_MS = 3_600_000;
+
+/** How long `follow` waits before it looks again for the end of a run in another process: at first, and at most. */
+const FIRST_FOLLOW_MS = 50;
+const LAST_FOLLOW_MS = 1_000;
+
+/** `keptMs`: how long keys are kept. */
+export function storedRuns(
+  { store, runs, log }: Pick<Engine, 'store' | 'runs' | 'log'>,
+  keptMs: number = KEY_MS,
+): StoredRuns {
+  const records = store.responses;
+  const handlers = new Map<string, ResumeRecord>();
+  const active = new Map<string, Promise<StoredEnd>>();
+  const postponed = new Map<string, Postponement>();
+
+  const takeOver: StoredRuns['takeOver'] = async ({ id, tenant, runId }, isWanted) => {
+    const lease = await store.acquire(runId);
+    try {
+      const record = await records.get(tenant, id);
+      if (record && isWanted(record)) return { record, lease };
+    } catch (error) {
+      await lease.release();
+      throw error;
+    }
+    await lease.release();
+    return undefined;
+  };
+
+  async function recoverAll(): Promise<number> {
+    let count = 0;
+    for (const record of await records.unfinished()) {
+      try {
+        if (await recoverRecord(record)) count++;
+      } catch (error) {
+        // It is still in progress. The next attempt may succeed.
+        if (!isDrivenElsewhere(error)) log.error({ err: error, response: record.id }, 'a response was not resumed');
+      }
+    }
+    return count;
+  }
+
+  /** False if a process drives the run, the request has ended, or it is resumed later. */
+  async function recoverRecord(found: ResponseRecord): Promise<boolean> {
+    const { id, tenant, runId } = found;
+    if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
+    const resume = [...handlers].find(([prefix]) => id.startsWith(prefix))?.[1];
+    if (!resume || active.has(id) || (await store.isDriven(runId))) return false;
+    const release = reserveIfPossible(tenant);
+    if (!release) return false;
+    let finished: Promise<unknown> | undefined;
+    try {
+      const taken = await takeOver(found, ({ status }) => status === 'in_progress');
+      if (taken) ({ finished } = await resume(taken));
+    } finally {
+      if (!finished) release();
+    }
+    finished?.then(release, (error: unknown) => {
+      release();
+      log.error({ err: error, response: id }, 'a resumed response failed unexpectedly');
+    });
+    return finished !== undefined;
+  }
+
+  /** Undefined if there is no capacity. */
+  function reserveIfPossible(tenant: string): (() => void) | undefined {
+    try {
+      return runs.reserve(tenant);
+    } catch {
+      return undefined;
+    }
+  }
+
+  async function settle<T>(ended: Promise<RunEnd>, settling: Settling<T>): Promise<T> {
+    const { id, lease, finish, interrupt } = settling;
+    const release = async (): Promise<void> => lease?.release();
+    /** Only the request of the client ends. The run is resumed later, or belongs to another process. */
+    const stop = async (interruption: Interruption): Promise<T> => {
+      await release();
+      return interrupt(interruption);
+    };
+    try {
+      const end = await ended.catch((error: unknown) => unexpectedEnd(id, error));
+      if (!isFinal(end)) return await stop(SHUTTING_DOWN);
+      const value = await finish(end, release);
+      postponed.delete(id);
+      return value;
+    } catch (error) {
+      if (isDrivenElsewhere(error)) {
+        await stop(TAKEN_OVER);
+        throw error;
+      }
+      // The client receives an error without details.
+      log.error({ err: error, response: id }, 'a response was interrupted: the store cannot be written');
+      const failures = (postponed.get(id)?.failures ?? 0) + 1;
+      const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LAST_RETRY_MS);
+      postponed.set(id, { failures, until: performance.now() + delayMs });
+      return stop(STORE_FAILED);
+    }
+  }
+
+  async function endedRecord(tenant: string, id: string, signal: AbortSignal): Promise<ResponseRecord | undefined> {
+    for (let pauseMs = FIRST_FOLLOW_MS; ; pauseMs = Math.min(2 * pauseMs, LAST_FOLLOW_MS)) {
+      // If another process takes over, its end is waited for.
+      const { interruption } = (await active.get(id)?.catch(() => undefined)) ?? {};
+      if (interruption) throw retryLater(interruption);
+      const record = await records.get(tenant, id);
+      if (record?.status !== 'in_progress') return record;
+      const isResumed = await recoverRecord(record).catch((error: unknown) => {
+        if (isDrivenElsewhere(error)) return false;
+        throw error;
+      });
+      if (!isResumed) await setTimeout(pauseMs, undefined, { signal }).catch(() => {});
+      if (signal.aborted) throw disconnected();
+    }
+  }
+
+  /** The run cannot be driven. If a later attempt may succeed, the request does not fail. */
+  function unexpectedEnd(id: string, error: unknown): RunEnd {
+    if (isDrivenElsewhere(error) || isStoreFailure(error)) throw error;
+    log.error({ err: error, response: id }, 'a response failed unexpectedly');
+    return { ending: { type: 'failed', error: UNEXPECTED, at: Date.now(), usage: NO_USAGE } };
+  }
+
+  return {
+    handle: (prefix, resume) => void handlers.set(prefix, resume),
+    recover: recoverAll,
+    takeOver,
+    awaitEnd(ended, settling) {
+      const finished = settle(ended, settling);
+      active.set(settling.id, finished);
+      const remove = (): void => void active.delete(settling.id);
+      finished.then(remove, remove);
+      return finished;
+    },
+    async findKey(tenant, key) {
+      const id = await recordOfKey(records, tenant, key);
+      if (id !== undefined && !(await records.get(tenant, id))) throw responseDeleted();
+      return id;
+    },
+    keyToStore: (key, now) => ({ ...key, expiresAt: now + keptMs }),
+    async follow({ tenant, key, id }, signal) {
+      const record = await endedRecord(tenant, id, signal);
+      if (!record) throw responseDeleted();
+      const isReleased = record.status === 'failed' && (await recordOfKey(records, tenant, key)) !== id;
+      return isReleased ? undefined : record;
+    },
+    forget: (id) => void postponed.delete(id),
+  };
+}
+
+/** The client does not receive it. */
+function disconnected(): ApiError {
+  return new ApiError(499, 'server_error', 'The client has disconnected.', { code: 'cancelled' });
+}
+
+function isFinal(end: RunEnd): end is FinalEnd {
+  return end.ending !== undefined;
+}
+
+/** All items of a run so far, from its journal, and its state; `NEW` if it has not started. */
+export async function replayItems(
+  journal: Journal,
+  runId: string,
+): Promise<{ readonly items: readonly Item[]; readonly state: State }> {
+  const items: Item[] = [];
+  const { state } = walkJournal(await journal.read(runId), (step) => void items.push(...step.items));
+  return { items, state };
+}
+
+/** Never called: the run is cancelled before it calls a model. */
+const NO_MODEL: Model = { id: 'none', reply: () => new Promise(() => {}) };
+
+/** Ends a run that cannot be resumed. */
+export async function cancelRun(store: Engine['store'], { record, lease }: TakenRecord): Promise<void> {
+  const { runId } = record;
+  const journal = runJournal(store, lease);
+  await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, signal: AbortSignal.abort() });
+}
+
+/** What a client may see of the reason why a run cannot be resumed. */
+export function unresumableReason(error: unknown): string {
+  const isPublic = error instanceof ApiError || error instanceof TreadleError;
+  return isPublic ? error.message : 'The server stopped while the response was in progress.';
+}
+
+/** Another server with the same store drives the run. */
+export function isDrivenElsewhere(error: unknown): boolean {
+  return error instanceof TreadleError && (error.code === 'run-driven' || error.code === 'lease-lost');
+}
+
+/** The store cannot be read or written. What it contains is intact, so a later attempt may succeed. */
+export function isStoreFailure(error: unknown): boolean {
+  return error instanceof TreadleError && (error.code === 'journal-failed' || error.code.startsWith('store-'));
+}
+
+/** The 503 for a request that was interrupted, and that can be sent again because it has a key. */
+export function retryLater({ code, reason }: Interruption): ApiError & { readonly code: string } {
+  const message = `${reason} Send the request again with the same Idempotency-Key.`;
+  const error = new ApiError(503, 'server_error', message, { code, headers: { 'Retry-After': '1' } });
+  return error as ApiError & { readonly code: string };
+}
+
+const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
+
+const UNEXPECTED = { code: 'server_error', message: 'The server failed unexpectedly. Its log has the reason.' };
+
+export const TAKEN_OVER: Interruption = {
+  code: 'response_interrupted',
+  reason: 'Another process of this server has taken over the response.',
+};
+
+const SHUTTING_DOWN: Interruption = {
+  code: 'server_stopping',
+  reason: 'The server is shutting down; this response resumes after the restart.',
+};
+
+const STORE_FAILED: Interruption = {
+  code: 'response_interrupted',
+  reason: 'The server cannot store the response at the moment. It is resumed when the store can be written.',
+};
