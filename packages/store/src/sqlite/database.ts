@@ -93,6 +93,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   CREATE INDEX responses_ended ON responses (updated_at) WHERE status <> 'in_progress';
   `,
   chainEntries,
+  countRecoveries,
 ];
 
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */
@@ -127,6 +128,15 @@ function chainEntries(db: DatabaseSync, readable: ReadableEntries): void {
     }
     updateRun.run(chain, id);
   }
+}
+
+/** Runs of earlier versions start with 0: nothing was recorded about their drivers. */
+function countRecoveries(db: DatabaseSync): void {
+  db.exec(`
+    ALTER TABLE runs ADD COLUMN recovered INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN recovered_at REAL;
+    CREATE INDEX runs_recovered ON runs (status, started_at) WHERE recovered > 0;
+  `);
 }
 
 function findReadableEntries(db: DatabaseSync): ReadableEntries {
