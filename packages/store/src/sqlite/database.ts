@@ -230,7 +230,7 @@ function migrateEntries(db: DatabaseSync, file: string, readable: ReadableEntrie
   });
 }
 
-function versionOf(db: DatabaseSync, file: string): number {
+export function versionOf(db: DatabaseSync, file: string): number {
   const version = pragma(db, 'user_version');
   if (pragma(db, 'application_id') !== APPLICATION) {
     if (version === 0 && !db.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get()) return 0;
@@ -246,7 +246,7 @@ function versionOf(db: DatabaseSync, file: string): number {
   );
 }
 
-function pragma(db: DatabaseSync, name: string): number {
+export function pragma(db: DatabaseSync, name: string): number {
   return db.prepare(`PRAGMA ${name}`).get()![name] as number;
 }
 

@@ -17,7 +17,7 @@ import type { GroupCommit } from './group-commit.ts';
  *    renewal. An expired lease that nobody has taken over can be renewed: a tool that blocks the process for a minute, or a
  *    suspended laptop, does not end a run.
  * 5. A lease that is found to be lost aborts its signal, and with it everything that its driver does.
- * 6. Tokens only increase and are never reused.
+ * 6. Tokens only increase and are never reused, also after a backup was restored (see `backup.ts`).
  * 7. A lease that was not released by its driver, and is replaced by rule 2 or 3, is counted in the row of its run, in the
  *    same transaction, if the run was running. `releaseRun` counts it, too, unless a driver that may live is forced out.
  */
