@@ -59,6 +59,28 @@ describe('a killed run', () => {
     expect(fixture.server.requests).toHaveLength(3);
     expect(await fixture.runs()).toMatchObject([{ runId: id, status: 'completed' }]);
     expect((await fixture.treadle('chat')).stderr).not.toContain('unfinished');
+
+    expect((await fixture.treadle('runs', 'list', '--recovered')).stdout).toMatch(
+      new RegExp(`^${short}  completed  .*  scripted  \\(recovered\\) What is in notes\\.txt\\?$`, 'm'),
+    );
+    const { stdout: json } = await fixture.treadle('runs', 'list', '--recovered', '--json');
+    expect(JSON.parse(json)).toMatchObject([{ runId: id, recovered: { times: 1, at: expect.any(Number) } }]);
+    expect((await fixture.treadle('runs', 'show', short)).stdout).toMatch(
+      /^ {2}recovered {2}once at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, because its process had died$/m,
+    );
+    const { stdout: shownJson } = await fixture.treadle('runs', 'show', short, '--json');
+    expect(JSON.parse(shownJson)).toMatchObject({ recovered: { times: 1 } });
+  });
+
+  test('that nobody has taken over yet is not listed as recovered', async () => {
+    const { child } = await halfway();
+    child.kill('SIGKILL');
+    await once(child, 'close');
+    expect(await fixture.treadle('runs', 'list', '--recovered')).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: 'There are no recovered runs.\n',
+    });
   });
 
   test('runs a read-only tool again that was running', async () => {

@@ -45,12 +45,20 @@ describe('help', () => {
 
 test.each([
   ['serve', ['host', 'port', 'model', 'base-url', 'store', 'config', 'cwd', 'help']],
+  ['store check', ['json', 'store', 'config', 'cwd', 'help']],
   ['key new', ['name', 'tenant', 'scope', 'help']],
 ])('%s --help', async (name, flags) => {
   const { code, stdout, stderr } = await command([...name.split(' '), '--help'], tmpdir());
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toMatch(new RegExp(`^Usage: treadle ${name} \\[flags\\]\n`));
   for (const flag of flags) expect(stdout).toContain(` --${flag}`);
+  for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
+});
+
+test.each(['backup', 'restore'])('store %s --help', async (name) => {
+  const { code, stdout } = await command(['store', name, '--help'], tmpdir());
+  expect(code).toBe(0);
+  expect(stdout).toMatch(new RegExp(`^Usage: treadle store ${name} FILE \\[flags\\]\\n`));
   for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(120);
 });
 
@@ -90,7 +98,7 @@ describe('mistakes exit with 2 and an error on standard error', () => {
     [[], /^Usage: treadle/],
     [
       ['chta'],
-      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, runs, models, key\./,
+      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, runs, store, models, key\./,
     ],
     [['--verison'], /^treadle: --verison is not a command\. Did you mean "--version"\?/],
     [['run', '--modle', 'x', 'task'], /^treadle: treadle run has no flag --modle\. Did you mean "--model"\?/],

@@ -43,6 +43,7 @@ export type {
   Journal,
   JournalEntry,
   Lease,
+  Recovery,
   RunFilter,
   RunStatus,
   RunStore,

@@ -1,3 +1,11 @@
 export type { Holder } from './holder.ts';
 export type { IdempotencyKey, ResponseEnding, ResponseRecord, ResponseStore, UsedKey } from './response-store.ts';
+export { backupStore, restoreStore, type BackupOptions, type Restored, type RestoreOptions } from './sqlite/backup.ts';
+export {
+  checkStore,
+  type LongOptions,
+  type StoreProblem,
+  type StoreProgress,
+  type StoreReport,
+} from './sqlite/check.ts';
 export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';

@@ -9,6 +9,7 @@ import { runCommand } from './run/run.ts';
 import { runsGroup } from './runs/runs.ts';
 import { keyGroup } from './serve/key.ts';
 import { serveCommand } from './serve/serve.ts';
+import { storeGroup } from './store/store.ts';
 import type { Io } from './terminal/io.ts';
 import { version } from './version.ts';
 
@@ -17,6 +18,7 @@ const COMMANDS: readonly (Command | CommandGroup)[] = [
   runCommand,
   chatCommand,
   runsGroup,
+  storeGroup,
   modelsCommand,
   keyGroup,
 ];

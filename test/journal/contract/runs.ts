@@ -54,6 +54,14 @@ export function runsContract(subject: Subject): void {
   });
 
   describe('list', () => {
+    test('returns no recovered runs if every driver has released its lease', async () => {
+      const lease = await subject.store.acquire('a');
+      await subject.append('a', [startEntry('a')], lease);
+      await lease.release();
+      await (await subject.store.acquire('a')).release();
+      expect(await subject.store.list({ recovered: true })).toEqual([]);
+    });
+
     test('returns the summary of each run from its first and last entry', async () => {
       const parent = { runId: 'a', seq: 3 };
       const principal = { subject: 'ada', tenant: 'acme', scopes: [] };

@@ -158,8 +158,9 @@ export function memoryJournal(): RunStore {
   };
 }
 
-function isWanted({ status, parent, tenant, startedAt }: RunSummary, filter: RunFilter): boolean {
+function isWanted({ status, parent, tenant, startedAt, recovered }: RunSummary, filter: RunFilter): boolean {
   return (
+    (filter.recovered === undefined || recovered !== undefined) &&
     (filter.status?.includes(status) ?? true) &&
     (filter.parent === undefined || filter.parent === parent) &&
     (filter.tenant === undefined || filter.tenant === tenant) &&

@@ -123,12 +123,24 @@ export interface RunSummary {
   readonly tenant?: string;
   /** The run that it is a fork or a child of. */
   readonly parent?: string;
+  /** Absent if no driver of the run has died, and in a journal that cannot tell. */
+  readonly recovered?: Recovery;
+}
+
+/** Drivers that died while the run was running, without releasing their lease, so that another one could take it over. */
+export interface Recovery {
+  /** The number of these drivers. */
+  readonly times: number;
+  /** When the lease of the last one was taken over. */
+  readonly at: number;
 }
 
 export interface RunFilter {
   readonly status?: readonly RunStatus[];
   readonly parent?: string;
   readonly tenant?: string;
+  /** Only runs that were recovered, as `RunSummary.recovered` says. */
+  readonly recovered?: true;
   /** Only runs started before this time. */
   readonly before?: number;
   /** Default 100. */

@@ -94,6 +94,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   `,
   chainEntries,
   addIdempotencyKeys,
+  countRecoveries,
 ];
 
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */
@@ -145,6 +146,15 @@ function addIdempotencyKeys(db: DatabaseSync): void {
     CREATE INDEX idempotency_keys_expiring ON idempotency_keys (expires_at);
     ALTER TABLE responses ADD COLUMN expires_at REAL;
     CREATE INDEX responses_expiring ON responses (expires_at) WHERE expires_at IS NOT NULL;
+  `);
+}
+
+/** Runs of earlier versions start with 0: nothing was recorded about their drivers. */
+function countRecoveries(db: DatabaseSync): void {
+  db.exec(`
+    ALTER TABLE runs ADD COLUMN recovered INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN recovered_at REAL;
+    CREATE INDEX runs_recovered ON runs (status, started_at) WHERE recovered > 0;
   `);
 }
 
@@ -239,7 +249,7 @@ function migrateEntries(db: DatabaseSync, file: string, readable: ReadableEntrie
   });
 }
 
-function versionOf(db: DatabaseSync, file: string): number {
+export function versionOf(db: DatabaseSync, file: string): number {
   const version = pragma(db, 'user_version');
   if (pragma(db, 'application_id') !== APPLICATION) {
     if (version === 0 && !db.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get()) return 0;
@@ -255,7 +265,7 @@ function versionOf(db: DatabaseSync, file: string): number {
   );
 }
 
-function pragma(db: DatabaseSync, name: string): number {
+export function pragma(db: DatabaseSync, name: string): number {
   return db.prepare(`PRAGMA ${name}`).get()![name] as number;
 }
 

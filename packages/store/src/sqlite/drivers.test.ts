@@ -44,6 +44,7 @@ describe('another process', () => {
     expect(lease.token).toBeGreaterThan(token);
     await store.append('a', [entry(2)], lease);
     expect(await store.read('a')).toEqual(entries(3));
+    expect(await store.list({ recovered: true })).toMatchObject([{ runId: 'a', recovered: { times: 1 } }]);
   });
 
   test('that is suspended keeps its lease, however long', async () => {

@@ -1,4 +1,4 @@
-import type { Clock, Lease } from '@treadle/core';
+import type { Clock, JournalEntry, Lease } from '@treadle/core';
 import { manualClock, type ManualClock } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
@@ -481,4 +481,70 @@ test('a held lease does not keep the process alive', async () => {
   const before = timers.length;
   await temp.open().acquire('b');
   expect(process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length).toBeLessThanOrEqual(before);
+});
+
+describe('recovered runs', () => {
+  const recoveryOf = async (store: SqliteStore, runId: string): Promise<unknown> =>
+    (await store.list()).find((run) => run.runId === runId)?.recovered;
+
+  /** A host that appends an entry to each run and then never renews its leases again. */
+  async function dieDriving(frozen: SqliteStore, runs: Readonly<Record<string, JournalEntry>>): Promise<void> {
+    for (const [runId, first] of Object.entries(runs)) await frozen.append(runId, [first], await frozen.acquire(runId));
+  }
+
+  test('are counted each time that the lease of a dead driver is taken over, and stay counted', async () => {
+    await using temp = tempStore();
+    const { clock, here, there, frozen } = hosts(temp);
+    await dieDriving(frozen(), { a: entry(0), b: entry(0) });
+    await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));
+    expect(await recoveryOf(there, 'a')).toBeUndefined();
+    await clock.advance(TTL);
+    await there.acquire('a').then((lease) => lease.release());
+    expect(await recoveryOf(here, 'a')).toEqual({ times: 1, at: START + TTL });
+    await (await here.acquire('a')).release();
+
+    const lease = await frozen().acquire('a');
+    await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));
+    await clock.advance(TTL);
+    await there.append('a', [entry(1, 'end', 'completed')], await there.acquire('a'));
+    await expect(here.append('a', [entry(2)], lease)).rejects.toEqual(code('lease-lost'));
+    const recovered = { times: 2, at: START + 2 * TTL };
+    expect(await temp.open().list({ recovered: true })).toMatchObject([{ runId: 'a', status: 'completed', recovered }]);
+    expect(await here.list({ recovered: true, status: ['running'] })).toEqual([]);
+    expect(await recoveryOf(here, 'b')).toBeUndefined();
+  });
+
+  test('are not those that had paused or ended when their driver died', async () => {
+    await using temp = tempStore();
+    const { clock, there, frozen } = hosts(temp);
+    await dieDriving(frozen(), { a: entry(0, 'x', 'completed'), b: entry(0, 'x', 'paused') });
+    for (const runId of ['a', 'b']) await expect(there.acquire(runId)).rejects.toEqual(code('run-driven'));
+    await clock.advance(TTL);
+    for (const runId of ['a', 'b']) expect(await there.acquire(runId)).toMatchObject({ takenOver: true });
+    expect(await there.list({ recovered: true })).toEqual([]);
+  });
+
+  test('are not those whose driver released its lease, or was forced to', async () => {
+    await using temp = tempStore();
+    const { here, there } = hosts(temp);
+    const lease = await here.acquire('a');
+    await here.append('a', [entry(0)], lease);
+    await lease.release();
+    await here.acquire('a');
+    await there.releaseRun('a', { force: true });
+    await there.acquire('a');
+    expect(await there.list({ recovered: true })).toEqual([]);
+  });
+
+  test('are those whose dead driver was found by releaseRun', async () => {
+    await using temp = tempStore();
+    const { clock, there, frozen } = hosts(temp);
+    await dieDriving(frozen(), { a: entry(0) });
+    const released = there.releaseRun('a');
+    await new Promise(setImmediate);
+    await clock.advance(2 * TTL);
+    expect(await released).toBe(true);
+    await there.acquire('a');
+    expect(await recoveryOf(there, 'a')).toMatchObject({ times: 1 });
+  });
 });

@@ -17,7 +17,9 @@ import type { GroupCommit } from './group-commit.ts';
  *    renewal. An expired lease that nobody has taken over can be renewed: a tool that blocks the process for a minute, or a
  *    suspended laptop, does not end a run.
  * 5. A lease that is found to be lost aborts its signal, and with it everything that its driver does.
- * 6. Tokens only increase and are never reused.
+ * 6. Tokens only increase and are never reused, also after a backup was restored (see `backup.ts`).
+ * 7. A lease that was not released by its driver, and is replaced by rule 2 or 3, is counted in the row of its run, in the
+ *    same transaction, if the run was running. `releaseRun` counts it, too, unless a driver that may live is forced out.
  */
 export interface Leases {
   readonly acquire: (runId: string) => Promise<Lease>;
@@ -94,6 +96,9 @@ export function openLeases(
     'INSERT INTO leases (run, host, pid, process_start, since, expires_at) VALUES (?, ?, ?, ?, ?, ?)',
   );
   const deleteLease = db.prepare('DELETE FROM leases WHERE token = ?');
+  const countRecovery = db.prepare(
+    `UPDATE runs SET recovered = recovered + 1, recovered_at = ? WHERE run = ? AND status = 'running'`,
+  );
   const renewLease = db.prepare('UPDATE leases SET expires_at = max(?, expires_at + 1) WHERE token = ?');
   const findFamily = db.prepare(
     `SELECT run, token, host, pid, process_start, since, expires_at FROM leases
@@ -140,8 +145,14 @@ export function openLeases(
   function currentDriver(runId: string): LeaseRow | undefined {
     const row = leaseOf(runId);
     if (!row || msUntilFree(runId, row) > 0) return row;
-    deleteLease.run(row.token);
+    removeDead(runId, row.token);
     return undefined;
+  }
+
+  /** Removes a lease that its driver did not release, or could not release yet. */
+  function removeDead(runId: string, token: number): void {
+    deleteLease.run(token);
+    if (!unreleased.has(token)) countRecovery.run(times().wall, runId);
   }
 
   function checkWriter(runId: string, lease?: Lease): void {
@@ -285,9 +296,10 @@ export function openLeases(
     const released = await write(() => {
       const family = familyOf(runId);
       for (const row of family) {
-        const ms = force ? 0 : msUntilFree(row.run, row);
-        if (ms > 0) throw runDriven(row.run, row, ms);
-        deleteLease.run(row.token);
+        const ms = msUntilFree(row.run, row);
+        if (ms > 0 && !force) throw runDriven(row.run, row, ms);
+        if (ms > 0) deleteLease.run(row.token);
+        else removeDead(row.run, row.token);
       }
       return family;
     });

@@ -35,6 +35,8 @@ interface SummaryRow extends RunRow {
   readonly title: string;
   readonly tenant: string | null;
   readonly parent: string | null;
+  readonly recovered: number;
+  readonly recovered_at: number | null;
 }
 
 /** The id of a child run ends with the call that started it. */
@@ -107,8 +109,9 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
    * The cost depends on `limit`, not on the number of runs.
    */
   function list(filter: RunFilter = {}): readonly RunSummary[] {
-    const { status: statuses = STATUSES, tenant, parent, before = Infinity, limit = 100 } = filter;
+    const { status: statuses = STATUSES, tenant, parent, recovered, before = Infinity, limit = 100 } = filter;
     const conditions = ['status = ?', 'started_at < ?'];
+    if (recovered) conditions.push('recovered > 0');
     const values: (string | null)[] = [];
     for (const [column, value] of Object.entries({ tenant, parent })) {
       if (value === undefined) continue;
@@ -131,7 +134,7 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
     const known = listStatements.get(conditions);
     if (known) return known;
     const statement = db.prepare(
-      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent FROM runs
+      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at FROM runs
        WHERE ${conditions} ORDER BY started_at DESC, id DESC LIMIT ?`,
     );
     listStatements.set(conditions, statement);
@@ -175,7 +178,7 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
 }
 
 function toSummary(row: SummaryRow): RunSummary {
-  const { run, status, started_at, updated_at, entries, model, title, tenant, parent } = row;
+  const { run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at } = row;
   return {
     runId: run,
     status,
@@ -186,6 +189,7 @@ function toSummary(row: SummaryRow): RunSummary {
     title,
     ...(tenant !== null && { tenant }),
     ...(parent !== null && { parent }),
+    ...(recovered > 0 && { recovered: { times: recovered, at: recovered_at! } }),
   };
 }
 

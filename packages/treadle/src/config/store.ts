@@ -4,6 +4,7 @@ import { homedir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { memoryJournal, TreadleError, type RunStore } from '@treadle/core';
 import type { SqliteStore } from '@treadle/store';
+import type * as StorePackage from '@treadle/store';
 import { CommandError } from '../command-line/command.ts';
 
 export type StoreLocation = { readonly type: 'memory' } | { readonly type: 'sqlite'; readonly file: string };
@@ -62,7 +63,7 @@ export function missingStoreText(file: string): string {
 }
 
 async function openSqlite(file: string, alternative?: string): Promise<SqliteStore> {
-  const { sqliteStore } = await withoutWarnings(() => import('@treadle/store'));
+  const { sqliteStore } = await loadStorePackage();
   try {
     return sqliteStore(file);
   } catch (error) {
@@ -71,8 +72,12 @@ async function openSqlite(file: string, alternative?: string): Promise<SqliteSto
   }
 }
 
+export function loadStorePackage(): Promise<typeof StorePackage> {
+  return withoutWarnings(() => import('@treadle/store'));
+}
+
 /** Creates `.treadle` with a .gitignore. Ignores errors: opening the store reports them. */
-async function createStoreFolder(folder: string): Promise<void> {
+export async function createStoreFolder(folder: string): Promise<void> {
   if (basename(folder) !== '.treadle') return;
   try {
     if ((await mkdir(folder, { recursive: true })) !== undefined) await writeFile(join(folder, '.gitignore'), '*\n');

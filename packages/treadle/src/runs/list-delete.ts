@@ -32,12 +32,14 @@ export const listCommand: Command = runsCommand('list', {
   summary: 'List runs, newest first',
   flags: {
     status: { type: 'choice', choices: STATUSES, value: 'STATUS', many: true, help: `One of ${STATUSES.join(', ')}` },
+    recovered: { type: 'switch', help: 'Only runs that were taken over from a process that died' },
     limit: { type: 'count', value: 'N', min: 1, help: `List at most N runs; default: ${DEFAULT_LIMIT}` },
     json: { type: 'switch', help: 'Print JSON' },
   },
   details:
     'An interrupted run has not ended, and no process drives it. AGE is the time since the run was started. The id of a\n' +
-    'child run is the id of its parent followed by the call that started it.\n\n' +
+    'child run is the id of its parent followed by the call that started it. A run is recovered if a process that drove it\n' +
+    'died, and another process took it over or freed it.\n\n' +
     'Examples:\n' +
     '  treadle runs list --status interrupted --status paused\n' +
     '  treadle runs list --json --limit 1000 | jq \'.[] | select(.model == "demo") | .runId\'',
@@ -45,23 +47,34 @@ export const listCommand: Command = runsCommand('list', {
   async run({ values, store, io, colours, print, note }) {
     const limit = values.limit ?? DEFAULT_LIMIT;
     // One more than the limit shows whether there are more.
-    const found = await listRuns(store, values.status, limit + 1);
+    const found = await listRuns(store, values, limit + 1);
     const runs = found.slice(0, limit);
     if (values.json) return print(JSON.stringify(runs, null, 2));
-    if (runs.length === 0) note(values.status ? 'There are no runs with this status.' : 'There are no runs yet.');
+    if (runs.length === 0) note(nothingListed(values));
     else print(...runTable(runs, colours, io.stdout.isTTY ? (io.stdout.columns ?? 80) : Infinity));
     if (found.length > limit) note(`There are more runs: --limit ${limit * 5}`);
   },
 });
 
+interface Wanted {
+  readonly status?: readonly DisplayStatus[];
+  readonly recovered?: boolean;
+}
+
+function nothingListed({ status, recovered }: Wanted): string {
+  if (recovered) return `There are no recovered runs${status ? ' with this status' : ''}.`;
+  return status ? 'There are no runs with this status.' : 'There are no runs yet.';
+}
+
 /** The store has no status `interrupted`: such runs are among those with the status `running`. */
 async function listRuns(
   store: RunStore,
-  wanted: readonly DisplayStatus[] | undefined,
+  { status: wanted, recovered }: Wanted,
   limit: number,
 ): Promise<readonly ListedRun[]> {
   const status = wanted && [...new Set(wanted.map((one) => (one === 'interrupted' ? 'running' : one)))];
-  const filter = { ...(status && { status }), limit: status?.includes('running') ? Infinity : limit };
+  const only = { ...(status && { status }), ...(recovered && { recovered }) };
+  const filter = { ...only, limit: status?.includes('running') ? Infinity : limit };
   const listed = (await store.list(filter)).map(async (run) => ({ ...run, standing: await displayStatus(store, run) }));
   const found = await Promise.all(listed);
   return found.filter(({ standing }) => !wanted || wanted.includes(standing)).slice(0, limit);
@@ -79,10 +92,15 @@ function runTable(runs: readonly ListedRun[], colours: Colours, width: number): 
     ...rows.map(([id, status, ...rest], index) => {
       const run = runs[index]!;
       const fork = run.parent !== undefined && !isChild(run) ? `(fork of ${shortId(run.parent)}) ` : '';
-      const title = oneLine(fork + run.title, titleWidth);
+      const title = oneLine(fork + recoveryMark(run) + run.title, titleWidth);
       return [id, colours[STATUS_TONES[run.standing]](status!), ...rest, title].join('  ').trimEnd();
     }),
   ];
+}
+
+function recoveryMark({ recovered }: RunSummary): string {
+  if (!recovered) return '';
+  return recovered.times === 1 ? '(recovered) ' : `(recovered ${recovered.times} times) `;
 }
 
 export const deleteCommand: Command = runsCommand('delete ID…', {

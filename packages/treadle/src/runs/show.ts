@@ -56,7 +56,7 @@ interface ShownRun {
 
 async function heading({ run, state, status, related }: ShownRun, request: RunsRequest): Promise<readonly string[]> {
   const { store, colours } = request;
-  const { runId, model, startedAt, updatedAt } = run.summary;
+  const { runId, model, startedAt, updatedAt, recovered } = run.summary;
   const rows: [name: string, value: string][] = [
     ['model', state?.model ?? model],
     ['started', `${timestampText(startedAt)}, ${ageText(Date.now() - startedAt)} ago`],
@@ -65,6 +65,10 @@ async function heading({ run, state, status, related }: ShownRun, request: RunsR
     const cost = state.usage.cost === undefined ? ', unknown cost' : '';
     rows.push(['used', `${workText({ turns: state.turn, calls: state.calls })}; ${usageText(state.usage)}${cost}`]);
     rows.push(['active', `${durationText(state.activeMs)} of ${durationText(updatedAt - startedAt)}`]);
+  }
+  if (recovered) {
+    const times = recovered.times === 1 ? 'once' : `${recovered.times} times, the last time`;
+    rows.push(['recovered', `${times} at ${timestampText(recovered.at)}, because its process had died`]);
   }
   const first = run.entries[0]?.event;
   const origin = first?.type === 'run-started' ? first.parent : undefined;
