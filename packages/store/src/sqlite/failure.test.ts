@@ -180,10 +180,13 @@ describe('a file that is not a store', () => {
     await using temp = tempStore();
     const store = temp.open();
     await store.append('a', entries(100));
+    const raw = temp.raw();
+    const roots = raw.prepare('SELECT rootpage AS page FROM sqlite_schema WHERE rootpage > 0').all();
+    raw.close();
     await store.close();
     const bytes = readFileSync(temp.file);
-    // All but the first page.
-    bytes.fill(0xa5, 4_096);
+    // The first page of each table and index, but not the schema.
+    for (const { page } of roots) bytes.fill(0xa5, (Number(page) - 1) * 4_096, Number(page) * 4_096);
     writeFileSync(temp.file, bytes);
     const damaged = temp.open();
     await expect(damaged.list()).rejects.toEqual(code('store-failed'));
