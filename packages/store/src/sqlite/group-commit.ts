@@ -21,7 +21,15 @@ interface Write {
   readonly reject: (error: TreadleError) => void;
 }
 
-export function groupCommit(db: DatabaseSync, toStoreError: (error: unknown) => TreadleError): GroupCommit {
+export interface CommitOptions {
+  /** Calls `flush` after the callbacks of this turn of the event loop. */
+  readonly defer: (flush: () => void) => void;
+  /** Makes everything committed durable. If nothing is returned, it already is. */
+  readonly sync: () => void | Promise<void>;
+  readonly toStoreError: (error: unknown) => TreadleError;
+}
+
+export function groupCommit(db: DatabaseSync, { defer, sync, toStoreError }: CommitOptions): GroupCommit {
   const savepoint = db.prepare('SAVEPOINT job');
   const release = db.prepare('RELEASE job');
   let waiting: Write[] = [];
@@ -34,12 +42,19 @@ export function groupCommit(db: DatabaseSync, toStoreError: (error: unknown) => 
       db.exec('BEGIN IMMEDIATE');
       const settlements = writes.map(performWrite);
       db.exec('COMMIT');
-      for (const settle of settlements) settle();
+      const settleAll = (): void => settlements.forEach((settle) => settle());
+      const synced = sync();
+      if (synced) synced.then(settleAll, (error: unknown) => rejectAll(writes, error));
+      else settleAll();
     } catch (error) {
       rollBack();
-      const failure = toStoreError(error);
-      for (const { reject } of writes) reject(failure);
+      rejectAll(writes, error);
     }
+  }
+
+  function rejectAll(writes: readonly Write[], error: unknown): void {
+    const failure = toStoreError(error);
+    for (const { reject } of writes) reject(failure);
   }
 
   /** Returns the function that settles the promise, to be called after the commit. */
@@ -69,7 +84,7 @@ export function groupCommit(db: DatabaseSync, toStoreError: (error: unknown) => 
     write: (work) =>
       new Promise((resolve, reject) => {
         // Runs after the callbacks of this turn, so replies that arrived together are committed together.
-        if (waiting.length === 0) setImmediate(flush);
+        if (waiting.length === 0) defer(flush);
         waiting.push({ work, resolve, reject });
       }),
     flush,

@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { systemClock, TreadleError, type Clock, type Lease } from '@treadle/core';
-import { processState, type Holder } from '../holder.ts';
+import type { Holder } from '../holder.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /**
@@ -41,6 +41,8 @@ export interface LeaseOptions {
   /** By default a clock whose timers do not keep the process alive. */
   readonly clock?: Clock | undefined;
   readonly holder: Holder;
+  /** Whether a process of the host of `holder` runs. */
+  readonly processState: (holder: Holder) => 'alive' | 'dead' | 'unknown';
 }
 
 interface LeaseRow {
@@ -87,7 +89,7 @@ interface Sighting {
 export function openLeases(
   db: DatabaseSync,
   { write, flush }: GroupCommit,
-  { ttlMs, clock = backgroundClock, holder }: LeaseOptions,
+  { ttlMs, clock = backgroundClock, holder, processState }: LeaseOptions,
 ): Leases {
   const findLease = db.prepare('SELECT token, host, pid, process_start, since, expires_at FROM leases WHERE run = ?');
   const insertLease = db.prepare(

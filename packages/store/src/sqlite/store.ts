@@ -1,14 +1,14 @@
 import path from 'node:path';
-import { setImmediate } from 'node:timers/promises';
+import type { DatabaseSync } from 'node:sqlite';
 import { checkRunNames, type Clock, type RunStore } from '@treadle/core';
-import { thisProcess, type Holder } from '../holder.ts';
+import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isCorrupt, storeError } from './failure.ts';
-import { groupCommit } from './group-commit.ts';
-import { openLeases } from './leases.ts';
+import { groupCommit, type CommitOptions } from './group-commit.ts';
+import { openLeases, type LeaseOptions } from './leases.ts';
 import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
 
@@ -45,8 +45,20 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
   const { leaseTtlMs: ttlMs = 30_000, busyTimeoutMs = 5_000, clock, holder = thisProcess() } = options;
   const location = file === ':memory:' ? file : path.resolve(file);
   const db = openDatabase(location, busyTimeoutMs);
-  const commit = groupCommit(db, (error) => storeError(error, location));
-  const leases = openLeases(db, commit, { ttlMs, clock, holder });
+  return storeOn(db, { location, ttlMs, clock, holder, processState, defer: setImmediate, sync: () => {} });
+}
+
+/** What a store needs of the machine that it runs on, apart from the database. Tests simulate it. */
+export interface Machine extends LeaseOptions, Pick<CommitOptions, 'defer' | 'sync'> {
+  /** Names the store in errors. */
+  readonly location: string;
+}
+
+/** A store in an open database that has the schema. Closing the store closes the database. */
+export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
+  const { location, defer, sync } = machine;
+  const commit = groupCommit(db, { defer, sync, toStoreError: (error) => storeError(error, location) });
+  const leases = openLeases(db, commit, machine);
   const entries = openEntries(db, commit, leases);
   const runs = openRuns(db, commit, leases);
   const blobs = openBlobs(db, commit);
@@ -57,7 +69,7 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
   async function close(): Promise<void> {
     commit.flush();
     // Lets pending `acquire` calls register their leases, so that they are released as well.
-    await setImmediate();
+    await new Promise<void>(defer);
     leases.close();
     commit.flush();
     db.close();
