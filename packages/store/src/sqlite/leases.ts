@@ -18,6 +18,9 @@ import type { GroupCommit } from './group-commit.ts';
  *    suspended laptop, does not end a run.
  * 5. A lease that is found to be lost aborts its signal, and with it everything that its driver does.
  * 6. Tokens only increase and are never reused.
+ * 7. Leases are written, and need no sync of their own: nothing that is committed later is durable before them. A tool that
+ *    is not `pure` starts only when the entry that issued its call is durable, and so is the lease that was acquired before.
+ *    A lease or a token that a power failure loses has therefore been seen by nothing that acts.
  */
 export interface Leases {
   readonly acquire: (runId: string) => Promise<Lease>;
@@ -165,7 +168,7 @@ export function openLeases(
       const now = times();
       const inserted = insertLease.run(runId, host, pid, startedAt, now.wall, now.wall + ttlMs);
       return { token: Number(inserted.lastInsertRowid), renewed: now, takenOver: left && !unreleased.has(left.token) };
-    });
+    }, 'written');
     const lost = new AbortController();
     held.set(token, { runId, renewed, lost });
     scheduleRenewal();
@@ -203,7 +206,7 @@ export function openLeases(
 
   async function releaseAll(tokens: readonly number[]): Promise<void> {
     try {
-      await write(() => deleteAll(tokens));
+      await write(() => deleteAll(tokens), 'written');
       for (const token of tokens) unreleased.delete(token);
     } catch {
       for (const token of tokens) {
@@ -235,7 +238,7 @@ export function openLeases(
   }
 
   async function renewLeases(tokens: readonly number[]): Promise<void> {
-    const { renewed, kept, gone } = await write(() => renewRows(tokens));
+    const { renewed, kept, gone } = await write(() => renewRows(tokens), 'written');
     for (const token of kept) {
       const lease = held.get(token);
       if (lease) lease.renewed = renewed;
@@ -299,7 +302,7 @@ export function openLeases(
 
   /** Waits once: a lease that is renewed meanwhile has a live driver. */
   async function waitUntilFree(runId: string): Promise<void> {
-    const waits = await write(() => familyOf(runId).map((row) => msUntilFree(row.run, row)));
+    const waits = await write(() => familyOf(runId).map((row) => msUntilFree(row.run, row)), 'written');
     const ms = Math.max(0, ...waits.filter(Number.isFinite));
     const waitingClock = clock === backgroundClock ? systemClock : clock;
     if (ms === 0 || waits.includes(Infinity)) return;
@@ -315,7 +318,7 @@ export function openLeases(
     cancelTimer?.();
     const tokens = [...held.keys(), ...unreleased];
     for (const [token, { runId }] of held) lose(token, storeClosed(runId));
-    write(() => deleteAll(tokens)).catch(() => {});
+    if (tokens.length > 0) write(() => deleteAll(tokens), 'written').catch(() => {});
   }
 
   function hasDriver(runId: string): boolean {
