@@ -1,4 +1,4 @@
-import { memoryJournal, NEW, step, type ExecuteResult, type RunStore, type State } from '@treadle/core';
+import { memoryJournal, NEW, step, type ExecuteResult, type RunStore, type State, type Stored } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 import { historyProblem } from '../provider/rules/messages.ts';
@@ -121,8 +121,8 @@ function failingDisk({ at, how, only }: Failure): (store: RunStore) => RunStore 
 
   return (store) => ({
     ...store,
-    append(runId, entries, lease) {
-      const write = (): void | Promise<void> => store.append(runId, entries, lease);
+    append(runId, entries, lease, until) {
+      const write = (): void | Promise<void> => store.append(runId, entries, lease, until);
       if (only !== undefined && only !== runId) return write();
       const count = appends++;
       if (count < at) return write();
@@ -131,6 +131,81 @@ function failingDisk({ at, how, only }: Failure): (store: RunStore) => RunStore 
     },
   });
 }
+
+/** A disk that fails from one append on, and then has lost everything that no append made durable. */
+interface LosingDisk {
+  readonly wrap: (store: RunStore) => RunStore;
+  /** How much of the log is durable. */
+  readonly durable: () => number;
+}
+
+/** `logged`: the length of the log at the beginning. */
+function losingDisk(at: number, logged: number): LosingDisk {
+  const failing = failingDisk({ at, how: 'rejects' });
+  let written = logged;
+  let durable = logged;
+  const note = (added: number, until?: Stored): void => {
+    written += added;
+    if (until !== 'written') durable = written;
+  };
+  return {
+    durable: () => durable,
+    wrap: (store) =>
+      failing({
+        ...store,
+        append(runId, entries, lease, until) {
+          void store.append(runId, entries, lease, until);
+          note(entries.length, until);
+        },
+        blobs: {
+          ...store.blobs,
+          async put(runId, text, until) {
+            const id = await store.blobs.put(runId, text, until);
+            note(1, until);
+            return id;
+          },
+        },
+      }),
+  };
+}
+
+/** Lets the power fail at each append in turn, and resumes from the durable entries. Returns how often some were lost. */
+async function losePowerEverywhere(scenario: Scenario): Promise<number> {
+  const reference = await played(scenario, { faults: false });
+  let losses = 0;
+  for (let append = 0; ; append++) {
+    const log: Logged[] = [];
+    const store = logged(memoryJournal(), log);
+    const started = world({ log, store });
+    await scenario.begin?.(started);
+    const { wrap, durable } = losingDisk(append, log.length);
+    const first = world({ ...started, store: wrap(store), wrap, faults: true });
+    const { world: last, ended } = await playUntilFailure(scenario, first);
+    if (ended) {
+      expect(durable(), 'the run ended before everything was durable').toBe(last.log.length);
+      return losses;
+    }
+    const kept = last.log.slice(0, durable());
+    if (kept.length < last.log.length) losses++;
+    await at(`append ${append}, with ${kept.length} of ${last.log.length} entries`, async () => {
+      checkCause({ ...last, log: kept, actions: last.actions.filter(({ effect }) => effect !== 'pure') });
+      const after = await restarted({ ...last, log: kept, wrap: (store) => store });
+      await resumeAndCompare(scenario, reference, after);
+    });
+  }
+}
+
+describe('recovers after a power failure at any append that loses all entries that are not durable', () => {
+  let losses = 0;
+
+  test.each(NAMED)('%s', async (_, scenario) => {
+    losses += await losePowerEverywhere(scenario);
+  });
+
+  test('which happens', () => {
+    expect(losses).toBeGreaterThan(100);
+  });
+});
 
 /** Lets each append fail in turn, and resumes from the durable entries. Returns the number of appends. */
 async function failEverywhere(scenario: Scenario, death: Omit<Failure, 'at'>): Promise<number> {

@@ -10,18 +10,18 @@ export type Logged =
 export function logged(store: RunStore, log: Logged[]): RunStore {
   return {
     ...store,
-    append(runId, entries, lease) {
+    append(runId, entries, lease, until) {
       const note = (): void => {
         const batch = log.length;
         for (const entry of entries) log.push({ type: 'entry', runId, entry, batch });
       };
-      const appended = store.append(runId, entries, lease);
+      const appended = store.append(runId, entries, lease, until);
       return appended ? appended.then(note) : note();
     },
     blobs: {
       ...store.blobs,
-      async put(runId, text) {
-        const id = await store.blobs.put(runId, text);
+      async put(runId, text, until) {
+        const id = await store.blobs.put(runId, text, until);
         log.push({ type: 'blob', runId, text });
         return id;
       },

@@ -165,6 +165,7 @@ type Wording = Readonly<Record<string, string | ((...values: readonly unknown[])
 
 export interface RunContext {
   readonly runId: string;
+  readonly options: { readonly durableItems?: boolean };
   readonly opening: { readonly seq: number };
   readonly journal: Journal;
   readonly lease: Lease | undefined;

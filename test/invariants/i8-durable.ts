@@ -1,16 +1,24 @@
 import type { LiveTrace, Observation } from './live.ts';
 import { ensure } from './trace.ts';
 
-/** I8: an effect starts only after the event that caused it is durable, and listeners are notified after that. */
+/**
+ * I8: an effect that is not `pure` starts, and anything leaves the process, only after everything before it is durable.
+ * Facts from outside are durable before they are acknowledged. Nothing is shown or started before it is written.
+ */
 export function checkDurable({ observations }: LiveTrace): void {
   for (const observation of observations) if ('issued' in observation) checkStart(observation);
   for (const observation of observations) if (!('issued' in observation)) checkNotification(observation);
 }
 
-function checkStart({ type, id, issued, durable, over }: Extract<Observation, { issued: number }>): void {
+function checkStart(observation: Extract<Observation, { issued: number }>): void {
+  const { type, id, acts, issued, written, durable, over } = observation;
   ensure(issued >= 0, () => `${type} ${id} started, and no entry issued it`);
   ensure(
-    issued < durable,
+    issued < written,
+    () => `${type} ${id} started with ${written} written entries, and entry ${issued} issued it`,
+  );
+  ensure(
+    !acts || issued < durable,
     () => `${type} ${id} started with ${durable} durable entries, and entry ${issued} issued it`,
   );
   ensure(!over, () => `${type} ${id} started after the run was cancelled or detached`);
@@ -21,10 +29,17 @@ function checkNotification(observation: Exclude<Observation, { issued: number }>
     case 'stuck':
       return;
     case 'fact':
+      ensure(
+        !observation.sent || observation.seq < observation.durable,
+        () => `fact ${observation.seq} was sent with ${observation.durable} durable entries`,
+      );
+      return ensureWritten(observation);
     case 'snapshot':
+      return ensureWritten(observation);
+    case 'acknowledged':
       return ensure(
-        observation.seq < observation.durable,
-        () => `${observation.type} ${observation.seq} was visible with ${observation.durable} durable entries`,
+        observation.seq >= 0 && observation.seq < observation.durable,
+        () => `input in entry ${observation.seq} was acknowledged with ${observation.durable} durable entries`,
       );
     case 'result':
       return ensure(
@@ -36,4 +51,8 @@ function checkNotification(observation: Exclude<Observation, { issued: number }>
     default:
       return observation satisfies never;
   }
+}
+
+function ensureWritten({ type, seq, written }: Extract<Observation, { type: 'fact' | 'snapshot' }>): void {
+  ensure(seq < written, () => `${type} ${seq} was visible with ${written} written entries`);
 }

@@ -8,6 +8,7 @@ import type {
   StandardSchema,
   Tool,
   ToolContext,
+  ToolEffect,
   Waiting,
 } from '@treadle/core';
 import {
@@ -25,8 +26,8 @@ import type { AgentCode, Core } from './core.ts';
 import type { ManualScheduler } from './manual-scheduler.ts';
 import { callsOf, type World } from './world.ts';
 
-/** Called when an effect starts, with its id. `once`: it calls a tool with that effect. */
-export type OnStart = (type: Performed, id: string, once?: boolean) => void;
+/** Called when an effect starts, with its id. `effect`: that of the tool that it calls or verifies. */
+export type OnStart = (type: Performed, id: string, effect?: ToolEffect) => void;
 
 /** Types of effects that the driver performs. */
 export type Performed =
@@ -208,7 +209,7 @@ export function toolsOf(
       ...(!client && {
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
-          onStart('call-tool', id, effect === 'once');
+          onStart('call-tool', id, effect);
           started.set(id, signal);
           const fate = fateOf(world, callIn(id));
           const { content, isError, inside } = fate;
@@ -229,8 +230,8 @@ export function toolsOf(
           const last = started.get(id);
           started.delete(id);
           const timedOut = last?.aborted && (last.reason as Error).message !== 'The run was detached.';
-          if (timedOut) onStart('verify-timeout', id);
-          else onStart('verify-tool', id.replace('.tool.', '.verify.'));
+          if (timedOut) onStart('verify-timeout', id, 'idempotent');
+          else onStart('verify-tool', id.replace('.tool.', '.verify.'), 'idempotent');
           const { verified } = fateOf(world, callIn(id));
           return later(verified.type === 'result' ? { type: 'done' as const, result: 'done' } : verified, signal);
         },

@@ -35,21 +35,34 @@ export interface LiveTrace {
   readonly observations: readonly Observation[];
 }
 
-/** Something that must not happen too early. `durable`: how many entries were durable at that time. */
+/** Something that must not happen too early. `written`, `durable`: how many entries were so at that time. */
 export type Observation =
   | {
       readonly type: Performed;
       readonly id: string;
       readonly once: boolean;
+      /** It calls a tool, or verifies a call, that is not `pure`. */
+      readonly acts: boolean;
       /** The entry that issued it. */
       readonly issued: number;
+      readonly written: number;
       readonly durable: number;
       /** The run had been cancelled or detached. */
       readonly over: boolean;
       /** The active time of the run was used up. */
       readonly late: boolean;
     }
-  | { readonly type: 'fact' | 'snapshot'; readonly seq: number; readonly durable: number }
+  /** `sent`: the listener sends it out of the process. */
+  | {
+      readonly type: 'fact';
+      readonly seq: number;
+      readonly sent: boolean;
+      readonly written: number;
+      readonly durable: number;
+    }
+  | { readonly type: 'snapshot'; readonly seq: number; readonly written: number }
+  /** Input that was acknowledged to its sender. */
+  | { readonly type: 'acknowledged'; readonly seq: number; readonly durable: number }
   | { readonly type: 'result'; readonly appended: number; readonly durable: number }
   /** After a cancellation or a detach: how many signals were not aborted. */
   | { readonly type: 'stop'; readonly notAborted: number }
@@ -60,8 +73,8 @@ export type Observation =
 const MOST_MOVES = 1_500;
 
 /**
- * Runs a world in the real driver, on a journal that becomes durable at any time. After a crash the run is resumed from
- * the durable entries, and after a pause with the answers of the world.
+ * Runs a world in the real driver, on a journal that is written at any time. After a crash the run is resumed from the
+ * durable entries; all others are lost, and after a pause with the answers of the world.
  */
 export async function live(core: Core, world: World): Promise<LiveTrace> {
   const observations: Observation[] = [];
@@ -82,9 +95,11 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     return pick % 3 === 0 ? 'now' : 'later';
   }
 
-  const onStart: OnStart = (type, id, once = false) => {
+  const onStart: OnStart = (type, id, effect = 'pure') => {
     const issued = journal.appended.findLastIndex((entry) => entry.issued.includes(id));
-    observations.push({ type, id, once, issued, durable: journal.durable(), over, late: isLate() });
+    const stored = { written: journal.written(), durable: journal.durable() };
+    const [once, acts] = [effect === 'once', effect !== 'pure'];
+    observations.push({ type, id, once, acts, issued, ...stored, over, late: isLate() });
   };
   const { durationMs } = world.rules.limits;
   const isLate = (): boolean => {
@@ -117,14 +132,22 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
       wait: (settle) => scheduler.jobs.push({ settle }),
       keep(stored) {
         snapshot = stored;
-        observations.push({ type: 'snapshot', seq: stored.seq - 1, durable: durable() });
+        observations.push({ type: 'snapshot', seq: stored.seq - 1, written: written() });
       },
     });
-    const { durable } = journal;
+    const { written, durable } = journal;
+    const durableItems = moves.length % 3 === 0;
     const onItem = (item: Item): void => {
-      if (item.type === 'fact') observations.push({ type: 'fact', seq: item.seq, durable: durable() });
+      if (item.type !== 'fact') return;
+      observations.push({
+        type: 'fact',
+        seq: item.seq,
+        sent: durableItems,
+        written: written(),
+        durable: durable(),
+      });
     };
-    const shared = { ...code, journal, runId: 'run', clock: scheduler.clock, onItem };
+    const shared = { ...code, journal, runId: 'run', clock: scheduler.clock, onItem, durableItems };
     const options = answers ? { ...shared, answers } : { ...shared, ...optionsOf(world) };
     const started = agent ? core.driveRun(options, onItem, { agent }) : startRun(core, options, moves.length % 2 === 0);
     run = started;
@@ -147,8 +170,22 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   function reopen(answers: readonly Answer[]): void {
     opening++;
     stored = journal.appended.slice(0, journal.durable());
+    // It is not durable before the entries that it covers.
+    if (snapshot && snapshot.seq > stored.length) snapshot = undefined;
     scheduler.clear();
     open(stored.length > 0 ? answers : undefined);
+  }
+
+  function send(text: string): void {
+    const to = journal;
+    void run.send(text)?.then(
+      (isAdded) => {
+        if (!isAdded) return;
+        const seq = to.appended.findIndex((entry) => JSON.stringify(entry).includes(text));
+        observations.push({ type: 'acknowledged', seq, durable: to.durable() });
+      },
+      () => {},
+    );
   }
 
   /** Cancels or detaches the run: both abort all effects. */
@@ -174,7 +211,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     scheduler.advance(delay);
     if (act === 'cancel') stop('cancel');
     else if (act === 'fork') stop('detach');
-    else if (act === 'input') run.send(`input ${pick}`);
+    else if (act === 'input') send(`input ${pick} at ${count}`);
     else if (act === 'restart' || act === 'lose' || act === 'tools') reopen([]);
     else if (act === 'deadline') scheduler.skip();
     else if (!scheduler.settle(pick) && count >= moves.length && !scheduler.skip()) {
@@ -189,7 +226,7 @@ interface StartedRun {
   readonly result: Promise<LoopResult>;
   readonly cancel: () => void;
   readonly detach: () => unknown;
-  readonly send: (text: string) => unknown;
+  readonly send: (text: string) => Promise<boolean> | undefined;
 }
 
 /** Starts by `streamLoop` or by `runLoop`, whose runs cannot be detached and are cancelled instead. */
@@ -201,7 +238,7 @@ function startRun(
   if (streamed) return streamLoop(options);
   const controller = new AbortController();
   const cancel = (): void => controller.abort();
-  return { result: runLoop({ ...options, signal: controller.signal }), cancel, detach: cancel, send: () => {} };
+  return { result: runLoop({ ...options, signal: controller.signal }), cancel, detach: cancel, send: () => undefined };
 }
 
 /** Resolves in a macrotask, after all promises that can settle have settled. */

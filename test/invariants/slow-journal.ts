@@ -1,11 +1,13 @@
 import type { Journal, JournalEntry, Snapshot } from '@treadle/core';
 
-/** When an append becomes durable: at once, when the test settles it, or never. */
+/** When an append is stored: at once, when the test settles it, or never. */
 export type Durability = 'now' | 'later' | 'never';
 
 export interface SlowJournal extends Journal {
   readonly appended: readonly JournalEntry[];
-  /** How many entries from the first on are durable without a gap. */
+  /** How many entries from the first on are written without a gap. */
+  readonly written: () => number;
+  /** How many of them are durable. A crash loses all others. */
   readonly durable: () => number;
 }
 
@@ -13,40 +15,55 @@ export interface SlowJournalOptions {
   readonly kept: readonly JournalEntry[];
   readonly snapshot: Snapshot | undefined;
   readonly next: () => Durability;
-  /** Called for an append that becomes durable later. */
+  /** Called for an append that is stored later. */
   readonly wait: (settle: () => void) => void;
-  /** Called with each snapshot, which is durable at once. */
+  /** Called with each snapshot. */
   readonly keep: (snapshot: Snapshot) => void;
 }
 
-/** A journal of one run whose appends become durable at any time and in any order. */
+/**
+ * A journal of one run whose appends are written at any time and in any order. Entries become durable as late as the port
+ * allows: when an append is stored that waits for it.
+ */
 export function slowJournal({ kept, snapshot, next, wait, keep }: SlowJournalOptions): SlowJournal {
   const appended = [...kept];
-  const written = new Set(kept.map(({ seq }) => seq));
+  const stored = new Set(kept.map(({ seq }) => seq));
+  const failing = new Set<number>();
+  let written = kept.length;
   let durable = kept.length;
 
   function write(entries: readonly JournalEntry[]): void {
-    for (const { seq } of entries) written.add(seq);
-    while (written.has(durable)) durable++;
+    for (const { seq } of entries) stored.add(seq);
+    while (stored.has(written)) written++;
+  }
+
+  /** Everything before an append that is durable is durable too. */
+  function sync(count: number): void {
+    write(appended.slice(0, count).filter(({ seq }) => !failing.has(seq)));
+    durable = written;
   }
 
   return {
     appended,
+    written: () => written,
     durable: () => durable,
-    read: async (_, from = 0) => appended.slice(from, durable),
+    read: async (_, from = 0) => appended.slice(from, written),
     snapshotFrom: 5,
     readSnapshot: async () => snapshot,
-    writeSnapshot: async (_, given) => keep(stored(given)),
-    append(_, given) {
-      const entries = stored(given);
+    writeSnapshot: async (_, given) => keep(stringified(given)),
+    append(_, given, __, until) {
+      const entries = stringified(given);
       appended.push(...entries);
+      const count = appended.length;
+      const store = (): void => (until === 'written' ? write(entries) : sync(count));
       const durability = next();
-      if (durability === 'now') return write(entries);
+      if (durability === 'now') return store();
+      if (durability === 'never') for (const { seq } of entries) failing.add(seq);
       const { promise, resolve, reject } = Promise.withResolvers<void>();
       promise.catch(() => {}); // a mutant may ignore it
       wait(() => {
         if (durability === 'never') return reject(new Error('the disk is full'));
-        write(entries);
+        store();
         resolve();
       });
       return promise;
@@ -55,6 +72,6 @@ export function slowJournal({ kept, snapshot, next, wait, keep }: SlowJournalOpt
 }
 
 /** A copy by JSON, as a journal on disk returns it. */
-function stored<T>(given: T): T {
+function stringified<T>(given: T): T {
   return JSON.parse(JSON.stringify(given)) as T;
 }

@@ -49,6 +49,7 @@ export type {
   RunStore,
   RunSummary,
   Snapshot,
+  Stored,
 } from './journal/port.ts';
 export { summaryOf } from './journal/summary.ts';
 export type {

@@ -10,6 +10,8 @@ export interface TempStore extends AsyncDisposable {
   /** The file that `open` opens. */
   readonly file: string;
   readonly open: (options?: SqliteOptions) => SqliteStore;
+  /** Closes this store at the end, too. */
+  readonly adopt: (store: SqliteStore) => SqliteStore;
   /** Opens the same file directly, without a store. */
   readonly raw: () => DatabaseSync;
 }
@@ -19,14 +21,15 @@ export function tempStore(): TempStore {
   const file = path.join(folder, 'runs.db');
   const opened: SqliteStore[] = [];
   const databases: DatabaseSync[] = [];
+  function adopt(store: SqliteStore): SqliteStore {
+    opened.push(store);
+    return store;
+  }
   return {
     folder,
     file,
-    open(options) {
-      const store = sqliteStore(file, options);
-      opened.push(store);
-      return store;
-    },
+    open: (options) => adopt(sqliteStore(file, options)),
+    adopt,
     raw() {
       const db = new DatabaseSync(file);
       db.exec('PRAGMA busy_timeout = 5000');

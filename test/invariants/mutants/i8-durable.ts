@@ -1,11 +1,30 @@
-import type { State } from '@treadle/core';
+import type { Journal, JournalEntry, State } from '@treadle/core';
 import type { RunContext, Shell } from '../core-functions.ts';
 import type { Core } from '../core.ts';
 import type { Replacement } from '../mutable-core.ts';
 import { mutant } from './mutant.ts';
 
-/** I8 an effect starts only after the event that caused it is durable. */
+/** I8 an effect that is not `pure` starts, and anything leaves the process, only after everything before it is durable. */
 export const durable = [
+  mutant('I8', 'a tool that is not pure starts when its event is written', 'startShell', written(issuesTool)),
+  mutant(
+    'I8',
+    'input is acknowledged when it is written',
+    'startShell',
+    written(({ event }) => event.type === 'input-added'),
+  ),
+  mutant(
+    'I8',
+    'items that leave the process are only written',
+    'startShell',
+    written((entry, { durableItems }) => durableItems === true && entry.status === undefined && !issuesTool(entry)),
+  ),
+  mutant(
+    'I8',
+    'the end of a run is only written',
+    'startShell',
+    written(({ status }) => status !== undefined && status !== 'paused'),
+  ),
   mutant(
     'I8',
     'effects start before their event is durable',
@@ -75,7 +94,7 @@ export const durable = [
         const shell = original(
           appending(context, (append, seq) => {
             const appended = append();
-            if (seq + 1 >= journal.snapshotFrom!)
+            if (seq !== undefined && seq + 1 >= journal.snapshotFrom!)
               void journal.writeSnapshot!(runId, core.snapshotOf(shell.state(), seq + 1));
             return appended;
           }),
@@ -100,17 +119,35 @@ export const durable = [
   ),
 ];
 
-/** The same context with another way to append. `seq`: the last entry that is appended. */
+function issuesTool({ issued }: JournalEntry): boolean {
+  return issued.some((id) => id.includes('.tool.') || id.includes('.verify.'));
+}
+
+/** Batches with such an entry are only written, not made durable. */
+function written(isSoft: (entry: JournalEntry, options: RunContext['options']) => boolean): Replacement<'startShell'> {
+  return (original) =>
+    (context, ...rest) => {
+      const { journal, options } = context;
+      const append: Journal['append'] = (runId, entries, lease, until) => {
+        const soft = entries.some((entry) => isSoft(entry, options));
+        return journal.append(runId, entries, lease, soft ? 'written' : until);
+      };
+      return original({ ...context, journal: { ...journal, append } }, ...rest);
+    };
+}
+
+/** The same context with another way to append. `seq`: the last entry that is appended, if any. */
 function appending(
   context: RunContext,
-  change: (append: () => void | Promise<void>, seq: number) => void | Promise<void>,
+  change: (append: () => void | Promise<void>, seq: number | undefined) => void | Promise<void>,
 ): RunContext {
   const { journal } = context;
   return {
     ...context,
     journal: {
       ...journal,
-      append: (runId, entries, lease) => change(() => journal.append(runId, entries, lease), entries.at(-1)!.seq),
+      append: (runId, entries, lease, until) =>
+        change(() => journal.append(runId, entries, lease, until), entries.at(-1)?.seq),
     },
   };
 }
@@ -126,8 +163,8 @@ function startingLate(isOver: (state: State, detached: boolean) => boolean): Rep
           ...context,
           journal: {
             ...journal,
-            append(runId, entries, holder) {
-              const appended = journal.append(runId, entries, holder);
+            append(runId, entries, holder, until) {
+              const appended = journal.append(runId, entries, holder, until);
               const effects = outstanding(shell.state()).filter(({ id }) =>
                 entries.some(({ issued }) => issued.includes(id)),
               );

@@ -50,6 +50,17 @@ export function entriesContract(subject: Subject): void {
       expect(await subject.store.read('a')).toEqual([startEntry('a')]);
     });
 
+    test('are read as soon as they are written, in the order of the calls', async () => {
+      await subject.store.append('a', [startEntry('a')], undefined, 'written');
+      expect(await subject.store.read('a')).toEqual([startEntry('a')]);
+      const all = Array.from({ length: 6 }, (_, i) => messageEntry(i + 1));
+      await Promise.all(
+        all.map((entry, i) => subject.store.append('a', [entry], undefined, i % 2 ? 'written' : 'durable')),
+      );
+      await subject.append('a', []);
+      expect(await subject.store.read('a', 1)).toEqual(all);
+    });
+
     test('an empty append does not create a run', async () => {
       await subject.append('a', []);
       expect(await subject.store.list()).toEqual([]);

@@ -355,8 +355,8 @@ test('input while running: added at the next turn boundary, after the results', 
   using model = scriptedModel([callTools('slow'), 'Done.']);
   const live = streamLoop({ model, tools: [slow], input: 'Go.', clock });
   await clock.advance(0);
-  expect(live.send('And hurry.')).toBe(true);
-  expect(live.send({ role: 'user', content: [{ type: 'text', text: 'Please.' }] })).toBe(true);
+  expect(await live.send('And hurry.')).toBe(true);
+  expect(await live.send({ role: 'user', content: [{ type: 'text', text: 'Please.' }] })).toBe(true);
   gate.resolve('slow ran');
   const { messages, outcome } = await live.result;
   expect(messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'tool', 'user', 'user', 'assistant']);
@@ -376,7 +376,7 @@ test.each(['plain', 'confirm'] as const)(
     ]);
     const live = streamLoop({ model, input: 'Go.', finish, clock });
     await clock.advance(0);
-    expect(live.send('One more thing.')).toBe(true);
+    expect(await live.send('One more thing.')).toBe(true);
     gate.resolve('First answer.');
     const { messages, turns } = await live.result;
     expect(messages.slice(1, 4).map((message) => lastMessage([message]))).toEqual([
@@ -391,7 +391,7 @@ test.each(['plain', 'confirm'] as const)(
 test('input while running: accepted before the first turn has started', async () => {
   using model = scriptedModel(['First.', 'Second.']);
   const live = streamLoop({ model, input: 'Go.' });
-  expect(live.send('At once.')).toBe(true);
+  expect(await live.send('At once.')).toBe(true);
   const { messages } = await live.result;
   expect(messages.map((message) => lastMessage([message]))).toEqual([
     'user: Go.',
@@ -405,6 +405,6 @@ test('input after the end: send returns false', async () => {
   using model = scriptedModel(['Done.']);
   const live = streamLoop({ model, input: 'Go.' });
   const { messages } = await live.result;
-  expect(live.send('Too late.')).toBe(false);
+  expect(await live.send('Too late.')).toBe(false);
   expect(messages).toHaveLength(2);
 });

@@ -46,7 +46,7 @@ test('detach during a model call records nothing, and resuming calls the model a
   expect(signal.aborted).toBe(true);
   expect(await live.result).toMatchObject({ runId: 'run', detached: true, waiting: [], text: '', turns: 1, calls: 0 });
   expect(await live.result).not.toHaveProperty('outcome');
-  expect(live.send('more')).toBe(false);
+  expect(await live.send('more')).toBe(false);
   expect(await typesOf(journal)).toEqual(['run-started']);
   expect((await journal.list())[0]).toMatchObject({ status: 'running' });
   expect(await journal.isDriven('run')).toBe(false);

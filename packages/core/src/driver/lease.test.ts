@@ -56,7 +56,7 @@ describe('a driver that loses its lease', () => {
     expect(signals.map(({ aborted }) => aborted)).toEqual([true, true]);
     await expect(run.result).rejects.toBe(LOST);
     expect(await journal.read('r')).toHaveLength(length);
-    expect(run.send('More.')).toBe(false);
+    expect(await run.send('More.')).toBe(false);
   });
 
   test('aborts its model call', async () => {

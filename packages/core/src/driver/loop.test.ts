@@ -495,7 +495,7 @@ test('startLoop returns a run that accepts input, is not iterable, and notifies 
       if (item.type === 'text-delta') deltas.push(item.text);
     },
   });
-  expect(run.send('And?')).toBe(true);
+  expect(await run.send('And?')).toBe(true);
   expect((await run.result).text).toBe('Two.');
   expect(deltas.join('')).toBe('One.Two.');
   expect(Symbol.asyncIterator in run).toBe(false);

@@ -125,6 +125,12 @@ interface RunEnvironment {
    * over HTTP reads no further until the promise is settled.
    */
   readonly onItem?: (item: Item) => unknown;
+  /**
+   * `onItem` and the stream receive facts, and the items that follow from them, only when they are durable. Set it if the
+   * listener sends them out of the process. By default they are received as soon as they are written: a power failure can
+   * lose facts that nothing depends on yet, and the run then takes these steps again.
+   */
+  readonly durableItems?: boolean;
   readonly clock?: Clock;
 }
 
@@ -186,10 +192,14 @@ export interface StartedRun {
   readonly runId: string;
   /** Rejects only if the journal fails. If the rejection is not handled, the process continues. */
   readonly result: Promise<LoopResult>;
-  /** Adds input at the next turn boundary. False: the run has ended or paused, and the input is dropped. */
-  send(input: string | UserMessage): boolean;
-  /** Throws if the run does not wait for this answer. */
-  answer(answer: Answer): void;
+  /**
+   * Adds input at the next turn boundary. The call adds it at once; the promise resolves when it is durable. False: the run
+   * has ended or paused, and the input is dropped. Rejects with `invalid-input`, or if the journal fails. If the rejection
+   * is not handled, the process continues.
+   */
+  send(input: string | UserMessage): Promise<boolean>;
+  /** Resolves when the answer is durable. Rejects with `answer-unfit` if the run does not wait for it, else like `send`. */
+  answer(answer: Answer): Promise<void>;
   cancel(): void;
   /**
    * Stops driving the run without ending it, like a crash, but in order: nothing more is started or recorded, effects in

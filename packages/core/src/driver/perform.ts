@@ -40,7 +40,7 @@ export interface RunContext {
   /** Child runs in progress. */
   readonly children: Set<Promise<unknown>>;
   /** Called once, when the first entries that this process appends are durable. No effect starts before it resolves. */
-  readonly onStored: (() => Promise<void>) | undefined;
+  readonly onStored: (() => Promise<unknown>) | undefined;
   /** How to abort each running tool, and each tool that is a child run. */
   readonly runningTools: Set<(reason?: unknown) => void>;
   readonly runningChildren: Set<(reason?: unknown) => void>;
@@ -48,7 +48,7 @@ export interface RunContext {
   lastReply: { readonly turn: number; readonly checked: readonly Checked[] };
   readonly state: () => State;
   /** Applies an event, if it applies. Resolves when it is durable. */
-  readonly record: (event: Event) => Promise<void>;
+  readonly record: (event: Event) => Promise<unknown>;
   /** Stops driving the run, because something it depends on failed. */
   readonly fail: (error: unknown) => void;
 }
@@ -209,7 +209,7 @@ async function storeLongResult(
   const text = result.type === 'result' ? textOf(result.content) : '';
   let note: string;
   try {
-    const id = await blobs!.put(runId, text);
+    const id = await blobs!.put(runId, text, 'written');
     note = partialResultNote(readResult!.name, id, text.length);
     const { tools } = state();
     if (!tools.some(isReadResult)) {

@@ -97,9 +97,20 @@ export function driveRun(
   let detached = false;
   /** Events that arrive before the run has started. */
   const early: Event[] = [];
+  /** Resolves when the early events are durable; created for the first that somebody waits for. */
+  let earlyStored: PromiseWithResolvers<void> | undefined;
   const feed = (event: Event): boolean => {
     if (shell) return shell.feed(event);
     return !ended && !detached && early.push(event) > 0;
+  };
+  /** Applies a fact from outside; false if it does not apply. Resolves when it is durable. */
+  const record = async (event: Event): Promise<boolean> => {
+    if (shell) return shell.record(event);
+    if (!feed(event)) return false;
+    earlyStored ??= Promise.withResolvers();
+    // If the run cannot start, its result rejects.
+    await Promise.race([earlyStored.promise, result]);
+    return !detached;
   };
   const cancel = (): void => void feed({ type: 'cancel-requested', at: clock.now() });
   const detach = (): void => {
@@ -150,7 +161,7 @@ export function driveRun(
       };
       shell = startShell(context, emit);
       if (detached) shell.detach();
-      else shell.begin([...opening.events, ...early]);
+      else shell.begin([...opening.events, ...early], earlyStored?.resolve);
       cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
       const last = await shell.done;
       // They were aborted, and their cancellation has to be durable before the process may end.
@@ -180,15 +191,24 @@ export function driveRun(
       detach();
       await result.catch(() => {});
     },
-    send: (input) => feed({ type: 'input-added', at: clock.now(), messages: inputMessages(input) }),
-    answer(answer) {
-      if (feed(answerEvent(shell?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
-      throw new TreadleError(
-        'answer-unfit',
-        `Run "${runId}" is not driven here any more. To resume it, call runLoop with its runId, its journal and the answers.`,
-      );
-    },
+    send: (input) =>
+      handled(async () => record({ type: 'input-added', at: clock.now(), messages: inputMessages(input) })),
+    answer: (answer) =>
+      handled(async () => {
+        if (await record(answerEvent(shell?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
+        throw new TreadleError(
+          'answer-unfit',
+          `Run "${runId}" is not driven here any more. To resume it, call runLoop with its runId, its journal and the answers.`,
+        );
+      }),
   };
+}
+
+/** The caller may ignore the promise; its rejection must not end the process. */
+function handled<T>(act: () => Promise<T>): Promise<T> {
+  const promise = act();
+  promise.catch(() => {});
+  return promise;
 }
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };

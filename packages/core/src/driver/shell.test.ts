@@ -67,7 +67,7 @@ test('aborts running tools if the journal fails', async () => {
   await clock.advance(5);
   await expect(live.result).rejects.toMatchObject({ code: 'journal-failed' });
   expect(toolSignal!.aborted).toBe(true);
-  expect(live.send('Too late.')).toBe(false);
+  expect(await live.send('Too late.')).toBe(false);
   expect(clock.pending).toBe(0);
 });
 
@@ -87,7 +87,7 @@ test('rejects with journal-failed if the journal cannot be read', async () => {
   });
 });
 
-test('starts an effect only when the event that issued it is durable', async () => {
+test('starts an effect only when the event that issued it is stored', async () => {
   const clock = manualClock();
   const log: string[] = [];
   const journal: Journal = {
@@ -117,4 +117,115 @@ test('starts an effect only when the event that issued it is durable', async () 
     'model',
     'durable: model-replied',
   ]);
+});
+
+/** Logs each append as the types of its events, and what it waits for. */
+function loggingJournal(log: string[]): Journal {
+  const journal = memoryJournal();
+  return {
+    ...journal,
+    append(runId, entries, lease, until) {
+      log.push(`${entries.map(({ event }) => event.type).join(', ')}: ${until ?? 'durable'}`);
+      return journal.append(runId, entries, lease, until);
+    },
+  };
+}
+
+test.each([
+  ['pure', undefined, 'written'],
+  ['pure', true, 'durable'],
+  ['idempotent', undefined, 'durable'],
+  ['once', undefined, 'durable'],
+] as const)('a call of a tool with the effect %s, with durableItems %s, waits until it is %s', async (...row) => {
+  const [effect, durableItems, until] = row;
+  const log: string[] = [];
+  const act = tool({ name: 'act', description: 'act', effect, execute: () => 'acted' });
+  using model = scriptedModel([{ calls: [{ name: 'act' }] }, 'Done.']);
+  await runLoop({
+    model,
+    tools: [act],
+    input: 'Go.',
+    journal: loggingJournal(log),
+    ...(durableItems && { durableItems }),
+  });
+  expect(log).toEqual([
+    'run-started: durable',
+    `model-replied: ${until}`,
+    `tool-settled: ${durableItems ? 'durable' : 'written'}`,
+    'model-replied: durable',
+  ]);
+});
+
+test('input, answers, a pause and a lost effect are durable before anything follows from them', async () => {
+  const log: string[] = [];
+  const journal = loggingJournal(log);
+  const client = tool({ name: 'client', description: 'client' });
+  using model = scriptedModel([{ calls: [{ name: 'client' }] }, () => new Promise(() => {})]);
+  const options = { model, tools: [client], journal, runId: 'run' };
+  const live = streamLoop({ ...options, input: 'Go.' });
+  expect(await live.send('More.')).toBe(true);
+  const { waiting } = await live.result;
+  const answers = [{ type: 'client-result', effect: waiting[0]!.effect, content: 'b' }] as const;
+  const resumed = streamLoop({ ...options, answers });
+  for await (const item of resumed) if (item.type === 'turn-started') break;
+  await resumed.result;
+  expect(log).toEqual([
+    'run-started, input-added: durable',
+    'model-replied: durable',
+    'client-result-given: durable',
+    'cancel-requested: durable',
+  ]);
+});
+
+test('a run that is detached makes what it has written durable before it is done', async () => {
+  const log: string[] = [];
+  const look = tool({ name: 'look', description: 'look', effect: 'pure', execute: () => new Promise(() => {}) });
+  using model = scriptedModel([{ calls: [{ name: 'look' }] }]);
+  const live = streamLoop({ model, tools: [look], input: 'Go.', journal: loggingJournal(log) });
+  for await (const item of live) {
+    if (item.type === 'fact' && item.event.type === 'model-replied') await live.detach();
+  }
+  expect((await live.result).detached).toBe(true);
+  expect(log).toEqual(['run-started: durable', 'model-replied: written', ': durable']);
+});
+
+test('a step that is only written does not overtake one that must be durable', async () => {
+  const clock = manualClock();
+  const log: string[] = [];
+  const journal: Journal = {
+    ...memoryJournal(),
+    append: (_, __, ___, until) => {
+      if (until === 'written') return undefined;
+      return new Promise((resolve) => clock.timer(10, resolve));
+    },
+  };
+  const slow = tool({
+    name: 'slow',
+    description: 'slow',
+    effect: 'pure',
+    execute: () => new Promise((end) => clock.timer(5, () => end('ok'))),
+  });
+  using model = scriptedModel([{ calls: [{ name: 'slow' }] }, 'Done.']);
+  const onItem = (item: Item): unknown => item.type === 'fact' && log.push(item.event.type);
+  const live = streamLoop({ model, tools: [slow], input: 'Go.', journal, clock, onItem });
+  await clock.advance(10);
+  await clock.advance(2);
+  const sent = live.send('More.').then(() => log.push('acknowledged'));
+  await clock.advance(3);
+  // The result of the tool is written, but the input before it is not durable yet.
+  expect(log).toEqual(['run-started', 'model-replied']);
+  expect(model.requests).toHaveLength(1);
+  await clock.advance(100);
+  await sent;
+  expect((await live.result).outcome).toEqual({ type: 'completed' });
+  expect(log.filter((type) => type !== 'acknowledged').slice(2, 4)).toEqual(['input-added', 'tool-settled']);
+});
+
+test('an acknowledgement rejects if the journal fails, and needs no handler', async () => {
+  const model = scriptedModel([() => new Promise(() => {})]);
+  const onItem = (item: Item): unknown => item.type === 'turn-started' && void live.send('Ignored.');
+  const live = streamLoop({ model, input: 'Go.', journal: failingJournal(1, 'rejects'), onItem });
+  await expect(live.result).rejects.toMatchObject({ code: 'journal-failed' });
+  const again = streamLoop({ model, input: 'Go.', journal: failingJournal(0, 'rejects') });
+  await expect(again.send('Lost.')).rejects.toMatchObject({ code: 'journal-failed' });
 });

@@ -14,8 +14,10 @@ import { abortChildren, abortEffects, performEffect, type RunContext } from './p
  * Drives one run: applies events, journals them, notifies the listener, and performs the effects.
  *
  * 1. An event that does not apply is dropped and never journaled.
- * 2. An effect starts only when the event that issued it, and all events before it, are durable (I8).
- * 3. The listener receives an event when it is durable, in order. Errors thrown by the listener are ignored.
+ * 2. An effect starts only when the event that issued it, and all events before it, are written. An effect that is not
+ *    `pure` starts only when they are durable (I8). Model calls do not wait: a call that a power failure loses is repeated.
+ * 3. The listener receives an event when it is written, in order; with `durableItems` when it is durable. Errors thrown by
+ *    the listener are ignored.
  * 4. When the active time is used up, nothing else starts, also if the event loop was blocked and no timer fired.
  * 5. The shell is done when the run has ended, is paused or was detached, and everything is durable. If the journal
  *    fails, it stops at once.
@@ -26,13 +28,16 @@ import { abortChildren, abortEffects, performEffect, type RunContext } from './p
 export interface Shell {
   /** Applies an event at once; false if it does not apply. */
   readonly feed: (event: Event) => boolean;
-  /** Applies all events before it performs any of the effects that they issue. */
-  readonly begin: (events: readonly Event[]) => void;
+  /** Applies all events before it performs any of the effects that they issue. `onDurable`: all of them are durable. */
+  readonly begin: (events: readonly Event[], onDurable?: () => void) => void;
   /** Applies no more events and starts no more effects. */
   readonly detach: () => void;
   readonly state: () => State;
-  /** Applies an event, if it applies. Resolves when it, or the end of the run, is durable; rejects if the journal fails. */
-  readonly record: (event: Event) => Promise<void>;
+  /**
+   * Applies an event; false if it does not apply. Resolves when it, or the end of the run, is durable; rejects if the
+   * journal fails.
+   */
+  readonly record: (event: Event) => Promise<boolean>;
   /** Stops as if the journal had failed. */
   readonly fail: (error: unknown) => void;
   /** Calls whose child runs may still be in progress although the run has ended. */
@@ -51,12 +56,15 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   const { runId, journal, lease, opening, clock } = context;
   // A journal that ends with the run is not replayed, and the digest costs as much as several turns.
   const toEntry = context.options.journal ? entryOf : unpinnedEntry;
+  const { durableItems = false } = context.options;
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
   let unwritten = NO_STEPS;
-  /** Resolves when everything appended is durable; undefined when it already is. */
-  let durable: Promise<void> | undefined;
+  /** Resolves when everything appended is durable, or written if that suffices; undefined when it already is. */
+  let stored: Promise<void> | undefined;
+  /** The last append did not wait until its entries are durable. */
+  let unsynced = false;
   let snapshotAt = nextSnapshot(journal, seq);
   const orphans: Call[] = [];
   let { onStored } = context;
@@ -72,21 +80,25 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     return true;
   }
 
-  async function record(event: Event): Promise<void> {
+  async function record(event: Event): Promise<boolean> {
     if (!stepEvent(event)) {
       // The event that ended the run may not be durable yet.
       if (state.phase.type === 'ended') await done;
-      return;
+      return false;
     }
     const { promise, resolve: onDurable } = Promise.withResolvers<void>();
     unwritten.at(-1)!.onDurable = onDurable;
     flush();
     // The shell may stop before the event is durable.
     await Promise.race([promise, done]);
+    return true;
   }
 
-  function begin(events: readonly Event[]): void {
+  function begin(events: readonly Event[], onDurable?: () => void): void {
     for (const event of events) stepEvent(event);
+    const last = unwritten.at(-1);
+    if (onDurable && last) last.onDurable = onDurable;
+    else onDurable?.();
     flush();
   }
 
@@ -120,11 +132,12 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       while (unwritten.length > 0 && !closed) {
         const batch = unwritten;
         unwritten = NO_STEPS;
-        const stored = journal.append(runId, mapped(batch, entryIn), lease);
-        const appended = onStored ? Promise.resolve(stored).then(onStored) : stored;
+        unsynced = !durableItems && !onStored && !batch.some(mustBeDurable);
+        const written = journal.append(runId, mapped(batch, entryIn), lease, unsynced ? 'written' : 'durable');
+        const appended = onStored ? Promise.resolve(written).then(onStored) : written;
         onStored = undefined;
-        if (appended || durable) waitForJournal(appended, batch);
-        else afterDurable(batch);
+        if (appended || stored) waitForJournal(appended, batch);
+        else afterStored(batch);
       }
     } catch (error) {
       stopForError(error);
@@ -133,20 +146,20 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     closeIfDone();
   }
 
-  function waitForJournal(appended: void | Promise<void>, batch: readonly Stepped[]): void {
-    const mine: Promise<void> = Promise.all([durable, appended]).then(() => {
-      if (durable === mine) durable = undefined;
+  function waitForJournal(appended: void | Promise<unknown>, batch: readonly Stepped[]): void {
+    const mine: Promise<void> = Promise.all([stored, appended]).then(() => {
+      if (stored === mine) stored = undefined;
       if (closed) return;
       flushing = true;
-      afterDurable(batch);
+      afterStored(batch);
       flushing = false;
       flush();
     });
     mine.catch(stopForError);
-    durable = mine;
+    stored = mine;
   }
 
-  function afterDurable(batch: readonly Stepped[]): void {
+  function afterStored(batch: readonly Stepped[]): void {
     if (emit) for (let i = 0; i < batch.length; i++) emitStep(batch[i]!, emit);
     for (let i = 0; i < batch.length; i++) {
       const { entry, next, onDurable } = batch[i]!;
@@ -155,8 +168,8 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       if (mayEndRun(entry.event) && next.state.phase.type === 'ended') abortChildren(context);
       for (let j = 0; j < effects.length; j++) startEffect(effects[j]!);
     }
-    const last = batch.at(-1)!;
-    if (last.entry.seq + 1 >= snapshotAt) writeSnapshot(last);
+    const last = batch.at(-1);
+    if (last && last.entry.seq + 1 >= snapshotAt) writeSnapshot(last);
   }
 
   /** After a stall, the effect starts when the journal has confirmed the lease. */
@@ -205,10 +218,21 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   }
 
   function closeIfDone(): void {
-    if (closed || durable || unwritten.length > 0 || unconfirmed > 0) return;
+    if (closed || stored || unwritten.length > 0 || unconfirmed > 0) return;
     if (!detached && state.phase.type !== 'ended' && !isPaused(state)) return;
+    if (unsynced) return syncAndClose();
     closed = true;
     resolve(state);
+  }
+
+  /** A run that ends or pauses is durable already; one that is detached may not be. */
+  function syncAndClose(): void {
+    unsynced = false;
+    try {
+      waitForJournal(journal.append(runId, NO_ENTRIES, lease), NO_STEPS);
+    } catch (error) {
+      stopForError(error);
+    }
   }
 
   /** Aborts as if detached: the run has not ended, and can be resumed from what is durable. */
@@ -226,7 +250,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   return { feed, begin, record, fail: stopForError, detach, state: () => state, orphans: () => orphans, done };
 }
 
-/** An event that was applied and is not durable yet. */
+/** An event that was applied and is not stored yet. */
 interface Stepped {
   readonly entry: JournalEntry;
   readonly before: State;
@@ -235,6 +259,33 @@ interface Stepped {
 }
 
 const NO_STEPS: Stepped[] = [];
+const NO_ENTRIES: readonly JournalEntry[] = [];
+
+/**
+ * Whether a step has to be durable before anything follows from it: somebody outside of the run reported it or waits for
+ * it, it ends or pauses the run, or it issues an effect that must not be forgotten.
+ */
+function mustBeDurable({ entry, next, onDurable }: Stepped): boolean {
+  if (onDurable || entry.status !== undefined || OUTSIDE.has(entry.event.type)) return true;
+  const { effects } = next;
+  for (let i = 0; i < effects.length; i++) if (mustBeRemembered(effects[i]!)) return true;
+  return false;
+}
+
+/** Facts that nobody would report again. */
+const OUTSIDE: ReadonlySet<Event['type']> = new Set<Event['type']>([
+  'run-started',
+  'input-added',
+  'approval-given',
+  'client-result-given',
+  'cancel-requested',
+  'effect-lost',
+]);
+
+/** An effect that was performed and forgotten is performed again, which only a `pure` one allows. */
+function mustBeRemembered(effect: Effect): boolean {
+  return effect.type === 'verify-tool' || (effect.type === 'call-tool' && effect.call.effect !== 'pure');
+}
 
 /** Only a cancel and the deadline end a run while effects are in progress. */
 function mayEndRun({ type }: Event): boolean {

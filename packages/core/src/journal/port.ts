@@ -7,12 +7,14 @@ import type { Outcome } from '../machine/state.ts';
  */
 export interface Journal {
   /**
-   * Appends entries to a run, in order, all or none. The returned promise resolves when they are durable; if nothing is
-   * returned, they already are. A rejection, or an exception, stops the run: no effect of these entries is performed. Rejects with
-   * `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not the newest of the run, and
-   * with `run-driven` if no lease is passed while another driver holds one.
+   * Appends entries to a run, in order, all or none. The returned promise resolves when they, and all entries appended
+   * before, are durable; if nothing is returned, they already are. With `until: 'written'` it may resolve as soon as they
+   * are written: nothing that is written later becomes durable before them, but a power failure can lose them. An append
+   * of no entries makes those before it durable. A rejection, or an exception, stops the run: no effect of these entries
+   * is performed. Rejects with `run-exists` if the entries are not the next ones, with `lease-lost` if the lease is not
+   * the newest of the run, and with `run-driven` if no lease is passed while another driver holds one.
    */
-  append(runId: string, entries: readonly JournalEntry[], lease?: Lease): void | Promise<void>;
+  append(runId: string, entries: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void>;
   /**
    * The entries of a run from `from` (default 0) on; empty if there is no such run. Rejects with `journal-damaged` if any
    * entry of the run, also before `from`, is not the one that was appended.
@@ -20,12 +22,21 @@ export interface Journal {
   read(runId: string, from?: number): Promise<readonly JournalEntry[]>;
   /** Makes the caller the only driver of the run. Rejects with `run-driven` while another driver has the lease. */
   acquire?(runId: string): Promise<Lease>;
-  /** Stores a snapshot, so that opening a long run does not need all its entries. A later snapshot replaces it. */
+  /**
+   * Stores a snapshot, so that opening a long run does not need all its entries. A later snapshot replaces it. It is not
+   * durable before the entries that it covers.
+   */
   writeSnapshot?(runId: string, snapshot: Snapshot): Promise<void>;
   readSnapshot?(runId: string): Promise<Snapshot | undefined>;
   /** The number of entries from which snapshots are written; absent: none are. */
   readonly snapshotFrom?: number;
 }
+
+/**
+ * How far a write has come. `written`: it survives the death of the process, and every reader sees it. `durable`: it also
+ * survives a power failure.
+ */
+export type Stored = 'written' | 'durable';
 
 /** A journal whose runs can be listed and deleted, with their blobs. */
 export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<Journal, 'snapshotFrom'> {
@@ -49,8 +60,11 @@ export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<
 
 /** Texts that are too long for a history, addressed by content. */
 export interface Blobs {
-  /** Stores a text for a run; equal texts have the same id. It is deleted with the last run that refers to it. */
-  put(runId: string, text: string): Promise<string>;
+  /**
+   * Stores a text for a run; equal texts have the same id. It is deleted with the last run that refers to it. Resolves when
+   * it is durable, or with `until: 'written'` when it is written, like `append`.
+   */
+  put(runId: string, text: string, until?: Stored): Promise<string>;
   /**
    * Part of a text, and the length of the whole; undefined if the run has no blob of that id. Rejects with
    * `journal-damaged` if the part is not the one that was stored.

@@ -79,7 +79,7 @@ export interface CallingRun {
    */
   readonly child: 'new' | 'unknown' | 'begun';
   /** Records that the tool's own run is in the journal. Resolves when that is durable. */
-  readonly childStarted: () => Promise<void>;
+  readonly childStarted: () => Promise<unknown>;
   /** The calling run does not end before this settles. Must not reject. */
   readonly waitFor: (child: Promise<unknown>) => void;
   readonly acceptChangedTools: boolean;

@@ -138,6 +138,8 @@ export function driveRequest(
     }),
     tools: toolset.tools,
     journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
+    // They are sent to the client.
+    durableItems: true,
     onItem(item: Item): void | Promise<void> {
       if (item.type === 'fact') {
         const { event } = item;

@@ -63,13 +63,13 @@ export function openBlobs(db: DatabaseSync, { write }: GroupCommit): SqliteBlobs
   }
 
   return {
-    async put(runId, text) {
+    async put(runId, text, until) {
       const digest = digestOf(text);
       await write(() => {
         const run = findRun.get(nameKey(runId)) as { readonly id: number } | undefined;
         if (!run) throw unknownRun(runId);
         insertBlobRun.run(run.id, storeText(digest, text));
-      });
+      }, until);
       return digest;
     },
     read(runId, digest, from, to) {

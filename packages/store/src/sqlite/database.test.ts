@@ -58,14 +58,16 @@ test('a reopened store has all its content', async () => {
   expect(await again.list()).toEqual([summary]);
 });
 
-test('syncs each commit', async () => {
+test('neither syncs nor moves the log nor waits for a lock inside of SQLite', async () => {
   await using temp = tempStore();
   const exec = vi.spyOn(DatabaseSync.prototype, 'exec');
   temp.open();
   const db = exec.mock.contexts[0] as DatabaseSync;
   exec.mockRestore();
   expect(db.prepare('PRAGMA journal_mode').get()).toEqual({ journal_mode: 'wal' });
-  expect(db.prepare('PRAGMA synchronous').get()).toEqual({ synchronous: 2 });
+  expect(db.prepare('PRAGMA synchronous').get()).toEqual({ synchronous: 1 });
+  expect(db.prepare('PRAGMA wal_autocheckpoint').get()).toEqual({ wal_autocheckpoint: 0 });
+  expect(db.prepare('PRAGMA busy_timeout').get()).toEqual({ timeout: 0 });
   expect(db.prepare('PRAGMA fullfsync').get()).toEqual({ fullfsync: 1 });
 });
 

@@ -189,10 +189,12 @@ export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync 
   try {
     if (file !== ':memory:') createFile(file);
     db = new DatabaseSync(file);
-    // A commit is durable when it returns, also on macOS, where a plain sync does not reach the disk.
+    // A migration is durable when it returns, also on macOS, where a plain sync does not reach the disk.
     db.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON`);
     enableWal(db, busyTimeoutMs);
     migrate(db, file);
+    // From now on, the store waits for locks, syncs and moves the log itself, without blocking the event loop.
+    db.exec('PRAGMA busy_timeout = 0; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0');
     return db;
   } catch (error) {
     db?.close();

@@ -8,6 +8,7 @@ import {
   type Lease,
   type RunStatus,
   type Snapshot,
+  type Stored,
 } from '@treadle/core';
 import { nameKey, parseJson } from './database.ts';
 import { isCorrupt } from './failure.ts';
@@ -38,7 +39,7 @@ interface SnapshotRow {
  * 3. The `sum` of a snapshot continues the `chain` of the last entry that it covers, so it fits only there.
  */
 export interface Entries {
-  readonly append: (runId: string, added: readonly JournalEntry[], lease?: Lease) => Promise<void>;
+  readonly append: (runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored) => Promise<void>;
   /** Throws `journal-damaged`, also if the damage is before `from`. */
   readonly read: (runId: string, from?: number) => readonly JournalEntry[];
   /** A run has one snapshot; an older one does not replace a newer one. Rejects with `unknown-run`. */
@@ -47,7 +48,7 @@ export interface Entries {
   readonly readSnapshot: (runId: string) => Snapshot | undefined;
 }
 
-export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWriter }: Leases): Entries {
+export function openEntries(db: DatabaseSync, { write, sync }: GroupCommit, { checkWriter }: Leases): Entries {
   const findRun = db.prepare('SELECT id, entries, status, chain FROM runs WHERE run = ?');
   const insertRun = db.prepare(
     `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, chain)
@@ -82,8 +83,8 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
     return findRun.get(nameKey(runId)) as unknown as RunRow | undefined;
   }
 
-  async function append(runId: string, added: readonly JournalEntry[], lease?: Lease): Promise<void> {
-    if (added.length === 0) return;
+  async function append(runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored): Promise<void> {
+    if (added.length === 0) return sync();
     checkRunNames(runId, added[0]);
     // Copies, because the caller may change the array before the entries are written.
     const entries = [...added];
@@ -98,7 +99,7 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
       for (const text of texts) chains.push(crc32(text, chains.at(-1) ?? run?.chain ?? 0));
       const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
       for (const [index, text] of texts.entries()) insertEntry.run(id, next + index, text, chains[index]!);
-    });
+    }, until);
   }
 
   function createRun(runId: string, added: readonly JournalEntry[], chain: number): number {
@@ -164,7 +165,7 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
       const run = runOf(runId);
       if (!run) throw unknownRun(runId);
       upsertSnapshot.run(run.id, seq, text, crc32(text, seq === run.entries ? run.chain : chainBefore(run.id, seq)));
-    });
+    }, 'written');
   }
 
   function readSnapshot(runId: string): Snapshot | undefined {

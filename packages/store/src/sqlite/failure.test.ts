@@ -123,15 +123,34 @@ describe('a store locked by another process', () => {
     expect(await store.read('a')).toEqual(entries(3));
   });
 
-  test('is written when the lock is released within the timeout', async () => {
+  test('is written when the lock is released within the timeout, and the event loop is not blocked until then', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await using other = await remote(temp.file);
+    await other.lock('writing');
+    let isSettled = false;
+    const written = [store.append('a', [entry(0)]), store.append('a', [entry(1)], undefined, 'written')];
+    const added = Promise.all(written).finally(() => (isSettled = true));
+    // A wait inside of SQLite would let no timer fire before the append is settled.
+    for (let timers = 0; timers < 50; timers++) await new Promise((fire) => setTimeout(fire, 1));
+    expect(isSettled).toBe(false);
+    expect(await store.read('a')).toEqual([]);
+    await other.unlock();
+    await added;
+    expect(await store.read('a')).toEqual(entries(2));
+  });
+
+  test('is closed after the writes before are done', async () => {
     await using temp = tempStore();
     const store = temp.open();
     await using other = await remote(temp.file);
     await other.lock('writing');
     const added = store.append('a', [entry(0)]);
-    // The other process handles this message while this process waits for the lock.
-    await Promise.all([other.unlock(), added]);
-    expect(await store.read('a')).toEqual([entry(0)]);
+    await new Promise((fire) => setTimeout(fire, 5));
+    const closed = store.close();
+    await other.unlock();
+    await Promise.all([added, closed]);
+    expect(await temp.open().read('a')).toEqual([entry(0)]);
   });
 
   test('cannot be opened while reading is locked, too', async () => {

@@ -111,7 +111,12 @@ test('a failed transaction rejects all its writes, and the next one succeeds', a
 
 test('performs writes in the order of the calls, at once on flush', async () => {
   const db = new DatabaseSync(':memory:');
-  const { write, flush } = groupCommit(db, (error) => error as never);
+  const { write, flush } = groupCommit(db, {
+    defer: setImmediate,
+    busyTimeoutMs: 0,
+    sync() {},
+    toStoreError: (error) => error as never,
+  });
   const order: string[] = [];
   const first = write(() => order.push('first'));
   const second = write(() => order.push('second'));

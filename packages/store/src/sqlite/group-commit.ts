@@ -1,59 +1,145 @@
 import type { DatabaseSync } from 'node:sqlite';
-import type { TreadleError } from '@treadle/core';
+import type { Stored, TreadleError } from '@treadle/core';
+import { isBusy } from './failure.ts';
 
 /**
  * Writes of one turn of the event loop share one transaction, and so one sync of the disk.
  *
- * 1. Writes are performed in the order of the calls. Each promise resolves when the write is durable.
+ * 1. Writes are performed in the order of the calls. Each promise resolves when the write is durable, or with
+ *    `until: 'written'` when it is committed. A commit is never durable before those before it.
  * 2. A write that throws is rolled back and rejects alone; the rest of its transaction is committed.
  * 3. If the transaction fails, all of its writes reject and nothing is written. The next transaction is not affected.
+ * 4. While another process writes, the writes wait. The event loop is not blocked.
  */
 export interface GroupCommit {
   /** `work` is synchronous and runs some time after the call. */
-  readonly write: <T>(work: () => T) => Promise<T>;
-  /** Commits all waiting writes now. */
+  readonly write: <T>(work: () => T, until?: Stored) => Promise<T>;
+  /** Resolves when all writes so far are durable. */
+  readonly sync: () => Promise<void>;
+  /** Commits all waiting writes now, unless another process writes. */
   readonly flush: () => void;
+  /** Resolves when all writes so far have settled. */
+  readonly drain: () => Promise<void>;
+}
+
+/** The file that the transactions are committed to. */
+export interface Disk {
+  /** Makes everything committed durable. If nothing is returned, it already is. */
+  readonly sync: () => void | Promise<void>;
+  /** Called after each commit. */
+  readonly committed?: () => void;
+  /** Returns a promise if nothing may be committed until it resolves. It never rejects. */
+  readonly ready?: () => void | Promise<void>;
+}
+
+export interface CommitOptions extends Disk {
+  /** Calls `act` after the callbacks of this turn of the event loop, or after so many milliseconds. */
+  readonly defer: (act: () => void, ms?: number) => void;
+  /** How long to retry while another process has the lock. */
+  readonly busyTimeoutMs: number;
+  readonly toStoreError: (error: unknown) => TreadleError;
 }
 
 interface Write {
   readonly work: () => unknown;
+  readonly until: Stored;
   readonly resolve: (value: never) => void;
   readonly reject: (error: TreadleError) => void;
 }
 
-export function groupCommit(db: DatabaseSync, toStoreError: (error: unknown) => TreadleError): GroupCommit {
+/** A write whose transaction is not committed yet. */
+interface Done {
+  readonly write: Write;
+  /** False: it threw, and was rolled back. */
+  readonly isWritten: boolean;
+  readonly settle: () => void;
+}
+
+export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupCommit {
+  const { defer, busyTimeoutMs, sync, committed, ready, toStoreError } = options;
   const savepoint = db.prepare('SAVEPOINT job');
   const release = db.prepare('RELEASE job');
   let waiting: Write[] = [];
+  /** Writes that have not settled yet. */
+  let open = 0;
+  /** The next attempt is scheduled. */
+  let isDelayed = false;
+  let retries: Iterator<number> | undefined;
 
   function flush(): void {
-    const writes = waiting;
-    if (writes.length === 0) return;
-    waiting = [];
+    if (waiting.length === 0 || isDelayed) return;
+    const opening = ready?.();
+    if (opening) return delay((retry) => void opening.then(retry));
     try {
       db.exec('BEGIN IMMEDIATE');
-      const settlements = writes.map(performWrite);
+    } catch (error) {
+      return retryOrReject(error);
+    }
+    retries = undefined;
+    const writes = takeWaiting();
+    let done: readonly Done[];
+    try {
+      done = writes.map(performWrite);
       db.exec('COMMIT');
-      for (const settle of settlements) settle();
     } catch (error) {
       rollBack();
-      const failure = toStoreError(error);
-      for (const { reject } of writes) reject(failure);
+      return rejectAll(writes, error);
     }
+    settleAll(done);
   }
 
-  /** Returns the function that settles the promise, to be called after the commit. */
-  function performWrite({ work, resolve, reject }: Write): () => void {
+  function takeWaiting(): readonly Write[] {
+    const writes = waiting;
+    waiting = [];
+    return writes;
+  }
+
+  function delay(schedule: (retry: () => void) => void): void {
+    isDelayed = true;
+    schedule(() => {
+      isDelayed = false;
+      flush();
+    });
+  }
+
+  function retryOrReject(error: unknown): void {
+    retries ??= pauses(busyTimeoutMs);
+    const pause = isBusy(error) ? retries.next() : DONE;
+    if (!pause.done) return delay((retry) => defer(retry, pause.value));
+    retries = undefined;
+    rejectAll(takeWaiting(), error);
+  }
+
+  /** Settles writes that have to be durable after a sync, and the others at once. */
+  function settleAll(done: readonly Done[]): void {
+    if (done.some(({ isWritten }) => isWritten)) committed?.();
+    const syncing = done.some(mustBeSynced) ? sync() : undefined;
+    for (const one of done) if (!syncing || !mustBeSynced(one)) one.settle();
+    if (!syncing) return;
+    const unsynced = done.filter(mustBeSynced);
+    syncing.then(
+      () => unsynced.forEach(({ settle }) => settle()),
+      (error: unknown) => unsynced.forEach(({ write }) => write.reject(toStoreError(error))),
+    );
+  }
+
+  function rejectAll(writes: readonly Write[], error: unknown): void {
+    const failure = toStoreError(error);
+    for (const { reject } of writes) reject(failure);
+  }
+
+  function performWrite(write: Write): Done {
+    const { work, resolve, reject } = write;
     savepoint.run();
     try {
       const value = work() as never;
       release.run();
-      return () => resolve(value);
+      return { write, isWritten: true, settle: () => resolve(value) };
     } catch (error) {
       // After some errors, such as a full disk, SQLite has rolled back the whole transaction.
       if (!db.isTransaction) throw error;
       db.exec('ROLLBACK TO job; RELEASE job');
-      return () => reject(toStoreError(error));
+      return { write, isWritten: false, settle: () => reject(toStoreError(error)) };
     }
   }
 
@@ -65,13 +151,60 @@ export function groupCommit(db: DatabaseSync, toStoreError: (error: unknown) => 
     }
   }
 
+  async function synced(): Promise<void> {
+    try {
+      await sync();
+    } catch (error) {
+      throw toStoreError(error);
+    }
+  }
+
+  function write<T>(work: () => T, until: Stored = 'durable'): Promise<T> {
+    open++;
+    return new Promise<T>((resolve, reject) => {
+      // Runs after the callbacks of this turn, so replies that arrived together are committed together.
+      if (waiting.length === 0) defer(flush);
+      waiting.push({
+        work,
+        until,
+        resolve(value) {
+          open--;
+          resolve(value);
+        },
+        reject(error) {
+          open--;
+          reject(error);
+        },
+      });
+    });
+  }
+
   return {
-    write: (work) =>
-      new Promise((resolve, reject) => {
-        // Runs after the callbacks of this turn, so replies that arrived together are committed together.
-        if (waiting.length === 0) setImmediate(flush);
-        waiting.push({ work, resolve, reject });
-      }),
+    write,
+    // Without a transaction, if nothing is waiting.
+    sync: () => (waiting.length > 0 ? write(() => {}) : synced()),
     flush,
+    async drain() {
+      flush();
+      // It is durable only after all writes before it.
+      if (open > 0) await write(() => {}).catch(() => {});
+    },
   };
 }
+
+function mustBeSynced({ write, isWritten }: Done): boolean {
+  return isWritten && write.until === 'durable';
+}
+
+const DONE = { done: true, value: undefined } as const;
+
+/** The pauses between attempts to get a lock, in milliseconds, until `timeoutMs` have passed. */
+export function* pauses(timeoutMs: number): Generator<number, undefined> {
+  let waited = 0;
+  for (let ms = 1; waited < timeoutMs; ms = Math.min(2 * ms, LONGEST_PAUSE_MS)) {
+    waited += ms;
+    yield ms;
+  }
+}
+
+const LONGEST_PAUSE_MS = 50;

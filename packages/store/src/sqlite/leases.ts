@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { systemClock, TreadleError, type Clock, type Lease } from '@treadle/core';
-import { processState, type Holder } from '../holder.ts';
+import type { Holder } from '../holder.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /**
@@ -18,7 +18,10 @@ import type { GroupCommit } from './group-commit.ts';
  *    suspended laptop, does not end a run.
  * 5. A lease that is found to be lost aborts its signal, and with it everything that its driver does.
  * 6. Tokens only increase and are never reused, also after a backup was restored (see `backup.ts`).
- * 7. A lease that was not released by its driver, and is replaced by rule 2 or 3, is counted in the row of its run, in the
+ * 7. Leases are written, and need no sync of their own: nothing that is committed later is durable before them. A tool that
+ *    is not `pure` starts only when the entry that issued its call is durable, and so is the lease that was acquired before.
+ *    A lease or a token that a power failure loses has therefore been seen by nothing that acts.
+ * 8. A lease that was not released by its driver, and is replaced by rule 2 or 3, is counted in the row of its run, in the
  *    same transaction, if the run was running. `releaseRun` counts it, too, unless a driver that may live is forced out.
  */
 export interface Leases {
@@ -43,6 +46,8 @@ export interface LeaseOptions {
   /** By default a clock whose timers do not keep the process alive. */
   readonly clock?: Clock | undefined;
   readonly holder: Holder;
+  /** Whether a process of the host of `holder` runs. */
+  readonly processState: (holder: Holder) => 'alive' | 'dead' | 'unknown';
 }
 
 interface LeaseRow {
@@ -89,7 +94,7 @@ interface Sighting {
 export function openLeases(
   db: DatabaseSync,
   { write, flush }: GroupCommit,
-  { ttlMs, clock = backgroundClock, holder }: LeaseOptions,
+  { ttlMs, clock = backgroundClock, holder, processState }: LeaseOptions,
 ): Leases {
   const findLease = db.prepare('SELECT token, host, pid, process_start, since, expires_at FROM leases WHERE run = ?');
   const insertLease = db.prepare(
@@ -174,7 +179,7 @@ export function openLeases(
       const now = times();
       const inserted = insertLease.run(runId, host, pid, startedAt, now.wall, now.wall + ttlMs);
       return { token: Number(inserted.lastInsertRowid), renewed: now, takenOver: left && !unreleased.has(left.token) };
-    });
+    }, 'written');
     const lost = new AbortController();
     held.set(token, { runId, renewed, lost });
     scheduleRenewal();
@@ -212,7 +217,7 @@ export function openLeases(
 
   async function releaseAll(tokens: readonly number[]): Promise<void> {
     try {
-      await write(() => deleteAll(tokens));
+      await write(() => deleteAll(tokens), 'written');
       for (const token of tokens) unreleased.delete(token);
     } catch {
       for (const token of tokens) {
@@ -244,7 +249,7 @@ export function openLeases(
   }
 
   async function renewLeases(tokens: readonly number[]): Promise<void> {
-    const { renewed, kept, gone } = await write(() => renewRows(tokens));
+    const { renewed, kept, gone } = await write(() => renewRows(tokens), 'written');
     for (const token of kept) {
       const lease = held.get(token);
       if (lease) lease.renewed = renewed;
@@ -309,7 +314,7 @@ export function openLeases(
 
   /** Waits once: a lease that is renewed meanwhile has a live driver. */
   async function waitUntilFree(runId: string): Promise<void> {
-    const waits = await write(() => familyOf(runId).map((row) => msUntilFree(row.run, row)));
+    const waits = await write(() => familyOf(runId).map((row) => msUntilFree(row.run, row)), 'written');
     const ms = Math.max(0, ...waits.filter(Number.isFinite));
     const waitingClock = clock === backgroundClock ? systemClock : clock;
     if (ms === 0 || waits.includes(Infinity)) return;
@@ -325,7 +330,7 @@ export function openLeases(
     cancelTimer?.();
     const tokens = [...held.keys(), ...unreleased];
     for (const [token, { runId }] of held) lose(token, storeClosed(runId));
-    write(() => deleteAll(tokens)).catch(() => {});
+    if (tokens.length > 0) write(() => deleteAll(tokens), 'written').catch(() => {});
   }
 
   function hasDriver(runId: string): boolean {

@@ -1,16 +1,17 @@
 import path from 'node:path';
-import { setImmediate } from 'node:timers/promises';
+import type { DatabaseSync } from 'node:sqlite';
 import { checkRunNames, type Clock, type RunStore } from '@treadle/core';
-import { thisProcess, type Holder } from '../holder.ts';
+import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
-import { isCorrupt, storeError } from './failure.ts';
-import { groupCommit } from './group-commit.ts';
-import { openLeases } from './leases.ts';
+import { isBusy, isCorrupt, storeError } from './failure.ts';
+import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
+import { openLeases, type LeaseOptions } from './leases.ts';
 import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
+import { openWal, type Wal } from './wal.ts';
 
 export interface SqliteOptions {
   /**
@@ -18,7 +19,7 @@ export interface SqliteOptions {
    * use the file need the same value.
    */
   readonly leaseTtlMs?: number;
-  /** How long to wait for a lock of another process (5 s). The wait blocks the event loop. */
+  /** How long to wait for a lock of another process (5 s). Only opening the store blocks the event loop. */
   readonly busyTimeoutMs?: number;
   readonly clock?: Clock;
   /** The holder of the leases that the store acquires. By default this process. */
@@ -42,11 +43,37 @@ export interface SqliteStore extends RunStore {
  * `TreadleError`, and a failed call writes nothing.
  */
 export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteStore {
-  const { leaseTtlMs: ttlMs = 30_000, busyTimeoutMs = 5_000, clock, holder = thisProcess() } = options;
   const location = file === ':memory:' ? file : path.resolve(file);
-  const db = openDatabase(location, busyTimeoutMs);
-  const commit = groupCommit(db, (error) => storeError(error, location));
-  const leases = openLeases(db, commit, { ttlMs, clock, holder });
+  const machine = thisMachine(location, options);
+  const db = openDatabase(location, machine.busyTimeoutMs);
+  const disk = file === ':memory:' ? { sync: () => {} } : openWal(db, location);
+  return storeOn(db, { ...machine, ...disk });
+}
+
+/** The machine that this process runs on, without its disk. */
+export function thisMachine(location: string, options: SqliteOptions = {}): Omit<Machine, keyof Wal> {
+  const { leaseTtlMs: ttlMs = 30_000, busyTimeoutMs = 5_000, clock, holder = thisProcess() } = options;
+  return { location, ttlMs, clock, holder, processState, busyTimeoutMs, defer };
+}
+
+function defer(act: () => void, ms?: number): void {
+  if (ms === undefined) setImmediate(act);
+  else setTimeout(act, ms);
+}
+
+/** What a store needs of the machine that it runs on, apart from the database. Tests simulate it. */
+export interface Machine extends LeaseOptions, Omit<CommitOptions, 'toStoreError'> {
+  /** Names the store in errors. */
+  readonly location: string;
+  /** Called before the database is closed. */
+  readonly close?: () => Promise<void>;
+}
+
+/** A store in an open database that has the schema. Closing the store closes the database. */
+export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
+  const { location, defer, busyTimeoutMs } = machine;
+  const commit = groupCommit(db, { ...machine, toStoreError: (error) => storeError(error, location) });
+  const leases = openLeases(db, commit, machine);
   const entries = openEntries(db, commit, leases);
   const runs = openRuns(db, commit, leases);
   const blobs = openBlobs(db, commit);
@@ -55,19 +82,25 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
   let closing: Promise<void> | undefined;
 
   async function close(): Promise<void> {
-    commit.flush();
+    await commit.drain();
     // Lets pending `acquire` calls register their leases, so that they are released as well.
-    await setImmediate();
+    await new Promise<void>((resolve) => defer(resolve));
     leases.close();
-    commit.flush();
+    await commit.drain();
+    await machine.close?.();
     db.close();
   }
 
   async function reading<T>(read: () => T): Promise<T> {
-    try {
-      return inTransaction(db, 'BEGIN', read);
-    } catch (error) {
-      throw storeError(error, location);
+    const retries = pauses(busyTimeoutMs);
+    for (;;) {
+      try {
+        return inTransaction(db, 'BEGIN', read);
+      } catch (error) {
+        const { value: pause } = isBusy(error) ? retries.next() : NO_PAUSE;
+        if (pause === undefined) throw storeError(error, location);
+        await new Promise<void>((resolve) => defer(resolve, pause));
+      }
     }
   }
 
@@ -105,6 +138,8 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     close: () => (closing ??= close()),
   };
 }
+
+const NO_PAUSE = { value: undefined };
 
 /** For what can be done without. Outside of the transaction: one that has read a damaged page cannot be committed. */
 function undefinedIfCorrupt(error: Error): undefined {

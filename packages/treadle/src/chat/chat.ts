@@ -88,12 +88,12 @@ function startConversation(options: {
       let live: LiveRun | undefined;
       const interrupt = catchInterrupt(io);
       const { onItem, endLine } = transcript({ ...dialogue, colours, width: io.stdout.columns ?? 120 });
-      const endRun = dialogue.startRun({
-        interrupt,
-        steer: (more) => {
-          if (!live?.send(more)) unsent.push(more);
-        },
-      });
+      const steering: Promise<unknown>[] = [];
+      const steer = async (more: string): Promise<void> => {
+        const sent = await live?.send(more).catch(() => false);
+        if (!sent) unsent.push(more);
+      };
+      const endRun = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
       try {
         const result = await driveRun({
           start: { ...session.options, input: [...messages, userText(text)] },
@@ -111,6 +111,7 @@ function startConversation(options: {
       } finally {
         endRun();
         interrupt.release();
+        await Promise.all(steering);
       }
       return { interrupted: interrupt.signal.aborted };
     },

@@ -40,7 +40,7 @@ export interface Decision {
 export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
   const { start, store, signal, stopping, onItem, approve, onLive } = options;
   const follow = async (from: RunStart): Promise<LoopResult> => {
-    const live = streamLoop({ ...from, journal: store });
+    const live = streamLoop({ ...from, journal: store, durableItems: true });
     const stop = (): void => void (stopping === 'cancel' ? live.cancel() : live.detach());
     if (signal.aborted) stop();
     signal.addEventListener('abort', stop);

@@ -17,7 +17,7 @@ test('adds input that a listener sends at any item at the next turn', async () =
   const turns: number[] = [];
   const runAndSend = async (sendAt: number): Promise<number> => {
     let seen = 0;
-    let sent: boolean | undefined;
+    let sent: Promise<boolean> | undefined;
     const journal = memoryJournal();
     const model = scriptedModel([{ text: 'let me see', calls: [{ name: 'look' }] }, 'done', 'done again']);
     const live = streamLoop({
@@ -33,7 +33,7 @@ test('adds input that a listener sends at any item at the next turn', async () =
     const result = await live.result;
     const added = conversationIn(result).includes('user: one more thing');
     expect(result.outcome).toEqual({ type: 'completed' });
-    expect(added).toBe(sent ?? false);
+    expect(added).toBe((await sent) ?? false);
     expect(replay(await journal.read('r'))).toMatchObject({ type: 'replayed' });
     if (added) turns.push(result.turns);
     return seen;
@@ -51,7 +51,7 @@ test('ends at maxTurns if a listener sends input in every turn', async () => {
     input: 'go',
     maxTurns: 5,
     onItem: (item) => {
-      if (item.type === 'turn-started') live.send(`after turn ${item.turn}`);
+      if (item.type === 'turn-started') void live.send(`after turn ${item.turn}`);
     },
   });
   const result = await live.result;
@@ -60,19 +60,19 @@ test('ends at maxTurns if a listener sends input in every turn', async () => {
 });
 
 test('adds all input that a listener sends for each input-added event to one turn', async () => {
-  let sent = 0;
+  const sent: Promise<boolean>[] = [];
   const model = scriptedModel(['done', 'done']);
   const live = streamLoop({
     model,
     input: 'go',
     onItem: (item) => {
-      if (item.type === 'turn-started' && sent === 0) sent += Number(live.send('0'));
-      if (item.type === 'fact' && item.event.type === 'input-added' && sent < 1_000)
-        sent += Number(live.send(String(sent)));
+      if (item.type === 'turn-started' && sent.length === 0) sent.push(live.send('0'));
+      if (item.type === 'fact' && item.event.type === 'input-added' && sent.length < 1_000)
+        sent.push(live.send(String(sent.length)));
     },
   });
   const result = await live.result;
-  expect(sent).toBe(1_000);
+  expect(await Promise.all(sent)).toEqual(Array(1_000).fill(true));
   expect(result).toMatchObject({ outcome: { type: 'completed' }, turns: 2 });
   expect(result.messages).toHaveLength(1_003);
 });
@@ -80,7 +80,7 @@ test('adds all input that a listener sends for each input-added event to one tur
 test('accepts input before the run has started, and refuses it after the end', async () => {
   using model = scriptedModel(['done', 'done with both']);
   const live = streamLoop({ model, input: 'go' });
-  expect(live.send('and this')).toBe(true);
+  expect(await live.send('and this')).toBe(true);
   const result = await live.result;
   expect(conversationIn(result)).toEqual([
     'user: go',
@@ -88,24 +88,24 @@ test('accepts input before the run has started, and refuses it after the end', a
     'user: and this',
     'assistant: done with both',
   ]);
-  expect(live.send('too late')).toBe(false);
+  expect(await live.send('too late')).toBe(false);
 });
 
 test('refuses input to a cancelled run', async () => {
   const live = streamLoop({ model: scriptedModel([() => new Promise(() => {})]), input: 'go' });
   await new Promise((resolve) => setTimeout(resolve, 1));
   live.cancel();
-  expect(live.send('too late')).toBe(false);
+  expect(await live.send('too late')).toBe(false);
   expect(conversationIn(await live.result)).toEqual(['user: go']);
 });
 
 test('refuses input to a run that could not be resumed', async () => {
   const live = streamLoop({ model: scriptedModel([]), journal: memoryJournal(), runId: 'unknown', answers: [] });
   await expect(live.result).rejects.toMatchObject({ code: 'unknown-run' });
-  expect(live.send('hello?')).toBe(false);
+  expect(await live.send('hello?')).toBe(false);
 });
 
-describe('throws for invalid input, and the run continues', () => {
+describe('rejects invalid input, and the run continues', () => {
   const cycle: Record<string, unknown> = { type: 'video' };
   cycle['self'] = cycle;
   test.each<[string, unknown]>([
@@ -126,12 +126,7 @@ describe('throws for invalid input, and the run continues', () => {
       model,
       input: 'go',
       onItem: (item) => {
-        if (item.type !== 'turn-started') return;
-        try {
-          live.send(input as UserMessage);
-        } catch (error) {
-          errors.push(error);
-        }
+        if (item.type === 'turn-started') live.send(input as UserMessage).catch((error) => errors.push(error));
       },
     });
     const result = await live.result;
@@ -156,12 +151,12 @@ test('rejects an invalid client result, and accepts a valid one later', async ()
   expect(result.outcome).toEqual({ type: 'completed' });
 });
 
-test('throws for an answer to a run object that has paused', async () => {
+test('rejects an answer to a run object that has paused', async () => {
   const client = tool({ name: 'client', description: 'x' });
   const live = streamLoop({ model: scriptedModel([{ calls: [{ name: 'client' }] }]), tools: [client], input: 'go' });
   const { waiting } = await live.result;
   const answer = { type: 'client-result', effect: waiting[0]!.effect, content: 'here' } as const;
-  expect(() => live.answer(answer)).toThrow(expect.objectContaining({ code: 'answer-unfit' }));
+  await expect(live.answer(answer)).rejects.toThrow(expect.objectContaining({ code: 'answer-unfit' }));
 });
 
 test('does not pause if a listener answers at once', async () => {
@@ -173,7 +168,7 @@ test('does not pause if a listener answers at once', async () => {
     input: 'go',
     onItem: (item) => {
       if (item.type !== 'fact' || item.event.type !== 'model-replied' || item.event.checks.length === 0) return;
-      live.answer({ type: 'client-result', effect: 't1.client.0', content: 'here' });
+      void live.answer({ type: 'client-result', effect: 't1.client.0', content: 'here' });
     },
   });
   const result = await live.result;
