@@ -9,16 +9,17 @@ import {
   type RunStatus,
   type Snapshot,
 } from '@treadle/core';
-import { nameKey, parseJson } from './database.ts';
+import { inputOf, nameKey, parseJson } from './database.ts';
 import { isCorrupt } from './failure.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
+import { splitInput, type Messages, type InputPlace } from './messages.ts';
 
-interface RunRow {
+interface RunRow extends InputPlace {
   readonly id: number;
   readonly entries: number;
   readonly status: RunStatus;
-  readonly chain: number;
+  readonly last_chain: number;
 }
 
 interface SnapshotRow {
@@ -32,7 +33,8 @@ interface SnapshotRow {
  * The entries and snapshots of runs. Appending also updates the summary in `runs`.
  *
  * 1. The `chain` of an entry is the CRC-32 of the texts of all entries of the run up to this one: of its own text,
- *    continued from the `chain` before it. The row of the run has the number of entries and the last `chain`.
+ *    continued from the `chain` before it. The row of the run has the number of entries and the last `chain`. The text of
+ *    the first entry is the one that was appended, although long input is stored as `Messages`.
  * 2. Entries are committed together with the row of the run, so any difference between them is damage, also at the end.
  *    A run with a missing, changed, moved or additional entry is never read, not even in parts.
  * 3. The `sum` of a snapshot continues the `chain` of the last entry that it covers, so it fits only there.
@@ -47,13 +49,24 @@ export interface Entries {
   readonly readSnapshot: (runId: string) => Snapshot | undefined;
 }
 
-export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWriter }: Leases): Entries {
-  const findRun = db.prepare('SELECT id, entries, status, chain FROM runs WHERE run = ?');
+interface EntriesParts {
+  readonly commit: GroupCommit;
+  readonly leases: Leases;
+  readonly messages: Messages;
+}
+
+export function openEntries(db: DatabaseSync, { commit, leases, messages }: EntriesParts): Entries {
+  const { write } = commit;
+  const { checkWriter } = leases;
+  const findRun = db.prepare(
+    'SELECT id, entries, status, last_chain, last_message, messages_at FROM runs WHERE run = ?',
+  );
   const insertRun = db.prepare(
-    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, chain)
+    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, last_chain)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   );
-  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, chain = ? WHERE id = ?');
+  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, last_chain = ? WHERE id = ?');
+  const updateMessages = db.prepare('UPDATE runs SET last_message = ?, messages_at = ? WHERE id = ?');
   const updateStatus = db.prepare('UPDATE runs SET status = ? WHERE id = ?');
   const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
   const findChain = db.prepare('SELECT chain FROM entries WHERE run = ? AND seq = ?');
@@ -88,6 +101,7 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
     // Copies, because the caller may change the array before the entries are written.
     const entries = [...added];
     const texts = entries.map((entry) => JSON.stringify(entry));
+    const split = entries[0]!.seq === 0 ? splitInput(texts[0]!, inputOf(entries[0])) : undefined;
     await write(() => {
       checkWriter(runId, lease);
       const run = runOf(runId);
@@ -95,9 +109,13 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
       const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
       if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
       const chains: number[] = [];
-      for (const text of texts) chains.push(crc32(text, chains.at(-1) ?? run?.chain ?? 0));
+      for (const text of texts) chains.push(crc32(text, chains.at(-1) ?? run?.last_chain ?? 0));
       const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
-      for (const [index, text] of texts.entries()) insertEntry.run(id, next + index, text, chains[index]!);
+      const last = split && messages.store(split);
+      if (last !== undefined) updateMessages.run(last, split!.at, id);
+      for (const [index, text] of texts.entries()) {
+        insertEntry.run(id, next + index, index === 0 && last !== undefined ? split!.rest : text, chains[index]!);
+      }
     });
   }
 
@@ -132,8 +150,9 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
     let count = 0;
     let sum = 0;
     let problem: string | undefined;
-    visit = (seq, text, chain) => {
+    visit = (seq, stored, chain) => {
       if (problem !== undefined) return;
+      const text = seq === 0 ? messages.restoreEntry(stored, run) : stored;
       sum = crc32(text, sum);
       const entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
       if (count === run.entries) problem = 'is not in the count of entries';
@@ -154,7 +173,7 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
     }
     if (problem === undefined && count < run.entries) problem = 'is missing';
     if (problem !== undefined) throw entryDamaged(runId, count, problem);
-    if (sum !== run.chain) throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
+    if (sum !== run.last_chain) throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
     return read;
   }
 
@@ -163,7 +182,12 @@ export function openEntries(db: DatabaseSync, { write }: GroupCommit, { checkWri
     await write(() => {
       const run = runOf(runId);
       if (!run) throw unknownRun(runId);
-      upsertSnapshot.run(run.id, seq, text, crc32(text, seq === run.entries ? run.chain : chainBefore(run.id, seq)));
+      upsertSnapshot.run(
+        run.id,
+        seq,
+        text,
+        crc32(text, seq === run.entries ? run.last_chain : chainBefore(run.id, seq)),
+      );
     });
   }
 

@@ -9,6 +9,7 @@ import { openEntries } from './entries.ts';
 import { isCorrupt, storeError } from './failure.ts';
 import { groupCommit } from './group-commit.ts';
 import { openLeases } from './leases.ts';
+import { openMessages } from './messages.ts';
 import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
 
@@ -47,8 +48,9 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
   const db = openDatabase(location, busyTimeoutMs);
   const commit = groupCommit(db, (error) => storeError(error, location));
   const leases = openLeases(db, commit, { ttlMs, clock, holder });
-  const entries = openEntries(db, commit, leases);
-  const runs = openRuns(db, commit, leases);
+  const messages = openMessages(db);
+  const entries = openEntries(db, { commit, leases, messages });
+  const runs = openRuns(db, { commit, leases, messages });
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, commit, leases, runs);
 
