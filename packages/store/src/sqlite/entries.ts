@@ -41,12 +41,43 @@ interface SnapshotRow {
  */
 export interface Entries {
   readonly append: (runId: string, added: readonly JournalEntry[], lease?: Lease) => Promise<void>;
-  /** Throws `journal-damaged`, also if the damage is before `from`. */
-  readonly read: (runId: string, from?: number) => readonly JournalEntry[];
+  /**
+   * Returns a function that reads the next page, inside a transaction of its own, and returns all entries when it has read
+   * the last one. They are those that the run had at the first page. If the run is deleted in between, reading starts again.
+   * Throws `journal-damaged`, also if the damage is before `from`.
+   */
+  readonly readInPages: (runId: string, from?: number) => () => readonly JournalEntry[] | undefined;
   /** A run has one snapshot; an older one does not replace a newer one. Rejects with `unknown-run`. */
   readonly writeSnapshot: (runId: string, snapshot: Snapshot) => Promise<void>;
   /** Undefined if the snapshot is missing or damaged: the entries contain the same state. */
   readonly readSnapshot: (runId: string) => Snapshot | undefined;
+}
+
+/** A page has at most this many entries, so that reading a long run does not block the event loop. */
+const PAGE_ENTRIES = 500;
+/** It ends after the entry that reaches this number of characters. */
+const PAGE_CHARS = 1_000_000;
+
+/** The number of entries that were read, and the `chain` of the last one. */
+interface PageEnd {
+  readonly count: number;
+  readonly sum: number;
+}
+
+const START: PageEnd = { count: 0, sum: 0 };
+
+interface PageRequest {
+  /** As it was at the first page. */
+  readonly run: RunRow;
+  /** The number of entries that the run has now. */
+  readonly appended: number;
+  readonly start: PageEnd;
+  readonly from: number;
+}
+
+interface Page {
+  readonly entries: readonly JournalEntry[];
+  readonly end: PageEnd;
 }
 
 interface EntriesParts {
@@ -81,7 +112,8 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
     },
   });
   const visitEntries = db.prepare(
-    'SELECT visit_entry(seq, entry, chain) FROM (SELECT seq, entry, chain FROM entries WHERE run = ? ORDER BY seq)',
+    `SELECT visit_entry(seq, entry, chain) FROM
+       (SELECT seq, entry, chain FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?)`,
   );
   const upsertSnapshot = db.prepare(
     `INSERT INTO snapshots (run, seq, state, sum) VALUES (?, ?, ?, ?)
@@ -143,38 +175,74 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
     return id;
   }
 
-  function read(runId: string, from = 0): JournalEntry[] {
-    const run = runOf(runId);
-    const read: JournalEntry[] = [];
-    if (!run) return read;
-    let count = 0;
-    let sum = 0;
+  function readInPages(runId: string, from = 0): () => readonly JournalEntry[] | undefined {
+    let run: RunRow | undefined;
+    let read: JournalEntry[] = [];
+    let end: PageEnd = START;
+    return () => {
+      const current = runOf(runId);
+      if (run && !(current && isSameRun(current, run, end))) {
+        run = undefined;
+        read = [];
+        end = START;
+      }
+      run ??= current;
+      if (!run) return read;
+      const page = readPage(runId, { run, appended: current!.entries, start: end, from });
+      for (const entry of page.entries) read.push(entry);
+      ({ end } = page);
+      return end.count >= run.entries ? read : undefined;
+    };
+  }
+
+  /** False if the run was deleted since the last page was read. Another one may have its id. */
+  function isSameRun(current: RunRow, { id, entries }: RunRow, { count, sum }: PageEnd): boolean {
+    return current.id === id && current.entries >= entries && chainBefore(id, count) === sum;
+  }
+
+  function readPage(runId: string, { run, appended, start, from }: PageRequest): Page {
+    let { count, sum } = start;
+    const entries: JournalEntry[] = [];
+    // One more, to find an additional entry after the last one.
+    const limit = Math.min(PAGE_ENTRIES, run.entries - count) + 1;
+    let rows = 0;
+    let chars = 0;
     let problem: string | undefined;
     visit = (seq, stored, chain) => {
+      rows++;
       if (problem !== undefined) return;
+      if (count >= run.entries) {
+        if (seq >= appended) problem = 'is not in the count of entries';
+        return;
+      }
+      if (chars >= PAGE_CHARS) return;
       const text = seq === 0 ? messages.restoreEntry(stored, run) : stored;
+      chars += text.length;
       sum = crc32(text, sum);
       const entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
-      if (count === run.entries) problem = 'is not in the count of entries';
-      else if (seq !== count) problem = 'is missing';
+      if (seq !== count) problem = 'is missing';
       else if (sum !== chain || (seq >= from && entry?.seq !== seq)) problem = 'is damaged';
       else {
         count++;
-        if (entry) read.push(entry);
+        if (entry) entries.push(entry);
       }
     };
     try {
-      visitEntries.get(run.id);
+      visitEntries.get(run.id, count === 0 ? Number.MIN_SAFE_INTEGER : count, limit);
     } catch (error) {
       if (!isCorrupt(error)) throw error;
+      // If the page was full, it is a later entry that cannot be read.
+      if (problem === undefined && chars >= PAGE_CHARS) count = start.count + rows;
       problem ??= 'is damaged';
     } finally {
       visit = undefined;
     }
-    if (problem === undefined && count < run.entries) problem = 'is missing';
+    if (count < run.entries && rows < limit && chars < PAGE_CHARS) problem ??= 'is missing';
     if (problem !== undefined) throw entryDamaged(runId, count, problem);
-    if (sum !== run.last_chain) throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
-    return read;
+    if (count >= run.entries && sum !== run.last_chain) {
+      throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
+    }
+    return { entries, end: { count, sum } };
   }
 
   async function writeSnapshot(runId: string, { seq, state }: Snapshot): Promise<void> {
@@ -203,7 +271,7 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
     return row?.chain ?? 0;
   }
 
-  return { append, read, writeSnapshot, readSnapshot };
+  return { append, readInPages, writeSnapshot, readSnapshot };
 }
 
 export function unknownRun(runId: string): TreadleError {

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { checkRunNames, type Clock, type RunStore } from '@treadle/core';
+import { checkRunNames, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
 import { thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
@@ -73,9 +73,18 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
     }
   }
 
+  async function read(runId: string, from?: number): Promise<readonly JournalEntry[]> {
+    const nextPage = entries.readInPages(runId, from);
+    for (;;) {
+      const complete = await reading(nextPage);
+      if (complete) return complete;
+      await setImmediate();
+    }
+  }
+
   return {
     append: entries.append,
-    read: (runId, from) => reading(() => entries.read(runId, from)),
+    read,
     async acquire(runId) {
       checkRunNames(runId);
       return leases.acquire(runId);
