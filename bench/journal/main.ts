@@ -1,10 +1,11 @@
 /**
  * Measures the cost of a journal on disk: per turn for one run and for a hundred concurrent runs, for replay, for opening
- * a long run with and without a snapshot, and in bytes. Alternates with the journal in memory in the same process.
+ * a long run with and without a snapshot, for how long that blocks the event loop, and in bytes. Alternates with the journal in memory in the same process.
  */
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { memoryJournal, replay, runLoop, type Journal, type RunStore } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { add, chainModel } from '../loop/workload.ts';
@@ -49,6 +50,25 @@ async function timed(act: () => Promise<unknown>): Promise<number> {
   const start = performance.now();
   await act();
   return performance.now() - start;
+}
+
+/** The longest time in milliseconds between two turns of the event loop while `act` runs, and the longest by CPU time. */
+async function longestBlock(act: () => Promise<unknown>): Promise<Cost> {
+  const longest = { wall: 0, cpu: 0 };
+  let done = false;
+  const watching = (async () => {
+    while (!done) {
+      const [cpu, wall] = [process.threadCpuUsage(), performance.now()];
+      await setImmediate();
+      const { user, system } = process.threadCpuUsage(cpu);
+      longest.wall = Math.max(longest.wall, performance.now() - wall);
+      longest.cpu = Math.max(longest.cpu, (user + system) / 1_000);
+    }
+  })();
+  await act();
+  done = true;
+  await watching;
+  return longest;
 }
 
 const store = sqliteStore(join(folder, 'bench.db'));
@@ -98,6 +118,27 @@ try {
   }
   row('open, with its snapshot', opened.with);
   row('open, without', opened.without);
+
+  const LONG_TURNS = 50_000;
+  const [longest] = await chains(memory, 1, LONG_TURNS);
+  const longEntries = await memory.read(longest!);
+  await store.append(longest!, longEntries);
+  await memory.delete(longest!);
+  const blocks: Cost[] = [];
+  for (let round = -1; round < ROUNDS; round++) {
+    const model = chainModel(LONG_TURNS, 0);
+    const block = await longestBlock(() => runLoop({ model, tools: [add], journal: withoutSnapshot, runId: longest! }));
+    if (round >= 0) blocks.push(block);
+  }
+  console.log(`open a run of ${longEntries.length.toLocaleString('en-US')} entries without a snapshot: milliseconds`);
+  row(
+    'longest block of the event loop',
+    blocks.map(({ wall }) => wall),
+  );
+  row(
+    'longest block, CPU of the thread',
+    blocks.map(({ cpu }) => cpu),
+  );
 
   const before = statSync(join(folder, 'bench.db')).size;
   await chains(store, 100);

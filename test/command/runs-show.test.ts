@@ -92,6 +92,14 @@ describe('list', () => {
 });
 
 describe('show', () => {
+  test('prints any number of lines', async () => {
+    const input = 'line\n'.repeat(200_000);
+    await stored({ ...answering('a'), input });
+    const { code, stdout } = await fixture.treadle('runs', 'show', 'a', '--full');
+    expect(code).toBe(0);
+    expect(stdout.split('\n').filter((line) => line.endsWith('line')).length).toBeGreaterThanOrEqual(199_999);
+  });
+
   test('prints a timeline of turns, calls and results with durations', async () => {
     await fixture.script({ ...READ, text: ['Let me look.\nAt once.'] }, { text: ['It says hello.'] });
     await fixture.treadle('run', ...fixture.model(), 'What is in notes.txt?');

@@ -78,7 +78,15 @@ export {
   type Report,
   type TurnStarted,
 } from './journal/items.ts';
-export { replay, statusOf, walkJournal, type Divergence, type JournalStep, type Replayed } from './journal/replay.ts';
+export {
+  replay,
+  statusOf,
+  walkInSlices,
+  walkJournal,
+  type Divergence,
+  type JournalStep,
+  type Replayed,
+} from './journal/replay.ts';
 export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
 export type { CallCheck, Event, SettledResult } from './machine/events.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';

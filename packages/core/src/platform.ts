@@ -19,6 +19,12 @@ export const systemClock: Clock = {
   },
 };
 
+/** Resolves when the event loop has turned, so that what waits meanwhile can run. Not every platform has `setImmediate`. */
+export function nextLoopTurn(): Promise<void> {
+  const { setImmediate = setTimeout } = globalThis as { readonly setImmediate?: (fire: () => void) => unknown };
+  return new Promise((resolve) => void setImmediate(resolve));
+}
+
 /** A new id for a run. The only randomness in core. */
 export function newRunId(): string {
   return `run_${crypto.randomUUID().replaceAll('-', '')}`;

@@ -1,4 +1,4 @@
-import { userText, type JournalEntry } from '@treadle/core';
+import { userText, type JournalEntry, type Message } from '@treadle/core';
 
 /** An entry with a text, also for seq 0: a store does not interpret events. */
 export function entry(seq: number, text = `entry ${seq}`, status?: JournalEntry['status']): JournalEntry {
@@ -13,4 +13,10 @@ export function entries(count: number): JournalEntry[] {
 export function textOf({ event }: JournalEntry): string {
   const block = event.type === 'input-added' ? event.messages[0]!.content[0] : undefined;
   return block?.type === 'text' ? block.text : '';
+}
+
+/** The first entry of a run with this input: a store needs neither rules nor tools. */
+export function startedWith(input: readonly Message[], runId = 'run'): JournalEntry {
+  const event = { type: 'run-started', at: 1_000, runId, tools: [], model: 'm', input, settings: {} };
+  return { v: 1, seq: 0, event: event as unknown as JournalEntry['event'], issued: [] };
 }

@@ -1,7 +1,7 @@
 import { journalError, TreadleError } from '../errors.ts';
 import { childRunId } from '../journal/family.ts';
 import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
-import { replay, type Start } from '../journal/replay.ts';
+import { walkInSlices, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
 import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
@@ -194,7 +194,7 @@ async function haveChildrenProgressed(journal: Journal, { runId, phase }: State,
     if (type !== 'running' || call.limits === undefined) continue;
     const entries = await journal.read(childRunId(runId, toolEffectId(call)));
     if (entries.some(({ event }) => event.at >= since && event.type !== 'effect-lost')) return true;
-    if (await haveChildrenProgressed(journal, replay(entries).state, since)) return true;
+    if (await haveChildrenProgressed(journal, (await walkInSlices(entries)).state, since)) return true;
   }
   return false;
 }
@@ -207,7 +207,7 @@ async function readState(journal: Journal | undefined, runId: string): Promise<{
   try {
     const { start, entries } = await readEntries(journal, runId);
     if (start.seq + entries.length === 0) throw new TreadleError('unknown-run', unknownRun(runId));
-    const replayed = replay(entries, start);
+    const replayed = await walkInSlices(entries, undefined, start);
     if (replayed.type === 'replayed') return { state: replayed.state, seq: start.seq + entries.length };
     const where = `at entry ${replayed.seq}, ${replayed.difference}`;
     throw new TreadleError('journal-damaged', `Run "${runId}" cannot be resumed: ${where}.`);

@@ -4,12 +4,12 @@ import type { Event } from '../machine/events.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { ResultBlock } from '../messages.ts';
-import { newRunId, systemClock, type Clock } from '../platform.ts';
+import { newRunId, nextLoopTurn, systemClock, type Clock } from '../platform.ts';
 import { isPagedResult, isReadResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import type { Blobs, Journal, JournalEntry, RunStore } from './port.ts';
-import { entryOf, replay } from './replay.ts';
+import { entryOf, SLICE_ENTRIES, walkInSlices } from './replay.ts';
 
 export interface ForkOptions {
   readonly journal: Journal;
@@ -41,7 +41,7 @@ export interface ForkChanges {
 export async function forkRun(options: ForkOptions): Promise<string> {
   const { journal, runId, at, changes = {}, clock = systemClock } = options;
   const entries = await journal.read(runId);
-  const shared = sharedEntries(entries, options);
+  const shared = await sharedEntries(entries, options);
   const fork: JournalEntry[] = [];
   let state = NEW;
   const appendEvent = (event: Event): void => {
@@ -53,8 +53,10 @@ export async function forkRun(options: ForkOptions): Promise<string> {
 
   // 1. The shared entries, with changed results.
   const newId = options.newRunId ?? newRunId();
-  for (const { event } of shared)
+  for (const { event } of shared) {
     appendEvent(forkedEvent(event, newId, options, state.rules?.maxResultChars ?? Infinity));
+    if (fork.length % SLICE_ENTRIES === 0) await nextLoopTurn();
+  }
   // 2. The changes.
   const { model, instructions, tools } = changes;
   const changed = model !== undefined || instructions !== undefined || tools !== undefined;
@@ -111,12 +113,15 @@ async function copyBlobs(blobs: Blobs, from: string, to: string): Promise<void> 
   }
 }
 
-function sharedEntries(entries: readonly JournalEntry[], { runId, at, changes }: ForkOptions): readonly JournalEntry[] {
+async function sharedEntries(
+  entries: readonly JournalEntry[],
+  { runId, at, changes }: ForkOptions,
+): Promise<readonly JournalEntry[]> {
   if (entries.length === 0) throw new TreadleError('unknown-run', `The journal has no run "${runId}" to fork.`);
   if (!Number.isInteger(at) || at < 0 || at >= entries.length) {
     throw unforkable(runId, `it has the entries 0 to ${entries.length - 1}, not ${at}`);
   }
-  const replayed = replay(entries);
+  const replayed = await walkInSlices(entries);
   if (replayed.type === 'diverged') throw unforkable(runId, `at entry ${replayed.seq}, ${replayed.difference}`);
   const shared = entries.slice(0, at + 1);
   const settled = new Set(shared.flatMap(({ event }) => (isResult(event) ? event.effect : [])));

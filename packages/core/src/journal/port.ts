@@ -16,8 +16,9 @@ export interface Journal {
    */
   append(runId: string, entries: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void>;
   /**
-   * The entries of a run from `from` (default 0) on; empty if there is no such run. Rejects with `journal-damaged` if any
-   * entry of the run, also before `from`, is not the one that was appended.
+   * The entries of a run from `from` (default 0) on; empty if there is no such run, or if it is deleted meanwhile. Rejects
+   * with `journal-damaged` if any entry of the run, also before `from`, is not the one that was appended. A journal that
+   * reads a long run lets the event loop turn in between; entries that are appended meanwhile are not part of the result.
    */
   read(runId: string, from?: number): Promise<readonly JournalEntry[]>;
   /** Makes the caller the only driver of the run. Rejects with `run-driven` while another driver has the lease. */

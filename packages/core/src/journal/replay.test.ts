@@ -5,8 +5,9 @@ import type { Item } from './items.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool } from '../tools/tool.ts';
 import { messagesOf } from '../machine/history.ts';
+import type { Model } from '../model.ts';
 import type { LoopResult } from '../driver/options.ts';
-import { replay, statusOf, walkJournal, type JournalStep } from './replay.ts';
+import { replay, SLICE_ENTRIES, statusOf, walkInSlices, walkJournal, type JournalStep } from './replay.ts';
 import { runLoop } from '../driver/run.ts';
 import { NEW, step } from '../machine/step.ts';
 
@@ -292,6 +293,65 @@ describe('walkJournal', () => {
     const seen: number[] = [];
     expect(walkJournal(damaged, ({ entry }) => seen.push(entry.seq))).toMatchObject({ type: 'diverged', seq: 2 });
     expect(seen).toEqual([0, 1]);
+  });
+});
+
+describe('walkInSlices', () => {
+  const SIZES = [0, 1, 2].flatMap((slices) => [-1, 0, 1].map((more) => slices * SLICE_ENTRIES + more));
+  let long: readonly JournalEntry[];
+
+  beforeAll(async () => {
+    const journal = memoryJournal();
+    const turns = SLICE_ENTRIES + 50;
+    let count = 0;
+    // A scripted model would copy the conversation at each turn.
+    const model: Model = {
+      id: 'm',
+      reply: async () => ({
+        type: 'reply',
+        content: [
+          count < turns
+            ? { type: 'tool-call', id: 'c', name: 'next', arguments: '{}' }
+            : { type: 'text', text: 'done' },
+        ],
+        finish: count < turns ? 'tool-calls' : 'stop',
+        usage: { inputTokens: 1, outputTokens: 1 },
+        model: 'm',
+      }),
+    };
+    const next = tool({ name: 'next', description: 'x', effect: 'pure', execute: () => String(count++) });
+    await runLoop({ model, tools: [next], input: 'go', maxTurns: turns + 1, journal, runId: 'r' });
+    long = await journal.read('r');
+    expect(long.length).toBeGreaterThan(2 * SLICE_ENTRIES);
+  });
+
+  test.each(SIZES.filter((size) => size >= 0))('does the same as walkJournal with %i entries', async (size) => {
+    const [steps, sliced]: JournalStep[][] = [[], []];
+    const walked = walkJournal(long.slice(0, size), (one) => steps!.push(one));
+    expect(await walkInSlices(long.slice(0, size), (one) => sliced!.push(one))).toEqual(walked);
+    expect(sliced!.map(({ entry, items }) => ({ entry, items }))).toEqual(
+      steps!.map(({ entry, items }) => ({ entry, items })),
+    );
+  });
+
+  test('starts from a state, and stops at the first entry that differs', async () => {
+    const start = { state: replay(long.slice(0, 100)).state, seq: 100 };
+    expect(await walkInSlices(long.slice(100), undefined, start)).toEqual(replay(long));
+    const seq = SLICE_ENTRIES + 20;
+    const damaged = long.with(seq, { ...long[seq]!, issued: ['t9.tool.9'] });
+    expect(await walkInSlices(damaged)).toMatchObject({ type: 'diverged', seq });
+    expect(await walkInSlices(damaged.slice(100), undefined, start)).toMatchObject({ type: 'diverged', seq });
+  });
+
+  test('lets the event loop turn between slices', async () => {
+    let turns = 0;
+    const count = (): void => {
+      turns++;
+      setImmediate(count).unref();
+    };
+    setImmediate(count).unref();
+    await walkInSlices(long);
+    expect(turns).toBeGreaterThanOrEqual(Math.ceil(long.length / SLICE_ENTRIES) - 1);
   });
 });
 

@@ -4,6 +4,7 @@ import { EMPTY_HASH, hashTexts, stableJson } from '../machine/history.ts';
 import type { Outcome, State } from '../machine/state.ts';
 import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
 import { mapped } from '../mapped.ts';
+import { nextLoopTurn } from '../platform.ts';
 import { itemsBetween, type Item } from './items.ts';
 import type { JournalEntry, RunStatus } from './port.ts';
 
@@ -62,9 +63,28 @@ export function walkJournal(
   return { type: 'replayed', state };
 }
 
+/** The number of entries after which work on a long run lets the event loop turn. */
+export const SLICE_ENTRIES = 500;
+
+/** Does the same as `walkJournal`, but does not block the event loop if the run is long. */
+export async function walkInSlices(
+  entries: readonly JournalEntry[],
+  visit?: (step: JournalStep) => void,
+  from: Start = START,
+): Promise<Replayed> {
+  let start = from;
+  for (let index = 0; entries.length - index > SLICE_ENTRIES; index += SLICE_ENTRIES) {
+    const walked = walkJournal(entries.slice(index, index + SLICE_ENTRIES), visit, start);
+    if (walked.type === 'diverged') return walked;
+    start = { state: walked.state, seq: start.seq + SLICE_ENTRIES };
+    await nextLoopTurn();
+  }
+  return walkJournal(start === from ? entries : entries.slice(start.seq - from.seq), visit, start);
+}
+
 const START: Start = { state: NEW, seq: 0 };
 
-/** Rebuilds the state of a run from its journal. */
+/** Rebuilds the state of a run from its journal, in one go; `walkInSlices` is better for long runs. */
 export function replay(entries: readonly JournalEntry[], from: Start = START): Replayed {
   return walkJournal(entries, undefined, from);
 }

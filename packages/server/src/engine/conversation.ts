@@ -1,7 +1,7 @@
 import {
   messagesOf,
-  replay,
   TreadleError,
+  walkInSlices,
   type AssistantMessage,
   type AssistantPart,
   type Journal,
@@ -128,7 +128,7 @@ export interface PausedCall {
 export async function storedState(runs: Journal, runId: string): Promise<State | undefined> {
   const entries = await runs.read(runId);
   if (entries.length === 0) return undefined;
-  const replayed = replay(entries);
+  const replayed = await walkInSlices(entries);
   if (replayed.type === 'replayed') return replayed.state;
   throw new TreadleError('journal-damaged', `Run "${runId}", entry ${replayed.seq}: ${replayed.difference}.`);
 }

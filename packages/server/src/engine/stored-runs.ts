@@ -2,7 +2,7 @@ import { setTimeout } from 'node:timers/promises';
 import {
   runLoop,
   TreadleError,
-  walkJournal,
+  walkInSlices,
   type Item,
   type Journal,
   type Lease,
@@ -269,7 +269,7 @@ export async function replayItems(
   runId: string,
 ): Promise<{ readonly items: readonly Item[]; readonly state: State }> {
   const items: Item[] = [];
-  const { state } = walkJournal(await journal.read(runId), (step) => void items.push(...step.items));
+  const { state } = await walkInSlices(await journal.read(runId), (step) => void items.push(...step.items));
   return { items, state };
 }
 

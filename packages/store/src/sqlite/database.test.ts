@@ -2,10 +2,10 @@ import { closeSync, openSync, readdirSync, readFileSync, statSync, writeSync } f
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
-import { runLoop, type JournalEntry } from '@treadle/core';
+import { runLoop, userText, type JournalEntry } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test, vi } from 'vitest';
-import { entries, entry } from '../../test/entries.ts';
+import { entries, entry, startedWith } from '../../test/entries.ts';
 import { remote } from '../../test/remote.ts';
 import { response } from '../../test/responses.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
@@ -195,6 +195,25 @@ test('a migrated run can be continued, and damage to it is found', async () => {
   await expect(store.read('short')).rejects.toThrow('Entry 1 of run "short" is damaged');
 });
 
+test('the migration stores the messages of continued conversations once', async () => {
+  await using temp = tempStore();
+  createVersion1(temp);
+  const input = Array.from({ length: 40 }, (_, n) => userText(`${n} `.repeat(500)));
+  const started = (count: number): JournalEntry[] => [startedWith(input.slice(0, count)), entry(1)];
+  const db = temp.raw();
+  for (const count of [10, 20, 30, 40]) addRun(db, `run ${count}`, started(count));
+  addRun(db, 'damaged', started(40));
+  db.exec(`UPDATE entries SET entry = replace(entry, '7 7', '8 8') WHERE run = (SELECT max(run) FROM entries)`);
+  const store = temp.open();
+  expect(db.prepare('SELECT count(*) AS n FROM messages').get()).toEqual({ n: 40 });
+  for (const count of [10, 20, 30, 40]) expect(await store.read(`run ${count}`)).toEqual(started(count));
+  await expect(store.read('damaged')).rejects.toThrow('Entry 0 of run "damaged" is damaged');
+  await store.append('run 10', [entry(2)]);
+  expect(await store.read('run 10', 1)).toEqual([entry(1), entry(2)]);
+  for (const runId of ['run 20', 'run 30', 'run 40', 'damaged']) await store.delete(runId);
+  expect(db.prepare('SELECT count(*) AS n FROM messages').get()).toEqual({ n: 10 });
+});
+
 test('damage in a store of version 1 is still found after the migration', async () => {
   await using temp = tempStore();
   createVersion1(temp);
@@ -242,13 +261,17 @@ test('damaged pages do not prevent the migration of the other runs', async () =>
   expect(await store.readSnapshot('a')).toEqual({ seq: 1, state: { turn: 1 } });
 });
 
-test('a process of an older version that has the store open cannot append after the migration', async () => {
+test('a process of an older version that has the store open can neither read nor append after the migration', async () => {
   await using temp = tempStore();
   createVersion1(temp);
   const old = temp.raw();
   const insert = old.prepare('INSERT INTO entries (run, seq, entry, sum) VALUES (?, ?, ?, ?)');
+  old.exec('ALTER TABLE runs ADD COLUMN chain INTEGER');
+  const findRun = old.prepare('SELECT id, entries, status, chain FROM runs WHERE run = ?');
+  old.exec('ALTER TABLE runs DROP COLUMN chain');
   const store = temp.open();
   const before = await store.read('a');
   expect(() => insert.run(1, 2, '{}', crc32('{}'))).toThrow('no column named sum');
+  expect(() => findRun.get('a')).toThrow('no such column: chain');
   expect(await store.read('a')).toEqual(before);
 });

@@ -2,8 +2,9 @@ import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
-import { TreadleError } from '@treadle/core';
+import { TreadleError, type JournalEntry } from '@treadle/core';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
+import { openMessages, splitInput } from './messages.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
 const APPLICATION = 0x54_72_64_6c;
@@ -95,6 +96,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   chainEntries,
   addIdempotencyKeys,
   countRecoveries,
+  shareMessages,
 ];
 
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */
@@ -156,6 +158,45 @@ function countRecoveries(db: DatabaseSync): void {
     ALTER TABLE runs ADD COLUMN recovered_at REAL;
     CREATE INDEX runs_recovered ON runs (status, started_at) WHERE recovered > 0;
   `);
+}
+
+/**
+ * Until version 5 the first entry of a run contained its whole input. The `chain` of a run is renamed, so that a process of
+ * an older version that has the store open reads and appends nothing. An entry that is damaged stays unchanged.
+ */
+function shareMessages(db: DatabaseSync, readable: ReadableEntries): void {
+  db.exec(`
+    CREATE TABLE messages (
+      id INTEGER PRIMARY KEY,
+      previous INTEGER,
+      digest BLOB NOT NULL UNIQUE,
+      text TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX messages_by_previous ON messages (previous) WHERE previous IS NOT NULL;
+    ALTER TABLE runs RENAME COLUMN chain TO last_chain;
+    ALTER TABLE runs ADD COLUMN last_message INTEGER;
+    ALTER TABLE runs ADD COLUMN messages_at INTEGER;
+    CREATE INDEX runs_by_last_message ON runs (last_message) WHERE last_message IS NOT NULL;
+  `);
+  const messages = openMessages(db);
+  const findEntry = db.prepare('SELECT entry, chain FROM entries WHERE run = ? AND seq = 0');
+  const updateEntry = db.prepare('UPDATE entries SET entry = ? WHERE run = ? AND seq = 0');
+  const updateRun = db.prepare('UPDATE runs SET last_message = ?, messages_at = ? WHERE id = ?');
+  for (const id of runNumbers(db)) {
+    const { entry, chain } = (!readable.has(id) && findEntry.get(id)) || {};
+    if (typeof entry !== 'string' || crc32(entry) !== chain) continue;
+    const split = splitInput(entry, inputOf(parseJson(entry)));
+    const last = split && messages.store(split);
+    if (last === undefined) continue;
+    updateEntry.run(split!.rest, id);
+    updateRun.run(last, split!.at, id);
+  }
+}
+
+/** The input in the first entry of a run. */
+export function inputOf(entry: unknown): readonly unknown[] {
+  const event = (entry as Partial<JournalEntry> | null | undefined)?.event;
+  return event?.type === 'run-started' && Array.isArray(event.input) ? event.input : [];
 }
 
 function findReadableEntries(db: DatabaseSync): ReadableEntries {

@@ -106,7 +106,11 @@ test.each([
   ],
   ['the count is too low', 'UPDATE runs SET entries = 3', 'Entry 3 of run "a" is not in the count of entries'],
   ['the count is too high', 'UPDATE runs SET entries = 5', 'Entry 4 of run "a" is missing'],
-  ['the sum of the run is wrong', 'UPDATE runs SET chain = 1', 'Entry 3 of run "a" does not match the sum of the run'],
+  [
+    'the sum of the run is wrong',
+    'UPDATE runs SET last_chain = 1',
+    'Entry 3 of run "a" does not match the sum of the run',
+  ],
 ])('reading fails if %s', async (_, damage, message) => {
   await using temp = tempStore();
   const store = temp.open();

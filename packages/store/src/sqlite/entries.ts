@@ -10,16 +10,17 @@ import {
   type Snapshot,
   type Stored,
 } from '@treadle/core';
-import { nameKey, parseJson } from './database.ts';
+import { inputOf, nameKey, parseJson } from './database.ts';
 import { isCorrupt } from './failure.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
+import { splitInput, type Messages, type InputPlace } from './messages.ts';
 
-interface RunRow {
+interface RunRow extends InputPlace {
   readonly id: number;
   readonly entries: number;
   readonly status: RunStatus;
-  readonly chain: number;
+  readonly last_chain: number;
 }
 
 interface SnapshotRow {
@@ -33,28 +34,71 @@ interface SnapshotRow {
  * The entries and snapshots of runs. Appending also updates the summary in `runs`.
  *
  * 1. The `chain` of an entry is the CRC-32 of the texts of all entries of the run up to this one: of its own text,
- *    continued from the `chain` before it. The row of the run has the number of entries and the last `chain`.
+ *    continued from the `chain` before it. The row of the run has the number of entries and the last `chain`. The text of
+ *    the first entry is the one that was appended, although long input is stored as `Messages`.
  * 2. Entries are committed together with the row of the run, so any difference between them is damage, also at the end.
  *    A run with a missing, changed, moved or additional entry is never read, not even in parts.
  * 3. The `sum` of a snapshot continues the `chain` of the last entry that it covers, so it fits only there.
  */
 export interface Entries {
   readonly append: (runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored) => Promise<void>;
-  /** Throws `journal-damaged`, also if the damage is before `from`. */
-  readonly read: (runId: string, from?: number) => readonly JournalEntry[];
+  /**
+   * Returns a function that reads the next page, inside a transaction of its own, and returns all entries when it has read
+   * the last one. They are those that the run had at the first page. If the run is deleted in between, reading starts again.
+   * Throws `journal-damaged`, also if the damage is before `from`.
+   */
+  readonly readInPages: (runId: string, from?: number) => () => readonly JournalEntry[] | undefined;
   /** A run has one snapshot; an older one does not replace a newer one. Rejects with `unknown-run`. */
   readonly writeSnapshot: (runId: string, snapshot: Snapshot) => Promise<void>;
   /** Undefined if the snapshot is missing or damaged: the entries contain the same state. */
   readonly readSnapshot: (runId: string) => Snapshot | undefined;
 }
 
-export function openEntries(db: DatabaseSync, { write, sync }: GroupCommit, { checkWriter }: Leases): Entries {
-  const findRun = db.prepare('SELECT id, entries, status, chain FROM runs WHERE run = ?');
+/** A page has at most this many entries, so that reading a long run does not block the event loop. */
+const PAGE_ENTRIES = 500;
+/** It ends after the entry that reaches this number of characters. */
+const PAGE_CHARS = 1_000_000;
+
+/** The number of entries that were read, and the `chain` of the last one. */
+interface PageEnd {
+  readonly count: number;
+  readonly sum: number;
+}
+
+const START: PageEnd = { count: 0, sum: 0 };
+
+interface PageRequest {
+  /** As it was at the first page. */
+  readonly run: RunRow;
+  /** The number of entries that the run has now. */
+  readonly appended: number;
+  readonly start: PageEnd;
+  readonly from: number;
+}
+
+interface Page {
+  readonly entries: readonly JournalEntry[];
+  readonly end: PageEnd;
+}
+
+interface EntriesParts {
+  readonly commit: GroupCommit;
+  readonly leases: Leases;
+  readonly messages: Messages;
+}
+
+export function openEntries(db: DatabaseSync, { commit, leases, messages }: EntriesParts): Entries {
+  const { write, sync } = commit;
+  const { checkWriter } = leases;
+  const findRun = db.prepare(
+    'SELECT id, entries, status, last_chain, last_message, messages_at FROM runs WHERE run = ?',
+  );
   const insertRun = db.prepare(
-    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, chain)
+    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, last_chain)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   );
-  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, chain = ? WHERE id = ?');
+  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, last_chain = ? WHERE id = ?');
+  const updateMessages = db.prepare('UPDATE runs SET last_message = ?, messages_at = ? WHERE id = ?');
   const updateStatus = db.prepare('UPDATE runs SET status = ? WHERE id = ?');
   const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
   const findChain = db.prepare('SELECT chain FROM entries WHERE run = ? AND seq = ?');
@@ -69,7 +113,8 @@ export function openEntries(db: DatabaseSync, { write, sync }: GroupCommit, { ch
     },
   });
   const visitEntries = db.prepare(
-    'SELECT visit_entry(seq, entry, chain) FROM (SELECT seq, entry, chain FROM entries WHERE run = ? ORDER BY seq)',
+    `SELECT visit_entry(seq, entry, chain) FROM
+       (SELECT seq, entry, chain FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?)`,
   );
   const upsertSnapshot = db.prepare(
     `INSERT INTO snapshots (run, seq, state, sum) VALUES (?, ?, ?, ?)
@@ -89,6 +134,7 @@ export function openEntries(db: DatabaseSync, { write, sync }: GroupCommit, { ch
     // Copies, because the caller may change the array before the entries are written.
     const entries = [...added];
     const texts = entries.map((entry) => JSON.stringify(entry));
+    const split = entries[0]!.seq === 0 ? splitInput(texts[0]!, inputOf(entries[0])) : undefined;
     await write(() => {
       checkWriter(runId, lease);
       const run = runOf(runId);
@@ -96,9 +142,13 @@ export function openEntries(db: DatabaseSync, { write, sync }: GroupCommit, { ch
       const misplaced = entries.findIndex(({ seq }, index) => seq !== next + index);
       if (misplaced >= 0) throw entryOutOfOrder(runId, next, entries[misplaced]!.seq);
       const chains: number[] = [];
-      for (const text of texts) chains.push(crc32(text, chains.at(-1) ?? run?.chain ?? 0));
+      for (const text of texts) chains.push(crc32(text, chains.at(-1) ?? run?.last_chain ?? 0));
       const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
-      for (const [index, text] of texts.entries()) insertEntry.run(id, next + index, text, chains[index]!);
+      const last = split && messages.store(split);
+      if (last !== undefined) updateMessages.run(last, split!.at, id);
+      for (const [index, text] of texts.entries()) {
+        insertEntry.run(id, next + index, index === 0 && last !== undefined ? split!.rest : text, chains[index]!);
+      }
     }, until);
   }
 
@@ -126,37 +176,74 @@ export function openEntries(db: DatabaseSync, { write, sync }: GroupCommit, { ch
     return id;
   }
 
-  function read(runId: string, from = 0): JournalEntry[] {
-    const run = runOf(runId);
-    const read: JournalEntry[] = [];
-    if (!run) return read;
-    let count = 0;
-    let sum = 0;
+  function readInPages(runId: string, from = 0): () => readonly JournalEntry[] | undefined {
+    let run: RunRow | undefined;
+    let read: JournalEntry[] = [];
+    let end: PageEnd = START;
+    return () => {
+      const current = runOf(runId);
+      if (run && !(current && isSameRun(current, run, end))) {
+        run = undefined;
+        read = [];
+        end = START;
+      }
+      run ??= current;
+      if (!run) return read;
+      const page = readPage(runId, { run, appended: current!.entries, start: end, from });
+      for (const entry of page.entries) read.push(entry);
+      ({ end } = page);
+      return end.count >= run.entries ? read : undefined;
+    };
+  }
+
+  /** False if the run was deleted since the last page was read. Another one may have its id. */
+  function isSameRun(current: RunRow, { id, entries }: RunRow, { count, sum }: PageEnd): boolean {
+    return current.id === id && current.entries >= entries && chainBefore(id, count) === sum;
+  }
+
+  function readPage(runId: string, { run, appended, start, from }: PageRequest): Page {
+    let { count, sum } = start;
+    const entries: JournalEntry[] = [];
+    // One more, to find an additional entry after the last one.
+    const limit = Math.min(PAGE_ENTRIES, run.entries - count) + 1;
+    let rows = 0;
+    let chars = 0;
     let problem: string | undefined;
-    visit = (seq, text, chain) => {
+    visit = (seq, stored, chain) => {
+      rows++;
       if (problem !== undefined) return;
+      if (count >= run.entries) {
+        if (seq >= appended) problem = 'is not in the count of entries';
+        return;
+      }
+      if (chars >= PAGE_CHARS) return;
+      const text = seq === 0 ? messages.restoreEntry(stored, run) : stored;
+      chars += text.length;
       sum = crc32(text, sum);
       const entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
-      if (count === run.entries) problem = 'is not in the count of entries';
-      else if (seq !== count) problem = 'is missing';
+      if (seq !== count) problem = 'is missing';
       else if (sum !== chain || (seq >= from && entry?.seq !== seq)) problem = 'is damaged';
       else {
         count++;
-        if (entry) read.push(entry);
+        if (entry) entries.push(entry);
       }
     };
     try {
-      visitEntries.get(run.id);
+      visitEntries.get(run.id, count === 0 ? Number.MIN_SAFE_INTEGER : count, limit);
     } catch (error) {
       if (!isCorrupt(error)) throw error;
+      // If the page was full, it is a later entry that cannot be read.
+      if (problem === undefined && chars >= PAGE_CHARS) count = start.count + rows;
       problem ??= 'is damaged';
     } finally {
       visit = undefined;
     }
-    if (problem === undefined && count < run.entries) problem = 'is missing';
+    if (count < run.entries && rows < limit && chars < PAGE_CHARS) problem ??= 'is missing';
     if (problem !== undefined) throw entryDamaged(runId, count, problem);
-    if (sum !== run.chain) throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
-    return read;
+    if (count >= run.entries && sum !== run.last_chain) {
+      throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
+    }
+    return { entries, end: { count, sum } };
   }
 
   async function writeSnapshot(runId: string, { seq, state }: Snapshot): Promise<void> {
@@ -164,7 +251,8 @@ export function openEntries(db: DatabaseSync, { write, sync }: GroupCommit, { ch
     await write(() => {
       const run = runOf(runId);
       if (!run) throw unknownRun(runId);
-      upsertSnapshot.run(run.id, seq, text, crc32(text, seq === run.entries ? run.chain : chainBefore(run.id, seq)));
+      const covered = seq === run.entries ? run.last_chain : chainBefore(run.id, seq);
+      upsertSnapshot.run(run.id, seq, text, crc32(text, covered));
     }, 'written');
   }
 
@@ -180,7 +268,7 @@ export function openEntries(db: DatabaseSync, { write, sync }: GroupCommit, { ch
     return row?.chain ?? 0;
   }
 
-  return { append, read, writeSnapshot, readSnapshot };
+  return { append, readInPages, writeSnapshot, readSnapshot };
 }
 
 export function unknownRun(runId: string): TreadleError {

@@ -4,6 +4,7 @@ import type { RunSummary } from '@treadle/core';
 import { nameKey } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
+import type { Messages } from './messages.ts';
 
 /** Lists and deletes runs. */
 export interface Runs extends Pick<RunStore, 'delete' | 'prune'> {
@@ -44,7 +45,14 @@ const CHILD_NAME = /\.t\d+\.tool\.\d+$/;
 
 const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
 
-export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, isDriven }: Leases): Runs {
+interface RunsParts {
+  readonly commit: GroupCommit;
+  readonly leases: Leases;
+  readonly messages: Messages;
+}
+
+export function openRuns(db: DatabaseSync, { commit, leases, messages }: RunsParts): Runs {
+  const { checkWriter, isDriven } = leases;
   const findRun = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE run = ?');
   const findByParent = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE parent = ?');
   const findFirstEntry = db.prepare('SELECT entry FROM entries WHERE run = ? AND seq = 0');
@@ -55,9 +63,8 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
      ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
   );
   const findOpen = db.prepare(`SELECT 1 FROM runs WHERE run = ? AND status IN ('running', 'paused')`);
-  const deleteRun = ['entries WHERE run = ?', 'snapshots WHERE run = ?', 'runs WHERE id = ?'].map((rows) =>
-    db.prepare(`DELETE FROM ${rows}`),
-  );
+  const deleteEntries = ['entries', 'snapshots'].map((table) => db.prepare(`DELETE FROM ${table} WHERE run = ?`));
+  const deleteRun = db.prepare('DELETE FROM runs WHERE id = ? RETURNING last_message');
   const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ?');
   const deleteBlobRuns = db.prepare('DELETE FROM blob_runs WHERE run = ? RETURNING blob');
   const findBlobRun = db.prepare('SELECT 1 FROM blob_runs WHERE blob = ?');
@@ -75,7 +82,8 @@ export function openRuns(db: DatabaseSync, commit: GroupCommit, { checkWriter, i
   }
 
   function remove({ id, run }: Pick<RunRow, 'id' | 'run'>): void {
-    for (const statement of deleteRun) statement.run(id);
+    for (const statement of deleteEntries) statement.run(id);
+    for (const { last_message: last } of deleteRun.all(id)) messages.release(last as number | null);
     deleteResponse.run(run);
     for (const { blob } of deleteBlobRuns.all(id)) {
       if (!findBlobRun.get(blob!)) for (const statement of deleteBlob) statement.run(blob!);

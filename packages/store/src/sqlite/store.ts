@@ -1,6 +1,6 @@
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import { checkRunNames, type Clock, type RunStore } from '@treadle/core';
+import { checkRunNames, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
 import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
@@ -9,6 +9,7 @@ import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
+import { openMessages } from './messages.ts';
 import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
 import { openWal, type Wal } from './wal.ts';
@@ -74,8 +75,9 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const { location, defer, busyTimeoutMs } = machine;
   const commit = groupCommit(db, { ...machine, toStoreError: (error) => storeError(error, location) });
   const leases = openLeases(db, commit, machine);
-  const entries = openEntries(db, commit, leases);
-  const runs = openRuns(db, commit, leases);
+  const messages = openMessages(db);
+  const entries = openEntries(db, { commit, leases, messages });
+  const runs = openRuns(db, { commit, leases, messages });
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, commit, leases, runs);
 
@@ -104,9 +106,18 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     }
   }
 
+  async function read(runId: string, from?: number): Promise<readonly JournalEntry[]> {
+    const nextPage = entries.readInPages(runId, from);
+    for (;;) {
+      const complete = await reading(nextPage);
+      if (complete) return complete;
+      await new Promise<void>((resolve) => defer(resolve));
+    }
+  }
+
   return {
     append: entries.append,
-    read: (runId, from) => reading(() => entries.read(runId, from)),
+    read,
     async acquire(runId) {
       checkRunNames(runId);
       return leases.acquire(runId);

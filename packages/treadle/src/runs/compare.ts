@@ -1,4 +1,4 @@
-import { diffRuns, replay, type RunDiff } from '@treadle/core';
+import { diffRuns, walkInSlices, type RunDiff } from '@treadle/core';
 import { EXIT, type Command } from '../command-line/command.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { oneLine, padded } from '../terminal/printable.ts';
@@ -14,7 +14,7 @@ export const replayCommand: Command = runsCommand('replay ID', {
     'run was recorded.',
   async run({ store, args, colours, print }) {
     const { summary, entries } = await readRun(store, args[0]!);
-    const replayed = replay(entries);
+    const replayed = await walkInSlices(entries);
     if (replayed.type === 'replayed') return print(`${plural(entries.length, 'entry', 'entries')} replayed the same.`);
     const { seq, event, effect, difference } = replayed;
     print(
@@ -41,9 +41,9 @@ export const diffCommand: Command = runsCommand('diff A B', {
     const diff = diffRuns(a.entries, b.entries);
     if (diff.rest.length === 0) return print(`All ${plural(diff.same, 'entry is', 'entries are')} the same.`);
     const width = stdout.columns ?? 120;
-    print(...differenceText(diff, colours, width));
+    print(differenceText(diff, colours, width));
     const groups = stdout.isTTY && width >= WIDE_TERMINAL ? [{ A: a, B: b }] : [{ A: a }, { B: b }];
-    for (const runs of groups) print('', ...entryColumns(runs, diff.same, colours, width));
+    for (const runs of groups) print('', await entryColumns(runs, diff.same, colours, width));
     return EXIT.failed;
   },
 });
@@ -63,18 +63,24 @@ function differenceText({ same, rest }: RunDiff, colours: Colours, width: number
 type NamedRuns = Readonly<Record<string, StoredRun>>;
 
 /** The entries of the runs from entry `from` on, with one column per run. */
-function entryColumns(named: NamedRuns, from: number, colours: Colours, width: number): readonly string[] {
+async function entryColumns(
+  named: NamedRuns,
+  from: number,
+  colours: Colours,
+  width: number,
+): Promise<readonly string[]> {
   const runs = Object.entries(named);
   const digits = Math.max(3, ...runs.map(([, { entries }]) => String(entries.length - 1).length));
   const cellWidth = Math.floor((width - digits - 2 - 3 * (runs.length - 1)) / runs.length);
-  const columns = runs.map(([name, { summary, entries }]): (readonly EntryLine[])[] => {
+  const columns: (readonly EntryLine[])[][] = [];
+  for (const [name, { summary, entries }] of runs) {
     const heading = `${name} ${shortId(summary.runId)}${entries.length > from ? '' : ' (no more entries)'}`;
-    const steps = shownEntries(entries).slice(from);
-    return [
+    const steps = (await shownEntries(entries)).slice(from);
+    columns.push([
       [{ head: heading, tone: 'bold' }],
       ...steps.map((step) => entryLines(step).filter(({ detail }) => !detail)),
-    ];
-  });
+    ]);
+  }
   const rows: string[] = [];
   for (let index = 0; index < Math.max(...columns.map(({ length }) => length)); index++) {
     const cells = columns.map((column) => column[index] ?? []);

@@ -6,7 +6,7 @@ import { shownEntries } from './journal.ts';
 
 /** Every line of a run as `head (note): body`, without durations. */
 async function lines(store: RunStore, runId = 'r'): Promise<readonly string[]> {
-  return shownEntries(await store.read(runId)).flatMap((step) =>
+  return (await shownEntries(await store.read(runId))).flatMap((step) =>
     entryLines(step)
       .filter(({ detail }) => !detail)
       .map(({ head, note, body }) => {

@@ -186,7 +186,7 @@ export function timeline(steps: readonly ShownEntry[], children: RunIds, layout:
   const { colours, width, full } = layout;
   const startedAt = steps[0]?.entry.event.at ?? 0;
   const times = steps.map(({ entry }) => `+${durationText(entry.event.at - startedAt)}`);
-  const timeWidth = Math.max(...times.map(({ length }) => length));
+  const timeWidth = times.reduce((longest, { length }) => Math.max(longest, length), 0);
   const digits = Math.max(3, String(steps.length - 1).length);
   const margin = ' '.repeat(digits + 2 + timeWidth + 2);
   let turn = 0;

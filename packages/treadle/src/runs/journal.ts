@@ -1,4 +1,4 @@
-import { replay, walkJournal, type Item, type JournalEntry, type JournalStep, type State } from '@treadle/core';
+import { walkInSlices, type Item, type JournalEntry, type JournalStep, type State } from '@treadle/core';
 import { CommandError } from '../command-line/command.ts';
 import { durationText } from '../terminal/quantities.ts';
 import { shortId, type StoredRun } from './store-access.ts';
@@ -16,9 +16,9 @@ export interface ShownEntry {
 }
 
 /** The entries with their states and items; without states after an entry that does not replay. */
-export function shownEntries(entries: readonly JournalEntry[]): readonly ShownEntry[] {
+export async function shownEntries(entries: readonly JournalEntry[]): Promise<readonly ShownEntry[]> {
   const steps: JournalStep[] = [];
-  walkJournal(entries, (step) => steps.push(step));
+  await walkInSlices(entries, (step) => void steps.push(step));
   const issuedAt = new Map<string, number>();
   return entries.map((entry, index): ShownEntry => {
     const { event, issued } = entry;
@@ -34,13 +34,13 @@ export function shownEntries(entries: readonly JournalEntry[]): readonly ShownEn
   });
 }
 
-/** The state after entry `seq`, by default the last one. Throws if there is no such entry or the run does not replay. */
-export function stateAfter({ summary, entries }: StoredRun, seq: number = entries.length - 1): State {
+/** The state after entry `seq`, by default the last one. Rejects if there is no such entry or the run does not replay. */
+export async function stateAfter({ summary, entries }: StoredRun, seq: number = entries.length - 1): Promise<State> {
   const id = shortId(summary.runId);
   if (seq >= entries.length) {
     throw new CommandError(`Run ${id} has entries 0 to ${entries.length - 1}; there is no entry ${seq}.`);
   }
-  const replayed = replay(entries.slice(0, seq + 1));
+  const replayed = await walkInSlices(entries.slice(0, seq + 1));
   if (replayed.type === 'replayed') return replayed.state;
   const { seq: at, difference } = replayed;
   throw new CommandError(`Run ${id} does not replay with this version of Treadle: at entry ${at}, ${difference}.`);

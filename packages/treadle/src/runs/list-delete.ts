@@ -51,7 +51,7 @@ export const listCommand: Command = runsCommand('list', {
     const runs = found.slice(0, limit);
     if (values.json) return print(JSON.stringify(runs, null, 2));
     if (runs.length === 0) note(nothingListed(values));
-    else print(...runTable(runs, colours, io.stdout.isTTY ? (io.stdout.columns ?? 80) : Infinity));
+    else print(runTable(runs, colours, io.stdout.isTTY ? (io.stdout.columns ?? 80) : Infinity));
     if (found.length > limit) note(`There are more runs: --limit ${limit * 5}`);
   },
 });

@@ -34,7 +34,7 @@ export const resumeCommand: Command = runsCommand('resume ID', {
     'The model is the one that the run was started with, if the configuration has it. Otherwise name one with --model.',
   async run(request) {
     const run = await readRun(request.store, request.args[0]!);
-    const state = stateAfter(run);
+    const state = await stateAfter(run);
     rejectEndedRun(run, state);
     rejectForeignRun(state);
     return resumeRun(request, state, answersFor(state, request.values));
@@ -63,7 +63,7 @@ export const forkCommand: Command = runsCommand('fork ID', {
     const results = parsePairs('--result', values.result);
     const at = values.at ?? lastEntryOf(run, results);
     // Check everything before the fork is created, so that an error does not leave a fork behind.
-    const state = stateAfter(run, at);
+    const state = await stateAfter(run, at);
     if (!values['no-run']) rejectForeignRun(state);
     const needsModel = values.model !== undefined || !values['no-run'];
     const choice = needsModel ? chooseModelOf(state.model, values, context.loaded, io.env) : undefined;
@@ -77,7 +77,7 @@ export const forkCommand: Command = runsCommand('fork ID', {
     const fork = await forkRun({ journal: store, runId: state.runId, at, changes });
     if (values['no-run']) return print(fork);
     note(`Forked ${shortId(state.runId)} after entry ${at}: ${fork}`);
-    return resumeRun(request, stateAfter(await readRun(store, fork)));
+    return resumeRun(request, await stateAfter(await readRun(store, fork)));
   },
 });
 
@@ -219,7 +219,7 @@ function hasEnded({ status }: RunSummary): boolean {
 
 /** Cancels a run and its child runs. */
 async function cancelRun(store: RunStore, { runId }: RunSummary): Promise<void> {
-  const { tools } = stateAfter(await readRun(store, runId));
+  const { tools } = await stateAfter(await readRun(store, runId));
   const model: Model = { id: 'unused', reply: unused };
   await runLoop({ runId, journal: store, model, tools: tools.map(unusedTool), signal: AbortSignal.abort() });
 }

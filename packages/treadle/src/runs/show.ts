@@ -25,14 +25,14 @@ export const showCommand: Command = runsCommand('show ID', {
     const run = await readRun(store, request.args[0]!);
     const layout = { colours, width: io.stdout.columns ?? 120, full: values.full === true };
     if (values.at !== undefined) {
-      const state = stateAfter(run, values.at);
+      const state = await stateAfter(run, values.at);
       const { event, seq } = run.entries[values.at]!;
       if (values.json) return print(JSON.stringify(stateJson(state, seq), null, 2));
       const last = run.entries.length - 1;
       print(`${shortId(state.runId)} after entry ${seq} of 0 to ${last}, ${timestampText(event.at)}`, '');
-      return print(...stateText(event, state, layout));
+      return print(stateText(event, state, layout));
     }
-    const steps = shownEntries(run.entries);
+    const steps = await shownEntries(run.entries);
     const shown: ShownRun = {
       run,
       state: steps.at(-1)?.states?.state,
@@ -41,7 +41,7 @@ export const showCommand: Command = runsCommand('show ID', {
     };
     if (values.json) return print(JSON.stringify(runJson(shown), null, 2));
     const children = new Set(shown.related.filter(isChild).map(({ runId }) => runId));
-    print(...(await heading(shown, request)), '', ...timeline(steps, children, layout), ...nextStep(shown, request));
+    print(await heading(shown, request), '', timeline(steps, children, layout), nextStep(shown, request));
   },
 });
 

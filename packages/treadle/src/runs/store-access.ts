@@ -19,8 +19,8 @@ export interface RunsRequest<V = object> {
   readonly io: Io;
   /** For standard output. */
   readonly colours: Colours;
-  /** Writes lines to standard output. */
-  print(...lines: readonly string[]): void;
+  /** Writes lines to standard output. Pass long lists as arrays: the number of arguments of a function is limited. */
+  print(...lines: readonly (string | readonly string[])[]): void;
   /** Writes a line to standard error. */
   note(text: string): void;
 }
@@ -49,12 +49,17 @@ export function runsCommand<const F extends Flags>(
     notes: [details],
     async run({ values: parsed, arguments: args }, io) {
       const values = parsed as Values<F> & LocationValues;
-      const print = (...lines: readonly string[]): void =>
-        void io.stdout.write(lines.map((one) => `${one}\n`).join(''));
+      const print = (...lines: readonly (string | readonly string[])[]): void =>
+        void io.stdout.write(
+          lines
+            .flat()
+            .map((one) => `${one}\n`)
+            .join(''),
+        );
       const note = (text: string): void => void io.stderr.write(`${text}\n`);
       const context = await resolveContext(values, io);
       if (emptyStore && context.store.type === 'sqlite' && !existsSync(context.store.file)) {
-        print(...emptyStore(values));
+        print(emptyStore(values));
         note(missingStoreText(context.store.file));
         return EXIT.completed;
       }

@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
-import { callerOf, childRuns, messageOf, replay } from '@treadle/core';
+import { callerOf, childRuns, messageOf, walkInSlices } from '@treadle/core';
 import type { Event, JournalEntry, Parent, RunStore } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
@@ -100,7 +100,7 @@ export const importCommand: Command = defineCommand({
     const store = await openStore(context.store);
     try {
       await addFamily(store, renamedFamily(exported, runId));
-      const replayed = replay(await store.read(runId));
+      const replayed = await walkInSlices(await store.read(runId));
       if (replayed.type === 'diverged') {
         const { seq, difference } = replayed;
         io.stderr.write(`The run can be shown but not resumed by this version: at entry ${seq}, ${difference}.\n`);

@@ -1,0 +1,187 @@
+import { closeSync, openSync, readFileSync, statSync, writeSync } from 'node:fs';
+import type { DatabaseSync } from 'node:sqlite';
+import { forkRun, memoryJournal, runLoop, userText, type JournalEntry, type Message } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { entry, startedWith } from '../../test/entries.ts';
+import { tempStore } from '../../test/temp-store.ts';
+
+const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
+
+/** Message `n` of a conversation, with about `chars` characters. */
+function message(n: number, chars = 2_000): Message {
+  const text = `${n} `.repeat(chars).slice(0, chars);
+  return n % 2 === 0 ? userText(text) : { role: 'assistant', content: [{ type: 'text', text }] };
+}
+
+const conversation = (count: number, chars?: number): Message[] =>
+  Array.from({ length: count }, (_, n) => message(n, chars));
+
+function stored(db: DatabaseSync): number {
+  return Number(db.prepare('SELECT count(*) AS n FROM messages').get()!['n']);
+}
+
+test('runs that continue a conversation need space for their new messages only', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const all = conversation(400);
+  for (let n = 1; n <= 200; n++) await store.append(`run ${n}`, [startedWith(all.slice(0, 2 * n)), entry(1)]);
+  expect(stored(temp.raw())).toBe(400);
+  for (const n of [1, 2, 100, 200]) {
+    expect(await store.read(`run ${n}`)).toEqual([startedWith(all.slice(0, 2 * n)), entry(1)]);
+  }
+  await store.close();
+  // The messages have 800 kB. Two rows of 2 kB do not fit into one page of 4 kB.
+  expect(statSync(temp.file).size).toBeLessThan(2_500_000);
+});
+
+test('a short input stays in its entry', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('a', [startedWith(conversation(3, 100))]);
+  expect(stored(temp.raw())).toBe(0);
+  expect(await store.read('a')).toEqual([startedWith(conversation(3, 100))]);
+});
+
+test('equal messages after different conversations are different messages', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const [one, two, three] = [0, 2, 4].map((n) => message(n)) as [Message, Message, Message];
+  await store.append('a', [startedWith([one, three])]);
+  await store.append('b', [startedWith([two, three])]);
+  await store.append('c', [startedWith([three, three])]);
+  expect(stored(temp.raw())).toBe(6);
+  expect(await store.read('a')).toEqual([startedWith([one, three])]);
+  expect(await store.read('b')).toEqual([startedWith([two, three])]);
+  expect(await store.read('c')).toEqual([startedWith([three, three])]);
+});
+
+test('a fork shares the input of its original', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const input = conversation(9);
+  await runLoop({ model: scriptedModel(['Done.']), journal: store, runId: 'a', input });
+  const fork = await forkRun({ journal: store, runId: 'a', at: 0 });
+  expect(stored(temp.raw())).toBe(9);
+  expect((await store.read(fork))[0]!.event).toMatchObject({ type: 'run-started', runId: fork, input });
+  expect(await store.delete('a')).toBe(true);
+  expect((await runLoop({ model: scriptedModel([]), journal: store, runId: fork })).text).toBe('Done.');
+});
+
+test('a store returns the same entries as a journal in memory, with any text in the messages', async () => {
+  await using temp = tempStore();
+  const stores = [temp.open(), memoryJournal()];
+  const pad = 'x'.repeat(600);
+  const texts = ['\ud800 alone', '[{"role":"user"}]', '"input":[]', '\0', '\u2028 😀', '$& $1', '\\"'].map(
+    (t) => t + pad,
+  );
+  const tools = [{ name: 'same', parameters: { input: [], enum: texts.map((text) => userText(text)) } }];
+  const first = startedWith(texts.map((text) => userText(text)));
+  const event = { ...first.event, tools } as unknown as JournalEntry['event'];
+  for (const store of stores) await store.append('a', [{ ...first, event }, entry(1)]);
+  const [onDisk, inMemory] = await Promise.all(stores.map((store) => store.read('a')));
+  expect(JSON.stringify(onDisk)).toBe(JSON.stringify(inMemory));
+});
+
+describe('deleting', () => {
+  test('an early run does not affect later ones, and the last one frees all messages', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    const db = temp.raw();
+    for (const n of [2, 4, 6]) await store.append(`run ${n}`, [startedWith(conversation(n))]);
+    await store.append('branch', [startedWith([...conversation(3), message(99)])]);
+    await store.delete('run 2');
+    expect(await store.read('run 4')).toEqual([startedWith(conversation(4))]);
+    await store.delete('run 6');
+    expect(stored(db)).toBe(5);
+    expect(await store.read('branch')).toEqual([startedWith([...conversation(3), message(99)])]);
+    await store.delete('run 4');
+    expect(stored(db)).toBe(4);
+    await store.delete('branch');
+    expect(stored(db)).toBe(0);
+  });
+
+  test('leaves the messages that the remaining runs need, and no others', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.record({ path: fc.array(fc.nat(2), { minLength: 1, maxLength: 4 }), drop: fc.option(fc.nat(9)) }), {
+          maxLength: 12,
+        }),
+        async (steps) => {
+          await using temp = tempStore();
+          const store = temp.open();
+          const runs = new Map<string, readonly number[]>();
+          for (const [n, { path, drop }] of steps.entries()) {
+            await store.append(`${n}`, [startedWith(path.map((one) => message(one)))]);
+            runs.set(`${n}`, path);
+            const dropped = [...runs.keys()][drop ?? Infinity];
+            if (dropped === undefined) continue;
+            await store.delete(dropped);
+            runs.delete(dropped);
+          }
+          const prefixes = [...runs.values()].flatMap((path) => path.map((_, end) => path.slice(0, end + 1).join()));
+          expect(stored(temp.raw())).toBe(new Set(prefixes).size);
+          for (const [runId, path] of runs) {
+            expect(await store.read(runId)).toEqual([startedWith(path.map((one) => message(one)))]);
+          }
+        },
+      ),
+      { numRuns: 15 },
+    );
+  });
+});
+
+describe('a message that is', () => {
+  const swap = `UPDATE messages SET text = CASE id WHEN 3 THEN (SELECT text FROM messages WHERE id = 4)
+    ELSE (SELECT text FROM messages WHERE id = 3) END WHERE id IN (3, 4)`;
+  test.each([
+    ['changed', "UPDATE messages SET text = replace(text, '3 ', '4 ') WHERE id = 4"],
+    ['torn', 'UPDATE messages SET text = substr(text, 1, 50) WHERE id = 4'],
+    ['missing', 'DELETE FROM messages WHERE id = 4'],
+    ['exchanged with another', swap],
+    ['before itself', 'UPDATE messages SET previous = 4 WHERE id = 4'],
+    ['before a message that is before it', 'UPDATE messages SET previous = 6 WHERE id = 4'],
+    ['after no message', 'UPDATE messages SET previous = NULL WHERE id = 4'],
+  ])('%s damages exactly the runs that contain it', async (_, damage) => {
+    await using temp = tempStore();
+    const store = temp.open();
+    const branch = [...conversation(2), message(99), message(98)];
+    await store.append('short', [startedWith(conversation(2)), entry(1)]);
+    await store.append('a', [startedWith(conversation(6)), entry(1)]);
+    await store.append('b', [startedWith(conversation(4)), entry(1)]);
+    await store.append('branch', [startedWith(branch), entry(1)]);
+    temp.raw().exec(damage);
+    for (const runId of ['a', 'b']) {
+      await expect(store.read(runId)).rejects.toEqual(code('journal-damaged'));
+      await expect(store.read(runId, 1)).rejects.toThrow(`Entry 0 of run "${runId}" is damaged`);
+    }
+    expect(await store.read('short')).toEqual([startedWith(conversation(2)), entry(1)]);
+    expect(await store.read('branch')).toEqual([startedWith(branch), entry(1)]);
+    expect(await store.list()).toHaveLength(4);
+
+    // A new run with the same messages is intact: its client may have sent them.
+    await store.append('again', [startedWith(conversation(8))]);
+    expect(await store.read('again')).toEqual([startedWith(conversation(8))]);
+    for (const runId of ['a', 'b', 'again', 'branch']) expect(await store.delete(runId)).toBe(true);
+    expect(await store.read('short')).toEqual([startedWith(conversation(2)), entry(1)]);
+  });
+
+  test('on a damaged page damages exactly the runs that contain it', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    const long = userText('damage me '.repeat(5_000));
+    await store.append('a', [startedWith([message(0), long, message(2)]), entry(1)]);
+    await store.append('b', [startedWith([message(0), message(2)]), entry(1)]);
+    await store.close();
+    // A long text is a chain of pages, each of which starts with the number of the next. This breaks a link in the middle.
+    const page = Math.floor((readFileSync(temp.file).lastIndexOf('damage me ') - 20_000) / 4_096);
+    const file = openSync(temp.file, 'r+');
+    writeSync(file, Buffer.alloc(4, 0xff), 0, 4, page * 4_096);
+    closeSync(file);
+    const damaged = temp.open();
+    await expect(damaged.read('a')).rejects.toThrow('Entry 0 of run "a" is damaged');
+    expect(await damaged.read('b')).toEqual([startedWith([message(0), message(2)]), entry(1)]);
+    await damaged.append('b', [entry(2)]);
+  });
+});

@@ -1,0 +1,114 @@
+import { createHash } from 'node:crypto';
+import type { DatabaseSync } from 'node:sqlite';
+
+/**
+ * The messages in the input of runs, each stored once.
+ *
+ * 1. An input is a path in a tree: the row of a message refers to the message before it, and the row of a run to its last
+ *    message. So a run that continues a conversation adds only the messages that are new.
+ * 2. A message is found by its digest: SHA-256 of the digest of the message before it and its own text. So equal messages
+ *    after different conversations are different rows.
+ * 3. A message has a higher id than the message before it, because it is inserted while that one exists.
+ * 4. A message is deleted when no run and no message after it refers to it.
+ */
+export interface Messages {
+  /**
+   * Inside a transaction: stores the messages that are not stored yet. Returns the id of the last one; undefined if a
+   * message that is stored already is damaged, so that the input has to stay in the entry.
+   */
+  readonly store: (split: SplitEntry) => number | undefined;
+  /** The entry that `splitInput` was called with. Another text if a message is damaged or missing. */
+  readonly restoreEntry: (rest: string, { last_message, messages_at }: InputPlace) => string;
+  /** Inside a transaction, after a run was deleted: deletes the messages that are not used any more. */
+  readonly release: (last: number | null) => void;
+}
+
+/** Where the input of a run is. Columns of `runs`; null if the input is in the first entry. */
+export interface InputPlace {
+  /** The id of the last message. */
+  readonly last_message: number | null;
+  /** The position of the messages in the text of the entry. */
+  readonly messages_at: number | null;
+}
+
+/** The text of an entry, and the messages that were taken out of it. */
+export interface SplitEntry {
+  /** The text of the entry with an empty input. */
+  readonly rest: string;
+  /** The position of the messages in the text. */
+  readonly at: number;
+  readonly messages: readonly string[];
+  readonly digests: readonly Buffer[];
+}
+
+/** An input with fewer characters stays in the entry: splitting it would save nothing. */
+const MIN_CHARS = 1_024;
+
+/** Takes the input of a run out of the text of its first entry. Undefined if the input is short. */
+export function splitInput(text: string, input: readonly unknown[]): SplitEntry | undefined {
+  if (text.length < MIN_CHARS || input.length === 0) return undefined;
+  const messages = input.map((message) => JSON.stringify(message));
+  const joined = messages.join();
+  if (joined.length < MIN_CHARS) return undefined;
+  // The first place with these characters will do: they are inserted there again.
+  const at = text.indexOf(`[${joined}]`) + 1;
+  if (at === 0) return undefined;
+  const digests: Buffer[] = [];
+  for (const message of messages) {
+    const hash = createHash('sha256');
+    if (digests.length > 0) hash.update(digests.at(-1)!);
+    digests.push(hash.update(message).digest());
+  }
+  return { rest: text.slice(0, at) + text.slice(at + joined.length), at, messages, digests };
+}
+
+export function openMessages(db: DatabaseSync): Messages {
+  const findMessage = db.prepare('SELECT id FROM messages WHERE digest = ?');
+  const insertMessage = db.prepare('INSERT INTO messages (previous, digest, text) VALUES (?, ?, ?)');
+  // `<`, so that a damaged reference cannot lead into a circle.
+  const findTexts = db.prepare(
+    `WITH RECURSIVE path (id, previous, text) AS (
+       SELECT id, previous, text FROM messages WHERE id = ?
+       UNION ALL
+       SELECT one.id, one.previous, one.text FROM path JOIN messages one ON one.id = path.previous AND one.id < path.id
+     ) SELECT text FROM path`,
+  );
+  const findUse = db.prepare(
+    'SELECT 1 FROM messages WHERE previous = ?1 UNION ALL SELECT 1 FROM runs WHERE last_message = ?1',
+  );
+  const deleteMessage = db.prepare('DELETE FROM messages WHERE id = ? RETURNING previous');
+
+  /** The messages up to this one, as they are in a JSON list. */
+  function joinedTexts(last: number): string {
+    const texts = findTexts.all(last).map(({ text }) => text as string);
+    return texts.reverse().join();
+  }
+
+  function idOf(digest: Buffer): number | null {
+    return (findMessage.get(digest)?.['id'] as number | undefined) ?? null;
+  }
+
+  return {
+    store({ messages, digests }) {
+      // From the end, because most conversations continue one that is stored.
+      let known = messages.length;
+      let last: number | null = null;
+      while (known > 0 && (last = idOf(digests[known - 1]!)) === null) known--;
+      if (last !== null && joinedTexts(last) !== messages.slice(0, known).join()) return undefined;
+      for (let index = known; index < messages.length; index++) {
+        last = Number(insertMessage.run(last, digests[index]!, messages[index]!).lastInsertRowid);
+      }
+      return last!;
+    },
+
+    restoreEntry(rest, { last_message: last, messages_at: at }) {
+      return last === null || at === null ? rest : rest.slice(0, at) + joinedTexts(last) + rest.slice(at);
+    },
+
+    release(last) {
+      for (let id = last; id !== null && !findUse.get(id);) {
+        id = (deleteMessage.get(id)?.['previous'] as number | null | undefined) ?? null;
+      }
+    },
+  };
+}

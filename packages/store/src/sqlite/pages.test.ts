@@ -1,0 +1,110 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { describe, expect, test } from 'vitest';
+import { entries, entry, startedWith } from '../../test/entries.ts';
+import { tempStore } from '../../test/temp-store.ts';
+
+const COUNT = 1_700;
+
+/** Counts the turns of the event loop during `work`. */
+async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
+  let turns = 0;
+  let done = false;
+  const counting = (async () => {
+    for (; !done; turns++) await nextTurn();
+  })();
+  await work();
+  done = true;
+  await counting;
+  return turns;
+}
+
+test('reading a long run lets the event loop turn between pages', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('long', entries(COUNT));
+  expect(await turnsDuring(() => store.read('long'))).toBeGreaterThanOrEqual(3);
+  expect(await turnsDuring(() => store.read('long', COUNT))).toBeGreaterThanOrEqual(3);
+});
+
+test('a page ends earlier if its entries are long', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const long = Array.from({ length: 60 }, (_, seq) => entry(seq, 'x'.repeat(100_000)));
+  await store.append('long', long);
+  expect(await turnsDuring(() => store.read('long'))).toBeGreaterThanOrEqual(5);
+  expect(await store.read('long')).toEqual(long);
+});
+
+test('reads every part of a run of several pages', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  const first = startedWith(
+    entries(20).map((_, n) => ({ role: 'user', content: [{ type: 'text', text: `${n}`.repeat(99) }] })),
+  );
+  const all = [first, ...entries(COUNT).slice(1)];
+  await store.append('long', all);
+  for (const count of [1, 499, 500, 501, 502, 1_000, 1_001, 1_499, 1_503]) {
+    await store.append(`run ${count}`, all.slice(0, count));
+    expect(await store.read(`run ${count}`)).toEqual(all.slice(0, count));
+  }
+  for (const from of [0, 1, 499, 500, 501, 1_000, COUNT - 1, COUNT, COUNT + 1]) {
+    expect(await store.read('long', from)).toEqual(all.slice(from));
+  }
+});
+
+describe('while a long run is read', () => {
+  test('entries that are appended are not part of the result', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await store.append('long', entries(COUNT));
+    const reading = store.read('long');
+    const more = Array.from({ length: 600 }, (_, n) => entry(COUNT + n));
+    await Promise.all([store.append('long', more.slice(0, 1)), store.append('long', more.slice(1))]);
+    expect(await reading).toEqual(entries(COUNT));
+    expect(await store.read('long')).toHaveLength(COUNT + 600);
+  });
+
+  test('it can be deleted: the result is empty', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await store.append('long', entries(COUNT));
+    const reading = store.read('long');
+    await store.delete('long');
+    expect(await reading).toEqual([]);
+  });
+
+  test.each([3, 400, COUNT, COUNT + 500])(
+    'it can be replaced by another run with the same id and %i entries: the result is that run',
+    async (count) => {
+      await using temp = tempStore();
+      const store = temp.open();
+      await store.append('long', entries(COUNT));
+      const reading = store.read('long');
+      const others = Array.from({ length: count }, (_, seq) => entry(seq, `other ${seq}`));
+      await Promise.all([store.delete('long'), store.append('long', others)]);
+      expect(await reading).toEqual(others);
+    },
+  );
+});
+
+test.each([
+  ['DELETE FROM entries WHERE seq = 500', 500, 'is missing'],
+  ['DELETE FROM entries WHERE seq = 501', 501, 'is missing'],
+  ['DELETE FROM entries WHERE seq >= 1000', 1_000, 'is missing'],
+  [`DELETE FROM entries WHERE seq = ${COUNT - 1}`, COUNT - 1, 'is missing'],
+  ["UPDATE entries SET entry = replace(entry, 'entry 5', 'Entry 5') WHERE seq = 501", 501, 'is damaged'],
+  ['UPDATE entries SET chain = chain + 1 WHERE seq = 1200', 1_200, 'is damaged'],
+  ['UPDATE runs SET last_chain = 1', COUNT - 1, 'does not match the sum of the run'],
+  ['UPDATE runs SET entries = 1000', 1_000, 'is not in the count of entries'],
+  ['UPDATE runs SET entries = 2000', COUNT, 'is missing'],
+  ['UPDATE runs SET entries = -1', -1, 'does not match the sum of the run'],
+  [`INSERT INTO entries SELECT run, 5000, entry, chain FROM entries WHERE seq = 3`, COUNT, 'is not in the count'],
+])('finds damage on any page: %s', async (damage, seq, problem) => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('long', entries(COUNT));
+  temp.raw().exec(damage);
+  for (const from of [0, 400, COUNT]) {
+    await expect(store.read('long', from)).rejects.toThrow(`Entry ${seq} of run "long" ${problem}`);
+  }
+});
