@@ -7,8 +7,12 @@ export interface Printed {
   readonly stderr: string;
 }
 
-/** Runs the command in this process, with pipes instead of a terminal. */
-export async function command(args: readonly string[], cwd: string, stdin = ''): Promise<Printed> {
+/** Runs the command in this process, with pipes instead of a terminal. `input`: standard input, or other parts of its `Io`. */
+export async function command(
+  args: readonly string[],
+  cwd: string,
+  input: string | Partial<Io> = '',
+): Promise<Printed> {
   const written = { stdout: '', stderr: '' };
   const stream = (name: keyof typeof written): PassThrough =>
     new PassThrough().setEncoding('utf8').on('data', (text: string) => {
@@ -16,7 +20,7 @@ export async function command(args: readonly string[], cwd: string, stdin = ''):
     });
   const [stdout, stderr] = [stream('stdout'), stream('stderr')];
   const io: Io = {
-    stdin: Readable.from(stdin === '' ? [] : [Buffer.from(stdin)]),
+    stdin: Readable.from(typeof input === 'string' && input !== '' ? [Buffer.from(input)] : []),
     stdout,
     stderr,
     env: {},
@@ -25,6 +29,7 @@ export async function command(args: readonly string[], cwd: string, stdin = ''):
     onTerminate: () => () => {},
     outliveReaders: () => {},
     quit: () => {},
+    ...(typeof input === 'object' && input),
   };
   const code = await main(args, io);
   await Promise.all([stdout, stderr].map((one) => new Promise((resolve) => one.end().on('end', resolve))));

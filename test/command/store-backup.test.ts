@@ -5,7 +5,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { runLoop } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import type { StoreReport } from '@treadle/store';
-import { describe, expect, test } from 'vitest';
+import type { Io } from 'treadle';
+import { describe, expect, test, vi } from 'vitest';
+import { fakeTerminal } from './fake-terminal.ts';
+import { command } from './in-process.ts';
 import { runsFixture } from './runs-fixture.ts';
 
 const fixture = runsFixture();
@@ -99,6 +102,36 @@ describe('store backup and store restore', () => {
     expect(await readdir(fixture.play.folder)).toEqual(['notes.txt']);
   });
 });
+
+describe('on a terminal', () => {
+  test('work that takes longer than a second shows its progress', async () => {
+    await addRun('a');
+    let now = performance.now();
+    using _ = vi.spyOn(performance, 'now').mockImplementation(() => (now += 1_001));
+    const { exit, screen } = fakeTerminal(['store', 'backup', 'b.db'], fixture.play.folder);
+    expect(await exit).toBe(0);
+    expect(screen()).toMatch(/Copied 0 of 0 MB.*Checked 1 of 1 runs and responses.*Copied 1 run, 2 entries to/s);
+  });
+
+  test('Ctrl-C stops a backup, which leaves nothing behind', async () => {
+    await addRun('a');
+    const interrupts = new AbortController();
+    const io = { onInterrupt: interruptOn(interrupts.signal) };
+    const stopped = command(['store', 'backup', 'b.db'], fixture.play.folder, io);
+    interrupts.abort();
+    expect(await stopped).toEqual({ code: 130, stdout: '', stderr: 'Stopped. Nothing was changed.\n' });
+    expect((await readdir(fixture.play.folder)).toSorted()).toEqual(['.treadle', 'notes.txt']);
+  });
+});
+
+/** Ctrl-C when the signal aborts, or at once if it has. */
+function interruptOn(signal: AbortSignal): Io['onInterrupt'] {
+  return (listener) => {
+    if (signal.aborted) listener();
+    else signal.addEventListener('abort', listener);
+    return () => signal.removeEventListener('abort', listener);
+  };
+}
 
 describe('store check', () => {
   test('exits with 0 if everything is intact', async () => {

@@ -3,7 +3,7 @@ export type { IdempotencyKey, ResponseEnding, ResponseRecord, ResponseStore, Use
 export { backupStore, restoreStore, type BackupOptions, type Restored, type RestoreOptions } from './sqlite/backup.ts';
 export {
   checkStore,
-  type LongOptions,
+  type ProgressOptions,
   type StoreProblem,
   type StoreProgress,
   type StoreReport,

@@ -4,7 +4,7 @@ import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
-import { checkStore, requireStore, type LongOptions, type StoreProblem, type StoreProgress } from './check.ts';
+import { checkStore, requireStore, type ProgressOptions, type StoreProblem, type StoreProgress } from './check.ts';
 import type { StoreReport } from './check.ts';
 import { inTransaction, pragma, versionOf } from './database.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
@@ -25,12 +25,12 @@ import { isBusy, isCorrupt, storeError } from './failure.ts';
  *    the time in microseconds. No store issues a million tokens per second, so it is also higher than the tokens of any
  *    store that was lost, also after several restores, as long as the clock of the machine is right.
  */
-export interface BackupOptions extends LongOptions {
+export interface BackupOptions extends ProgressOptions {
   /** Replaces an existing file. */
   readonly force?: boolean;
 }
 
-export interface RestoreOptions extends LongOptions {
+export interface RestoreOptions extends ProgressOptions {
   /** Restores the backup even if parts of it are damaged. */
   readonly force?: boolean;
 }
@@ -130,7 +130,7 @@ function connect(file: string): DatabaseSync {
   return new DatabaseSync(file, { timeout: 5_000 });
 }
 
-interface CopyOptions extends LongOptions {
+interface CopyOptions extends ProgressOptions {
   readonly step: StoreProgress['step'];
 }
 

@@ -42,7 +42,7 @@ export interface StoreProgress {
   readonly total: number;
 }
 
-export interface LongOptions {
+export interface ProgressOptions {
   readonly onProgress?: (progress: StoreProgress) => void;
   /** Stops the operation, which then changes nothing and rejects with the reason. */
   readonly signal?: AbortSignal;
@@ -53,7 +53,7 @@ export interface LongOptions {
  * results of every run, and all responses. Replays each run. Runs may be driven at the same time. Changes nothing, except
  * that opening a store of an earlier version migrates it.
  */
-export async function checkStore(file: string, options: LongOptions = {}): Promise<StoreReport> {
+export async function checkStore(file: string, options: ProgressOptions = {}): Promise<StoreReport> {
   requireStore(file);
   const store = sqliteStore(file);
   const db = new DatabaseSync(file, { readOnly: true, timeout: 5_000 });
@@ -75,7 +75,7 @@ export function requireStore(file: string): void {
   throw new TreadleError('store-failed', `There is no store ${path.resolve(file)}. Check the path.`);
 }
 
-interface Checking extends LongOptions {
+interface Checking extends ProgressOptions {
   readonly store: SqliteStore;
   /** For what the store does not list. */
   readonly db: DatabaseSync;

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import type { LongOptions, StoreProblem, StoreProgress, StoreReport } from '@treadle/store';
+import type { ProgressOptions, StoreProblem, StoreProgress, StoreReport } from '@treadle/store';
 import type * as StorePackage from '@treadle/store';
 import { CommandError, defineCommand, EXIT } from '../command-line/command.ts';
 import type { Command, CommandGroup, Flags, Values } from '../command-line/command.ts';
@@ -20,7 +20,7 @@ interface StoreRequest<V> {
   readonly file: string;
   readonly functions: typeof StorePackage;
   /** Shows the progress on a terminal, and stops at Ctrl-C. */
-  readonly long: LongOptions;
+  readonly long: ProgressOptions;
   print(...lines: readonly string[]): void;
   note(text: string): void;
 }
