@@ -6,6 +6,7 @@ import { device } from './scenarios/device.ts';
 import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
 import { fork } from './scenarios/fork.ts';
 import { length } from './scenarios/length.ts';
+import { remembering } from './scenarios/remembering.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
@@ -30,4 +31,5 @@ export const SCENARIOS: readonly Scenario[] = [
   reflecting,
   direct,
   hopeless,
+  remembering,
 ];

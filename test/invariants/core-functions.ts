@@ -13,6 +13,7 @@ import type {
   Lease,
   Limit,
   Limits,
+  Memory,
   Message,
   Next,
   Outcome,
@@ -42,6 +43,7 @@ export interface CoreFunctions {
   // What an event changes.
   readonly applyEvent: (state: State, event: Event) => Next;
   readonly withTime: (state: State, event: Event) => State;
+  readonly onRunStarted: (event: EventOf<'run-started'>) => Next;
   readonly onTurnPrepared: (state: State, event: EventOf<'turn-prepared'>) => Next;
   readonly onHistoryCompacted: (state: State, event: EventOf<'history-compacted'>) => Next;
   readonly onModelFailed: (state: State, event: EventOf<'model-failed'>) => Next;
@@ -54,6 +56,7 @@ export interface CoreFunctions {
   readonly applyVerdict: (state: State, slot: Slot, verdict: Verdict | undefined, at: number) => Slot;
   readonly onCallEvent: (state: State, effect: string, event: SlotEvent) => Next;
   readonly chargeCall: (state: State, event: SlotEvent) => State;
+  readonly withMemory: (state: State, changes: Memory) => State;
   readonly slotAfter: (state: State, slot: Slot, event: SlotEvent) => Slot;
   readonly onEffectLost: (state: State, effect: string) => Next;
   readonly deathsAfter: (state: State, event: Event) => State['deaths'];

@@ -1,4 +1,4 @@
-import type { Event } from '@treadle/core';
+import type { Event, Memory } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { loadCore } from './core.ts';
@@ -77,10 +77,26 @@ test('the worlds contain every type of event, applied and ignored, and every out
       `${type} is ignored`,
     ).toBeGreaterThan(0);
   }
+  for (const [what, holds] of Object.entries(OPTIONAL)) {
+    const shown = share(({ moments }) => moments.some((moment) => moment.applied && holds(moment)));
+    expect(shown, what).toBeGreaterThanOrEqual(0.05);
+  }
   expect(new Set(traces.map(({ last }) => outcomeText(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
   const seen = new Set(traces.flatMap(({ moments }) => moments.filter(({ applied }) => applied).map(sceneOf)));
   expect([...seen]).toEqual(expect.arrayContaining([...SCENES]));
 });
+
+/** Optional fields of events that must be applied in one of twenty worlds. */
+const OPTIONAL: Readonly<Record<string, (moment: Moment) => boolean>> = {
+  'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
+  'a tool of a plain run changes the memory': ({ event, before }) => memoryIn(event) !== undefined && !before.agent,
+  'a tool removes a key of the memory': ({ event, before }) =>
+    Object.entries(memoryIn(event) ?? {}).some(([key, value]) => value === null && before.memory?.[key] !== undefined),
+};
+
+function memoryIn(event: Event): Memory | undefined {
+  return event.type === 'tool-settled' && event.result.type === 'result' ? event.result.memory : undefined;
+}
 
 /** An event and the phase in which it was applied; for a compaction also whether the model had rejected the conversation. */
 function sceneOf({ event, before }: Moment): string {

@@ -41,7 +41,7 @@ export type Performed =
   | 'verify-timeout';
 
 /** The rules of a world as options, without those that `runLoop` rejects. */
-export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'model'> {
+export function optionsOf({ rules, tools, input, memory }: World): Omit<LoopOptions, 'model'> {
   const {
     wording: _,
     judged: __,
@@ -61,6 +61,7 @@ export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'mo
     ...plain,
     ...(finish !== 'output' && { finish }),
     input,
+    ...(memory && { memory }),
     toolChoice,
     ...(allowed.length > 0 && { allowedTools: allowed }),
   };
@@ -205,6 +206,7 @@ export function toolsOf(
       exclusive,
       polling,
       resources: (input) => ('a' in (input as object) ? [JSON.stringify(input)] : []),
+      ...(!client && name !== 'read' && { remembers: ['run', 'attempt'] }),
       ...(!client && {
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);

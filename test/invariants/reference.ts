@@ -1,4 +1,4 @@
-import type { Limit, Limits, ModelErrorCode, Rules, ToolChoice, ToolFacts, TurnDecision } from '@treadle/core';
+import type { Limit, Limits, Memory, ModelErrorCode, Rules, ToolChoice, ToolFacts, TurnDecision } from '@treadle/core';
 import { isAnswered, expiryOf, resultsOf, type Turn, type CallRecord } from './turns.ts';
 import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './agent-attempts.ts';
 import { handlingsOf, type Handling } from './call-handling.ts';
@@ -19,6 +19,8 @@ export interface Reference {
   readonly claims: ReadonlyMap<CallRecord, Claim>;
   /** The progress of a typed agent after each moment. */
   readonly agents: readonly (View | undefined)[];
+  /** After each moment: the memory of a run that is not a typed agent's, with sorted keys. */
+  readonly memories: readonly Memory[];
   /** The remaining limits when the reply of a turn arrived. */
   readonly remaining: ReadonlyMap<Turn, Limits>;
 }
@@ -51,6 +53,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const deaths = new Map<string, number>();
   const used = usageTotals();
   let attempts: Attempts | undefined;
+  const memory = new Map<string, unknown>();
   let turn: Turn | undefined;
   /** Calls of the turn that may run and have no result yet. */
   let unanswered = new Set<CallRecord>();
@@ -300,6 +303,14 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     return count === rules.crashLimit;
   }
 
+  /** A call stores whole values. A key with the value null is removed. */
+  function remember(changes: Memory = {}): void {
+    for (const [key, value] of Object.entries(changes)) {
+      memory.set(key, value);
+      if (value === null) memory.delete(key);
+    }
+  }
+
   function follow(moment: Moment, at: number): Expected {
     const { event } = moment;
     if (event.type !== 'effect-lost') deaths.clear();
@@ -309,6 +320,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         runChoice = rules.toolChoice;
         attempts = rules.agent && attemptsOf(rules.agent);
         given = event.input.length;
+        remember(event.memory);
         return continueRun(moment);
       case 'run-forked':
         ({ tools = tools, instructions = instructions } = event);
@@ -343,7 +355,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return lost(event.effect, moment, at);
       case 'tool-settled':
         if (event.result.type === 'result' && event.result.usage) used.charge(event.result.usage);
-        attempts?.remember(event);
+        if (attempts) attempts.remember(event);
+        else if (event.result.type === 'result') remember(event.result.memory);
         return onCall(event.effect, moment, at);
       case 'child-started':
         return NOTHING;
@@ -359,12 +372,14 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const lengths: number[] = [];
   const counts: number[][] = [];
   const agents: (View | undefined)[] = [];
+  const memories: Memory[] = [];
   const expected = moments.map((moment, at) => {
     const next = moment.applied ? follow(moment, at) : undefined;
     lengths.push(length);
     counts.push([admitted, counters.errors()]);
     agents.push(attempts?.view());
+    memories.push(Object.fromEntries([...memory].toSorted(([a], [b]) => (a < b ? -1 : 1))));
     return next;
   });
-  return { expected, lengths, counts, handlings, claims, agents, remaining };
+  return { expected, lengths, counts, handlings, claims, agents, memories, remaining };
 }

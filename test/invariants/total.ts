@@ -29,7 +29,11 @@ const usage: Arbitrary<Usage> = fc.record(
   { inputTokens: number, outputTokens: number, cost: number },
   { requiredKeys: ['inputTokens', 'outputTokens'] },
 );
-const memory = fc.record({ run: fc.oneof(word, number), attempt: fc.oneof(word, number) }, { requiredKeys: [] });
+const memory = fc.oneof(
+  fc.record({ run: fc.oneof(word, number), attempt: fc.oneof(word, number) }, { requiredKeys: [] }),
+  fc.dictionary(word, fc.oneof(word, fc.constant(null)), { maxKeys: 2 }),
+  word,
+);
 const check: Arbitrary<CallCheck> = fc.record(
   { problem: word, arguments: word, resources: fc.array(word, { maxLength: 2 }) },
   { requiredKeys: [] },

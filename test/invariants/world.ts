@@ -23,6 +23,8 @@ export interface World {
   /** The tools after a change. A second change restores the first ones. */
   readonly otherTools: readonly ToolFacts[];
   readonly input: readonly Message[];
+  /** The initial memory of a run that is not a typed agent's. */
+  readonly memory?: Memory;
   /** The replies of the model by turn. After the last one, the model replies with a final text. */
   readonly replies: readonly Reply[];
   /** Other values by turn. They start again after the last one. */
@@ -78,7 +80,7 @@ export interface Fate {
   readonly isError: boolean;
   /** The usage of the call if it is a child run. */
   readonly usage?: Usage;
-  /** The memory that it stores if it is a helper of a typed agent. */
+  /** The keys of the memory that it changes. */
   readonly memory?: Memory;
   /** Its child run starts before anything else happens to it. */
   readonly child: boolean;

@@ -30,7 +30,11 @@ const memory: Arbitrary<Memory> = fc
     optionally(
       'run',
       70,
-      fc.nat(3).map((seen) => ({ seen })),
+      mostly(
+        null,
+        55,
+        fc.nat(3).map((seen) => ({ seen })),
+      ),
     ),
     optionally(
       'attempt',
@@ -53,7 +57,7 @@ const fate: Arbitrary<Fate> = fc
       answer: mostly('given' as const, 30, fc.constantFrom('refused', 'expired', 'late', 'never')),
     }),
     optionally('usage', 15, usage),
-    optionally('memory', 25, memory),
+    optionally('memory', 30, memory),
   )
   .map(([always, used, left]) => ({ ...always, ...used, ...left }));
 

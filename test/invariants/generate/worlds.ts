@@ -1,4 +1,4 @@
-import type { Message, Rules } from '@treadle/core';
+import type { Memory, Message, Rules } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
@@ -24,6 +24,8 @@ const input: Arbitrary<readonly Message[]> = fc.constantFrom<readonly Message[]>
     },
   ],
 );
+
+const initialMemory = fc.constantFrom<Memory>({ run: { seen: 0 } }, { run: { seen: 0 }, attempt: { tried: 0 } });
 
 const USUAL: Readonly<Record<Act, number>> = {
   settle: 150,
@@ -64,12 +66,14 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         tools: toolset,
         otherTools: toolset,
         input,
+        memory: mostly(undefined, 70, initialMemory),
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
     )
-    .map(([ruled, { tools, otherTools, ...others }]) => ({
+    .map(([ruled, { tools, otherTools, memory, ...others }]) => ({
       ...ruled,
+      ...(memory && !ruled.rules.agent && { memory }),
       tools: withAnswers(tools, ruled.rules),
       otherTools: withAnswers(otherTools, ruled.rules),
       ...others,

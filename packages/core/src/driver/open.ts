@@ -5,12 +5,13 @@ import { replay, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
 import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
-import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
+import type { AgentRules, CompactionRules, Limits, Memory, Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
 import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
+import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { isReadResult, withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
@@ -50,6 +51,7 @@ export function openRun(options: LoopOptions, runId: string, clock: Clock, agent
     input: conversationOf(options.input),
     ...(principal && { principal }),
     ...(parent && { parent }),
+    ...(options.memory && { memory: memoryOption(options.memory) }),
   };
   const { rules } = started;
   requirePrices(rules.limits, options);
@@ -261,6 +263,15 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   }
   if (!isKnownRules(rules)) throw invalidOptions(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
+}
+
+/** A copy of the initial memory. A key with the value `null` is not set. */
+function memoryOption(memory: Memory): Memory {
+  if (!isPlain(memory) || typeof memory !== 'object' || Array.isArray(memory)) {
+    throw invalidOptions('"memory" is not an object of plain JSON. Pass values that JSON can represent, by key');
+  }
+  const copy = JSON.parse(JSON.stringify(memory)) as Memory;
+  return Object.fromEntries(Object.entries(copy).filter(([, value]) => value !== null));
 }
 
 /** Every model that a run may call, itself or through tools that start child runs. */

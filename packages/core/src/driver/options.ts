@@ -6,7 +6,7 @@ import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
-import type { Limits, Parent, TurnDecision } from '../machine/rules.ts';
+import type { Limits, Memory, Parent, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 
 /** Options for a new run. Only `model` and `input` are required. */
@@ -51,6 +51,8 @@ export interface LoopOptions extends RunEnvironment {
   readonly compaction?: boolean | CompactionOptions;
   /** Any text without unpaired surrogates. By default a new id. */
   readonly runId?: string;
+  /** What tools with `remembers` find in the beginning: plain JSON by key. `memory` of the result is what they left. */
+  readonly memory?: Memory;
   /** The run that this one is a child of. */
   readonly parent?: Parent;
 }
@@ -146,6 +148,8 @@ export interface LoopResult {
   readonly text: string;
   /** The validated answer of a run with `output`. */
   readonly output?: unknown;
+  /** What tools with `remembers` left, and what the run was started with. */
+  readonly memory?: Memory;
   /** The progress of a typed agent. */
   readonly agent?: AgentState;
   readonly messages: readonly Message[];

@@ -1,7 +1,7 @@
 import { messageOf } from '../errors.ts';
 import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
-import { slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
+import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
@@ -154,7 +154,7 @@ function runCheckedTool(
   if (check.problem !== undefined) {
     return settleUncallable(context, effect, `The tool "${tool.name}" was not called. ${check.problem}`, settle);
   }
-  const memory = tool.remembers && context.state().agent?.memory;
+  const memory = tool.remembers && memoryFor(tool.remembers, context.state());
   const execution: Execution = {
     tool,
     input,
@@ -269,26 +269,34 @@ async function cancelChild(context: RunContext, call: Call): Promise<void> {
   });
 }
 
-/** A copy of the memory that the helpers of a typed agent share. A helper edits it; it is stored if the call succeeds. */
-function copyMemory(memory: Memory): Memory {
-  return JSON.parse(JSON.stringify(memory)) as Memory;
+/** The memory that a tool gets: the keys that it remembers. */
+function memoryFor(keys: readonly string[], state: State): Memory {
+  const memory = memoryOf(state) ?? {};
+  return Object.fromEntries(keys.flatMap((key) => (Object.hasOwn(memory, key) ? [[key, memory[key]]] : [])));
+}
+
+/** A copy, which the tool edits. */
+function copyMemory(memory: Memory): Record<string, unknown> {
+  return JSON.parse(JSON.stringify(memory)) as Record<string, unknown>;
 }
 
 /**
- * Adds the parts of the memory that a helper changed to its result, as plain JSON, so that they survive a crash. Parts
- * that it did not change are left out, because another helper may have changed them in the meantime.
+ * Adds the keys of the memory that a call changed to its result, as plain JSON, so that they survive a crash. Keys that it
+ * did not change are left out, because another call may have changed them in the meantime.
  */
-function withChangedMemory(before: Memory | undefined, { memory }: Execution, result: Settled): Settled {
+function withChangedMemory(before: Memory | undefined, { tool, memory }: Execution, result: Settled): Settled {
   if (!memory || !('type' in result) || result.type !== 'result' || result.isError) return result;
   try {
     if (!isPlain(memory)) throw new Error('it contains a value that JSON cannot represent, such as a Date or a Set');
-    const changed = (['run', 'attempt'] as const).flatMap((part): [string, unknown][] => {
-      const now = JSON.stringify(memory[part]);
-      return now === undefined || now === JSON.stringify(before?.[part]) ? [] : [[part, JSON.parse(now)]];
+    const unknown = Object.keys(memory).find((key) => !tool.remembers!.includes(key));
+    if (unknown !== undefined) throw new Error(`the tool does not remember "${unknown}". Add the key to "remembers"`);
+    const changed = tool.remembers!.flatMap((key): [string, unknown][] => {
+      const now = JSON.stringify(memory[key] ?? null);
+      return now === JSON.stringify(before?.[key] ?? null) ? [] : [[key, JSON.parse(now)]];
     });
     return changed.length === 0 ? result : { ...result, memory: Object.fromEntries(changed) };
   } catch (thrown) {
-    return errorResult(`The changed state of the agent cannot be stored as JSON: ${messageOf(thrown)}`);
+    return errorResult(`What the tool "${tool.name}" remembers cannot be stored: ${messageOf(thrown)}`);
   }
 }
 

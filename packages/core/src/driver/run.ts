@@ -238,7 +238,7 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
 }
 
 function loopResult(runId: string, state: State): LoopResult {
-  const { phase, usage, turn, calls, activeMs, inputLength, output, agent } = state;
+  const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory } = state;
   const messages = messagesOf(state.history);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return {
@@ -248,6 +248,7 @@ function loopResult(runId: string, state: State): LoopResult {
     text: last ? textOf(last.content) : '',
     ...(output !== undefined && { output }),
     messages,
+    ...(memory && { memory }),
     ...(agent && { agent }),
     usage,
     turns: turn,

@@ -1,6 +1,6 @@
 import type { ToolChoice } from '../model.ts';
 import type { History } from './history.ts';
-import type { ToolFacts } from './rules.ts';
+import type { Memory, ToolFacts } from './rules.ts';
 import type { Call, Phase, Slot, State, Waiting } from './state.ts';
 
 /** Something for the driver to do. Each effect is settled by exactly one event with its id. */
@@ -132,6 +132,11 @@ function modelEffect(state: State, id: string): Effect {
     instructions: decision?.instructions ?? state.instructions,
     model: decision?.model,
   };
+}
+
+/** What the tools of a run remember. */
+export function memoryOf({ agent, memory }: State): Memory | undefined {
+  return agent ? agent.memory : memory;
 }
 
 /**

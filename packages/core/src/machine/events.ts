@@ -18,6 +18,8 @@ export type Event =
       readonly input: readonly Message[];
       readonly principal?: Principal;
       readonly parent?: Parent;
+      /** The initial memory; that of a typed agent is in its rules. */
+      readonly memory?: Memory;
     }
   /** The run is a fork; from here on it differs from the original, with these changes. */
   | {
@@ -153,7 +155,7 @@ export type SettledResult =
       /** What a child run has used. */
       readonly usage?: Usage;
       readonly calls?: number;
-      /** The memory that a helper of a typed agent changed. */
+      /** The keys of the memory that the call changed, with their new values. `null`: the key was removed. */
       readonly memory?: Memory;
     }
   /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */

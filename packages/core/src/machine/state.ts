@@ -36,6 +36,8 @@ export interface State {
   readonly output: unknown;
   /** Set for a typed agent. */
   readonly agent: AgentState | undefined;
+  /** What tools remember. A typed agent has its memory in `agent`. */
+  readonly memory: Memory | undefined;
   /** The estimated number of tokens in the history. */
   readonly contextTokens: number;
   /** The model was asked whether everything is done (finish `confirm`). */

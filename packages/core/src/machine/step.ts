@@ -23,7 +23,7 @@ import type { CallCheck, Event } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens } from './history.ts';
-import type { Limits, Rules, ToolFacts } from './rules.ts';
+import type { Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import { sha256 } from './sha256.ts';
 import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
@@ -88,6 +88,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   decision: undefined,
   output: undefined,
   agent: undefined,
+  memory: undefined,
   contextTokens: 0,
   confirmed: false,
   truncated: false,
@@ -257,9 +258,9 @@ export function activeMsAt(state: State, at: number): number {
 /* The start of a run and of a turn */
 
 function onRunStarted(event: EventOf<'run-started'>): Next {
-  const { runId, rules, model, settings, principal, instructions, tools, input, at } = event;
+  const { runId, rules, model, settings, principal, instructions, tools, input, memory, at } = event;
   const history = input.reduce(appendMessage, emptyHistory());
-  const pinned = { runId, rules, model, settings, principal, instructions, tools, inputLength: input.length };
+  const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, inputLength: input.length };
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
   return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, at });
 }
@@ -709,16 +710,21 @@ function onCallEvent(state: State, effect: string, event: CallEvent): Next {
   return updateSlot(chargeCall(state, event), effect, (slot) => slotAfter(state, slot, event));
 }
 
-/** Adds what a child run has used, and stores the memory that a helper of a typed agent changed. */
+/** Adds what a child run has used, and stores the memory that the call changed. */
 function chargeCall(state: State, event: CallEvent): State {
   if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
   const { usage, calls = 0, memory } = event.result;
-  const remembering =
-    memory && state.agent
-      ? { ...state, agent: { ...state.agent, memory: { ...state.agent.memory, ...memory } } }
-      : state;
+  const remembering = memory ? withMemory(state, memory) : state;
   if (!usage) return remembering;
   return { ...remembering, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+}
+
+/** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */
+function withMemory(state: State, changes: Memory): State {
+  const { agent } = state;
+  if (agent) return { ...state, agent: { ...agent, memory: { ...agent.memory, ...changes } } };
+  const kept = Object.entries({ ...state.memory, ...changes }).filter(([, value]) => value !== null);
+  return { ...state, memory: Object.fromEntries(kept) };
 }
 
 function updateSlot(state: State, effect: string, update: (slot: Slot) => Slot): Next {
