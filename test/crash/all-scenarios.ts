@@ -1,6 +1,7 @@
 import type { Scenario } from './scenario.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { calls } from './scenarios/calls.ts';
+import { changing } from './scenarios/changing.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
 import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
@@ -32,4 +33,5 @@ export const SCENARIOS: readonly Scenario[] = [
   direct,
   hopeless,
   remembering,
+  changing,
 ];

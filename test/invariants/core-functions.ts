@@ -44,6 +44,7 @@ export interface CoreFunctions {
   readonly applyEvent: (state: State, event: Event) => Next;
   readonly withTime: (state: State, event: Event) => State;
   readonly onRunStarted: (event: EventOf<'run-started'>) => Next;
+  readonly onToolsChanged: (state: State, event: EventOf<'tools-changed'>) => Next;
   readonly onTurnPrepared: (state: State, event: EventOf<'turn-prepared'>) => Next;
   readonly onHistoryCompacted: (state: State, event: EventOf<'history-compacted'>) => Next;
   readonly onModelFailed: (state: State, event: EventOf<'model-failed'>) => Next;

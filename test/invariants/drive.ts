@@ -91,7 +91,12 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
       case 'input':
         return feed(inputAt(now, `input ${pick}`));
       case 'tools':
-        return feed({ type: 'tools-changed', at: now, tools: changed ? world.tools : world.otherTools });
+        return feed({
+          type: 'tools-changed',
+          at: now,
+          tools: changed ? world.tools : world.otherTools,
+          ...(pick % 3 > 0 && { from: 'next-turn' }),
+        });
       case 'fork':
         return feed(forkAt(world, now, pick));
       case 'deadline':

@@ -89,6 +89,9 @@ test('the worlds contain every type of event, applied and ignored, and every out
 /** Optional fields of events that must be applied in one of twenty worlds. */
 const OPTIONAL: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
+  'the tools change from the next turn on': ({ event }) => event.type === 'tools-changed' && event.from !== undefined,
+  'the tools that were changed for it are offered': ({ before, after }) =>
+    before.nextTools !== undefined && after.turn > before.turn,
   'a tool of a plain run changes the memory': ({ event, before }) => memoryIn(event) !== undefined && !before.agent,
   'a tool removes a key of the memory': ({ event, before }) =>
     Object.entries(memoryIn(event) ?? {}).some(([key, value]) => value === null && before.memory?.[key] !== undefined),

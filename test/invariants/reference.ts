@@ -37,6 +37,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const remaining = new Map<Turn, Limits>();
   let rules!: Rules;
   let tools: readonly ToolFacts[] = [];
+  /** The tools from the next turn on. */
+  let laterTools: readonly ToolFacts[] | undefined;
   let instructions = 'none';
   let runChoice: ToolChoice = 'auto';
   /** `asked`: turns of the attempt. `given`: messages of the task. `length`: estimated tokens of the conversation. */
@@ -80,6 +82,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
 
   function startTurn(): Expected {
     asked++;
+    tools = laterTools ?? tools;
+    laterTools = undefined;
     decision = undefined;
     shortened = false;
     return rules.prepared && closing === undefined ? { type: 'prepare' } : ask();
@@ -324,12 +328,14 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return continueRun(moment);
       case 'run-forked':
         ({ tools = tools, instructions = instructions } = event);
+        if (event.tools) laterTools = undefined;
         return NOTHING;
       case 'input-added':
         pending += event.messages.length;
         return NOTHING;
       case 'tools-changed':
-        ({ tools } = event);
+        if (event.from) laterTools = event.tools;
+        else ({ tools } = event);
         return NOTHING;
       case 'turn-prepared':
         ({ decision } = event);

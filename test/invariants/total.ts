@@ -79,6 +79,7 @@ const event: Arbitrary<Event> = fc.oneof(
     messages: fc.array(fc.record({ role: fc.constant('user'), content: blocks }), { maxLength: 2 }),
   }),
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }) }),
+  of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }), from: fc.constant('next-turn') }),
   of('run-forked', { model: word, instructions: word, tools: fc.array(tool, { maxLength: 3 }) }),
   of('turn-prepared', { decision }),
   of('turn-prepared', { decision, problem: word }),

@@ -53,7 +53,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, answers } = run;
+      const { acceptChangedTools, keepMissingTools, answers } = run;
       const shared = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
       try {
         const resumed = await isStarted(runId, run);
@@ -66,7 +66,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
           parent: { runId: run.runId, effect: run.effect },
         };
         const child = driveRun(
-          { ...shared, ...(resumed ? { answers, acceptChangedTools } : first) },
+          { ...shared, ...(resumed ? { answers, acceptChangedTools, keepMissingTools } : first) },
           options.onItem && guardListener(options.onItem),
           run.child === 'begun' ? {} : { onStored: run.childStarted },
         );

@@ -151,14 +151,15 @@ export function loopOptions(
   { runId, signal, tools, prompts }: RunParts,
 ): LoopOptions | ContinueOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
-  const { journal, policy, principal, context, clock, answers, acceptChangedTools } = options;
+  const { journal, policy, principal, context, clock, answers, acceptChangedTools, keepMissingTools } = options;
   const shared = {
     runId,
     tools,
     model: options.model ?? agent.model,
     ...withoutUndefined({ journal, policy, context, clock, signal }),
   };
-  if (!prompts) return { ...shared, ...withoutUndefined({ answers, acceptChangedTools }) } as ContinueOptions;
+  const resuming = { answers, acceptChangedTools, keepMissingTools };
+  if (!prompts) return { ...shared, ...withoutUndefined(resuming) } as ContinueOptions;
   return {
     ...shared,
     input: [{ role: 'user', content: prompts.user }],

@@ -78,6 +78,11 @@ export interface ContinueOptions extends RunEnvironment {
    * tools.
    */
   readonly acceptChangedTools?: boolean;
+  /**
+   * `true`: missing tools are no error. The model is still offered them as the journal records them, and a call of one gets
+   * an error result. For tools whose server is away.
+   */
+  readonly keepMissingTools?: boolean;
   /** The schema that the run was started with. Without it, its JSON Schema in the journal is used. */
   readonly output?: Schema;
 }
@@ -168,6 +173,11 @@ export interface StartedRun {
   readonly result: Promise<LoopResult>;
   /** Adds input at the next turn boundary. False: the run has ended or paused, and the input is dropped. */
   send(input: string | UserMessage): boolean;
+  /**
+   * Adds, removes or changes tools: the run has exactly these from the next turn on. Calls of the current turn still use the
+   * tools that the model was offered. False: the run has ended or paused. Throws for misuse.
+   */
+  changeTools(tools: readonly Tool[]): boolean;
   /** Throws if the run does not wait for this answer. */
   answer(answer: Answer): void;
   cancel(): void;

@@ -15,7 +15,7 @@ import { checkCall, executeTool, verifyTool, type Checked, type Execution, type 
 import { isReadResult, partialResultNote } from '../tools/read-result.ts';
 import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
-import { callModel, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
+import { callModel, executorOf, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
 import { isToolChoice, type Opening } from './open.ts';
 import type { Answer, ContinueOptions, LoopOptions, TurnChanges } from './options.ts';
 
@@ -24,7 +24,10 @@ export interface RunContext {
   readonly runId: string;
   readonly options: LoopOptions | ContinueOptions;
   readonly opening: Opening;
-  readonly tools: ReadonlyMap<string, Tool>;
+  /** The executors of the tools. `executorOf` finds the one for a call. */
+  tools: ReadonlyMap<string, Tool>;
+  /** The executors for the turns after `turn`, if the tools were changed. */
+  changedTools: { readonly tools: ReadonlyMap<string, Tool>; readonly turn: number } | undefined;
   readonly journal: Journal;
   readonly lease: Lease | undefined;
   /** Undefined: results that are too long are cut. */
@@ -112,9 +115,10 @@ export function abortChildren({ runningChildren }: RunContext, reason?: unknown)
   for (const abort of runningChildren) abort(reason);
 }
 
-function checkedCall({ lastReply, tools }: RunContext, call: Call): Checked | Promise<Checked> {
+function checkedCall(context: RunContext, call: Call): Checked | Promise<Checked> {
+  const { lastReply } = context;
   if (lastReply.turn === call.turn) return lastReply.checked[call.index]!;
-  const tool = tools.get(call.name);
+  const tool = executorOf(context, call.name, call.turn);
   return tool ? checkCall(tool, call.arguments, false) : UNAVAILABLE;
 }
 
@@ -124,7 +128,7 @@ type CallEffect = EffectOf<'call-tool' | 'verify-tool'>;
 
 /** Runs a tool, or verifies a call that was lost. */
 function runTool(context: RunContext, effect: CallEffect, settle: Settle): void {
-  const tool = context.tools.get(effect.call.name);
+  const tool = executorOf(context, effect.call.name, effect.call.turn);
   if (!tool?.execute) {
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
     return settleUncallable(context, effect, problem, settle);
@@ -211,9 +215,14 @@ async function storeLongResult(
   try {
     const id = await blobs!.put(runId, text);
     note = partialResultNote(readResult!.name, id, text.length);
-    const { tools } = state();
+    const { tools, nextTools } = state();
+    const at = clock.now();
+    // Also into a change that waits for the next turn, and there first, because the process may die in between.
+    if (nextTools && !nextTools.some(isReadResult)) {
+      settle({ type: 'tools-changed', at, tools: [...nextTools, factsOf(readResult!)], from: 'next-turn' });
+    }
     if (!tools.some(isReadResult)) {
-      settle({ type: 'tools-changed', at: clock.now(), tools: [...tools, factsOf(readResult!)] });
+      settle({ type: 'tools-changed', at, tools: [...tools, factsOf(readResult!)] });
     }
   } catch (error) {
     note = `The whole result could not be stored: ${messageOf(error)}`;
@@ -243,6 +252,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
       void child.finally(() => children.delete(child));
     },
     acceptChangedTools: 'acceptChangedTools' in options && options.acceptChangedTools === true,
+    keepMissingTools: 'keepMissingTools' in options && options.keepMissingTools === true,
   };
 }
 
@@ -252,7 +262,7 @@ export async function cancelChildren(context: RunContext, calls: readonly Call[]
 }
 
 async function cancelChild(context: RunContext, call: Call): Promise<void> {
-  const tool = context.tools.get(call.name);
+  const tool = executorOf(context, call.name, call.turn);
   if (tool?.share === undefined) return;
   const { runId, options, opening } = context;
   const effect: CallEffect = { type: 'call-tool', id: toolEffectId(call), call };

@@ -12,11 +12,12 @@ import { activeMsAt, NEW } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
-import { toolsByName } from '../tools/tool.ts';
+import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
-import { inputMessages, openRun, reopenRun } from './open.ts';
+import { currentTools, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
 import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
+import { changeExecutors } from './call-model.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
@@ -93,8 +94,10 @@ export function driveRun(
   let shell: Shell | undefined;
   let ended = false;
   let detached = false;
-  /** Events that arrive before the run has started. */
+  let context: RunContext | undefined;
+  /** Events and tools that arrive before the run has started. */
   const early: Event[] = [];
+  let earlyTools: ReadonlyMap<string, Tool> | undefined;
   const feed = (event: Event): boolean => {
     if (shell) return shell.feed(event);
     return !ended && !detached && early.push(event) > 0;
@@ -122,11 +125,12 @@ export function driveRun(
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
       const readResult =
         blobs && readResultTool(readResultName(opening.state.tools, tools.keys()), runId, opening.rules, blobs);
-      const context: RunContext = {
+      context = {
         runId,
         options,
         opening,
-        tools: readResult ? new Map([...tools, [readResult.name, readResult]]) : tools,
+        tools: withExecutor(tools, readResult),
+        changedTools: undefined,
         readResult,
         journal: options.journal ?? memoryJournal(),
         lease,
@@ -144,9 +148,11 @@ export function driveRun(
         record: (event) => shell!.record(event),
         fail: (error) => shell!.fail(error),
       };
+      const changed = earlyTools && toolsChanged(context, earlyTools, opening.state);
       shell = startShell(context, emit);
       if (detached) shell.detach();
-      else shell.begin([...opening.events, ...early]);
+      else shell.begin(changed ? [...opening.events, ...early, changed] : [...opening.events, ...early]);
+      if (earlyTools) changeExecutors(context, withExecutor(earlyTools, readResult), shell.state().turn);
       cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
       const last = await shell.done;
       // They were aborted, and their cancellation has to be durable before the process may end.
@@ -177,6 +183,19 @@ export function driveRun(
       await result.catch(() => {});
     },
     send: (input) => feed({ type: 'input-added', at: clock.now(), messages: inputMessages(input) }),
+    changeTools(changed) {
+      const byName = toolsByName(changed);
+      if (!shell || !context) {
+        if (ended || detached) return false;
+        if (opened) requirePrices(opened.rules.limits, { ...options, tools: changed });
+        earlyTools = byName;
+        return true;
+      }
+      const { turn } = shell.state();
+      if (!shell.feed(toolsChanged(context, byName, shell.state()))) return false;
+      changeExecutors(context, withExecutor(byName, context.readResult), turn);
+      return true;
+    },
     answer(answer) {
       if (feed(answerEvent(shell?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
       throw new TreadleError(
@@ -185,6 +204,26 @@ export function driveRun(
       );
     },
   };
+}
+
+/** The event that changes the tools from the next turn on. Throws for misuse. */
+function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, state: State): Event {
+  const { opening, options, readResult, clock } = context;
+  if (readResult && tools.has(readResult.name))
+    throw duplicateTool(readResult.name, 'tools', 'the run itself', 'changeTools');
+  const changed = [...tools.values()];
+  const choice = state.phase.type === 'new' ? opening.rules.toolChoice : state.choice;
+  if (typeof choice === 'object' ? !tools.has(choice.tool) : choice === 'required' && tools.size === 0) {
+    const what = `The toolChoice of run "${context.runId}" is ${JSON.stringify(choice)}, and no call has satisfied it yet`;
+    throw new TreadleError('invalid-options', `${what}. Keep a tool that does.`);
+  }
+  requirePrices(opening.rules.limits, { ...options, tools: changed });
+  return { type: 'tools-changed', at: clock.now(), tools: currentTools(state, changed), from: 'next-turn' };
+}
+
+/** The executors of a run: the tools of the program, and the loop's own. */
+function withExecutor(tools: ReadonlyMap<string, Tool>, own: Tool | undefined): ReadonlyMap<string, Tool> {
+  return own ? new Map([...tools, [own.name, own]]) : tools;
 }
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };

@@ -98,7 +98,7 @@ function readResultOffer(since: readonly JournalEntry[], { tools }: State): Even
   for (const { event } of since) {
     if (event.type !== 'tools-changed') continue;
     const own = event.tools.filter(isReadResult);
-    if (own.length > 0) return { ...event, tools: withReadResult(tools, own) };
+    if (own.length > 0) return { type: 'tools-changed', at: event.at, tools: withReadResult(tools, own) };
   }
   return undefined;
 }

@@ -151,7 +151,7 @@ function pinnedBy(event: Event): object | undefined {
       return { model, instructions, tools };
     }
     case 'tools-changed':
-      return { tools: event.tools };
+      return { tools: event.tools, from: event.from };
     case 'turn-prepared':
       return { decision: event.decision };
     default:

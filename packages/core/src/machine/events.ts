@@ -38,7 +38,13 @@ export type Event =
       readonly problem?: string;
     }
   | { readonly type: 'input-added'; readonly at: number; readonly messages: readonly UserMessage[] }
-  | { readonly type: 'tools-changed'; readonly at: number; readonly tools: readonly ToolFacts[] }
+  /** The run has these tools from now on, until a change that waits for the next turn; with `from`, from that turn on. */
+  | {
+      readonly type: 'tools-changed';
+      readonly at: number;
+      readonly tools: readonly ToolFacts[];
+      readonly from?: 'next-turn';
+    }
   | {
       readonly type: 'model-replied';
       readonly at: number;

@@ -13,6 +13,8 @@ export interface State {
   readonly principal: Principal | undefined;
   readonly instructions: string | undefined;
   readonly tools: readonly ToolFacts[];
+  /** The tools from the next turn on, if they change. */
+  readonly nextTools: readonly ToolFacts[] | undefined;
   /** The number of messages that the run was started with: the task. */
   readonly inputLength: number;
   readonly phase: Phase;

@@ -75,6 +75,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   principal: undefined,
   instructions: undefined,
   tools: [],
+  nextTools: undefined,
   inputLength: 0,
   phase: { type: 'new' },
   history: emptyHistory(),
@@ -103,13 +104,14 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
 function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>): Next {
   switch (event.type) {
     case 'run-forked': {
-      const { model = state.model, instructions = state.instructions, tools = state.tools } = event;
-      return withoutEffects({ ...state, model, instructions, tools });
+      const { model = state.model, instructions = state.instructions } = event;
+      const tools = event.tools && { tools: event.tools, nextTools: undefined };
+      return withoutEffects({ ...state, model, instructions, ...tools });
     }
     case 'input-added':
       return withoutEffects({ ...state, pending: [...state.pending, ...event.messages] });
     case 'tools-changed':
-      return withoutEffects({ ...state, tools: event.tools });
+      return onToolsChanged(state, event);
     case 'turn-prepared':
       return onTurnPrepared(state, event);
     case 'model-replied':
@@ -265,6 +267,11 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
   return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, at });
 }
 
+/** With `from`, calls of the reply in flight are still planned with the tools that the model was offered. */
+function onToolsChanged(state: State, { tools, from }: EventOf<'tools-changed'>): Next {
+  return withoutEffects(from === undefined ? { ...state, tools } : { ...state, nextTools: tools });
+}
+
 function onTurnPrepared(state: State, { decision, problem }: EventOf<'turn-prepared'>): Next {
   if (problem !== undefined) return failRun(state, 'prepare-failed', problem);
   return enterPhase({ ...state, decision }, { type: 'model', effect: effectId('model', state.turn) });
@@ -301,6 +308,10 @@ function askModel(state: Draft): Next {
       ? { type: 'preparing', effect: effectId('prepare', turn) }
       : { type: 'model', effect: effectId('model', turn) };
   state.turn = turn;
+  if (state.nextTools) {
+    state.tools = state.nextTools;
+    state.nextTools = undefined;
+  }
   state.decision = undefined;
   state.phase = phase;
   return { state, effects: [phaseEffect(state, phase)] };

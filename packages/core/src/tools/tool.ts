@@ -91,6 +91,7 @@ export interface CallingRun {
   /** The calling run does not end before this settles. Must not reject. */
   readonly waitFor: (child: Promise<unknown>) => void;
   readonly acceptChangedTools: boolean;
+  readonly keepMissingTools: boolean;
 }
 
 export type Verification =
