@@ -7,6 +7,7 @@ import { device } from './scenarios/device.ts';
 import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
 import { fork } from './scenarios/fork.ts';
 import { length } from './scenarios/length.ts';
+import { narrowing } from './scenarios/narrowing.ts';
 import { remembering } from './scenarios/remembering.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { variety } from './scenarios/variety.ts';
@@ -34,4 +35,5 @@ export const SCENARIOS: readonly Scenario[] = [
   hopeless,
   remembering,
   changing,
+  narrowing,
 ];

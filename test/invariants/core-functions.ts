@@ -15,6 +15,7 @@ import type {
   Limits,
   Memory,
   Message,
+  Narrowing,
   Next,
   Outcome,
   Phase,
@@ -79,6 +80,10 @@ export interface CoreFunctions {
   readonly claimCall: (state: State, call: Call, check: CallCheck, claim: Claim) => Slot;
   readonly refusalFor: (state: State, candidate: Candidate) => [string, Settling] | undefined;
   readonly isToolAllowed: (state: State, name: string) => boolean;
+  readonly isWithinNarrowing: (state: State, name: string) => boolean;
+  readonly narrower: (first: Narrowing | undefined, second: Narrowing | undefined) => Narrowing | undefined;
+  readonly narrowedChoice: (state: State, choice: State['choice']) => State['choice'];
+  readonly offeredTools: (state: State) => readonly ToolFacts[];
   readonly isRepeatedCall: (state: State, call: Call) => boolean;
   readonly countQueued: (slots: readonly Slot[]) => number;
   readonly scheduleCalls: (

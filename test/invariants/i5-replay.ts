@@ -54,6 +54,7 @@ function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEn
     { principal: { subject: 'other', tenant: 'other', scopes: [] } },
     { rules: { ...event.rules, limits: { ...event.rules.limits, durationMs: 1e12 } } },
     { memory: { other: 1 } },
+    { narrow: { tools: ['other'] } },
     { tools: event.tools.map((facts) => ({ ...facts, description: `${facts.description}!` })) },
   ];
   for (const change of changes) {

@@ -11,7 +11,10 @@ import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 /** I6: limits hold: turns, calls, tokens, cost, time, errors, and calls that run at once. */
 export function checkLimits(trace: Trace): void {
   const turns = turnsOf(trace);
-  const { expected, lengths, counts, handlings, remaining, agents, memories } = referenceOf(trace, turns);
+  const { expected, lengths, counts, handlings, remaining, agents, memories, narrowings, laterTools } = referenceOf(
+    trace,
+    turns,
+  );
   checkTotals(trace);
   for (const turn of turns) checkShares(turn, remaining.get(turn)!, handlings);
   for (const [at, moment] of trace.moments.entries()) {
@@ -31,6 +34,16 @@ export function checkLimits(trace: Trace): void {
     checkAtOnce(moment, trace);
     if (agents[at]) checkAgent(moment, agents[at]);
     else checkMemory(moment, memories[at]!);
+    const { narrowed = {}, narrowing = {} } = moment.after;
+    const narrow = [narrowed, narrowing];
+    ensure(
+      same(moment.after.nextTools, laterTools[at]),
+      () => 'the tools of the next turn are others than the last change',
+    );
+    ensure(
+      same(narrow, narrowings[at]),
+      () => `the run is narrowed to ${JSON.stringify(narrow)}, and must be to ${JSON.stringify(narrowings[at])}`,
+    );
     const turn = turns.findLast(({ repliedAt }) => repliedAt <= at);
     if (turn) checkOrder(moment, at, turn, handlings, trace);
   }

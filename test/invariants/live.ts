@@ -185,6 +185,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     if (act === 'cancel') stop('cancel');
     else if (act === 'fork') stop('detach');
     else if (act === 'input') run.send(`input ${pick}`);
+    else if (act === 'lift') run.liftNarrowing?.();
     else if (act === 'tools' && run.changeTools && pick % 2 === 0) run.changeTools(someTools(pick));
     else if (act === 'restart' || act === 'lose' || act === 'tools') reopen([]);
     else if (act === 'deadline') scheduler.skip();
@@ -201,6 +202,7 @@ interface StartedRun {
   readonly cancel: () => void;
   readonly detach: () => unknown;
   readonly send: (text: string) => unknown;
+  readonly liftNarrowing?: () => unknown;
   readonly changeTools?: (tools: readonly Tool[]) => unknown;
 }
 

@@ -34,6 +34,13 @@ const memory = fc.oneof(
   fc.dictionary(word, fc.oneof(word, fc.constant(null)), { maxKeys: 2 }),
   word,
 );
+const narrow = fc.oneof(
+  fc.record(
+    { tools: fc.oneof(word, fc.array(fc.oneof(word, number), { maxLength: 2 })), autonomy: number },
+    { requiredKeys: [] },
+  ),
+  word,
+);
 const check: Arbitrary<CallCheck> = fc.record(
   { problem: word, arguments: word, resources: fc.array(word, { maxLength: 2 }) },
   { requiredKeys: [] },
@@ -80,6 +87,7 @@ const event: Arbitrary<Event> = fc.oneof(
   }),
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }) }),
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }), from: fc.constant('next-turn') }),
+  of('narrowing-lifted', {}),
   of('run-forked', { model: word, instructions: word, tools: fc.array(tool, { maxLength: 3 }) }),
   of('turn-prepared', { decision }),
   of('turn-prepared', { decision, problem: word }),
@@ -127,6 +135,7 @@ const event: Arbitrary<Event> = fc.oneof(
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean() }),
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), usage }),
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), memory }),
+      fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), narrow }),
       fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
     ),
   }),

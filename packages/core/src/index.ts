@@ -78,6 +78,7 @@ export { replay, statusOf, walkJournal, type Divergence, type JournalStep, type 
 export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
 export type { CallCheck, Event, SettledResult } from './machine/events.ts';
 export { messagesOf, type History } from './machine/history.ts';
+export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type {
   AgentRules,
   Leniency,

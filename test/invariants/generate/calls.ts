@@ -2,7 +2,7 @@ import type { Memory, ResultBlock, SettledResult, Usage, Verdict } from '@treadl
 import fc, { type Arbitrary } from 'fast-check';
 import type { Fate, ScriptedCall } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
-import { NAMES } from './rules.ts';
+import { NAMES, narrowing } from './rules.ts';
 
 /** In steps, so that limits are reached exactly. Some providers do not report tokens. */
 export const usage: Arbitrary<Usage> = fc
@@ -58,8 +58,9 @@ const fate: Arbitrary<Fate> = fc
     }),
     optionally('usage', 15, usage),
     optionally('memory', 30, memory),
+    optionally('narrow', 8, narrowing),
   )
-  .map(([always, used, left]) => ({ ...always, ...used, ...left }));
+  .map((given) => Object.assign({}, ...given));
 
 const verdict: Arbitrary<Verdict> = fc.oneof(
   { weight: 6, arbitrary: fc.constant({ type: 'allow' as const }) },

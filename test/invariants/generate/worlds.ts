@@ -4,7 +4,7 @@ import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly } from './chance.ts';
 import { answers, turnScript, longReplies, replies } from './replies.ts';
-import { compactions, rules, toolset } from './rules.ts';
+import { compactions, narrowing, rules, toolset } from './rules.ts';
 
 /*
  * The generator of worlds. Names, arguments, results and call ids come from small pools, and limits are low, so that
@@ -34,6 +34,7 @@ const USUAL: Readonly<Record<Act, number>> = {
   mistake: 4,
   input: 6,
   tools: 6,
+  lift: 8,
   fork: 4,
   deadline: 12,
   lose: 4,
@@ -58,7 +59,8 @@ const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12,
 
 type Ruled = Pick<World, 'rules' | 'replies'>;
 
-function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> {
+/** `narrowed`: the percentage of runs that are narrowed from the beginning. */
+function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arbitrary<World> {
   return fc
     .tuple(
       given,
@@ -67,13 +69,15 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         otherTools: toolset,
         input,
         memory: mostly(undefined, 70, initialMemory),
+        narrow: mostly(undefined, narrowed, narrowing),
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
     )
-    .map(([ruled, { tools, otherTools, memory, ...others }]) => ({
+    .map(([ruled, { tools, otherTools, memory, narrow, ...others }]) => ({
       ...ruled,
       ...(memory && !ruled.rules.agent && { memory }),
+      ...(narrow && { narrow }),
       tools: withAnswers(tools, ruled.rules),
       otherTools: withAnswers(otherTools, ruled.rules),
       ...others,
@@ -95,6 +99,13 @@ const crashing: Arbitrary<Ruled> = fc
   .tuple(rules, fc.constantFrom(1, 2, 2, 3), replies)
   .map(([some, crashLimit, said]) => ({ rules: { ...unlimited(some), judged: false, crashLimit }, replies: said }));
 
+/** Runs that get far, while their tools change and they are narrowed. */
+const carrying: Arbitrary<Ruled> = fc
+  .tuple(rules, replies)
+  .map(([some, said]) => ({ rules: { ...unlimited(some), toolChoice: some.toolChoice, limits: {} }, replies: said }));
+
+const changing = movesOf({ ...USUAL, tools: 25, fork: 15, lift: 25, cancel: 1 });
+
 const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40 });
 
 /** Fewer limits, so that runs get further. */
@@ -103,10 +114,11 @@ function unlimited(some: Rules): Rules {
 }
 
 export const worlds: Arbitrary<World> = fc.oneof(
-  { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
+  { weight: 10, arbitrary: worldsOf(fc.record({ rules, replies })) },
   { weight: 2, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
-  { weight: 1, arbitrary: worldsOf(crashing, dying) },
+  { weight: 2, arbitrary: worldsOf(crashing, dying) },
+  { weight: 2, arbitrary: worldsOf(carrying, changing, 60) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

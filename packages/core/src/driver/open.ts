@@ -5,6 +5,7 @@ import { replay, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
 import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
+import { isNarrowing, isReadResult, type Narrowing } from '../machine/narrowing.ts';
 import type { AgentRules, CompactionRules, Limits, Memory, Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
@@ -13,7 +14,7 @@ import { arePartsOf, userText, type Message, type UserMessage } from '../message
 import type { Model } from '../model.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
-import { isReadResult, withReadResult } from '../tools/read-result.ts';
+import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
@@ -52,6 +53,7 @@ export function openRun(options: LoopOptions, runId: string, clock: Clock, agent
     ...(principal && { principal }),
     ...(parent && { parent }),
     ...(options.memory && { memory: memoryOption(options.memory) }),
+    ...(options.narrow && { narrow: narrowOption(options.narrow) }),
   };
   const { rules } = started;
   requirePrices(rules.limits, options);
@@ -285,6 +287,13 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   }
   if (!isKnownRules(rules)) throw invalidOptions(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
+}
+
+export function narrowOption(narrow: Narrowing): Narrowing {
+  if (isNarrowing(narrow)) return structuredClone(narrow);
+  throw invalidOptions(
+    `"narrow" is ${JSON.stringify(narrow)}. Use { tools: [names], autonomy: 0 to 3 }, or one of the two`,
+  );
 }
 
 /** A copy of the initial memory. A key with the value `null` is not set. */

@@ -6,6 +6,7 @@ import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
+import type { Narrowing } from '../machine/narrowing.ts';
 import type { Limits, Memory, Parent, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 
@@ -53,6 +54,8 @@ export interface LoopOptions extends RunEnvironment {
   readonly runId?: string;
   /** What tools with `remembers` find in the beginning: plain JSON by key. `memory` of the result is what they left. */
   readonly memory?: Memory;
+  /** What the run may do at most. Results of tools may narrow it further. */
+  readonly narrow?: Narrowing;
   /** The run that this one is a child of. */
   readonly parent?: Parent;
 }
@@ -178,6 +181,11 @@ export interface StartedRun {
    * tools that the model was offered. False: the run has ended or paused. Throws for misuse.
    */
   changeTools(tools: readonly Tool[]): boolean;
+  /**
+   * Undoes all narrowing at once. `by`: who decided it, for the journal. False: the run has ended or paused, or is not
+   * narrowed.
+   */
+  liftNarrowing(by?: string): boolean;
   /** Throws if the run does not wait for this answer. */
   answer(answer: Answer): void;
   cancel(): void;

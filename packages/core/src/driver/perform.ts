@@ -4,6 +4,7 @@ import { partOf, type Item } from '../journal/items.ts';
 import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
+import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
 import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { textOf } from '../messages.ts';
@@ -12,7 +13,7 @@ import type { Clock } from '../platform.ts';
 import type { JudgedCall, Verdict } from '../policy/port.ts';
 import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
 import { checkCall, executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
-import { isReadResult, partialResultNote } from '../tools/read-result.ts';
+import { partialResultNote } from '../tools/read-result.ts';
 import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, executorOf, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
@@ -133,6 +134,9 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
     return settleUncallable(context, effect, problem, settle);
   }
+  if (!mayStart(context, tool)) {
+    return settleUncallable(context, effect, `The run is narrowed, and may not call "${tool.name}".`, settle);
+  }
   const checked = checkedCall(context, effect.call);
   if (!(checked instanceof Promise)) return runCheckedTool(context, effect, tool, checked, settle);
   // The check may have taken long, so the lease is confirmed again.
@@ -142,6 +146,14 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
       runCheckedTool(context, effect, tool, done, settle);
     })
     .catch(context.fail);
+}
+
+/** Checks the narrowing again where the tool starts. Only the loop's own tool may page through results. */
+function mayStart(context: RunContext, tool: Tool): boolean {
+  const state = context.state();
+  const allowed = state.narrowed?.tools;
+  if (allowed === undefined || allowed.includes(tool.name)) return true;
+  return isWithinNarrowing(state, tool.name) && (tool === context.readResult || !isReadResult(factsOf(tool)));
 }
 
 function runCheckedTool(
@@ -237,6 +249,7 @@ const NO_ANSWERS: readonly Answer[] = [];
 function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
   const { runId, journal, clock, opening, options, children } = context;
   const slot = slotFor(context.state(), id);
+  const { narrowed } = context.state();
   const begun = slot?.type === 'running' && slot.begun === true;
   return {
     runId,
@@ -244,6 +257,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     journal,
     clock,
     limits: call.limits ?? {},
+    narrowed,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),
@@ -322,9 +336,11 @@ function judgeCalls(context: RunContext, { id, calls }: EffectOf<'judge-calls'>,
     const reason = `the policy failed: ${messageOf(thrown)}`;
     settleVerdicts(calls.map(() => ({ type: 'deny', reason })));
   };
+  const autonomy = context.state().narrowed?.autonomy;
   const about = {
     runId,
     turn: calls[0]!.turn,
+    ...(autonomy !== undefined && { autonomy }),
     ...(opening.principal && { principal: opening.principal }),
     context: options.context,
     signal: controller.signal,

@@ -183,6 +183,7 @@ export function driveRun(
       await result.catch(() => {});
     },
     send: (input) => feed({ type: 'input-added', at: clock.now(), messages: inputMessages(input) }),
+    liftNarrowing: (by) => feed({ type: 'narrowing-lifted', at: clock.now(), ...(by !== undefined && { by }) }),
     changeTools(changed) {
       const byName = toolsByName(changed);
       if (!shell || !context) {

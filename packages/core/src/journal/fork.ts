@@ -1,11 +1,12 @@
 import { TreadleError } from '../errors.ts';
 import { outstanding, slotFor, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
+import { isReadResult } from '../machine/narrowing.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { ResultBlock } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
-import { isPagedResult, isReadResult, withReadResult } from '../tools/read-result.ts';
+import { isPagedResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import type { Blobs, Journal, JournalEntry, RunStore } from './port.ts';

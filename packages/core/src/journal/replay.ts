@@ -143,8 +143,8 @@ function pinnedDigest(event: Event): number | undefined {
 function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
-      const { rules, tools, model, settings, instructions, principal, memory } = event;
-      return { rules, tools, model, settings, instructions, principal, memory };
+      const { rules, tools, model, settings, instructions, principal, memory, narrow } = event;
+      return { rules, tools, model, settings, instructions, principal, memory, narrow };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;
@@ -154,6 +154,10 @@ function pinnedBy(event: Event): object | undefined {
       return { tools: event.tools, from: event.from };
     case 'turn-prepared':
       return { decision: event.decision };
+    case 'tool-settled': {
+      const { result } = event;
+      return result.type === 'result' && result.narrow ? { narrow: result.narrow } : undefined;
+    }
     default:
       return undefined;
   }

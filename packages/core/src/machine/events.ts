@@ -1,6 +1,7 @@
 import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Verdict } from '../policy/port.ts';
+import type { Narrowing } from './narrowing.ts';
 import type { Memory, Parent, Rules, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
@@ -20,6 +21,8 @@ export type Event =
       readonly parent?: Parent;
       /** The initial memory; that of a typed agent is in its rules. */
       readonly memory?: Memory;
+      /** What the run may do at most. */
+      readonly narrow?: Narrowing;
     }
   /** The run is a fork; from here on it differs from the original, with these changes. */
   | {
@@ -45,6 +48,8 @@ export type Event =
       readonly tools: readonly ToolFacts[];
       readonly from?: 'next-turn';
     }
+  /** Somebody outside of the run undid all narrowing. */
+  | { readonly type: 'narrowing-lifted'; readonly at: number; readonly by?: string }
   | {
       readonly type: 'model-replied';
       readonly at: number;
@@ -163,6 +168,8 @@ export type SettledResult =
       readonly calls?: number;
       /** The keys of the memory that the call changed, with their new values. `null`: the key was removed. */
       readonly memory?: Memory;
+      /** Narrows what the run may do from the next turn on. */
+      readonly narrow?: Narrowing;
     }
   /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */
   | { readonly type: 'not-done' }

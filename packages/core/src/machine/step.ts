@@ -23,6 +23,7 @@ import type { CallCheck, Event } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens } from './history.ts';
+import { isWithinNarrowing, narrower } from './narrowing.ts';
 import type { Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import { sha256 } from './sha256.ts';
 import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
@@ -90,6 +91,8 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   output: undefined,
   agent: undefined,
   memory: undefined,
+  narrowed: undefined,
+  narrowing: undefined,
   contextTokens: 0,
   confirmed: false,
   truncated: false,
@@ -112,6 +115,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       return withoutEffects({ ...state, pending: [...state.pending, ...event.messages] });
     case 'tools-changed':
       return onToolsChanged(state, event);
+    case 'narrowing-lifted':
+      return withoutEffects({ ...state, narrowed: undefined, narrowing: undefined });
     case 'turn-prepared':
       return onTurnPrepared(state, event);
     case 'model-replied':
@@ -182,6 +187,8 @@ export function fits(state: State, event: Event): boolean {
       return isLive(state) && event.messages.length > 0;
     case 'tools-changed':
       return canResume(state);
+    case 'narrowing-lifted':
+      return isLive(state) && (state.narrowed ?? state.narrowing) !== undefined;
     case 'run-forked':
     case 'cancel-requested':
       return isLive(state);
@@ -264,7 +271,8 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
   const history = input.reduce(appendMessage, emptyHistory());
   const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, inputLength: input.length };
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
-  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, at });
+  const narrowing = event.narrow && narrower(undefined, event.narrow);
+  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, at });
 }
 
 /** With `from`, calls of the reply in flight are still planned with the tools that the model was offered. */
@@ -312,6 +320,7 @@ function askModel(state: Draft): Next {
     state.tools = state.nextTools;
     state.nextTools = undefined;
   }
+  state.narrowed = state.narrowing;
   state.decision = undefined;
   state.phase = phase;
   return { state, effects: [phaseEffect(state, phase)] };
@@ -623,7 +632,9 @@ function refusalFor(state: State, candidate: Candidate): readonly [text: string,
   return [words.repeated(name, state.streak!.count), 'repeated'];
 }
 
-function isToolAllowed({ rules, decision }: State, name: string): boolean {
+function isToolAllowed(state: State, name: string): boolean {
+  const { rules, decision, narrowed } = state;
+  if (narrowed && !isWithinNarrowing(state, name)) return false;
   return (rules.allowedTools?.includes(name) ?? true) && (decision?.tools?.includes(name) ?? true);
 }
 
@@ -721,13 +732,14 @@ function onCallEvent(state: State, effect: string, event: CallEvent): Next {
   return updateSlot(chargeCall(state, event), effect, (slot) => slotAfter(state, slot, event));
 }
 
-/** Adds what a child run has used, and stores the memory that the call changed. */
+/** Adds what a child run has used, stores the memory that the call changed, and narrows the next turns. */
 function chargeCall(state: State, event: CallEvent): State {
   if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
-  const { usage, calls = 0, memory } = event.result;
+  const { usage, calls = 0, memory, narrow } = event.result;
   const remembering = memory ? withMemory(state, memory) : state;
-  if (!usage) return remembering;
-  return { ...remembering, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+  const narrowing = narrow ? { ...remembering, narrowing: narrower(state.narrowing, narrow) } : remembering;
+  if (!usage) return narrowing;
+  return { ...narrowing, usage: addUsage(state.usage, usage), calls: state.calls + calls };
 }
 
 /** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */

@@ -2,6 +2,7 @@ import { TreadleError } from '../errors.ts';
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Answer } from '../driver/options.ts';
+import type { Narrowing } from '../machine/narrowing.ts';
 import type { Limits, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
@@ -79,6 +80,8 @@ export interface CallingRun {
   readonly clock: Clock;
   /** The tool's share of the remaining limits of the run. */
   readonly limits: Limits;
+  /** What the run may do in this turn; the tool's own run may do no more. */
+  readonly narrowed: Narrowing | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**
@@ -102,6 +105,8 @@ export type Verification =
 export interface ToolOutput {
   readonly content: string | readonly ResultBlock[];
   readonly isError?: boolean;
+  /** What the run may do at most from the next turn on, also if `isError` is set. */
+  readonly narrow?: Narrowing;
 }
 
 /** A tool for the loop; created by `tool`. */
