@@ -488,6 +488,6 @@ test.each([
   const agent = { ...summing({ helpers: [writer] }), state: { run: { kept: 1 } } };
   const { result } = await succeed(agent, [calling('look', { at: 'a' }), answer], { input });
   expect(resultsIn(result.messages)[0]![0]).toContain(
-    'cannot be stored as JSON: it contains a value that JSON cannot represent',
+    'cannot be stored: it contains a value that JSON cannot represent',
   );
 });

@@ -1,11 +1,14 @@
 import type { Scenario } from './scenario.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { calls } from './scenarios/calls.ts';
+import { changing } from './scenarios/changing.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
 import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
 import { fork } from './scenarios/fork.ts';
 import { length } from './scenarios/length.ts';
+import { narrowing } from './scenarios/narrowing.ts';
+import { remembering } from './scenarios/remembering.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
@@ -30,4 +33,7 @@ export const SCENARIOS: readonly Scenario[] = [
   reflecting,
   direct,
   hopeless,
+  remembering,
+  changing,
+  narrowing,
 ];

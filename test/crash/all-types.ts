@@ -7,6 +7,7 @@ const EVENTS: Record<Event['type'], true> = {
   'turn-prepared': true,
   'input-added': true,
   'tools-changed': true,
+  'narrowing-lifted': true,
   'model-replied': true,
   'model-failed': true,
   'calls-judged': true,

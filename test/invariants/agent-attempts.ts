@@ -66,7 +66,9 @@ export function attemptsOf({ output, submit, maxAttempts, memory: first }: Agent
     startNext() {
       attempt++;
       proposal = undefined;
-      memory = first && { ...first, run: memory?.run };
+      const { attempt: _, ...kept } = memory ?? {};
+      const again = first?.['attempt'] !== undefined && { attempt: first['attempt'] };
+      memory = memory && { ...kept, ...again };
     },
     view: () => ({ attempt, memory, rejection, proposal }),
   };

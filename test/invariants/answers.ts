@@ -168,8 +168,9 @@ const FINE: Fate = {
   answer: 'given',
 };
 
-function resultOf({ content, isError, usage, memory }: Fate): SettledResult {
-  return { type: 'result', content, isError, ...(usage && { usage }), ...(memory && { memory }) };
+function resultOf({ content, isError, usage, memory, narrow }: Fate): SettledResult {
+  const more = { ...(usage && { usage }), ...(memory && { memory }), ...(narrow && { narrow }) };
+  return { type: 'result', content, isError, ...more };
 }
 
 export function modelEvent(reply: Reply, effect: string, at: number): Event {

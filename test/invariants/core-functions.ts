@@ -13,7 +13,9 @@ import type {
   Lease,
   Limit,
   Limits,
+  Memory,
   Message,
+  Narrowing,
   Next,
   Outcome,
   Phase,
@@ -42,6 +44,8 @@ export interface CoreFunctions {
   // What an event changes.
   readonly applyEvent: (state: State, event: Event) => Next;
   readonly withTime: (state: State, event: Event) => State;
+  readonly onRunStarted: (event: EventOf<'run-started'>) => Next;
+  readonly onToolsChanged: (state: State, event: EventOf<'tools-changed'>) => Next;
   readonly onTurnPrepared: (state: State, event: EventOf<'turn-prepared'>) => Next;
   readonly onHistoryCompacted: (state: State, event: EventOf<'history-compacted'>) => Next;
   readonly onModelFailed: (state: State, event: EventOf<'model-failed'>) => Next;
@@ -54,6 +58,7 @@ export interface CoreFunctions {
   readonly applyVerdict: (state: State, slot: Slot, verdict: Verdict | undefined, at: number) => Slot;
   readonly onCallEvent: (state: State, effect: string, event: SlotEvent) => Next;
   readonly chargeCall: (state: State, event: SlotEvent) => State;
+  readonly withMemory: (state: State, changes: Memory) => State;
   readonly slotAfter: (state: State, slot: Slot, event: SlotEvent) => Slot;
   readonly onEffectLost: (state: State, effect: string) => Next;
   readonly deathsAfter: (state: State, event: Event) => State['deaths'];
@@ -75,6 +80,10 @@ export interface CoreFunctions {
   readonly claimCall: (state: State, call: Call, check: CallCheck, claim: Claim) => Slot;
   readonly refusalFor: (state: State, candidate: Candidate) => [string, Settling] | undefined;
   readonly isToolAllowed: (state: State, name: string) => boolean;
+  readonly isWithinNarrowing: (state: State, name: string) => boolean;
+  readonly narrower: (first: Narrowing | undefined, second: Narrowing | undefined) => Narrowing | undefined;
+  readonly narrowedChoice: (state: State, choice: State['choice']) => State['choice'];
+  readonly offeredTools: (state: State) => readonly ToolFacts[];
   readonly isRepeatedCall: (state: State, call: Call) => boolean;
   readonly countQueued: (slots: readonly Slot[]) => number;
   readonly scheduleCalls: (

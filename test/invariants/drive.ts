@@ -91,7 +91,14 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
       case 'input':
         return feed(inputAt(now, `input ${pick}`));
       case 'tools':
-        return feed({ type: 'tools-changed', at: now, tools: changed ? world.tools : world.otherTools });
+        return feed({
+          type: 'tools-changed',
+          at: now,
+          tools: changed ? world.tools : world.otherTools,
+          ...(pick % 3 > 0 && { from: 'next-turn' }),
+        });
+      case 'lift':
+        return feed({ type: 'narrowing-lifted', at: now, ...(pick % 2 === 0 && { by: 'ann' }) });
       case 'fork':
         return feed(forkAt(world, now, pick));
       case 'deadline':
@@ -156,9 +163,9 @@ const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'history-compacted',
 ]);
 
-function startOf({ rules, tools, input }: World, at: number): Event {
+function startOf({ rules, tools, input, memory, narrow }: World, at: number): Event {
   const pinned = { runId: 'run', rules, tools, model: 'simulated', settings: {}, instructions: 'be brief' };
-  return { type: 'run-started', at, ...pinned, input };
+  return { type: 'run-started', at, ...pinned, input, ...(memory && { memory }), ...(narrow && { narrow }) };
 }
 
 function forkAt({ tools, otherTools }: World, at: number, pick: number): Event {
@@ -167,7 +174,7 @@ function forkAt({ tools, otherTools }: World, at: number, pick: number): Event {
     at,
     ...(pick % 2 === 0 && { model: 'another' }),
     ...(pick % 3 === 0 && { instructions: `since ${pick}` }),
-    ...(pick % 5 < 2 && { tools: pick % 5 === 0 ? tools : otherTools }),
+    ...(pick % 5 < 3 && { tools: pick % 5 < 2 ? tools : otherTools }),
   };
 }
 

@@ -53,6 +53,8 @@ function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEn
     { settings: { ...event.settings, seed: 4_711 } },
     { principal: { subject: 'other', tenant: 'other', scopes: [] } },
     { rules: { ...event.rules, limits: { ...event.rules.limits, durationMs: 1e12 } } },
+    { memory: { other: 1 } },
+    { narrow: { tools: ['other'] } },
     { tools: event.tools.map((facts) => ({ ...facts, description: `${facts.description}!` })) },
   ];
   for (const change of changes) {
@@ -111,7 +113,7 @@ export function checkLiveReplay({ replay }: Pick<Core, 'replay'>, { entries, res
     const replayed = replay(entries.slice(0, length));
     ensure(replayed.type === 'replayed', () => `${length} entries do not replay: ${JSON.stringify(replayed)}`);
     if (length < entries.length) continue;
-    const { phase, history, usage, turn, calls, activeMs, agent } = replayed.state;
+    const { phase, history, usage, turn, calls, activeMs, agent, memory } = replayed.state;
     const again = [
       phase.type === 'ended' ? phase.outcome : undefined,
       messagesOf({ history }),
@@ -120,9 +122,11 @@ export function checkLiveReplay({ replay }: Pick<Core, 'replay'>, { entries, res
       calls,
       activeMs,
       farIn(agent),
+      memory,
     ];
     const { outcome, messages, turns, durationMs } = result ?? {};
-    const gave = [outcome, messages, result?.usage, turns, result?.calls, durationMs, farIn(result?.agent)];
+    const far = [farIn(result?.agent), result?.memory];
+    const gave = [outcome, messages, result?.usage, turns, result?.calls, durationMs, ...far];
     ensure(
       same(again, gave),
       () => `the result is ${JSON.stringify(gave)}, and the replay gives ${JSON.stringify(again)}`,

@@ -1,4 +1,4 @@
-import type { Event, Limits, Usage } from '@treadle/core';
+import type { Event, Limits, Memory, Usage } from '@treadle/core';
 import { shares, isAnswered, turnsOf, capOf, type Turn, type CallRecord } from './turns.ts';
 import type { View } from './agent-attempts.ts';
 import { activeMsAt } from './observed.ts';
@@ -11,7 +11,10 @@ import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 /** I6: limits hold: turns, calls, tokens, cost, time, errors, and calls that run at once. */
 export function checkLimits(trace: Trace): void {
   const turns = turnsOf(trace);
-  const { expected, lengths, counts, handlings, remaining, agents } = referenceOf(trace, turns);
+  const { expected, lengths, counts, handlings, remaining, agents, memories, narrowings, laterTools } = referenceOf(
+    trace,
+    turns,
+  );
   checkTotals(trace);
   for (const turn of turns) checkShares(turn, remaining.get(turn)!, handlings);
   for (const [at, moment] of trace.moments.entries()) {
@@ -30,6 +33,17 @@ export function checkLimits(trace: Trace): void {
     );
     checkAtOnce(moment, trace);
     if (agents[at]) checkAgent(moment, agents[at]);
+    else checkMemory(moment, memories[at]!);
+    const { narrowed = {}, narrowing = {} } = moment.after;
+    const narrow = [narrowed, narrowing];
+    ensure(
+      same(moment.after.nextTools, laterTools[at]),
+      () => 'the tools of the next turn are others than the last change',
+    );
+    ensure(
+      same(narrow, narrowings[at]),
+      () => `the run is narrowed to ${JSON.stringify(narrow)}, and must be to ${JSON.stringify(narrowings[at])}`,
+    );
     const turn = turns.findLast(({ repliedAt }) => repliedAt <= at);
     if (turn) checkOrder(moment, at, turn, handlings, trace);
   }
@@ -53,6 +67,12 @@ function checkAgent({ after, effects }: Moment, due: View): void {
   const begins = effects.some(({ type }) => type === 'call-model' || type === 'prepare-turn');
   const is = { attempt, memory, rejection, proposal: begins ? proposal : due.proposal };
   ensure(same(is, due), () => `the agent must be ${JSON.stringify(due)}, and is ${JSON.stringify(is)}`);
+}
+
+/** What tools have stored, and nothing else, is in the memory. */
+function checkMemory({ after }: Moment, due: Memory): void {
+  const is = Object.fromEntries(Object.entries(after.memory ?? {}).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  ensure(same(is, due), () => `the memory must be ${JSON.stringify(due)}, and is ${JSON.stringify(is)}`);
 }
 
 /** The totals of turns, calls, tokens and cost. */

@@ -1,4 +1,4 @@
-import type { Event } from '@treadle/core';
+import type { Event, Memory, State } from '@treadle/core';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { loadCore } from './core.ts';
@@ -6,6 +6,7 @@ import { drive } from './drive.ts';
 import { outcomeText } from './expected.ts';
 import { worlds } from './generate/worlds.ts';
 import { costsOf } from './i7-cost.ts';
+import { narrowIn } from './observed.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 import type { Moment } from './trace.ts';
 import type { World } from './world.ts';
@@ -49,6 +50,7 @@ const LEAST: Record<Event['type'], number> = {
   'turn-prepared': 0.05,
   'input-added': 0.05,
   'tools-changed': 0.05,
+  'narrowing-lifted': 0.05,
   'model-replied': 0.05,
   'model-failed': 0.05,
   'calls-judged': 0.05,
@@ -77,10 +79,39 @@ test('the worlds contain every type of event, applied and ignored, and every out
       `${type} is ignored`,
     ).toBeGreaterThan(0);
   }
+  for (const [what, holds] of Object.entries(OPTIONAL)) {
+    const shown = share(({ moments }) => moments.some((moment) => moment.applied && holds(moment)));
+    expect(shown, what).toBeGreaterThanOrEqual(0.05);
+  }
   expect(new Set(traces.map(({ last }) => outcomeText(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
   const seen = new Set(traces.flatMap(({ moments }) => moments.filter(({ applied }) => applied).map(sceneOf)));
   expect([...seen]).toEqual(expect.arrayContaining([...SCENES]));
 });
+
+/** Optional fields of events that must be applied in one of twenty worlds. */
+const OPTIONAL: Readonly<Record<string, (moment: Moment) => boolean>> = {
+  'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
+  'a run starts narrowed': ({ event }) => event.type === 'run-started' && event.narrow !== undefined,
+  'a result narrows the run': ({ event }) => event.type === 'tool-settled' && narrowIn(event) !== undefined,
+  'a call outside of the narrowing is refused': ({ event, before }) =>
+    event.type === 'model-replied' &&
+    event.content.some((part) => part.type === 'tool-call' && isOutside(before, part.name)),
+  'the tools change from the next turn on': ({ event }) => event.type === 'tools-changed' && event.from !== undefined,
+  'the tools that were changed for it are offered': ({ before, after }) =>
+    before.nextTools !== undefined && after.turn > before.turn,
+  'a tool of a plain run changes the memory': ({ event, before }) => memoryIn(event) !== undefined && !before.agent,
+  'a tool removes a key of the memory': ({ event, before }) =>
+    Object.entries(memoryIn(event) ?? {}).some(([key, value]) => value === null && before.memory?.[key] !== undefined),
+};
+
+function isOutside({ narrowed, tools }: State, name: string | undefined): boolean {
+  const known = tools.some((facts) => facts.name === name);
+  return known && narrowed?.tools !== undefined && !narrowed.tools.includes(name!);
+}
+
+function memoryIn(event: Event): Memory | undefined {
+  return event.type === 'tool-settled' && event.result.type === 'result' ? event.result.memory : undefined;
+}
 
 /** An event and the phase in which it was applied; for a compaction also whether the model had rejected the conversation. */
 function sceneOf({ event, before }: Moment): string {

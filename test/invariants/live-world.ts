@@ -42,7 +42,7 @@ export type Performed =
   | 'verify-timeout';
 
 /** The rules of a world as options, without those that `runLoop` rejects. */
-export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'model'> {
+export function optionsOf({ rules, tools, input, memory, narrow }: World): Omit<LoopOptions, 'model'> {
   const {
     wording: _,
     judged: __,
@@ -62,6 +62,8 @@ export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'mo
     ...plain,
     ...(finish !== 'output' && { finish }),
     input,
+    ...(memory && { memory }),
+    ...(narrow && { narrow }),
     toolChoice,
     ...(allowed.length > 0 && { allowedTools: allowed }),
   };
@@ -206,6 +208,7 @@ export function toolsOf(
       exclusive,
       polling,
       resources: (input) => ('a' in (input as object) ? [JSON.stringify(input)] : []),
+      ...(!client && name !== 'read' && { remembers: ['run', 'attempt'] }),
       ...(!client && {
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
@@ -215,10 +218,11 @@ export function toolsOf(
           const { content, isError, inside } = fate;
           if (memory) Object.assign(memory, fate.memory);
           const blocks = world.rules.limits.durationMs !== undefined && fate.verified.type === 'unknown';
-          if (!fate.parked && !blocks) return later({ content, isError }, signal);
+          const output = { content, isError, ...(fate.narrow && { narrow: fate.narrow }) };
+          if (!fate.parked && !blocks) return later(output, signal);
           if (blocks || inside.length === 0 || parked.has(id)) {
             block(BLOCKED_MS);
-            return { content, isError };
+            return output;
           }
           parked.add(id);
           return new Parked('elsewhere', waitsIn(fate));

@@ -6,6 +6,7 @@ import type {
   LoopOptions,
   LoopResult,
   Snapshot,
+  Tool,
   TreadleError,
 } from '@treadle/core';
 import {
@@ -119,6 +120,15 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     ...(output && { output: outputOf(world, scheduler, onStart, latest) }),
   };
 
+  /** Without one of the tools. Those of a typed agent itself and one that must be called stay. */
+  const someTools = (pick: number): readonly Tool[] => {
+    const { agent: given, toolChoice } = world.rules;
+    const required = [given?.output, given?.submit, typeof toolChoice === 'object' && toolChoice.tool];
+    const out = code.tools[pick % code.tools.length]!.name;
+    const some = code.tools.filter(({ name }) => required.includes(name) || name !== out);
+    return some.length > 0 ? some : code.tools;
+  };
+
   const agent = agentOf(world, scheduler, onStart, latest);
 
   function open(answers: readonly Answer[] | undefined): void {
@@ -212,6 +222,8 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     if (act === 'cancel') stop('cancel');
     else if (act === 'fork') stop('detach');
     else if (act === 'input') send(`input ${pick} at ${count}`);
+    else if (act === 'lift') void run.liftNarrowing?.();
+    else if (act === 'tools' && run.changeTools && pick % 2 === 0) void run.changeTools(someTools(pick));
     else if (act === 'restart' || act === 'lose' || act === 'tools') reopen([]);
     else if (act === 'deadline') scheduler.skip();
     else if (!scheduler.settle(pick) && count >= moves.length && !scheduler.skip()) {
@@ -227,6 +239,8 @@ interface StartedRun {
   readonly cancel: () => void;
   readonly detach: () => unknown;
   readonly send: (text: string) => Promise<boolean> | undefined;
+  readonly liftNarrowing?: () => unknown;
+  readonly changeTools?: (tools: readonly Tool[]) => unknown;
 }
 
 /** Starts by `streamLoop` or by `runLoop`, whose runs cannot be detached and are cancelled instead. */

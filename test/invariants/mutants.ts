@@ -3,6 +3,7 @@ import { expect } from 'vitest';
 import { loadMutableCore } from './mutable-core.ts';
 import { attempts } from './mutants/agent-attempts.ts';
 import { claims } from './mutants/agent-calls.ts';
+import { carried } from './mutants/carried.ts';
 import { results } from './mutants/i1-results.ts';
 import { permission } from './mutants/i2-permission.ts';
 import { settling } from './mutants/i3-settling.ts';
@@ -29,6 +30,7 @@ const AREAS = [
   order,
   attempts,
   claims,
+  carried,
 ] as const;
 
 export const MUTANTS: readonly Mutant[] = AREAS.flat();

@@ -1,4 +1,4 @@
-import type { Effect, Event, Outcome, Rules, Waiting } from '@treadle/core';
+import type { Effect, Event, Narrowing, Outcome, Rules, Waiting } from '@treadle/core';
 
 /**
  * What can be derived about a run from the events that were applied and the effects that were issued. The properties
@@ -14,6 +14,8 @@ export interface Observed {
   readonly at: number;
   readonly activeMs: number;
   readonly rules: Rules | undefined;
+  /** Something has narrowed what the run may do. */
+  readonly narrowed: boolean;
   /** The model call whose failure ended the run. If it is marked as lost, it is repeated, and the run continues. */
   readonly failed: string | undefined;
   /** The model call that is repeated if the compaction succeeds, and has failed otherwise. */
@@ -33,6 +35,7 @@ export const NOTHING_OBSERVED: Observed = {
   at: 0,
   activeMs: 0,
   rules: undefined,
+  narrowed: false,
   failed: undefined,
   refused: undefined,
 };
@@ -49,6 +52,8 @@ export function shouldApply(observed: Observed, event: Event): boolean {
       return live && event.messages.length > 0;
     case 'tools-changed':
       return live || observed.failed !== undefined;
+    case 'narrowing-lifted':
+      return live && observed.narrowed;
     case 'run-forked':
     case 'cancel-requested':
       return live;
@@ -117,9 +122,16 @@ export function observedAfter(
     at: Math.max(observed.at, event.at),
     activeMs: restarted || began ? observed.activeMs : activeMsAt(observed, event.at),
     rules: began ? event.rules : observed.rules,
+    narrowed: event.type !== 'narrowing-lifted' && (observed.narrowed || narrowIn(event) !== undefined),
     failed: outcome?.type === 'failed' ? (refusedAfter(observed, event) ?? failedStill(observed, event)) : undefined,
     refused: outcome || event.type === 'history-compacted' ? undefined : refusedAfter(observed, event),
   };
+}
+
+/** How an event narrows the run. */
+export function narrowIn(event: Event): Narrowing | undefined {
+  if (event.type === 'run-started') return event.narrow;
+  return event.type === 'tool-settled' && event.result.type === 'result' ? event.result.narrow : undefined;
 }
 
 function mayRepeat(effect: Effect | undefined): boolean {

@@ -1,8 +1,19 @@
-import type { Limit, Limits, ModelErrorCode, Rules, ToolChoice, ToolFacts, TurnDecision } from '@treadle/core';
+import type {
+  Limit,
+  Limits,
+  Memory,
+  ModelErrorCode,
+  Narrowing,
+  Rules,
+  ToolChoice,
+  ToolFacts,
+  TurnDecision,
+} from '@treadle/core';
 import { isAnswered, expiryOf, resultsOf, type Turn, type CallRecord } from './turns.ts';
 import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './agent-attempts.ts';
 import { handlingsOf, type Handling } from './call-handling.ts';
 import { compactionOf, estimateOf, cutPosition } from './compactions.ts';
+import { narrowIn } from './observed.ts';
 import { cancelPhaseOf, LACKING, type Expected } from './expected.ts';
 import { usageTotals, countsOf } from './counts.ts';
 import { messagesOf, type Moment, type Trace } from './trace.ts';
@@ -19,6 +30,12 @@ export interface Reference {
   readonly claims: ReadonlyMap<CallRecord, Claim>;
   /** The progress of a typed agent after each moment. */
   readonly agents: readonly (View | undefined)[];
+  /** After each moment: the memory of a run that is not a typed agent's, with sorted keys. */
+  readonly memories: readonly Memory[];
+  /** After each moment: the tools from the next turn on, if they change. */
+  readonly laterTools: readonly (readonly ToolFacts[] | undefined)[];
+  /** After each moment: what the run may do in this turn, and from the next turn on. */
+  readonly narrowings: readonly (readonly Narrowing[])[];
   /** The remaining limits when the reply of a turn arrived. */
   readonly remaining: ReadonlyMap<Turn, Limits>;
 }
@@ -35,6 +52,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const remaining = new Map<Turn, Limits>();
   let rules!: Rules;
   let tools: readonly ToolFacts[] = [];
+  /** The tools from the next turn on. */
+  let laterTools: readonly ToolFacts[] | undefined;
   let instructions = 'none';
   let runChoice: ToolChoice = 'auto';
   /** `asked`: turns of the attempt. `given`: messages of the task. `length`: estimated tokens of the conversation. */
@@ -50,26 +69,42 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   /** How many deaths in a row each call was running at. */
   const deaths = new Map<string, number>();
   const used = usageTotals();
+  /** Every narrowing since the last time that they were lifted, and those that apply in this turn. */
+  let narrowings: readonly Narrowing[] = [];
+  let narrowed: readonly Narrowing[] = [];
   let attempts: Attempts | undefined;
+  const memory = new Map<string, unknown>();
   let turn: Turn | undefined;
   /** Calls of the turn that may run and have no result yet. */
   let unanswered = new Set<CallRecord>();
 
   /** Without remaining calls, the model must answer with text; but a typed agent answers with a call. */
-  const choice = (): ToolChoice =>
-    closing !== undefined || (counters.spent() > 0 && !attempts) ? 'none' : (decision?.toolChoice ?? runChoice);
+  const choice = (): ToolChoice => {
+    if (closing !== undefined || (counters.spent() > 0 && !attempts)) return 'none';
+    const chosen = decision?.toolChoice ?? runChoice;
+    const possible = typeof chosen === 'object' ? isOpen(chosen.tool) : tools.some(({ name }) => isOpen(name));
+    return possible || chosen === 'none' || narrowed.length === 0 ? chosen : 'auto';
+  };
+  /** Whether every narrowing has the tool, or it is one that always stays. */
+  const isOpen = (name: string): boolean => {
+    const stays = ['question', rules.agent?.output, rules.agent?.submit].includes(name);
+    return stays || narrowed.every(({ tools: some }) => some?.includes(name) ?? true);
+  };
   const end = (...words: readonly unknown[]): Expected => ({ type: 'end', outcome: words.join(' ') });
   const isPolling = ({ part: { name } }: CallRecord): boolean =>
     tools.some((tool) => tool.polling && tool.name === name);
   const isDecided = (name: string): boolean => decision?.tools?.includes(name) ?? true;
   const isAllowed = (name: string): boolean =>
-    tools.some((tool) => tool.name === name) && isDecided(name) && (rules.allowedTools?.includes(name) ?? true);
+    tools.some((tool) => tool.name === name) &&
+    isOpen(name) &&
+    isDecided(name) &&
+    (rules.allowedTools?.includes(name) ?? true);
 
   function ask(): Expected {
     return {
       type: 'ask',
       choice: choice(),
-      tools: tools.map(({ name }) => name).filter(isDecided),
+      tools: tools.map(({ name }) => name).filter((name) => isDecided(name) && isOpen(name)),
       instructions: decision?.instructions ?? instructions,
       model: decision?.model,
     };
@@ -77,6 +112,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
 
   function startTurn(): Expected {
     asked++;
+    tools = laterTools ?? tools;
+    laterTools = undefined;
+    narrowed = narrowings;
     decision = undefined;
     shortened = false;
     return rules.prepared && closing === undefined ? { type: 'prepare' } : ask();
@@ -300,24 +338,41 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     return count === rules.crashLimit;
   }
 
+  /** A call stores whole values. A key with the value null is removed. */
+  function remember(changes: Memory = {}): void {
+    for (const [key, value] of Object.entries(changes)) {
+      memory.set(key, value);
+      if (value === null) memory.delete(key);
+    }
+  }
+
   function follow(moment: Moment, at: number): Expected {
     const { event } = moment;
     if (event.type !== 'effect-lost') deaths.clear();
+    const narrow = narrowIn(event);
+    if (narrow) narrowings = [...narrowings, narrow];
     switch (event.type) {
       case 'run-started':
         ({ rules, tools, instructions = 'none' } = event);
         runChoice = rules.toolChoice;
         attempts = rules.agent && attemptsOf(rules.agent);
         given = event.input.length;
+        remember(event.memory);
         return continueRun(moment);
       case 'run-forked':
         ({ tools = tools, instructions = instructions } = event);
+        if (event.tools) laterTools = undefined;
         return NOTHING;
       case 'input-added':
         pending += event.messages.length;
         return NOTHING;
       case 'tools-changed':
-        ({ tools } = event);
+        if (event.from) laterTools = event.tools;
+        else ({ tools } = event);
+        return NOTHING;
+      case 'narrowing-lifted':
+        narrowed = [];
+        narrowings = [];
         return NOTHING;
       case 'turn-prepared':
         ({ decision } = event);
@@ -343,7 +398,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return lost(event.effect, moment, at);
       case 'tool-settled':
         if (event.result.type === 'result' && event.result.usage) used.charge(event.result.usage);
-        attempts?.remember(event);
+        if (attempts) attempts.remember(event);
+        else if (event.result.type === 'result') remember(event.result.memory);
         return onCall(event.effect, moment, at);
       case 'child-started':
         return NOTHING;
@@ -359,12 +415,37 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const lengths: number[] = [];
   const counts: number[][] = [];
   const agents: (View | undefined)[] = [];
+  const memories: Memory[] = [];
+  const allNarrowings: Narrowing[][] = [];
+  const allLaterTools: (readonly ToolFacts[] | undefined)[] = [];
   const expected = moments.map((moment, at) => {
     const next = moment.applied ? follow(moment, at) : undefined;
     lengths.push(length);
     counts.push([admitted, counters.errors()]);
     agents.push(attempts?.view());
+    allLaterTools.push(laterTools);
+    allNarrowings.push([together(narrowed), together(narrowings)]);
+    memories.push(Object.fromEntries([...memory].toSorted(([a], [b]) => (a < b ? -1 : 1))));
     return next;
   });
-  return { expected, lengths, counts, handlings, claims, agents, remaining };
+  return {
+    expected,
+    lengths,
+    counts,
+    handlings,
+    claims,
+    agents,
+    memories,
+    narrowings: allNarrowings,
+    laterTools: allLaterTools,
+    remaining,
+  };
+}
+
+/** The lowest autonomy, and the names that every list has. */
+function together(narrowings: readonly Narrowing[]): Narrowing {
+  const lists = narrowings.flatMap(({ tools }) => (tools ? [tools] : []));
+  const levels = narrowings.flatMap(({ autonomy }) => autonomy ?? []).toSorted();
+  const names = lists[0]?.filter((name) => lists.every((list) => list.includes(name)));
+  return { ...(names && { tools: names.toSorted() }), ...(levels.length > 0 && { autonomy: levels[0]! }) };
 }

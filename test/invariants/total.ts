@@ -29,7 +29,18 @@ const usage: Arbitrary<Usage> = fc.record(
   { inputTokens: number, outputTokens: number, cost: number },
   { requiredKeys: ['inputTokens', 'outputTokens'] },
 );
-const memory = fc.record({ run: fc.oneof(word, number), attempt: fc.oneof(word, number) }, { requiredKeys: [] });
+const memory = fc.oneof(
+  fc.record({ run: fc.oneof(word, number), attempt: fc.oneof(word, number) }, { requiredKeys: [] }),
+  fc.dictionary(word, fc.oneof(word, fc.constant(null)), { maxKeys: 2 }),
+  word,
+);
+const narrow = fc.oneof(
+  fc.record(
+    { tools: fc.oneof(word, fc.array(fc.oneof(word, number), { maxLength: 2 })), autonomy: number },
+    { requiredKeys: [] },
+  ),
+  word,
+);
 const check: Arbitrary<CallCheck> = fc.record(
   { problem: word, arguments: word, resources: fc.array(word, { maxLength: 2 }) },
   { requiredKeys: [] },
@@ -75,6 +86,8 @@ const event: Arbitrary<Event> = fc.oneof(
     messages: fc.array(fc.record({ role: fc.constant('user'), content: blocks }), { maxLength: 2 }),
   }),
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }) }),
+  of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }), from: fc.constant('next-turn') }),
+  of('narrowing-lifted', {}),
   of('run-forked', { model: word, instructions: word, tools: fc.array(tool, { maxLength: 3 }) }),
   of('turn-prepared', { decision }),
   of('turn-prepared', { decision, problem: word }),
@@ -122,6 +135,7 @@ const event: Arbitrary<Event> = fc.oneof(
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean() }),
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), usage }),
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), memory }),
+      fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), narrow }),
       fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
     ),
   }),

@@ -36,12 +36,16 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
   const turns: Turn[] = [];
   const byEffect = new Map<string, CallEvent[]>();
   let tools: readonly ToolFacts[] = [];
+  /** The tools from the next turn on, and the number of the turn. */
+  let later: readonly ToolFacts[] | undefined;
+  let last = 0;
   let judging: Extract<Effect, { type: 'judge-calls' }> | undefined;
 
   for (const [at, { applied, event, effects, before }] of moments.entries()) {
     if (!applied) continue;
-    if (event.type === 'run-started' || event.type === 'tools-changed') tools = event.tools;
-    if (event.type === 'run-forked') tools = event.tools ?? tools;
+    if (event.type === 'tools-changed' && event.from) later = event.tools;
+    else if (event.type === 'run-started' || event.type === 'tools-changed') tools = event.tools;
+    if (event.type === 'run-forked' && event.tools) [tools, later] = [event.tools, undefined];
     if (event.type === 'model-replied') {
       const calls = event.content
         .filter((part): part is ToolCall => part.type === 'tool-call')
@@ -67,6 +71,10 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
       byEffect.get(event.effect)?.push({ type: 'reported', at, event });
     }
     for (const effect of effects) {
+      if ('turn' in effect && effect.turn > last) {
+        last = effect.turn;
+        [tools, later] = [later ?? tools, undefined];
+      }
       if (effect.type === 'judge-calls') judging = effect;
       else if ('call' in effect) {
         const log = logOf(turns, effect.call.index) ?? [];

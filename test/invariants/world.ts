@@ -4,6 +4,7 @@ import type {
   Memory,
   Message,
   ModelErrorCode,
+  Narrowing,
   ReasoningPart,
   ResultBlock,
   Rules,
@@ -23,6 +24,10 @@ export interface World {
   /** The tools after a change. A second change restores the first ones. */
   readonly otherTools: readonly ToolFacts[];
   readonly input: readonly Message[];
+  /** The initial memory of a run that is not a typed agent's. */
+  readonly memory?: Memory;
+  /** What the run may do at most in the beginning. */
+  readonly narrow?: Narrowing;
   /** The replies of the model by turn. After the last one, the model replies with a final text. */
   readonly replies: readonly Reply[];
   /** Other values by turn. They start again after the last one. */
@@ -78,8 +83,10 @@ export interface Fate {
   readonly isError: boolean;
   /** The usage of the call if it is a child run. */
   readonly usage?: Usage;
-  /** The memory that it stores if it is a helper of a typed agent. */
+  /** The keys of the memory that it changes. */
   readonly memory?: Memory;
+  /** How it narrows the run. */
+  readonly narrow?: Narrowing;
   /** Its child run starts before anything else happens to it. */
   readonly child: boolean;
   /** It is parked before it settles, and its child waits for these. */
@@ -111,6 +118,7 @@ export type Act =
   | 'mistake'
   | 'input'
   | 'tools'
+  | 'lift'
   | 'fork'
   | 'deadline'
   | 'cancel';

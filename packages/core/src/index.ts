@@ -90,6 +90,7 @@ export {
 export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
 export type { CallCheck, Event, SettledResult } from './machine/events.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
+export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type {
   AgentRules,
   Leniency,

@@ -2,7 +2,7 @@ import type { Memory, ResultBlock, SettledResult, Usage, Verdict } from '@treadl
 import fc, { type Arbitrary } from 'fast-check';
 import type { Fate, ScriptedCall } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
-import { NAMES } from './rules.ts';
+import { NAMES, narrowing } from './rules.ts';
 
 /** In steps, so that limits are reached exactly. Some providers do not report tokens. */
 export const usage: Arbitrary<Usage> = fc
@@ -30,7 +30,11 @@ const memory: Arbitrary<Memory> = fc
     optionally(
       'run',
       70,
-      fc.nat(3).map((seen) => ({ seen })),
+      mostly(
+        null,
+        55,
+        fc.nat(3).map((seen) => ({ seen })),
+      ),
     ),
     optionally(
       'attempt',
@@ -53,9 +57,10 @@ const fate: Arbitrary<Fate> = fc
       answer: mostly('given' as const, 30, fc.constantFrom('refused', 'expired', 'late', 'never')),
     }),
     optionally('usage', 15, usage),
-    optionally('memory', 25, memory),
+    optionally('memory', 30, memory),
+    optionally('narrow', 8, narrowing),
   )
-  .map(([always, used, left]) => ({ ...always, ...used, ...left }));
+  .map((given) => Object.assign({}, ...given));
 
 const verdict: Arbitrary<Verdict> = fc.oneof(
   { weight: 6, arbitrary: fc.constant({ type: 'allow' as const }) },

@@ -1,8 +1,8 @@
-import type { Rules, ToolChoice, ToolFacts } from '@treadle/core';
+import type { Autonomy, Narrowing, Rules, ToolChoice, ToolFacts } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import { mostly, optionally, rarely } from './chance.ts';
 
-export const NAMES = ['read', 'write', 'edit', 'wait'] as const;
+export const NAMES = ['read', 'write', 'edit', 'question'] as const;
 
 const facts = (name: string): Arbitrary<ToolFacts> =>
   fc
@@ -38,6 +38,15 @@ export const someChoice: Arbitrary<ToolChoice> = fc.oneof(
   fc.constantFrom('required', 'none'),
   fc.constantFrom(...NAMES).map((tool) => ({ tool })),
 );
+
+export const narrowing: Arbitrary<Narrowing> = fc
+  .tuple(
+    optionally('tools', 80, fc.subarray([...NAMES, 'nothing'], { minLength: 0 })),
+    optionally('autonomy', 60, fc.constantFrom<Autonomy>(0, 1, 2, 3)),
+  )
+  .map(([tools, autonomy]) =>
+    'tools' in tools || 'autonomy' in autonomy ? { ...tools, ...autonomy } : { autonomy: 3 },
+  );
 
 /** `early`: the percentage with a threshold that applies before the model rejects the conversation. */
 export function compactions(early: number): Arbitrary<NonNullable<Rules['compaction']>> {

@@ -1,10 +1,10 @@
-import type { Message, Rules } from '@treadle/core';
+import type { Memory, Message, Rules } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly } from './chance.ts';
 import { answers, turnScript, longReplies, replies } from './replies.ts';
-import { compactions, rules, toolset } from './rules.ts';
+import { compactions, narrowing, rules, toolset } from './rules.ts';
 
 /*
  * The generator of worlds. Names, arguments, results and call ids come from small pools, and limits are low, so that
@@ -25,6 +25,8 @@ const input: Arbitrary<readonly Message[]> = fc.constantFrom<readonly Message[]>
   ],
 );
 
+const initialMemory = fc.constantFrom<Memory>({ run: { seen: 0 } }, { run: { seen: 0 }, attempt: { tried: 0 } });
+
 const USUAL: Readonly<Record<Act, number>> = {
   settle: 150,
   repeat: 6,
@@ -32,6 +34,7 @@ const USUAL: Readonly<Record<Act, number>> = {
   mistake: 4,
   input: 6,
   tools: 6,
+  lift: 8,
   fork: 4,
   deadline: 12,
   lose: 4,
@@ -56,7 +59,8 @@ const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12,
 
 type Ruled = Pick<World, 'rules' | 'replies'>;
 
-function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> {
+/** `narrowed`: the percentage of runs that are narrowed from the beginning. */
+function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arbitrary<World> {
   return fc
     .tuple(
       given,
@@ -64,12 +68,16 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         tools: toolset,
         otherTools: toolset,
         input,
+        memory: mostly(undefined, 70, initialMemory),
+        narrow: mostly(undefined, narrowed, narrowing),
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
     )
-    .map(([ruled, { tools, otherTools, ...others }]) => ({
+    .map(([ruled, { tools, otherTools, memory, narrow, ...others }]) => ({
       ...ruled,
+      ...(memory && !ruled.rules.agent && { memory }),
+      ...(narrow && { narrow }),
       tools: withAnswers(tools, ruled.rules),
       otherTools: withAnswers(otherTools, ruled.rules),
       ...others,
@@ -91,6 +99,13 @@ const crashing: Arbitrary<Ruled> = fc
   .tuple(rules, fc.constantFrom(1, 2, 2, 3), replies)
   .map(([some, crashLimit, said]) => ({ rules: { ...unlimited(some), judged: false, crashLimit }, replies: said }));
 
+/** Runs that get far, while their tools change and they are narrowed. */
+const carrying: Arbitrary<Ruled> = fc
+  .tuple(rules, replies)
+  .map(([some, said]) => ({ rules: { ...unlimited(some), toolChoice: some.toolChoice, limits: {} }, replies: said }));
+
+const changing = movesOf({ ...USUAL, tools: 25, fork: 15, lift: 25, cancel: 1 });
+
 const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40 });
 
 /** Fewer limits, so that runs get further. */
@@ -99,10 +114,11 @@ function unlimited(some: Rules): Rules {
 }
 
 export const worlds: Arbitrary<World> = fc.oneof(
-  { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
+  { weight: 10, arbitrary: worldsOf(fc.record({ rules, replies })) },
   { weight: 2, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
-  { weight: 1, arbitrary: worldsOf(crashing, dying) },
+  { weight: 2, arbitrary: worldsOf(crashing, dying) },
+  { weight: 2, arbitrary: worldsOf(carrying, changing, 60) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

@@ -1,10 +1,11 @@
 import { TreadleError } from '../errors.ts';
 import type { LoopOptions, LoopResult } from '../driver/options.ts';
-import { callableModels, requirePrices } from '../driver/open.ts';
+import { callableModels, narrowOption, requirePrices } from '../driver/open.ts';
 import { driveRun, guardListener } from '../driver/run.ts';
 import type { Limits } from '../machine/rules.ts';
 import { childRunId } from '../journal/family.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
+import { narrower } from '../machine/narrowing.ts';
 import type { Message } from '../messages.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
@@ -41,8 +42,9 @@ const TASK = {
  * its parent.
  */
 export function agentTool<const S extends Schema = typeof TASK>(definition: AgentToolDefinition<S>): Tool {
-  const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, ...options } = definition;
+  const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, narrow, ...options } = definition;
   requirePrices(limits ?? {}, options);
+  if (narrow) narrowOption(narrow);
   const made = tool({
     name,
     description,
@@ -53,20 +55,22 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, answers } = run;
+      const { acceptChangedTools, keepMissingTools, answers } = run;
       const shared = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
       try {
         const resumed = await isStarted(runId, run);
         if (resumed && run.child === 'new') return new Finished(errorResult(leftOver(name, runId, run)));
         if (!resumed && signal.aborted) return new Finished(errorResult(`${name} was cancelled.`));
+        const narrowed = narrower(narrow, run.narrowed);
         const first = {
+          ...(narrowed && { narrow: narrowed }),
           ...(principal && { principal }),
           input: (prompt ?? defaultPrompt)(task as never),
           limits: tighterLimits(limits ?? {}, run.limits),
           parent: { runId: run.runId, effect: run.effect },
         };
         const child = driveRun(
-          { ...shared, ...(resumed ? { answers, acceptChangedTools } : first) },
+          { ...shared, ...(resumed ? { answers, acceptChangedTools, keepMissingTools } : first) },
           options.onItem && guardListener(options.onItem),
           run.child === 'begun' ? {} : { onStored: run.childStarted },
         );

@@ -40,6 +40,8 @@ export interface ExecuteAgentOptions<Input, Output> {
   readonly answers?: readonly Answer[];
   /** Resumes the run even if its tools have changed. */
   readonly acceptChangedTools?: boolean;
+  /** Keeps missing tools as the journal records them; a call of one gets an error result. */
+  readonly keepMissingTools?: boolean;
   /** Called for each item of the run as it happens. Errors thrown by it are ignored. */
   readonly onItem?: (item: Item) => void;
   readonly clock?: Clock;

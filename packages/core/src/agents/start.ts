@@ -145,14 +145,15 @@ export function loopOptions(
   { runId, signal, tools, prompts }: RunParts,
 ): RunOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
-  const { journal, policy, principal, context, clock, answers, acceptChangedTools } = options;
+  const { journal, policy, principal, context, clock, answers, acceptChangedTools, keepMissingTools } = options;
   const shared = {
     runId,
     tools,
     model: options.model ?? agent.model,
     ...withoutUndefined({ journal, policy, context, clock, signal }),
   };
-  if (!prompts) return { ...shared, ...withoutUndefined({ answers, acceptChangedTools }) } as ContinueOptions;
+  const resuming = { answers, acceptChangedTools, keepMissingTools };
+  if (!prompts) return { ...shared, ...withoutUndefined(resuming) } as ContinueOptions;
   const isStored = journal !== undefined && options.runId !== undefined;
   return {
     ...shared,

@@ -52,8 +52,11 @@ function helperTool(helper: HelperTool, agent: AnyAgent, execution: ExecutionInf
     ...(writes && { resources: () => ['the state of the agent'] }),
     execute: (args, context) => handler(args, helperContext(context, writes, execution)),
   });
-  return { ...made, remembers: true };
+  return agent.state ? { ...made, remembers: HELPER_MEMORY } : made;
 }
+
+/** The memory that helpers share: `state.run` and `state.attempt`. */
+const HELPER_MEMORY = ['run', 'attempt'];
 
 function helperContext(
   { memory, run: _, ...context }: ToolContext,

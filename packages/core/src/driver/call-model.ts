@@ -7,6 +7,7 @@ import { mapped } from '../mapped.ts';
 import { arePartsOf, textOf, userText, type Message } from '../messages.ts';
 import type { Emit, Model, ModelDelta, ModelReply, ModelRequest } from '../model.ts';
 import { checkCall, type Checked } from '../tools/execute.ts';
+import type { Tool } from '../tools/tool.ts';
 import type { EffectOf, RunContext, Settle } from './perform.ts';
 
 type Reply = Extract<ModelReply, { type: 'reply' }>;
@@ -79,6 +80,22 @@ function requestReply(
   }
 }
 
+/** The tool as it was offered in a turn; undefined if this process has no code for it. */
+export function executorOf(context: RunContext, name: string, turn: number): Tool | undefined {
+  const { changedTools } = context;
+  if (changedTools && turn > changedTools.turn) {
+    context.tools = changedTools.tools;
+    context.changedTools = undefined;
+  }
+  return context.tools.get(name);
+}
+
+/** Changes the executors for the turns after the current one. */
+export function changeExecutors(context: RunContext, tools: ReadonlyMap<string, Tool>, turn: number): void {
+  if (context.changedTools && turn > context.changedTools.turn) context.tools = context.changedTools.tools;
+  context.changedTools = { tools, turn };
+}
+
 /** The check of a call whose tool has no code in this process. */
 export const UNAVAILABLE: Checked = { check: { problem: 'It is not available in this process.' } };
 
@@ -89,7 +106,7 @@ function settleModelReply(context: RunContext, effect: EffectOf<'call-model'>, r
   for (let i = 0; i < reply.content.length; i++) {
     const part = reply.content[i]!;
     if (part.type !== 'tool-call') continue;
-    const tool = context.tools.get(part.name);
+    const tool = executorOf(context, part.name, effect.turn);
     const check = tool ? checkCall(tool, part.arguments, cut) : UNAVAILABLE;
     later ||= check instanceof Promise;
     checked.push(check);

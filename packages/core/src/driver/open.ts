@@ -6,14 +6,16 @@ import { restoredState } from '../journal/snapshot.ts';
 import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
-import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
+import { isNarrowing, isReadResult, type Narrowing } from '../machine/narrowing.ts';
+import type { AgentRules, CompactionRules, Limits, Memory, Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
 import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
+import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
-import { isReadResult, withReadResult } from '../tools/read-result.ts';
+import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
@@ -63,6 +65,8 @@ export function openRun(
     input: conversationOf(options.input),
     ...(principal && { principal }),
     ...(parent && { parent }),
+    ...(options.memory && { memory: memoryOption(options.memory) }),
+    ...(options.narrow && { narrow: narrowOption(options.narrow) }),
   };
   const { rules } = started;
   requirePrices(rules.limits, options);
@@ -145,14 +149,18 @@ export async function reopenRun(options: ContinueOptions, { clock, agent, lease 
     if (missing !== undefined) throw new TreadleError('invalid-options', `Run "${runId}" ${missing}`);
     requirePrices(state.rules.limits, options);
   }
-  const changes = resumable ? toolChanges(state.tools, tools) : [];
+  const had = state.nextTools ?? state.tools;
+  const away = options.keepMissingTools ? missingTools(had, tools) : [];
+  const changes = resumable ? toolChanges(had, tools).filter(({ facts }) => !away.includes(facts)) : [];
   if (changes.length > 0 && !acceptChangedTools) {
-    const remedy = 'Pass the original tools, or set acceptChangedTools to resume with the current ones.';
-    throw new TreadleError('tools-changed', `The tools of run "${runId}" changed: ${changes.join('; ')}. ${remedy}`);
+    const remedy =
+      'Pass the original tools, or set acceptChangedTools to resume with the current ones. With keepMissingTools, calls ' +
+      'of missing tools fail until they are back.';
+    const what = changes.map(({ change }) => change).join('; ');
+    throw new TreadleError('tools-changed', `The tools of run "${runId}" changed: ${what}. ${remedy}`);
   }
   // At the time of the last event: only `effect-lost` marks the time since then as inactive.
-  const accepted: Event[] =
-    changes.length > 0 ? [{ type: 'tools-changed', at: state.at, tools: currentTools(state, tools) }] : [];
+  const accepted = changes.length > 0 ? acceptedTools(state, currentTools(state, tools, away)) : [];
   const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
   const started = startedEffects(state);
   const lost = started.map((effect): Event => ({
@@ -179,6 +187,12 @@ export async function reopenRun(options: ContinueOptions, { clock, agent, lease 
     childAnswers,
     repeated: new Set([...started, ...parked]),
   };
+}
+
+/** The current tools, also in place of a change that waits for the next turn. */
+function acceptedTools({ at, nextTools }: State, tools: readonly ToolFacts[]): readonly Event[] {
+  const accepted: Event = { type: 'tools-changed', at, tools };
+  return nextTools ? [accepted, { ...accepted, from: 'next-turn' }] : [accepted];
 }
 
 interface Reopening {
@@ -258,21 +272,33 @@ function parkedEffects({ phase }: State): readonly string[] {
   return parked.map((slot) => slotEffect(slot)!.id);
 }
 
-/** The current tools as those of the run, with the loop's own. */
-function currentTools(state: State, tools: readonly Tool[]): readonly ToolFacts[] {
-  return withReadResult(tools.map(factsOf), state.tools.filter(isReadResult));
+/** The current tools as those of the run, with those that are away and the loop's own. */
+export function currentTools(
+  state: State,
+  tools: readonly Tool[],
+  away: readonly ToolFacts[] = [],
+): readonly ToolFacts[] {
+  return withReadResult([...tools.map(factsOf), ...away], state.tools.filter(isReadResult));
+}
+
+function missingTools(had: readonly ToolFacts[], tools: readonly Tool[]): readonly ToolFacts[] {
+  return had.filter((facts) => !isReadResult(facts) && !tools.some(({ name }) => name === facts.name));
 }
 
 /** How the current tools differ from those of the run. New tools do not count. */
-function toolChanges(had: readonly ToolFacts[], tools: readonly Tool[]): readonly string[] {
+function toolChanges(
+  had: readonly ToolFacts[],
+  tools: readonly Tool[],
+): readonly { readonly facts: ToolFacts; readonly change: string }[] {
   const now = new Map(tools.map((tool) => [tool.name, factsOf(tool)]));
   return had
     .filter((facts) => !isReadResult(facts))
     .flatMap((facts) => {
       const current = now.get(facts.name);
-      if (!current) return `"${facts.name}" is missing`;
+      if (!current) return { facts, change: `"${facts.name}" is missing` };
       const changed = COMPARED.filter((key) => JSON.stringify(facts[key]) !== JSON.stringify(current[key]));
-      return changed.length === 0 ? [] : `"${facts.name}" has a different ${changed.join(' and ')}`;
+      const change = `"${facts.name}" has a different ${changed.join(' and ')}`;
+      return changed.length === 0 ? [] : { facts, change };
     });
 }
 
@@ -323,6 +349,22 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
   }
   if (!isKnownRules(rules)) throw invalidOptions(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
+}
+
+export function narrowOption(narrow: Narrowing): Narrowing {
+  if (isNarrowing(narrow)) return structuredClone(narrow);
+  throw invalidOptions(
+    `"narrow" is ${JSON.stringify(narrow)}. Use { tools: [names], autonomy: 0 to 3 }, or one of the two`,
+  );
+}
+
+/** A copy of the initial memory. A key with the value `null` is not set. */
+function memoryOption(memory: Memory): Memory {
+  if (!isPlain(memory) || typeof memory !== 'object' || Array.isArray(memory)) {
+    throw invalidOptions('"memory" is not an object of plain JSON. Pass values that JSON can represent, by key');
+  }
+  const copy = JSON.parse(JSON.stringify(memory)) as Memory;
+  return Object.fromEntries(Object.entries(copy).filter(([, value]) => value !== null));
 }
 
 /** Every model that a run may call, itself or through tools that start child runs. */

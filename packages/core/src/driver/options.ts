@@ -6,7 +6,8 @@ import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
-import type { Limits, Parent, TurnDecision } from '../machine/rules.ts';
+import type { Narrowing } from '../machine/narrowing.ts';
+import type { Limits, Memory, Parent, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 
 /** Options for a new run. Only `model` and `input` are required. */
@@ -51,6 +52,10 @@ export interface LoopOptions extends RunEnvironment {
   readonly compaction?: boolean | CompactionOptions;
   /** Any text without unpaired surrogates. By default a new id. */
   readonly runId?: string;
+  /** What tools with `remembers` find in the beginning: plain JSON by key. `memory` of the result is what they left. */
+  readonly memory?: Memory;
+  /** What the run may do at most. Results of tools may narrow it further. */
+  readonly narrow?: Narrowing;
   /** The run that this one is a child of. */
   readonly parent?: Parent;
   /** Requires a `runId` and a `journal`: see `StartOrResumeOptions`. */
@@ -79,6 +84,11 @@ export interface ContinueOptions extends RunEnvironment {
    * tools.
    */
   readonly acceptChangedTools?: boolean;
+  /**
+   * `true`: missing tools are no error. The model is still offered them as the journal records them, and a call of one gets
+   * an error result. For tools whose server is away.
+   */
+  readonly keepMissingTools?: boolean;
   /** The schema that the run was started with. Without it, its JSON Schema in the journal is used. */
   readonly output?: Schema;
 }
@@ -176,6 +186,8 @@ export interface LoopResult {
   readonly text: string;
   /** The validated answer of a run with `output`. */
   readonly output?: unknown;
+  /** What tools with `remembers` left, and what the run was started with. */
+  readonly memory?: Memory;
   /** The progress of a typed agent. */
   readonly agent?: AgentState;
   readonly messages: readonly Message[];
@@ -198,6 +210,16 @@ export interface StartedRun {
    * is not handled, the process continues.
    */
   send(input: string | UserMessage): Promise<boolean>;
+  /**
+   * Adds, removes or changes tools: the run has exactly these from the next turn on. Calls of the current turn still use the
+   * tools that the model was offered. False: the run has ended or paused. Rejects for misuse, else like `send`.
+   */
+  changeTools(tools: readonly Tool[]): Promise<boolean>;
+  /**
+   * Undoes all narrowing at once. `by`: who decided it, for the journal. False: the run has ended or paused, or is not
+   * narrowed. Resolves when that is durable, like `send`.
+   */
+  liftNarrowing(by?: string): Promise<boolean>;
   /** Resolves when the answer is durable. Rejects with `answer-unfit` if the run does not wait for it, else like `send`. */
   answer(answer: Answer): Promise<void>;
   cancel(): void;

@@ -1,9 +1,10 @@
 import { messageOf } from '../errors.ts';
 import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
-import { slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
+import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
+import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
 import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { textOf } from '../messages.ts';
@@ -12,10 +13,10 @@ import type { Clock } from '../platform.ts';
 import type { JudgedCall, Verdict } from '../policy/port.ts';
 import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
 import { checkCall, executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
-import { isReadResult, partialResultNote } from '../tools/read-result.ts';
+import { partialResultNote } from '../tools/read-result.ts';
 import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
-import { callModel, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
+import { callModel, executorOf, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
 import { isToolChoice, type Opening } from './open.ts';
 import type { Answer, RunOptions, TurnChanges } from './options.ts';
 
@@ -24,7 +25,10 @@ export interface RunContext {
   readonly runId: string;
   readonly options: RunOptions;
   readonly opening: Opening;
-  readonly tools: ReadonlyMap<string, Tool>;
+  /** The executors of the tools. `executorOf` finds the one for a call. */
+  tools: ReadonlyMap<string, Tool>;
+  /** The executors for the turns after `turn`, if the tools were changed. */
+  changedTools: { readonly tools: ReadonlyMap<string, Tool>; readonly turn: number } | undefined;
   readonly journal: Journal;
   readonly lease: Lease | undefined;
   /** Undefined: results that are too long are cut. */
@@ -112,9 +116,10 @@ export function abortChildren({ runningChildren }: RunContext, reason?: unknown)
   for (const abort of runningChildren) abort(reason);
 }
 
-function checkedCall({ lastReply, tools }: RunContext, call: Call): Checked | Promise<Checked> {
+function checkedCall(context: RunContext, call: Call): Checked | Promise<Checked> {
+  const { lastReply } = context;
   if (lastReply.turn === call.turn) return lastReply.checked[call.index]!;
-  const tool = tools.get(call.name);
+  const tool = executorOf(context, call.name, call.turn);
   return tool ? checkCall(tool, call.arguments, false) : UNAVAILABLE;
 }
 
@@ -124,10 +129,13 @@ type CallEffect = EffectOf<'call-tool' | 'verify-tool'>;
 
 /** Runs a tool, or verifies a call that was lost. */
 function runTool(context: RunContext, effect: CallEffect, settle: Settle): void {
-  const tool = context.tools.get(effect.call.name);
+  const tool = executorOf(context, effect.call.name, effect.call.turn);
   if (!tool?.execute) {
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
     return settleUncallable(context, effect, problem, settle);
+  }
+  if (!mayStart(context, tool)) {
+    return settleUncallable(context, effect, `The run is narrowed, and may not call "${tool.name}".`, settle);
   }
   const checked = checkedCall(context, effect.call);
   if (!(checked instanceof Promise)) return runCheckedTool(context, effect, tool, checked, settle);
@@ -138,6 +146,14 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
       runCheckedTool(context, effect, tool, done, settle);
     })
     .catch(context.fail);
+}
+
+/** Checks the narrowing again where the tool starts. Only the loop's own tool may page through results. */
+function mayStart(context: RunContext, tool: Tool): boolean {
+  const state = context.state();
+  const allowed = state.narrowed?.tools;
+  if (allowed === undefined || allowed.includes(tool.name)) return true;
+  return isWithinNarrowing(state, tool.name) && (tool === context.readResult || !isReadResult(factsOf(tool)));
 }
 
 function runCheckedTool(
@@ -154,7 +170,7 @@ function runCheckedTool(
   if (check.problem !== undefined) {
     return settleUncallable(context, effect, `The tool "${tool.name}" was not called. ${check.problem}`, settle);
   }
-  const memory = tool.remembers && context.state().agent?.memory;
+  const memory = tool.remembers && memoryFor(tool.remembers, context.state());
   const execution: Execution = {
     tool,
     input,
@@ -211,9 +227,14 @@ async function storeLongResult(
   try {
     const id = await blobs!.put(runId, text, 'written');
     note = partialResultNote(readResult!.name, id, text.length);
-    const { tools } = state();
+    const { tools, nextTools } = state();
+    const at = clock.now();
+    // Also into a change that waits for the next turn, and there first, because the process may die in between.
+    if (nextTools && !nextTools.some(isReadResult)) {
+      settle({ type: 'tools-changed', at, tools: [...nextTools, factsOf(readResult!)], from: 'next-turn' });
+    }
     if (!tools.some(isReadResult)) {
-      settle({ type: 'tools-changed', at: clock.now(), tools: [...tools, factsOf(readResult!)] });
+      settle({ type: 'tools-changed', at, tools: [...tools, factsOf(readResult!)] });
     }
   } catch (error) {
     note = `The whole result could not be stored: ${messageOf(error)}`;
@@ -228,6 +249,7 @@ const NO_ANSWERS: readonly Answer[] = [];
 function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
   const { runId, journal, clock, opening, options, children } = context;
   const slot = slotFor(context.state(), id);
+  const { narrowed } = context.state();
   const begun = slot?.type === 'running' && slot.begun === true;
   return {
     runId,
@@ -235,6 +257,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     journal,
     clock,
     limits: call.limits ?? {},
+    narrowed,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),
@@ -243,6 +266,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
       void child.finally(() => children.delete(child));
     },
     acceptChangedTools: 'acceptChangedTools' in options && options.acceptChangedTools === true,
+    keepMissingTools: 'keepMissingTools' in options && options.keepMissingTools === true,
   };
 }
 
@@ -252,7 +276,7 @@ export async function cancelChildren(context: RunContext, calls: readonly Call[]
 }
 
 async function cancelChild(context: RunContext, call: Call): Promise<void> {
-  const tool = context.tools.get(call.name);
+  const tool = executorOf(context, call.name, call.turn);
   if (tool?.share === undefined) return;
   const { runId, options, opening } = context;
   const effect: CallEffect = { type: 'call-tool', id: toolEffectId(call), call };
@@ -269,26 +293,34 @@ async function cancelChild(context: RunContext, call: Call): Promise<void> {
   });
 }
 
-/** A copy of the memory that the helpers of a typed agent share. A helper edits it; it is stored if the call succeeds. */
-function copyMemory(memory: Memory): Memory {
-  return JSON.parse(JSON.stringify(memory)) as Memory;
+/** The memory that a tool gets: the keys that it remembers. */
+function memoryFor(keys: readonly string[], state: State): Memory {
+  const memory = memoryOf(state) ?? {};
+  return Object.fromEntries(keys.flatMap((key) => (Object.hasOwn(memory, key) ? [[key, memory[key]]] : [])));
+}
+
+/** A copy, which the tool edits. */
+function copyMemory(memory: Memory): Record<string, unknown> {
+  return JSON.parse(JSON.stringify(memory)) as Record<string, unknown>;
 }
 
 /**
- * Adds the parts of the memory that a helper changed to its result, as plain JSON, so that they survive a crash. Parts
- * that it did not change are left out, because another helper may have changed them in the meantime.
+ * Adds the keys of the memory that a call changed to its result, as plain JSON, so that they survive a crash. Keys that it
+ * did not change are left out, because another call may have changed them in the meantime.
  */
-function withChangedMemory(before: Memory | undefined, { memory }: Execution, result: Settled): Settled {
+function withChangedMemory(before: Memory | undefined, { tool, memory }: Execution, result: Settled): Settled {
   if (!memory || !('type' in result) || result.type !== 'result' || result.isError) return result;
   try {
     if (!isPlain(memory)) throw new Error('it contains a value that JSON cannot represent, such as a Date or a Set');
-    const changed = (['run', 'attempt'] as const).flatMap((part): [string, unknown][] => {
-      const now = JSON.stringify(memory[part]);
-      return now === undefined || now === JSON.stringify(before?.[part]) ? [] : [[part, JSON.parse(now)]];
+    const unknown = Object.keys(memory).find((key) => !tool.remembers!.includes(key));
+    if (unknown !== undefined) throw new Error(`the tool does not remember "${unknown}". Add the key to "remembers"`);
+    const changed = tool.remembers!.flatMap((key): [string, unknown][] => {
+      const now = JSON.stringify(memory[key] ?? null);
+      return now === JSON.stringify(before?.[key] ?? null) ? [] : [[key, JSON.parse(now)]];
     });
     return changed.length === 0 ? result : { ...result, memory: Object.fromEntries(changed) };
   } catch (thrown) {
-    return errorResult(`The changed state of the agent cannot be stored as JSON: ${messageOf(thrown)}`);
+    return errorResult(`What the tool "${tool.name}" remembers cannot be stored: ${messageOf(thrown)}`);
   }
 }
 
@@ -304,9 +336,11 @@ function judgeCalls(context: RunContext, { id, calls }: EffectOf<'judge-calls'>,
     const reason = `the policy failed: ${messageOf(thrown)}`;
     settleVerdicts(calls.map(() => ({ type: 'deny', reason })));
   };
+  const autonomy = context.state().narrowed?.autonomy;
   const about = {
     runId,
     turn: calls[0]!.turn,
+    ...(autonomy !== undefined && { autonomy }),
     ...(opening.principal && { principal: opening.principal }),
     context: options.context,
     signal: controller.signal,

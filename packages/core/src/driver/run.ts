@@ -12,10 +12,11 @@ import { activeMsAt, NEW } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
-import { toolsByName } from '../tools/tool.ts';
+import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
-import { checkAutoResume, hasStarted, inputMessages, openRun, reopenRun } from './open.ts';
+import { changeExecutors } from './call-model.ts';
+import { checkAutoResume, currentTools, hasStarted, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
 import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
@@ -95,9 +96,11 @@ export function driveRun(
   let shell: Shell | undefined;
   let ended = false;
   let detached = false;
-  /** Events that arrive before the run has started. */
+  let context: RunContext | undefined;
+  /** Events and tools that arrive before the run has started. */
   const early: Event[] = [];
-  /** Resolves when the early events are durable; created for the first that somebody waits for. */
+  let earlyTools: ReadonlyMap<string, Tool> | undefined;
+  /** Resolves when what arrived early is durable; created for the first that somebody waits for. */
   let earlyStored: PromiseWithResolvers<void> | undefined;
   const feed = (event: Event): boolean => {
     if (shell) return shell.feed(event);
@@ -106,11 +109,26 @@ export function driveRun(
   /** Applies a fact from outside; false if it does not apply. Resolves when it is durable. */
   const record = async (event: Event): Promise<boolean> => {
     if (shell) return shell.record(event);
-    if (!feed(event)) return false;
+    return feed(event) && storedEarly();
+  };
+  const storedEarly = async (): Promise<boolean> => {
     earlyStored ??= Promise.withResolvers();
     // If the run cannot start, its result rejects.
     await Promise.race([earlyStored.promise, result]);
     return !detached;
+  };
+  const changeTools = async (changed: readonly Tool[]): Promise<boolean> => {
+    const byName = toolsByName(changed);
+    if (!shell || !context) {
+      if (ended || detached) return false;
+      if (opened) requirePrices(opened.rules.limits, { ...options, tools: changed });
+      earlyTools = byName;
+      return storedEarly();
+    }
+    const before = shell.state();
+    const recorded = shell.record(toolsChanged(context, byName, before));
+    if (shell.state() !== before) changeExecutors(context, withExecutor(byName, context.readResult), before.turn);
+    return recorded;
   };
   const cancel = (): void => void feed({ type: 'cancel-requested', at: clock.now() });
   const detach = (): void => {
@@ -137,11 +155,12 @@ export function driveRun(
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
       const readResult =
         blobs && readResultTool(readResultName(opening.state.tools, tools.keys()), runId, opening.rules, blobs);
-      const context: RunContext = {
+      context = {
         runId,
         options,
         opening,
-        tools: readResult ? new Map([...tools, [readResult.name, readResult]]) : tools,
+        tools: withExecutor(tools, readResult),
+        changedTools: undefined,
         readResult,
         journal: options.journal ?? memoryJournal(),
         lease,
@@ -159,9 +178,11 @@ export function driveRun(
         record: (event) => shell!.record(event),
         fail: (error) => shell!.fail(error),
       };
+      const changed = earlyTools && toolsChanged(context, earlyTools, opening.state);
       shell = startShell(context, emit);
       if (detached) shell.detach();
-      else shell.begin([...opening.events, ...early], earlyStored?.resolve);
+      else shell.begin([...opening.events, ...early, ...(changed ? [changed] : [])], earlyStored?.resolve);
+      if (earlyTools) changeExecutors(context, withExecutor(earlyTools, readResult), shell.state().turn);
       cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
       const last = await shell.done;
       // They were aborted, and their cancellation has to be durable before the process may end.
@@ -193,6 +214,9 @@ export function driveRun(
     },
     send: (input) =>
       handled(async () => record({ type: 'input-added', at: clock.now(), messages: inputMessages(input) })),
+    changeTools: (changed) => handled(async () => changeTools(changed)),
+    liftNarrowing: (by) =>
+      handled(async () => record({ type: 'narrowing-lifted', at: clock.now(), ...(by !== undefined && { by }) })),
     answer: (answer) =>
       handled(async () => {
         if (await record(answerEvent(shell?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
@@ -209,6 +233,26 @@ function handled<T>(act: () => Promise<T>): Promise<T> {
   const promise = act();
   promise.catch(() => {});
   return promise;
+}
+
+/** The event that changes the tools from the next turn on. Throws for misuse. */
+function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, state: State): Event {
+  const { opening, options, readResult, clock } = context;
+  if (readResult && tools.has(readResult.name))
+    throw duplicateTool(readResult.name, 'tools', 'the run itself', 'changeTools');
+  const changed = [...tools.values()];
+  const choice = state.phase.type === 'new' ? opening.rules.toolChoice : state.choice;
+  if (typeof choice === 'object' ? !tools.has(choice.tool) : choice === 'required' && tools.size === 0) {
+    const what = `The toolChoice of run "${context.runId}" is ${JSON.stringify(choice)}, and no call has satisfied it yet`;
+    throw new TreadleError('invalid-options', `${what}. Keep a tool that does.`);
+  }
+  requirePrices(opening.rules.limits, { ...options, tools: changed });
+  return { type: 'tools-changed', at: clock.now(), tools: currentTools(state, changed), from: 'next-turn' };
+}
+
+/** The executors of a run: the tools of the program, and the loop's own. */
+function withExecutor(tools: ReadonlyMap<string, Tool>, own: Tool | undefined): ReadonlyMap<string, Tool> {
+  return own ? new Map([...tools, [own.name, own]]) : tools;
 }
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
@@ -262,7 +306,7 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
 }
 
 function loopResult(runId: string, state: State): LoopResult {
-  const { phase, usage, turn, calls, activeMs, inputLength, output, agent } = state;
+  const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory } = state;
   const messages = messagesOf(state.history);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return {
@@ -272,6 +316,7 @@ function loopResult(runId: string, state: State): LoopResult {
     text: last ? textOf(last.content) : '',
     ...(output !== undefined && { output }),
     messages,
+    ...(memory && { memory }),
     ...(agent && { agent }),
     usage,
     turns: turn,

@@ -276,6 +276,8 @@ function mustBeDurable({ entry, next, onDurable }: Stepped): boolean {
 const OUTSIDE: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'run-started',
   'input-added',
+  'tools-changed',
+  'narrowing-lifted',
   'approval-given',
   'client-result-given',
   'cancel-requested',

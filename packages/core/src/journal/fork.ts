@@ -1,11 +1,12 @@
 import { TreadleError } from '../errors.ts';
 import { outstanding, slotFor, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
+import { isReadResult } from '../machine/narrowing.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { ResultBlock } from '../messages.ts';
 import { newRunId, nextLoopTurn, systemClock, type Clock } from '../platform.ts';
-import { isPagedResult, isReadResult, withReadResult } from '../tools/read-result.ts';
+import { isPagedResult, withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import type { Blobs, Journal, JournalEntry, RunStore } from './port.ts';
@@ -100,7 +101,7 @@ function readResultOffer(since: readonly JournalEntry[], { tools }: State): Even
   for (const { event } of since) {
     if (event.type !== 'tools-changed') continue;
     const own = event.tools.filter(isReadResult);
-    if (own.length > 0) return { ...event, tools: withReadResult(tools, own) };
+    if (own.length > 0) return { type: 'tools-changed', at: event.at, tools: withReadResult(tools, own) };
   }
   return undefined;
 }

@@ -163,17 +163,21 @@ function pinnedDigest(event: Event): number | undefined {
 function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
-      const { rules, tools, model, settings, instructions, principal } = event;
-      return { rules, tools, model, settings, instructions, principal };
+      const { rules, tools, model, settings, instructions, principal, memory, narrow } = event;
+      return { rules, tools, model, settings, instructions, principal, memory, narrow };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;
       return { model, instructions, tools };
     }
     case 'tools-changed':
-      return { tools: event.tools };
+      return { tools: event.tools, from: event.from };
     case 'turn-prepared':
       return { decision: event.decision };
+    case 'tool-settled': {
+      const { result } = event;
+      return result.type === 'result' && result.narrow ? { narrow: result.narrow } : undefined;
+    }
     default:
       return undefined;
   }

@@ -1,6 +1,7 @@
 import type { ToolChoice } from '../model.ts';
 import type { History } from './history.ts';
-import type { ToolFacts } from './rules.ts';
+import { isWithinNarrowing, narrowedChoice } from './narrowing.ts';
+import type { Memory, ToolFacts } from './rules.ts';
 import type { Call, Phase, Slot, State, Waiting } from './state.ts';
 
 /** Something for the driver to do. Each effect is settled by exactly one event with its id. */
@@ -120,27 +121,41 @@ export function phaseEffect(state: State, phase: Exclude<Phase, { type: 'new' | 
 }
 
 function modelEffect(state: State, id: string): Effect {
-  const { decision, history, tools } = state;
-  const offered = decision?.tools;
+  const { decision, history } = state;
   return {
     type: 'call-model',
     id,
     turn: state.turn,
     toolChoice: toolChoiceOf(state),
     history,
-    tools: offered ? tools.filter(({ name }) => offered.includes(name)) : tools,
+    tools: offeredTools(state),
     instructions: decision?.instructions ?? state.instructions,
     model: decision?.model,
   };
+}
+
+/** The tools of the current turn. */
+function offeredTools(state: State): readonly ToolFacts[] {
+  const { tools, decision, narrowed } = state;
+  const chosen = decision?.tools;
+  if (!chosen && !narrowed) return tools;
+  return tools.filter(({ name }) => (chosen?.includes(name) ?? true) && isWithinNarrowing(state, name));
+}
+
+/** What the tools of a run remember. */
+export function memoryOf({ agent, memory }: State): Memory | undefined {
+  return agent ? agent.memory : memory;
 }
 
 /**
  * The tool choice of the current turn: `none` when the model is asked for an answer, otherwise that of `prepareTurn` or
  * of the run. A typed agent answers with a call, so the calls limit does not force `none` there.
  */
-export function toolChoiceOf({ closing, spent, agent, decision, choice }: State): State['choice'] {
+export function toolChoiceOf(state: State): State['choice'] {
+  const { closing, spent, agent, decision, narrowed } = state;
   if (closing !== undefined || (spent > 0 && agent === undefined)) return 'none';
-  return decision?.toolChoice ?? choice;
+  const choice = decision?.toolChoice ?? state.choice;
+  return narrowed ? narrowedChoice(state, choice) : choice;
 }
 
 export function slotEffect(slot: Slot): Effect | undefined {

@@ -1,6 +1,7 @@
 import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Verdict } from '../policy/port.ts';
+import type { Narrowing } from './narrowing.ts';
 import type { Memory, Parent, Rules, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
@@ -18,6 +19,10 @@ export type Event =
       readonly input: readonly Message[];
       readonly principal?: Principal;
       readonly parent?: Parent;
+      /** The initial memory; that of a typed agent is in its rules. */
+      readonly memory?: Memory;
+      /** What the run may do at most. */
+      readonly narrow?: Narrowing;
     }
   /** The run is a fork; from here on it differs from the original, with these changes. */
   | {
@@ -36,7 +41,15 @@ export type Event =
       readonly problem?: string;
     }
   | { readonly type: 'input-added'; readonly at: number; readonly messages: readonly UserMessage[] }
-  | { readonly type: 'tools-changed'; readonly at: number; readonly tools: readonly ToolFacts[] }
+  /** The run has these tools from now on, until a change that waits for the next turn; with `from`, from that turn on. */
+  | {
+      readonly type: 'tools-changed';
+      readonly at: number;
+      readonly tools: readonly ToolFacts[];
+      readonly from?: 'next-turn';
+    }
+  /** Somebody outside of the run undid all narrowing. */
+  | { readonly type: 'narrowing-lifted'; readonly at: number; readonly by?: string }
   | {
       readonly type: 'model-replied';
       readonly at: number;
@@ -153,8 +166,10 @@ export type SettledResult =
       /** What a child run has used. */
       readonly usage?: Usage;
       readonly calls?: number;
-      /** The memory that a helper of a typed agent changed. */
+      /** The keys of the memory that the call changed, with their new values. `null`: the key was removed. */
       readonly memory?: Memory;
+      /** Narrows what the run may do from the next turn on. */
+      readonly narrow?: Narrowing;
     }
   /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */
   | { readonly type: 'not-done' }

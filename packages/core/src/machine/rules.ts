@@ -54,11 +54,11 @@ export interface AgentRules {
 
 export type Leniency = 'fail' | 'feedback';
 
-/** State that the helpers of a typed agent share, for the run and for one attempt. Plain JSON. */
-export interface Memory {
-  readonly run?: unknown;
-  readonly attempt?: unknown;
-}
+/**
+ * What the tools of a run remember: plain JSON by key. A result replaces the whole value of each key that its call changed.
+ * The helpers of a typed agent share two keys: `run`, and `attempt`, which is reset with each attempt.
+ */
+export type Memory = Readonly<Record<string, unknown>>;
 
 /** When a summary replaces the oldest turns: after the model rejects the history as too long, or before. */
 export interface CompactionRules {

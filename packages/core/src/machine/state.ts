@@ -2,6 +2,7 @@ import type { ResultBlock, ToolResult, UserMessage } from '../messages.ts';
 import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
 import type { History } from './history.ts';
+import type { Narrowing } from './narrowing.ts';
 import type { Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
 
 /** The whole state of a run, derived from its journal alone. */
@@ -13,6 +14,8 @@ export interface State {
   readonly principal: Principal | undefined;
   readonly instructions: string | undefined;
   readonly tools: readonly ToolFacts[];
+  /** The tools from the next turn on, if they change. */
+  readonly nextTools: readonly ToolFacts[] | undefined;
   /** The number of messages that the run was started with: the task. */
   readonly inputLength: number;
   readonly phase: Phase;
@@ -36,6 +39,11 @@ export interface State {
   readonly output: unknown;
   /** Set for a typed agent. */
   readonly agent: AgentState | undefined;
+  /** What tools remember. A typed agent has its memory in `agent`. */
+  readonly memory: Memory | undefined;
+  /** What the run may do in this turn, and from the next turn on, at most. */
+  readonly narrowed: Narrowing | undefined;
+  readonly narrowing: Narrowing | undefined;
   /** The estimated number of tokens in the history. */
   readonly contextTokens: number;
   /** The model was asked whether everything is done (finish `confirm`). */

@@ -23,7 +23,8 @@ import type { CallCheck, Event } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens } from './history.ts';
-import type { Limits, Rules, ToolFacts } from './rules.ts';
+import { isWithinNarrowing, narrower } from './narrowing.ts';
+import type { Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import { sha256 } from './sha256.ts';
 import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
@@ -75,6 +76,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   principal: undefined,
   instructions: undefined,
   tools: [],
+  nextTools: undefined,
   inputLength: 0,
   phase: { type: 'new' },
   history: emptyHistory(),
@@ -88,6 +90,9 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   decision: undefined,
   output: undefined,
   agent: undefined,
+  memory: undefined,
+  narrowed: undefined,
+  narrowing: undefined,
   contextTokens: 0,
   confirmed: false,
   truncated: false,
@@ -102,13 +107,16 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
 function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>): Next {
   switch (event.type) {
     case 'run-forked': {
-      const { model = state.model, instructions = state.instructions, tools = state.tools } = event;
-      return withoutEffects({ ...state, model, instructions, tools });
+      const { model = state.model, instructions = state.instructions } = event;
+      const tools = event.tools && { tools: event.tools, nextTools: undefined };
+      return withoutEffects({ ...state, model, instructions, ...tools });
     }
     case 'input-added':
       return withoutEffects({ ...state, pending: [...state.pending, ...event.messages] });
     case 'tools-changed':
-      return withoutEffects({ ...state, tools: event.tools });
+      return onToolsChanged(state, event);
+    case 'narrowing-lifted':
+      return withoutEffects({ ...state, narrowed: undefined, narrowing: undefined });
     case 'turn-prepared':
       return onTurnPrepared(state, event);
     case 'model-replied':
@@ -179,6 +187,8 @@ export function fits(state: State, event: Event): boolean {
       return isLive(state) && event.messages.length > 0;
     case 'tools-changed':
       return canResume(state);
+    case 'narrowing-lifted':
+      return isLive(state) && (state.narrowed ?? state.narrowing) !== undefined;
     case 'run-forked':
     case 'cancel-requested':
       return isLive(state);
@@ -257,11 +267,17 @@ export function activeMsAt(state: State, at: number): number {
 /* The start of a run and of a turn */
 
 function onRunStarted(event: EventOf<'run-started'>): Next {
-  const { runId, rules, model, settings, principal, instructions, tools, input, at } = event;
+  const { runId, rules, model, settings, principal, instructions, tools, input, memory, at } = event;
   const history = input.reduce(appendMessage, emptyHistory());
-  const pinned = { runId, rules, model, settings, principal, instructions, tools, inputLength: input.length };
+  const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, inputLength: input.length };
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
-  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, at });
+  const narrowing = event.narrow && narrower(undefined, event.narrow);
+  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, at });
+}
+
+/** With `from`, calls of the reply in flight are still planned with the tools that the model was offered. */
+function onToolsChanged(state: State, { tools, from }: EventOf<'tools-changed'>): Next {
+  return withoutEffects(from === undefined ? { ...state, tools } : { ...state, nextTools: tools });
 }
 
 function onTurnPrepared(state: State, { decision, problem }: EventOf<'turn-prepared'>): Next {
@@ -300,6 +316,11 @@ function askModel(state: Draft): Next {
       ? { type: 'preparing', effect: effectId('prepare', turn) }
       : { type: 'model', effect: effectId('model', turn) };
   state.turn = turn;
+  if (state.nextTools) {
+    state.tools = state.nextTools;
+    state.nextTools = undefined;
+  }
+  state.narrowed = state.narrowing;
   state.decision = undefined;
   state.phase = phase;
   return { state, effects: [phaseEffect(state, phase)] };
@@ -611,7 +632,9 @@ function refusalFor(state: State, candidate: Candidate): readonly [text: string,
   return [words.repeated(name, state.streak!.count), 'repeated'];
 }
 
-function isToolAllowed({ rules, decision }: State, name: string): boolean {
+function isToolAllowed(state: State, name: string): boolean {
+  const { rules, decision, narrowed } = state;
+  if (narrowed && !isWithinNarrowing(state, name)) return false;
   return (rules.allowedTools?.includes(name) ?? true) && (decision?.tools?.includes(name) ?? true);
 }
 
@@ -709,16 +732,22 @@ function onCallEvent(state: State, effect: string, event: CallEvent): Next {
   return updateSlot(chargeCall(state, event), effect, (slot) => slotAfter(state, slot, event));
 }
 
-/** Adds what a child run has used, and stores the memory that a helper of a typed agent changed. */
+/** Adds what a child run has used, stores the memory that the call changed, and narrows the next turns. */
 function chargeCall(state: State, event: CallEvent): State {
   if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
-  const { usage, calls = 0, memory } = event.result;
-  const remembering =
-    memory && state.agent
-      ? { ...state, agent: { ...state.agent, memory: { ...state.agent.memory, ...memory } } }
-      : state;
-  if (!usage) return remembering;
-  return { ...remembering, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+  const { usage, calls = 0, memory, narrow } = event.result;
+  const remembering = memory ? withMemory(state, memory) : state;
+  const narrowing = narrow ? { ...remembering, narrowing: narrower(state.narrowing, narrow) } : remembering;
+  if (!usage) return narrowing;
+  return { ...narrowing, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+}
+
+/** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */
+function withMemory(state: State, changes: Memory): State {
+  const { agent } = state;
+  if (agent) return { ...state, agent: { ...agent, memory: { ...agent.memory, ...changes } } };
+  const kept = Object.entries({ ...state.memory, ...changes }).filter(([, value]) => value !== null);
+  return { ...state, memory: Object.fromEntries(kept) };
 }
 
 function updateSlot(state: State, effect: string, update: (slot: Slot) => Slot): Next {

@@ -1,3 +1,5 @@
+import type { Autonomy } from '../machine/narrowing.ts';
+
 /** Decides whether calls may run. Its verdicts are recorded, and a call that it does not allow never runs. */
 export interface Policy {
   /**
@@ -18,6 +20,8 @@ export interface JudgedCall {
 export interface JudgeContext {
   readonly runId: string;
   readonly turn: number;
+  /** How far the run may act without being asked, if something has narrowed that. */
+  readonly autonomy?: Autonomy;
   readonly principal?: Principal;
   /** The `context` option of the run. */
   readonly context: unknown;

@@ -4,7 +4,7 @@ import { runLoop } from '../driver/run.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
 import type { ToolFacts } from '../machine/rules.ts';
-import { isReadResult } from './read-result.ts';
+import { isReadResult } from '../machine/narrowing.ts';
 import { tool, type Tool } from './tool.ts';
 
 const WHOLE = 'x'.repeat(300);

@@ -1,19 +1,8 @@
 import type { Blobs } from '../journal/port.ts';
 import type { Event } from '../machine/events.ts';
+import { isReadResult, READ_RESULT, READ_RESULT_DESCRIPTION } from '../machine/narrowing.ts';
 import type { Rules, ToolFacts } from '../machine/rules.ts';
 import { duplicateTool, tool, type Tool } from './tool.ts';
-
-const READ_RESULT = 'read_result';
-
-/** Identifies the tool in a journal, because a tool of the user may have its name. */
-const DESCRIPTION = 'Reads the rest of a tool result that was too long to be shown whole';
-/** With the descriptions that journals of earlier versions have. */
-const DESCRIPTIONS = [DESCRIPTION, 'Reads on in a tool result that was too long to be shown whole'];
-
-/** Whether a tool is the loop's own, which is available whenever it is needed. */
-export function isReadResult({ name, description }: ToolFacts): boolean {
-  return name.startsWith(READ_RESULT) && DESCRIPTIONS.includes(description);
-}
 
 /** The name of the loop's own tool: the one that the run uses already, or else one that no other tool has. */
 export function readResultName(had: readonly ToolFacts[], tools: Iterable<string>): string {
@@ -51,7 +40,7 @@ export function readResultTool(name: string, runId: string, { maxResultChars }: 
   const page = Math.max(1, maxResultChars - 200);
   return tool({
     name,
-    description: DESCRIPTION,
+    description: READ_RESULT_DESCRIPTION,
     input: {
       type: 'object',
       properties: {

@@ -1,5 +1,6 @@
 import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../machine/events.ts';
+import { isNarrowing } from '../machine/narrowing.ts';
 import type { Waiting } from '../machine/state.ts';
 import type { ResultBlock, Source } from '../messages.ts';
 
@@ -7,7 +8,7 @@ import type { ResultBlock, Source } from '../messages.ts';
 export function resultOf(name: string, value: unknown): SettledResult {
   if (typeof value === 'string') return textResult(value);
   if (value === undefined) return textResult('(no output)');
-  const output = outputOf(value);
+  const output = outputOf(name, value);
   if (output) return output;
   if (value instanceof Error) return errorResult(`The tool "${name}" failed: ${messageOf(value)}`);
   try {
@@ -32,23 +33,30 @@ export function errorResult(message: string): SettledResult {
 }
 
 function textResult(text: string): SettledResult {
-  return { type: 'result', content: [{ type: 'text', text }], isError: false };
+  return { type: 'result', content: textBlocks(text), isError: false };
 }
 
 function noJsonForm(name: string, what: string): SettledResult {
   return errorResult(`The tool "${name}" returned something that has no JSON form (${what}). Its result is lost.`);
 }
 
-/** An object with `content`, optionally `isError`, and no other key is a `ToolOutput`. */
-function outputOf(value: unknown): SettledResult | undefined {
+/** An object with `content`, optionally `isError` and `narrow`, and no other key is a `ToolOutput`. */
+function outputOf(name: string, value: unknown): SettledResult | undefined {
   if (typeof value !== 'object' || value === null || !('content' in value)) return undefined;
-  const { content, isError, ...others } = value as Record<string, unknown>;
+  const { content, isError: error, narrow, ...others } = value as Record<string, unknown>;
   if (Object.keys(others).length > 0) return undefined;
-  if (typeof content === 'string') return { ...textResult(content), isError: isError === true } as SettledResult;
-  const blocks = Array.isArray(content) ? content.map(blockOf) : [undefined];
-  return blocks.includes(undefined)
-    ? undefined
-    : { type: 'result', content: blocks as ResultBlock[], isError: isError === true };
+  const blocks: readonly (ResultBlock | undefined)[] =
+    typeof content === 'string' ? textBlocks(content) : Array.isArray(content) ? content.map(blockOf) : [undefined];
+  if (blocks.includes(undefined)) return undefined;
+  const output = { type: 'result', content: blocks as ResultBlock[], isError: error === true } as const;
+  if (narrow === undefined) return output;
+  if (isNarrowing(narrow)) return { ...output, narrow: structuredClone(narrow) };
+  const remedy = 'Use { tools: [names], autonomy: 0 to 3 }, or one of the two';
+  return errorResult(`The tool "${name}" returned a "narrow" that is not valid. ${remedy}. Its result is lost.`);
+}
+
+function textBlocks(text: string): readonly ResultBlock[] {
+  return [{ type: 'text', text }];
 }
 
 /** Copies the known fields of a block. Other fields may have no JSON form, and the tool may change its object later. */

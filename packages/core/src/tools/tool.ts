@@ -2,7 +2,8 @@ import { TreadleError } from '../errors.ts';
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Answer } from '../driver/options.ts';
-import type { Limits, Memory, ToolEffect, ToolFacts } from '../machine/rules.ts';
+import type { Narrowing } from '../machine/narrowing.ts';
+import type { Limits, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
@@ -34,6 +35,11 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly asWritten?: boolean;
   /** Resources that a call uses, such as the path that it edits. Calls that share a resource run in call order. */
   readonly resources?: (input: OutputOf<S>) => readonly string[];
+  /**
+   * The keys of the run's memory that the tool uses. It gets a copy of their values, and what it changes is stored with its
+   * result if the call succeeds. Calls that share a key run in call order.
+   */
+  readonly remembers?: readonly string[];
   /** For `once` tools, after a crash or a timeout: reports whether the call with this key took effect. */
   readonly verify?: (input: OutputOf<S>, context: ToolContext) => Verification | Promise<Verification>;
   /**
@@ -60,8 +66,11 @@ export interface ToolContext {
   readonly principal: Principal | undefined;
   /** The run that the call belongs to. Only for tools that are runs themselves. */
   readonly run?: CallingRun | undefined;
-  /** The state of the helpers of a typed agent. Changes to it are stored if the call succeeds. */
-  readonly memory?: Memory | undefined;
+  /**
+   * The values of the keys that the tool `remembers`, as far as they are set; for a helper of a typed agent, the state of
+   * the helpers. Changes are stored if the call succeeds: assign to a key, or delete it.
+   */
+  readonly memory?: Record<string, unknown> | undefined;
 }
 
 export interface CallingRun {
@@ -71,6 +80,8 @@ export interface CallingRun {
   readonly clock: Clock;
   /** The tool's share of the remaining limits of the run. */
   readonly limits: Limits;
+  /** What the run may do in this turn; the tool's own run may do no more. */
+  readonly narrowed: Narrowing | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**
@@ -83,6 +94,7 @@ export interface CallingRun {
   /** The calling run does not end before this settles. Must not reject. */
   readonly waitFor: (child: Promise<unknown>) => void;
   readonly acceptChangedTools: boolean;
+  readonly keepMissingTools: boolean;
 }
 
 export type Verification =
@@ -93,6 +105,8 @@ export type Verification =
 export interface ToolOutput {
   readonly content: string | readonly ResultBlock[];
   readonly isError?: boolean;
+  /** What the run may do at most from the next turn on, also if `isError` is set. */
+  readonly narrow?: Narrowing;
 }
 
 /** A tool for the loop; created by `tool`. */
@@ -111,8 +125,8 @@ export interface Tool {
   readonly asWritten?: boolean;
   /** Of a tool that is a run of its own: its share of the remaining limits. */
   readonly share?: number;
-  /** A helper of a typed agent, which gets the state of the helpers. */
-  readonly remembers?: true;
+  /** The keys of the memory that it gets. */
+  readonly remembers?: readonly string[];
   /** Of a tool that is a run of its own: the models that it may call. */
   readonly asks?: readonly Model[];
   readonly resources?: (input: unknown) => readonly string[];
@@ -130,6 +144,7 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
 ): Tool {
   checkDefinition(definition as ToolDefinition<Schema>);
   const { name } = definition;
+  const { remembers, resources } = definition;
   const input: Schema = definition.input ?? NO_ARGUMENTS;
   const made = {
     ...definition,
@@ -138,6 +153,9 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
     effect: definition.effect ?? 'once',
     exclusive: definition.exclusive ?? false,
     polling: definition.polling ?? false,
+    ...(remembers && {
+      resources: (given: OutputOf<S>) => [...(resources?.(given) ?? []), ...remembers.map(memoryResource)],
+    }),
   };
   const { type = 'object' } = made.parameters;
   if (type !== 'object')
@@ -146,8 +164,12 @@ export function tool<const S extends Schema = JsonSchema, Output = unknown>(
   return made as unknown as Tool;
 }
 
+function memoryResource(key: string): string {
+  return `memory ${key}`;
+}
+
 function checkDefinition(definition: ToolDefinition<Schema>): void {
-  const { name, description, timeoutMs, effect = 'once', input = NO_ARGUMENTS } = definition ?? {};
+  const { name, description, timeoutMs, effect = 'once', input = NO_ARGUMENTS, remembers } = definition ?? {};
   if (typeof name !== 'string' || !NAME.test(name)) {
     throw new TreadleError(
       'invalid-tool',
@@ -166,11 +188,21 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   if (definition.asWritten && (definition.execute || definition.resources)) {
     throw invalidTool(name, 'has asWritten, but is not executed by the client alone', 'Leave out asWritten');
   }
+  if (remembers !== undefined && !isKeys(remembers)) {
+    throw invalidTool(name, `remembers ${JSON.stringify(remembers)}`, 'List the keys of the memory that it uses');
+  }
+  if (remembers && !definition.execute) {
+    throw invalidTool(name, 'remembers something, but is executed by the client', 'Leave out remembers');
+  }
   for (const part of ['execute', 'verify', 'resources'] as const) {
     if (!['function', 'undefined'].includes(typeof definition[part])) {
       throw invalidTool(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');
     }
   }
+}
+
+function isKeys(value: unknown): boolean {
+  return Array.isArray(value) && value.length > 0 && value.every((key) => typeof key === 'string' && key !== '');
 }
 
 function invalidTool(name: string, what: string, remedy: string): TreadleError {

@@ -1,5 +1,5 @@
 import type { ToolCall } from '../../messages.ts';
-import type { AgentRules } from '../rules.ts';
+import type { AgentRules, Memory } from '../rules.ts';
 import type { AgentState, Slot, State } from '../state.ts';
 import { wordingOf } from '../wording.ts';
 import type { Claim, FinishStrategy, Move } from './finish.ts';
@@ -99,13 +99,19 @@ function earlySubmitMessage(submit: string, output: string): string {
   return `The model called "${submit}" before it called "${output}", so there was nothing to submit.`;
 }
 
-/** The attempt after `last`, or the first one. The memory of the attempt is reset, the memory of the run stays. */
+/** The attempt after `last`, or the first one. The memory of the attempt is reset, all other memory stays. */
 export function nextAttempt({ memory }: AgentRules, last: AgentState | undefined, turn: number): AgentState {
   return {
     attempt: (last?.attempt ?? 0) + 1,
     from: turn,
     proposal: undefined,
-    memory: memory && { ...memory, ...(last && { run: last.memory?.run }) },
+    memory: last ? memoryAfterAttempt(memory, last.memory) : memory,
     rejection: last?.rejection,
   };
+}
+
+function memoryAfterAttempt(first: Memory | undefined, last: Memory | undefined): Memory | undefined {
+  if (!last) return first;
+  const { attempt: _, ...kept } = last;
+  return first?.['attempt'] === undefined ? kept : { ...kept, attempt: first['attempt'] };
 }

@@ -1,0 +1,80 @@
+import { agentTool, tool, type Tool } from '@treadle/core';
+import { keyedModel } from '../keyed-model.ts';
+import type { Scenario } from '../scenario.ts';
+import { look, put, slow } from '../tools.ts';
+import { never, recordRequest, type Life } from '../world.ts';
+
+/** Narrows the run, as a skill does that is activated. */
+function activate(life: Life, name: string, tools: readonly string[], autonomy: 1 | 2): Tool {
+  return tool({
+    name,
+    description: name,
+    effect: 'pure',
+    async execute(_, { key }) {
+      if (!life.alive()) return never();
+      life.world.actions.push({ key, tool: name, effect: 'pure' });
+      await Promise.resolve();
+      return { content: `${name} is active`, narrow: { tools, autonomy } };
+    },
+  });
+}
+
+/** Two results that narrow a run, a child run that inherits it, and a person who lifts it. */
+export const narrowing: Scenario = {
+  name: 'a run that is narrowed, and lifted from outside',
+  code: (life) => {
+    const onAsk = (request: Parameters<typeof recordRequest>[1]): void => recordRequest(life, request);
+    const child = keyedModel(
+      {
+        't1.model.0': {
+          calls: [
+            ['look', { what: 'inside' }],
+            ['put', { what: 'inside' }],
+          ],
+        },
+        't2.model.0': 'Looked.',
+      },
+      { onAsk },
+    );
+    return {
+      model: keyedModel(
+        {
+          't1.model.0': {
+            calls: [
+              ['skill_a', {}],
+              ['put', { what: 'a' }],
+              ['skill_b', {}],
+            ],
+          },
+          't2.model.0': {
+            calls: [
+              ['put', { what: 'b' }],
+              ['delegate', { task: 'look and put' }],
+              ['look', { what: 'c' }],
+            ],
+          },
+          't3.model.0': { calls: [['slow', { what: 'd' }]] },
+          't4.model.0': { calls: [['put', { what: 'e' }]] },
+          't5.model.0': 'Done.',
+        },
+        { onAsk },
+      ),
+      tools: [
+        activate(life, 'skill_a', ['look', 'slow', 'delegate', 'skill_b'], 2),
+        activate(life, 'skill_b', ['delegate', 'slow', 'look', 'put_elsewhere'], 1),
+        slow(life, () => life.live!.liftNarrowing('ann')),
+        agentTool({ name: 'delegate', description: 'delegate', model: child, tools: [look(life), put(life)] }),
+        look(life),
+        put(life),
+      ],
+      policy: {
+        judge: (calls, { autonomy }) =>
+          calls.map(({ name }) =>
+            name === 'look' && autonomy !== 1 ? { type: 'deny', reason: 'no' } : { type: 'allow' },
+          ),
+      },
+      input: 'Use your skills.',
+    };
+  },
+  interrupted: {},
+};

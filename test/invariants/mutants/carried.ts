@@ -1,0 +1,173 @@
+import { accepts, mutant, without, withState } from './mutant.ts';
+
+/** What a run carries from turn to turn: its memory, tools that change, and how it is narrowed. */
+export const carried = [
+  mutant(
+    'I6',
+    'memory that a tool of a plain run changed is not stored',
+    'withMemory',
+    (original) => (state, changes) => ({
+      ...original(state, changes),
+      memory: state.memory,
+    }),
+  ),
+  mutant(
+    'I6',
+    'a result replaces the whole memory of a plain run',
+    'withMemory',
+    (original) => (state, changes) => original({ ...state, memory: undefined }, changes),
+  ),
+  mutant(
+    'I6',
+    'a key that is removed from the memory stays',
+    'withMemory',
+    (original) => (state, changes) =>
+      original(state, Object.fromEntries(Object.entries(changes).filter(([, value]) => value !== null))),
+  ),
+  mutant(
+    'I6',
+    'the initial memory is lost',
+    'onRunStarted',
+    (original) => (event) => withState(original(event), { memory: undefined }),
+  ),
+  mutant(
+    'live',
+    'a snapshot lacks the memory of a plain run',
+    'snapshotOf',
+    (original) => (state, seq) => original({ ...state, memory: undefined }, seq),
+  ),
+  mutant(
+    'I5',
+    'the initial memory is not pinned',
+    'pinnedBy',
+    (original) => (event) => original(event.type === 'run-started' ? without(event, 'memory') : event),
+  ),
+  mutant(
+    'I6',
+    'tools that change from the next turn on change at once',
+    'onToolsChanged',
+    (original) => (state, event) => original(state, without(event, 'from')),
+  ),
+  mutant('I6', 'changed tools are never offered', 'askModel', (original) => (state) => {
+    const { tools } = state;
+    return original({ ...state, nextTools: state.nextTools && tools });
+  }),
+  mutant(
+    'I6',
+    'changed tools are offered once more than they should be',
+    'askModel',
+    (original) => (state) => withState(original({ ...state }), { nextTools: state.nextTools }),
+  ),
+  mutant(
+    'I6',
+    'a change at once drops the one for the next turn',
+    'onToolsChanged',
+    (original) => (state, event) => original(event.from ? state : { ...state, nextTools: undefined }, event),
+  ),
+  mutant('I6', 'a fork keeps the change of tools that it replaces', 'applyEvent', (original) => (state, event) => {
+    const next = original(state, event);
+    return event.type === 'run-forked' ? withState(next, { nextTools: state.nextTools }) : next;
+  }),
+  mutant(
+    'I5',
+    'a snapshot lacks the tools of the next turn',
+    'snapshotOf',
+    (original) => (state, seq) => original({ ...state, nextTools: undefined }, seq),
+  ),
+  mutant(
+    'I2',
+    'a narrowing is only shown to the model',
+    'isToolAllowed',
+    (original) => (state, name) => original({ ...state, narrowed: undefined }, name),
+  ),
+  mutant(
+    'I6',
+    'the model is offered what it may not call',
+    'offeredTools',
+    (original) => (state) => original({ ...state, narrowed: undefined }),
+  ),
+  mutant('I6', 'a narrowing applies at once', 'chargeCall', (original) => (state, event) => {
+    const charged = original(state, event);
+    return { ...charged, narrowed: charged.narrowing };
+  }),
+  mutant(
+    'I6',
+    'a narrowing never applies',
+    'askModel',
+    (original) => (state) => withState(original({ ...state, narrowing: undefined }), { narrowing: state.narrowing }),
+  ),
+  mutant(
+    'I6',
+    'a narrowing replaces the one before',
+    'narrower',
+    (original) => (first, second) => original(undefined, second ?? first),
+  ),
+  mutant(
+    'I6',
+    'a later narrowing is ignored',
+    'narrower',
+    (original) => (first, second) => original(first ?? second, undefined),
+  ),
+  mutant('I6', 'the highest autonomy applies', 'narrower', (original) => (first, second) => {
+    const both = original(first, second);
+    const levels = [first, second].flatMap((one) => one?.autonomy ?? []);
+    return levels.length === 0 ? both : { ...both, autonomy: levels.toSorted().at(-1)! };
+  }),
+  mutant('I6', 'a narrowing widens the tools', 'narrower', (original) => (first, second) => {
+    const tools = [first, second].flatMap((one) => one?.tools ?? []);
+    const both = original(first, second);
+    return both?.tools ? { ...both, tools: [...new Set(tools)].toSorted() } : both;
+  }),
+  mutant(
+    'I6',
+    'the autonomy of a narrowing is lost',
+    'narrower',
+    (original) => (first, second) => without(original(first, second) ?? {}, 'autonomy'),
+  ),
+  mutant(
+    'I6',
+    'a narrowing also takes the tools of the loop',
+    'isWithinNarrowing',
+    () =>
+      ({ narrowed }, name) =>
+        narrowed?.tools?.includes(name) ?? true,
+  ),
+  mutant(
+    'I6',
+    'a choice that the narrowing makes impossible still applies',
+    'narrowedChoice',
+    () => (_, choice) => choice,
+  ),
+  mutant('I6', 'lifting keeps the narrowing of this turn', 'applyEvent', (original) => (state, event) => {
+    const next = original(state, event);
+    return event.type === 'narrowing-lifted' ? withState(next, { narrowed: state.narrowed }) : next;
+  }),
+  mutant('I6', 'lifting keeps the narrowing of the next turn', 'applyEvent', (original) => (state, event) => {
+    const next = original(state, event);
+    return event.type === 'narrowing-lifted' ? withState(next, { narrowing: state.narrowing }) : next;
+  }),
+  mutant(
+    'I3',
+    'a run that is not narrowed can be lifted',
+    'fits',
+    accepts(['narrowing-lifted'], ({ phase }) => phase.type !== 'new' && phase.type !== 'ended'),
+  ),
+  mutant(
+    'I6',
+    'the initial narrowing is lost',
+    'onRunStarted',
+    (original) => (event) => original(without(event, 'narrow')),
+  ),
+  mutant(
+    'I5',
+    'a snapshot lacks the narrowing',
+    'snapshotOf',
+    (original) => (state, seq) => original({ ...state, narrowing: undefined }, seq),
+  ),
+  mutant(
+    'I5',
+    'the initial narrowing is not pinned',
+    'pinnedBy',
+    (original) => (event) => original(event.type === 'run-started' ? without(event, 'narrow') : event),
+  ),
+];
