@@ -324,7 +324,7 @@ describe('state', () => {
       { input },
     );
     expect(resultsIn(result.messages)[0]).toEqual([
-      expect.stringMatching(/^look!: The changed state of the agent cannot be stored as JSON: /),
+      expect.stringMatching(/^look!: What the tool "look" remembers cannot be stored: /),
     ]);
     expect(result.finalState).toEqual({ n: 1 });
   });
