@@ -54,6 +54,7 @@ function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEn
     { principal: { subject: 'other', tenant: 'other', scopes: [] } },
     { rules: { ...event.rules, limits: { ...event.rules.limits, durationMs: 1e12 } } },
     { tools: event.tools.map((facts) => ({ ...facts, description: `${facts.description}!` })) },
+    { policy: { level: 4_711 } },
   ];
   for (const change of changes) {
     const changed = { ...event, ...change };

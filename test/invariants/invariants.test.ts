@@ -14,7 +14,7 @@ const core = loadCore();
 
 const TITLES: Record<keyof typeof PROPERTIES, string> = {
   I1: 'every call in the history has exactly one result, in call order, before the next model turn',
-  I2: 'a tool runs only after a recorded verdict allowed it, and never one outside the allowed set',
+  I2: 'a tool runs only after a recorded verdict, enough people or a grant allowed it, and never one outside the allowed set',
   I3: 'an effect settles at most once; duplicate, late and foreign events are no-ops',
   I4: 'a run ends in exactly one outcome, or is paused on named outstanding effects',
   I5: 'replaying any prefix of the journal gives the state that was live at that point',
@@ -52,6 +52,7 @@ const LEAST: Record<Event['type'], number> = {
   'model-replied': 0.05,
   'model-failed': 0.05,
   'calls-judged': 0.05,
+  'policy-changed': 0.05,
   'child-started': 0.05,
   'tool-settled': 0.05,
   'tool-parked': 0.05,
@@ -77,10 +78,53 @@ test('the worlds contain every type of event, applied and ignored, and every out
       `${type} is ignored`,
     ).toBeGreaterThan(0);
   }
+  for (const [name, isShown] of Object.entries(FEATURES)) {
+    const shown = share(({ moments }) => moments.some((moment) => moment.applied && isShown(moment)));
+    expect(shown, name).toBeGreaterThanOrEqual(0.05);
+  }
   expect(new Set(traces.map(({ last }) => outcomeText(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
   const seen = new Set(traces.flatMap(({ moments }) => moments.filter(({ applied }) => applied).map(sceneOf)));
   expect([...seen]).toEqual(expect.arrayContaining([...SCENES]));
 });
+
+/** What at least one world of twenty must contain. */
+const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
+  'a verdict has touches': ({ event }) =>
+    event.type === 'calls-judged' && event.verdicts.some(({ touches }) => touches),
+  'a verdict has a rule': ({ event }) => event.type === 'calls-judged' && event.verdicts.some(({ rule }) => rule),
+  'the rules of the policy are recorded': ({ event }) => event.type === 'run-started' && event.policy !== undefined,
+  'a call is judged because its tool needs approvals': ({ after, effects }) =>
+    !after.rules.judged && !after.policies && effects.some(({ type }) => type === 'judge-calls'),
+  'one of several people approves': ({ event, after }) =>
+    event.type === 'approval-given' && waitsFor(after).includes(event.effect),
+  'only some people may answer': ({ effects }) => effects.some((effect) => 'approvers' in effect),
+  'people allow something for the rest of the run': ({ before, after }) => before.grants !== after.grants,
+  'a grant allows a call': ({ event, before, after, effects }) =>
+    event.type === 'calls-judged' &&
+    before.grants !== undefined &&
+    event.verdicts.filter(({ type }) => type === 'ask').length > effects.filter(isAsk).length &&
+    after.phase.type === 'tools',
+  'new rules deny or ask about a call that has not started': ({ event, before, after }) =>
+    event.type === 'policy-changed' && after.calls < before.calls,
+  'new rules change an open approval': ({ event, before, after }) =>
+    event.type === 'policy-changed' &&
+    before.phase.type === 'tools' &&
+    waitsFor(before).some(
+      (id) => before !== after && JSON.stringify(askIn(before, id)) !== JSON.stringify(askIn(after, id)),
+    ),
+};
+
+function isAsk({ type }: { readonly type: string }): boolean {
+  return type === 'ask-approval';
+}
+
+function waitsFor(state: Moment['after']): readonly string[] {
+  return core.waiting(state).flatMap(({ type, effect }) => (type === 'approval' ? effect : []));
+}
+
+function askIn(state: Moment['after'], id: string): unknown {
+  return core.waiting(state).find(({ effect }) => effect === id);
+}
 
 /** An event and the phase in which it was applied; for a compaction also whether the model had rejected the conversation. */
 function sceneOf({ event, before }: Moment): string {
@@ -138,6 +182,7 @@ function worldOf400Turns(): World {
       lost: [],
       verified: { type: 'unknown' },
       answer: 'given',
+      forRun: [],
     },
   } as const;
   const tool = {

@@ -52,15 +52,19 @@ export type {
 export { summaryOf } from './journal/summary.ts';
 export type {
   Answer,
+  Audit,
   CompactionOptions,
   ContinueOptions,
   LiveRun,
   LoopOptions,
   LoopResult,
   PrepareTurn,
+  RejectedAnswer,
   StartedRun,
   TurnChanges,
   TurnInfo,
+  VerifiedAnswer,
+  VerifyAnswer,
 } from './driver/options.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
 export { diffRuns, type RunDiff } from './journal/diff.ts';
@@ -76,7 +80,7 @@ export {
 } from './journal/items.ts';
 export { replay, statusOf, walkJournal, type Divergence, type JournalStep, type Replayed } from './journal/replay.ts';
 export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
-export type { CallCheck, Event, SettledResult } from './machine/events.ts';
+export type { CallCheck, Event, RecordedVerdict, SettledResult } from './machine/events.ts';
 export { messagesOf, type History } from './machine/history.ts';
 export type {
   AgentRules,
@@ -91,8 +95,10 @@ export type {
 } from './machine/rules.ts';
 export type {
   AgentState,
+  Ask,
   Call,
   CancelPhase,
+  Grant,
   Limit,
   Outcome,
   Phase,
@@ -140,7 +146,7 @@ export type {
   ToolSpec,
   Usage,
 } from './model.ts';
-export type { JudgeContext, JudgedCall, Policy, Principal, Verdict } from './policy/port.ts';
+export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Verdict } from './policy/port.ts';
 export { Parked } from './tools/result.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
 export {

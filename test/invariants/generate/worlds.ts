@@ -2,8 +2,8 @@ import type { Message, Rules } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
-import { mostly } from './chance.ts';
-import { answers, turnScript, longReplies, replies } from './replies.ts';
+import { mostly, optionally } from './chance.ts';
+import { answers, askingReplies, turnScript, longReplies, queuedReplies, replies } from './replies.ts';
 import { compactions, rules, toolset } from './rules.ts';
 
 /*
@@ -29,7 +29,8 @@ const USUAL: Readonly<Record<Act, number>> = {
   settle: 150,
   repeat: 6,
   foreign: 6,
-  mistake: 4,
+  mistake: 6,
+  policy: 7,
   input: 6,
   tools: 6,
   fork: 4,
@@ -67,9 +68,11 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
+      optionally('policy', 25, fc.constantFrom({ level: 0 }, { level: 1 })),
     )
-    .map(([ruled, { tools, otherTools, ...others }]) => ({
+    .map(([ruled, { tools, otherTools, ...others }, policy]) => ({
       ...ruled,
+      ...policy,
       tools: withAnswers(tools, ruled.rules),
       otherTools: withAnswers(otherTools, ruled.rules),
       ...others,
@@ -91,6 +94,18 @@ const crashing: Arbitrary<Ruled> = fc
   .tuple(rules, fc.constantFrom(1, 2, 2, 3), replies)
   .map(([some, crashLimit, said]) => ({ rules: { ...unlimited(some), judged: false, crashLimit }, replies: said }));
 
+/** Calls that people have to approve, some of them for the rest of the run. */
+const asking: Arbitrary<Ruled> = fc
+  .tuple(rules, askingReplies)
+  .map(([some, said]) => ({ rules: { ...unlimited(some), judged: true, limits: {} }, replies: said }));
+
+/** Calls that wait for each other while the rules change. */
+const rejudged: Arbitrary<Ruled> = fc
+  .tuple(rules, queuedReplies)
+  .map(([some, said]) => ({ rules: { ...unlimited(some), maxParallel: 1, limits: {} }, replies: said }));
+
+const ruling = movesOf({ ...USUAL, settle: 100, policy: 90 });
+
 const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40 });
 
 /** Fewer limits, so that runs get further. */
@@ -102,7 +117,10 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
   { weight: 2, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
-  { weight: 1, arbitrary: worldsOf(crashing, dying) },
+  { weight: 2, arbitrary: worldsOf(crashing, dying) },
+  { weight: 1, arbitrary: worldsOf(asking) },
+  { weight: 2, arbitrary: worldsOf(asking, ruling) },
+  { weight: 3, arbitrary: worldsOf(rejudged, ruling) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

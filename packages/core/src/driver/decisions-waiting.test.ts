@@ -175,23 +175,21 @@ test('approval: the run does not pause if a listener answers at once', async () 
     onItem: (item) => {
       if (item.type !== 'fact' || item.event.type !== 'calls-judged') return;
       const digest = createHash('sha256').update('remove\n{"path":"a"}').digest('hex');
-      live.answer({ type: 'approval', effect: 't1.approval.0', digest, approved: true });
+      void live.answer({ type: 'approval', effect: 't1.approval.0', digest, approved: true });
     },
   });
   expect(await live.result).toMatchObject({ outcome: { type: 'completed' }, waiting: [], calls: 1 });
   expect(ran).toHaveLength(1);
 });
 
-test('approval: answering a run object that has paused throws, and reports how to resume', async () => {
+test('approval: answering a run object that has paused is rejected, and reports how to resume', async () => {
   using model = scriptedModel([callRemove]);
   const live = streamLoop({ model, tools, policy: askPolicy, input: 'Go.', runId: 'run' });
   const { waiting } = await live.result;
-  expect(() => live.answer(approvalOf(waiting[0]))).toThrow(
-    expect.objectContaining({
-      code: 'answer-unfit',
-      message: expect.stringMatching(/^Run "run" is not driven here any more\. .*runLoop/),
-    }),
-  );
+  await expect(live.answer(approvalOf(waiting[0]))).rejects.toMatchObject({
+    code: 'answer-unfit',
+    message: expect.stringMatching(/^Run "run" is not driven here any more\. .*runLoop/),
+  });
 });
 
 test('approval: any value of approved except true is a refusal', async () => {
@@ -313,8 +311,8 @@ test('mixed turn: accepts an answer while another call runs, and does not pause'
   const live = streamLoop({ model, tools: [slow, pick], input: 'Go.', clock });
   await clock.advance(0);
   const answer = { type: 'client-result', effect: 't1.client.0', content: 'b' } as const;
-  live.answer(answer);
-  expect(() => live.answer(answer)).toThrow(expect.objectContaining({ code: 'answer-unfit' }));
+  await live.answer(answer);
+  await expect(live.answer(answer)).rejects.toMatchObject({ code: 'answer-unfit' });
   gate.resolve('slow ran');
   const result = await live.result;
   expect(resultTexts(result)).toEqual(['b', 'slow ran']);

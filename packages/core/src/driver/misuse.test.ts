@@ -246,14 +246,14 @@ test('rejects a changed journal with journal-damaged, and reports where', async 
   }
 });
 
-test('throws answer-unfit for an answer to a run that waits for nothing', async () => {
+test('rejects with answer-unfit for an answer to a run that waits for nothing', async () => {
   using model = scriptedModel(['Done.']);
   const live = streamLoop({ model, input: 'Go.', runId: 'run' });
   const answer = { type: 'client-result', effect: 't1.client.0', content: '' } as const;
   const unfit = { code: 'answer-unfit', message: 'Run "run" does not wait for "t1.client.0". It waits for nothing.' };
-  expect(() => live.answer(answer)).toThrow(expect.objectContaining(unfit));
+  await expect(live.answer(answer)).rejects.toMatchObject(unfit);
   await live.result;
-  expect(() => live.answer(answer)).toThrow(expect.objectContaining(unfit));
+  await expect(live.answer(answer)).rejects.toMatchObject(unfit);
 });
 
 test('throws invalid-options for a second iteration', async () => {

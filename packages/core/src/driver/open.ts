@@ -7,15 +7,16 @@ import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effec
 import type { Event } from '../machine/events.ts';
 import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
-import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
+import { canResume, isKnownRules, LIMIT_NAMES, NEW, step } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
 import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
 import type { Clock } from '../platform.ts';
 import { isReadResult, withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
-import { factsOf, type Tool } from '../tools/tool.ts';
+import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
+import { policyChange, recheckedCall, recordedRules } from './judge.ts';
 import type { Answer, CompactionOptions, ContinueOptions, LoopOptions } from './options.ts';
 
 /** The state that driving a run starts from, and the first events to apply. A new run has its rules only in the events. */
@@ -38,6 +39,7 @@ export function openRun(options: LoopOptions, runId: string, clock: Clock, agent
   // Copies, because they are pinned in the journal and the caller may change the originals.
   const settings = options.settings ? structuredClone(options.settings) : {};
   const principal = options.principal && structuredClone(options.principal);
+  const policy = options.policy && recordedRules(options.policy);
   const started: RunStarted = {
     type: 'run-started',
     at: clock.now(),
@@ -50,6 +52,7 @@ export function openRun(options: LoopOptions, runId: string, clock: Clock, agent
     input: conversationOf(options.input),
     ...(principal && { principal }),
     ...(parent && { parent }),
+    ...(policy !== undefined && { policy }),
   };
   const { rules } = started;
   requirePrices(rules.limits, options);
@@ -69,8 +72,8 @@ const NO_CHILD_ANSWERS: Opening['childAnswers'] = new Map();
 const NO_EFFECTS: Opening['repeated'] = new Set();
 
 /**
- * Resumes a run: replays it, then reports the effects that were in progress as lost, applies the answers, calls tools
- * with parked calls again, and reports deadlines that have passed.
+ * Resumes a run: replays it, then judges by the current policy, reports the effects that were in progress as lost, applies
+ * the answers, calls tools with parked calls again, and reports deadlines that have passed.
  */
 export async function reopenRun(options: ContinueOptions, { clock, agent, lease }: Reopening): Promise<Opening> {
   const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
@@ -91,6 +94,8 @@ export async function reopenRun(options: ContinueOptions, { clock, agent, lease 
   // At the time of the last event: only `effect-lost` marks the time since then as inactive.
   const accepted: Event[] =
     changes.length > 0 ? [{ type: 'tools-changed', at: state.at, tools: currentTools(state, tools) }] : [];
+  const stricter = resumable && changes.length === 0 ? newlyNeedingApproval(state, tools) : undefined;
+  if (stricter) accepted.push({ type: 'tools-changed', at: state.at, tools: stricter });
   const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
   const started = startedEffects(state);
   const lost = started.map((effect): Event => ({
@@ -100,12 +105,15 @@ export async function reopenRun(options: ContinueOptions, { clock, agent, lease 
     cause: 'restart',
     ...died,
   }));
-  const { events: answered, childAnswers } = answerEvents(state, answers, at);
+  const rejudged = resumable && !options.signal?.aborted ? await newPolicy(state, options, at) : undefined;
+  if (rejudged) accepted.push(rejudged);
+  const current = rejudged ? step(state, rejudged).state : state;
+  const { events: answered, childAnswers } = await answerEvents(current, answers, { ...options, clock });
   const parked = parkedEffects(state);
   const repeated = parked
     .filter((effect) => !childAnswers.has(effect))
     .map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'device' }));
-  const expired = waiting(state).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
+  const expired = waiting(current).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
   const { rules, settings, principal } = state;
   return {
     state,
@@ -123,6 +131,13 @@ interface Reopening {
   readonly clock: Clock;
   readonly agent: AgentRules | undefined;
   readonly lease: Lease | undefined;
+}
+
+/** The event that the run is resumed with another policy. Its calls are checked again with the code of this process. */
+function newPolicy(state: State, options: ContinueOptions, at: number): Promise<Event | undefined> {
+  const tools = toolsByName(options.tools ?? []);
+  const { signal = new AbortController().signal } = options;
+  return policyChange({ state, options, tools, checked: (call) => recheckedCall(tools, call), signal }, at);
 }
 
 /** Whether a child run of a call in progress has an entry since time `since` that is not only a lost effect. */
@@ -199,6 +214,14 @@ function parkedEffects({ phase }: State): readonly string[] {
 /** The current tools as those of the run, with the loop's own. */
 function currentTools(state: State, tools: readonly Tool[]): readonly ToolFacts[] {
   return withReadResult(tools.map(factsOf), state.tools.filter(isReadResult));
+}
+
+/** The tools of the run, if the current code requires approvals for some that it did not record. */
+function newlyNeedingApproval(state: State, tools: readonly Tool[]): readonly ToolFacts[] | undefined {
+  const names = new Set(tools.flatMap(({ name, needsApproval }) => (needsApproval ? name : [])));
+  const isNew = ({ name, needsApproval }: ToolFacts): boolean => !needsApproval && names.has(name);
+  if (!state.tools.some(isNew)) return undefined;
+  return state.tools.map((facts) => (isNew(facts) ? { ...facts, needsApproval: true } : facts));
 }
 
 /** How the current tools differ from those of the run. New tools do not count. */

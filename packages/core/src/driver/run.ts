@@ -14,7 +14,7 @@ import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { toolsByName } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import { answerEvent } from './answer.ts';
+import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { inputMessages, openRun, reopenRun } from './open.ts';
 import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
@@ -177,12 +177,19 @@ export function driveRun(
       await result.catch(() => {});
     },
     send: (input) => feed({ type: 'input-added', at: clock.now(), messages: inputMessages(input) }),
-    answer(answer) {
-      if (feed(answerEvent(shell?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
-      throw new TreadleError(
-        'answer-unfit',
-        `Run "${runId}" is not driven here any more. To resume it, call runLoop with its runId, its journal and the answers.`,
-      );
+    async answer(answer) {
+      const { verifyAnswer, audit } = options;
+      const state = (): State => shell?.state() ?? { ...NEW, runId };
+      try {
+        const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
+        if (feed(answerEvent(state(), admitted, clock.now()))) return;
+        throw new TreadleError(
+          'answer-unfit',
+          `Run "${runId}" is not driven here any more. To resume it, call runLoop with its runId, its journal and the answers.`,
+        );
+      } catch (error) {
+        throw await rejectAnswer(runId, answer, error as TreadleError, { ...(audit && { audit }), clock });
+      }
     },
   };
 }

@@ -290,7 +290,7 @@ describe('a fork in the middle of a turn uses the later results of the original'
     const entries = await journal.read('r');
     const [asked] = waiting(replay(entries).state);
     if (asked?.type !== 'approval') throw new Error('expected an approval');
-    run.answer({ type: 'approval', effect: asked.effect, digest: asked.digest, approved: true });
+    await run.answer({ type: 'approval', effect: asked.effect, digest: asked.digest, approved: true });
     first.resolve('ok');
     await tick();
     await run.detach();

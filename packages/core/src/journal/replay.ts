@@ -143,8 +143,8 @@ function pinnedDigest(event: Event): number | undefined {
 function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
-      const { rules, tools, model, settings, instructions, principal } = event;
-      return { rules, tools, model, settings, instructions, principal };
+      const { rules, tools, model, settings, instructions, principal, policy } = event;
+      return { rules, tools, model, settings, instructions, principal, policy };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;
@@ -152,6 +152,8 @@ function pinnedBy(event: Event): object | undefined {
     }
     case 'tools-changed':
       return { tools: event.tools };
+    case 'policy-changed':
+      return { rules: event.rules };
     case 'turn-prepared':
       return { decision: event.decision };
     default:

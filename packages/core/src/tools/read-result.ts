@@ -52,6 +52,7 @@ export function readResultTool(name: string, runId: string, { maxResultChars }: 
   return tool({
     name,
     description: DESCRIPTION,
+    touches: () => [],
     input: {
       type: 'object',
       properties: {

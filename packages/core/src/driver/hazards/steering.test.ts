@@ -161,7 +161,7 @@ test('throws for an answer to a run object that has paused', async () => {
   const live = streamLoop({ model: scriptedModel([{ calls: [{ name: 'client' }] }]), tools: [client], input: 'go' });
   const { waiting } = await live.result;
   const answer = { type: 'client-result', effect: waiting[0]!.effect, content: 'here' } as const;
-  expect(() => live.answer(answer)).toThrow(expect.objectContaining({ code: 'answer-unfit' }));
+  await expect(live.answer(answer)).rejects.toMatchObject({ code: 'answer-unfit' });
 });
 
 test('does not pause if a listener answers at once', async () => {
@@ -173,7 +173,7 @@ test('does not pause if a listener answers at once', async () => {
     input: 'go',
     onItem: (item) => {
       if (item.type !== 'fact' || item.event.type !== 'model-replied' || item.event.checks.length === 0) return;
-      live.answer({ type: 'client-result', effect: 't1.client.0', content: 'here' });
+      void live.answer({ type: 'client-result', effect: 't1.client.0', content: 'here' });
     },
   });
   const result = await live.result;
