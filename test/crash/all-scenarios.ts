@@ -1,5 +1,6 @@
 import type { Scenario } from './scenario.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
+import { approvals, policed } from './scenarios/approvals.ts';
 import { calls } from './scenarios/calls.ts';
 import { changing } from './scenarios/changing.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
@@ -16,6 +17,8 @@ import { verify } from './scenarios/verify.ts';
 /** All scenarios. Together they contain every type of event and effect. */
 export const SCENARIOS: readonly Scenario[] = [
   calls,
+  approvals,
+  policed,
   shaping,
   length,
   verify,

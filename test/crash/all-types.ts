@@ -11,6 +11,7 @@ const EVENTS: Record<Event['type'], true> = {
   'model-replied': true,
   'model-failed': true,
   'calls-judged': true,
+  'policy-changed': true,
   'child-started': true,
   'tool-settled': true,
   'tool-parked': true,

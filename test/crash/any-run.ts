@@ -19,6 +19,9 @@ export interface AnyRun {
   /** A policy judges the calls, and some require an approval. */
   readonly judged: boolean;
   readonly decision: 'approve' | 'deny' | 'expire';
+  /** How many people have to approve, and whether they do so for the rest of the run. */
+  readonly required: number;
+  readonly forRun: boolean;
   /** Turns are prepared: every second one excludes `put`. */
   readonly prepared: boolean;
   /** The answer is validated, and the first one is invalid. */
@@ -46,20 +49,23 @@ export const anyRun: Arbitrary<AnyRun> = fc.record({
   finish: fc.constantFrom('plain', 'plain', 'confirm'),
   judged: fc.boolean(),
   decision: fc.constantFrom('approve', 'approve', 'deny', 'expire'),
+  required: fc.constantFrom(1, 1, 2),
+  forRun: fc.boolean(),
   prepared: fc.boolean(),
   typed: fc.boolean(),
   crowded: fc.constantFrom('never', 'threshold', 'refused'),
   outage: fc.constantFrom(0, 0, 1, 2),
 });
 
-const policy: Policy = {
+const policyOf = ({ required }: AnyRun): Policy => ({
+  rules: { required },
   judge: (calls) =>
     calls.map(({ name, input }) => {
-      if (name === 'remove') return { type: 'ask', reason: 'It removes.' };
+      if (name === 'remove') return { type: 'ask', reason: 'It removes.', required };
       const { what } = input as { what?: string };
       return name === 'look' && what === 'b' ? { type: 'deny', reason: 'Not that.' } : { type: 'allow' };
     }),
-};
+});
 
 export function scenarioOf(run: AnyRun): Scenario {
   const { maxParallel, parallel, maxTurns, closingTurn, repeatLimit, callsLimit, finish } = run;
@@ -67,7 +73,16 @@ export function scenarioOf(run: AnyRun): Scenario {
     name: 'any run',
     code: (life) => ({
       model: keyedModel(scriptOf(run, life), { onAsk: (request) => recordRequest(life, request) }),
-      tools: [look(life), put(life), book(life), wire(life, () => 'on'), remove(life), pick, list(life), helper(life)],
+      tools: [
+        look(life),
+        put(life),
+        book(life),
+        wire(life, () => 'on'),
+        remove(life),
+        pick,
+        list(life),
+        helper(life, run),
+      ],
       maxParallel,
       parallel,
       maxTurns,
@@ -75,7 +90,7 @@ export function scenarioOf(run: AnyRun): Scenario {
       repeatLimit,
       finish,
       ...(callsLimit !== undefined && { limits: { calls: callsLimit } }),
-      ...(run.judged && { policy }),
+      ...(run.judged && { policy: policyOf(run) }),
       ...(run.prepared && {
         prepareTurn: ({ turn }) => (turn % 2 === 0 ? { tools: WITHOUT_PUT, instructions: 'Do not put.' } : {}),
       }),
@@ -88,6 +103,7 @@ export function scenarioOf(run: AnyRun): Scenario {
       input: 'Do it.',
     }),
     decide: () => run.decision,
+    forRun: () => run.forRun,
     interrupted: {},
   };
 }
@@ -123,7 +139,7 @@ function inputOf([name, what]: Called, { messages }: ModelRequest): readonly [st
   return ['read_result', { id }];
 }
 
-function helper(life: Life): Tool {
+function helper(life: Life, run: AnyRun): Tool {
   return agentTool({
     name: 'helper',
     description: 'Helps',
@@ -140,6 +156,6 @@ function helper(life: Life): Tool {
       { id: 'small', onAsk: (request) => recordRequest(life, request) },
     ),
     tools: [book(life), remove(life)],
-    policy,
+    policy: policyOf(run),
   });
 }

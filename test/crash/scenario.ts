@@ -35,6 +35,8 @@ interface ScenarioBase {
   readonly name: string;
   /** What a person decides about a call. Default: approve. */
   readonly decide?: (call: Call) => 'approve' | 'deny' | 'expire';
+  /** Whether people approve a call for the rest of the run. */
+  readonly forRun?: (call: Call) => boolean;
   /** Creates the run in the journal if it is not simply started. */
   readonly begin?: (world: World) => Promise<void>;
   /** Children that a crash can leave unfinished: their parent has ended, so they are not resumed. */
@@ -142,11 +144,13 @@ async function answersTo(scenario: Scenario, { clock }: World, entries: readonly
 
 type Approval = Extract<Waiting, { type: 'approval' }>;
 
-function answerTo({ decide }: Scenario, wait: Exclude<Waiting, { type: 'parked' }>): Answer | 'expire' {
+function answerTo({ decide, forRun }: Scenario, wait: Exclude<Waiting, { type: 'parked' }>): Answer | 'expire' {
   const { effect, call } = wait;
   if (wait.type === 'client') return { type: 'client-result', effect, content: `picked ${call.arguments}` };
   const decided = decide?.(call) ?? 'approve';
   if (decided === 'expire') return 'expire';
   const said = decided === 'approve' ? { approved: true } : { approved: false, reason: 'Not now.' };
-  return { type: 'approval', effect, digest: wait.digest, ...said, by: 'ann' };
+  const { approvers = ['ann', 'bob'], approvedBy = [] } = wait;
+  const by = approvers.find((one) => !approvedBy.includes(one))!;
+  return { type: 'approval', effect, digest: wait.digest, ...said, by, ...(forRun?.(call) && { forRun: true }) };
 }

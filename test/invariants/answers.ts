@@ -1,4 +1,4 @@
-import type { AssistantPart, Call, Effect, Event, SettledResult, Waiting } from '@treadle/core';
+import type { AssistantPart, Ask, Call, Effect, Event, RecordedVerdict, SettledResult, Waiting } from '@treadle/core';
 import type { Open } from './observed.ts';
 import { callsOf, type TurnScript, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
 
@@ -166,6 +166,7 @@ const FINE: Fate = {
   lost: [],
   verified: { type: 'unknown' },
   answer: 'given',
+  forRun: [],
 };
 
 function resultOf({ content, isError, usage, memory, narrow }: Fate): SettledResult {
@@ -201,7 +202,30 @@ function judged(world: World, { id, calls }: Of<'judge-calls'>, at: number): Eve
   return { type: 'calls-judged', at, effect: id, verdicts: verdicts.slice(0, calls.length - missing) };
 }
 
-function decided({ answer }: Fate, { id, digest, expiresAt }: Of<'ask-approval'>, now: number): Event | undefined {
+export const PEOPLE = ['ann', 'bob', 'cid'];
+
+/** The next person who may answer. Undefined if there is nobody. */
+export function nextApprover({ approvers = PEOPLE, approvedBy = [] }: Ask): string | undefined {
+  return approvers.find((one) => !approvedBy.includes(one));
+}
+
+/** New verdicts for the calls of a turn, by effect. */
+export function rejudgedIn(world: World, turn: number): Readonly<Record<string, RecordedVerdict>> {
+  const verdicts = callsOf(replyOf(world, turn)).map(({ rejudged }, index) => [`t${turn}.tool.${index}`, rejudged]);
+  return Object.fromEntries(verdicts.filter(([, verdict]) => verdict)) as Record<string, RecordedVerdict>;
+}
+
+function decided({ answer, forRun }: Fate, ask: Of<'ask-approval'>, now: number): Event | undefined {
+  const { id, digest, expiresAt } = ask;
+  const by = nextApprover(ask);
+  if (by === undefined && answer !== 'never')
+    return { type: 'deadline-passed', at: Math.max(now, expiresAt), effect: id };
+  const said = {
+    effect: id,
+    digest,
+    ...(by !== undefined && { by }),
+    ...(forRun[ask.approvedBy?.length ?? 0] && { forRun: true as const }),
+  };
   switch (answer) {
     case 'never':
       return undefined;
@@ -209,9 +233,9 @@ function decided({ answer }: Fate, { id, digest, expiresAt }: Of<'ask-approval'>
       return { type: 'deadline-passed', at: Math.max(now, expiresAt), effect: id };
     case 'given':
     case 'refused':
-      return { type: 'approval-given', at: now, effect: id, digest, approved: answer === 'given' };
+      return { type: 'approval-given', at: now, ...said, approved: answer === 'given' };
     case 'late':
-      return { type: 'approval-given', at: Math.max(now, expiresAt), effect: id, digest, approved: true };
+      return { type: 'approval-given', at: Math.max(now, expiresAt), ...said, approved: true };
     default:
       return answer satisfies never;
   }

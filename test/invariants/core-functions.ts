@@ -1,12 +1,14 @@
 import type {
   AgentRules,
   AgentState,
+  Ask,
   AssistantPart,
   Call,
   CallCheck,
   CancelPhase,
   Effect,
   Event,
+  Grant,
   History,
   Journal,
   JournalEntry,
@@ -19,6 +21,7 @@ import type {
   Next,
   Outcome,
   Phase,
+  RecordedVerdict,
   Rules,
   Settling,
   Slot,
@@ -55,7 +58,22 @@ export interface CoreFunctions {
   readonly settleHeldCall: (call: Call, result: CheckedOutput, state: State) => Slot;
   readonly onCallsReply: (state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]) => Next;
   readonly onCallsJudged: (state: State, event: EventOf<'calls-judged'>) => Next;
-  readonly applyVerdict: (state: State, slot: Slot, verdict: Verdict | undefined, at: number) => Slot;
+  readonly applyVerdict: (state: State, slot: Slot, verdict: RecordedVerdict | undefined, at: number) => Slot;
+  readonly onPolicyChanged: (state: State, event: EventOf<'policy-changed'>) => Next;
+  readonly stricterAsk: (state: State, slot: AskingSlot, verdict: RecordedVerdict | undefined, at: number) => Slot;
+  readonly approvalProblem: (
+    ask: Ask,
+    answer: Pick<EventOf<'approval-given'>, 'digest' | 'approved' | 'by'>,
+  ) => unknown;
+  readonly isApproved: (ask: Ask, approval: Pick<EventOf<'approval-given'>, 'by'>) => boolean;
+  readonly withGrant: (state: State, event: EventOf<'approval-given'>) => State;
+  readonly isGranted: (state: State, call: Call, ask: RecordedVerdict) => boolean;
+  readonly definitionOf: (state: State, name: string) => string;
+  readonly hasEnoughApprovers: (grant: Grant, ask: RecordedVerdict) => boolean;
+  readonly mustBeJudged: (slots: readonly Slot[], judged: boolean) => boolean;
+  readonly isJudged: (state: State) => boolean;
+  readonly policiesAfter: (state: State, rules: unknown) => readonly unknown[];
+  readonly isUnstarted: (slot: Slot) => boolean;
   readonly onCallEvent: (state: State, effect: string, event: SlotEvent) => Next;
   readonly chargeCall: (state: State, event: SlotEvent) => State;
   readonly withMemory: (state: State, changes: Memory) => State;
@@ -122,6 +140,11 @@ export interface CoreFunctions {
   readonly compactHistory: (state: State, to: number, summary: string) => State;
   readonly estimateTokens: (message: Message) => number;
 
+  // The policy, in the driver.
+  readonly stricterVerdict: (a: Verdict | undefined, b: Verdict | undefined) => Verdict | undefined;
+  readonly mustApprove: (tool: unknown, recorded: true | undefined, input: unknown) => boolean;
+  readonly policyChange: (judging: unknown, at: number) => Promise<Event | undefined>;
+
   // The journal and the driver.
   readonly pinnedBy: (event: Event) => object | undefined;
   readonly pinnedDigest: (event: Event) => number | undefined;
@@ -145,6 +168,7 @@ export type SlotEvent = EventOf<
   'child-started' | 'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
 >;
 export type CheckedOutput = EventOf<'output-checked'>['result'];
+export type AskingSlot = Extract<Slot, { type: 'asking' }>;
 export type SettledSlot = Extract<Slot, { type: 'settled' }>;
 
 interface Candidate {

@@ -1,5 +1,5 @@
 import type { Event, State } from '@treadle/core';
-import { answerOf, replyOf, turnOf } from './answers.ts';
+import { answerOf, PEOPLE, rejudgedIn, replyOf, turnOf } from './answers.ts';
 import { NOTHING_OBSERVED, observedAfter, shouldApply, isExternal, type Observed, type Open } from './observed.ts';
 import type { Core } from './core.ts';
 import { eventsWithId, idsNear } from './foreign-events.ts';
@@ -87,7 +87,9 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
       case 'foreign':
         return feed(foreign(pick));
       case 'mistake':
-        return feed(approvalOfAnotherCall(pick));
+        return feed(mistakenApproval(pick));
+      case 'policy':
+        return feed(policyAt(pick));
       case 'input':
         return feed(inputAt(now, `input ${pick}`));
       case 'tools':
@@ -128,15 +130,31 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     return events[(pick >> 2) % events.length]!;
   }
 
-  function approvalOfAnotherCall(pick: number): Event {
-    const asked = [...observed.open.values()].filter(({ effect }) => effect.type === 'ask-approval');
-    const effect = asked[pick % asked.length]?.effect.id ?? '';
-    return { type: 'approval-given', at: now, effect, digest: 'of something else', approved: true };
+  /** An approval of another call, by somebody at random, or without a name. */
+  function mistakenApproval(pick: number): Event {
+    const asked = [...observed.open.values()].flatMap(({ effect }) => (effect.type === 'ask-approval' ? effect : []));
+    const { id = '', digest = '', approvedBy = [] } = asked[pick % asked.length] ?? {};
+    const by = ['eve', ...PEOPLE, approvedBy[0], approvedBy[0], undefined][(pick >> 4) % 7];
+    const said = {
+      effect: id,
+      approved: true,
+      ...(by !== undefined && { by }),
+      ...(pick % 2 === 0 && { forRun: true }),
+    };
+    return { type: 'approval-given', at: now, digest: pick % 3 === 0 ? 'of something else' : digest, ...said } as Event;
+  }
+
+  function policyAt(pick: number): Event {
+    const turn = Math.max(0, ...moments.flatMap(({ effects }) => effects.map(({ id }) => turnOf(id))));
+    const rules = [undefined, { level: 1 }, { level: 2 }][pick % 3];
+    const verdicts = rejudgedIn(world, turn);
+    return { type: 'policy-changed', at: now, ...(rules && { rules }), ...(pick % 7 > 0 && { verdicts }) };
   }
 
   /** Whether the effect of a move does not depend on when it happens. */
   function isCalm({ act, pick }: Move): boolean {
-    if (act === 'settle' || act === 'mistake') return true;
+    if (act === 'settle') return true;
+    if (act === 'mistake') return !shouldApply(observed, mistakenApproval(pick));
     if (act === 'repeat') return !shouldApply(observed, moments[pick % moments.length]!.event);
     return act === 'foreign' && !shouldApply(observed, foreign(pick));
   }
@@ -163,9 +181,10 @@ const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'history-compacted',
 ]);
 
-function startOf({ rules, tools, input, memory, narrow }: World, at: number): Event {
+function startOf({ rules, tools, input, memory, narrow, policy }: World, at: number): Event {
   const pinned = { runId: 'run', rules, tools, model: 'simulated', settings: {}, instructions: 'be brief' };
-  return { type: 'run-started', at, ...pinned, input, ...(memory && { memory }), ...(narrow && { narrow }) };
+  const optional = { ...(memory && { memory }), ...(narrow && { narrow }), ...(policy !== undefined && { policy }) };
+  return { type: 'run-started', at, ...pinned, input, ...optional };
 }
 
 function forkAt({ tools, otherTools }: World, at: number, pick: number): Event {

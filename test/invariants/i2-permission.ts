@@ -1,24 +1,22 @@
-import { createHash } from 'node:crypto';
-import type { Event } from '@treadle/core';
-import { argumentsOf, expiryOf, turnsOf, type CallEvent, type CallRecord } from './turns.ts';
+import { argumentsOf, permissionAt, turnsOf, type CallEvent, type CallRecord } from './turns.ts';
 import { referenceOf } from './reference.ts';
 import { ensure, type Trace } from './trace.ts';
 
 /**
- * I2: a tool runs only after a recorded verdict allowed it, and never one outside the allowed set. A tool with the
- * effect `once` runs a second time only if its verification reported that it had not acted.
+ * I2: a tool runs only after a recorded verdict, enough people or a grant for the run allowed it, and never one outside
+ * the allowed set. A tool with the effect `once` runs a second time only if its verification reported that it had not
+ * acted.
  */
 export function checkPermission(trace: Trace): void {
-  const { rules } = trace.world;
   const turns = turnsOf(trace);
   const { handlings } = referenceOf(trace, turns);
   for (const { number, calls } of turns) {
     for (const call of calls) {
       const where = `call ${call.index} (${call.part.name}) of turn ${number}`;
-      const start = call.log.findIndex((record) => record.type === 'issued' && isStart(record));
-      if (start < 0) continue;
+      const starts = call.log.filter((record) => record.type === 'issued' && isStart(record));
+      if (starts.length === 0) continue;
       ensure(handlings.get(call) === 'runs', () => `${where} ran although it must be ${handlings.get(call)}`);
-      ensure(!rules.judged || isAllowed(call, start), () => `${where} ran without being allowed`);
+      for (const { at } of starts) ensure(isAllowed(call, at), () => `${where} ran without being allowed`);
       checkWhat(call, where);
       checkAgain(call, where);
     }
@@ -29,22 +27,10 @@ function isStart({ effect }: Extract<CallEvent, { type: 'issued' }>): boolean {
   return effect.type === 'call-tool' || effect.type === 'await-client' || effect.type === 'verify-tool';
 }
 
-/** Allowed by the verdict, or by an approval of exactly this call before it expired. */
-function isAllowed(call: CallRecord, start: number): boolean {
-  const before = call.log.slice(0, start);
-  const verdict = before.find((record) => record.type === 'judged');
-  if (verdict?.type !== 'judged') return false;
-  if (verdict.verdict?.type === 'allow') return true;
-  const digest = createHash('sha256')
-    .update(`${call.part.name}\n${argumentsOf(call)}`)
-    .digest('hex');
-  return before.some(
-    (record) => record.type === 'reported' && approves(record.event, digest, expiryOf(call) ?? -Infinity),
-  );
-}
-
-function approves(event: Event, digest: string, expiry: number): boolean {
-  return event.type === 'approval-given' && event.approved && event.digest === digest && event.at < expiry;
+/** Allowed by the verdicts, by enough approvals of exactly this call before they expired, or by a grant. */
+function isAllowed(call: CallRecord, at: number): boolean {
+  const permission = permissionAt(call, at);
+  return permission ? permission.type === 'allowed' : !call.mustBeJudged;
 }
 
 /** What runs is what was judged: the same tool, the checked arguments, and the same executor. */

@@ -40,8 +40,8 @@ function checkMoment(
     () => `the state reports ${reported.join(' ')} as outstanding; issued and not settled are ${issued.join(' ')}`,
   );
 
-  const reportedWaits = waiting(after).map((one) => JSON.stringify(one));
-  const outside = [...open.values()].flatMap(waitsOf).map((one) => JSON.stringify(one));
+  const reportedWaits = waiting(after).map(sortedJson);
+  const outside = [...open.values()].flatMap(waitsOf).map(sortedJson);
   ensure(
     same(reportedWaits.sort(), outside.sort()),
     () => `the run waits for ${outside.join()}, and reports ${reportedWaits.join()}`,
@@ -50,6 +50,11 @@ function checkMoment(
     isPaused(after) === isWaiting(observed),
     () => `paused is ${isPaused(after)} with ${issued.join(' ')} outstanding`,
   );
+}
+
+/** JSON with the fields in order, because the order has no meaning. */
+function sortedJson(wait: Waiting): string {
+  return JSON.stringify(Object.fromEntries(Object.entries(wait).toSorted(([a], [b]) => (a < b ? -1 : 1))));
 }
 
 /** What an effect waits for. For a parked call: what its child waits for, with the path to it. */

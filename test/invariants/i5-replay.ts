@@ -56,6 +56,7 @@ function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEn
     { memory: { other: 1 } },
     { narrow: { tools: ['other'] } },
     { tools: event.tools.map((facts) => ({ ...facts, description: `${facts.description}!` })) },
+    { policy: { level: 4_711 } },
   ];
   for (const change of changes) {
     const changed = { ...event, ...change };

@@ -15,7 +15,7 @@ const core = loadCore();
 
 const TITLES: Record<keyof typeof PROPERTIES, string> = {
   I1: 'every call in the history has exactly one result, in call order, before the next model turn',
-  I2: 'a tool runs only after a recorded verdict allowed it, and never one outside the allowed set',
+  I2: 'a tool runs only after a recorded verdict, enough people or a grant allowed it, and never one outside the allowed set',
   I3: 'an effect settles at most once; duplicate, late and foreign events are no-ops',
   I4: 'a run ends in exactly one outcome, or is paused on named outstanding effects',
   I5: 'replaying any prefix of the journal gives the state that was live at that point',
@@ -54,6 +54,7 @@ const LEAST: Record<Event['type'], number> = {
   'model-replied': 0.05,
   'model-failed': 0.05,
   'calls-judged': 0.05,
+  'policy-changed': 0.05,
   'child-started': 0.05,
   'tool-settled': 0.05,
   'tool-parked': 0.05,
@@ -79,17 +80,40 @@ test('the worlds contain every type of event, applied and ignored, and every out
       `${type} is ignored`,
     ).toBeGreaterThan(0);
   }
-  for (const [what, holds] of Object.entries(OPTIONAL)) {
-    const shown = share(({ moments }) => moments.some((moment) => moment.applied && holds(moment)));
-    expect(shown, what).toBeGreaterThanOrEqual(0.05);
+  for (const [name, isShown] of Object.entries(FEATURES)) {
+    const shown = share(({ moments }) => moments.some((moment) => moment.applied && isShown(moment)));
+    expect(shown, name).toBeGreaterThanOrEqual(0.05);
   }
   expect(new Set(traces.map(({ last }) => outcomeText(last.after) ?? 'paused'))).toEqual(new Set(ENDS));
   const seen = new Set(traces.flatMap(({ moments }) => moments.filter(({ applied }) => applied).map(sceneOf)));
   expect([...seen]).toEqual(expect.arrayContaining([...SCENES]));
 });
 
-/** Optional fields of events that must be applied in one of twenty worlds. */
-const OPTIONAL: Readonly<Record<string, (moment: Moment) => boolean>> = {
+/** What at least one world of twenty must contain. */
+const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
+  'a verdict has touches': ({ event }) =>
+    event.type === 'calls-judged' && event.verdicts.some(({ touches }) => touches),
+  'a verdict has a rule': ({ event }) => event.type === 'calls-judged' && event.verdicts.some(({ rule }) => rule),
+  'the rules of the policy are recorded': ({ event }) => event.type === 'run-started' && event.policy !== undefined,
+  'a call is judged because its tool needs approvals': ({ after, effects }) =>
+    !after.rules.judged && !after.policies && effects.some(({ type }) => type === 'judge-calls'),
+  'one of several people approves': ({ event, after }) =>
+    event.type === 'approval-given' && waitsFor(after).includes(event.effect),
+  'only some people may answer': ({ effects }) => effects.some((effect) => 'approvers' in effect),
+  'people allow something for the rest of the run': ({ before, after }) => before.grants !== after.grants,
+  'a grant allows a call': ({ event, before, after, effects }) =>
+    event.type === 'calls-judged' &&
+    before.grants !== undefined &&
+    event.verdicts.filter(({ type }) => type === 'ask').length > effects.filter(isAsk).length &&
+    after.phase.type === 'tools',
+  'new rules deny or ask about a call that has not started': ({ event, before, after }) =>
+    event.type === 'policy-changed' && after.calls < before.calls,
+  'new rules change an open approval': ({ event, before, after }) =>
+    event.type === 'policy-changed' &&
+    before.phase.type === 'tools' &&
+    waitsFor(before).some(
+      (id) => before !== after && JSON.stringify(askIn(before, id)) !== JSON.stringify(askIn(after, id)),
+    ),
   'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
   'a run starts narrowed': ({ event }) => event.type === 'run-started' && event.narrow !== undefined,
   'a result narrows the run': ({ event }) => event.type === 'tool-settled' && narrowIn(event) !== undefined,
@@ -103,6 +127,18 @@ const OPTIONAL: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a tool removes a key of the memory': ({ event, before }) =>
     Object.entries(memoryIn(event) ?? {}).some(([key, value]) => value === null && before.memory?.[key] !== undefined),
 };
+
+function isAsk({ type }: { readonly type: string }): boolean {
+  return type === 'ask-approval';
+}
+
+function waitsFor(state: Moment['after']): readonly string[] {
+  return core.waiting(state).flatMap(({ type, effect }) => (type === 'approval' ? effect : []));
+}
+
+function askIn(state: Moment['after'], id: string): unknown {
+  return core.waiting(state).find(({ effect }) => effect === id);
+}
 
 function isOutside({ narrowed, tools }: State, name: string | undefined): boolean {
   const known = tools.some((facts) => facts.name === name);
@@ -169,6 +205,7 @@ function worldOf400Turns(): World {
       lost: [],
       verified: { type: 'unknown' },
       answer: 'given',
+      forRun: [],
     },
   } as const;
   const tool = {

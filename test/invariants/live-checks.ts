@@ -1,13 +1,17 @@
 import { historyProblem } from '../provider/rules/messages.ts';
+import { replyOf, turnOf } from './answers.ts';
 import type { Core } from './core.ts';
 import { checkPairs } from './i1-results.ts';
+import { checkPermission } from './i2-permission.ts';
 import { checkLiveReplay } from './i5-replay.ts';
 import { BLOCKED_MS } from './live-world.ts';
 import type { LiveTrace } from './live.ts';
-import { ensure } from './trace.ts';
+import { NOTHING_OBSERVED, observedAfter } from './observed.ts';
+import { ensure, outcomeOf, type Moment } from './trace.ts';
+import { callsOf } from './world.ts';
 
 /** The parts of I1, I2, I4, I5 and I6 that can be observed from outside of the driver. */
-export function checkLive(core: Pick<Core, 'replay'>, trace: LiveTrace): void {
+export function checkLive(core: Pick<Core, 'replay' | 'step' | 'NEW'>, trace: LiveTrace): void {
   const { result, observations, world, entries } = trace;
   for (const observation of observations) {
     ensure(observation.type !== 'stuck', () => `the run has neither ended nor paused: ${JSON.stringify(observation)}`);
@@ -26,10 +30,12 @@ export function checkLive(core: Pick<Core, 'replay'>, trace: LiveTrace): void {
     ensure(problem === undefined, () => `providers reject the history: ${problem}`);
   }
   checkOnce(trace);
+  checkAllowed(core, trace);
   checkLiveReplay(core, trace);
   const { durationMs: limit = Infinity } = world.rules.limits;
   for (const observation of observations) {
     ensure(!('late' in observation && observation.late), () => `started too late: ${JSON.stringify(observation)}`);
+    ensure(!('unjudged' in observation && observation.unjudged), () => `not judged: ${JSON.stringify(observation)}`);
   }
   // A run notices its deadline when a timer fires, or when a tool that blocks the event loop returns.
   ensure(
@@ -40,6 +46,32 @@ export function checkLive(core: Pick<Core, 'replay'>, trace: LiveTrace): void {
 
 /** Events that add messages of their own. */
 const OTHERS: readonly string[] = ['input-added', 'history-compacted'];
+
+/** I2 for the journal of the run, and for what its verdicts are made of: the policy and the tools. */
+function checkAllowed({ step, NEW }: Pick<Core, 'step' | 'NEW'>, { world, entries }: LiveTrace): void {
+  const moments: Moment[] = [];
+  let [before, observed] = [NEW, NOTHING_OBSERVED];
+  for (const { event } of entries) {
+    const { state: after, effects } = step(before, event);
+    const next = observedAfter(observed, event, effects, outcomeOf(after));
+    moments.push({ event, applied: true, before, after, effects, observed: { before: observed, after: next } });
+    if (event.type === 'calls-judged' && before.phase.type === 'judging') {
+      const judged = before.phase.slots.flatMap(({ type, call }) => (type === 'queued' ? call : []));
+      const scripted = callsOf(replyOf(world, turnOf(event.effect)));
+      for (const [index, call] of judged.entries()) {
+        const given = before.rules.judged && world.policy === undefined ? scripted[index]?.verdict : undefined;
+        const own = call.needsApproval && !call.arguments.includes('"b"') ? 1 : 0;
+        const due = Math.max(own, given ? STRICTNESS[given.type] : 0);
+        const is = event.verdicts[index]?.type;
+        ensure(!is || STRICTNESS[is] >= due, () => `call ${index} of ${event.effect} was recorded as "${is}"`);
+      }
+    }
+    [before, observed] = [after, next];
+  }
+  if (moments.length > 0) checkPermission({ world, moments, last: moments.at(-1)!, hadChoice: false });
+}
+
+const STRICTNESS = { allow: 0, ask: 1, deny: 2 } as const;
 
 /** A tool with the effect `once` runs once in spite of all crashes, unless it was verified in between. */
 function checkOnce({ observations }: LiveTrace): void {

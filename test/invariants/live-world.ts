@@ -15,6 +15,7 @@ import {
   turnScriptOf,
   fateOf,
   firstReplyOf,
+  nextApprover,
   outputVerdict,
   replyOf,
   modelEvent,
@@ -176,13 +177,27 @@ export function agentOf(
 
 type Spoken = Extract<ReturnType<typeof modelEvent>, { effect: string }>;
 
-export function policyOf(world: World, { later }: ManualScheduler, onStart: OnStart): Policy {
+/**
+ * `level`: how strict its rules are; undefined: it is code. `isOpen`: whether an effect is outstanding, because a change of
+ * the rules judges too.
+ */
+export function policyOf(
+  world: World,
+  { later }: ManualScheduler,
+  onStart: OnStart,
+  { level, isOpen }: { readonly level: number | undefined; readonly isOpen: (id: string) => boolean },
+): Policy {
   return {
+    ...(level !== undefined && {
+      rules: { level },
+      withRules: (rules) =>
+        policyOf(world, { later } as ManualScheduler, () => {}, { ...(rules as { level: number }), isOpen }),
+    }),
     judge(calls, { turn, signal }) {
-      onStart('judge-calls', `t${turn}.judge.0`);
+      if (isOpen(`t${turn}.judge.0`)) onStart('judge-calls', `t${turn}.judge.0`);
       const verdicts = callsOf(replyOf(world, turn))
         .slice(0, calls.length)
-        .map(({ verdict }) => verdict);
+        .map(({ verdict, rejudged = verdict }) => (level === 1 ? rejudged : verdict));
       return turn % 2 === 0 ? verdicts : later(verdicts, signal);
     },
   };
@@ -200,7 +215,7 @@ export function toolsOf(
 ): readonly Tool[] {
   const parked = new Set<string>();
   const started = new Map<string, AbortSignal>();
-  return world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable }) =>
+  return world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable, needsApproval }) =>
     tool({
       name,
       description,
@@ -209,6 +224,8 @@ export function toolsOf(
       polling,
       resources: (input) => ('a' in (input as object) ? [JSON.stringify(input)] : []),
       ...(!client && name !== 'read' && { remembers: ['run', 'attempt'] }),
+      ...(needsApproval && { needsApproval: (input: unknown) => !('b' in (input as object)) }),
+      ...(verifiable && { touches: (input: unknown) => [{ type: 'write' as const, path: JSON.stringify(input) }] }),
       ...(!client && {
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
@@ -247,11 +264,17 @@ export function toolsOf(
 /** The answer to a paused run; undefined if there will never be one. */
 export function answerTo(world: World, waiting: Waiting, { clock, advance }: ManualScheduler): Answer | undefined {
   const { effect } = waiting;
-  const { answer, content, isError } = fateOf(world, callIn(effect.split('/')[0]!));
+  const { answer, content, isError, forRun } = fateOf(world, callIn(effect.split('/')[0]!));
   if (answer === 'never' || waiting.type === 'parked') return undefined;
   if (waiting.type === 'client') return { type: 'client-result', effect, content, isError };
   if (answer === 'late' || answer === 'expired') advance(waiting.expiresAt - clock.now());
-  return { type: 'approval', effect, digest: waiting.digest, approved: answer !== 'refused' };
+  const by = nextApprover(waiting);
+  const said = {
+    approved: answer !== 'refused',
+    forRun: forRun[waiting.approvedBy?.length ?? 0] ?? false,
+    ...(by !== undefined && { by }),
+  };
+  return { type: 'approval', effect, digest: waiting.digest, ...said };
 }
 
 function callIn(id: string): { readonly turn: number; readonly index: number } {

@@ -5,6 +5,7 @@ import type {
   JournalEntry,
   LoopOptions,
   LoopResult,
+  Policy,
   Snapshot,
   Tool,
   TreadleError,
@@ -52,6 +53,8 @@ export type Observation =
       readonly over: boolean;
       /** The active time of the run was used up. */
       readonly late: boolean;
+      /** A tool was called although this process has a policy, and the run is not judged by one. */
+      readonly unjudged: boolean;
     }
   /** `sent`: the listener sends it out of the process. */
   | {
@@ -100,22 +103,34 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     const issued = journal.appended.findLastIndex((entry) => entry.issued.includes(id));
     const stored = { written: journal.written(), durable: journal.durable() };
     const [once, acts] = [effect === 'once', effect !== 'pure'];
-    observations.push({ type, id, once, acts, issued, ...stored, over, late: isLate() });
+    const unjudged = type === 'call-tool' && policy() !== undefined && !isJudged();
+    observations.push({ type, id, once, acts, issued, ...stored, over, late: isLate(), unjudged });
   };
   const { durationMs } = world.rules.limits;
   const isLate = (): boolean => {
     if (durationMs === undefined) return false;
     return core.activeMsAt(core.replay(journal.appended).state, scheduler.clock.now()) >= durationMs;
   };
+  const isJudged = (): boolean => {
+    const { rules, policies } = core.replay(journal.appended).state;
+    return rules.judged || policies !== undefined;
+  };
   const latest = (): string =>
     journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes('.validate.'))).at(-1)!;
   const { judged, prepared, output } = world.rules;
+  const isOpen = (id: string): boolean =>
+    core.outstanding(core.replay(journal.appended).state).some((effect) => effect.id === id);
+  /** With rules that change whenever the run is resumed, some worlds start without a policy. */
+  const policy = (): Policy | undefined => {
+    if (world.policy === undefined)
+      return judged ? policyOf(world, scheduler, onStart, { level: undefined, isOpen }) : undefined;
+    return judged || opening > 1 ? policyOf(world, scheduler, onStart, { level: opening % 2, isOpen }) : undefined;
+  };
   const code = {
     model: modelOf(world, scheduler, onStart, 'live'),
     models: [modelOf(world, scheduler, onStart, 'other')],
     summariser: summariserOf(world, scheduler, onStart),
     tools: toolsOf(core, world, scheduler, onStart),
-    ...(judged && { policy: policyOf(world, scheduler, onStart) }),
     ...(prepared && { prepareTurn: prepareTurnOf(world, scheduler, onStart) }),
     ...(output && { output: outputOf(world, scheduler, onStart, latest) }),
   };
@@ -157,7 +172,16 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
         durable: durable(),
       });
     };
-    const shared = { ...code, journal, runId: 'run', clock: scheduler.clock, onItem, durableItems };
+    const judge = policy();
+    const shared = {
+      ...code,
+      ...(judge && { policy: judge }),
+      journal,
+      runId: 'run',
+      clock: scheduler.clock,
+      onItem,
+      durableItems,
+    };
     const options = answers ? { ...shared, answers } : { ...shared, ...optionsOf(world) };
     const started = agent ? core.driveRun(options, onItem, { agent }) : startRun(core, options, moves.length % 2 === 0);
     run = started;
@@ -171,7 +195,9 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
         if (thisOpening !== opening) return;
         settled = {};
         const { code, message } = error as TreadleError;
-        if (code !== 'journal-failed') observations.push({ type: 'stuck', why: message });
+        // An answer to an approval that new rules have denied: the run is resumed without it.
+        const denied = code === 'answer-unfit' && world.policy !== undefined;
+        if (code !== 'journal-failed' && !denied) observations.push({ type: 'stuck', why: message });
       },
     );
   }

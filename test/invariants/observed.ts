@@ -1,4 +1,4 @@
-import type { Effect, Event, Narrowing, Outcome, Rules, Waiting } from '@treadle/core';
+import type { Ask, Effect, Event, Narrowing, Outcome, RecordedVerdict, Rules, Waiting } from '@treadle/core';
 
 /**
  * What can be derived about a run from the events that were applied and the effects that were issued. The properties
@@ -51,6 +51,7 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'input-added':
       return live && event.messages.length > 0;
     case 'tools-changed':
+    case 'policy-changed':
       return live || observed.failed !== undefined;
     case 'narrowing-lifted':
       return live && observed.narrowed;
@@ -77,7 +78,7 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'client-result-given':
       return kind === 'await-client';
     case 'approval-given':
-      return open?.effect.type === 'ask-approval' && open.effect.digest === event.digest;
+      return open?.effect.type === 'ask-approval' && mayDecide(open.effect, event);
     case 'effect-lost':
       if (observed.failed !== undefined) return event.effect === observed.failed;
       return kind !== undefined && kind !== 'ask-approval' && kind !== 'await-client';
@@ -96,16 +97,28 @@ export function observedAfter(
   effects: readonly Effect[],
   outcome: Outcome | undefined,
 ): Observed {
-  const restarted = event.type === 'effect-lost' && event.cause === 'restart';
+  const restarted = (event.type === 'effect-lost' && event.cause === 'restart') || event.type === 'policy-changed';
   const began = event.type === 'run-started';
   const open = new Map(observed.open);
   const begun = new Set(observed.begun);
   if ('effect' in event && event.effect !== undefined) {
     const outstanding = open.get(event.effect);
     if (event.type === 'child-started') begun.add(event.effect);
-    else if (event.type !== 'tool-parked') open.delete(event.effect);
-    else if (outstanding)
+    else if (event.type === 'tool-parked' && outstanding)
       open.set(event.effect, { ...outstanding, parked: { on: event.on, waiting: event.waiting ?? [] } });
+    else {
+      open.delete(event.effect);
+      const more = event.type === 'approval-given' && outstanding && askAfterApproval(outstanding.effect, event);
+      if (more) open.set(event.effect, { effect: more, parked: undefined });
+    }
+  }
+  if (event.type === 'policy-changed') {
+    for (const [id, { effect }] of open) {
+      if (effect.type !== 'ask-approval') continue;
+      const stricter = askUnderRules(effect, event.verdicts?.[id.replace('.approval.', '.tool.')], event.at);
+      if (stricter) open.set(id, { effect: stricter, parked: undefined });
+      else open.delete(id);
+    }
   }
   if (event.type === 'effect-lost') {
     const lost = observed.open.get(event.effect);
@@ -138,10 +151,49 @@ function mayRepeat(effect: Effect | undefined): boolean {
   return effect?.type === 'call-tool' && (effect.call.effect === 'pure' || effect.call.effect === 'idempotent');
 }
 
-/** A change of tools does not repeat the failed call. */
+/** A change of tools or of the policy does not repeat the failed call. */
 function failedStill({ failed }: Observed, { type }: Event): string | undefined {
-  return type === 'tools-changed' ? failed : undefined;
+  return type === 'tools-changed' || type === 'policy-changed' ? failed : undefined;
 }
+
+type AskEffect = Extract<Effect, { type: 'ask-approval' }>;
+type Decision = Extract<Event, { type: 'approval-given' }>;
+
+/** Whether this answer counts: for this call, by somebody who may answer and, to approve, has not done so yet. */
+function mayDecide(ask: Ask, { digest, approved, by }: Decision): boolean {
+  const entitled = ask.approvers === undefined || ask.approvers.some((one) => one === by);
+  const several = approved && ask.required !== undefined && ask.required > 1;
+  const counts = !several || (by !== undefined && by !== '' && !ask.approvedBy?.includes(by));
+  return digest === ask.digest && entitled && counts;
+}
+
+/** The ask that is still open after an approval, because more people have to approve. */
+function askAfterApproval(ask: Effect, { at, approved, by, forRun }: Decision): AskEffect | undefined {
+  if (ask.type !== 'ask-approval' || !approved || at >= ask.expiresAt) return undefined;
+  const approvedBy = [...(ask.approvedBy ?? []), ...(by === undefined ? [] : [by])];
+  if (approvedBy.length >= (ask.required ?? 1) || ask.required === undefined) return undefined;
+  return { ...ask, approvedBy, ...((!forRun || ask.onlyThisCall) && { onlyThisCall: true }) };
+}
+
+/** The ask under other rules: what both require. Undefined if they deny the call. */
+export function askUnderRules<A extends Ask>(ask: A, verdict: RecordedVerdict | undefined, at: number): A | undefined {
+  if (verdict?.type === 'allow') return ask;
+  if (verdict?.type !== 'ask') return undefined;
+  const lists = [ask.approvers, verdict.approvers].filter((list) => list !== undefined);
+  const approvers = lists[0]?.filter((one) => lists.every((list) => list.includes(one)));
+  const required = Math.max(ask.required ?? 1, verdict.required ?? 1);
+  const { type: _, ttlMs = DAY, required: __, ...added } = verdict;
+  return {
+    ...added,
+    ...ask,
+    expiresAt: Math.min(ask.expiresAt, at + ttlMs),
+    ...(required > 1 && { required }),
+    ...(approvers && { approvers }),
+    ...(ask.approvedBy && { approvedBy: ask.approvedBy.filter((one) => approvers?.includes(one) ?? true) }),
+  };
+}
+
+export const DAY = 86_400_000;
 
 function refusedAfter({ refused }: Observed, event: Event): string | undefined {
   return event.type === 'model-failed' ? event.effect : refused;

@@ -18,7 +18,7 @@ import { checkTotal, strays } from './total.ts';
 /** Seed and number of runs. INVARIANTS_SEED and INVARIANTS_RUNS change them. */
 export const PARAMETERS = {
   seed: Number(process.env['INVARIANTS_SEED'] ?? 20_251_115),
-  numRuns: Number(process.env['INVARIANTS_RUNS'] ?? 1_000),
+  numRuns: Number(process.env['INVARIANTS_RUNS'] ?? 1_250),
 };
 
 type Property = (core: Core) => IRawProperty<unknown>;

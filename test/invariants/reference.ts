@@ -9,7 +9,7 @@ import type {
   ToolFacts,
   TurnDecision,
 } from '@treadle/core';
-import { isAnswered, expiryOf, resultsOf, type Turn, type CallRecord } from './turns.ts';
+import { isAnswered, permissionAt, resultsOf, type Turn, type CallRecord } from './turns.ts';
 import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './agent-attempts.ts';
 import { handlingsOf, type Handling } from './call-handling.ts';
 import { compactionOf, estimateOf, cutPosition } from './compactions.ts';
@@ -254,7 +254,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       if (choice() !== 'none' && decision?.toolChoice === undefined) runChoice = 'auto';
     }
     unanswered = new Set(calls.filter((call) => handlings.get(call) === 'runs'));
-    if (!rules.judged) admitted += [...unanswered].filter((call) => !claims.has(call)).length;
+    const judged = [...unanswered].some((call) => call.mustBeJudged);
+    if (!judged) admitted += [...unanswered].filter((call) => !claims.has(call)).length;
     return unanswered.size === 0 ? finished(moment) : NOTHING;
   }
 
@@ -287,15 +288,28 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   function judged(moment: Moment, at: number): Expected {
     for (const call of unanswered) {
       if (isAnswered(call, at)) unanswered.delete(call);
-      else if (expiryOf(call) === undefined && !claims.has(call)) admitted++;
+      else if (permissionAt(call, at)?.type === 'allowed' && !claims.has(call)) admitted++;
     }
     return unanswered.size === 0 ? finished(moment) : NOTHING;
+  }
+
+  /** Calls that wait to start may be denied or asked about, and then are not admitted any more. */
+  function policyChanged(moment: Moment, at: number): Expected {
+    let denied = false;
+    for (const call of unanswered) {
+      const was = permissionAt(call, at - 1)?.type ?? 'allowed';
+      const is = permissionAt(call, at)?.type ?? 'allowed';
+      if (was === 'allowed' && is !== 'allowed' && !claims.has(call)) admitted--;
+      if (is === 'denied') denied = unanswered.delete(call);
+    }
+    return denied && unanswered.size === 0 ? finished(moment) : NOTHING;
   }
 
   function onCall(effect: string, moment: Moment, at: number): Expected {
     const call = turn?.calls.find(({ log }) => log.some((one) => one.type === 'issued' && one.effect.id === effect));
     if (!call || !isAnswered(call, at)) {
-      if (moment.event.type === 'approval-given' && !(call && claims.has(call))) admitted++;
+      const approved = moment.event.type === 'approval-given' && call && permissionAt(call, at)?.type === 'allowed';
+      if (approved && !claims.has(call)) admitted++;
       return NOTHING;
     }
     unanswered.delete(call);
@@ -390,6 +404,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return checked(event.result, moment);
       case 'calls-judged':
         return judged(moment, at);
+      case 'policy-changed':
+        return policyChanged(moment, at);
       case 'cancel-requested':
         return end('cancelled', cancelPhaseOf(moment.observed.before));
       case 'deadline-passed':

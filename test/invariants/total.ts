@@ -70,7 +70,18 @@ const decision: Arbitrary<TurnDecision> = fc.record(
 const verdict: Arbitrary<Verdict> = fc.oneof(
   fc.record({ type: fc.constant('allow' as const) }),
   fc.record({ type: fc.constant('deny' as const), reason: word }),
-  fc.record({ type: fc.constant('ask' as const), reason: word, ttlMs: number }, { requiredKeys: ['type'] }),
+  fc.record(
+    {
+      type: fc.constant('ask' as const),
+      reason: word,
+      ttlMs: number,
+      required: number,
+      approvers: fc.oneof(fc.array(word, { maxLength: 2 }), word) as Arbitrary<readonly string[]>,
+      touches: fc.oneof(fc.array(word, { maxLength: 2 }), word, number),
+      shown: word,
+    },
+    { requiredKeys: ['type'] },
+  ),
 );
 const part = fc.oneof(
   fc.record({ type: fc.constant('text' as const), text: word }),
@@ -130,6 +141,8 @@ const event: Arbitrary<Event> = fc.oneof(
     }),
   }),
   of('calls-judged', { verdicts: fc.array(verdict, { maxLength: 5 }) }),
+  of('policy-changed', { rules: word, verdicts: fc.dictionary(fc.constantFrom('t1.tool.0', 't2.tool.0'), verdict) }),
+  of('policy-changed', { rules: fc.constant(undefined) }),
   of('tool-settled', {
     result: fc.oneof(
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean() }),
@@ -148,6 +161,7 @@ const event: Arbitrary<Event> = fc.oneof(
     }),
   }),
   of('approval-given', { digest: word, approved: fc.boolean(), reason: word }),
+  of('approval-given', { digest: word, approved: fc.boolean(), by: fc.oneof(word, number), forRun: fc.boolean() }),
   of('client-result-given', { content: blocks, isError: fc.boolean() }),
   of('effect-lost', { cause: fc.constantFrom('restart', 'device') }),
   of('effect-lost', { cause: fc.constant('restart'), died: fc.constant(true) }),

@@ -1,5 +1,6 @@
-import type { CallCheck, Effect, Event, Rules, ToolCall, ToolFacts, ToolResult, Verdict } from '@treadle/core';
+import type { CallCheck, Effect, Event, Rules, ToolCall, ToolFacts, ToolResult } from '@treadle/core';
 import { turnOf } from './answers.ts';
+import { permissionsOf, type Permission } from './permissions.ts';
 import type { Moment, Trace } from './trace.ts';
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
@@ -24,12 +25,15 @@ export interface CallRecord {
   readonly facts: ToolFacts | undefined;
   /** Every effect that was issued for it and every event about it that was applied, in order. */
   readonly log: readonly CallEvent[];
+  /** Whether it may run, with the moment from which on. Empty: it has not been judged. */
+  readonly permissions: readonly { readonly at: number; readonly permission: Permission }[];
+  /** It has to be judged: the run has a policy, or its tool needs approvals. */
+  readonly mustBeJudged: boolean;
 }
 
 export type CallEvent =
   | { readonly type: 'issued'; readonly at: number; readonly effect: Effect }
-  | { readonly type: 'reported'; readonly at: number; readonly event: Event }
-  | { readonly type: 'judged'; readonly at: number; readonly verdict: Verdict | undefined; readonly time: number };
+  | { readonly type: 'reported'; readonly at: number; readonly event: Event };
 
 /** The turns of a trace to which the model replied, in order. */
 export function turnsOf({ moments }: Trace): readonly Turn[] {
@@ -40,22 +44,22 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
   let later: readonly ToolFacts[] | undefined;
   let last = 0;
   let judging: Extract<Effect, { type: 'judge-calls' }> | undefined;
+  const permissions = permissionsOf(() => tools);
 
   for (const [at, { applied, event, effects, before }] of moments.entries()) {
     if (!applied) continue;
     if (event.type === 'tools-changed' && event.from) later = event.tools;
     else if (event.type === 'run-started' || event.type === 'tools-changed') tools = event.tools;
+    permissions.follow(event);
     if (event.type === 'run-forked' && event.tools) [tools, later] = [event.tools, undefined];
     if (event.type === 'model-replied') {
       const calls = event.content
         .filter((part): part is ToolCall => part.type === 'tool-call')
-        .map((part, index) => ({
-          index,
-          part,
-          check: event.checks[index],
-          facts: tools.find(({ name }) => name === part.name),
-          log: [] as CallEvent[],
-        }));
+        .map((part, index) => {
+          const facts = tools.find(({ name }) => name === part.name);
+          const mustBeJudged = permissions.isJudged() || facts?.needsApproval === true;
+          return { index, part, check: event.checks[index], facts, log: [], permissions: [], mustBeJudged };
+        });
       turns.push({
         number: turnOf(event.effect),
         reply: event,
@@ -64,11 +68,20 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
         calls,
       });
     } else if (event.type === 'calls-judged') {
-      for (const [place, { index }] of judging!.calls.entries()) {
-        logOf(turns, index)?.push({ type: 'judged', at, verdict: event.verdicts[place], time: event.at });
+      const asked = judging!;
+      judging = undefined;
+      for (const [place, { index }] of asked.calls.entries()) {
+        permissions.judge(turns.at(-1)!.calls[index]!, event.verdicts[place], event.at, at);
+      }
+    } else if (event.type === 'policy-changed') {
+      for (const call of (!judging && turns.at(-1)?.calls) || []) {
+        if (!isUnstarted(call, permissions.last(call))) continue;
+        permissions.judge(call, event.verdicts?.[`t${turns.at(-1)!.number}.tool.${call.index}`], event.at, at);
       }
     } else if ('effect' in event && event.effect !== undefined) {
       byEffect.get(event.effect)?.push({ type: 'reported', at, event });
+      const call = turns.at(-1)?.calls.find(({ log }) => log === byEffect.get(event.effect!));
+      if (call && event.type === 'approval-given') permissions.decide(call, event, at);
     }
     for (const effect of effects) {
       if ('turn' in effect && effect.turn > last) {
@@ -84,6 +97,23 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
     }
   }
   return turns;
+}
+
+/** Whether a call waits to start, or for an approval. */
+function isUnstarted({ log, facts }: CallRecord, permission: Permission | undefined): boolean {
+  if (permission?.type === 'asking' || permission?.type === 'denied') return permission.type === 'asking';
+  let waits = true;
+  let begun = false;
+  for (const record of log) {
+    if (record.type === 'issued') waits = record.effect.type === 'ask-approval' && waits;
+    else if (record.event.type === 'child-started' || record.event.type === 'tool-parked') begun = true;
+    else if (record.event.type === 'effect-lost') waits = facts?.effect !== 'once';
+    else if (record.event.type === 'tool-settled') {
+      waits = record.event.result.type === 'not-done';
+      begun = false;
+    }
+  }
+  return waits && !begun;
 }
 
 function logOf(turns: readonly Turn[], index: number): CallEvent[] | undefined {
@@ -117,16 +147,20 @@ export function shares(one: CallRecord, other: CallRecord): boolean {
   return one.check?.resources?.some((resource) => other.check?.resources?.includes(resource)) ?? false;
 }
 
-const DAY = 86_400_000;
-
 /** Whether a call that may run has its result at a moment, derived from the events. */
 export function isAnswered(call: CallRecord, at: number): boolean {
-  return call.log.some((record) => record.at <= at && answers(call, record));
+  return (
+    permissionAt(call, at)?.type === 'denied' || call.log.some((record) => record.at <= at && answers(call, record))
+  );
 }
 
 function answers(call: CallRecord, record: CallEvent): boolean {
-  if (record.type === 'judged') return record.verdict?.type !== 'allow' && record.verdict?.type !== 'ask';
   return record.type === 'reported' && settles(call, record.event);
+}
+
+/** The permission of a call at a moment; undefined if it was not judged. */
+export function permissionAt({ permissions }: CallRecord, at: number): Permission | undefined {
+  return permissions.findLast((one) => one.at <= at)?.permission;
 }
 
 function settles(call: CallRecord, event: Event): boolean {
@@ -136,18 +170,9 @@ function settles(call: CallRecord, event: Event): boolean {
     case 'client-result-given':
     case 'deadline-passed':
       return true;
-    case 'approval-given':
-      return !event.approved || event.at >= (expiryOf(call) ?? -Infinity);
     case 'effect-lost':
       return call.facts?.effect === 'once' && !call.facts.verifiable;
     default:
       return false;
   }
-}
-
-/** When the approval of the call expires; undefined if it needs none. */
-export function expiryOf({ log }: CallRecord): number | undefined {
-  const judged = log.find((record) => record.type === 'judged');
-  if (judged?.type !== 'judged' || judged.verdict?.type !== 'ask') return undefined;
-  return judged.time + (judged.verdict.ttlMs ?? DAY);
 }

@@ -7,13 +7,13 @@ import type {
   Narrowing,
   ReasoningPart,
   ResultBlock,
+  RecordedVerdict,
   Rules,
   SettledResult,
   TextBlock,
   ToolFacts,
   TurnDecision,
   Usage,
-  Verdict,
   Waiting,
 } from '@treadle/core';
 
@@ -23,6 +23,8 @@ export interface World {
   readonly tools: readonly ToolFacts[];
   /** The tools after a change. A second change restores the first ones. */
   readonly otherTools: readonly ToolFacts[];
+  /** The rules of the policy at the start; absent: it is code. */
+  readonly policy?: unknown;
   readonly input: readonly Message[];
   /** The initial memory of a run that is not a typed agent's. */
   readonly memory?: Memory;
@@ -74,7 +76,9 @@ export interface ScriptedCall {
   /** How many times the reply contains it, with the same id. */
   readonly copies: number;
   readonly check: CallCheck;
-  readonly verdict: Verdict;
+  readonly verdict: RecordedVerdict;
+  /** The verdict of other rules; absent: none. */
+  readonly rejudged?: RecordedVerdict;
   readonly fate: Fate;
 }
 
@@ -97,6 +101,8 @@ export interface Fate {
   readonly verified: SettledResult;
   /** The answer of a person, a client or a device. `late`: an approval after it expired. */
   readonly answer: 'given' | 'refused' | 'expired' | 'late' | 'never';
+  /** Which of the people who approve it, in order, do so for the rest of the run. */
+  readonly forRun: readonly boolean[];
 }
 
 /** One thing that happens. `pick` selects among the possibilities. */
@@ -114,8 +120,10 @@ export type Act =
   /** An earlier event is repeated; an event has a wrong id or a wrong type. */
   | 'repeat'
   | 'foreign'
-  /** An approval has the digest of another call. */
+  /** An approval has the digest of another call, or comes from somebody at random. */
   | 'mistake'
+  /** The run gets other rules. */
+  | 'policy'
   | 'input'
   | 'tools'
   | 'lift'

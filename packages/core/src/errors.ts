@@ -19,6 +19,7 @@ export type TreadleErrorCode =
   | 'tools-changed'
   | 'run-exists'
   | 'answer-unfit'
+  | 'answer-refused'
   | 'journal-failed'
   | 'journal-damaged'
   | 'run-driven'

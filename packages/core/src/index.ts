@@ -54,6 +54,7 @@ export type {
 export { summaryOf } from './journal/summary.ts';
 export type {
   Answer,
+  Audit,
   CompactionOptions,
   ContinueOptions,
   LiveRun,
@@ -61,10 +62,13 @@ export type {
   LoopResult,
   PrepareTurn,
   RunOptions,
+  RejectedAnswer,
   StartedRun,
   StartOrResumeOptions,
   TurnChanges,
   TurnInfo,
+  VerifiedAnswer,
+  VerifyAnswer,
 } from './driver/options.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
 export { diffRuns, type RunDiff } from './journal/diff.ts';
@@ -88,7 +92,7 @@ export {
   type Replayed,
 } from './journal/replay.ts';
 export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
-export type { CallCheck, Event, SettledResult } from './machine/events.ts';
+export type { CallCheck, Event, RecordedVerdict, SettledResult } from './machine/events.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type {
@@ -104,8 +108,10 @@ export type {
 } from './machine/rules.ts';
 export type {
   AgentState,
+  Ask,
   Call,
   CancelPhase,
+  Grant,
   Limit,
   Outcome,
   Phase,
@@ -153,7 +159,7 @@ export type {
   ToolSpec,
   Usage,
 } from './model.ts';
-export type { JudgeContext, JudgedCall, Policy, Principal, Verdict } from './policy/port.ts';
+export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Verdict } from './policy/port.ts';
 export { Parked } from './tools/result.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
 export {

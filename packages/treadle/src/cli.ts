@@ -110,4 +110,5 @@ const USER_ERRORS: ReadonlySet<TreadleErrorCode> = new Set<TreadleErrorCode>([
   'unknown-run',
   'run-driven',
   'answer-unfit',
+  'answer-refused',
 ]);

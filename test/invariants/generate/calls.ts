@@ -1,4 +1,4 @@
-import type { Memory, ResultBlock, SettledResult, Usage, Verdict } from '@treadle/core';
+import type { Memory, RecordedVerdict, ResultBlock, SettledResult, Touch, Usage } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Fate, ScriptedCall } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
@@ -55,6 +55,7 @@ const fate: Arbitrary<Fate> = fc
       lost: mostly([], 15, fc.array(fc.constantFrom('restart', 'device'), { minLength: 1, maxLength: 2 })),
       verified,
       answer: mostly('given' as const, 30, fc.constantFrom('refused', 'expired', 'late', 'never')),
+      forRun: fc.array(fc.boolean(), { maxLength: 3 }),
     }),
     optionally('usage', 15, usage),
     optionally('memory', 30, memory),
@@ -62,30 +63,66 @@ const fate: Arbitrary<Fate> = fc
   )
   .map((given) => Object.assign({}, ...given));
 
-const verdict: Arbitrary<Verdict> = fc.oneof(
-  { weight: 6, arbitrary: fc.constant({ type: 'allow' as const }) },
-  { weight: 1, arbitrary: fc.constant({ type: 'deny' as const, reason: 'no' }) },
-  {
-    weight: 4,
-    arbitrary: fc
-      .tuple(optionally('ttlMs', 70, fc.nat(60)), optionally('reason', 30, fc.constant('may I?')))
-      .map((given) => ({ type: 'ask' as const, ...given[0], ...given[1] })),
-  },
+const touch: Arbitrary<Touch> = fc.constantFrom<Touch>(
+  { type: 'read', path: '/a' },
+  { type: 'write', path: '/a' },
+  { type: 'write', path: '/b' },
+  { type: 'command', command: 'ls' },
+  { type: 'unknown' },
 );
 
-export const call: Arbitrary<ScriptedCall> = fc.record({
-  type: fc.constant('call' as const),
-  id: fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f', '', 'call_t2_0', 'call_t3_1'),
-  name: mostly('read', 50, fc.constantFrom(...NAMES, ...NAMES, 'nothing', 'no such')),
-  arguments: mostly('{}', 50, fc.constantFrom('{"a":1}', '{"a":2}', '{"a":')),
-  copies: mostly(1, 1, mostly(1, 30, fc.constant(130))),
-  check: fc
-    .tuple(
-      optionally('problem', 6, fc.constant('It is wrong.')),
-      optionally('arguments', 8, fc.constant('{"a":1}')),
-      optionally('resources', 40, fc.subarray(['x', 'y', 'z'])),
-    )
-    .map((found) => Object.assign({}, ...found)),
-  verdict,
-  fate,
-});
+const ask: Arbitrary<RecordedVerdict> = fc
+  .tuple(
+    optionally('ttlMs', 70, fc.nat(60)),
+    optionally('reason', 30, fc.constant('may I?')),
+    optionally('required', 30, fc.constantFrom(1, 2, 2, 3)),
+    optionally('approvers', 25, fc.subarray(['ann', 'bob', 'cid', 'eve'])),
+    optionally('shown', 10, fc.constant({ diff: '+1' })),
+  )
+  .map((given) => Object.assign({ type: 'ask' as const }, ...given));
+
+const verdict: Arbitrary<RecordedVerdict> = fc
+  .tuple(
+    fc.oneof(
+      { weight: 6, arbitrary: fc.constant({ type: 'allow' as const }) },
+      { weight: 1, arbitrary: fc.constant({ type: 'deny' as const, reason: 'no' }) },
+      { weight: 4, arbitrary: ask },
+    ),
+    optionally('rule', 20, fc.constant('paths')),
+    optionally('touches', 40, fc.array(touch, { maxLength: 2 })),
+  )
+  .map((given) => Object.assign({}, ...given));
+
+export const call: Arbitrary<ScriptedCall> = fc
+  .tuple(
+    fc.record({
+      type: fc.constant('call' as const),
+      id: fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f', '', 'call_t2_0', 'call_t3_1'),
+      name: mostly('read', 50, fc.constantFrom(...NAMES, ...NAMES, 'nothing', 'no such')),
+      arguments: mostly('{}', 50, fc.constantFrom('{"a":1}', '{"a":2}', '{"a":')),
+      copies: mostly(1, 1, mostly(1, 30, fc.constant(130))),
+      check: fc
+        .tuple(
+          optionally('problem', 6, fc.constant('It is wrong.')),
+          optionally('arguments', 8, fc.constant('{"a":1}')),
+          optionally('resources', 40, fc.subarray(['x', 'y', 'z'])),
+        )
+        .map((found) => Object.assign({}, ...found)),
+      verdict,
+      fate,
+    }),
+    optionally('rejudged', 85, verdict),
+  )
+  .map(([always, rejudged]) => ({ ...always, ...rejudged }));
+
+/** A call that people have to approve, and mostly do, often for the rest of the run. */
+export const askedCall: Arbitrary<ScriptedCall> = fc
+  .tuple(call, ask, optionally('touches', 60, fc.array(touch, { maxLength: 1 })), rarely(30))
+  .map(([some, asked, touched, other]) => ({
+    ...some,
+    name: other ? 'write' : 'read',
+    check: {},
+    copies: 1,
+    verdict: Object.assign({}, asked, touched),
+    fate: { ...some.fate, answer: 'given', forRun: [!other, true, true] },
+  }));

@@ -1,7 +1,7 @@
 import type { TurnDecision } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { TurnScript, Part, Reply } from '../world.ts';
-import { call, usage } from './calls.ts';
+import { askedCall, call, usage } from './calls.ts';
 import { mostly, optionally, rarely } from './chance.ts';
 import { NAMES, someChoice } from './rules.ts';
 
@@ -88,6 +88,35 @@ export const replies: Arbitrary<readonly Reply[]> = fc.oneof(
   { weight: 6, arbitrary: fc.array(reply, { minLength: 2, maxLength: 9, size: 'max' }) },
   { weight: 1, arbitrary: repeating },
   { weight: 2, arbitrary: insisting },
+);
+
+/** Calls that people have to approve. */
+export const askingReplies: Arbitrary<readonly Reply[]> = fc.array(
+  fc
+    .tuple(
+      calling,
+      fc.array(fc.oneof({ weight: 3, arbitrary: askedCall }, { weight: 1, arbitrary: call }), {
+        minLength: 1,
+        maxLength: 3,
+      }),
+    )
+    .map(([like, parts]) => ({ ...like, parts }) as Reply),
+  { minLength: 3, maxLength: 7, size: 'max' },
+);
+
+/** Several calls at once that are mostly allowed. */
+export const queuedReplies: Arbitrary<readonly Reply[]> = fc.array(
+  fc.tuple(calling, fc.array(call, { minLength: 3, maxLength: 4 }), rarely(20)).map(([like, calls, judged]) => {
+    const parts = calls.map((one) => ({
+      ...one,
+      name: one.name === 'nothing' || one.name === 'no such' ? 'read' : one.name,
+      check: {},
+      copies: 1,
+      ...(!judged && { verdict: { type: 'allow' as const } }),
+    }));
+    return { ...like, parts } as Reply;
+  }),
+  { minLength: 2, maxLength: 6, size: 'max' },
 );
 
 const tooLong: Arbitrary<Reply> = fc.record({

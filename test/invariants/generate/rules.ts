@@ -18,8 +18,9 @@ const facts = (name: string): Arbitrary<ToolFacts> =>
         verifiable: rarely(40),
       }),
       optionally('share', 20, fc.constantFrom(0.25, 0.5, 0.9, 1)),
+      optionally('needsApproval', 25, fc.constant(true as const)),
     )
-    .map(([always, share]) => ({ ...always, ...share }));
+    .map(([always, ...others]) => Object.assign({}, always, ...others) as ToolFacts);
 
 export const toolset: Arbitrary<readonly ToolFacts[]> = fc
   .tuple(fc.tuple(...NAMES.map(facts)), mostly(NAMES, 30, fc.subarray([...NAMES], { minLength: 1 })))

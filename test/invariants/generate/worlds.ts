@@ -2,8 +2,8 @@ import type { Memory, Message, Rules } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
-import { mostly } from './chance.ts';
-import { answers, turnScript, longReplies, replies } from './replies.ts';
+import { mostly, optionally } from './chance.ts';
+import { answers, askingReplies, turnScript, longReplies, queuedReplies, replies } from './replies.ts';
 import { compactions, narrowing, rules, toolset } from './rules.ts';
 
 /*
@@ -31,7 +31,8 @@ const USUAL: Readonly<Record<Act, number>> = {
   settle: 150,
   repeat: 6,
   foreign: 6,
-  mistake: 4,
+  mistake: 6,
+  policy: 7,
   input: 6,
   tools: 6,
   lift: 8,
@@ -73,9 +74,11 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arb
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
+      optionally('policy', 25, fc.constantFrom({ level: 0 }, { level: 1 })),
     )
-    .map(([ruled, { tools, otherTools, memory, narrow, ...others }]) => ({
+    .map(([ruled, { tools, otherTools, memory, narrow, ...others }, policy]) => ({
       ...ruled,
+      ...policy,
       ...(memory && !ruled.rules.agent && { memory }),
       ...(narrow && { narrow }),
       tools: withAnswers(tools, ruled.rules),
@@ -105,6 +108,17 @@ const carrying: Arbitrary<Ruled> = fc
   .map(([some, said]) => ({ rules: { ...unlimited(some), toolChoice: some.toolChoice, limits: {} }, replies: said }));
 
 const changing = movesOf({ ...USUAL, tools: 25, fork: 15, lift: 25, cancel: 1 });
+/** Calls that people have to approve, some of them for the rest of the run. */
+const asking: Arbitrary<Ruled> = fc
+  .tuple(rules, askingReplies)
+  .map(([some, said]) => ({ rules: { ...unlimited(some), judged: true, limits: {} }, replies: said }));
+
+/** Calls that wait for each other while the rules change. */
+const rejudged: Arbitrary<Ruled> = fc
+  .tuple(rules, queuedReplies)
+  .map(([some, said]) => ({ rules: { ...unlimited(some), maxParallel: 1, limits: {} }, replies: said }));
+
+const ruling = movesOf({ ...USUAL, settle: 100, policy: 90 });
 
 const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40 });
 
@@ -119,6 +133,9 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 2, arbitrary: worldsOf(typed, restless) },
   { weight: 2, arbitrary: worldsOf(crashing, dying) },
   { weight: 2, arbitrary: worldsOf(carrying, changing, 60) },
+  { weight: 3, arbitrary: worldsOf(asking) },
+  { weight: 2, arbitrary: worldsOf(asking, ruling) },
+  { weight: 5, arbitrary: worldsOf(rejudged, ruling) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

@@ -9,7 +9,7 @@ const rerunsAnyTool: Replacement<'onEffectLost'> = (original) => (state, effect)
     (changed) => original(changed, effect),
   );
 
-/** I2 a tool runs only after a recorded verdict allowed it, and never one outside the allowed set. */
+/** I2 a tool runs only after a recorded verdict, enough people or a grant allowed it, and never one outside the allowed set. */
 export const permission = [
   mutant(
     'I2',
@@ -109,6 +109,122 @@ export const permission = [
     (original) => (state, candidate) =>
       original({ ...state, decision: state.decision && without(state.decision, 'toolChoice') }, candidate),
   ),
+  mutant(
+    'I2',
+    'anybody may approve',
+    'approvalProblem',
+    (original) => (ask, answer) => original(without(ask, 'approvers'), answer),
+  ),
+  mutant('I2', 'one approval is enough where several are required', 'isApproved', () => () => true),
+  mutant(
+    'I2',
+    'the approvals of one person count several times',
+    'approvalProblem',
+    (original) => (ask, answer) => original(without(ask, 'approvedBy'), answer),
+  ),
+  mutant(
+    'I3',
+    'an approval without a name counts where several are required',
+    'approvalProblem',
+    (original) => (ask, answer) => original(ask, { ...answer, by: answer.by ?? ask.approvers?.[0] ?? 'anonymous' }),
+  ),
+  mutant(
+    'I2',
+    'a grant covers other touches',
+    'isGranted',
+    (original) => (state, call, ask) => original(state, call, { ...ask, touches: [] }),
+  ),
+  mutant(
+    'I2',
+    'a grant covers other tools',
+    'isGranted',
+    (original) => (state, call, ask) =>
+      state.grants?.some(({ tool }) => original(state, { ...call, name: tool }, ask)) ?? false,
+  ),
+  mutant('I2', 'a grant covers a tool that has changed', 'definitionOf', () => () => 'the same'),
+  mutant('I2', 'a grant of one person covers what needs two', 'hasEnoughApprovers', () => () => true),
+  mutant(
+    'I2',
+    'an approval of one call is a grant',
+    'withGrant',
+    (original) => (state, event) => original(state, { ...event, forRun: true }),
+  ),
+  mutant('I2', 'a grant needs only one of several people', 'withGrant', (original) => (state, event) => {
+    const { phase } = state;
+    if (phase.type !== 'tools') return original(state, event);
+    const slots = phase.slots.map((slot) => (slot.type === 'asking' ? without(slot, 'onlyThisCall') : slot));
+    return { ...original({ ...state, phase: { ...phase, slots } }, event), phase };
+  }),
+  mutant('I6', 'a grant is not used', 'isGranted', () => () => false),
+  mutant(
+    'I2',
+    'new rules do not apply to calls that have not started',
+    'onPolicyChanged',
+    (original) => (state, event) => {
+      const verdicts = Object.keys(event.verdicts ?? {}).map((effect) => [effect, { type: 'allow' }]);
+      return original(state, { ...event, verdicts: Object.fromEntries(verdicts) });
+    },
+  ),
+  mutant(
+    'I2',
+    'new rules without a verdict allow a call that has not started',
+    'onPolicyChanged',
+    (original) => (state, event) => {
+      const all = Array.from({ length: 200 }, (_, index) => [`t${state.turn}.tool.${index}`, { type: 'allow' }]);
+      return original(state, { ...event, verdicts: { ...Object.fromEntries(all), ...event.verdicts } });
+    },
+  ),
+  mutant('I2', 'new rules loosen an open approval', 'stricterAsk', (original) => (state, slot, verdict, at) => {
+    return verdict?.type === 'allow' ? { type: 'queued', call: slot.call } : original(state, slot, verdict, at);
+  }),
+  mutant('I2', 'new rules extend an open approval', 'stricterAsk', (original) => (state, slot, verdict, at) => {
+    const asked = original(state, slot, verdict, at);
+    return asked.type === 'asking' ? { ...asked, expiresAt: Math.max(asked.expiresAt, at + 86_400_000) } : asked;
+  }),
+  mutant(
+    'I4',
+    'new rules do not raise the number of approvals',
+    'stricterAsk',
+    (original) => (state, slot, verdict, at) => {
+      const asked = original(state, slot, verdict, at);
+      if (asked.type !== 'asking') return asked;
+      return slot.required === undefined ? without(asked, 'required') : { ...asked, required: slot.required };
+    },
+  ),
+  mutant('I4', 'new rules do not restrict who may approve', 'stricterAsk', (original) => (state, slot, verdict, at) => {
+    const asked = original(state, slot, verdict, at);
+    if (asked.type !== 'asking') return asked;
+    return slot.approvers === undefined ? without(asked, 'approvers') : { ...asked, approvers: slot.approvers };
+  }),
+  mutant('I4', 'approvals count of people who may not approve any more', 'stricterAsk', (original) => {
+    return (state, slot, verdict, at) => {
+      const asked = original(state, slot, verdict, at);
+      return asked.type === 'asking' && slot.approvedBy ? { ...asked, approvedBy: slot.approvedBy } : asked;
+    };
+  }),
+  mutant('I2', 'a tool that needs approvals is not judged', 'mustBeJudged', (original) => (slots, judged) => {
+    return judged && original(slots, judged);
+  }),
+  mutant(
+    'I2',
+    'a run that was started without a policy is never judged',
+    'isJudged',
+    () =>
+      ({ rules }) =>
+        rules.judged,
+  ),
+  mutant(
+    'I4',
+    'new rules judge a call that has started',
+    'isUnstarted',
+    (original) => (slot) => original(slot) || slot.type === 'running',
+  ),
+  mutant('live', 'the looser verdict applies', 'stricterVerdict', (original) => (a, b) => {
+    const stricter = original(a, b);
+    return JSON.stringify(stricter) === JSON.stringify(a) ? b : a;
+  }),
+  mutant('live', 'a tool that needs approvals is allowed', 'mustApprove', () => () => false),
+  mutant('live', 'a change of the policy is not recorded', 'policyChange', () => async () => undefined),
 ];
 
 function choiceIn({ decision, choice }: State): State['choice'] {

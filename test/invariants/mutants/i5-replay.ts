@@ -79,4 +79,8 @@ export const replay = [
     const { start, entries } = await original(journal, runId);
     return { start, entries: start.seq > 0 ? [] : entries };
   }),
+  mutant('I5', 'the rules of the policy are not covered by the digest', 'pinnedBy', (original) => (event) => {
+    const pinned = original(event);
+    return pinned && 'policy' in pinned ? { ...pinned, policy: undefined } : pinned;
+  }),
 ];

@@ -206,6 +206,15 @@ export const limits = [
     'estimateTokens',
     (original) => (message) => (message.role === 'tool' ? 0 : original(message)),
   ),
+  mutant(
+    'I6',
+    'a call that new rules deny counts for the calls limit',
+    'onPolicyChanged',
+    (original) => (state, event) => {
+      const next = original(state, event);
+      return next.state.calls < state.calls ? withState(next, { calls: state.calls }) : next;
+    },
+  ),
 ];
 
 /** Counts a call that was settled in this way as one that ran. */

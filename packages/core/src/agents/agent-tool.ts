@@ -9,10 +9,11 @@ import { narrower } from '../machine/narrowing.ts';
 import type { Message } from '../messages.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import { tool, type CallingRun, type Tool } from '../tools/tool.ts';
+import { tool, type CallingRun, type Tool, type ToolDefinition } from '../tools/tool.ts';
 
 /** A tool that is a whole run: its input becomes the task of the run, and the answer of the run its result. */
-export interface AgentToolDefinition<S extends Schema> extends Omit<LoopOptions, SetByCaller> {
+export interface AgentToolDefinition<S extends Schema>
+  extends Omit<LoopOptions, SetByCaller>, Pick<ToolDefinition<S>, JudgedBy> {
   readonly name: string;
   readonly description: string;
   /** Default: `{ task: string }`. */
@@ -24,6 +25,9 @@ export interface AgentToolDefinition<S extends Schema> extends Omit<LoopOptions,
   /** Default: one hour. */
   readonly timeoutMs?: number;
 }
+
+/** What the policy of the calling run judges the call by. */
+type JudgedBy = 'touches' | 'permissions' | 'operation' | 'needsApproval';
 
 /** Options that the calling run sets. */
 type SetByCaller = 'input' | 'runId' | 'parent' | 'journal' | 'signal' | 'clock' | 'output';
@@ -42,7 +46,8 @@ const TASK = {
  * its parent.
  */
 export function agentTool<const S extends Schema = typeof TASK>(definition: AgentToolDefinition<S>): Tool {
-  const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, narrow, ...options } = definition;
+  const { name, description, input, prompt, share = 0.5, timeoutMs = HOUR, limits, narrow, ...rest } = definition;
+  const { touches, permissions, operation, needsApproval, ...options } = rest;
   requirePrices(limits ?? {}, options);
   if (narrow) narrowOption(narrow);
   const made = tool({
@@ -51,6 +56,10 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
     input: (input ?? TASK) as Schema,
     effect: 'idempotent',
     timeoutMs,
+    ...(touches && { touches: touches as NonNullable<Tool['touches']> }),
+    ...(permissions && { permissions }),
+    ...(operation !== undefined && { operation: operation as NonNullable<Tool['operation']> }),
+    ...(needsApproval && { needsApproval: needsApproval as NonNullable<Tool['needsApproval']> }),
     async execute(task, { run, signal, principal, context }) {
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));

@@ -92,7 +92,8 @@ export interface HelperTool<Run = unknown, Attempt = unknown, Input = unknown> {
   readonly cache?: boolean;
 }
 
-export interface HelperDefinition {
+/** What a call touches and needs is for the policy, as in `tool`. */
+export interface HelperDefinition extends Pick<Tool, 'touches' | 'permissions' | 'operation' | 'needsApproval'> {
   readonly name: string;
   readonly description: string;
   /** A Standard Schema or JSON Schema; absent: the helper takes no arguments. */

@@ -1,7 +1,7 @@
 import { systemClock, type Clock, newRunId } from '../platform.ts';
 import { messageOf, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
-import type { Answer, LoopResult } from '../driver/options.ts';
+import type { Answer, Audit, LoopResult, VerifyAnswer } from '../driver/options.ts';
 import type { Item } from '../journal/items.ts';
 import type { Limits } from '../machine/rules.ts';
 import { checkSignal, driveRun, guardListener } from '../driver/run.ts';
@@ -33,6 +33,10 @@ export interface ExecuteAgentOptions<Input, Output> {
   readonly limits?: Limits;
   /** Judges calls of helpers and reflections, but not the call that ends an attempt. */
   readonly policy?: Policy;
+  /** Verifies who gave an answer, before it is recorded. Without it, `by` of an answer is trusted. */
+  readonly verifyAnswer?: VerifyAnswer;
+  /** Receives what is rejected and so leaves no trace in the journal. */
+  readonly audit?: Audit;
   readonly principal?: Principal;
   /** Passed unchanged to helpers, the reflection, validators and the policy. Not journaled. */
   readonly context?: unknown;

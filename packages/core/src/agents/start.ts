@@ -145,12 +145,13 @@ export function loopOptions(
   { runId, signal, tools, prompts }: RunParts,
 ): RunOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
-  const { journal, policy, principal, context, clock, answers, acceptChangedTools, keepMissingTools } = options;
+  const { journal, policy, verifyAnswer, audit, principal, context, clock } = options;
+  const { answers, acceptChangedTools, keepMissingTools } = options;
   const shared = {
     runId,
     tools,
     model: options.model ?? agent.model,
-    ...withoutUndefined({ journal, policy, context, clock, signal }),
+    ...withoutUndefined({ journal, policy, verifyAnswer, audit, context, clock, signal }),
   };
   const resuming = { answers, acceptChangedTools, keepMissingTools };
   if (!prompts) return { ...shared, ...withoutUndefined(resuming) } as ContinueOptions;

@@ -1,41 +1,98 @@
-import { TreadleError } from '../errors.ts';
+import { messageOf, TreadleError } from '../errors.ts';
 import { waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { State, Waiting } from '../machine/state.ts';
-import { fits } from '../machine/step.ts';
+import { approvalProblem, fits, step } from '../machine/step.ts';
 import { arePartsOf } from '../messages.ts';
+import type { Clock } from '../platform.ts';
 import { truncateContent } from '../tools/result.ts';
-import type { Answer } from './options.ts';
+import type { Answer, ContinueOptions } from './options.ts';
+
+/** What checks answers from outside before they become events. */
+interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit'> {
+  readonly clock: Clock;
+}
 
 /** The events for the answers to a paused run, and the answers to pass on to its child runs. */
-export function answerEvents(
+export async function answerEvents(
   state: State,
   answers: readonly Answer[],
-  at: number,
-): { readonly events: readonly Event[]; readonly childAnswers: ReadonlyMap<string, readonly Answer[]> } {
+  admission: Admission,
+): Promise<{ readonly events: readonly Event[]; readonly childAnswers: ReadonlyMap<string, readonly Answer[]> }> {
   const childAnswers = new Map<string, Answer[]>();
-  const events = answers.flatMap((answer, index): Event[] => {
-    if (answers.findIndex(({ effect }) => effect === answer.effect) !== index) {
-      throw new TreadleError('answer-unfit', `"${answer.effect}" is answered twice. Pass one answer for each effect.`);
+  const events: Event[] = [];
+  // Several people may answer the same approval, so each answer is checked in the state after those before it.
+  let current = state;
+  for (const [index, answer] of answers.entries()) {
+    try {
+      if (answers.slice(0, index).some((other) => isAnsweredTwice(other, answer))) {
+        const why = `"${answer.effect}" is answered twice. Pass one answer for each effect.`;
+        throw new TreadleError('answer-unfit', why);
+      }
+      const admitted = admission.verifyAnswer ? await verifiedAnswer(current, answer, admission.verifyAnswer) : answer;
+      const at = admission.clock.now();
+      const slash = answer.effect.indexOf('/');
+      const effect = answer.effect.slice(0, slash);
+      const siblings = childAnswers.get(effect);
+      if (slash === -1) events.push(answerEvent(current, admitted, at));
+      else if (!isAwaited(current, admitted)) throw new TreadleError('answer-unfit', whyRejected(current, admitted));
+      else if (!siblings) events.push({ type: 'effect-lost', at, effect, cause: 'device' });
+      if (slash === -1) current = step(current, events.at(-1)!).state;
+      else childAnswers.set(effect, [...(siblings ?? []), { ...admitted, effect: answer.effect.slice(slash + 1) }]);
+    } catch (error) {
+      throw await rejectAnswer(state.runId, answer, error as TreadleError, admission);
     }
-    const slash = answer.effect.indexOf('/');
-    if (slash === -1) return [answerEvent(state, answer, at)];
-    if (!isAwaited(state, answer)) throw new TreadleError('answer-unfit', whyRejected(state, answer));
-    const effect = answer.effect.slice(0, slash);
-    const inside = { ...answer, effect: answer.effect.slice(slash + 1) };
-    const siblings = childAnswers.get(effect);
-    if (siblings) return (siblings.push(inside), []);
-    childAnswers.set(effect, [inside]);
-    return [{ type: 'effect-lost', at, effect, cause: 'device' }];
-  });
+  }
   return { events, childAnswers };
+}
+
+/** Only approvals by different people may have the same effect. */
+function isAnsweredTwice(one: Answer, other: Answer): boolean {
+  if (one.effect !== other.effect) return false;
+  return one.type !== 'approval' || other.type !== 'approval' || one.by === other.by;
 }
 
 /** Whether a child run waits for an answer of this kind. The child checks the content. */
 function isAwaited(state: State, answer: Answer): boolean {
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
   if (answer.type === 'client-result') return awaited?.type === 'client';
-  return awaited?.type === 'approval' && awaited.digest === answer.digest;
+  return awaited?.type === 'approval' && approvalProblem(awaited, answer) === undefined;
+}
+
+/**
+ * The answer with the name of the person that the port has verified. Throws if the run does not wait for it, or if the
+ * port refuses it or fails.
+ */
+export async function verifiedAnswer(
+  state: State,
+  answer: Answer,
+  verify: NonNullable<Admission['verifyAnswer']>,
+): Promise<Answer> {
+  const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
+  if (!awaited) throw new TreadleError('answer-unfit', whyRejected(state, answer));
+  const verified = await (async () => verify(answer, awaited))().catch((thrown: unknown) => {
+    return { type: 'refused', reason: `it could not be verified (${messageOf(thrown)}).` } as const;
+  });
+  if (verified?.type !== 'verified') {
+    const why = verified?.type === 'refused' ? verified.reason : 'it was not verified.';
+    throw new TreadleError('answer-refused', `The answer for "${answer.effect}" was refused: ${why}`);
+  }
+  if (answer.type !== 'approval') return answer;
+  const { by: _, ...unnamed } = answer;
+  return verified.by === undefined ? unnamed : { ...unnamed, by: verified.by };
+}
+
+/** Reports an answer that is rejected to the audit port. Returns the error for the caller. */
+export async function rejectAnswer(
+  runId: string,
+  answer: Answer,
+  error: TreadleError,
+  { audit, clock }: Admission,
+): Promise<TreadleError> {
+  try {
+    await audit?.rejectedAnswer({ runId, at: clock.now(), answer, code: error.code, reason: error.message });
+  } catch {}
+  return error;
 }
 
 /** The event for an answer. Throws `answer-unfit` if the run does not wait for it. */
@@ -47,8 +104,12 @@ export function answerEvent(state: State, answer: Answer, at: number): Event {
 }
 
 function eventForAnswer(answer: Answer, at: number): Event {
-  // Anything except `true` is a refusal.
-  if (answer.type === 'approval') return { ...answer, type: 'approval-given', at, approved: answer.approved === true };
+  if (answer.type === 'approval') {
+    const { signature: _, forRun, ...given } = answer;
+    // Anything except `true` is a refusal.
+    const approved = answer.approved === true;
+    return { ...given, type: 'approval-given', at, approved, ...(approved && forRun === true && { forRun }) };
+  }
   const { effect, content, isError = false } = answer;
   const blocks = typeof content === 'string' ? ([{ type: 'text', text: content }] as const) : content;
   if (!arePartsOf('result', blocks)) {
@@ -67,13 +128,31 @@ function whyRejected(state: State, answer: Answer): string {
     const names = open.map(describeWaiting).join(', ');
     return `Run "${state.runId}" does not wait for "${answer.effect}". It waits for ${names || 'nothing'}.`;
   }
-  if (awaited.type === 'approval' && answer.type === 'approval') {
-    return (
-      `The approval for "${awaited.effect}" is bound to other arguments: its digest is ${answer.digest}, that of the ` +
-      `call is ${awaited.digest}. Show the call as it is in "waiting", and decide again.`
-    );
-  }
+  if (awaited.type === 'approval' && answer.type === 'approval') return whyUnapproved(awaited, answer);
   return `"${awaited.effect}" waits for ${describeWaiting(awaited)}, which a "${answer.type}" does not answer.`;
+}
+
+function whyUnapproved(
+  awaited: Extract<Waiting, { type: 'approval' }>,
+  answer: Extract<Answer, { type: 'approval' }>,
+): string {
+  const { effect, digest, approvers = [], required } = awaited;
+  switch (approvalProblem(awaited, answer)) {
+    case 'approver':
+      return (
+        `${answer.by === undefined ? 'An answer without a name' : `"${answer.by}"`} may not answer "${effect}". ` +
+        `Those who may are ${approvers.join(', ') || 'nobody'}.`
+      );
+    case 'anonymous':
+      return `"${effect}" needs the approval of ${required} different people, so each answer has to say who gave it ("by").`;
+    case 'repeated':
+      return `"${answer.by}" has already approved "${effect}", which needs the approval of ${required} different people.`;
+    default:
+      return (
+        `The approval for "${effect}" is bound to other arguments: its digest is ${answer.digest}, that of the call is ` +
+        `${digest}. Show the call as it is in "waiting", and decide again.`
+      );
+  }
 }
 
 function describeWaiting({ type, effect, call }: Waiting): string {

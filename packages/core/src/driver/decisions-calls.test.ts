@@ -141,10 +141,11 @@ test('several calls in one reply: all are judged at once, before any of them run
   const run = runLoop({ model, tools: [work], input: 'Go.', policy, clock });
   await idle();
   expect(started).toEqual([]);
+  const undeclared = { client: false, touches: [{ type: 'unknown' }], permissions: [], operation: undefined };
   expect(judged).toEqual([
     [
-      { id: 'call_0_0', name: 'work', input: { id: 'a' }, effect: 'once' },
-      { id: 'call_0_2', name: 'work', input: { id: 'b' }, effect: 'once' },
+      { id: 'call_0_0', name: 'work', input: { id: 'a' }, effect: 'once', ...undeclared },
+      { id: 'call_0_2', name: 'work', input: { id: 'b' }, effect: 'once', ...undeclared },
     ],
   ]);
   verdicts.resolve([{ type: 'allow' }, { type: 'allow' }]);

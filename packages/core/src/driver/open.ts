@@ -8,17 +8,19 @@ import type { Event } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isNarrowing, isReadResult, type Narrowing } from '../machine/narrowing.ts';
 import type { AgentRules, CompactionRules, Limits, Memory, Rules, ToolFacts } from '../machine/rules.ts';
-import type { State } from '../machine/state.ts';
-import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
+import type { Call, State } from '../machine/state.ts';
+import { canResume, isKnownRules, LIMIT_NAMES, NEW, step } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
 import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
+import type { Checked } from '../tools/execute.ts';
 import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
-import { factsOf, type Tool } from '../tools/tool.ts';
+import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
+import { policyChange, recheckedCall, recordedRules } from './judge.ts';
 import type {
   Answer,
   CompactionOptions,
@@ -53,6 +55,7 @@ export function openRun(
   // Copies, because they are pinned in the journal and the caller may change the originals.
   const settings = options.settings ? structuredClone(options.settings) : {};
   const principal = options.principal && structuredClone(options.principal);
+  const policy = options.policy && recordedRules(options.policy);
   const started: RunStarted = {
     type: 'run-started',
     at: clock.now(),
@@ -67,6 +70,7 @@ export function openRun(
     ...(parent && { parent }),
     ...(options.memory && { memory: memoryOption(options.memory) }),
     ...(options.narrow && { narrow: narrowOption(options.narrow) }),
+    ...(policy !== undefined && { policy }),
   };
   const { rules } = started;
   requirePrices(rules.limits, options);
@@ -98,14 +102,12 @@ export function checkAutoResume(options: RunOptions): asserts options is StartOr
  * Whether the journal has the run that `opening` would start. Throws `run-exists` if it was started with another input,
  * and `answer-unfit` if there are answers for a run that does not exist.
  */
-export async function hasStarted(
-  { runId, journal, answers = [] }: StartOrResumeOptions,
-  opening: Opening,
-): Promise<boolean> {
+export async function hasStarted(options: StartOrResumeOptions, opening: Opening, clock: Clock): Promise<boolean> {
+  const { runId, journal, answers = [] } = options;
   const stored = await readStart(journal, runId);
   const [started] = opening.events as readonly [RunStarted];
   if (stored) checkSameStart(stored, started);
-  else answerEvents({ ...NEW, runId }, answers, started.at);
+  else await answerEvents({ ...NEW, runId }, answers, { ...options, clock });
   return stored !== undefined;
 }
 
@@ -135,10 +137,13 @@ export function checkSameStart(
 }
 
 /**
- * Resumes a run: replays it, then reports the effects that were in progress as lost, applies the answers, calls tools
- * with parked calls again, and reports deadlines that have passed.
+ * Resumes a run: replays it, then judges by the current policy, reports the effects that were in progress as lost, applies
+ * the answers, calls tools with parked calls again, and reports deadlines that have passed.
  */
-export async function reopenRun(options: ContinueOptions, { clock, agent, lease }: Reopening): Promise<Opening> {
+export async function reopenRun(
+  options: ContinueOptions,
+  { clock, agent, lease, signal }: Reopening,
+): Promise<Opening> {
   const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
   const { state, seq } = await readState(journal, runId);
   const at = clock.now();
@@ -161,6 +166,8 @@ export async function reopenRun(options: ContinueOptions, { clock, agent, lease 
   }
   // At the time of the last event: only `effect-lost` marks the time since then as inactive.
   const accepted = changes.length > 0 ? acceptedTools(state, currentTools(state, tools, away)) : [];
+  const stricter = resumable && changes.length === 0 ? newlyNeedingApproval(had, tools) : undefined;
+  if (stricter) accepted.push(...acceptedTools(state, stricter));
   const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
   const started = startedEffects(state);
   const lost = started.map((effect): Event => ({
@@ -170,12 +177,15 @@ export async function reopenRun(options: ContinueOptions, { clock, agent, lease 
     cause: 'restart',
     ...died,
   }));
-  const { events: answered, childAnswers } = answerEvents(state, answers, at);
+  const rejudged = resumable && !options.signal?.aborted ? await newPolicy(state, { options, signal }, at) : undefined;
+  if (rejudged) accepted.push(rejudged);
+  const current = rejudged ? step(state, rejudged).state : state;
+  const { events: answered, childAnswers } = await answerEvents(current, answers, { ...options, clock });
   const parked = parkedEffects(state);
   const repeated = parked
     .filter((effect) => !childAnswers.has(effect))
     .map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'device' }));
-  const expired = waiting(state).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
+  const expired = waiting(current).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
   const { rules, settings, principal } = state;
   return {
     state,
@@ -190,7 +200,7 @@ export async function reopenRun(options: ContinueOptions, { clock, agent, lease 
 }
 
 /** The current tools, also in place of a change that waits for the next turn. */
-function acceptedTools({ at, nextTools }: State, tools: readonly ToolFacts[]): readonly Event[] {
+function acceptedTools({ at, nextTools }: State, tools: readonly ToolFacts[]): Event[] {
   const accepted: Event = { type: 'tools-changed', at, tools };
   return nextTools ? [accepted, { ...accepted, from: 'next-turn' }] : [accepted];
 }
@@ -199,6 +209,20 @@ interface Reopening {
   readonly clock: Clock;
   readonly agent: AgentRules | undefined;
   readonly lease: Lease | undefined;
+  /** Aborts when the run is cancelled or detached meanwhile. */
+  readonly signal: AbortSignal;
+}
+
+/** The event that the run is resumed with another policy. Its calls are checked again with the code of this process. */
+function newPolicy(
+  state: State,
+  { options, signal }: { readonly options: ContinueOptions; readonly signal: AbortSignal },
+  at: number,
+): Promise<Event | undefined> {
+  const tools = toolsByName(options.tools ?? []);
+  const executor = ({ name }: Call): Tool | undefined => tools.get(name);
+  const checked = (call: Call): Checked | Promise<Checked> => recheckedCall(executor(call), call);
+  return policyChange({ state, options, executor, checked, signal }, at);
 }
 
 /** Whether a child run of a call in progress has an entry since time `since` that is not only a lost effect. */
@@ -283,6 +307,14 @@ export function currentTools(
 
 function missingTools(had: readonly ToolFacts[], tools: readonly Tool[]): readonly ToolFacts[] {
   return had.filter((facts) => !isReadResult(facts) && !tools.some(({ name }) => name === facts.name));
+}
+
+/** The tools of the run, if the current code requires approvals for some that it did not record. */
+function newlyNeedingApproval(had: readonly ToolFacts[], tools: readonly Tool[]): readonly ToolFacts[] | undefined {
+  const names = new Set(tools.flatMap(({ name, needsApproval }) => (needsApproval ? name : [])));
+  const isNew = ({ name, needsApproval }: ToolFacts): boolean => !needsApproval && names.has(name);
+  if (!had.some(isNew)) return undefined;
+  return had.map((facts) => (isNew(facts) ? { ...facts, needsApproval: true } : facts));
 }
 
 /** How the current tools differ from those of the run. New tools do not count. */

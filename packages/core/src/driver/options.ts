@@ -3,6 +3,7 @@ import type { Journal } from '../journal/port.ts';
 import type { Item } from '../journal/items.ts';
 import type { Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
+import type { TreadleErrorCode } from '../errors.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
@@ -121,6 +122,10 @@ interface RunEnvironment {
   /** Passed to tools and to the policy unchanged. */
   readonly context?: unknown;
   readonly policy?: Policy;
+  /** Verifies who gave an answer, before it is recorded. Without it, `by` of an answer is trusted. */
+  readonly verifyAnswer?: VerifyAnswer;
+  /** Receives what is rejected and so leaves no trace in the journal. */
+  readonly audit?: Audit;
   /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
   readonly prepareTurn?: PrepareTurn;
   /** Other models that `prepareTurn` may choose for a turn, by id. */
@@ -142,6 +147,30 @@ interface RunEnvironment {
    */
   readonly durableItems?: boolean;
   readonly clock?: Clock;
+}
+
+/**
+ * Verifies an answer to something that the run waits for, such as its signature. `by` replaces the name in the answer. If
+ * it throws, the answer is refused.
+ */
+export type VerifyAnswer = (answer: Answer, waiting: Waiting) => VerifiedAnswer | Promise<VerifiedAnswer>;
+
+export type VerifiedAnswer =
+  | { readonly type: 'verified'; readonly by?: string }
+  | { readonly type: 'refused'; readonly reason: string };
+
+export interface Audit {
+  /** The caller gets the error when this has returned. Errors that it throws are ignored. */
+  rejectedAnswer(rejected: RejectedAnswer): void | Promise<void>;
+}
+
+/** An answer that was not recorded: it was refused, or the run does not wait for it. */
+export interface RejectedAnswer {
+  readonly runId: string;
+  readonly at: number;
+  readonly answer: Answer;
+  readonly code: TreadleErrorCode;
+  readonly reason: string;
 }
 
 export type PrepareTurn = (turn: TurnInfo) => TurnChanges | Promise<TurnChanges>;
@@ -166,13 +195,20 @@ export type Answer =
       readonly digest: string;
       readonly approved: boolean;
       readonly reason?: string;
+      /** Who decided. Required if several people have to approve, or only some may. */
       readonly by?: string;
+      /** Also allows later calls of this tool that touch nothing else, for the rest of the run. */
+      readonly forRun?: boolean;
+      /** For `verifyAnswer`. Not recorded. */
+      readonly signature?: string;
     }
   | {
       readonly type: 'client-result';
       readonly effect: string;
       readonly content: string | readonly ResultBlock[];
       readonly isError?: boolean;
+      /** For `verifyAnswer`. Not recorded. */
+      readonly signature?: string;
     };
 
 export interface LoopResult {
@@ -220,7 +256,10 @@ export interface StartedRun {
    * narrowed. Resolves when that is durable, like `send`.
    */
   liftNarrowing(by?: string): Promise<boolean>;
-  /** Resolves when the answer is durable. Rejects with `answer-unfit` if the run does not wait for it, else like `send`. */
+  /**
+   * Resolves when the answer is durable. Rejects with `answer-unfit` if the run does not wait for it, with `answer-refused`
+   * if `verifyAnswer` refuses it, else like `send`.
+   */
   answer(answer: Answer): Promise<void>;
   cancel(): void;
   /**

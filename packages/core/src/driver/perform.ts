@@ -10,13 +10,13 @@ import type { Call, State } from '../machine/state.ts';
 import { textOf } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
-import type { JudgedCall, Verdict } from '../policy/port.ts';
 import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
-import { checkCall, executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
+import { executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
 import { partialResultNote } from '../tools/read-result.ts';
 import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
-import { callModel, executorOf, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
+import { callModel, executorOf, ignore, summariseHistory } from './call-model.ts';
+import { judgeCalls, recheckedCall } from './judge.ts';
 import { isToolChoice, type Opening } from './open.ts';
 import type { Answer, RunOptions, TurnChanges } from './options.ts';
 
@@ -94,7 +94,7 @@ export function performEffect(context: RunContext, effect: Effect, settle: Settl
     case 'validate-output':
       return validateOutput(context, effect, settle);
     case 'judge-calls':
-      return judgeCalls(context, effect, settle);
+      return judgeTurn(context, effect, settle);
     case 'call-tool':
     case 'verify-tool':
       return runTool(context, effect, settle);
@@ -119,8 +119,7 @@ export function abortChildren({ runningChildren }: RunContext, reason?: unknown)
 function checkedCall(context: RunContext, call: Call): Checked | Promise<Checked> {
   const { lastReply } = context;
   if (lastReply.turn === call.turn) return lastReply.checked[call.index]!;
-  const tool = executorOf(context, call.name, call.turn);
-  return tool ? checkCall(tool, call.arguments, false) : UNAVAILABLE;
+  return recheckedCall(executorOf(context, call.name, call.turn), call);
 }
 
 /* Tools */
@@ -326,53 +325,13 @@ function withChangedMemory(before: Memory | undefined, { tool, memory }: Executi
 
 /* Policy */
 
-/** If the policy fails, or the run is resumed without one, every call is denied. */
-function judgeCalls(context: RunContext, { id, calls }: EffectOf<'judge-calls'>, settle: Settle): void {
-  const { runId, options, opening, controller, clock } = context;
-  const { policy } = options;
-  const settleVerdicts = (verdicts: readonly Verdict[]): void =>
-    settle({ type: 'calls-judged', at: clock.now(), effect: id, verdicts });
-  const denyAll = (thrown: unknown): void => {
-    const reason = `the policy failed: ${messageOf(thrown)}`;
-    settleVerdicts(calls.map(() => ({ type: 'deny', reason })));
-  };
-  const autonomy = context.state().narrowed?.autonomy;
-  const about = {
-    runId,
-    turn: calls[0]!.turn,
-    ...(autonomy !== undefined && { autonomy }),
-    ...(opening.principal && { principal: opening.principal }),
-    context: options.context,
-    signal: controller.signal,
-  };
-  const judge = (checked: readonly Checked[]): unknown => policy!.judge(judgedCalls(calls, checked), about);
-  try {
-    if (!policy) throw new Error('the run was started with a policy, and was resumed without one');
-    const checked = calls.map((call) => checkedCall(context, call));
-    const later = checked.some((one) => one instanceof Promise);
-    const verdicts = later ? Promise.all(checked).then(judge) : judge(checked as readonly Checked[]);
-    if (isThenable(verdicts)) Promise.resolve(verdicts).then(settleVerdicts).catch(denyAll);
-    else settleVerdicts(verdicts as readonly Verdict[]);
-  } catch (thrown) {
-    denyAll(thrown);
-  }
-}
-
-function judgedCalls(calls: readonly Call[], checked: readonly Checked[]): readonly JudgedCall[] {
-  return calls.map(({ id, name, effect }, index) => ({ id, name, input: copyInput(checked[index]!.input), effect }));
-}
-
-/** A copy, so that the policy cannot change what the tool gets. */
-function copyInput(input: unknown): unknown {
-  try {
-    return structuredClone(input);
-  } catch {
-    return input; // a value made by a schema that cannot be cloned
-  }
-}
-
-function isThenable(value: unknown): value is PromiseLike<readonly Verdict[]> {
-  return typeof (value as Partial<PromiseLike<unknown>> | undefined)?.then === 'function';
+function judgeTurn(context: RunContext, { id, calls }: EffectOf<'judge-calls'>, settle: Settle): void {
+  const { clock, options, controller } = context;
+  const checked = (call: Call): Checked | Promise<Checked> => checkedCall(context, call);
+  const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
+  judgeCalls(calls, { state: context.state(), options, executor, checked, signal: controller.signal }, (verdicts) =>
+    settle({ type: 'calls-judged', at: clock.now(), effect: id, verdicts }),
+  );
 }
 
 /* prepareTurn */

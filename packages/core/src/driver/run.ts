@@ -14,10 +14,10 @@ import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import { answerEvent } from './answer.ts';
+import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { changeExecutors } from './call-model.ts';
 import { checkAutoResume, currentTools, hasStarted, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
-import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
+import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
@@ -93,6 +93,8 @@ export function driveRun(
   if (isAuto) checkAutoResume(options);
   const runId = options.runId ?? newRunId();
   let opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
+  /** Aborts everything in progress. */
+  const controller = new AbortController();
   let shell: Shell | undefined;
   let ended = false;
   let detached = false;
@@ -130,10 +132,30 @@ export function driveRun(
     if (shell.state() !== before) changeExecutors(context, withExecutor(byName, context.readResult), before.turn);
     return recorded;
   };
-  const cancel = (): void => void feed({ type: 'cancel-requested', at: clock.now() });
+  const recordAnswer = async (answer: Answer): Promise<void> => {
+    const { verifyAnswer } = options;
+    const state = (): State => shell?.state() ?? { ...NEW, runId };
+    const reject = (error: unknown): Promise<TreadleError> =>
+      rejectAnswer(runId, answer, error as TreadleError, { ...options, clock });
+    let event: Event;
+    try {
+      const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
+      event = answerEvent(state(), admitted, clock.now());
+    } catch (error) {
+      throw await reject(error);
+    }
+    if (await record(event)) return;
+    const remedy = 'To resume it, call runLoop with its runId, its journal and the answers.';
+    throw await reject(new TreadleError('answer-unfit', `Run "${runId}" is not driven here any more. ${remedy}`));
+  };
+  const cancel = (): void => {
+    if (!shell) controller.abort();
+    feed({ type: 'cancel-requested', at: clock.now() });
+  };
   const detach = (): void => {
     detached = true;
-    shell?.detach();
+    if (shell) shell.detach();
+    else controller.abort(DETACHED);
   };
   const onAbort = (): void => (signal!.reason === DETACHED ? detach() : cancel());
   if (signal?.aborted) onAbort();
@@ -149,8 +171,10 @@ export function driveRun(
       // A journal created here is not shared, so it needs no lease.
       lease = await options.journal?.acquire?.(runId);
       // With the lease, so that no other driver can start the run in between.
-      if (isAuto && (await hasStarted(options, opened!))) opened = undefined;
-      const opening = opened ?? (await reopenRun(options as ContinueOptions, { clock, agent: agent?.rules, lease }));
+      if (isAuto && (await hasStarted(options, opened!, clock))) opened = undefined;
+      const opening =
+        opened ??
+        (await reopenRun(options as ContinueOptions, { clock, agent: agent?.rules, lease, signal: controller.signal }));
       // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
       const readResult =
@@ -168,7 +192,7 @@ export function driveRun(
         clock,
         agent,
         emit,
-        controller: new AbortController(),
+        controller,
         runningTools: new Set(),
         runningChildren: new Set(),
         children: new Set(),
@@ -217,14 +241,7 @@ export function driveRun(
     changeTools: (changed) => handled(async () => changeTools(changed)),
     liftNarrowing: (by) =>
       handled(async () => record({ type: 'narrowing-lifted', at: clock.now(), ...(by !== undefined && { by }) })),
-    answer: (answer) =>
-      handled(async () => {
-        if (await record(answerEvent(shell?.state() ?? { ...NEW, runId }, answer, clock.now()))) return;
-        throw new TreadleError(
-          'answer-unfit',
-          `Run "${runId}" is not driven here any more. To resume it, call runLoop with its runId, its journal and the answers.`,
-        );
-      }),
+    answer: (answer) => handled(async () => recordAnswer(answer)),
   };
 }
 

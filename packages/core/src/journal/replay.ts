@@ -163,8 +163,8 @@ function pinnedDigest(event: Event): number | undefined {
 function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
-      const { rules, tools, model, settings, instructions, principal, memory, narrow } = event;
-      return { rules, tools, model, settings, instructions, principal, memory, narrow };
+      const { rules, tools, model, settings, instructions, principal, memory, narrow, policy } = event;
+      return { rules, tools, model, settings, instructions, principal, memory, narrow, policy };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;
@@ -172,6 +172,8 @@ function pinnedBy(event: Event): object | undefined {
     }
     case 'tools-changed':
       return { tools: event.tools, from: event.from };
+    case 'policy-changed':
+      return { rules: event.rules };
     case 'turn-prepared':
       return { decision: event.decision };
     case 'tool-settled': {

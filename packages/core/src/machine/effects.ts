@@ -2,7 +2,7 @@ import type { ToolChoice } from '../model.ts';
 import type { History } from './history.ts';
 import { isWithinNarrowing, narrowedChoice } from './narrowing.ts';
 import type { Memory, ToolFacts } from './rules.ts';
-import type { Call, Phase, Slot, State, Waiting } from './state.ts';
+import type { Ask, Call, Phase, Slot, State, Waiting } from './state.ts';
 
 /** Something for the driver to do. Each effect is settled by exactly one event with its id. */
 export type Effect =
@@ -31,14 +31,7 @@ export type Effect =
   | { readonly type: 'judge-calls'; readonly id: string; readonly calls: readonly Call[] }
   | { readonly type: 'call-tool'; readonly id: string; readonly call: Call }
   | { readonly type: 'verify-tool'; readonly id: string; readonly call: Call }
-  | {
-      readonly type: 'ask-approval';
-      readonly id: string;
-      readonly call: Call;
-      readonly digest: string;
-      readonly expiresAt: number;
-      readonly reason?: string;
-    }
+  | ({ readonly type: 'ask-approval'; readonly id: string; readonly call: Call } & Ask)
   | { readonly type: 'await-client'; readonly id: string; readonly call: Call };
 
 /** The effects that have started and are not settled. Derived from the phase, so that they cannot contradict it. */
@@ -69,16 +62,25 @@ export function waiting(state: State): readonly Waiting[] {
     if (slot.type === 'client') return { type: 'client', effect: slotEffectId(slot), call };
     if (slot.type === 'parked') return parkedWaiting(slotEffectId(slot), slot);
     if (slot.type !== 'asking') return [];
-    const { digest, expiresAt, reason } = slot;
-    return {
-      type: 'approval',
-      effect: slotEffectId(slot),
-      call,
-      digest,
-      expiresAt,
-      ...(reason !== undefined && { reason }),
-    };
+    const { type: _, ...asked } = slot;
+    return { type: 'approval', effect: slotEffectId(slot), ...asked };
   });
+}
+
+/** The calls of a turn that have not started and those that wait for an approval. New rules judge them again. */
+export function unstartedSlots({ phase }: State): readonly UnstartedSlot[] {
+  return phase.type === 'tools' ? phase.slots.filter(isUnstarted) : [];
+}
+
+export type UnstartedSlot = Extract<Slot, { type: 'queued' | 'asking' }>;
+
+export function isUnstarted(slot: Slot): slot is UnstartedSlot {
+  return slot.type === 'asking' || (slot.type === 'queued' && !slot.verify && !slot.begun);
+}
+
+/** Whether calls are judged by a policy: since the start of the run, or since it was resumed with one. */
+export function isJudged({ rules, policies }: State): boolean {
+  return rules.judged || policies !== undefined;
 }
 
 /** What a child run waits for, under the path of effects that leads to it. */
@@ -173,15 +175,8 @@ export function slotEffect(slot: Slot): Effect | undefined {
     case 'client':
       return { type: 'await-client', id: slotEffectId(slot), call };
     case 'asking': {
-      const { digest, expiresAt, reason } = slot;
-      return {
-        type: 'ask-approval',
-        id: slotEffectId(slot),
-        call,
-        digest,
-        expiresAt,
-        ...(reason !== undefined && { reason }),
-      };
+      const { type: _, ...asked } = slot;
+      return { type: 'ask-approval', id: slotEffectId(slot), ...asked };
     }
     default:
       return slot satisfies never;

@@ -1,6 +1,6 @@
 import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
-import type { Principal, Verdict } from '../policy/port.ts';
+import type { Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
 import type { Memory, Parent, Rules, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
@@ -23,6 +23,8 @@ export type Event =
       readonly memory?: Memory;
       /** What the run may do at most. */
       readonly narrow?: Narrowing;
+      /** The rules of the policy, if it has any. */
+      readonly policy?: unknown;
     }
   /** The run is a fork; from here on it differs from the original, with these changes. */
   | {
@@ -74,7 +76,19 @@ export type Event =
       readonly type: 'calls-judged';
       readonly at: number;
       readonly effect: string;
-      readonly verdicts: readonly Verdict[];
+      readonly verdicts: readonly RecordedVerdict[];
+    }
+  /**
+   * The run was resumed with other rules, or for the first time with a policy: it is judged from now on. Calls of the turn
+   * that have not started and open approvals get new verdicts, which only make them stricter.
+   */
+  | {
+      readonly type: 'policy-changed';
+      readonly at: number;
+      /** Absent for a policy that is code. */
+      readonly rules?: unknown;
+      /** By the id of the effect that runs the call. */
+      readonly verdicts?: Readonly<Record<string, RecordedVerdict>>;
     }
   | { readonly type: 'tool-settled'; readonly at: number; readonly effect: string; readonly result: SettledResult }
   /**
@@ -100,6 +114,8 @@ export type Event =
       readonly approved: boolean;
       readonly reason?: string;
       readonly by?: string;
+      /** Also allows later calls of the tool that touch nothing else, for the rest of the run. */
+      readonly forRun?: true;
     }
   | {
       readonly type: 'client-result-given';
@@ -147,6 +163,9 @@ export type Event =
   /** With `effect`: the deadline of that approval. Without: the deadline of the run (`limits.durationMs`). */
   | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string }
   | { readonly type: 'cancel-requested'; readonly at: number };
+
+/** A verdict with what its call would touch; absent if its tool does not declare that. */
+export type RecordedVerdict = Verdict & { readonly touches?: readonly Touch[] };
 
 /** The result of validating a call before anything runs. A call without a check, or with a problem, never runs. */
 export interface CallCheck {

@@ -97,6 +97,8 @@ export interface ToolFacts {
   /** The tool can find out after a crash or a timeout whether a call took effect. */
   readonly verifiable: boolean;
   readonly timeoutMs?: number;
+  /** Calls are judged also without a policy, because people may have to approve them. */
+  readonly needsApproval?: true;
   /** The tool starts a child run, which gets this share of what its parent has left of its limits. */
   readonly share?: number;
 }

@@ -1,6 +1,6 @@
 import type { ResultBlock, ToolResult, UserMessage } from '../messages.ts';
 import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
-import type { Principal } from '../policy/port.ts';
+import type { Principal, Touch } from '../policy/port.ts';
 import type { History } from './history.ts';
 import type { Narrowing } from './narrowing.ts';
 import type { Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
@@ -56,6 +56,10 @@ export interface State {
   readonly closing: Limit | undefined;
   /** Input that waits for the next turn boundary. */
   readonly pending: readonly UserMessage[];
+  /** The rules of every policy that the run was judged by, the latest last. Undefined: none is recorded. */
+  readonly policies: readonly unknown[] | undefined;
+  /** What people have allowed for the rest of the run. */
+  readonly grants: readonly Grant[] | undefined;
   /** How many process deaths in a row each call was running at, by effect. Any other event resets it. */
   readonly deaths: Readonly<Record<string, number>> | undefined;
   /** The time of the last event, and how long the run was active until then. */
@@ -110,13 +114,7 @@ export type Slot =
   | { readonly type: 'running'; readonly call: Call; readonly begun?: true }
   | { readonly type: 'verifying'; readonly call: Call }
   | { readonly type: 'parked'; readonly call: Call; readonly on: string; readonly waiting: readonly Waiting[] }
-  | {
-      readonly type: 'asking';
-      readonly call: Call;
-      readonly digest: string;
-      readonly expiresAt: number;
-      readonly reason?: string;
-    }
+  | ({ readonly type: 'asking'; readonly call: Call } & Ask)
   | { readonly type: 'client'; readonly call: Call }
   /** Answered by the validation of the output, after all other calls. */
   | { readonly type: 'held'; readonly call: Call }
@@ -147,6 +145,39 @@ export interface Call {
   readonly claimed?: true;
   /** For a call that starts a child run: its share of the limits. */
   readonly limits?: Limits;
+  /** Its tool has `needsApproval`, so the call is judged also without a policy. */
+  readonly needsApproval?: true;
+}
+
+/** An open approval. */
+export interface Ask {
+  readonly digest: string;
+  readonly expiresAt: number;
+  readonly reason?: string;
+  /** How many different people have to approve; absent: one. */
+  readonly required?: number;
+  /** Who may answer; absent: anybody. */
+  readonly approvers?: readonly string[];
+  /** What the policy wants to be shown. */
+  readonly shown?: unknown;
+  /** What the call would touch; absent if its tool does not declare it. */
+  readonly touches?: readonly Touch[];
+  /** The rule that requires the approval. */
+  readonly rule?: string;
+  /** Who has approved so far, if several people have to. */
+  readonly approvedBy?: readonly string[];
+  /** Somebody approved this call only, so that it will not be allowed for the rest of the run. */
+  readonly onlyThisCall?: true;
+}
+
+/** What people have allowed for the rest of a run: calls of a tool that touch no more than this. */
+export interface Grant {
+  readonly tool: string;
+  readonly touches: readonly Touch[];
+  /** A digest of the facts about the tool. If the tool changes, the grant does not count any more. */
+  readonly definition: string;
+  /** Who allowed it. Empty if the approval has no name. */
+  readonly by: readonly string[];
 }
 
 export interface Streak {
@@ -169,13 +200,6 @@ export type Outcome =
 
 /** Something outside that a run waits for. */
 export type Waiting =
-  | {
-      readonly type: 'approval';
-      readonly effect: string;
-      readonly call: Call;
-      readonly digest: string;
-      readonly expiresAt: number;
-      readonly reason?: string;
-    }
+  | ({ readonly type: 'approval'; readonly effect: string; readonly call: Call } & Ask)
   | { readonly type: 'client'; readonly effect: string; readonly call: Call }
   | { readonly type: 'parked'; readonly effect: string; readonly call: Call; readonly on: string };

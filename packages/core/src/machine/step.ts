@@ -8,25 +8,29 @@ import {
   type ToolMessage,
 } from '../messages.ts';
 import { addUsage, NO_USAGE, tokensOf, type ModelError } from '../model.ts';
-import type { Verdict } from '../policy/port.ts';
+import type { AskVerdict, Touch } from '../policy/port.ts';
+import { isAskable, ttlOf } from '../policy/verdicts.ts';
 import {
   effectId,
+  isJudged,
   isPaused,
+  isUnstarted,
   phaseEffect,
   slotEffect,
   slotFor,
   slotIndex,
   toolChoiceOf,
+  toolEffectId,
   type Effect,
 } from './effects.ts';
-import type { CallCheck, Event } from './events.ts';
+import type { CallCheck, Event, RecordedVerdict } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
-import { acceptableParts, appendMessage, emptyHistory, estimateTokens } from './history.ts';
+import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
 import { isWithinNarrowing, narrower } from './narrowing.ts';
 import type { Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import { sha256 } from './sha256.ts';
-import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
+import type { Ask, Call, CancelPhase, Grant, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
 
 /*
@@ -36,7 +40,8 @@ import { hasWording, wordingOf } from './wording.ts';
  *  2. The model replies (`onModelReplied`). A reply without calls is an answer (`onTextReply`): it may lack something
  *     that was required, be followed by pending input, or end the run, as the finish strategy decides.
  *  3. A reply with calls is planned (`planCalls`): each call is queued, or refused with an error result.
- *  4. If the run has a policy, it judges the queued calls (`onCallsJudged`): allow, deny, or ask a person.
+ *  4. If the run has a policy, or a call may need an approval, the queued calls are judged (`onCallsJudged`): allow, deny,
+ *     or ask people. A call that people have allowed for the rest of the run is not asked about again (`isGranted`).
  *  5. Calls that may start now start (`scheduleCalls`); again whenever a call settles, is parked or is lost.
  *  6. When every call has a result, the results are recorded as one message in call order (`recordResults`), the
  *     counters are updated, and the next turn starts at 1. A call held by the finish strategy is answered last: its
@@ -99,6 +104,8 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   spent: 0,
   closing: undefined,
   pending: [],
+  policies: undefined,
+  grants: undefined,
   deaths: undefined,
   at: 0,
   activeMs: 0,
@@ -129,6 +136,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       return onOutputChecked(state, event);
     case 'calls-judged':
       return onCallsJudged(state, event);
+    case 'policy-changed':
+      return onPolicyChanged(state, event);
     case 'cancel-requested':
       return endMidTurn(state, { type: 'cancelled', phase: cancelPhaseOf(state) }, wordingOf(state.rules).cancelled);
     case 'effect-lost':
@@ -139,9 +148,10 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'child-started':
     case 'tool-settled':
     case 'tool-parked':
-    case 'approval-given':
     case 'client-result-given':
       return onCallEvent(state, event.effect, event);
+    case 'approval-given':
+      return onCallEvent(withGrant(state, event), event.effect, event);
     default:
       return event satisfies never;
   }
@@ -152,7 +162,7 @@ function withoutEffects(state: State): Next {
 }
 
 function withTime(state: State, event: Event): Draft {
-  const restarted = event.type === 'effect-lost' && event.cause === 'restart';
+  const restarted = (event.type === 'effect-lost' && event.cause === 'restart') || event.type === 'policy-changed';
   const activeMs = restarted ? state.activeMs : activeMsAt(state, event.at);
   return { ...state, at: Math.max(state.at, event.at), activeMs, deaths: deathsAfter(state, event) };
 }
@@ -186,6 +196,7 @@ export function fits(state: State, event: Event): boolean {
     case 'input-added':
       return isLive(state) && event.messages.length > 0;
     case 'tools-changed':
+    case 'policy-changed':
       return canResume(state);
     case 'narrowing-lifted':
       return isLive(state) && (state.narrowed ?? state.narrowing) !== undefined;
@@ -217,7 +228,7 @@ export function fits(state: State, event: Event): boolean {
       return slotFor(state, event.effect)?.type === 'running';
     case 'approval-given': {
       const slot = slotFor(state, event.effect);
-      return slot?.type === 'asking' && slot.digest === event.digest;
+      return slot?.type === 'asking' && approvalProblem(slot, event) === undefined;
     }
     case 'client-result-given':
       return slotFor(state, event.effect)?.type === 'client';
@@ -267,12 +278,13 @@ export function activeMsAt(state: State, at: number): number {
 /* The start of a run and of a turn */
 
 function onRunStarted(event: EventOf<'run-started'>): Next {
-  const { runId, rules, model, settings, principal, instructions, tools, input, memory, at } = event;
+  const { runId, rules, model, settings, principal, instructions, tools, input, memory, policy, at } = event;
   const history = input.reduce(appendMessage, emptyHistory());
   const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, inputLength: input.length };
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
   const narrowing = event.narrow && narrower(undefined, event.narrow);
-  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, at });
+  const policies = policy === undefined ? undefined : [policy];
+  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, policies, at });
 }
 
 /** With `from`, calls of the reply in flight are still planned with the tools that the model was offered. */
@@ -528,11 +540,20 @@ function onCallsReply(state: Draft, calls: readonly ToolCall[], checks: readonly
   const choiceStands = byCalls || toolChoiceOf(state) === 'none' || state.decision?.toolChoice !== undefined;
   if (!choiceStands) state.choice = 'auto';
   state.lacked = undefined;
-  if (state.rules.judged && slots.some(({ type }) => type === 'queued')) {
+  if (mustBeJudged(slots, isJudged(state))) {
     return enterPhase(state, { type: 'judging', effect: effectId('judge', state.turn), slots });
   }
   state.calls += countQueued(slots);
   return advanceCalls(state, slots);
+}
+
+/** Whether a queued call has to be judged before it runs. */
+function mustBeJudged(slots: readonly Slot[], judged: boolean): boolean {
+  for (let index = 0; index < slots.length; index++) {
+    const { type, call } = slots[index]!;
+    if (type === 'queued' && (judged || call.needsApproval)) return true;
+  }
+  return false;
 }
 
 /** More calls than this in one reply are refused whatever the rules say. */
@@ -549,7 +570,7 @@ function planCalls(state: State, calls: readonly ToolCall[], checks: readonly Ca
   return mapped(calls, (part, index): Slot => {
     const facts = state.tools.find(({ name }) => name === part.name);
     const check = checks[index] ?? UNCHECKED;
-    const call: Call = {
+    const planned: Call = {
       turn: state.turn,
       index,
       id: part.id,
@@ -561,6 +582,7 @@ function planCalls(state: State, calls: readonly ToolCall[], checks: readonly Ca
       client: facts?.client ?? false,
       verifiable: facts?.verifiable ?? false,
     };
+    const call: Call = facts?.needsApproval ? { ...planned, needsApproval: true } : planned;
     const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;
     const refusal = claim ? undefined : refusalFor(state, { call, check, facts, admitted, repeating });
     repeating &&= refusal?.[1] === 'repeated';
@@ -697,26 +719,149 @@ function onCallsJudged(state: State, { verdicts, at }: EventOf<'calls-judged'>):
   return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };
 }
 
-const DAY = 86_400_000;
+/**
+ * Applies other rules. Calls that have not started and open approvals have new verdicts, which only make them stricter:
+ * a call that was allowed may be denied or asked about, and what is asked about stays so.
+ */
+function onPolicyChanged(state: State, { rules, verdicts = {}, at }: EventOf<'policy-changed'>): Next {
+  const changed: State = { ...state, policies: policiesAfter(state, rules) };
+  const { phase } = state;
+  if (phase.type !== 'tools') return withoutEffects(changed);
+  const slots = phase.slots.map((slot) => {
+    if (!isUnstarted(slot)) return slot;
+    const verdict = verdicts[toolEffectId(slot.call)];
+    return slot.type === 'asking' ? stricterAsk(state, slot, verdict, at) : applyVerdict(state, slot, verdict, at);
+  });
+  const calls = state.calls + countQueued(slots) - countQueued(phase.slots);
+  const next = advanceCalls({ ...changed, calls }, slots);
+  const asked = slots.flatMap((slot, index) =>
+    slot.type === 'asking' && phase.slots[index]!.type !== 'asking' ? slotEffect(slot)! : [],
+  );
+  return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };
+}
 
-function applyVerdict({ rules }: State, slot: Slot, verdict: Verdict | undefined, at: number): Slot {
+/** The latest rules are the last. */
+function policiesAfter({ policies = [] }: State, rules: unknown): readonly unknown[] {
+  if (rules === undefined) return policies;
+  const text = stableJson(rules);
+  return [...policies.filter((other) => stableJson(other) !== text), rules];
+}
+
+/** An open approval under other rules: what is required of both. */
+function stricterAsk(
+  state: State,
+  slot: Extract<Slot, { type: 'asking' }>,
+  verdict: RecordedVerdict | undefined,
+  at: number,
+): Slot {
+  if (verdict?.type === 'allow') return slot;
+  const judged = applyVerdict({ ...state, grants: undefined }, { type: 'queued', call: slot.call }, verdict, at);
+  if (judged.type !== 'asking') return judged;
+  const { approvers, required = 1 } = judged;
+  const named = slot.approvers ? slot.approvers.filter((one) => approvers?.includes(one) ?? true) : approvers;
+  const most = Math.max(required, slot.required ?? 1);
+  return {
+    ...judged,
+    ...slot,
+    expiresAt: Math.min(slot.expiresAt, judged.expiresAt),
+    ...(most > 1 && { required: most }),
+    ...(named && { approvers: named }),
+    ...(slot.approvedBy && { approvedBy: slot.approvedBy.filter((one) => named?.includes(one) ?? true) }),
+  };
+}
+
+function applyVerdict(state: State, slot: Slot, verdict: RecordedVerdict | undefined, at: number): Slot {
   const { call } = slot;
-  const words = wordingOf(rules);
+  const words = wordingOf(state.rules);
   switch (verdict?.type) {
     case 'allow':
       return slot;
-    case 'ask': {
-      const { reason } = verdict;
-      // `NaN` and `Infinity` do not survive JSON, so a replay would compute another time.
-      const ttlMs = Number.isFinite(verdict.ttlMs) ? verdict.ttlMs! : DAY;
-      const digest = approvalDigest(call);
-      return { type: 'asking', call, digest, expiresAt: at + ttlMs, ...(reason !== undefined && { reason }) };
-    }
+    case 'ask':
+      if (!isAskable(verdict)) return refusedSlot(call, words.denied(call.name, words.noVerdict));
+      return isGranted(state, call, verdict) ? slot : askingSlot(call, verdict, at);
     case 'deny':
       return refusedSlot(call, words.denied(call.name, verdict.reason));
     default:
       return refusedSlot(call, words.denied(call.name, words.noVerdict));
   }
+}
+
+function askingSlot(call: Call, verdict: AskVerdict & RecordedVerdict, at: number): Slot {
+  const { reason, required = 1, approvers, shown, touches, rule } = verdict;
+  return {
+    type: 'asking',
+    call,
+    digest: approvalDigest(call),
+    expiresAt: at + ttlOf(verdict),
+    ...(reason !== undefined && { reason }),
+    ...(required > 1 && { required }),
+    ...(approvers && { approvers }),
+    ...(shown !== undefined && { shown }),
+    ...(touches && { touches }),
+    ...(rule !== undefined && { rule }),
+  };
+}
+
+type Approval = Pick<EventOf<'approval-given'>, 'digest' | 'approved' | 'by'>;
+
+/**
+ * Why an answer to an open approval does not apply. `digest`: it is bound to another call. `approver`: this person may not
+ * answer. `anonymous`: several people have to approve, and it has no name. `repeated`: this person has approved already.
+ */
+export function approvalProblem(
+  { digest, approvers, required = 1, approvedBy }: Ask,
+  { approved, by, ...answer }: Approval,
+): 'digest' | 'approver' | 'anonymous' | 'repeated' | undefined {
+  if (answer.digest !== digest) return 'digest';
+  if (approvers && !(by !== undefined && approvers.includes(by))) return 'approver';
+  if (approved !== true || required === 1) return undefined;
+  if (typeof by !== 'string' || by === '') return 'anonymous';
+  return approvedBy?.includes(by) ? 'repeated' : undefined;
+}
+
+/** Who has approved after this approval. */
+function approversAfter({ approvedBy = [] }: Ask, { by }: Approval): readonly string[] {
+  return by === undefined ? approvedBy : [...approvedBy, by];
+}
+
+function isApproved(ask: Ask, approval: Approval): boolean {
+  const { required = 1 } = ask;
+  return required === 1 || approversAfter(ask, approval).length >= required;
+}
+
+/* Grants: what people have allowed for the rest of the run */
+
+const UNDECLARED: readonly Touch[] = [{ type: 'unknown' }];
+
+/** Stores a grant if the approval completes an ask, and everybody who approved it allowed it for the rest of the run. */
+function withGrant(state: State, event: EventOf<'approval-given'>): State {
+  const slot = slotFor(state, event.effect);
+  if (event.forRun !== true || event.approved !== true || slot?.type !== 'asking') return state;
+  if (slot.onlyThisCall || event.at >= slot.expiresAt || !isApproved(slot, event)) return state;
+  const { touches = UNDECLARED, call } = slot;
+  const definition = definitionOf(state, call.name);
+  const grant: Grant = { tool: call.name, touches, definition, by: approversAfter(slot, event) };
+  return { ...state, grants: [...(state.grants ?? []), grant] };
+}
+
+/** Whether people have allowed everything that the call would touch, and enough of those who may approve it. */
+function isGranted(state: State, { name }: Call, ask: AskVerdict & RecordedVerdict): boolean {
+  const ofTool = state.grants?.filter(({ tool }) => tool === name);
+  if (!ofTool || ofTool.length === 0) return false;
+  const definition = definitionOf(state, name);
+  const own = ofTool.filter((grant) => grant.definition === definition && hasEnoughApprovers(grant, ask));
+  if (own.length === 0) return false;
+  const allowed = new Set(own.flatMap(({ touches }) => touches.map(stableJson)));
+  return (ask.touches ?? UNDECLARED).every((touch) => allowed.has(stableJson(touch)));
+}
+
+function definitionOf({ tools }: State, name: string): string {
+  return sha256(stableJson(tools.find((tool) => tool.name === name) ?? null));
+}
+
+function hasEnoughApprovers({ by }: Grant, { required = 1, approvers }: AskVerdict): boolean {
+  if (required === 1 && !approvers) return true;
+  return new Set(approvers ? by.filter((one) => approvers.includes(one)) : by).size >= required;
 }
 
 /** Binds an approval to the exact call. */
@@ -779,9 +924,8 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
       if (slot.type === 'asking' && event.at >= slot.expiresAt) {
         return refusedSlot(call, words.approvalExpired(call.name));
       }
-      return event.approved === true
-        ? { type: 'queued', call }
-        : refusedSlot(call, words.notApproved(call.name, event.reason));
+      if (event.approved !== true) return refusedSlot(call, words.notApproved(call.name, event.reason));
+      return slot.type === 'asking' && !isApproved(slot, event) ? withApproval(slot, event) : { type: 'queued', call };
     case 'client-result-given':
       return settledSlot(call, event.content, event.isError);
     case 'deadline-passed':
@@ -789,6 +933,12 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
     default:
       return event satisfies never;
   }
+}
+
+/** Adds an approval to an ask that needs more of them. */
+function withApproval(slot: Extract<Slot, { type: 'asking' }>, event: EventOf<'approval-given'>): Slot {
+  const onlyThisCall = event.forRun !== true && { onlyThisCall: true as const };
+  return { ...slot, approvedBy: approversAfter(slot, event), ...onlyThisCall };
 }
 
 /** Issues the lost effect again under the same id. A `once` tool that had started is verified or not run again. */

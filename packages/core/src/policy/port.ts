@@ -7,6 +7,13 @@ export interface Policy {
    * verdict is a denial. If it throws, every call is denied.
    */
   judge(calls: readonly JudgedCall[], context: JudgeContext): readonly Verdict[] | Promise<readonly Verdict[]>;
+  /**
+   * The rules that it judges by, as plain JSON. They are recorded. A run that is resumed under other rules is judged by
+   * both, and the stricter verdict applies. Absent: the policy is code, and only the current one applies.
+   */
+  readonly rules?: unknown;
+  /** The policy with the rules that a run has recorded. Without it, a run with other rules has all calls denied. */
+  withRules?(rules: unknown): Policy;
 }
 
 export interface JudgedCall {
@@ -15,7 +22,27 @@ export interface JudgedCall {
   /** The validated input for the tool. */
   readonly input: unknown;
   readonly effect: 'pure' | 'idempotent' | 'once';
+  /** The client executes the call. */
+  readonly client: boolean;
+  /**
+   * What the call would touch. Empty: it is harmless. `unknown` if its tool does not declare it or failed to. Undefined
+   * for a call that the client executes, unless its tool declares it.
+   */
+  readonly touches: readonly Touch[] | undefined;
+  /** The permissions that the tool needs. */
+  readonly permissions: readonly string[];
+  /** What the call does, if its tool has several operations. */
+  readonly operation: string | undefined;
 }
+
+/** Something outside of the run that a call would touch. */
+export type Touch =
+  | { readonly type: 'read' | 'write'; readonly path: string }
+  | { readonly type: 'command'; readonly command: string }
+  | { readonly type: 'url'; readonly url: string }
+  | { readonly type: 'session'; readonly session: string }
+  | { readonly type: 'device'; readonly device: string }
+  | { readonly type: 'unknown' };
 
 export interface JudgeContext {
   readonly runId: string;
@@ -34,8 +61,22 @@ export interface Principal {
   readonly scopes: readonly string[];
 }
 
+/** `rule`: the rule that decided. It is recorded, and not sent to the model. */
 export type Verdict =
-  | { readonly type: 'allow' }
-  | { readonly type: 'deny'; readonly reason: string }
-  /** A person decides. The run pauses; without an answer within `ttlMs` (default: one day) the call is denied. */
-  | { readonly type: 'ask'; readonly reason?: string; readonly ttlMs?: number };
+  | { readonly type: 'allow'; readonly rule?: string }
+  | { readonly type: 'deny'; readonly reason: string; readonly rule?: string }
+  /** People decide. The run pauses; without an answer within `ttlMs` (default: one day) the call is denied. */
+  | AskVerdict;
+
+export interface AskVerdict {
+  readonly type: 'ask';
+  readonly reason?: string;
+  readonly ttlMs?: number;
+  /** How many different people have to approve; default 1. One denial denies the call. */
+  readonly required?: number;
+  /** Who may answer; absent: anybody. */
+  readonly approvers?: readonly string[];
+  /** Plain JSON to show to the people who decide, such as a diff. */
+  readonly shown?: unknown;
+  readonly rule?: string;
+}

@@ -219,6 +219,24 @@ test.each([[5], ['text'], [null], [true]])('rejects %j as an input schema', (inp
   );
 });
 
+test.each<[string, object]>([
+  ['has a object as touches', { touches: [] }],
+  ['has permissions that are not a list of names', { permissions: 'file_write' }],
+  ['has a number as operation', { operation: 7 }],
+  ['has a string as needsApproval', { needsApproval: 'yes' }],
+])('rejects a tool that %s', (what, definition) => {
+  expect(() => tool({ name: 'x', description: 'x', ...definition })).toThrow(
+    expect.objectContaining({ code: 'invalid-tool', message: expect.stringContaining(`Tool "x" ${what}.`) }),
+  );
+});
+
+test('the facts about a tool have needsApproval only if its calls may need one', () => {
+  const facts = [true, () => true, false, undefined].map((needsApproval) =>
+    factsOf(tool({ name: 'x', description: 'x', ...(needsApproval !== undefined && { needsApproval }) })),
+  );
+  expect(facts.map(({ needsApproval }) => needsApproval)).toEqual([true, true, undefined, undefined]);
+});
+
 test('toolsByName rejects two tools of the same name', () => {
   const [add, ask] = [tool({ ...about, name: 'add' }), tool({ ...about, name: 'ask' })];
   expect(() => toolsByName([add, ask, add])).toThrow(/"add": one from tools\[0\], one from tools\[2\]/);

@@ -6,7 +6,7 @@ import type { Narrowing } from '../machine/narrowing.ts';
 import type { Limits, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
-import type { Principal } from '../policy/port.ts';
+import type { Principal, Touch } from '../policy/port.ts';
 import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
 /** A tool as a program defines it. */
@@ -40,6 +40,17 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
    * result if the call succeeds. Calls that share a key run in call order.
    */
   readonly remembers?: readonly string[];
+  /**
+   * What a call would touch, for the policy: paths, commands, addresses. Empty: the call is harmless. Absent, and if it
+   * throws: the policy gets `unknown`.
+   */
+  readonly touches?: (input: OutputOf<S>) => readonly Touch[];
+  /** Names of permissions that the policy requires for the tool, such as `file_write`. */
+  readonly permissions?: readonly string[];
+  /** What a call does, for rules about a single operation of the tool. If the function throws, the call is denied. */
+  readonly operation?: string | ((input: OutputOf<S>) => string);
+  /** People have to approve a call before it runs, also without a policy. If the function throws, they have to. */
+  readonly needsApproval?: boolean | ((input: OutputOf<S>) => boolean);
   /** For `once` tools, after a crash or a timeout: reports whether the call with this key took effect. */
   readonly verify?: (input: OutputOf<S>, context: ToolContext) => Verification | Promise<Verification>;
   /**
@@ -130,6 +141,10 @@ export interface Tool {
   /** Of a tool that is a run of its own: the models that it may call. */
   readonly asks?: readonly Model[];
   readonly resources?: (input: unknown) => readonly string[];
+  readonly touches?: (input: unknown) => readonly Touch[];
+  readonly permissions?: readonly string[];
+  readonly operation?: string | ((input: unknown) => string);
+  readonly needsApproval?: boolean | ((input: unknown) => boolean);
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
   readonly execute?: (input: unknown, context: ToolContext) => unknown;
 }
@@ -194,7 +209,17 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   if (remembers && !definition.execute) {
     throw invalidTool(name, 'remembers something, but is executed by the client', 'Leave out remembers');
   }
-  for (const part of ['execute', 'verify', 'resources'] as const) {
+  const { permissions = [], operation, needsApproval } = definition;
+  if (!Array.isArray(permissions) || !permissions.every((one) => typeof one === 'string')) {
+    throw invalidTool(name, 'has permissions that are not a list of names', 'Give names, or leave them out');
+  }
+  if (!['string', 'function', 'undefined'].includes(typeof operation)) {
+    throw invalidTool(name, `has a ${typeof operation} as operation`, 'Give a text or a function, or leave it out');
+  }
+  if (!['boolean', 'function', 'undefined'].includes(typeof needsApproval)) {
+    throw invalidTool(name, `has a ${typeof needsApproval} as needsApproval`, 'Give true or a function');
+  }
+  for (const part of ['execute', 'verify', 'resources', 'touches'] as const) {
     if (!['function', 'undefined'].includes(typeof definition[part])) {
       throw invalidTool(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');
     }
@@ -223,6 +248,7 @@ export function factsOf(made: Tool): ToolFacts {
     ...(made.strict !== undefined && { strict: made.strict }),
     ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
     ...(made.share !== undefined && { share: made.share }),
+    ...(made.needsApproval && { needsApproval: true as const }),
   };
 }
 

@@ -46,6 +46,21 @@ test('describes replies, calls and results', async () => {
   ]);
 });
 
+test('describes a change of the policy, and the new verdicts', async () => {
+  const store = memoryJournal();
+  const pick = tool({ name: 'pick', description: '' });
+  const options = { tools: [pick, echo], journal: store, runId: 'r' };
+  const calls = [{ name: 'pick' }, ...calling('a').calls];
+  await runLoop({ ...options, model: scriptedModel([{ calls }]), parallel: false, input: 'go' });
+  const policy = { judge: () => [{ type: 'deny' as const, reason: 'not today' }], rules: { level: 1 } };
+  await runLoop({ ...options, policy, model: scriptedModel([]) });
+  expect((await lines(store)).slice(-4, -1)).toEqual([
+    'policy changed',
+    '  t1.tool.1: denied: not today',
+    '  t1.tool.1 error: The call of "echo" was denied: not today',
+  ]);
+});
+
 test('describes verdicts and approvals', async () => {
   const store = memoryJournal();
   const verdicts = [

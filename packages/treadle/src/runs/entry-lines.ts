@@ -83,6 +83,10 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     const judged = slots.filter(({ type }) => type === 'queued');
     return judged.map(({ call }, index) => line(`  ${callEffect(call)}`, verdictText(verdicts[index])));
   },
+  'policy-changed': ({ verdicts = {} }) => [
+    line('policy changed', undefined, 'bold'),
+    ...Object.entries(verdicts).map(([effect, verdict]) => line(`  ${effect}`, verdictText(verdict))),
+  ],
   'tool-settled': ({ effect, result: { type } }, { took }) => {
     if (type === 'result') return []; // resultLines describes it.
     const body = type === 'not-done' ? 'it did not take effect, so it runs now' : 'whether it took effect is unknown';

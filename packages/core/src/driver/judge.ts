@@ -1,0 +1,258 @@
+import { messageOf, TreadleError } from '../errors.ts';
+import { isJudged, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
+import type { Event, RecordedVerdict } from '../machine/events.ts';
+import { stableJson } from '../machine/history.ts';
+import type { Call, State } from '../machine/state.ts';
+import { isPlain } from '../plain.ts';
+import type { AskVerdict, JudgedCall, Policy, Touch, Verdict } from '../policy/port.ts';
+import { possibleVerdict, stricterVerdict, touchFrom } from '../policy/verdicts.ts';
+import { checkCall, type Checked } from '../tools/execute.ts';
+import type { Tool } from '../tools/tool.ts';
+import { UNAVAILABLE } from './call-model.ts';
+import type { ContinueOptions } from './options.ts';
+
+/*
+ * What judges the calls of a turn:
+ *
+ * 1. The policy of the options. If it fails, every call is denied.
+ * 2. The same policy with every other rules that the run has recorded. The strictest verdict applies.
+ * 3. `needsApproval` of the tools, also without a policy. A run that had a policy and is resumed without one has every
+ *    call denied.
+ *
+ * The verdicts are recorded with what each call would touch, if its tool declares that.
+ */
+
+/** What calls are judged with. */
+export interface Judging {
+  readonly state: State;
+  readonly options: Pick<ContinueOptions, 'policy' | 'context'>;
+  readonly executor: (call: Call) => Tool | undefined;
+  readonly checked: (call: Call) => Checked | Promise<Checked>;
+  readonly signal: AbortSignal;
+}
+
+/** Judges calls, and calls `settle` with the verdicts, synchronously if the policy is. */
+export function judgeCalls(calls: readonly Call[], judging: Judging, settle: (verdicts: Verdicts) => void): void {
+  const denyAll = (thrown: unknown): void => {
+    const reason = `the policy failed: ${messageOf(thrown)}`;
+    settle(calls.map(() => ({ type: 'deny', reason })));
+  };
+  const judge = (all: readonly Checked[]): Verdicts | Promise<Verdicts> =>
+    judgeChecked(
+      calls.map((call, index) => describeCall(call, judging.executor(call), all[index]!.input)),
+      judging,
+    );
+  try {
+    const checked = calls.map(judging.checked);
+    const later = checked.some((one) => one instanceof Promise);
+    const verdicts = later ? Promise.all(checked).then(judge) : judge(checked as readonly Checked[]);
+    if (verdicts instanceof Promise) verdicts.then(settle).catch(denyAll);
+    else settle(verdicts);
+  } catch (thrown) {
+    denyAll(thrown);
+  }
+}
+
+/** `step` denies a call without a verdict. */
+type Verdicts = readonly RecordedVerdict[];
+
+/** A call for the policy, and what the driver itself knows about it. */
+interface Described {
+  readonly call: JudgedCall;
+  /** What its tool declares; undefined if it declares nothing. */
+  readonly touches: readonly Touch[] | undefined;
+  /** The verdict of its tool; undefined if the tool has no opinion. */
+  readonly own: Verdict | undefined;
+}
+
+function judgeChecked(described: readonly Described[], judging: Judging): Verdicts | Promise<Verdicts> {
+  const { state, options, signal } = judging;
+  const { runId, turn, principal, narrowed } = state;
+  const about = {
+    runId,
+    turn,
+    ...(narrowed?.autonomy !== undefined && { autonomy: narrowed.autonomy }),
+    ...(principal && { principal }),
+    context: options.context,
+    signal,
+  };
+  const calls = described.map(({ call }) => call);
+  const results = appliedPolicies(state, options.policy).map((policy) => policy.judge(calls, about));
+  const finish = (all: readonly (readonly Verdict[])[]): Verdicts => {
+    const verdicts = described.map((one, index) => recordedVerdict(one, all, index));
+    // A policy that returned too few has the rest denied.
+    while (verdicts.length > 0 && verdicts.at(-1) === undefined) verdicts.pop();
+    return verdicts as Verdicts;
+  };
+  if (!results.some(isThenable)) return finish(results as readonly (readonly Verdict[])[]);
+  if (results.length > 1) return Promise.all(results).then(finish);
+  return Promise.resolve(results[0]!).then((verdicts) => finish([verdicts]));
+}
+
+/** The policies whose strictest verdict applies. Throws if the run needs one that is missing. */
+function appliedPolicies(state: State, policy: Policy | undefined): readonly Policy[] {
+  if (!policy) {
+    if (!isJudged(state)) return [];
+    throw new Error('the run was started with a policy, and was resumed without one');
+  }
+  const current = stableJson(policy.rules);
+  const others = state.policies?.filter((rules) => stableJson(rules) !== current) ?? [];
+  if (others.length > 0 && !policy.withRules) {
+    throw new Error('the run has recorded other rules, and the policy has no "withRules" to apply them');
+  }
+  return [policy, ...others.map((rules) => policy.withRules!(rules))];
+}
+
+const ALLOW: Verdict = { type: 'allow' };
+
+function recordedVerdict(
+  { touches, own }: Described,
+  results: readonly (readonly Verdict[])[],
+  index: number,
+): RecordedVerdict | undefined {
+  let verdict: Verdict | undefined = results.length === 0 ? ALLOW : results[0]![index];
+  for (let other = 1; other < results.length; other++) verdict = stricterVerdict(verdict, results[other]![index]);
+  const strictest = possibleVerdict(own ? stricterVerdict(verdict, own) : verdict);
+  if (touches && strictest) return { ...strictest, touches };
+  // Only what a tool declares is recorded as touches. A policy can return anything.
+  if (!strictest || !Object.hasOwn(strictest, 'touches')) return strictest;
+  const { touches: _, ...declared } = strictest as RecordedVerdict;
+  return declared;
+}
+
+/** Checks a call of an earlier process. */
+export function recheckedCall(tool: Tool | undefined, call: Call): Checked | Promise<Checked> {
+  return tool ? checkCall(tool, call.arguments, false) : UNAVAILABLE;
+}
+
+/* Calls for the policy */
+
+const UNKNOWN: readonly Touch[] = [{ type: 'unknown' }];
+const NO_PERMISSIONS: readonly string[] = [];
+
+function describeCall(
+  { id, name, effect, client, needsApproval }: Call,
+  tool: Tool | undefined,
+  input: unknown,
+): Described {
+  const touches = tool?.touches && declaredTouches(tool.touches, input);
+  const operation = operationOf(tool, input);
+  const known = touches?.map((touch) => ({ ...touch }));
+  return {
+    call: {
+      id,
+      name,
+      input: copyInput(input),
+      effect,
+      client,
+      touches: known ?? (client ? undefined : UNKNOWN),
+      permissions: tool?.permissions ?? NO_PERMISSIONS,
+      operation: typeof operation === 'string' ? operation : undefined,
+    },
+    touches,
+    own:
+      typeof operation === 'object' ? operation : mustApprove(tool, needsApproval, input) ? NEEDS_APPROVAL : undefined,
+  };
+}
+
+/** `unknown` if the tool fails to say what a call touches. */
+function declaredTouches(touches: NonNullable<Tool['touches']>, input: unknown): readonly Touch[] {
+  try {
+    const declared: unknown = touches(input);
+    ignoreRejection(declared);
+    const plain = Array.isArray(declared) ? declared.map(touchFrom) : [undefined];
+    return plain.includes(undefined) ? UNKNOWN : (plain as readonly Touch[]);
+  } catch {
+    return UNKNOWN;
+  }
+}
+
+function operationOf(tool: Tool | undefined, input: unknown): string | Verdict | undefined {
+  if (typeof tool?.operation !== 'function') return tool?.operation;
+  try {
+    const operation: unknown = tool.operation(input);
+    ignoreRejection(operation);
+    if (typeof operation === 'string') return operation;
+    throw new Error('it did not return a text');
+  } catch (thrown) {
+    return { type: 'deny', reason: `the "operation" of the tool failed: ${messageOf(thrown)}` };
+  }
+}
+
+const NEEDS_APPROVAL: AskVerdict = { type: 'ask', rule: 'needsApproval' };
+
+/** `recorded`: the tool had `needsApproval` when the call was planned. It stays so if the current code omits it. */
+function mustApprove(tool: Tool | undefined, recorded: true | undefined, input: unknown): boolean {
+  const needed = tool?.needsApproval;
+  if (typeof needed !== 'function') return needed ?? recorded ?? false;
+  try {
+    const answer: unknown = needed(input);
+    ignoreRejection(answer);
+    return answer !== false;
+  } catch {
+    return true;
+  }
+}
+
+/** A function that should be synchronous may return a promise. Its rejection must not end the process. */
+function ignoreRejection(value: unknown): void {
+  if (isThenable(value)) void Promise.resolve(value).catch(() => {});
+}
+
+/** A copy, so that the policy cannot change what the tool gets. */
+function copyInput(input: unknown): unknown {
+  try {
+    return structuredClone(input);
+  } catch {
+    return input; // a value made by a schema that cannot be cloned
+  }
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as Partial<PromiseLike<unknown>> | undefined | null)?.then === 'function';
+}
+
+/* Rules that change */
+
+/** A copy of the rules of a policy, as they are recorded. Throws `invalid-options` if they are not plain JSON. */
+export function recordedRules({ rules }: Policy): unknown {
+  if (rules === undefined) return undefined;
+  if (isPlain(rules)) return structuredClone(rules);
+  throw new TreadleError('invalid-options', 'The rules of the policy are not plain JSON, so they cannot be recorded.');
+}
+
+/** The event that a run is resumed with another policy than it has recorded; undefined if it is the same. */
+export async function policyChange(judging: Judging, at: number): Promise<Event | undefined> {
+  const { state, options } = judging;
+  if (!options.policy) return undefined;
+  const rules = recordedRules(options.policy);
+  if (isJudged(state) && isLatest(state, rules)) return undefined;
+  const change = { type: 'policy-changed', at, ...(rules !== undefined && { rules }) } as const;
+  const slots = unstartedSlots(state);
+  if (slots.length === 0) return change;
+  const calls = slots.map(({ call }) => call);
+  const verdicts = await new Promise<Verdicts>((resolve) => {
+    // A run that is cancelled or detached does not wait for its policy.
+    const onAbort = (): void => resolve([]);
+    judging.signal.addEventListener('abort', onAbort, { once: true });
+    if (judging.signal.aborted) onAbort();
+    else judgeCalls(calls, judging, resolve);
+  });
+  const byEffect = slots.map((slot, index) => [toolEffectId(slot.call), rejudged(slot, verdicts[index])] as const);
+  return { ...change, verdicts: Object.fromEntries(byEffect) };
+}
+
+function isLatest({ policies }: State, rules: unknown): boolean {
+  return rules === undefined || (policies !== undefined && stableJson(policies.at(-1)) === stableJson(rules));
+}
+
+const NO_VERDICT: Verdict = { type: 'deny', reason: 'the policy returned no verdict for it.' };
+
+/** Denies an open approval that nobody could give under both rules. */
+function rejudged(slot: UnstartedSlot, verdict: RecordedVerdict | undefined): RecordedVerdict {
+  if (slot.type !== 'asking' || verdict?.type !== 'ask') return verdict ?? NO_VERDICT;
+  const { required, approvers } = slot;
+  const recorded: AskVerdict = { type: 'ask', ...(required && { required }), ...(approvers && { approvers }) };
+  const both = possibleVerdict(stricterVerdict(verdict, recorded))!;
+  return both.type === 'deny' ? both : verdict;
+}

@@ -1,0 +1,2 @@
+export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Verdict } from './port.ts';
+export { stricterVerdict } from './verdicts.ts';

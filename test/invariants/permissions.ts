@@ -1,0 +1,111 @@
+import { createHash } from 'node:crypto';
+import type { Ask, CallCheck, Event, RecordedVerdict, ToolCall, ToolFacts, Touch } from '@treadle/core';
+import { askUnderRules, DAY } from './observed.ts';
+
+/** Whether a call may run: by the last verdict on it, by people, or by what they allowed for the rest of the run. */
+export type Permission = { readonly type: 'allowed' | 'denied' } | ({ readonly type: 'asking' } & Ask);
+
+/** A call, with its permissions and the moments from which on it has them. */
+interface JudgedCall {
+  readonly part: ToolCall;
+  readonly check: CallCheck | undefined;
+  readonly permissions: readonly { readonly at: number; readonly permission: Permission }[];
+}
+
+type Decision = Extract<Event, { type: 'approval-given' }>;
+
+/** A second implementation of who allows what, derived from the events. */
+export interface Permissions {
+  readonly follow: (event: Event) => void;
+  /** Calls have to be judged. */
+  readonly isJudged: () => boolean;
+  readonly last: (call: JudgedCall) => Permission | undefined;
+  /** A verdict on the call, at a time and a moment. */
+  readonly judge: (call: JudgedCall, verdict: RecordedVerdict | undefined, time: number, at: number) => void;
+  readonly decide: (call: JudgedCall, event: Decision, at: number) => void;
+}
+
+const ALLOWED: Permission = { type: 'allowed' };
+const DENIED: Permission = { type: 'denied' };
+const UNDECLARED: readonly Touch[] = [{ type: 'unknown' }];
+
+/** `tools`: those that the run has now. */
+export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
+  const grants: GrantedTouch[] = [];
+  let judged = false;
+
+  const last = ({ permissions }: JudgedCall): Permission | undefined => permissions.at(-1)?.permission;
+
+  function change(call: JudgedCall, permission: Permission, at: number): void {
+    (call.permissions as { at: number; permission: Permission }[]).push({ at, permission });
+  }
+
+  /** A grant of the same tool for each touch, by enough of the people who may approve. */
+  const factsOf = (name: string): string => JSON.stringify(tools().find((tool) => tool.name === name));
+
+  function isGranted(name: string, { touches = UNDECLARED, required = 1, approvers }: Asked): boolean {
+    const own = grants.filter(({ tool, facts, by }) => {
+      const counted = new Set(by.filter((one) => !approvers || approvers.includes(one)));
+      return tool === name && facts === factsOf(name) && (counted.size >= required || (required === 1 && !approvers));
+    });
+    return own.length > 0 && touches.every((touch) => own.some((grant) => grant.touch === textOf(touch)));
+  }
+
+  function verdictOn(call: JudgedCall, verdict: RecordedVerdict | undefined, time: number): Permission {
+    if (verdict?.type === 'allow') return ALLOWED;
+    if (verdict?.type !== 'ask') return DENIED;
+    if (isGranted(call.part.name, verdict)) return ALLOWED;
+    const { type: _, ttlMs = DAY, ...asked } = verdict;
+    const digest = createHash('sha256')
+      .update(`${call.part.name}\n${call.check?.arguments ?? call.part.arguments}`)
+      .digest('hex');
+    return { type: 'asking', digest, expiresAt: time + ttlMs, ...asked };
+  }
+
+  return {
+    last,
+    isJudged: () => judged,
+    follow(event) {
+      if (event.type === 'run-started') judged = event.rules.judged || event.policy !== undefined;
+      if (event.type === 'policy-changed') judged = true;
+    },
+    judge(call, verdict, time, at) {
+      const before = last(call);
+      const asked = before?.type === 'asking' ? (askUnderRules(before, verdict, time) ?? DENIED) : undefined;
+      change(call, asked ?? verdictOn(call, verdict, time), at);
+    },
+    decide(call, { digest, approved, by, forRun, at: time }, at) {
+      const ask = last(call);
+      if (ask?.type !== 'asking' || ask.digest !== digest) return;
+      if (ask.approvers && !(by !== undefined && ask.approvers.includes(by))) return;
+      if (!approved || time >= ask.expiresAt) return change(call, DENIED, at);
+      const approvedBy = [...new Set([...(ask.approvedBy ?? []), ...(by === undefined ? [] : [by])])];
+      const { required = 1, touches = UNDECLARED } = ask;
+      const onlyThisCall = ask.onlyThisCall || !forRun;
+      if (required > 1 && approvedBy.length < required) {
+        return change(call, { ...ask, approvedBy, ...(onlyThisCall && { onlyThisCall: true }) }, at);
+      }
+      change(call, ALLOWED, at);
+      if (onlyThisCall) return;
+      const tool = call.part.name;
+      const granted = { tool, facts: factsOf(tool), by: approvedBy };
+      grants.push({ ...granted, touch: undefined });
+      for (const touch of touches) grants.push({ ...granted, touch: textOf(touch) });
+    },
+  };
+}
+
+/** A touch of a tool that people have allowed. A grant without touches has an undefined one. */
+interface GrantedTouch {
+  readonly tool: string;
+  /** The tool when it was allowed. */
+  readonly facts: string;
+  readonly touch: string | undefined;
+  readonly by: readonly string[];
+}
+
+type Asked = Extract<RecordedVerdict, { type: 'ask' }>;
+
+function textOf(touch: Touch): string {
+  return Object.entries(touch).toSorted().join(' ');
+}
