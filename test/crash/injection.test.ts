@@ -9,6 +9,7 @@ import { entriesOf, logged, runsOf, type Logged } from './logged-store.ts';
 import { play, playUntilFailure, restarted, type Scenario } from './scenario.ts';
 import { SCENARIOS } from './all-scenarios.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
+import { approvals } from './scenarios/approvals.ts';
 import { calls } from './scenarios/calls.ts';
 import { child, expiring, grandchild } from './scenarios/children.ts';
 import { length } from './scenarios/length.ts';
@@ -90,7 +91,7 @@ test.each(NAMED)('recovers after a crash at any entry: %s', async (_, scenario) 
   expect(await crashEverywhere(scenario, memoryJournal)).toEqual(scenario.interrupted);
 });
 
-test.each([calls, child, length, reflecting, direct].map((scenario) => [scenario.name, scenario] as const))(
+test.each([calls, approvals, child, length, reflecting, direct].map((scenario) => [scenario.name, scenario] as const))(
   'recovers after a crash at any entry, on SQLite: %s',
   async (_, scenario) => {
     const open = (): RunStore => ({ ...sqliteStore(':memory:'), snapshotFrom: 2 });

@@ -23,22 +23,29 @@ export async function answerEvents(
   const events: Event[] = [];
   // Several people may answer the same approval, so each answer is checked in the state after those before it.
   let current = state;
-  for (const [index, answer] of answers.entries()) {
+  const earlier: Answer[] = [];
+  for (const answer of answers) {
     try {
-      if (answers.slice(0, index).some((other) => isAnsweredTwice(other, answer))) {
+      const { verifyAnswer } = admission;
+      const admitted = verifyAnswer ? await verifiedAnswer(state, answer, verifyAnswer) : answer;
+      if (earlier.some((other) => isAnsweredTwice(other, admitted))) {
         const why = `"${answer.effect}" is answered twice. Pass one answer for each effect.`;
         throw new TreadleError('answer-unfit', why);
       }
-      const admitted = admission.verifyAnswer ? await verifiedAnswer(current, answer, admission.verifyAnswer) : answer;
+      earlier.push(admitted);
       const at = admission.clock.now();
       const slash = answer.effect.indexOf('/');
+      if (slash === -1) {
+        const event = answerEvent(current, admitted, at);
+        events.push(event);
+        current = step(current, event).state;
+        continue;
+      }
+      if (!isAwaited(current, admitted)) throw new TreadleError('answer-unfit', whyRejected(current, admitted));
       const effect = answer.effect.slice(0, slash);
       const siblings = childAnswers.get(effect);
-      if (slash === -1) events.push(answerEvent(current, admitted, at));
-      else if (!isAwaited(current, admitted)) throw new TreadleError('answer-unfit', whyRejected(current, admitted));
-      else if (!siblings) events.push({ type: 'effect-lost', at, effect, cause: 'device' });
-      if (slash === -1) current = step(current, events.at(-1)!).state;
-      else childAnswers.set(effect, [...(siblings ?? []), { ...admitted, effect: answer.effect.slice(slash + 1) }]);
+      if (!siblings) events.push({ type: 'effect-lost', at, effect, cause: 'device' });
+      childAnswers.set(effect, [...(siblings ?? []), { ...admitted, effect: answer.effect.slice(slash + 1) }]);
     } catch (error) {
       throw await rejectAnswer(state.runId, answer, error as TreadleError, admission);
     }

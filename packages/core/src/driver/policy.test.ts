@@ -425,6 +425,20 @@ describe('verified answers', () => {
     expect(given).not.toHaveProperty('signature');
   });
 
+  test('answers of several people are told apart by the verified names', async () => {
+    const policy = same({ type: 'ask', required: 2 });
+    const { start, resume } = durableRun([callsOf('a'), 'Done.'], { tools: [writer([])], policy });
+    const wait = approvalIn(await start());
+    const bySignature: NonNullable<LoopOptions['verifyAnswer']> = ({ signature }) => ({
+      type: 'verified',
+      by: signature!,
+    });
+    const signed = (...signatures: readonly string[]): Promise<LoopResult> =>
+      resume({ verifyAnswer: bySignature, answers: signatures.map((signature) => approve(wait, { signature })) });
+    await expect(signed('ann', 'ann')).rejects.toMatchObject({ message: expect.stringContaining('is answered twice') });
+    expect(await signed('ann', 'bob')).toMatchObject({ text: 'Done.' });
+  });
+
   test('a resume with an answer that is refused fails, and the answer is reported', async () => {
     const { rejected, audit } = audited();
     const { journal, start, resume } = durableRun([callsOf('a')], { tools: [writer([])], policy: ask });
