@@ -27,6 +27,8 @@ const SYNC_WITHIN_MS = 100;
 /** Frames are pages of 4 kB. */
 const CHECKPOINT_FRAMES = 1_000;
 const CHECKPOINT_BYTES = 4_000_000;
+/** The size of the log is looked at after so many commits. */
+const SIZE_CHECK_COMMITS = 8;
 /** Commits wait for a checkpoint if the log is longer. */
 const LONGEST_LOG_FRAMES = 4_000;
 const LONGEST_LOG_BYTES = 16_000_000;
@@ -182,6 +184,8 @@ function checkpointer(db: DatabaseSync, newWorker: () => Worker): Checkpointer {
 
   function committed(log: number | undefined): void {
     commits++;
+    // Not after each commit, because it costs a few microseconds.
+    if (commits % SIZE_CHECK_COMMITS !== 0) return;
     const bytes = log === undefined ? 0 : fstatSync(log).size;
     if (isBusy) {
       if (bytes - checkpointedBytes > LONGEST_LOG_BYTES) hold();
@@ -242,7 +246,8 @@ function checkpointer(db: DatabaseSync, newWorker: () => Worker): Checkpointer {
     }
     lastLog = Math.max(0, log);
     // What was committed meanwhile is not moved yet. One more, without commits, moves it unless somebody still reads it.
-    if (log > LONGEST_LOG_FRAMES && commits > 0 && !wasLast) {
+    const isLong = held !== undefined || log > LONGEST_LOG_FRAMES;
+    if (log >= 0 && isLong && commits > 0 && !wasLast) {
       isLast = true;
       hold();
       return start();
