@@ -16,6 +16,7 @@ import type { Disk } from './group-commit.ts';
  * 4. A commit that nobody waits for is synced after a short time.
  * 5. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
  *    than it is moved, commits wait for one checkpoint, so that SQLite can start the log from its beginning.
+ *    The commit that does so syncs the new header: the only sync in the thread of the store, after several megabytes.
  * 6. Nothing here opens the database file or its -shm file: closing any descriptor of them would drop SQLite's locks.
  */
 export interface Wal extends Required<Disk> {
