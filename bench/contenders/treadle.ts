@@ -1,4 +1,4 @@
-import { runLoop, tool, type LoopOptions, type Model, type Tool } from '@treadle/core';
+import { runLoop, tool, type LoopOptions, type Model, type Tool, type ToolEffect } from '@treadle/core';
 import { openaiChat } from '@treadle/models/openai-chat';
 import { chainModel } from '../loop/workload.ts';
 import { CALL_ARGUMENTS } from './in-process.ts';
@@ -16,15 +16,19 @@ export function endpoint({ model, baseURL, stream }: Task): {
   return { model, baseURL, apiKey: 'key', stream };
 }
 
-export function treadle(surroundings: (task: Task) => Pick<LoopOptions, 'model' | 'journal' | 'policy'>): Contender {
+/** `effect`: that of the tool. It returns a text, so it is pure. */
+export function treadle(
+  surroundings: (task: Task) => Pick<LoopOptions, 'model' | 'journal' | 'policy'>,
+  effect: ToolEffect = 'pure',
+): Contender {
   return {
-    prepare: (task) => runOf(task, surroundings(task)),
+    prepare: (task) => runOf(task, surroundings(task), effect),
     prepareInProcess(task) {
       const model: Model = chainModel(task.turns, task.stream ? task.deltas : 0, {
         name: TOOL_NAME,
         arguments: (turn) => CALL_ARGUMENTS[turn]!,
       });
-      return runOf(task, { model });
+      return runOf(task, { model }, effect);
     },
   };
 }
@@ -32,10 +36,11 @@ export function treadle(surroundings: (task: Task) => Pick<LoopOptions, 'model' 
 function runOf(
   { stream, onDelta, step, maxTurns }: Pick<Task, 'stream' | 'onDelta' | 'step' | 'maxTurns'>,
   surroundings: Pick<LoopOptions, 'model' | 'journal' | 'policy'>,
+  effect: ToolEffect,
 ): () => Promise<string> {
   const options: LoopOptions = {
     ...surroundings,
-    tools: [stepTool(step)],
+    tools: [stepTool(step, effect)],
     input: PROMPT,
     maxTurns,
     maxParallel: 8,
@@ -52,9 +57,10 @@ function runOf(
   };
 }
 
-function stepTool(step: Task['step']): Tool {
+function stepTool(step: Task['step'], effect: ToolEffect): Tool {
   return tool({
     name: TOOL_NAME,
+    effect,
     description: TOOL_DESCRIPTION,
     input: PARAMETERS,
     execute: (input) => step(input as never),

@@ -4,6 +4,7 @@ import type { Readable } from 'node:stream';
 import { workloadOf } from '../workloads/list.ts';
 import type { Job, Verdict } from './job.ts';
 import { node } from './pinned.ts';
+import { slowDiskEnvironment } from './slow-disk.ts';
 
 const PROCESS = new URL('./process.ts', import.meta.url).pathname;
 
@@ -20,9 +21,13 @@ const OFF = {
  * it starts the measured server itself.
  */
 export async function measure(job: Job, limitMs: number, flags: readonly string[] = []): Promise<Verdict> {
-  const core = workloadOf(job.workload).where === 'served' ? 0 : 1;
+  const { where, slowDisk } = workloadOf(job.workload);
+  const slow = slowDisk && slowDiskEnvironment();
+  if (slowDisk && !slow) return { type: 'absent', what: `${job.workload} needs Linux and a C compiler` };
+  const core = where === 'served' ? 0 : 1;
   const [command, args] = node(core, ['--expose-gc', ...flags, PROCESS, JSON.stringify(job)]);
-  const child = spawn(command, args, { stdio: ['ignore', 'ignore', 'pipe', 'pipe'], env: { ...process.env, ...OFF } });
+  const env = { ...process.env, ...OFF, ...slow };
+  const child = spawn(command, args, { stdio: ['ignore', 'ignore', 'pipe', 'pipe'], env });
   const timer = setTimeout(() => child.kill('SIGKILL'), limitMs);
   const [result, errors] = await Promise.all([text(child.stdio[3] as Readable), text(child.stderr!)]);
   clearTimeout(timer);

@@ -11,6 +11,8 @@ export interface Workload {
   readonly metrics: readonly Metric[];
   readonly mode: Mode;
   readonly where: 'http' | 'in-process' | 'start' | 'served';
+  /** Every sync of the disk takes 4 ms longer in the measured process. */
+  readonly slowDisk?: true;
   /** The contenders that take part. By default all that support the workload. */
   readonly only?: readonly ContenderId[];
   readonly check: readonly Check[];

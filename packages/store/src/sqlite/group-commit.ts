@@ -79,8 +79,8 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     const writes = takeWaiting();
     let done: readonly Done[];
     try {
-      done = writes.map(performWrite);
-      db.exec('COMMIT');
+      done = writes.length === 1 ? [performAlone(writes[0]!)] : writes.map(performWrite);
+      if (db.isTransaction) db.exec('COMMIT');
     } catch (error) {
       rollBack();
       return rejectAll(writes, error);
@@ -126,6 +126,17 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   function rejectAll(writes: readonly Write[], error: unknown): void {
     const failure = toStoreError(error);
     for (const { reject } of writes) reject(failure);
+  }
+
+  /** Without a savepoint: if it throws, the whole transaction is rolled back. */
+  function performAlone(write: Write): Done {
+    try {
+      const value = write.work() as never;
+      return { write, isWritten: true, settle: () => write.resolve(value) };
+    } catch (error) {
+      rollBack();
+      return { write, isWritten: false, settle: () => write.reject(toStoreError(error)) };
+    }
   }
 
   function performWrite(write: Write): Done {

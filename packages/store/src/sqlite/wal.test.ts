@@ -183,8 +183,8 @@ test.each([
     canStartWorkers = workers;
     await using temp = tempStore();
     const store = open(temp);
-    // 2,000 entries are about 50 MB of frames.
-    expect(await writeMuch(store, temp.file)).toBeLessThan(30_000_000);
+    // 2,000 entries are about 75 MB of frames. The log may have 16 MB when a checkpoint starts, and grow by 16 MB during it.
+    expect(await writeMuch(store, temp.file)).toBeLessThan(45_000_000);
     expect(statSync(temp.file).size).toBeGreaterThan(20_000_000);
     expect(await store.read('a', 1_999)).toHaveLength(1);
     await store.close();

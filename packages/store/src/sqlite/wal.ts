@@ -16,6 +16,7 @@ import type { Disk } from './group-commit.ts';
  * 4. A commit that nobody waits for is synced after a short time.
  * 5. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
  *    than it is moved, commits wait for one checkpoint, so that SQLite can start the log from its beginning.
+ *    The commit that does so syncs the new header: the only sync in the thread of the store, after several megabytes.
  * 6. Nothing here opens the database file or its -shm file: closing any descriptor of them would drop SQLite's locks.
  */
 export interface Wal extends Required<Disk> {
@@ -27,6 +28,8 @@ const SYNC_WITHIN_MS = 100;
 /** Frames are pages of 4 kB. */
 const CHECKPOINT_FRAMES = 1_000;
 const CHECKPOINT_BYTES = 4_000_000;
+/** The size of the log is looked at after so many commits. */
+const SIZE_CHECK_COMMITS = 8;
 /** Commits wait for a checkpoint if the log is longer. */
 const LONGEST_LOG_FRAMES = 4_000;
 const LONGEST_LOG_BYTES = 16_000_000;
@@ -182,6 +185,8 @@ function checkpointer(db: DatabaseSync, newWorker: () => Worker): Checkpointer {
 
   function committed(log: number | undefined): void {
     commits++;
+    // Not after each commit, because it costs a few microseconds.
+    if (commits % SIZE_CHECK_COMMITS !== 0) return;
     const bytes = log === undefined ? 0 : fstatSync(log).size;
     if (isBusy) {
       if (bytes - checkpointedBytes > LONGEST_LOG_BYTES) hold();
@@ -242,7 +247,8 @@ function checkpointer(db: DatabaseSync, newWorker: () => Worker): Checkpointer {
     }
     lastLog = Math.max(0, log);
     // What was committed meanwhile is not moved yet. One more, without commits, moves it unless somebody still reads it.
-    if (log > LONGEST_LOG_FRAMES && commits > 0 && !wasLast) {
+    const isLong = held !== undefined || log > LONGEST_LOG_FRAMES;
+    if (log >= 0 && isLong && commits > 0 && !wasLast) {
       isLast = true;
       hold();
       return start();
