@@ -181,7 +181,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       .then(() => {
         unconfirmed--;
         startConfirmed(effect);
-        closeIfDone();
+        flush();
       })
       .catch(stopForError);
   }
