@@ -401,6 +401,26 @@ test('cancels a child run only after the cancel of its parent is durable', async
   expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
 });
 
+test('cancels a child run again if its cancel could not be stored', async () => {
+  const journal = memoryJournal();
+  let failures = 0;
+  const failing: typeof journal = {
+    ...journal,
+    append(runId, entries, lease) {
+      const fails = runId !== 'p' && entries.some(({ event }) => event.type === 'cancel-requested') && failures++ === 0;
+      if (fails) throw new Error('disk full');
+      return journal.append(runId, entries, lease);
+    },
+  };
+  const child = agentTool({ name: 'helper', description: '', model: scriptedModel([callHang]), tools: [hang] });
+  const model = scriptedModel([callHelper]);
+  const run = streamLoop({ journal: failing, runId: 'p', model, tools: [child], input: 'go' });
+  await waitUntil(async () => (await journal.read('p.t1.tool.0')).length === 2);
+  run.cancel();
+  expect((await run.result).outcome).toMatchObject({ type: 'cancelled' });
+  expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
+});
+
 test('a child run performs nothing before its parent has recorded the start', async () => {
   const journal = memoryJournal();
   let recorded = false;
