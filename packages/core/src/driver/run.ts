@@ -211,11 +211,12 @@ function handled<T>(act: () => Promise<T>): Promise<T> {
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
 
-/** Whether a cancel or the deadline ended the run. Both can end a run whose child runs are in progress. */
+/** Whether a cancel, the deadline or a crash loop ended the run. They can end a run whose child runs are in progress. */
 function wasStopped({ phase }: State): boolean {
   if (phase.type !== 'ended') return false;
   const { outcome } = phase;
-  return outcome.type === 'cancelled' || (outcome.type === 'exhausted' && outcome.limit === 'duration');
+  if (outcome.type === 'exhausted') return outcome.limit === 'duration';
+  return outcome.type === 'cancelled' || (outcome.type === 'failed' && outcome.error.code === 'crash-loop');
 }
 
 /**
