@@ -63,8 +63,8 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   let unwritten = NO_STEPS;
   /** Resolves when everything appended is durable, or written if that suffices; undefined when it already is. */
   let stored: Promise<void> | undefined;
-  /** The last append did not wait until its entries are durable. */
-  let unsynced = false;
+  /** The last append did not wait until its entries are durable; a run that is resumed may have entries that are not. */
+  let unsynced = seq > 0;
   let snapshotAt = nextSnapshot(journal, seq);
   const orphans: Call[] = [];
   let { onStored } = context;
