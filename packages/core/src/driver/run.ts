@@ -160,13 +160,12 @@ export function driveRun(
       else shell.begin([...opening.events, ...early], earlyStored?.resolve);
       cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
       const last = await shell.done;
-      const orphans = shell.orphans();
-      const hadChildren = context.children.size + orphans.length > 0;
       // They were aborted, and their cancellation has to be durable before the process may end.
       await Promise.allSettled(context.children);
+      const orphans = shell.orphans();
       if (orphans.length > 0) await cancelChildren(context, orphans);
       // Also those whose cancellation could not be stored.
-      if (wasStopped(last) && (!opened || hadChildren)) {
+      if (wasStopped(last) && (!opened || orphans.length > 0)) {
         await cancelDescendants(runId, { journal: context.journal, model: options.model, clock });
       }
       return loopResult(runId, last);

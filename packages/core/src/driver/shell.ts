@@ -206,7 +206,11 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function abortIfEnded({ phase }: State): void {
     if (state.phase.type !== 'ended') return;
     abortEffects(context);
-    if (phase.type === 'tools') for (const { type, call } of phase.slots) if (type === 'parked') orphans.push(call);
+    if (phase.type !== 'tools') return;
+    // A child run that has just paused does not notice that it is aborted.
+    for (const { type, call } of phase.slots) {
+      if (type === 'parked' || (type === 'running' && call.limits)) orphans.push(call);
+    }
   }
 
   function detach(): void {
