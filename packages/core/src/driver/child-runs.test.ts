@@ -401,6 +401,63 @@ test('cancels a child run only after the cancel of its parent is durable', async
   expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
 });
 
+test('cancels a child run that pauses while its parent is cancelled', async () => {
+  const journal = memoryJournal();
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  const { promise: paused, resolve: onPause } = Promise.withResolvers<void>();
+  const { promise: stored, resolve: store } = Promise.withResolvers<void>();
+  const slow: typeof journal = {
+    ...journal,
+    async append(runId, entries, lease) {
+      if (runId === 'p' && entries.some(({ event }) => event.type === 'cancel-requested')) await stored;
+      return journal.append(runId, entries, lease);
+    },
+    async acquire(runId) {
+      const lease = await journal.acquire(runId);
+      if (runId === 'p') return lease;
+      const slowRelease = async (): Promise<void> => {
+        onPause();
+        await released;
+        await lease.release();
+      };
+      return { ...lease, release: slowRelease };
+    },
+  };
+  const pick = tool({ name: 'pick', description: '' });
+  const asking = scriptedModel([{ calls: [{ name: 'pick' }] }]);
+  const child = agentTool({ name: 'helper', description: '', model: asking, tools: [pick] });
+  const model = scriptedModel([callHelper]);
+  const run = streamLoop({ journal: slow, runId: 'p', model, tools: [child], input: 'go' });
+  await paused;
+  run.cancel();
+  // The child run ends as paused before the cancel of its parent is stored.
+  release();
+  for (let tick = 0; tick < 20; tick++) await nextTick();
+  store();
+  expect((await run.result).outcome).toMatchObject({ type: 'cancelled' });
+  expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
+});
+
+test('cancels a child run again if its cancel could not be stored', async () => {
+  const journal = memoryJournal();
+  let failures = 0;
+  const failing: typeof journal = {
+    ...journal,
+    append(runId, entries, lease) {
+      const fails = runId !== 'p' && entries.some(({ event }) => event.type === 'cancel-requested') && failures++ === 0;
+      if (fails) throw new Error('disk full');
+      return journal.append(runId, entries, lease);
+    },
+  };
+  const child = agentTool({ name: 'helper', description: '', model: scriptedModel([callHang]), tools: [hang] });
+  const model = scriptedModel([callHelper]);
+  const run = streamLoop({ journal: failing, runId: 'p', model, tools: [child], input: 'go' });
+  await waitUntil(async () => (await journal.read('p.t1.tool.0')).length === 2);
+  run.cancel();
+  expect((await run.result).outcome).toMatchObject({ type: 'cancelled' });
+  expect((await journal.list()).map(({ status }) => status)).toEqual(['cancelled', 'cancelled']);
+});
+
 test('a child run performs nothing before its parent has recorded the start', async () => {
   const journal = memoryJournal();
   let recorded = false;

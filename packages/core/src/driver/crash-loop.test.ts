@@ -59,6 +59,7 @@ function processes(options: Options, first: ScriptStep = { calls: [{ name: 'act'
     },
     last: async () => open().result,
     entries: async (): Promise<readonly JournalEntry[]> => store.read('run'),
+    children: async () => store.list({ parent: 'run' }),
   };
 }
 
@@ -104,6 +105,18 @@ describe('a call that was running at five process deaths in a row', () => {
     for (let death = 1; death <= 6; death++) await die();
     expect((await last()).outcome).toEqual(CRASH_LOOP);
     expect([ran(), verified]).toEqual([1, 5]);
+  });
+
+  test('ends the run, and its open child runs are cancelled', async () => {
+    const { act } = hanging(Infinity);
+    const model = { ...scriptedModel([]), reply: (): Promise<never> => new Promise(() => {}) };
+    const helper = agentTool({ name: 'helper', description: 'Helps', model });
+    const calls = [{ name: 'act' }, { name: 'helper', arguments: { task: 'Help.' } }];
+    const { die, last, children } = processes({ tools: [act, helper] }, { calls });
+    // The start of the child run is progress, so the first death does not count.
+    for (let death = 0; death <= 5; death++) await die();
+    expect((await last()).outcome).toEqual(CRASH_LOOP);
+    expect(await children()).toMatchObject([{ status: 'cancelled' }]);
   });
 
   test('and the other calls of the turn have error results', async () => {

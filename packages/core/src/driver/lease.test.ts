@@ -180,6 +180,26 @@ describe('before each effect', () => {
     expect(model.requests).toEqual([]);
   });
 
+  test('the deadline passes during the confirmation: the run ends without the effect', async () => {
+    const { promise: confirmation, resolve: confirm } = Promise.withResolvers<void>();
+    const { promise: asked, resolve: onAsk } = Promise.withResolvers<void>();
+    let now = 0;
+    const journal = leasedJournal(() => {
+      onAsk();
+      return confirmation;
+    });
+    const model = scriptedModel(['Hi.']);
+    // No timer fires: the process is suspended.
+    const clock = { now: () => now, timer: () => () => {} };
+    const { result } = startLoop({ model, input: 'Go.', journal, clock, limits: { durationMs: 1_000 }, runId: 'r' });
+    await asked;
+    now = 2_000;
+    confirm();
+    expect((await result).outcome).toEqual({ type: 'exhausted', limit: 'duration' });
+    expect(model.requests).toEqual([]);
+    expect((await journal.read('r')).at(-1)).toMatchObject({ event: { type: 'deadline-passed' }, status: 'exhausted' });
+  });
+
   test('a call whose arguments are validated asynchronously is confirmed after the validation', async () => {
     const log: string[] = [];
     const journal = leasedJournal(() => void log.push('confirm'));

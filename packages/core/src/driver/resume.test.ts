@@ -20,6 +20,24 @@ describe('resuming a run', () => {
     expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.', turns: 2 });
   });
 
+  test('returns what another process has written only when it is durable', async () => {
+    const journal = memoryJournal();
+    const options = { runId: 'r', model: scriptedModel(['Done.']) };
+    await runLoop({ ...options, journal, input: 'go' });
+    const { promise: synced, resolve } = Promise.withResolvers<void>();
+    const appended: number[] = [];
+    const unsynced: typeof journal = {
+      ...journal,
+      append: (_, { length }) => (appended.push(length), synced),
+    };
+    let returned = false;
+    const resumed = runLoop({ ...options, journal: unsynced }).then(({ outcome }) => ((returned = true), outcome));
+    await new Promise((done) => void setImmediate(done));
+    expect([appended, returned]).toEqual([[0], false]);
+    resolve();
+    expect(await resumed).toEqual({ type: 'completed' });
+  });
+
   test('rejects missing and changed tools, unless acceptChangedTools is set', async () => {
     const journal = memoryJournal();
     const client = tool({ name: 'pick', description: 'The client picks' });

@@ -213,7 +213,8 @@ export function driveRun(
       await Promise.allSettled(context.children);
       const orphans = shell.orphans();
       if (orphans.length > 0) await cancelChildren(context, orphans);
-      if (!opened && wasStopped(last)) {
+      // Also those whose cancellation could not be stored.
+      if (wasStopped(last) && (!opened || orphans.length > 0)) {
         await cancelDescendants(runId, { journal: context.journal, model: options.model, clock });
       }
       return loopResult(runId, last);
@@ -274,11 +275,12 @@ function withExecutor(tools: ReadonlyMap<string, Tool>, own: Tool | undefined): 
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
 
-/** Whether a cancel or the deadline ended the run. Both can end a run whose child runs are in progress. */
+/** Whether a cancel, the deadline or a crash loop ended the run. They can end a run whose child runs are in progress. */
 function wasStopped({ phase }: State): boolean {
   if (phase.type !== 'ended') return false;
   const { outcome } = phase;
-  return outcome.type === 'cancelled' || (outcome.type === 'exhausted' && outcome.limit === 'duration');
+  if (outcome.type === 'exhausted') return outcome.limit === 'duration';
+  return outcome.type === 'cancelled' || (outcome.type === 'failed' && outcome.error.code === 'crash-loop');
 }
 
 /**

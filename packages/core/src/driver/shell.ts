@@ -63,8 +63,8 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   let unwritten = NO_STEPS;
   /** Resolves when everything appended is durable, or written if that suffices; undefined when it already is. */
   let stored: Promise<void> | undefined;
-  /** The last append did not wait until its entries are durable. */
-  let unsynced = false;
+  /** The last append did not wait until its entries are durable; a run that is resumed may have entries that are not. */
+  let unsynced = seq > 0;
   let snapshotAt = nextSnapshot(journal, seq);
   const orphans: Call[] = [];
   let { onStored } = context;
@@ -181,7 +181,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       .then(() => {
         unconfirmed--;
         startConfirmed(effect);
-        closeIfDone();
+        flush();
       })
       .catch(stopForError);
   }
@@ -206,7 +206,11 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   function abortIfEnded({ phase }: State): void {
     if (state.phase.type !== 'ended') return;
     abortEffects(context);
-    if (phase.type === 'tools') for (const { type, call } of phase.slots) if (type === 'parked') orphans.push(call);
+    if (phase.type !== 'tools') return;
+    // A child run that has just paused does not notice that it is aborted.
+    for (const { type, call } of phase.slots) {
+      if (type === 'parked' || (type === 'running' && call.limits)) orphans.push(call);
+    }
   }
 
   function detach(): void {

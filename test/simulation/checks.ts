@@ -1,0 +1,498 @@
+import type { JournalEntry, LoopResult, State } from '@treadle/core';
+import { checkResults } from '../invariants/i1-results.ts';
+import { checkPermission } from '../invariants/i2-permission.ts';
+import { checkEnding } from '../invariants/i4-ending.ts';
+import { checkLimits } from '../invariants/i6-limits.ts';
+import { NOTHING_OBSERVED, observedAfter, shouldApply } from '../invariants/observed.ts';
+import { outcomeOf, type Moment, type Trace } from '../invariants/trace.ts';
+import type { Disk } from './disk.ts';
+import type { Act, Execution, Ledger } from './ledger.ts';
+import { LEASE_MS, type Machines, type Process } from './machine.ts';
+import { CRASH_LIMIT, rootOf, type Core } from './runs.ts';
+import type { Scheduler } from './scheduler.ts';
+
+/** The names of the checks, as failures report them. */
+export type CheckName =
+  | 'I1 to I6'
+  | 'I5 replay'
+  | 'I8 durable'
+  | 'acknowledged'
+  | 'append only'
+  | 'cancel order'
+  | 'crash loop'
+  | 'damage'
+  | 'effect twice'
+  | 'ending'
+  | 'error'
+  | 'issued'
+  | 'lease'
+  | 'ledger and journal'
+  | 'takeover'
+  | 'tokens';
+
+export class Violation extends Error {
+  readonly check: CheckName;
+
+  constructor(check: CheckName, message: string) {
+    super(message);
+    this.check = check;
+  }
+}
+
+/** What the store must contain of a run: derived from its rows when they were committed, with `step` alone. */
+export interface Reference {
+  readonly runId: string;
+  readonly entries: JournalEntry[];
+  /** The states before the first entry and after each one. */
+  readonly states: State[];
+  /** In which transaction each entry was committed. */
+  readonly commits: number[];
+  /** The entry that issued an effect last. */
+  readonly issued: Map<string, number>;
+  /** It was damaged in the store, when this was the last token. Nothing may drive it with a later one. */
+  damage?: { readonly token: number; readonly commits: number } | undefined;
+}
+
+interface LeaseSeen {
+  readonly token: number;
+  readonly renewal: number;
+  readonly holder: Process;
+  /** When it was renewed, by the monotonic clock of each host. */
+  readonly monotonic: readonly number[];
+}
+
+/** When a lease of a process that is alive was taken over. */
+interface Takeover {
+  readonly runId: string;
+  readonly from: Process;
+  readonly to: Process;
+  readonly at: number;
+}
+
+interface RunRow {
+  readonly id: number;
+  readonly run: string;
+  readonly entries: number;
+  readonly status: string;
+}
+
+interface LeaseRow {
+  readonly token: number;
+  readonly run: string;
+  readonly pid: number;
+  readonly process_start: string;
+  readonly expires_at: number;
+}
+
+/** A driver that runs notices within a third of the lease time, and needs a moment to write. Its clock may be 5% slow. */
+const NOTICE_MS = (LEASE_MS / 3) * 1.06 + 1_000;
+
+export type Checks = ReturnType<typeof createChecks>;
+
+/** Checks the store and the ledger after every step. */
+export function createChecks(
+  core: Core,
+  parts: {
+    readonly scheduler: Scheduler;
+    readonly disk: Disk;
+    readonly ledger: Ledger;
+    readonly cover: (what: string) => void;
+    readonly report: (failure: Error) => void;
+  },
+) {
+  const { scheduler, disk, ledger, cover, report } = parts;
+  const { now } = scheduler;
+  const findRuns = disk.prepare('SELECT id, run, entries, status FROM runs');
+  const findEntries = disk.prepare('SELECT entry FROM entries WHERE run = ? AND seq >= ? ORDER BY seq');
+  const findLeases = disk.prepare('SELECT token, run, pid, process_start, expires_at FROM leases');
+  const runs = new Map<string, Reference>();
+  const leases = new Map<string, LeaseSeen>();
+  const takeovers: Takeover[] = [];
+  /** The highest token that an effect of a run was started with, and by whom. */
+  const tokens = new Map<string, { readonly token: number; readonly process: Process }>();
+  const inputs = new Map<string, string>();
+  const attempts = new Map<string, number>();
+  let lastToken = 0;
+  let machines: Machines;
+  /** Deaths of which the journal may have no record. */
+  let uncounted = 0;
+
+  /** Reads what a process has just committed. */
+  function onCommit(process: Process): void {
+    for (const row of findRuns.all() as unknown as readonly RunRow[]) checkRun(row);
+    checkLeases(process);
+  }
+
+  function checkRun({ id, run, entries: count, status }: RunRow): void {
+    const known = referenceOf(run);
+    if (known.damage || count === known.entries.length) return;
+    ensure(count > known.entries.length, 'append only', () => `run ${run} lost entries`);
+    const added = findEntries
+      .all(id, known.entries.length)
+      .map(({ entry }) => JSON.parse(entry as string) as JournalEntry);
+    const before = known.entries.length;
+    const replayed = core.walkJournal(
+      added,
+      ({ entry, state }) => {
+        known.entries.push(entry);
+        known.states.push(state);
+        known.commits.push(disk.commits());
+        for (const effect of entry.issued) known.issued.set(effect, entry.seq);
+      },
+      { state: known.states.at(-1)!, seq: before },
+    );
+    ensure(replayed.type === 'replayed', 'I5 replay', () => `run ${run} does not replay: ${describe(replayed)}`);
+    ensure(core.statusOf(known.states.at(-1)!) === status, 'I5 replay', () => `run ${run} is stored as ${status}`);
+    for (const { event } of added) {
+      scheduler.log(`    ${run} ${known.entries.length} ${event.type}${'effect' in event ? ` ${event.effect}` : ''}`);
+      if (event.type === 'cancel-requested' && run.includes('.')) checkCancel(run);
+      if (event.type === 'effect-lost') cover('lost effect');
+      if (event.type === 'tool-parked') cover('parked');
+      if (event.type === 'approval-given') cover('approval');
+      if (event.type === 'child-started') cover('child run');
+    }
+  }
+
+  function referenceOf(run: string): Reference {
+    let known = runs.get(run);
+    if (!known) {
+      known = { runId: run, entries: [], states: [core.NEW], commits: [], issued: new Map() };
+      runs.set(run, known);
+    }
+    return known;
+  }
+
+  /** A child run is cancelled only when the cancel of its parent is in the journal. */
+  function checkCancel(child: string): void {
+    const parent = runs.get(child.replace(CHILD, ''));
+    const stopped = parent?.damage !== undefined || parent?.states.at(-1)!.phase.type === 'ended';
+    ensure(stopped === true, 'cancel order', () => `run ${child} is cancelled, and its parent is not`);
+  }
+
+  function checkLeases(writer: Process): void {
+    const rows = findLeases.all() as unknown as readonly LeaseRow[];
+    const left = new Set(leases.keys());
+    for (const { run, token, expires_at, pid, process_start } of rows) {
+      left.delete(run);
+      lastToken = Math.max(lastToken, token);
+      const seen = leases.get(run);
+      if (seen?.token === token && seen.renewal === expires_at) continue;
+      const holder = seen?.token === token ? seen.holder : machines.find(pid, process_start)!;
+      if (seen && seen.token !== token) leaveLease(run, seen, writer);
+      const monotonic = machines.hosts.map((host) => host.monotonic());
+      leases.set(run, { token, renewal: expires_at, holder, monotonic });
+    }
+    for (const run of left) {
+      leaveLease(run, leases.get(run)!, writer);
+      leases.delete(run);
+    }
+  }
+
+  /** The lease was deleted: released by its holder, or taken over by another process. */
+  function leaveLease(runId: string, { holder, monotonic }: LeaseSeen, writer: Process): void {
+    if (holder === writer) return;
+    if (!holder.alive) return cover('takeover of a dead process');
+    cover('takeover of a live process');
+    takeovers.push({ runId, from: holder, to: writer, at: now() });
+    const who = `${writer.name} takes run ${runId} over from ${holder.name}`;
+    ensure(holder.host !== writer.host, 'takeover', () => `${who}, which is alive on the same host`);
+    const place = machines.hosts.indexOf(writer.host);
+    const elapsed = writer.host.monotonic() - monotonic[place]!;
+    ensure(elapsed >= LEASE_MS - 1, 'takeover', () => `${who}, ${elapsed} ms after its last renewal`);
+  }
+
+  function onPowerFailure(): void {
+    uncounted += CRASH_LIMIT;
+    leases.clear();
+    for (const known of runs.values()) {
+      // The damage was written after a transaction that is undone.
+      if (known.damage && disk.commits() < known.damage.commits) known.damage = undefined;
+      const kept = known.commits.filter((commit) => commit <= disk.commits()).length;
+      if (kept < known.entries.length) cover('lost entries');
+      known.entries.length = kept;
+      known.commits.length = kept;
+      known.states.length = kept + 1;
+      known.issued.clear();
+      for (const { seq, issued } of known.entries) for (const effect of issued) known.issued.set(effect, seq);
+    }
+    for (const { run, token, expires_at, pid, process_start } of findLeases.all() as unknown as readonly LeaseRow[]) {
+      const holder = machines.find(pid, process_start)!;
+      leases.set(run, {
+        token,
+        renewal: expires_at,
+        holder,
+        monotonic: machines.hosts.map((host) => host.monotonic()),
+      });
+    }
+  }
+
+  /** Whether the parent of a child run has recorded that it has begun. Before that, it has done nothing. */
+  function hasBegun(child: string): boolean {
+    const [parent, effect] = [child.replace(CHILD, ''), CHILD.exec(child)?.[1]];
+    return runs.get(parent)!.entries.some(({ event }) => event.type === 'child-started' && event.effect === effect);
+  }
+
+  function onDamage(known: Reference): void {
+    known.damage = { token: lastToken, commits: disk.commits() };
+  }
+
+  /** The run and the effect of a key. */
+  function partsOf(key: string): readonly [Reference | undefined, string] {
+    const slash = key.lastIndexOf('/');
+    return [runs.get(key.slice(0, slash)), key.slice(slash + 1)];
+  }
+
+  function onStart({ key, effect, tool, input, token, process }: Execution): void {
+    const [known, id] = partsOf(key);
+    const state = known?.states.at(-1);
+    const running = state && core.outstanding(state).some((one) => one.type === 'call-tool' && one.id === id);
+    const held = leases.get(key.slice(0, key.lastIndexOf('/')));
+    ensure(
+      held?.token === token && held.holder === process,
+      'lease',
+      () => `${process.name} starts ${key} with token ${token}, and ${describeLease(held)}`,
+    );
+    if (known?.damage) {
+      const { damage } = known;
+      return ensure(
+        token <= damage.token,
+        'damage',
+        () => `${process.name} resumed run ${known.runId}, which is damaged`,
+      );
+    }
+    ensure(running === true, 'issued', () => `${key} starts, and the journal has not issued it`);
+    if (effect !== 'pure') {
+      const issuedAt = known!.issued.get(id)!;
+      ensure(
+        known!.commits[issuedAt]! <= disk.durable(),
+        'I8 durable',
+        () => `${key} (${effect}) starts, and entry ${issuedAt}, which issued it, is not durable`,
+      );
+      checkToken(known!.runId, token, process);
+    }
+    const before = inputs.get(key);
+    ensure(before === undefined || before === `${tool} ${input}`, 'issued', () => `${key} was ${before}`);
+    inputs.set(key, `${tool} ${input}`);
+    if (tool === 'bomb') checkCrashLoop(key);
+  }
+
+  /** Tokens increase with each driver. */
+  function checkToken(runId: string, token: number, process: Process): void {
+    const last = tokens.get(runId);
+    const isNext = !last || token > last.token || (token === last.token && process === last.process);
+    ensure(isNext, 'tokens', () => `${process.name} uses token ${token} of run ${runId}, and ${last!.token} was used`);
+    tokens.set(runId, { token, process });
+  }
+
+  function checkCrashLoop(key: string): void {
+    const count = (attempts.get(key) ?? 0) + 1;
+    attempts.set(key, count);
+    cover('crash loop');
+    const most = CRASH_LIMIT + uncounted;
+    ensure(count <= most, 'crash loop', () => `${key} ended its process ${count} times`);
+  }
+
+  /**
+   * Whether the run was taken over since the call started. A process that runs notices that, and aborts the call.
+   */
+  function isStale({ key, token, process, at }: Execution): boolean {
+    const runId = key.slice(0, key.lastIndexOf('/'));
+    if (leases.get(runId)?.token === token) return false;
+    const takeover = takeovers.find((one) => one.from === process && one.runId === runId && one.at >= at);
+    if (!takeover) return false;
+    cover('stale act');
+    const since = Math.max(takeover.at, process.stalledUntil);
+    ensure(
+      now() - since <= NOTICE_MS,
+      'lease',
+      () => `${key} acts in ${process.name}, which lost its lease ${now() - since} ms ago and was not stalled since`,
+    );
+    return true;
+  }
+
+  /** A `once` effect happens once. Where nothing but the token helps, it may happen again, unless the tool passes it on. */
+  function onAct(key: string): void {
+    const acts = ledger.acts.filter((act) => act.key === key);
+    if (acts.length < 2 || acts[0]!.effect !== 'once') return;
+    const excused = acts.some(({ stale }) => stale) && acts.every(({ tool }) => !FENCED.has(tool));
+    ensure(excused, 'effect twice', () => `${key} acted ${acts.length} times: ${acts.map(describeAct).join(', ')}`);
+    cover('stale act twice');
+  }
+
+  /** A driver that took over may have ended before it recorded the death: then the deaths are counted again from 0. */
+  function onEndedEarly(): void {
+    uncounted += CRASH_LIMIT;
+  }
+
+  /** What a caller was told is in the journal and durable. */
+  function onResult(runId: string, result: LoopResult): void {
+    const known = runs.get(runId);
+    if (!known || known.damage) return;
+    const { outcome, waiting, detached } = result;
+    if (detached) return;
+    const place = outcome
+      ? known.states.findIndex((state) => state.phase.type === 'ended' && state.phase.outcome.type === outcome.type)
+      : 1 + Math.max(0, ...waiting.map(({ effect }) => firstIssued(known, effect.split('/')[0]!)));
+    ensure(place > 0, 'acknowledged', () => `run ${runId} was reported as ${outcome?.type}, which is not stored`);
+    ensure(
+      known.commits[place - 1]! <= disk.durable(),
+      'acknowledged',
+      () => `run ${runId} was reported as ${outcome?.type ?? 'paused'}, and entry ${place - 1} is not durable`,
+    );
+  }
+
+  function firstIssued({ entries }: Reference, effect: string): number {
+    return entries.findIndex(({ issued }) => issued.includes(effect));
+  }
+
+  /** The answer was acknowledged: it is in the journal, and durable. */
+  function onAnswered(runId: string, path: string): void {
+    const effects = path.split('/');
+    const effect = effects.pop()!;
+    const known = runs.get([runId, ...effects].join('.'));
+    if (!known || known.damage) return;
+    const given = known.entries.find(
+      ({ event }) =>
+        (event.type === 'approval-given' || event.type === 'client-result-given' || event.type === 'deadline-passed') &&
+        event.effect === effect,
+    );
+    const ended = known.states.at(-1)!.phase.type === 'ended';
+    ensure(given !== undefined || ended, 'acknowledged', () => `the answer to ${path} of run ${runId} is not stored`);
+    if (!given) return;
+    ensure(
+      known.commits[given.seq]! <= disk.durable(),
+      'acknowledged',
+      () => `the answer to ${path} of run ${runId} is not durable`,
+    );
+    cover('answer');
+  }
+
+  /** When nothing happens any more. */
+  function atEnd(): void {
+    for (const known of runs.values()) {
+      if (known.damage || known.entries.length === 0 || isOfDamaged(known.runId)) continue;
+      const last = known.states.at(-1)!;
+      // A child run that its driver stored after the takeover of its parent performs nothing, and nobody knows of it.
+      if (known.runId.includes('.') && known.entries.length === 1) continue;
+      ensure(last.phase.type === 'ended', 'ending', () => `run ${known.runId} has not ended`);
+      checkJournal(known);
+    }
+    for (const key of new Set(ledger.acts.filter(({ effect }) => effect === 'once').map((act) => act.key)))
+      checkActed(key);
+  }
+
+  function isOfDamaged(runId: string): boolean {
+    return [...runs.values()].some((one) => one.damage !== undefined && rootOf(one.runId) === rootOf(runId));
+  }
+
+  /** The invariants of `step`, on what is stored. */
+  function checkJournal(known: Reference): void {
+    try {
+      const trace = traceOf(known);
+      checkResults(trace);
+      checkPermission(trace);
+      checkEnding(core, trace);
+      // The reference does not count the calls of child runs.
+      if (!hasChildren(known)) checkLimits(trace);
+    } catch (error) {
+      throw new Violation('I1 to I6', `run ${known.runId}: ${(error as Error).message}`);
+    }
+    for (const { event } of known.entries) {
+      if (event.type !== 'tool-settled' || event.result.type !== 'result' || event.result.isError) continue;
+      const key = `${known.runId}/${event.effect.replace('verify', 'tool')}`;
+      const done = !inputs.has(key) || ledger.has(key);
+      ensure(done, 'ledger and journal', () => `the journal reports ${key} as done, and it did not act`);
+    }
+  }
+
+  function traceOf({ entries, states }: Reference): Trace {
+    let observed = NOTHING_OBSERVED;
+    const moments = entries.map(({ event }, index): Moment => {
+      const [before, after] = [states[index]!, states[index + 1]!];
+      ensure(shouldApply(observed, event), 'I1 to I6', () => `I3: ${JSON.stringify(event)} was applied`);
+      const { effects } = core.step(before, event);
+      const earlier = observed;
+      observed = observedAfter(observed, event, effects, outcomeOf(after));
+      return { event, applied: true, before, after, effects, observed: { before: earlier, after: observed } };
+    });
+    const { rules } = states[1]!;
+    return { world: { rules } as Trace['world'], moments, last: moments.at(-1)!, hadChoice: false };
+  }
+
+  /** A call that has acted is reported as done, or as unknown: never as something that did not happen. */
+  function checkActed(key: string): void {
+    const [known, id] = partsOf(key);
+    const acts = ledger.acts.filter((act) => act.key === key);
+    if (!known || known.damage || isOfDamaged(known.runId) || acts.every(({ stale }) => stale)) return;
+    const [, turn, index] = /^t(\d+)\.tool\.(\d+)$/.exec(id)!;
+    const settled = known.entries.findLast(
+      ({ event }) =>
+        event.type === 'tool-settled' && (event.effect === id || event.effect === `t${turn}.verify.${index}`),
+    )?.event;
+    if (settled?.type !== 'tool-settled') return;
+    const { result } = settled;
+    const text = result.type === 'result' ? JSON.stringify(result.content) : '';
+    const denied = result.type === 'not-done' || (result.type === 'result' && result.isError && !UNKNOWN.test(text));
+    // A run that ended before the call was repeated reports nothing.
+    const { phase } = known.states.at(-1)!;
+    const stopped = phase.type === 'ended' && phase.outcome.type !== 'completed' && result.type === 'not-done';
+    ensure(
+      !denied || stopped,
+      'ledger and journal',
+      () => `${key} has acted, and the journal reports ${text || result.type}`,
+    );
+  }
+
+  /** Code under test would catch the exception. */
+  function reported<Args extends unknown[], T>(check: (...args: Args) => T): (...args: Args) => T | undefined {
+    return (...args) => {
+      try {
+        return check(...args);
+      } catch (error) {
+        report(error as Error);
+        return undefined;
+      }
+    };
+  }
+
+  return {
+    runs,
+    use: (all: Machines) => void (machines = all),
+    onCommit: reported(onCommit),
+    hasBegun,
+    onDamage,
+    onPowerFailure: reported(onPowerFailure),
+    onStart: reported(onStart),
+    isStale: reported(isStale),
+    onAct: reported(onAct),
+    onEndedEarly,
+    onResult: reported(onResult),
+    onAnswered: reported(onAnswered),
+    atEnd: reported(atEnd),
+  };
+}
+
+function hasChildren({ entries }: Reference): boolean {
+  return entries.some(({ event }) => event.type === 'child-started');
+}
+
+/** The end of the id of a child run: the effect that started it. */
+const CHILD = /\.(t\d+\.tool\.\d+)$/;
+const UNKNOWN = /not known whether it took effect|was stopped/;
+const FENCED: ReadonlySet<string> = new Set(['bank', 'remove']);
+
+function ensure(holds: boolean, check: CheckName, message: () => string): asserts holds {
+  if (!holds) throw new Violation(check, message());
+}
+
+function describe(replayed: ReturnType<Core['replay']>): string {
+  return replayed.type === 'diverged' ? `entry ${replayed.seq}, ${replayed.difference}` : '';
+}
+
+function describeLease(lease: LeaseSeen | undefined): string {
+  return lease ? `${lease.holder.name} has the lease with token ${lease.token}` : 'nobody has the lease';
+}
+
+function describeAct({ process, token, at, stale }: Act): string {
+  return `${process.name} with token ${token}, started at ${at}${stale ? ', stale' : ''}`;
+}

@@ -1,0 +1,169 @@
+import { expect } from 'vitest';
+import type { CheckName } from './checks.ts';
+import { simulateMany } from './farm.ts';
+import type { Patch } from './worker.ts';
+
+/** A defect that Treadle had, or could have: the change that brings it back, and the checks that may find it. */
+export interface RevertedFix {
+  readonly name: string;
+  readonly checks: readonly CheckName[];
+  readonly patches: readonly Patch[];
+  /** It takes thousands of schedules to find it. */
+  readonly rare?: true;
+}
+
+const LEASES = 'store/src/sqlite/leases.ts';
+const ENTRIES = 'store/src/sqlite/entries.ts';
+const SHELL = 'core/src/driver/shell.ts';
+
+export const REVERTED_FIXES: readonly RevertedFix[] = [
+  {
+    name: 'a live process of this host is taken over when its lease expires',
+    checks: ['takeover'],
+    patches: [
+      {
+        file: LEASES,
+        from: "return processState(other) === 'dead' ? 0 : Infinity;",
+        to: "if (processState(other) === 'dead') return 0;",
+      },
+    ],
+  },
+  {
+    name: 'a process of another host is taken over by the wall clock',
+    checks: ['takeover'],
+    patches: [
+      {
+        file: LEASES,
+        from: 'const { monotonic } = times();\n    const seen',
+        to: 'return Math.max(0, expires_at - times().wall);\n    const { monotonic } = times();\n    const seen',
+      },
+    ],
+  },
+  {
+    name: 'an effect starts without a check of the lease',
+    checks: ['lease', 'effect twice'],
+    patches: [
+      {
+        file: SHELL,
+        from: 'closed || detached ? undefined : lease?.confirm?.()',
+        to: 'undefined as Promise<void> | undefined',
+      },
+    ],
+  },
+  {
+    name: 'a lost lease aborts nothing',
+    rare: true,
+    checks: ['lease', 'effect twice'],
+    patches: [
+      {
+        file: SHELL,
+        from: "else lease?.lost?.addEventListener('abort'",
+        to: "else lease?.lost?.addEventListener('never'",
+      },
+    ],
+  },
+  {
+    name: 'an effect starts before it is durable',
+    checks: ['I8 durable', 'acknowledged'],
+    patches: [{ file: SHELL, from: "unsynced ? 'written' : 'durable'", to: "'written'" }],
+  },
+  {
+    name: 'a run that another process has ended is reported before it is durable',
+    checks: ['acknowledged'],
+    patches: [{ file: SHELL, from: 'let unsynced = seq > 0;', to: 'let unsynced = false;' }],
+  },
+  {
+    name: 'tokens are used again',
+    checks: ['tokens', 'lease', 'takeover'],
+    patches: [
+      {
+        file: 'store/src/sqlite/database.ts',
+        from: 'token INTEGER PRIMARY KEY AUTOINCREMENT',
+        to: 'token INTEGER PRIMARY KEY',
+      },
+    ],
+  },
+  {
+    name: 'a damaged last entry is dropped',
+    checks: ['damage', 'issued', 'effect twice'],
+    patches: [
+      {
+        file: ENTRIES,
+        from: 'if (problem !== undefined) throw entryDamaged(runId, count, problem);',
+        to: 'if (problem !== undefined && count === run.entries - 1) return read;\n    if (problem !== undefined) throw entryDamaged(runId, count, problem);',
+      },
+      {
+        file: ENTRIES,
+        from: 'const next = run?.entries ?? 0;',
+        to: 'const next = entries[0]!.seq;\n      db.prepare("DELETE FROM entries WHERE run = ? AND seq >= ?").run(run?.id ?? 0, next);',
+      },
+    ],
+  },
+  {
+    name: 'a child run that had begun and is missing starts again',
+    checks: ['damage', 'effect twice', 'issued'],
+    patches: [
+      {
+        file: 'core/src/agents/agent-tool.ts',
+        from: "if (!first && child === 'begun') {",
+        to: 'if (!first && !journal) {',
+      },
+    ],
+  },
+  {
+    name: 'a cancel reaches a child run before it is stored',
+    checks: ['cancel order'],
+    patches: [
+      {
+        file: SHELL,
+        from: "if (state.phase.type !== 'ended') return;\n    abortEffects(context);",
+        to: "if (state.phase.type !== 'ended') return;\n    abortEffects(context);\n    abortChildren(context);",
+      },
+    ],
+  },
+  {
+    name: 'a child run whose cancel could not be stored stays open',
+    checks: ['ending'],
+    patches: [{ file: 'core/src/driver/run.ts', from: '(!opened || orphans.length > 0)', to: '!opened' }],
+  },
+  {
+    name: 'a `once` tool that timed out is not verified',
+    checks: ['ledger and journal'],
+    patches: [
+      {
+        file: 'core/src/tools/execute.ts',
+        from: "if (!mode.takesEffect || tool.effect !== 'once') return stop",
+        to: 'if (true) return stop',
+      },
+    ],
+  },
+  {
+    name: 'a call that ends its process is repeated forever',
+    checks: ['crash loop'],
+    patches: [
+      {
+        file: 'core/src/machine/step.ts',
+        from: "if (event.type !== 'effect-lost' || !state.rules.crashLimit) return undefined;",
+        to: 'return undefined;',
+      },
+    ],
+  },
+  {
+    name: 'the deadline that passes while a lease is confirmed is not written',
+    checks: ['ending'],
+    patches: [
+      {
+        file: SHELL,
+        from: 'startConfirmed(effect);\n        flush();',
+        to: 'startConfirmed(effect);\n        closeIfDone();',
+      },
+    ],
+  },
+];
+
+export async function expectFound({ checks, patches, rare }: RevertedFix): Promise<void> {
+  const schedules = rare ? 20_000 : 1_500;
+  const { failures } = await simulateMany({ schedules, patches, stopAtFailure: true, workers: rare ? 2 : 1 });
+  expect(failures.length, `no failure in ${schedules} schedules`).toBeGreaterThan(0);
+  expect(checks).toContain(failures[0]!.failure!.check);
+}

@@ -1,0 +1,247 @@
+import type * as core from '@treadle/core';
+import type { LoopOptions, Policy, Tool, ToolContext, ToolEffect, Verification } from '@treadle/core';
+import { keyedModel, type Said, type Script } from '../crash/keyed-model.ts';
+import type { Execution, Ledger } from './ledger.ts';
+import type { Process } from './machine.ts';
+import type { Random, Scheduler } from './scheduler.ts';
+
+export type Core = typeof core;
+
+/** A run as the world outside wants it: any process can start or resume it. */
+export interface Plan {
+  readonly runId: string;
+  readonly script: Script;
+  /** Of the child runs. */
+  readonly childScript: Script;
+  readonly options: Pick<
+    LoopOptions,
+    'limits' | 'maxTurns' | 'crashLimit' | 'parallel' | 'maxResultChars' | 'toolTimeoutMs'
+  >;
+}
+
+/** How often a call that ends its process may be attempted. */
+export const CRASH_LIMIT = 2;
+
+/** Options of all runs. */
+const SHARED = { crashLimit: CRASH_LIMIT, maxResultChars: 200, toolTimeoutMs: 200_000 };
+
+interface ToolKind {
+  readonly effect: ToolEffect;
+  /** Returns its result synchronously. */
+  readonly sync?: true;
+  readonly verify?: 'verify' | 'fenced';
+  readonly timeoutMs?: number;
+  /** Ignores a timeout. */
+  readonly stubborn?: true;
+  readonly long?: true;
+  readonly parks?: true;
+  readonly ends?: 'process';
+}
+
+const KINDS: Readonly<Record<string, ToolKind>> = {
+  look: { effect: 'pure', sync: true },
+  search: { effect: 'pure' },
+  list: { effect: 'pure', long: true },
+  put: { effect: 'idempotent' },
+  stamp: { effect: 'once', sync: true },
+  pay: { effect: 'once' },
+  wire: { effect: 'once', verify: 'verify' },
+  bank: { effect: 'once', verify: 'fenced' },
+  order: { effect: 'once', verify: 'verify', timeoutMs: 2_000 },
+  send: { effect: 'once', timeoutMs: 2_000, stubborn: true },
+  remove: { effect: 'once', verify: 'fenced' },
+  forbid: { effect: 'once' },
+  job: { effect: 'idempotent', parks: true },
+  bomb: { effect: 'pure', sync: true, ends: 'process' },
+};
+
+/** Each is as probable as its number of mentions. */
+const USUAL = 'look look search search list put put stamp pay pay wire wire wire bank order send job'.split(' ');
+const RARE = 'remove remove pick forbid child child child wire bank pay'.split(' ');
+
+/** A new run: two to four turns with up to three calls each. `nested`: often with child runs. */
+export function planRun(random: Random, runId: string, nested: boolean): Plan {
+  const durationMs = random.chance(0.1) ? random.between(1_000, 60_000) : undefined;
+  return {
+    runId,
+    script: scriptOf(random, random.between(1, 3), namesOf(random, nested)),
+    childScript: scriptOf(random, random.between(1, 2), [...USUAL, 'remove']),
+    options: {
+      ...SHARED,
+      parallel: random.chance(0.8),
+      ...(random.chance(0.1) && { maxTurns: random.between(1, 2) }),
+      ...(durationMs !== undefined && { limits: { durationMs } }),
+    },
+  };
+}
+
+function namesOf(random: Random, nested: boolean): readonly string[] {
+  if (random.chance(0.5)) return [...USUAL, ...RARE];
+  return nested ? ['child', 'child', 'wire', 'pay', 'put'] : USUAL;
+}
+
+function scriptOf(random: Random, turns: number, names: readonly string[]): Script {
+  const said: Said[] = Array.from({ length: turns }, (_, turn) => {
+    if (random.chance(0.03)) return { calls: [['bomb', { what: `bomb ${turn}` }]] };
+    const count = random.pick([1, 1, 1, 2, 2, 3]);
+    return {
+      calls: Array.from({ length: count }, (__, index) => {
+        const name = random.pick(names);
+        const what = `${name} ${turn}.${index}`;
+        return [name, name === 'child' ? { task: what } : { what }];
+      }),
+    };
+  });
+  return Object.fromEntries([...said, 'It is done.'].map((reply, turn) => [`t${turn + 1}.model.0`, reply]));
+}
+
+/** What tools, models and policies of a process use of the world. */
+export interface World {
+  readonly core: Core;
+  readonly scheduler: Scheduler;
+  readonly ledger: Ledger;
+  /** Many calls take longer than a lease. */
+  readonly slow: boolean;
+  readonly kill: (process: Process) => void;
+  /** Checks that the call may start. */
+  readonly onStart: (execution: Execution) => void;
+  /** Checks that the call may act, and whether its process is still the driver of the run. */
+  readonly isStale: (execution: Execution) => boolean | undefined;
+  /** Checks the ledger. */
+  readonly onAct: (key: string) => void;
+  readonly cover: (what: string) => void;
+}
+
+/** The code of a run in one process. */
+export function codeOf(world: World, process: Process, { script, childScript }: Plan): Omit<LoopOptions, 'input'> {
+  const { tool, agentTool } = world.core;
+  const policy = policyOf(world, process);
+  const codeFor = (replies: Script): Omit<LoopOptions, 'input'> => ({
+    model: delayedModel(world, process, keyedModel(replies)),
+    tools: [...namesIn(replies)].map(toolNamed),
+    policy,
+  });
+  const toolNamed = (name: string): Tool => {
+    if (name === 'pick') return tool({ name, description: name, input: WHAT });
+    if (name !== 'child') return simulatedTool(world, process, name, KINDS[name]!);
+    return agentTool({ name, description: name, ...codeFor(childScript), ...SHARED });
+  };
+  return codeFor(script);
+}
+
+/** Only the tools that a script calls: their schemas are in the journal and cost time. */
+function namesIn(script: Script): ReadonlySet<string> {
+  return new Set(
+    Object.values(script).flatMap((said) =>
+      typeof said === 'object' && 'calls' in said ? said.calls!.map(([name]) => name) : [],
+    ),
+  );
+}
+
+const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
+
+function delayedModel(
+  { scheduler: { after, random } }: World,
+  process: Process,
+  model: LoopOptions['model'],
+): LoopOptions['model'] {
+  return {
+    ...model,
+    reply(...asked) {
+      const { promise, resolve } = Promise.withResolvers<Awaited<ReturnType<typeof model.reply>>>();
+      const ms = random.chance(0.04) ? random.between(5_000, 45_000) : random.between(1, 900);
+      after(process, ms, `the model replies to ${asked[0].key}`, () => resolve(model.reply(...asked)));
+      return promise;
+    },
+  };
+}
+
+function policyOf({ scheduler: { after, random } }: World, process: Process): Policy {
+  return {
+    judge(calls) {
+      const verdicts = calls.map(({ name }) => {
+        if (name === 'forbid') return { type: 'deny', reason: 'no' } as const;
+        return name === 'remove' ? ({ type: 'ask', ttlMs: 600_000 } as const) : ({ type: 'allow' } as const);
+      });
+      if (random.chance(0.7)) return verdicts;
+      const { promise, resolve } = Promise.withResolvers<typeof verdicts>();
+      after(process, random.between(1, 50), 'the policy judges', () => resolve(verdicts));
+      return promise;
+    },
+  };
+}
+
+/** Starts, acts some time later, and returns some time after that. Its process can die at any of these moments. */
+function simulatedTool(world: World, process: Process, name: string, kind: ToolKind): Tool {
+  const { core, scheduler, ledger, onStart, isStale, onAct, cover } = world;
+  const { random, after, now, log } = scheduler;
+  const { effect, sync, verify, timeoutMs } = kind;
+
+  function actOnce(execution: Execution, signal: AbortSignal): void {
+    const { key, token } = execution;
+    // A timeout has no reason. All other tools respect their signal.
+    const timedOut = signal.aborted && (signal.reason as Error).message !== 'The run was detached.';
+    if (signal.aborted && !(kind.stubborn && timedOut && process.driving.has(rootOf(key)))) return;
+    const stale = isStale(execution) === true;
+    if (verify === 'fenced' && (!ledger.admits(key, token) || ledger.has(key))) return cover('fenced off');
+    log(`${process.name}: ${key} acts`);
+    ledger.record({ ...execution, stale });
+    onAct(key);
+  }
+
+  function resultOf({ key, input }: Execution): unknown {
+    if (kind.long) return `${input} `.repeat(60);
+    const parked = kind.parks && ledger.acts.filter((act) => act.key === key).length < 2;
+    return parked ? new core.Parked(`device/${input}`) : `${name} did ${input}`;
+  }
+
+  function later<T>(label: string, ms: number, value: () => T): Promise<T> {
+    const { promise, resolve } = Promise.withResolvers<T>();
+    after(process, ms, label, () => resolve(value()));
+    return promise;
+  }
+
+  function execute({ what }: { readonly what: string }, { key, lease = 0, signal }: ToolContext): unknown {
+    const execution: Execution = { key, tool: name, effect, input: what, token: lease, process, at: now() };
+    log(`${process.name}: ${key} starts ${name} with token ${lease}`);
+    onStart(execution);
+    if (kind.ends) world.kill(process);
+    if (sync) {
+      actOnce(execution, signal);
+      // A synchronous tool can block the event loop.
+      if (random.chance(0.05))
+        process.stalledUntil = Math.max(process.stalledUntil, now() + random.between(1_000, 40_000));
+      return resultOf(execution);
+    }
+    const ms = random.chance(world.slow ? 0.4 : 0.12) ? random.between(1_500, 120_000) : random.between(1, 400);
+    return later(`${key} is in the middle`, ms, () => actOnce(execution, signal)).then(() =>
+      later(`${key} returns`, random.chance(0.1) ? random.between(100, 20_000) : random.between(0, 20), () =>
+        resultOf(execution),
+      ),
+    );
+  }
+
+  function verifyCall({ what }: { readonly what: string }, { key, lease = 0 }: ToolContext): Promise<Verification> {
+    cover('verification');
+    return later(`${key} is verified`, random.between(1, 100), (): Verification => {
+      if (verify === 'fenced') ledger.admits(key, lease);
+      if (random.chance(0.05)) return { type: 'unknown' };
+      return ledger.has(key) ? { type: 'done', result: `${name} did ${what}` } : { type: 'not-done' };
+    });
+  }
+
+  return core.tool({
+    name,
+    description: name,
+    input: WHAT,
+    effect,
+    ...(timeoutMs !== undefined && { timeoutMs }),
+    ...(verify && { verify: verifyCall as never }),
+    execute: execute as never,
+  });
+}
+
+/** The run that a key or the id of a child run belongs to. */
+export function rootOf(key: string): string {
+  return /^[^./]+/.exec(key)![0];
+}

@@ -1,0 +1,122 @@
+import { crc32 } from 'node:zlib';
+
+/** All randomness of a schedule. The same seed gives the same numbers. */
+export interface Random {
+  /** At least 0, and less than 1. */
+  readonly next: () => number;
+  /** A whole number from `least` to `most`. */
+  readonly between: (least: number, most: number) => number;
+  readonly chance: (probability: number) => boolean;
+  readonly pick: <T>(list: readonly T[]) => T;
+}
+
+/** Mulberry32, after mixing the seed: neighbouring seeds give unrelated schedules. */
+function seededRandom(seed: number): Random {
+  let state = Math.imul(seed ^ 0x9e37_79b9, 0x85eb_ca6b) ^ (seed >>> 16);
+  const next = (): number => {
+    state = (state + 0x6d2b_79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+  const between = (least: number, most: number): number => least + Math.floor(next() * (most - least + 1));
+  return {
+    next,
+    between,
+    chance: (probability) => next() < probability,
+    pick: (list) => list[between(0, list.length - 1)]!,
+  };
+}
+
+/** Whoever callbacks belong to. */
+export interface Owner {
+  readonly name: string;
+  /** False: its callbacks never run any more. */
+  readonly alive: boolean;
+  /** None of its callbacks run before this time. */
+  readonly stalledUntil: number;
+}
+
+interface Callback {
+  at: number;
+  readonly owner: Owner;
+  readonly label: string;
+  readonly run: () => void;
+}
+
+/**
+ * The only source of time and order. Callbacks run one after another, each at its time. Latencies are random, so the order
+ * of what happens at about the same time is random too.
+ */
+export interface Scheduler {
+  readonly random: Random;
+  /** Milliseconds since the schedule started. */
+  readonly now: () => number;
+  /** Runs `run` after `ms`, unless the owner dies before. The returned function cancels it. */
+  readonly after: (owner: Owner, ms: number, label: string, run: () => void) => () => void;
+  /** Runs the next callback, and waits until all promise callbacks that follow from it have run. False if there is none. */
+  readonly step: () => Promise<boolean>;
+  /** Adds a line to the trace. */
+  readonly log: (line: string) => void;
+  /** A digest of all lines. */
+  readonly digest: () => number;
+}
+
+export function startScheduler(seed: number, print?: (line: string) => void): Scheduler {
+  const random = seededRandom(seed);
+  /** Sorted, the next one last. */
+  const queue: Callback[] = [];
+  let now = 0;
+  let digest = 0;
+
+  function insert(callback: Callback): void {
+    let place = queue.length;
+    while (place > 0 && queue[place - 1]!.at <= callback.at) place--;
+    queue.splice(place, 0, callback);
+  }
+
+  function log(line: string): void {
+    digest = crc32(line, digest);
+    print?.(`${now.toFixed(2).padStart(12)}  ${line}`);
+  }
+
+  async function step(): Promise<boolean> {
+    for (;;) {
+      const callback = queue.pop();
+      if (!callback) return false;
+      const { owner, label, run } = callback;
+      if (!owner.alive) continue;
+      if (owner.stalledUntil > callback.at) {
+        callback.at = owner.stalledUntil;
+        insert(callback);
+        continue;
+      }
+      now = Math.max(now, callback.at);
+      log(`${owner.name}: ${label}`);
+      run();
+      await promisesSettled();
+      return true;
+    }
+  }
+
+  return {
+    random,
+    now: () => now,
+    after(owner, ms, label, run) {
+      const callback: Callback = { at: now + ms, owner, label, run };
+      insert(callback);
+      return () => {
+        const place = queue.indexOf(callback);
+        if (place >= 0) queue.splice(place, 1);
+      };
+    },
+    step,
+    log,
+    digest: () => digest,
+  };
+}
+
+/** Resolves after all pending promise callbacks have run. */
+function promisesSettled(): Promise<void> {
+  return new Promise((resolve) => void setImmediate(resolve));
+}

@@ -1,0 +1,66 @@
+import { expect, test } from 'vitest';
+import { describeFailure, simulateMany } from './farm.ts';
+import { expectFound, REVERTED_FIXES } from './reverted-fixes.ts';
+
+/** TREADLE_SEED chooses other seeds. */
+const FIRST_SEED = Number(process.env['TREADLE_SEED'] ?? 1);
+const SCHEDULES = 5_000;
+
+/** In how many percent of the schedules each of these occurs at least. */
+const LEAST_PERCENT: Readonly<Record<string, number>> = {
+  crash: 20,
+  'power failure': 5,
+  'lost entries': 1,
+  stall: 20,
+  'suspended host': 8,
+  'clock jump': 5,
+  'full disk': 5,
+  'locked store': 4,
+  'takeover of a dead process': 20,
+  'takeover of a live process': 5,
+  'rejects with lease-lost': 2,
+  'stale act': 0.3,
+  'damage: changed entry': 2,
+  'damage: missing entry': 2,
+  'damage: changed run': 2,
+  'damage: missing child run': 0.2,
+  'damage: changed snapshot': 1,
+  'rejects with journal-damaged': 5,
+  'rejects with store-full': 3,
+  'lost effect': 30,
+  verification: 8,
+  'crash loop': 3,
+  'child run': 8,
+  parked: 8,
+  approval: 5,
+  answer: 5,
+  cancel: 5,
+  detach: 4,
+};
+
+const TIMEOUT = { timeout: 300_000 };
+
+test(
+  `nothing happens twice and nothing is lost in ${SCHEDULES} schedules with faults`,
+  TIMEOUT,
+  async ({ annotate }) => {
+    const { failures, covered, schedules, steps } = await simulateMany({ firstSeed: FIRST_SEED, schedules: SCHEDULES });
+    await annotate(`${schedules} schedules, ${steps} steps`);
+    expect(failures.slice(0, 3).map(describeFailure)).toEqual([]);
+    const percent = (what: string): number => ((covered.get(what) ?? 0) / schedules) * 100;
+    const rare = Object.entries(LEAST_PERCENT).filter(([what, least]) => percent(what) < least);
+    expect(rare.map(([what, least]) => `${what}: ${percent(what)}%, and not ${least}%`)).toEqual([]);
+  },
+);
+
+test('the same seed gives the same trace, in any number of workers', async () => {
+  const [one, again, two] = [
+    await simulateMany({ schedules: 60 }),
+    await simulateMany({ schedules: 60 }),
+    await simulateMany({ schedules: 60, workers: 2 }),
+  ];
+  expect([again.digest, two.digest]).toEqual([one.digest, one.digest]);
+  expect((await simulateMany({ firstSeed: 2, schedules: 60 })).digest).not.toBe(one.digest);
+});
+
+test.each(REVERTED_FIXES.filter(({ rare }) => !rare))('finds a defect: $name', expectFound);
