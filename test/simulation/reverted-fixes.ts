@@ -90,7 +90,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
       {
         file: ENTRIES,
         from: 'if (problem !== undefined) throw entryDamaged(runId, count, problem);',
-        to: 'if (problem !== undefined && count === run.entries - 1) return read;\n    if (problem !== undefined) throw entryDamaged(runId, count, problem);',
+        to: 'if (problem !== undefined && count === run.entries - 1) return { entries, end: { count: run.entries, sum } };\n    if (problem !== undefined) throw entryDamaged(runId, count, problem);',
       },
       {
         file: ENTRIES,
