@@ -1,5 +1,6 @@
 import type { Scenario } from './scenario.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
+import { sharedBudget, spent } from './scenarios/budget.ts';
 import { calls } from './scenarios/calls.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
@@ -30,4 +31,6 @@ export const SCENARIOS: readonly Scenario[] = [
   reflecting,
   direct,
   hopeless,
+  spent,
+  sharedBudget,
 ];

@@ -1,7 +1,9 @@
 import type {
   AgentRules,
   AgentState,
+  Amounts,
   AssistantPart,
+  Budget,
   Call,
   CallCheck,
   CancelPhase,
@@ -17,6 +19,7 @@ import type {
   Next,
   Outcome,
   Phase,
+  Reservation,
   Rules,
   Settling,
   Slot,
@@ -25,6 +28,7 @@ import type {
   ToolCall,
   ToolFacts,
   ToolMessage,
+  Usage,
   Verdict,
   Waiting,
 } from '@treadle/core';
@@ -128,6 +132,15 @@ export interface CoreFunctions {
   readonly startShell: (context: RunContext, emit?: unknown) => Shell;
   readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;
   readonly abortEffects: (context: RunContext, reason?: unknown) => void;
+
+  // Budgets.
+  readonly performWithinBudget: Spend;
+  readonly reserveAndPerform: Spend;
+  readonly mostUsedByModel: (context: RunContext, model: unknown, inputTokens: number) => object;
+  readonly amountsOf: (usage: Usage) => Amounts;
+  readonly isUnused: (...failure: readonly unknown[]) => boolean;
+  readonly refusalOf: (name: string, budget: Budget | undefined, amounts: Amounts) => string | undefined;
+  readonly chargeOf: (reservation: Reservation, used: Amounts) => Amounts;
 }
 
 export type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
@@ -163,9 +176,13 @@ export interface FinishStrategy {
 
 type Wording = Readonly<Record<string, string | ((...values: readonly unknown[]) => string)>>;
 
+type Perform = (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;
+type Spend = (context: RunContext, effect: Effect, settle: (event: Event) => unknown, perform: Perform) => void;
+
 export interface RunContext {
   readonly runId: string;
-  readonly opening: { readonly seq: number };
+  readonly opening: { readonly seq: number; readonly rules: Rules; readonly settings: object };
+  readonly controller: AbortController;
   readonly journal: Journal;
   readonly lease: Lease | undefined;
 }

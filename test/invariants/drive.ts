@@ -96,6 +96,10 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         return feed(forkAt(world, now, pick));
       case 'deadline':
         return feed({ type: 'deadline-passed', at: now });
+      case 'refuse': {
+        const effect = open.at(pick % open.length)?.effect.id ?? '';
+        return feed({ type: 'budget-refused', at: now, effect, reason: 'spent' });
+      }
       case 'cancel':
         return feed({ type: 'cancel-requested', at: now });
       default:

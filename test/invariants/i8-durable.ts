@@ -18,6 +18,7 @@ function checkStart({ type, id, issued, durable, over }: Extract<Observation, { 
 
 function checkNotification(observation: Exclude<Observation, { issued: number }>): void {
   switch (observation.type) {
+    case 'budget':
     case 'stuck':
       return;
     case 'fact':

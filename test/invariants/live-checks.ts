@@ -12,6 +12,9 @@ export function checkLive(core: Pick<Core, 'replay'>, trace: LiveTrace): void {
   for (const observation of observations) {
     ensure(observation.type !== 'stuck', () => `the run has neither ended nor paused: ${JSON.stringify(observation)}`);
   }
+  for (const observation of observations) {
+    ensure(observation.type !== 'budget', () => `the budget does not hold: ${JSON.stringify(observation)}`);
+  }
   ensure(result !== undefined, () => 'the run returned no result');
   ensure(
     (result.outcome === undefined) === result.waiting.length > 0,

@@ -22,6 +22,7 @@ import {
   waitsIn,
 } from './answers.ts';
 import type { AgentCode, Core } from './core.ts';
+import { MOST_TOKENS } from './live-budget.ts';
 import type { ManualScheduler } from './manual-scheduler.ts';
 import { callsOf, type World } from './world.ts';
 
@@ -46,6 +47,7 @@ export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'mo
     wording: _,
     judged: __,
     prepared: ___,
+    budgeted,
     output: ____,
     allowedTools: given,
     toolChoice: choice,
@@ -60,6 +62,7 @@ export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'mo
   return {
     ...plain,
     ...(finish !== 'output' && { finish }),
+    ...(budgeted && { settings: { maxOutputTokens: MOST_TOKENS } }),
     input,
     toolChoice,
     ...(allowed.length > 0 && { allowedTools: allowed }),

@@ -22,6 +22,7 @@ import {
   type Performed,
 } from './live-world.ts';
 import type { Core } from './core.ts';
+import { liveBudget } from './live-budget.ts';
 import { slowJournal, type Durability, type SlowJournal } from './slow-journal.ts';
 import { manualScheduler } from './manual-scheduler.ts';
 import { SETTLE_FIRST, type World } from './world.ts';
@@ -53,6 +54,8 @@ export type Observation =
   | { readonly type: 'result'; readonly appended: number; readonly durable: number }
   /** After a cancellation or a detach: how many signals were not aborted. */
   | { readonly type: 'stop'; readonly notAborted: number }
+  /** What was settled and reserved differs from what was used, or exceeds the budget. */
+  | { readonly type: 'budget'; readonly problem: string }
   /** The run neither ended nor paused. */
   | { readonly type: 'stuck'; readonly why: string };
 
@@ -82,7 +85,10 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     return pick % 3 === 0 ? 'now' : 'later';
   }
 
+  const budget = world.rules.budgeted && liveBudget(core, world, scheduler);
+
   const onStart: OnStart = (type, id, once = false) => {
+    budget?.onStart(type, id);
     const issued = journal.appended.findLastIndex((entry) => entry.issued.includes(id));
     observations.push({ type, id, once, issued, durable: journal.durable(), over, late: isLate() });
   };
@@ -100,6 +106,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     summariser: summariserOf(world, scheduler, onStart),
     tools: toolsOf(core, world, scheduler, onStart),
     ...(judged && { policy: policyOf(world, scheduler, onStart) }),
+    ...(budget && { ledger: budget.ledger }),
     ...(prepared && { prepareTurn: prepareTurnOf(world, scheduler, onStart) }),
     ...(output && { output: outputOf(world, scheduler, onStart, latest) }),
   };
@@ -138,7 +145,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
         if (thisOpening !== opening) return;
         settled = {};
         const { code, message } = error as TreadleError;
-        if (code !== 'journal-failed') observations.push({ type: 'stuck', why: message });
+        if (code !== 'journal-failed' && code !== 'ledger-failed') observations.push({ type: 'stuck', why: message });
       },
     );
   }
@@ -163,6 +170,8 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   for (let count = 0; ; count++) {
     if (count > MOST_MOVES) throw new Error('the run never ends');
     await promisesSettled();
+    const problem = await budget?.problem();
+    if (problem !== undefined) observations.push({ type: 'budget', problem });
     if (settled) {
       const { result } = settled;
       const answers = result?.waiting.flatMap((waiting) => answerTo(world, waiting, scheduler) ?? []) ?? [];

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { expect } from 'vitest';
 import { loadMutableCore } from './mutable-core.ts';
 import { attempts } from './mutants/agent-attempts.ts';
+import { budget } from './mutants/budget.ts';
 import { claims } from './mutants/agent-calls.ts';
 import { results } from './mutants/i1-results.ts';
 import { permission } from './mutants/i2-permission.ts';
@@ -29,6 +30,7 @@ const AREAS = [
   order,
   attempts,
   claims,
+  budget,
 ] as const;
 
 export const MUTANTS: readonly Mutant[] = AREAS.flat();

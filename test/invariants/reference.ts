@@ -337,6 +337,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return judged(moment, at);
       case 'cancel-requested':
         return end('cancelled', cancelPhaseOf(moment.observed.before));
+      case 'budget-refused':
+        return end('exhausted', 'budget');
       case 'deadline-passed':
         return event.effect === undefined ? end('exhausted', 'duration') : onCall(event.effect, moment, at);
       case 'effect-lost':

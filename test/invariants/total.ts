@@ -137,6 +137,7 @@ const event: Arbitrary<Event> = fc.oneof(
   of('client-result-given', { content: blocks, isError: fc.boolean() }),
   of('effect-lost', { cause: fc.constantFrom('restart', 'device') }),
   of('effect-lost', { cause: fc.constant('restart'), died: fc.constant(true) }),
+  of('budget-refused', { reason: word }),
   of('deadline-passed', {}),
   of('deadline-passed', { effect: fc.constant(undefined) }),
   of('cancel-requested', {}),

@@ -1,4 +1,5 @@
 import type {
+  Amounts,
   CallCheck,
   Finish,
   Memory,
@@ -23,6 +24,8 @@ export interface World {
   /** The tools after a change. A second change restores the first ones. */
   readonly otherTools: readonly ToolFacts[];
   readonly input: readonly Message[];
+  /** The limits of the budget that a run with a ledger draws on. */
+  readonly budget?: Amounts;
   /** The replies of the model by turn. After the last one, the model replies with a final text. */
   readonly replies: readonly Reply[];
   /** Other values by turn. They start again after the last one. */
@@ -113,6 +116,8 @@ export type Act =
   | 'tools'
   | 'fork'
   | 'deadline'
+  /** The ledger refuses an effect. */
+  | 'refuse'
   | 'cancel';
 
 export const SETTLE_FIRST: Move = { act: 'settle', pick: 0, delay: 1 };

@@ -20,6 +20,7 @@ export type TreadleErrorCode =
   | 'run-exists'
   | 'answer-unfit'
   | 'journal-failed'
+  | 'ledger-failed'
   | 'journal-damaged'
   | 'run-driven'
   | 'lease-lost'

@@ -49,6 +49,17 @@ export type {
   RunSummary,
   Snapshot,
 } from './journal/port.ts';
+export {
+  budgetsOn,
+  memoryBudgets,
+  type Accounting,
+  type Budget,
+  type Budgets,
+  type BudgetTables,
+  type Reservation,
+  type Totals,
+} from './ledger/budgets.ts';
+export type { Amounts, Ledger, Reserved, Spending } from './ledger/port.ts';
 export { summaryOf } from './journal/summary.ts';
 export type {
   Answer,

@@ -1,4 +1,4 @@
-import type { Message, Rules } from '@treadle/core';
+import type { Amounts, Message, Rules } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
@@ -25,6 +25,11 @@ const input: Arbitrary<readonly Message[]> = fc.constantFrom<readonly Message[]>
   ],
 );
 
+const budget: Arbitrary<Amounts> = fc.record({
+  tokens: fc.constantFrom(100, 300, 800, 10_000),
+  calls: fc.constantFrom(1, 3, 8, 1_000),
+});
+
 const USUAL: Readonly<Record<Act, number>> = {
   settle: 150,
   repeat: 6,
@@ -36,6 +41,7 @@ const USUAL: Readonly<Record<Act, number>> = {
   deadline: 12,
   lose: 4,
   restart: 3,
+  refuse: 4,
   cancel: 3,
 };
 
@@ -52,7 +58,7 @@ function movesOf(weights: typeof USUAL): Arbitrary<readonly Move[]> {
 export const moves: Arbitrary<readonly Move[]> = movesOf(USUAL);
 
 /** More disturbances, for phases that are short. */
-const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12, restart: 12, cancel: 10 });
+const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12, restart: 12, refuse: 10, cancel: 10 });
 
 type Ruled = Pick<World, 'rules' | 'replies'>;
 
@@ -64,6 +70,7 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         tools: toolset,
         otherTools: toolset,
         input,
+        budget,
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
@@ -91,7 +98,19 @@ const crashing: Arbitrary<Ruled> = fc
   .tuple(rules, fc.constantFrom(1, 2, 2, 3), replies)
   .map(([some, crashLimit, said]) => ({ rules: { ...unlimited(some), judged: false, crashLimit }, replies: said }));
 
-const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40 });
+const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40, refuse: 0 });
+
+/** Runs that draw on a budget, with model calls that fail. */
+const spending: Arbitrary<Ruled> = long.map(({ rules: some, replies: said }) => ({
+  rules: { ...some, limits: {}, budgeted: true },
+  replies: said,
+}));
+
+/** Runs that are out of time when a tool returns that blocked the event loop. */
+const late: Arbitrary<Ruled> = fc.tuple(rules, fc.constantFrom(3, 10, 20), replies).map(([some, durationMs, said]) => {
+  const { budgeted: _, ...others } = unlimited(some);
+  return { rules: { ...others, judged: false, limits: { durationMs } }, replies: said };
+});
 
 /** Fewer limits, so that runs get further. */
 function unlimited(some: Rules): Rules {
@@ -102,7 +121,9 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
   { weight: 2, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
-  { weight: 1, arbitrary: worldsOf(crashing, dying) },
+  { weight: 2, arbitrary: worldsOf(crashing, dying) },
+  { weight: 1, arbitrary: worldsOf(spending, restless) },
+  { weight: 1, arbitrary: worldsOf(late) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

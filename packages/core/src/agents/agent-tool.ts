@@ -25,7 +25,7 @@ export interface AgentToolDefinition<S extends Schema> extends Omit<LoopOptions,
 }
 
 /** Options that the calling run sets. */
-type SetByCaller = 'input' | 'runId' | 'parent' | 'journal' | 'signal' | 'clock' | 'output';
+type SetByCaller = 'input' | 'runId' | 'parent' | 'journal' | 'ledger' | 'signal' | 'clock' | 'output';
 
 const HOUR = 3_600_000;
 /** Part of the recorded parameters: a change would make resumed runs report changed tools. */
@@ -53,8 +53,16 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, answers } = run;
-      const shared = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
+      const { acceptChangedTools, answers, ledger } = run;
+      const shared = {
+        ...options,
+        context,
+        journal: run.journal,
+        ...(ledger && { ledger }),
+        clock: run.clock,
+        runId,
+        signal,
+      };
       try {
         const resumed = await isStarted(runId, run);
         if (resumed && run.child === 'new') return new Finished(errorResult(leftOver(name, runId, run)));

@@ -1,6 +1,7 @@
 import { systemClock, type Clock, newRunId } from '../platform.ts';
 import { messageOf, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
+import type { Ledger } from '../ledger/port.ts';
 import type { Answer, LoopResult } from '../driver/options.ts';
 import type { Item } from '../journal/items.ts';
 import type { Limits } from '../machine/rules.ts';
@@ -33,6 +34,8 @@ export interface ExecuteAgentOptions<Input, Output> {
   readonly limits?: Limits;
   /** Judges calls of helpers and reflections, but not the call that ends an attempt. */
   readonly policy?: Policy;
+  /** Enforces budgets, as the option `ledger` of `runLoop` does. A run that was started with one needs one to be resumed. */
+  readonly ledger?: Ledger;
   readonly principal?: Principal;
   /** Passed unchanged to helpers, the reflection, validators and the policy. Not journaled. */
   readonly context?: unknown;

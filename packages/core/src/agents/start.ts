@@ -151,12 +151,12 @@ export function loopOptions(
   { runId, signal, tools, prompts }: RunParts,
 ): LoopOptions | ContinueOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
-  const { journal, policy, principal, context, clock, answers, acceptChangedTools } = options;
+  const { journal, policy, ledger, principal, context, clock, answers, acceptChangedTools } = options;
   const shared = {
     runId,
     tools,
     model: options.model ?? agent.model,
-    ...withoutUndefined({ journal, policy, context, clock, signal }),
+    ...withoutUndefined({ journal, policy, ledger, context, clock, signal }),
   };
   if (!prompts) return { ...shared, ...withoutUndefined({ answers, acceptChangedTools }) } as ContinueOptions;
   return {

@@ -175,6 +175,7 @@ function unknownRun(runId: string): string {
 /** What resuming the run requires and the options lack. */
 function missingCode({ rules }: State, options: ContinueOptions, agent: AgentRules | undefined): string | undefined {
   if (rules.prepared && !options.prepareTurn) return 'was started with prepareTurn. Pass prepareTurn to resume it.';
+  if (rules.budgeted && !options.ledger) return 'was started with a ledger. Pass the ledger to resume it.';
   if (rules.agent?.name === agent?.name) return undefined;
   if (!rules.agent) return 'is not a run of a typed agent. Resume it with runLoop.';
   return `belongs to the agent "${rules.agent.name}". Resume it with executeAgent and that agent.`;
@@ -240,6 +241,7 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
     toolChoice,
     ...(allowedTools && { allowedTools: [...allowedTools] }),
     judged: options.policy !== undefined,
+    ...(options.ledger && { budgeted: true }),
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),

@@ -1,5 +1,6 @@
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
+import type { Ledger } from '../ledger/port.ts';
 import type { Item } from '../journal/items.ts';
 import type { Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
@@ -87,6 +88,11 @@ interface RunEnvironment {
   /** Passed to tools and to the policy unchanged. */
   readonly context?: unknown;
   readonly policy?: Policy;
+  /**
+   * Enforces budgets: reserves what a model call, a summary or a tool call may use before it starts. If it refuses, the
+   * run ends with `exhausted: budget`. Child runs draw on it too. A run that was started with one is resumed with one.
+   */
+  readonly ledger?: Ledger;
   /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
   readonly prepareTurn?: PrepareTurn;
   /** Other models that `prepareTurn` may choose for a turn, by id. */

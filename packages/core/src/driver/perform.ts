@@ -18,6 +18,7 @@ import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
 import { isToolChoice, type Opening } from './open.ts';
 import type { Answer, ContinueOptions, LoopOptions, TurnChanges } from './options.ts';
+import { performWithinBudget } from './spend.ts';
 
 /** What the effects of one run are performed with. */
 export interface RunContext {
@@ -80,6 +81,11 @@ export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type
  * Approvals and calls of client tools are settled by answers, so there is nothing to start.
  */
 export function performEffect(context: RunContext, effect: Effect, settle: Settle): void {
+  if (context.options.ledger) performWithinBudget(context, effect, settle, performNow);
+  else performNow(context, effect, settle);
+}
+
+function performNow(context: RunContext, effect: Effect, settle: Settle): void {
   switch (effect.type) {
     case 'call-model':
       return callModel(context, effect, settle);
@@ -235,6 +241,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     journal,
     clock,
     limits: call.limits ?? {},
+    ledger: options.ledger,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),

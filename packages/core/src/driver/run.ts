@@ -189,11 +189,12 @@ export function driveRun(
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
 
-/** Whether a cancel or the deadline ended the run. Both can end a run whose child runs are in progress. */
+/** Whether a cancel, the deadline or a refused budget ended the run. All can do so while child runs are in progress. */
 function wasStopped({ phase }: State): boolean {
   if (phase.type !== 'ended') return false;
   const { outcome } = phase;
-  return outcome.type === 'cancelled' || (outcome.type === 'exhausted' && outcome.limit === 'duration');
+  if (outcome.type === 'exhausted') return outcome.limit === 'duration' || outcome.limit === 'budget';
+  return outcome.type === 'cancelled';
 }
 
 /**

@@ -131,6 +131,8 @@ export type Event =
       readonly cause: 'restart' | 'device';
       readonly died?: true;
     }
+  /** The ledger refused to reserve what the effect may use. It did not start, and the run ends. */
+  | { readonly type: 'budget-refused'; readonly at: number; readonly effect: string; readonly reason: string }
   /** With `effect`: the deadline of that approval. Without: the deadline of the run (`limits.durationMs`). */
   | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string }
   | { readonly type: 'cancel-requested'; readonly at: number };

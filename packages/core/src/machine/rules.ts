@@ -25,6 +25,8 @@ export interface Rules {
   readonly allowedTools?: readonly string[];
   /** A policy judges calls before they run. */
   readonly judged: boolean;
+  /** A ledger reserves what an effect may use before it starts. */
+  readonly budgeted?: true;
   /** `prepareTurn` is called before each turn. */
   readonly prepared?: true;
   /** The answer must be JSON that matches this schema. */

@@ -128,6 +128,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'deadline-passed':
       if (event.effect !== undefined) return onCallEvent(state, event.effect, event);
       return endMidTurn(state, { type: 'exhausted', limit: 'duration' }, wordingOf(state.rules).stopped('duration'));
+    case 'budget-refused':
+      return endMidTurn(state, { type: 'exhausted', limit: 'budget' }, wordingOf(state.rules).stopped('budget'));
     case 'child-started':
     case 'tool-settled':
     case 'tool-parked':
@@ -216,6 +218,9 @@ export function fits(state: State, event: Event): boolean {
       const type = slotFor(state, event.effect)?.type;
       return type === 'running' || type === 'verifying' || type === 'parked';
     }
+    case 'budget-refused':
+      if (phase.type === 'model' || phase.type === 'compacting') return phase.effect === event.effect;
+      return slotFor(state, event.effect)?.type === 'running';
     case 'deadline-passed': {
       if (event.effect === undefined) return isLive(state) && isOverdue(state, event.at);
       const slot = slotFor(state, event.effect);

@@ -1,6 +1,8 @@
 import { TreadleError } from '../errors.ts';
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
+import { checkAmounts } from '../ledger/budgets.ts';
+import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer } from '../driver/options.ts';
 import type { Limits, Memory, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { ResultBlock } from '../messages.ts';
@@ -32,6 +34,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly strict?: boolean;
   /** Only for tools that the client executes: the client gets the raw arguments and validates them itself. */
   readonly asWritten?: boolean;
+  /** What a call may use of the budgets of the run's ledger, besides the call itself. */
+  readonly spends?: Amounts;
   /** Resources that a call uses, such as the path that it edits. Calls that share a resource run in call order. */
   readonly resources?: (input: OutputOf<S>) => readonly string[];
   /** For `once` tools, after a crash or a timeout: reports whether the call with this key took effect. */
@@ -71,6 +75,8 @@ export interface CallingRun {
   readonly clock: Clock;
   /** The tool's share of the remaining limits of the run. */
   readonly limits: Limits;
+  /** The tool's own run draws on it too. */
+  readonly ledger: Ledger | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**
@@ -115,6 +121,7 @@ export interface Tool {
   readonly remembers?: true;
   /** Of a tool that is a run of its own: the models that it may call. */
   readonly asks?: readonly Model[];
+  readonly spends?: Amounts;
   readonly resources?: (input: unknown) => readonly string[];
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
   readonly execute?: (input: unknown, context: ToolContext) => unknown;
@@ -166,6 +173,7 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   if (definition.asWritten && (definition.execute || definition.resources)) {
     throw invalidTool(name, 'has asWritten, but is not executed by the client alone', 'Leave out asWritten');
   }
+  if (definition.spends) checkAmounts(`"spends" of tool "${name}"`, definition.spends);
   for (const part of ['execute', 'verify', 'resources'] as const) {
     if (!['function', 'undefined'].includes(typeof definition[part])) {
       throw invalidTool(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
 import { TreadleError } from '@treadle/core';
+import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
@@ -93,6 +94,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   CREATE INDEX responses_ended ON responses (updated_at) WHERE status <> 'in_progress';
   `,
   chainEntries,
+  createBudgetTables,
 ];
 
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */

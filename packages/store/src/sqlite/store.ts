@@ -1,9 +1,10 @@
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { checkRunNames, type Clock, type RunStore } from '@treadle/core';
+import { checkRunNames, systemClock, type Budgets, type Clock, type RunStore } from '@treadle/core';
 import { thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
+import { openBudgets } from './budgets.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isCorrupt, storeError } from './failure.ts';
@@ -28,6 +29,8 @@ export interface SqliteOptions {
 /** Stores runs, and the responses that a server gives with them. */
 export interface SqliteStore extends RunStore {
   readonly responses: ResponseStore;
+  /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
+  readonly budgets: Budgets;
   /**
    * Ends the leases of a run and its child runs, so that another process can drive it; false if nobody has one. Rejects
    * with `run-driven` if a live process of this host has one. For a process of another host, waits for a lease time to see
@@ -51,6 +54,9 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
   const runs = openRuns(db, commit, leases);
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, commit, leases, runs);
+
+  const { now } = clock ?? systemClock;
+  const budgets = openBudgets(db, { write: commit.write, read: reading, now });
 
   let closing: Promise<void> | undefined;
 
@@ -91,6 +97,7 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
       read: (runId, id, from, to) => reading(() => blobs.read(runId, id, from, to)),
       list: (runId) => reading(() => blobs.list(runId)),
     },
+    budgets,
     responses: {
       create: responses.create,
       finish: responses.finish,

@@ -107,6 +107,7 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
   },
   'effect-lost': ({ effect, cause }) =>
     line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
+  'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),
   'deadline-passed': ({ effect }, { took }) =>
     line(effect === undefined ? 'deadline passed' : `${effect} timed out`, undefined, 'red', took),
   'cancel-requested': () => line('cancel requested', undefined, 'plain'),
