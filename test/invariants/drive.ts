@@ -160,9 +160,9 @@ const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'history-compacted',
 ]);
 
-function startOf({ rules, tools, input }: World, at: number): Event {
+function startOf({ rules, tools, input, facts }: World, at: number): Event {
   const pinned = { runId: 'run', rules, tools, model: 'simulated', settings: {}, instructions: 'be brief' };
-  return { type: 'run-started', at, ...pinned, input };
+  return { type: 'run-started', at, ...pinned, input, ...facts };
 }
 
 function forkAt({ tools, otherTools }: World, at: number, pick: number): Event {

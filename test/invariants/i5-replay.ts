@@ -53,6 +53,10 @@ function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEn
     { settings: { ...event.settings, seed: 4_711 } },
     { principal: { subject: 'other', tenant: 'other', scopes: [] } },
     { rules: { ...event.rules, limits: { ...event.rules.limits, durationMs: 1e12 } } },
+    { session: `${event.session ?? ''}!` },
+    { task: `${event.task ?? ''}!` },
+    { trace: `${event.trace ?? ''}!` },
+    { labels: { ...event.labels, other: '!' } },
     { tools: event.tools.map((facts) => ({ ...facts, description: `${facts.description}!` })) },
   ];
   for (const change of changes) {

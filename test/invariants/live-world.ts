@@ -42,7 +42,7 @@ export type Performed =
   | 'verify-timeout';
 
 /** The rules of a world as options, without those that `runLoop` rejects. */
-export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'model'> {
+export function optionsOf({ rules, tools, input, facts }: World): Omit<LoopOptions, 'model'> {
   const {
     wording: _,
     judged: __,
@@ -64,6 +64,7 @@ export function optionsOf({ rules, tools, input }: World): Omit<LoopOptions, 'mo
     ...(finish !== 'output' && { finish }),
     ...(budgeted && { settings: { maxOutputTokens: MOST_TOKENS } }),
     input,
+    ...facts,
     toolChoice,
     ...(allowed.length > 0 && { allowedTools: allowed }),
   };

@@ -8,6 +8,7 @@ import type {
   ReasoningPart,
   ResultBlock,
   Rules,
+  RunFacts,
   SettledResult,
   TextBlock,
   ToolFacts,
@@ -24,6 +25,8 @@ export interface World {
   /** The tools after a change. A second change restores the first ones. */
   readonly otherTools: readonly ToolFacts[];
   readonly input: readonly Message[];
+  /** What the run belongs to. */
+  readonly facts?: RunFacts;
   /** The limits of the budget that a run with a ledger draws on. */
   readonly budget?: Amounts;
   /** The replies of the model by turn. After the last one, the model replies with a final text. */

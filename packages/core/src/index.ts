@@ -96,6 +96,7 @@ export type {
   Memory,
   Parent,
   Rules,
+  RunFacts,
   ToolEffect,
   ToolFacts,
   TurnDecision,

@@ -1,8 +1,8 @@
-import type { Amounts, Message, Rules } from '@treadle/core';
+import type { Amounts, Message, Rules, RunFacts } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
-import { mostly } from './chance.ts';
+import { mostly, optionally } from './chance.ts';
 import { answers, turnScript, longReplies, replies } from './replies.ts';
 import { compactions, rules, toolset } from './rules.ts';
 
@@ -29,6 +29,15 @@ const budget: Arbitrary<Amounts> = fc.record({
   tokens: fc.constantFrom(100, 300, 800, 10_000),
   calls: fc.constantFrom(1, 3, 8, 1_000),
 });
+
+const facts: Arbitrary<RunFacts> = fc
+  .tuple(
+    optionally('session', 15, fc.constant('s-1')),
+    optionally('task', 15, fc.constant('t-1')),
+    optionally('trace', 15, fc.constant('00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')),
+    optionally('labels', 15, fc.constantFrom({}, { team: 'sales' })),
+  )
+  .map((given) => Object.assign({}, ...given) as RunFacts);
 
 const USUAL: Readonly<Record<Act, number>> = {
   settle: 150,
@@ -71,6 +80,7 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves): Arbitrary<World> 
         otherTools: toolset,
         input,
         budget,
+        facts,
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
@@ -102,7 +112,7 @@ const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40, refuse: 0 
 
 /** Runs that draw on a budget, with model calls that fail. */
 const spending: Arbitrary<Ruled> = long.map(({ rules: some, replies: said }) => ({
-  rules: { ...some, limits: {}, budgeted: true },
+  rules: { ...some, budgeted: true },
   replies: said,
 }));
 
@@ -119,7 +129,7 @@ function unlimited(some: Rules): Rules {
 
 export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
-  { weight: 2, arbitrary: worldsOf(long, restless) },
+  { weight: 3, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
   { weight: 2, arbitrary: worldsOf(crashing, dying) },
   { weight: 1, arbitrary: worldsOf(spending, restless) },

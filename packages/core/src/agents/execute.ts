@@ -4,7 +4,7 @@ import type { Journal } from '../journal/port.ts';
 import type { Ledger } from '../ledger/port.ts';
 import type { Answer, LoopResult } from '../driver/options.ts';
 import type { Item } from '../journal/items.ts';
-import type { Limits } from '../machine/rules.ts';
+import type { Limits, RunFacts } from '../machine/rules.ts';
 import { checkSignal, driveRun, guardListener } from '../driver/run.ts';
 import { itemStream, type ItemStream } from '../driver/stream.ts';
 import { NO_USAGE, type Model, type Settings } from '../model.ts';
@@ -16,7 +16,7 @@ import { agentError, agentErrorOf, lastPosition, metadataOf, type AgentError, ty
 import { agentRules, buildPrompts, loopOptions, maxIterationsOf, startedRules, type Prompts } from './start.ts';
 import { agentTools } from './tools.ts';
 
-export interface ExecuteAgentOptions<Input, Output> {
+export interface ExecuteAgentOptions<Input, Output> extends RunFacts {
   /** Passed to the prompts, the helpers and the validators. */
   readonly input: Input;
   /** Cancels the execution. A cancelled run cannot be resumed. */

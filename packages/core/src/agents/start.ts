@@ -152,6 +152,7 @@ export function loopOptions(
 ): LoopOptions | ContinueOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
   const { journal, policy, ledger, principal, context, clock, answers, acceptChangedTools } = options;
+  const { session, task, trace, labels } = options;
   const shared = {
     runId,
     tools,
@@ -169,6 +170,16 @@ export function loopOptions(
     toolChoice,
     limits: { ...agent.limits, ...options.limits },
     settings: { ...agent.settings, ...options.settings },
-    ...withoutUndefined({ parallel, maxParallel, maxResultChars, toolTimeoutMs, principal }),
+    ...withoutUndefined({
+      parallel,
+      maxParallel,
+      maxResultChars,
+      toolTimeoutMs,
+      principal,
+      session,
+      task,
+      trace,
+      labels,
+    }),
   };
 }

@@ -5,7 +5,7 @@ import { replay, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
 import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
-import type { AgentRules, CompactionRules, Limits, Rules, ToolFacts } from '../machine/rules.ts';
+import type { AgentRules, CompactionRules, Limits, Rules, RunFacts, ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
@@ -50,6 +50,7 @@ export function openRun(options: LoopOptions, runId: string, clock: Clock, agent
     input: conversationOf(options.input),
     ...(principal && { principal }),
     ...(parent && { parent }),
+    ...runFactsOf(options),
   };
   const { rules } = started;
   requirePrices(rules.limits, options);
@@ -299,6 +300,38 @@ export function isToolChoice(choice: unknown): boolean {
 }
 
 const CHOICES: readonly string[] = ['auto', 'required', 'none'];
+
+const FACTS = ['session', 'task', 'trace'] as const;
+
+/** What the run belongs to, copied. Throws `invalid-options` for values that a journal cannot represent. */
+function runFactsOf(options: RunFacts): RunFacts {
+  const { labels } = options;
+  const facts: { -readonly [Name in keyof RunFacts]: RunFacts[Name] } = {};
+  for (const name of FACTS) {
+    const { [name]: value } = options;
+    if (value !== undefined) facts[name] = checkedText(name, value);
+  }
+  if (facts.trace !== undefined && !TRACE.test(facts.trace)) {
+    throw invalidOptions(`trace is "${facts.trace}". Use a traceparent, such as 00-<32 hex digits>-<16 hex digits>-01`);
+  }
+  if (labels === undefined) return facts;
+  if (typeof labels !== 'object' || labels === null || Array.isArray(labels)) {
+    throw invalidOptions('labels is not an object. Use an object of texts, such as { team: "sales" }');
+  }
+  return {
+    ...facts,
+    labels: Object.fromEntries(
+      Object.entries(labels).map(([name, value]) => [name, checkedText(`labels.${name}`, value)]),
+    ),
+  };
+}
+
+const TRACE = /^[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}$/;
+
+function checkedText(name: string, value: unknown): string {
+  if (typeof value === 'string') return value;
+  throw invalidOptions(`${name} is ${JSON.stringify(value) ?? typeof value}. Use a text`);
+}
 
 function compactionOf(compaction: true | CompactionOptions): CompactionRules {
   const { tokens, keepTurns = 3 } = compaction === true ? {} : compaction;

@@ -7,11 +7,11 @@ import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
-import type { Limits, Parent, TurnDecision } from '../machine/rules.ts';
+import type { Limits, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 
 /** Options for a new run. Only `model` and `input` are required. */
-export interface LoopOptions extends RunEnvironment {
+export interface LoopOptions extends RunEnvironment, RunFacts {
   /** The task: a text, or a conversation for the model to continue. */
   readonly input: string | readonly Message[];
   readonly instructions?: string;

@@ -143,8 +143,8 @@ function pinnedDigest(event: Event): number | undefined {
 function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
-      const { rules, tools, model, settings, instructions, principal } = event;
-      return { rules, tools, model, settings, instructions, principal };
+      const { rules, tools, model, settings, instructions, principal, session, task, trace, labels } = event;
+      return { rules, tools, model, settings, instructions, principal, session, task, trace, labels };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;

@@ -1,12 +1,12 @@
 import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Verdict } from '../policy/port.ts';
-import type { Memory, Parent, Rules, ToolFacts, TurnDecision } from './rules.ts';
+import type { Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
 /** A fact about a run, with the time at which it was observed. */
 export type Event =
-  | {
+  | (RunFacts & {
       readonly type: 'run-started';
       readonly at: number;
       readonly runId: string;
@@ -18,7 +18,7 @@ export type Event =
       readonly input: readonly Message[];
       readonly principal?: Principal;
       readonly parent?: Parent;
-    }
+    })
   /** The run is a fork; from here on it differs from the original, with these changes. */
   | {
       readonly type: 'run-forked';

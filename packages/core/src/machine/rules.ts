@@ -112,6 +112,17 @@ export interface TurnDecision {
   readonly instructions?: string;
 }
 
+/** What a run belongs to, for programs that list, group or trace runs. The loop does not use it. */
+export interface RunFacts {
+  /** The session or conversation that the run is part of. */
+  readonly session?: string;
+  /** The task that the run works on. */
+  readonly task?: string;
+  /** The trace that the run continues, as a W3C `traceparent`. */
+  readonly trace?: string;
+  readonly labels?: Readonly<Record<string, string>>;
+}
+
 /** Where a run comes from: it is the child run of a call (`effect`), or a fork after an entry (`seq`). */
 export interface Parent {
   readonly runId: string;
