@@ -87,9 +87,14 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
 
   const budget = world.rules.budgeted && liveBudget(core, world, scheduler);
 
+  const issuedAt = (id: string): number => journal.appended.findLastIndex((entry) => entry.issued.includes(id));
+
   const onStart: OnStart = (type, id, once = false) => {
     budget?.onStart(type, id);
-    const issued = journal.appended.findLastIndex((entry) => entry.issued.includes(id));
+    const verify = id.replace('.tool.', '.verify.');
+    // A call that was aborted with its process is verified by an effect of its own.
+    if (type === 'verify-timeout' && issuedAt(verify) > issuedAt(id)) return onStart('verify-tool', verify);
+    const issued = issuedAt(id);
     observations.push({ type, id, once, issued, durable: journal.durable(), over, late: isLate() });
   };
   const { durationMs } = world.rules.limits;
