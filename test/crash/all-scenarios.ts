@@ -4,7 +4,7 @@ import { sharedBudget, spent } from './scenarios/budget.ts';
 import { calls } from './scenarios/calls.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
-import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
+import { cancelled, failing, outage, overdue, unprepared } from './scenarios/endings.ts';
 import { fork } from './scenarios/fork.ts';
 import { length } from './scenarios/length.ts';
 import { shaping } from './scenarios/shaping.ts';
@@ -33,4 +33,5 @@ export const SCENARIOS: readonly Scenario[] = [
   hopeless,
   spent,
   sharedBudget,
+  failing,
 ];

@@ -168,8 +168,8 @@ const FINE: Fate = {
   answer: 'given',
 };
 
-function resultOf({ content, isError, usage, memory }: Fate): SettledResult {
-  return { type: 'result', content, isError, ...(usage && { usage }), ...(memory && { memory }) };
+function resultOf({ content, isError, facts, usage, memory }: Fate): SettledResult {
+  return { type: 'result', content, isError, ...facts, ...(usage && { usage }), ...(memory && { memory }) };
 }
 
 export function modelEvent(reply: Reply, effect: string, at: number): Event {

@@ -8,6 +8,8 @@ import type {
   CallCheck,
   CancelPhase,
   Effect,
+  ErrorFacts,
+  ErrorType,
   Event,
   History,
   Journal,
@@ -28,6 +30,7 @@ import type {
   ToolCall,
   ToolFacts,
   ToolMessage,
+  ToolResult,
   Usage,
   Verdict,
   Waiting,
@@ -70,14 +73,16 @@ export interface CoreFunctions {
   readonly askModel: (state: State) => Next;
   readonly endRun: (state: State, outcome: Outcome) => Next;
   readonly advanceCalls: (state: State, slots: readonly Slot[]) => Next;
-  readonly resultsMessage: (slots: readonly SettledSlot[]) => ToolMessage;
+  readonly resultsMessage: (slots: readonly SettledSlot[], rules: Rules) => ToolMessage;
+  readonly refusedSlot: (call: Call, text: string, how: Settling, errorType: ErrorType) => SettledSlot;
+  readonly withErrorFacts: (result: ToolResult, facts: ErrorFacts) => ToolResult;
   readonly endMidTurn: (state: State, outcome: Outcome, why: string) => Next;
   readonly errorsAfter: (errors: number, slots: readonly SettledSlot[]) => number;
 
   // Which calls run, and when.
   readonly planCalls: (state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]) => readonly Slot[];
   readonly claimCall: (state: State, call: Call, check: CallCheck, claim: Claim) => Slot;
-  readonly refusalFor: (state: State, candidate: Candidate) => [string, Settling] | undefined;
+  readonly refusalFor: (state: State, candidate: Candidate) => [string, Settling, ErrorType] | undefined;
   readonly isToolAllowed: (state: State, name: string) => boolean;
   readonly isRepeatedCall: (state: State, call: Call) => boolean;
   readonly countQueued: (slots: readonly Slot[]) => number;

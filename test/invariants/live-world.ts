@@ -48,6 +48,7 @@ export function optionsOf({ rules, tools, input, facts }: World): Omit<LoopOptio
     judged: __,
     prepared: ___,
     budgeted,
+    errorTypes: ______,
     output: ____,
     allowedTools: given,
     toolChoice: choice,

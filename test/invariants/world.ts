@@ -1,6 +1,7 @@
 import type {
   Amounts,
   CallCheck,
+  ErrorFacts,
   Finish,
   Memory,
   Message,
@@ -82,6 +83,8 @@ export interface ScriptedCall {
 export interface Fate {
   readonly content: readonly ResultBlock[];
   readonly isError: boolean;
+  /** What is known about its error. */
+  readonly facts?: ErrorFacts;
   /** The usage of the call if it is a child run. */
   readonly usage?: Usage;
   /** The memory that it stores if it is a helper of a typed agent. */

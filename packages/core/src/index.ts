@@ -122,6 +122,8 @@ export {
   type AssistantMessage,
   type AssistantPart,
   type ErrorBlock,
+  type ErrorFacts,
+  type ErrorType,
   type FileBlock,
   type ImageBlock,
   type Message,

@@ -73,13 +73,39 @@ export type UserBlock = TextBlock | ImageBlock | FileBlock;
 export type AssistantPart = SaidText | ReasoningPart | ToolCall;
 export type ResultBlock = TextBlock | ImageBlock | FileBlock | ErrorBlock;
 
-export interface ToolResult {
+/** `errorType` and what `ErrorFacts` contains are for programs; providers do not receive them. */
+export interface ToolResult extends ErrorFacts {
   readonly type: 'tool-result';
   readonly callId: string;
   readonly name: string;
   readonly content: readonly ResultBlock[];
   readonly isError: boolean;
 }
+
+/** What is known about an error beyond its text. */
+export interface ErrorFacts {
+  readonly errorType?: ErrorType;
+  /** Of a command. One that is not 0 does not count towards `errorLimit`: the command ran. */
+  readonly exitCode?: number;
+  readonly stderr?: string;
+}
+
+/**
+ * Why a result is an error. `denied`: by the policy, a person, the tool choice or a limit. `permission_denied`: the tool
+ * is not in the allowed set, or what it needs refused it. `interrupted`: the call was lost, or the run ended before it had
+ * a result. `execution_failed`: any other error of the tool.
+ */
+export type ErrorType = (typeof ERROR_TYPES)[number];
+
+export const ERROR_TYPES = [
+  'timeout',
+  'not_found',
+  'permission_denied',
+  'invalid_params',
+  'execution_failed',
+  'denied',
+  'interrupted',
+] as const;
 
 export function userText(text: string): UserMessage {
   return { role: 'user', content: [{ type: 'text', text }] };

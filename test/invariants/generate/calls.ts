@@ -1,4 +1,4 @@
-import type { Memory, ResultBlock, SettledResult, Usage, Verdict } from '@treadle/core';
+import type { ErrorFacts, Memory, ResultBlock, SettledResult, Usage, Verdict } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Fate, ScriptedCall } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
@@ -40,6 +40,14 @@ const memory: Arbitrary<Memory> = fc
   )
   .map(([run, attempt]) => ({ ...run, ...attempt }));
 
+const facts: Arbitrary<ErrorFacts> = fc
+  .tuple(
+    optionally('errorType', 70, fc.constantFrom('timeout', 'not_found', 'permission_denied', 'execution_failed')),
+    optionally('exitCode', 50, fc.constantFrom(0, 1, 127)),
+    optionally('stderr', 30, fc.constant('no such file')),
+  )
+  .map((given) => Object.assign({}, ...given) as ErrorFacts);
+
 const fate: Arbitrary<Fate> = fc
   .tuple(
     fc.record({
@@ -54,8 +62,9 @@ const fate: Arbitrary<Fate> = fc
     }),
     optionally('usage', 15, usage),
     optionally('memory', 25, memory),
+    optionally('facts', 50, facts),
   )
-  .map(([always, used, left]) => ({ ...always, ...used, ...left }));
+  .map(([always, used, left, known]) => ({ ...always, ...used, ...left, ...known }));
 
 const verdict: Arbitrary<Verdict> = fc.oneof(
   { weight: 6, arbitrary: fc.constant({ type: 'allow' as const }) },

@@ -5,7 +5,7 @@ import { driveRun, guardListener } from '../driver/run.ts';
 import type { Limits } from '../machine/rules.ts';
 import { childRunId } from '../journal/family.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
-import type { Message } from '../messages.ts';
+import type { ErrorFacts, Message } from '../messages.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { tool, type CallingRun, type Tool } from '../tools/tool.ts';
@@ -66,7 +66,8 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       try {
         const resumed = await isStarted(runId, run);
         if (resumed && run.child === 'new') return new Finished(errorResult(leftOver(name, runId, run)));
-        if (!resumed && signal.aborted) return new Finished(errorResult(`${name} was cancelled.`));
+        if (!resumed && signal.aborted)
+          return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
         const first = {
           ...(principal && { principal }),
           input: (prompt ?? defaultPrompt)(task as never),
@@ -127,13 +128,14 @@ function tighterLimits(a: Limits, b: CallingRun['limits']): Limits {
 function toolOutcome(name: string, result: LoopResult): Parked | Finished {
   const { outcome, text, usage, calls } = result;
   if (!outcome) return new Parked(result.runId, result.waiting);
-  const settled = (content: string, isError: boolean): Finished =>
+  const settled = (content: string, isError: boolean, facts?: ErrorFacts): Finished =>
     new Finished({
       type: 'result',
       content: [{ type: isError ? 'error' : 'text', text: content }],
       isError,
       usage,
       calls,
+      ...facts,
     });
   switch (outcome.type) {
     case 'completed':
@@ -146,7 +148,7 @@ function toolOutcome(name: string, result: LoopResult): Parked | Finished {
     case 'failed':
       return settled(`${name} failed: ${outcome.error.message} (${outcome.error.code})`, true);
     case 'cancelled':
-      return settled(`${name} was cancelled.`, true);
+      return settled(`${name} was cancelled.`, true, { errorType: 'interrupted' });
     default:
       return outcome satisfies never;
   }

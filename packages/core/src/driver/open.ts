@@ -242,6 +242,7 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
     toolChoice,
     ...(allowedTools && { allowedTools: [...allowedTools] }),
     judged: options.policy !== undefined,
+    errorTypes: true,
     ...(options.ledger && { budgeted: true }),
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),

@@ -133,7 +133,7 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
   const tool = context.tools.get(effect.call.name);
   if (!tool?.execute) {
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
-    return settleUncallable(context, effect, problem, settle);
+    return settleUncallable(context, effect, errorResult(problem, { errorType: 'not_found' }), settle);
   }
   const checked = checkedCall(context, effect.call);
   if (!(checked instanceof Promise)) return runCheckedTool(context, effect, tool, checked, settle);
@@ -158,7 +158,8 @@ function runCheckedTool(
   const { call } = effect;
   if (signal.aborted) return;
   if (check.problem !== undefined) {
-    return settleUncallable(context, effect, `The tool "${tool.name}" was not called. ${check.problem}`, settle);
+    const problem = `The tool "${tool.name}" was not called. ${check.problem}`;
+    return settleUncallable(context, effect, errorResult(problem, { errorType: 'invalid_params' }), settle);
   }
   const memory = tool.remembers && context.state().agent?.memory;
   const execution: Execution = {
@@ -201,8 +202,8 @@ function settleTool(context: RunContext, { id }: CallEffect, result: Settled, se
 }
 
 /** A call that cannot be made is an error; a verification that cannot be made leaves the effect unknown. */
-function settleUncallable(context: RunContext, effect: CallEffect, problem: string, settle: Settle): void {
-  settleTool(context, effect, effect.type === 'verify-tool' ? { type: 'unknown' } : errorResult(problem), settle);
+function settleUncallable(context: RunContext, effect: CallEffect, error: SettledResult, settle: Settle): void {
+  settleTool(context, effect, effect.type === 'verify-tool' ? { type: 'unknown' } : error, settle);
 }
 
 /** Stores a result that is too long as a blob, and offers the tool that pages through it. */

@@ -1,4 +1,4 @@
-import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messages.ts';
+import type { AssistantPart, ErrorFacts, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Verdict } from '../policy/port.ts';
 import type { Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
@@ -148,7 +148,8 @@ export interface CallCheck {
 }
 
 export type SettledResult =
-  | {
+  /** An error without `errorType` is `execution_failed`. */
+  | (ErrorFacts & {
       readonly type: 'result';
       readonly content: readonly ResultBlock[];
       readonly isError: boolean;
@@ -157,7 +158,7 @@ export type SettledResult =
       readonly calls?: number;
       /** The memory that a helper of a typed agent changed. */
       readonly memory?: Memory;
-    }
+    })
   /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */
   | { readonly type: 'not-done' }
   | { readonly type: 'unknown' };

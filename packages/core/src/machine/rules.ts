@@ -25,6 +25,8 @@ export interface Rules {
   readonly allowedTools?: readonly string[];
   /** A policy judges calls before they run. */
   readonly judged: boolean;
+  /** Error results in the history have an `errorType`. Runs of earlier versions do not have this rule. */
+  readonly errorTypes?: true;
   /** A ledger reserves what an effect may use before it starts. */
   readonly budgeted?: true;
   /** `prepareTurn` is called before each turn. */

@@ -5,7 +5,7 @@ import { checkAmounts } from '../ledger/budgets.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer } from '../driver/options.ts';
 import type { Limits, Memory, ToolEffect, ToolFacts } from '../machine/rules.ts';
-import type { ResultBlock } from '../messages.ts';
+import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
 import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
@@ -96,8 +96,9 @@ export type Verification =
   | { readonly type: 'not-done' | 'unknown' };
 
 /** Returned by a tool to give content blocks or an error of its own. */
-export interface ToolOutput {
+export interface ToolOutput extends ErrorFacts {
   readonly content: string | readonly ResultBlock[];
+  /** With an error, the other fields say more about it. An error that a tool throws can have them as properties. */
   readonly isError?: boolean;
 }
 
