@@ -183,8 +183,9 @@ export function modelEvent(reply: Reply, effect: string, at: number): Event {
     effect,
     content: reply.parts.flatMap((part): AssistantPart[] => {
       if (part.type !== 'call') return [part];
-      const { id, name, arguments: text } = part;
-      return Array.from({ length: part.copies }, () => ({ type: 'tool-call', id, name, arguments: text }));
+      const { id, name, arguments: text, provider } = part;
+      const call = { type: 'tool-call', id, name, arguments: text, ...(provider && { provider }) } as const;
+      return Array.from({ length: part.copies }, () => call);
     }),
     finish: reply.finish,
     usage: reply.usage,

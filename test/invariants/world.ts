@@ -6,6 +6,7 @@ import type {
   Memory,
   Message,
   ModelErrorCode,
+  ProviderData,
   ReasoningPart,
   ResultBlock,
   Rules,
@@ -73,6 +74,7 @@ export interface ScriptedCall {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
+  readonly provider?: ProviderData;
   /** How many times the reply contains it, with the same id. */
   readonly copies: number;
   readonly check: CallCheck;

@@ -127,6 +127,7 @@ export {
   type FileBlock,
   type ImageBlock,
   type Message,
+  type ProviderData,
   type ReasoningPart,
   type ResultBlock,
   type SaidText,

@@ -1,3 +1,5 @@
+import { isPlain } from './plain.ts';
+
 /** A message of a conversation, the same for every provider. Instructions are not a message. */
 export type Message = UserMessage | AssistantMessage | ToolMessage;
 
@@ -67,6 +69,16 @@ export interface ToolCall {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
+  readonly provider?: ProviderData;
+}
+
+/**
+ * Opaque data that a provider sent with a call and needs back with it, as plain JSON. `protocol` names the wire protocol
+ * and host that issued it; it is sent to no other.
+ */
+export interface ProviderData {
+  readonly protocol: string;
+  readonly data: unknown;
 }
 
 export type UserBlock = TextBlock | ImageBlock | FileBlock;
@@ -134,7 +146,9 @@ function isPartOf(owner: PartOwner, part: unknown): boolean {
   if (!isObjectValue(part) || !PARTS[owner].includes(part['type'] as string)) return false;
   switch (part['type']) {
     case 'tool-call':
-      return isText(part['id']) && isText(part['name']) && isText(part['arguments']);
+      return (
+        isText(part['id']) && isText(part['name']) && isText(part['arguments']) && isProviderData(part['provider'])
+      );
     case 'tool-result':
       return isText(part['callId']) && isText(part['name']) && arePartsOf('result', part['content']);
     case 'image':
@@ -143,6 +157,11 @@ function isPartOf(owner: PartOwner, part: unknown): boolean {
     default:
       return isText(part['text']);
   }
+}
+
+function isProviderData(value: unknown): boolean {
+  if (value === undefined) return true;
+  return isObjectValue(value) && isText(value['protocol']) && value['data'] !== undefined && isPlain(value['data']);
 }
 
 function isText(value: unknown): boolean {

@@ -34,7 +34,13 @@ const first: ModelReply = {
   content: [
     { type: 'reasoning', text: 'Let me see.', signature: 'opaque' },
     { type: 'text', text: 'All of it.' },
-    { type: 'tool-call', id: 't1.model.0.0', name: 'picture', arguments: '{"what":"it"}' },
+    {
+      type: 'tool-call',
+      id: 't1.model.0.0',
+      name: 'picture',
+      arguments: '{"what":"it"}',
+      provider: { protocol: 'keyed@host', data: { signature: 'opaque', parts: [1, null, 'Ωé💡'] } },
+    },
     { type: 'tool-call', id: 't1.model.0.1', name: 'edit', arguments: '```json\n{"what":"a",}\n```' },
     { type: 'tool-call', id: 't1.model.0.2', name: 'edit', arguments: '{"what":"a"}' },
     { type: 'tool-call', id: 't1.model.0.3', name: 'alone', arguments: '{"what":"it"}' },

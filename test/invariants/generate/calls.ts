@@ -1,4 +1,4 @@
-import type { ErrorFacts, Memory, ResultBlock, SettledResult, Usage, Verdict } from '@treadle/core';
+import type { ErrorFacts, Memory, ProviderData, ResultBlock, SettledResult, Usage, Verdict } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Fate, ScriptedCall } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
@@ -77,7 +77,12 @@ const verdict: Arbitrary<Verdict> = fc.oneof(
   },
 );
 
-export const call: Arbitrary<ScriptedCall> = fc.record({
+const provider: Arbitrary<ProviderData> = fc.constantFrom<ProviderData>(
+  { protocol: 'a@host', data: { signature: 'x' } },
+  { protocol: 'b@host', data: ['y', null] },
+);
+
+const plainCall: Arbitrary<ScriptedCall> = fc.record({
   type: fc.constant('call' as const),
   id: fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f', '', 'call_t2_0', 'call_t3_1'),
   name: mostly('read', 50, fc.constantFrom(...NAMES, ...NAMES, 'nothing', 'no such')),
@@ -93,3 +98,7 @@ export const call: Arbitrary<ScriptedCall> = fc.record({
   verdict,
   fate,
 });
+
+export const call: Arbitrary<ScriptedCall> = fc
+  .tuple(plainCall, optionally('provider', 15, provider))
+  .map(([given, signed]) => ({ ...given, ...signed }));

@@ -110,4 +110,8 @@ export const results = [
     'resultsMessage',
     (original) => (slots, rules) => original(slots, { ...rules, errorTypes: true }),
   ),
+  mutant('I1', 'data of the provider of a call is lost', 'acceptablePart', (original) => (history, part, ids, turn) => {
+    const accepted = original(history, part, ids, turn);
+    return accepted?.type === 'tool-call' ? without(accepted, 'provider') : accepted;
+  }),
 ];
