@@ -42,6 +42,7 @@ interface BudgetRow {
 }
 
 interface ReservationRow {
+  readonly id: number;
   readonly key: string;
   readonly budget: string;
   readonly tokens: number;
@@ -66,10 +67,10 @@ export function openBudgets(db: DatabaseSync, accounting: Omit<Accounting, 'tabl
   const chargeBudget = db.prepare(
     'UPDATE budgets SET tokens = tokens + ?2, cost = cost + ?3, calls = calls + ?4 WHERE name = ?1',
   );
-  const findReservation = db.prepare('SELECT * FROM reservations WHERE key = ? ORDER BY id');
+  const findReservation = db.prepare('SELECT * FROM reservations WHERE key = ?');
   const findReservations = db.prepare('SELECT * FROM reservations ORDER BY id');
   const findReservationsOf = db.prepare(
-    'SELECT * FROM reservations WHERE key IN (SELECT key FROM reservations WHERE budget = ?) ORDER BY id',
+    'SELECT * FROM reservations WHERE key IN (SELECT key FROM reservations WHERE budget = ?)',
   );
   const insertReservation = db.prepare(
     'INSERT INTO reservations (key, budget, tokens, cost, calls, repeated, at) VALUES (?, ?, ?, ?, ?, ?, ?)',
@@ -114,9 +115,10 @@ function limitsOf({ max_tokens: tokens, max_cost: cost, max_calls: calls }: Budg
   return { ...(tokens !== null && { tokens }), ...(cost !== null && { cost }), ...(calls !== null && { calls }) };
 }
 
-/** One reservation for all rows of a key. */
+/** One reservation for all rows of a key, oldest first. */
 function toReservations(rows: readonly ReservationRow[]): readonly Reservation[] {
-  const byKey = Map.groupBy(rows, ({ key }) => key);
+  const inOrder = rows.toSorted((a, b) => a.id - b.id);
+  const byKey = Map.groupBy(inOrder, ({ key }) => key);
   return Array.from(byKey, ([key, same]) => {
     const { tokens, cost, calls, repeated, at } = same[0]!;
     const budgets = same.map(({ budget }) => budget);
