@@ -37,8 +37,11 @@ export type {
 export { systemClock, type Clock } from './platform.ts';
 export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { callerOf, childRuns } from './journal/family.ts';
-export { checkRunNames, memoryJournal } from './journal/memory.ts';
+export { checkedBytes, checkRunNames, memoryJournal } from './journal/memory.ts';
 export type {
+  BlobBytes,
+  BlobContent,
+  BlobPart,
   Blobs,
   Journal,
   JournalEntry,

@@ -75,12 +75,12 @@ test('rejects a store of a newer version and does not change it', async () => {
   await store.append('a', entries(2));
   await store.close();
   const raw = temp.raw();
-  raw.exec('PRAGMA user_version = 5');
+  raw.exec('PRAGMA user_version = 6');
   expect(() => temp.open()).toThrow(expect.objectContaining({ name: 'TreadleError', code: 'store-newer' }));
   expect(() => temp.open()).toThrow(
-    `The store ${temp.file} has version 5, but this Treadle supports versions up to 4. Update Treadle, or choose another store.`,
+    `The store ${temp.file} has version 6, but this Treadle supports versions up to 5. Update Treadle, or choose another store.`,
   );
-  raw.exec('PRAGMA user_version = 4');
+  raw.exec('PRAGMA user_version = 5');
   expect(await temp.open().read('a')).toEqual(entries(2));
 });
 

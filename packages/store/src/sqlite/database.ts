@@ -95,6 +95,8 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   `,
   chainEntries,
   createBudgetTables,
+  // Null: a text.
+  'ALTER TABLE blobs ADD COLUMN media_type TEXT',
 ];
 
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */
