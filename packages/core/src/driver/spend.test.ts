@@ -225,22 +225,47 @@ describe.each([
     const journal = memoryJournal();
     const budgets = memoryBudgets({ all: { calls: 1 } });
     const ledger = answering(budgets.ledger(['all']));
+    const { promise: started, resolve: onStart } = Promise.withResolvers<void>();
     const pay = tool({
       name: 'pay',
       description: 'Pays',
-      execute: () => new Promise(() => {}),
+      execute: () => {
+        onStart();
+        return new Promise(() => {});
+      },
       verify: () => ({ type: 'done', result: 'paid' }),
     });
     const options = { tools: [pay], ledger, journal, runId: 'run' };
     const live = streamLoop({ ...options, model: scriptedModel([{ calls: [{ name: 'pay' }] }]), input: 'Pay.' });
-    for await (const item of live) if (item.type === 'call-started') void live.detach();
-    await live.result;
+    await started;
+    await live.detach();
     expect(await budgets.reservations()).toHaveLength(1);
     const resumed = await runLoop({ ...options, model: scriptedModel(['It is paid.']) });
     expect(resumed.text).toBe('It is paid.');
     expect(await budgets.reservations()).toEqual([]);
     expect(await totalCalls(budgets)).toBe(1);
   });
+});
+
+test('a reservation for an effect that does not start any more is released', async () => {
+  const { promise: reserving, resolve: onReserve } = Promise.withResolvers<void>();
+  const { promise: answer, resolve: reserve } = Promise.withResolvers<void>();
+  const { promise: released, resolve: onRelease } = Promise.withResolvers<string>();
+  const ledger: Ledger = {
+    ...recording(),
+    async reserve() {
+      onReserve();
+      await answer;
+      return { type: 'reserved' };
+    },
+    release: (key) => onRelease(key),
+  };
+  const live = streamLoop({ model: scriptedModel([]), ledger, runId: 'run', input: 'Add.' });
+  await reserving;
+  live.cancel();
+  reserve();
+  expect(await released).toBe('run/t1.model.0');
+  expect((await live.result).outcome).toEqual({ type: 'cancelled', phase: 'model' });
 });
 
 async function totalCalls(budgets: Budgets): Promise<number> {

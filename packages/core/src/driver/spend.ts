@@ -5,7 +5,7 @@ import type { Event } from '../machine/events.ts';
 import { estimateTokens } from '../machine/history.ts';
 import type { Message } from '../messages.ts';
 import { tokensOf, type Attempt, type Model, type ModelError, type ToolSpec, type Usage } from '../model.ts';
-import { modelFor } from './call-model.ts';
+import { ignore, modelFor } from './call-model.ts';
 import type { EffectOf, RunContext, Settle } from './perform.ts';
 
 type SpendingEffect = EffectOf<'call-model' | 'compact-history' | 'call-tool'>;
@@ -56,7 +56,7 @@ function reserveAndPerform(
   const onReserved = (reserved: Reserved): void => {
     // The ledger may have taken long.
     if (opening.rules.limits.durationMs !== undefined) settle({ type: 'deadline-passed', at: clock.now() });
-    if (controller.signal.aborted) return;
+    if (controller.signal.aborted) return releaseUnstarted(context, effect, reserved);
     if (reserved?.type === 'reserved') return perform(context, effect, settleSpending(context, key, settle));
     if (reserved?.type !== 'refused') throw new Error(`reserve returned ${messageOf(reserved)}`);
     settle({ type: 'budget-refused', at: clock.now(), effect: effect.id, reason: String(reserved.reason) });
@@ -73,6 +73,13 @@ function reserveAndPerform(
   } catch (thrown) {
     context.fail(ledgerError(runId, thrown));
   }
+}
+
+/** The run was stopped before the effect started. An effect that was issued before may have started then. */
+function releaseUnstarted({ options, opening, runId }: RunContext, { id }: Effect, reserved: Reserved): void {
+  if (reserved?.type !== 'reserved' || opening.repeated.has(id)) return;
+  // If the ledger fails, the reservation stays.
+  void (async () => options.ledger!.release(`${runId}/${id}`))().catch(ignore);
 }
 
 function ledgerError(runId: string, thrown: unknown): TreadleError {
