@@ -434,6 +434,7 @@ describe('conversation history', () => {
             name: 'answer',
             content: [{ type: 'error', text: 'Rejected by "even": 3 is odd' }],
             isError: true,
+            errorType: 'invalid_params',
           },
         ],
       },

@@ -374,7 +374,9 @@ describe('results', () => {
     }>();
     expectTypeOf<ContextOf<'EXECUTION_CANCELLED'>['phase']>().toEqualTypeOf<'prompt' | 'iteration' | 'validation'>();
     expectTypeOf<ContextOf<'EXECUTION_CANCELLED'>['during']>().toEqualTypeOf<'model' | 'tool' | undefined>();
-    expectTypeOf<ContextOf<'LIMIT_EXCEEDED'>['limit']>().toEqualTypeOf<'calls' | 'tokens' | 'cost' | 'duration'>();
+    expectTypeOf<ContextOf<'LIMIT_EXCEEDED'>['limit']>().toEqualTypeOf<
+      'calls' | 'tokens' | 'cost' | 'duration' | 'budget'
+    >();
     expectTypeOf<ContextOf<'API_ERROR'>['code']>().toBeString();
     expectTypeOf<ContextOf<'PROMPT_FAILED'>>().toEqualTypeOf<{ readonly prompt: 'system' | 'user' | 'error' }>();
     expectTypeOf<ContextOf<'STATE_PROJECTION_FAILED'>>().toEqualTypeOf<Position>();

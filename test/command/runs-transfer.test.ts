@@ -57,6 +57,23 @@ describe('export and import', () => {
     await store.close();
   });
 
+  test('copy bytes with their media type, in a version of its own', async () => {
+    const content = { bytes: Uint8Array.from([0, 255, 10, 128]), mediaType: 'image/png' };
+    await fixture.inStore(async (store) => void (await store.blobs.put('a', content)));
+    await fixture.treadle('runs', 'export', 'a', 'a.jsonl');
+    const [header] = (await readFile(join(fixture.play.folder, 'a.jsonl'), 'utf8')).split('\n');
+    const runs = [{ runId: 'a', entries: 5, blobs: 2 }];
+    expect(JSON.parse(header!)).toEqual({ format: 'treadle-run', version: 3, runs });
+    const other = ['--store', 'sqlite:other/runs.db'];
+    expect(await fixture.treadle('runs', 'import', 'a.jsonl', ...other)).toMatchObject({ code: 0 });
+    const store = sqliteStore(join(fixture.play.folder, 'other/runs.db'));
+    const ids = await store.blobs.list('a');
+    const copied = await Promise.all(ids.map((id) => store.blobs.read('a', id, 0, Infinity)));
+    expect(copied).toContainEqual({ ...content, length: 4 });
+    expect(copied).toContainEqual({ text: LONG, length: LONG.length });
+    await store.close();
+  });
+
   test('work through a pipe, and under another id', async () => {
     const text = await exported();
     expect(text.endsWith('\n')).toBe(true);
@@ -102,8 +119,8 @@ describe('import rejects, and names the line', () => {
     ['another format', () => '{"format":"x","version":1}', 'line 1 is not the header of a run'],
     [
       'a newer version',
-      (text) => text.replace('"version":1', '"version":3'),
-      'line 1: this Treadle cannot read version 3. Update Treadle.',
+      (text) => text.replace('"version":1', '"version":4'),
+      'line 1: this Treadle cannot read version 4. Update Treadle.',
     ],
     ['an incomplete header', (text) => text.replace('"entries":5,', ''), 'line 1: the header is incomplete'],
     ['a missing end', (text) => text.split('\n').slice(0, 4).join('\n'), 'x.jsonl has 4 lines instead of 7'],

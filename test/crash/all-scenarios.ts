@@ -1,11 +1,12 @@
 import type { Scenario } from './scenario.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { approvals, policed } from './scenarios/approvals.ts';
+import { sharedBudget, spent } from './scenarios/budget.ts';
 import { calls } from './scenarios/calls.ts';
 import { changing } from './scenarios/changing.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
-import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
+import { cancelled, failing, outage, overdue, unprepared } from './scenarios/endings.ts';
 import { fork } from './scenarios/fork.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
@@ -39,4 +40,7 @@ export const SCENARIOS: readonly Scenario[] = [
   remembering,
   changing,
   narrowing,
+  spent,
+  sharedBudget,
+  failing,
 ];

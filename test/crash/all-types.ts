@@ -20,6 +20,7 @@ const EVENTS: Record<Event['type'], true> = {
   'output-checked': true,
   'history-compacted': true,
   'effect-lost': true,
+  'budget-refused': true,
   'deadline-passed': true,
   'cancel-requested': true,
 };

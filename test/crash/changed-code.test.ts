@@ -92,7 +92,7 @@ const CHANGES: readonly Change[] = [
   {
     what: 'the order of results',
     scenario: calls,
-    fault: fault('resultsMessage', (original) => (slots) => original(slots.toReversed())),
+    fault: fault('resultsMessage', (original) => (slots, rules) => original(slots.toReversed(), rules)),
     seq: 10,
     event: 'client-result-given',
     effect: 't2.model.0',

@@ -89,7 +89,12 @@ export function withInterruptedResults(runId: string, end: End, keys: ReadonlySe
       const [, turn, index] = /^t(\d+)\.model\.\d+\.(\d+)$/.exec(result.callId) ?? [];
       if (!keys.has(keyOf(runId, { turn: Number(turn), index: Number(index) }))) return result;
       const text = `The call of "${result.name}" was interrupted, and it is not known whether it took effect. Find out before you call it again.`;
-      return { ...result, content: [{ type: 'error' as const, text }], isError: true };
+      return {
+        ...result,
+        content: [{ type: 'error' as const, text }],
+        isError: true,
+        errorType: 'interrupted' as const,
+      };
     });
     return { ...message, content };
   });

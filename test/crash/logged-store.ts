@@ -1,10 +1,10 @@
-import type { JournalEntry, RunStore } from '@treadle/core';
+import type { BlobContent, JournalEntry, RunStore } from '@treadle/core';
 
 /** Something that became durable. */
 export type Logged =
   /** `batch`: entries that were appended together, and are stored together or not at all. */
   | { readonly type: 'entry'; readonly runId: string; readonly entry: JournalEntry; readonly batch: number }
-  | { readonly type: 'blob'; readonly runId: string; readonly text: string };
+  | { readonly type: 'blob'; readonly runId: string; readonly content: BlobContent };
 
 /** A store that logs the order in which entries and blobs became durable, over all runs. */
 export function logged(store: RunStore, log: Logged[]): RunStore {
@@ -20,9 +20,9 @@ export function logged(store: RunStore, log: Logged[]): RunStore {
     },
     blobs: {
       ...store.blobs,
-      async put(runId, text, until) {
-        const id = await store.blobs.put(runId, text, until);
-        log.push({ type: 'blob', runId, text });
+      async put(runId, content, until) {
+        const id = await store.blobs.put(runId, content, until);
+        log.push({ type: 'blob', runId, content });
         return id;
       },
     },
@@ -33,7 +33,7 @@ export function logged(store: RunStore, log: Logged[]): RunStore {
 export async function restore(log: readonly Logged[], store: RunStore): Promise<RunStore> {
   for (const item of log) {
     if (item.type === 'entry') await store.append(item.runId, [JSON.parse(JSON.stringify(item.entry))]);
-    else await store.blobs.put(item.runId, item.text);
+    else await store.blobs.put(item.runId, item.content);
   }
   return store;
 }

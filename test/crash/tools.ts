@@ -58,6 +58,11 @@ export const alone = (life: Life): Tool => ({
 });
 /** Requires an approval. */
 export const remove = (life: Life): Tool => acting(life, 'remove', 'once', (what) => `removed ${what}`);
+/** Runs a command that fails. */
+export const shell = (life: Life): Tool =>
+  acting(life, 'shell', 'idempotent', (what) =>
+    soon({ content: `${what} failed`, isError: true, exitCode: 2, stderr: `no ${what}` }),
+  );
 /** Returns a result that is too long for the history. */
 export const list = (life: Life): Tool =>
   acting(life, 'list', 'pure', (what) => Array.from({ length: 200 }, (_, index) => `${what} ${index}`).join('\n'));

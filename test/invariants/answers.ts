@@ -169,9 +169,9 @@ const FINE: Fate = {
   forRun: [],
 };
 
-function resultOf({ content, isError, usage, memory, narrow }: Fate): SettledResult {
+function resultOf({ content, isError, facts, usage, memory, narrow }: Fate): SettledResult {
   const more = { ...(usage && { usage }), ...(memory && { memory }), ...(narrow && { narrow }) };
-  return { type: 'result', content, isError, ...more };
+  return { type: 'result', content, isError, ...facts, ...more };
 }
 
 export function modelEvent(reply: Reply, effect: string, at: number): Event {
@@ -185,8 +185,9 @@ export function modelEvent(reply: Reply, effect: string, at: number): Event {
     effect,
     content: reply.parts.flatMap((part): AssistantPart[] => {
       if (part.type !== 'call') return [part];
-      const { id, name, arguments: text } = part;
-      return Array.from({ length: part.copies }, () => ({ type: 'tool-call', id, name, arguments: text }));
+      const { id, name, arguments: text, provider } = part;
+      const call = { type: 'tool-call', id, name, arguments: text, ...(provider && { provider }) } as const;
+      return Array.from({ length: part.copies }, () => call);
     }),
     finish: reply.finish,
     usage: reply.usage,

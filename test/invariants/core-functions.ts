@@ -1,12 +1,16 @@
 import type {
   AgentRules,
   AgentState,
+  Amounts,
   Ask,
   AssistantPart,
+  Budget,
   Call,
   CallCheck,
   CancelPhase,
   Effect,
+  ErrorFacts,
+  ErrorType,
   Event,
   Grant,
   History,
@@ -22,6 +26,7 @@ import type {
   Outcome,
   Phase,
   RecordedVerdict,
+  Reservation,
   Rules,
   Settling,
   Slot,
@@ -30,6 +35,8 @@ import type {
   ToolCall,
   ToolFacts,
   ToolMessage,
+  ToolResult,
+  Usage,
   Verdict,
   Waiting,
 } from '@treadle/core';
@@ -89,14 +96,16 @@ export interface CoreFunctions {
   readonly askModel: (state: State) => Next;
   readonly endRun: (state: State, outcome: Outcome) => Next;
   readonly advanceCalls: (state: State, slots: readonly Slot[]) => Next;
-  readonly resultsMessage: (slots: readonly SettledSlot[]) => ToolMessage;
+  readonly resultsMessage: (slots: readonly SettledSlot[], rules: Rules) => ToolMessage;
+  readonly refusedSlot: (call: Call, text: string, how: Settling, errorType: ErrorType) => SettledSlot;
+  readonly withErrorFacts: (result: ToolResult, facts: ErrorFacts) => ToolResult;
   readonly endMidTurn: (state: State, outcome: Outcome, why: string) => Next;
   readonly errorsAfter: (errors: number, slots: readonly SettledSlot[]) => number;
 
   // Which calls run, and when.
   readonly planCalls: (state: State, calls: readonly ToolCall[], checks: readonly CallCheck[]) => readonly Slot[];
   readonly claimCall: (state: State, call: Call, check: CallCheck, claim: Claim) => Slot;
-  readonly refusalFor: (state: State, candidate: Candidate) => [string, Settling] | undefined;
+  readonly refusalFor: (state: State, candidate: Candidate) => [string, Settling, ErrorType] | undefined;
   readonly isToolAllowed: (state: State, name: string) => boolean;
   readonly isWithinNarrowing: (state: State, name: string) => boolean;
   readonly narrower: (first: Narrowing | undefined, second: Narrowing | undefined) => Narrowing | undefined;
@@ -160,6 +169,15 @@ export interface CoreFunctions {
   readonly startShell: (context: RunContext, emit?: unknown) => Shell;
   readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;
   readonly abortEffects: (context: RunContext, reason?: unknown) => void;
+
+  // Budgets.
+  readonly performWithinBudget: Spend;
+  readonly reserveAndPerform: Spend;
+  readonly mostUsedByModel: (context: RunContext, model: unknown, inputTokens: number) => object;
+  readonly amountsOf: (usage: Usage) => Amounts;
+  readonly isUnused: (...failure: readonly unknown[]) => boolean;
+  readonly refusalOf: (name: string, budget: Budget | undefined, amounts: Amounts) => string | undefined;
+  readonly chargeOf: (reservation: Reservation, used: Amounts) => Amounts;
 }
 
 export type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
@@ -196,10 +214,14 @@ export interface FinishStrategy {
 
 type Wording = Readonly<Record<string, string | ((...values: readonly unknown[]) => string)>>;
 
+type Perform = (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;
+type Spend = (context: RunContext, effect: Effect, settle: (event: Event) => unknown, perform: Perform) => void;
+
 export interface RunContext {
   readonly runId: string;
   readonly options: { readonly durableItems?: boolean };
-  readonly opening: { readonly seq: number };
+  readonly opening: { readonly seq: number; readonly rules: Rules; readonly settings: object };
+  readonly controller: AbortController;
   readonly journal: Journal;
   readonly lease: Lease | undefined;
 }

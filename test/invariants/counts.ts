@@ -33,7 +33,8 @@ export function countsOf(): Counts {
       for (const { call, handling, result, polling } of calls) follow(call, handling, result, polling);
       const counted = calls.filter(({ handling }) => COUNT.includes(handling));
       if (counted.some(({ result }) => !result.isError)) errors = 0;
-      else if (counted.length > 0) errors++;
+      // A command that ran and ended with an exit code other than 0 is not an error of the model.
+      else if (counted.some(({ result: { exitCode = 0 } }) => exitCode === 0)) errors++;
       if (calls.some(({ handling }) => handling === 'spent')) spent++;
     },
     reached({ errorLimit }) {

@@ -105,6 +105,10 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         return feed(forkAt(world, now, pick));
       case 'deadline':
         return feed({ type: 'deadline-passed', at: now });
+      case 'refuse': {
+        const effect = open.at(pick % open.length)?.effect.id ?? '';
+        return feed({ type: 'budget-refused', at: now, effect, reason: 'spent' });
+      }
       case 'cancel':
         return feed({ type: 'cancel-requested', at: now });
       default:
@@ -181,10 +185,10 @@ const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'history-compacted',
 ]);
 
-function startOf({ rules, tools, input, memory, narrow, policy }: World, at: number): Event {
+function startOf({ rules, tools, input, memory, narrow, policy, facts }: World, at: number): Event {
   const pinned = { runId: 'run', rules, tools, model: 'simulated', settings: {}, instructions: 'be brief' };
   const optional = { ...(memory && { memory }), ...(narrow && { narrow }), ...(policy !== undefined && { policy }) };
-  return { type: 'run-started', at, ...pinned, input, ...optional };
+  return { type: 'run-started', at, ...pinned, input, ...optional, ...facts };
 }
 
 function forkAt({ tools, otherTools }: World, at: number, pick: number): Event {

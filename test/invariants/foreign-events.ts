@@ -40,6 +40,7 @@ export function eventsWithId(effect: string, at: number, digest: string): readon
     { type: 'approval-given', at, effect, digest: '', approved: true },
     { type: 'deadline-passed', at, effect },
     { type: 'effect-lost', at, effect, cause: 'device' },
+    { type: 'budget-refused', at, effect, reason: 'foreign' },
     { type: 'calls-judged', at, effect, verdicts: [{ type: 'allow' }] },
     { type: 'turn-prepared', at, effect, decision: {} },
     { type: 'history-compacted', at, effect, result: { type: 'summary', summary: 'foreign', model: '', usage } },

@@ -1,6 +1,7 @@
 import type { AssistantPart, Event, Message, ToolCall } from '@treadle/core';
 import type { Claim } from './agent-attempts.ts';
 import { checkClaimed, checkTalk } from './agent-results.ts';
+import { checkErrorTypes } from './error-types.ts';
 import { sectionsOf, compactionOf, taskOf, type Section, type Compaction } from './compactions.ts';
 import { referenceOf } from './reference.ts';
 import { ensure, messagesOf, same, type Moment, type Trace } from './trace.ts';
@@ -29,10 +30,12 @@ export function checkResults(trace: Trace): void {
   }
   if (ended) checkPairs(sections.at(-1)!.messages);
   const turns = turnsOf(trace);
-  const { claims } = referenceOf(trace, turns);
+  const reference = referenceOf(trace, turns);
+  const { claims } = reference;
   for (const turn of turns) {
     const section = sectionAt(sections, turn.repliedAt);
     checkTurn(turn, section.messages, ended || section !== sections.at(-1), claims);
+    checkErrorTypes(turn, section.messages, trace.world.rules, reference);
     if (claims.size > 0) checkClaimed(trace, turn, claims, section.messages);
   }
   if (trace.world.rules.agent) checkTalk(trace);

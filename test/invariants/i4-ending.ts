@@ -100,6 +100,11 @@ function checkCause({ world, moments, last }: Trace): void {
       outcome?.type === 'exhausted' && outcome.limit === 'duration',
       some((event) => event.type === 'deadline-passed' && event.effect === undefined),
     ],
+    [
+      'out of budget',
+      outcome?.type === 'exhausted' && outcome.limit === 'budget',
+      some(({ type }) => type === 'budget-refused'),
+    ],
   ] as const;
   for (const [what, is, caused] of pairs)
     ensure(is === caused, () => `the run is ${is ? '' : 'not '}${what}, and ${caused ? 'an' : 'no'} event requires it`);

@@ -55,6 +55,10 @@ function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEn
     { rules: { ...event.rules, limits: { ...event.rules.limits, durationMs: 1e12 } } },
     { memory: { other: 1 } },
     { narrow: { tools: ['other'] } },
+    { session: `${event.session ?? ''}!` },
+    { task: `${event.task ?? ''}!` },
+    { trace: `${event.trace ?? ''}!` },
+    { labels: { ...event.labels, other: '!' } },
     { tools: event.tools.map((facts) => ({ ...facts, description: `${facts.description}!` })) },
     { policy: { level: 4_711 } },
   ];

@@ -26,6 +26,7 @@ function checkStart(observation: Extract<Observation, { issued: number }>): void
 
 function checkNotification(observation: Exclude<Observation, { issued: number }>): void {
   switch (observation.type) {
+    case 'budget':
     case 'stuck':
       return;
     case 'fact':

@@ -63,6 +63,7 @@ const LEAST: Record<Event['type'], number> = {
   'output-checked': 0.05,
   'history-compacted': 0.05,
   'effect-lost': 0.05,
+  'budget-refused': 0.05,
   'deadline-passed': 0.05,
   'cancel-requested': 0.05,
 };
@@ -168,13 +169,14 @@ const SCENES: readonly string[] = [
   ),
   ...['valid', 'invalid'].map((type) => `output-checked ${type} in validating`),
   'effect-lost in ended',
+  ...['model', 'compacting', 'tools'].map((phase) => `budget-refused in ${phase}`),
 ];
 
 const ENDS: readonly string[] = [
   'paused',
   'completed',
   'completed truncated',
-  ...['turns', 'attempts', 'calls', 'tokens', 'cost', 'duration', 'errors', 'repetition'].map(
+  ...['turns', 'attempts', 'calls', 'tokens', 'cost', 'duration', 'errors', 'repetition', 'budget'].map(
     (limit) => `exhausted ${limit}`,
   ),
   ...['model', 'tool', 'approval', 'client', 'validation'].map((phase) => `cancelled ${phase}`),

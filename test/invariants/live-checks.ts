@@ -16,6 +16,9 @@ export function checkLive(core: Pick<Core, 'replay' | 'step' | 'NEW'>, trace: Li
   for (const observation of observations) {
     ensure(observation.type !== 'stuck', () => `the run has neither ended nor paused: ${JSON.stringify(observation)}`);
   }
+  for (const observation of observations) {
+    ensure(observation.type !== 'budget', () => `the budget does not hold: ${JSON.stringify(observation)}`);
+  }
   ensure(result !== undefined, () => 'the run returned no result');
   ensure(
     (result.outcome === undefined) === result.waiting.length > 0,

@@ -24,6 +24,7 @@ import {
   waitsIn,
 } from './answers.ts';
 import type { AgentCode, Core } from './core.ts';
+import { MOST_TOKENS } from './live-budget.ts';
 import type { ManualScheduler } from './manual-scheduler.ts';
 import { callsOf, type World } from './world.ts';
 
@@ -43,11 +44,13 @@ export type Performed =
   | 'verify-timeout';
 
 /** The rules of a world as options, without those that `runLoop` rejects. */
-export function optionsOf({ rules, tools, input, memory, narrow }: World): Omit<LoopOptions, 'model'> {
+export function optionsOf({ rules, tools, input, memory, narrow, facts }: World): Omit<LoopOptions, 'model'> {
   const {
     wording: _,
     judged: __,
     prepared: ___,
+    budgeted,
+    errorTypes: ______,
     output: ____,
     allowedTools: given,
     toolChoice: choice,
@@ -62,9 +65,11 @@ export function optionsOf({ rules, tools, input, memory, narrow }: World): Omit<
   return {
     ...plain,
     ...(finish !== 'output' && { finish }),
+    ...(budgeted && { settings: { maxOutputTokens: MOST_TOKENS } }),
     input,
     ...(memory && { memory }),
     ...(narrow && { narrow }),
+    ...facts,
     toolChoice,
     ...(allowed.length > 0 && { allowedTools: allowed }),
   };

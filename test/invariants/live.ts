@@ -24,6 +24,7 @@ import {
   type Performed,
 } from './live-world.ts';
 import type { Core } from './core.ts';
+import { liveBudget } from './live-budget.ts';
 import { slowJournal, type Durability, type SlowJournal } from './slow-journal.ts';
 import { manualScheduler } from './manual-scheduler.ts';
 import { SETTLE_FIRST, type World } from './world.ts';
@@ -70,6 +71,8 @@ export type Observation =
   | { readonly type: 'result'; readonly appended: number; readonly durable: number }
   /** After a cancellation or a detach: how many signals were not aborted. */
   | { readonly type: 'stop'; readonly notAborted: number }
+  /** What was settled and reserved differs from what was used, or exceeds the budget. */
+  | { readonly type: 'budget'; readonly problem: string }
   /** The run neither ended nor paused. */
   | { readonly type: 'stuck'; readonly why: string };
 
@@ -99,8 +102,16 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     return pick % 3 === 0 ? 'now' : 'later';
   }
 
+  const budget = world.rules.budgeted && liveBudget(core, world, scheduler);
+
+  const issuedAt = (id: string): number => journal.appended.findLastIndex((entry) => entry.issued.includes(id));
+
   const onStart: OnStart = (type, id, effect = 'pure') => {
-    const issued = journal.appended.findLastIndex((entry) => entry.issued.includes(id));
+    budget?.onStart(type, id);
+    const verify = id.replace('.tool.', '.verify.');
+    // A call that was aborted with its process is verified by an effect of its own.
+    if (type === 'verify-timeout' && issuedAt(verify) > issuedAt(id)) return onStart('verify-tool', verify, effect);
+    const issued = issuedAt(id);
     const stored = { written: journal.written(), durable: journal.durable() };
     const [once, acts] = [effect === 'once', effect !== 'pure'];
     const unjudged = type === 'call-tool' && policy() !== undefined && !isJudged();
@@ -131,6 +142,7 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     models: [modelOf(world, scheduler, onStart, 'other')],
     summariser: summariserOf(world, scheduler, onStart),
     tools: toolsOf(core, world, scheduler, onStart),
+    ...(budget && { ledger: budget.ledger }),
     ...(prepared && { prepareTurn: prepareTurnOf(world, scheduler, onStart) }),
     ...(output && { output: outputOf(world, scheduler, onStart, latest) }),
   };
@@ -197,7 +209,8 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
         const { code, message } = error as TreadleError;
         // An answer to an approval that new rules have denied: the run is resumed without it.
         const denied = code === 'answer-unfit' && world.policy !== undefined;
-        if (code !== 'journal-failed' && !denied) observations.push({ type: 'stuck', why: message });
+        const failed = code === 'journal-failed' || code === 'ledger-failed';
+        if (!failed && !denied) observations.push({ type: 'stuck', why: message });
       },
     );
   }
@@ -236,6 +249,8 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   for (let count = 0; ; count++) {
     if (count > MOST_MOVES) throw new Error('the run never ends');
     await promisesSettled();
+    const problem = await budget?.problem();
+    if (problem !== undefined) observations.push({ type: 'budget', problem });
     if (settled) {
       const { result } = settled;
       const answers = result?.waiting.flatMap((waiting) => answerTo(world, waiting, scheduler) ?? []) ?? [];

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { expect } from 'vitest';
 import { loadMutableCore } from './mutable-core.ts';
 import { attempts } from './mutants/agent-attempts.ts';
+import { budget } from './mutants/budget.ts';
 import { claims } from './mutants/agent-calls.ts';
 import { carried } from './mutants/carried.ts';
 import { results } from './mutants/i1-results.ts';
@@ -31,6 +32,7 @@ const AREAS = [
   attempts,
   claims,
   carried,
+  budget,
 ] as const;
 
 export const MUTANTS: readonly Mutant[] = AREAS.flat();
@@ -40,14 +42,12 @@ export const SAMPLE: readonly Mutant[] = AREAS.flatMap((area) => area.filter((_,
 
 export const MUTABLE: ReturnType<typeof loadMutableCore> = loadMutableCore(MUTANTS.map(({ target }) => target));
 
-/** Some faults show in one world of a thousand. The search ends at the first. */
-const MOST_RUNS = 5_000;
+/** Some faults show in one world of a thousand, so more worlds than usual are tried. The first that shows it is the last. */
+const PATIENT = { ...PARAMETERS, numRuns: 5 * PARAMETERS.numRuns, endOnFailure: true };
 
 /** Expects that the property of a mutant finds its fault. */
 export async function expectFound(mutant: Mutant): Promise<void> {
   const property = PROPERTIES[mutant.property](MUTABLE.core);
-  const { failed, numRuns } = await MUTABLE.withFault(mutant, () =>
-    fc.check(property, { ...PARAMETERS, numRuns: MOST_RUNS, endOnFailure: true }),
-  );
+  const { failed, numRuns } = await MUTABLE.withFault(mutant, () => fc.check(property, PATIENT));
   expect(failed, `${mutant.property} did not find the fault in ${numRuns} runs`).toBe(true);
 }

@@ -82,6 +82,8 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'effect-lost':
       if (observed.failed !== undefined) return event.effect === observed.failed;
       return kind !== undefined && kind !== 'ask-approval' && kind !== 'await-client';
+    case 'budget-refused':
+      return kind === 'call-model' || kind === 'compact-history' || (kind === 'call-tool' && !open!.parked);
     case 'deadline-passed':
       if (event.effect !== undefined) return open?.effect.type === 'ask-approval' && event.at >= open.effect.expiresAt;
       return live && activeMsAt(observed, event.at) >= (observed.rules!.limits.durationMs ?? Infinity);

@@ -1,4 +1,5 @@
 import type {
+  ErrorType,
   Limit,
   Limits,
   Memory,
@@ -12,6 +13,7 @@ import type {
 import { isAnswered, permissionAt, resultsOf, type Turn, type CallRecord } from './turns.ts';
 import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './agent-attempts.ts';
 import { handlingsOf, type Handling } from './call-handling.ts';
+import { refusalType } from './error-types.ts';
 import { compactionOf, estimateOf, cutPosition } from './compactions.ts';
 import { narrowIn } from './observed.ts';
 import { cancelPhaseOf, LACKING, type Expected } from './expected.ts';
@@ -26,6 +28,8 @@ export interface Reference {
   /** After each moment: calls that were admitted, and consecutive turns with nothing but errors. */
   readonly counts: readonly (readonly number[])[];
   readonly handlings: ReadonlyMap<CallRecord, Handling>;
+  /** The types of the errors of calls that did not run. */
+  readonly refusals: ReadonlyMap<CallRecord, ErrorType>;
   /** Calls that a typed agent claims: they count for no limit. */
   readonly claims: ReadonlyMap<CallRecord, Claim>;
   /** The progress of a typed agent after each moment. */
@@ -48,6 +52,7 @@ const NOTHING: Expected = { type: 'nothing' };
  */
 export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Reference {
   const handlings = new Map<CallRecord, Handling>();
+  const refusals = new Map<CallRecord, ErrorType>();
   const claims = new Map<CallRecord, Claim>();
   const remaining = new Map<Turn, Limits>();
   let rules!: Rules;
@@ -224,6 +229,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     const missing = count(moment);
     if (missing) return missing;
     if (result.type === 'valid') return completed(turn!.reply);
+    for (const call of turn!.calls) if (claims.get(call) === 'held') refusals.set(call, 'invalid_params');
     const last = agent.reject(result);
     if (last) return end(last);
     const reached = counters.reached(rules);
@@ -244,7 +250,12 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       claims,
       counters,
     };
-    for (const [call, handling] of handlingsOf(calls, situation)) handlings.set(call, handling);
+    for (const [call, handling] of handlingsOf(calls, situation)) {
+      handlings.set(call, handling);
+      if (handling !== 'runs' && handling !== 'held') {
+        refusals.set(call, refusalType(call, handling, situation.required, isAllowed));
+      }
+    }
     if (attempts) lacked = undefined;
     else if (!isSatisfied(calls)) {
       if (lacked === 'call') return end('failed', LACKING.call);
@@ -408,6 +419,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return policyChanged(moment, at);
       case 'cancel-requested':
         return end('cancelled', cancelPhaseOf(moment.observed.before));
+      case 'budget-refused':
+        return end('exhausted', 'budget');
       case 'deadline-passed':
         return event.effect === undefined ? end('exhausted', 'duration') : onCall(event.effect, moment, at);
       case 'effect-lost':
@@ -449,6 +462,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     lengths,
     counts,
     handlings,
+    refusals,
     claims,
     agents,
     memories,

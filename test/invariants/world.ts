@@ -1,14 +1,18 @@
 import type {
+  Amounts,
   CallCheck,
+  ErrorFacts,
   Finish,
   Memory,
   Message,
   ModelErrorCode,
   Narrowing,
+  ProviderData,
   ReasoningPart,
   ResultBlock,
   RecordedVerdict,
   Rules,
+  RunFacts,
   SettledResult,
   TextBlock,
   ToolFacts,
@@ -30,6 +34,10 @@ export interface World {
   readonly memory?: Memory;
   /** What the run may do at most in the beginning. */
   readonly narrow?: Narrowing;
+  /** What the run belongs to. */
+  readonly facts?: RunFacts;
+  /** The limits of the budget that a run with a ledger draws on. */
+  readonly budget?: Amounts;
   /** The replies of the model by turn. After the last one, the model replies with a final text. */
   readonly replies: readonly Reply[];
   /** Other values by turn. They start again after the last one. */
@@ -73,6 +81,7 @@ export interface ScriptedCall {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
+  readonly provider?: ProviderData;
   /** How many times the reply contains it, with the same id. */
   readonly copies: number;
   readonly check: CallCheck;
@@ -85,6 +94,8 @@ export interface ScriptedCall {
 export interface Fate {
   readonly content: readonly ResultBlock[];
   readonly isError: boolean;
+  /** What is known about its error. */
+  readonly facts?: ErrorFacts;
   /** The usage of the call if it is a child run. */
   readonly usage?: Usage;
   /** The keys of the memory that it changes. */
@@ -129,6 +140,8 @@ export type Act =
   | 'lift'
   | 'fork'
   | 'deadline'
+  /** The ledger refuses an effect. */
+  | 'refuse'
   | 'cancel';
 
 export const SETTLE_FIRST: Move = { act: 'settle', pick: 0, delay: 1 };

@@ -21,6 +21,7 @@ export type TreadleErrorCode =
   | 'answer-unfit'
   | 'answer-refused'
   | 'journal-failed'
+  | 'ledger-failed'
   | 'journal-damaged'
   | 'run-driven'
   | 'lease-lost'

@@ -37,8 +37,11 @@ export type {
 export { systemClock, type Clock } from './platform.ts';
 export { TreadleError, messageOf, type TreadleErrorCode } from './errors.ts';
 export { callerOf, childRuns } from './journal/family.ts';
-export { checkRunNames, memoryJournal } from './journal/memory.ts';
+export { checkedBytes, checkRunNames, memoryJournal } from './journal/memory.ts';
 export type {
+  BlobBytes,
+  BlobContent,
+  BlobPart,
   Blobs,
   Journal,
   JournalEntry,
@@ -51,6 +54,17 @@ export type {
   Snapshot,
   Stored,
 } from './journal/port.ts';
+export {
+  budgetsOn,
+  memoryBudgets,
+  type Accounting,
+  type Budget,
+  type Budgets,
+  type BudgetTables,
+  type Reservation,
+  type Totals,
+} from './ledger/budgets.ts';
+export type { Amounts, Ledger, Reserved, Spending } from './ledger/port.ts';
 export { summaryOf } from './journal/summary.ts';
 export type {
   Answer,
@@ -102,6 +116,7 @@ export type {
   Memory,
   Parent,
   Rules,
+  RunFacts,
   ToolEffect,
   ToolFacts,
   TurnDecision,
@@ -129,9 +144,12 @@ export {
   type AssistantMessage,
   type AssistantPart,
   type ErrorBlock,
+  type ErrorFacts,
+  type ErrorType,
   type FileBlock,
   type ImageBlock,
   type Message,
+  type ProviderData,
   type ReasoningPart,
   type ResultBlock,
   type SaidText,

@@ -1,3 +1,5 @@
+import { isPlain } from './plain.ts';
+
 /** A message of a conversation, the same for every provider. Instructions are not a message. */
 export type Message = UserMessage | AssistantMessage | ToolMessage;
 
@@ -67,19 +69,55 @@ export interface ToolCall {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
+  readonly provider?: ProviderData;
+}
+
+/**
+ * Opaque data that a provider sent with a call and needs back with it, as plain JSON. `protocol` names the wire protocol
+ * and host that issued it; it is sent to no other.
+ */
+export interface ProviderData {
+  readonly protocol: string;
+  readonly data: unknown;
 }
 
 export type UserBlock = TextBlock | ImageBlock | FileBlock;
 export type AssistantPart = SaidText | ReasoningPart | ToolCall;
 export type ResultBlock = TextBlock | ImageBlock | FileBlock | ErrorBlock;
 
-export interface ToolResult {
+/** `errorType` and what `ErrorFacts` contains are for programs; providers do not receive them. */
+export interface ToolResult extends ErrorFacts {
   readonly type: 'tool-result';
   readonly callId: string;
   readonly name: string;
   readonly content: readonly ResultBlock[];
   readonly isError: boolean;
 }
+
+/** What is known about an error beyond its text. */
+export interface ErrorFacts {
+  readonly errorType?: ErrorType;
+  /** Of a command. One that is not 0 does not count towards `errorLimit`: the command ran. */
+  readonly exitCode?: number;
+  readonly stderr?: string;
+}
+
+/**
+ * Why a result is an error. `denied`: by the policy, a person, the tool choice or a limit. `permission_denied`: the tool
+ * is not in the allowed set, or what it needs refused it. `interrupted`: the call was lost, or the run ended before it had
+ * a result. `execution_failed`: any other error of the tool.
+ */
+export type ErrorType = (typeof ERROR_TYPES)[number];
+
+export const ERROR_TYPES = [
+  'timeout',
+  'not_found',
+  'permission_denied',
+  'invalid_params',
+  'execution_failed',
+  'denied',
+  'interrupted',
+] as const;
 
 export function userText(text: string): UserMessage {
   return { role: 'user', content: [{ type: 'text', text }] };
@@ -108,7 +146,9 @@ function isPartOf(owner: PartOwner, part: unknown): boolean {
   if (!isObjectValue(part) || !PARTS[owner].includes(part['type'] as string)) return false;
   switch (part['type']) {
     case 'tool-call':
-      return isText(part['id']) && isText(part['name']) && isText(part['arguments']);
+      return (
+        isText(part['id']) && isText(part['name']) && isText(part['arguments']) && isProviderData(part['provider'])
+      );
     case 'tool-result':
       return isText(part['callId']) && isText(part['name']) && arePartsOf('result', part['content']);
     case 'image':
@@ -117,6 +157,11 @@ function isPartOf(owner: PartOwner, part: unknown): boolean {
     default:
       return isText(part['text']);
   }
+}
+
+function isProviderData(value: unknown): boolean {
+  if (value === undefined) return true;
+  return isObjectValue(value) && isText(value['protocol']) && value['data'] !== undefined && isPlain(value['data']);
 }
 
 function isText(value: unknown): boolean {

@@ -5,6 +5,8 @@ export interface Model {
   readonly id: string;
   /** Replies contain their cost. Required for a run with a cost limit. */
   readonly priced?: boolean;
+  /** The most that a reply with so many tokens costs, in US dollars. Absent or undefined: the price is not known. */
+  maxCost?(inputTokens: number, outputTokens: number): number | undefined;
   /** Models that may reply instead, including itself if it can, such as those of a router. */
   readonly asks?: readonly Model[];
   /**

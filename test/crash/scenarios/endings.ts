@@ -1,6 +1,6 @@
 import { keyedModel, unable } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
-import { book, endless, look, put } from '../tools.ts';
+import { book, endless, look, put, shell } from '../tools.ts';
 import { recordRequest } from '../world.ts';
 
 const script = {
@@ -73,4 +73,29 @@ export const unprepared: Scenario = {
     input: 'Go.',
   }),
   interrupted: { 'run/t1.tool.0': ['3'] },
+};
+
+/** Commands that end with an exit code other than 0 are not errors of the model, so the run does not end. */
+export const failing: Scenario = {
+  name: 'commands that fail again and again',
+  code: (life) => ({
+    model: keyedModel(
+      {
+        't1.model.0': { calls: [['shell', { what: 'a' }]] },
+        't2.model.0': {
+          calls: [
+            ['shell', { what: 'b' }],
+            ['shell', { what: 'c' }],
+          ],
+        },
+        't3.model.0': { calls: [['shell', { what: 'd' }]] },
+        't4.model.0': 'It does not work.',
+      },
+      { onAsk: (request) => recordRequest(life, request) },
+    ),
+    tools: [shell(life)],
+    errorLimit: 1,
+    input: 'Go.',
+  }),
+  interrupted: {},
 };

@@ -1,4 +1,13 @@
-import type { Memory, RecordedVerdict, ResultBlock, SettledResult, Touch, Usage } from '@treadle/core';
+import type {
+  ErrorFacts,
+  Memory,
+  ProviderData,
+  RecordedVerdict,
+  ResultBlock,
+  SettledResult,
+  Touch,
+  Usage,
+} from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Fate, ScriptedCall } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
@@ -44,6 +53,14 @@ const memory: Arbitrary<Memory> = fc
   )
   .map(([run, attempt]) => ({ ...run, ...attempt }));
 
+const facts: Arbitrary<ErrorFacts> = fc
+  .tuple(
+    optionally('errorType', 70, fc.constantFrom('timeout', 'not_found', 'permission_denied', 'execution_failed')),
+    optionally('exitCode', 50, fc.constantFrom(0, 1, 127)),
+    optionally('stderr', 30, fc.constant('no such file')),
+  )
+  .map((given) => Object.assign({}, ...given) as ErrorFacts);
+
 const fate: Arbitrary<Fate> = fc
   .tuple(
     fc.record({
@@ -60,6 +77,7 @@ const fate: Arbitrary<Fate> = fc
     optionally('usage', 15, usage),
     optionally('memory', 30, memory),
     optionally('narrow', 8, narrowing),
+    optionally('facts', 50, facts),
   )
   .map((given) => Object.assign({}, ...given));
 
@@ -93,6 +111,11 @@ const verdict: Arbitrary<RecordedVerdict> = fc
   )
   .map((given) => Object.assign({}, ...given));
 
+const provider: Arbitrary<ProviderData> = fc.constantFrom<ProviderData>(
+  { protocol: 'a@host', data: { signature: 'x' } },
+  { protocol: 'b@host', data: ['y', null] },
+);
+
 export const call: Arbitrary<ScriptedCall> = fc
   .tuple(
     fc.record({
@@ -112,8 +135,9 @@ export const call: Arbitrary<ScriptedCall> = fc
       fate,
     }),
     optionally('rejudged', 85, verdict),
+    optionally('provider', 15, provider),
   )
-  .map(([always, rejudged]) => ({ ...always, ...rejudged }));
+  .map((given) => Object.assign({}, ...given));
 
 /** A call that people have to approve, and mostly do, often for the rest of the run. */
 export const askedCall: Arbitrary<ScriptedCall> = fc

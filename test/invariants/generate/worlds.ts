@@ -1,4 +1,4 @@
-import type { Memory, Message, Rules } from '@treadle/core';
+import type { Amounts, Memory, Message, Rules, RunFacts } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
@@ -26,6 +26,19 @@ const input: Arbitrary<readonly Message[]> = fc.constantFrom<readonly Message[]>
 );
 
 const initialMemory = fc.constantFrom<Memory>({ run: { seen: 0 } }, { run: { seen: 0 }, attempt: { tried: 0 } });
+const budget: Arbitrary<Amounts> = fc.record({
+  tokens: fc.constantFrom(100, 300, 800, 10_000),
+  calls: fc.constantFrom(1, 3, 8, 1_000),
+});
+
+const facts: Arbitrary<RunFacts> = fc
+  .tuple(
+    optionally('session', 15, fc.constant('s-1')),
+    optionally('task', 15, fc.constant('t-1')),
+    optionally('trace', 15, fc.constant('00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')),
+    optionally('labels', 15, fc.constantFrom({}, { team: 'sales' })),
+  )
+  .map((given) => Object.assign({}, ...given) as RunFacts);
 
 const USUAL: Readonly<Record<Act, number>> = {
   settle: 150,
@@ -40,6 +53,7 @@ const USUAL: Readonly<Record<Act, number>> = {
   deadline: 12,
   lose: 4,
   restart: 3,
+  refuse: 4,
   cancel: 3,
 };
 
@@ -56,7 +70,7 @@ function movesOf(weights: typeof USUAL): Arbitrary<readonly Move[]> {
 export const moves: Arbitrary<readonly Move[]> = movesOf(USUAL);
 
 /** More disturbances, for phases that are short. */
-const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12, restart: 12, cancel: 10 });
+const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12, restart: 12, refuse: 10, cancel: 10 });
 
 type Ruled = Pick<World, 'rules' | 'replies'>;
 
@@ -71,6 +85,8 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arb
         input,
         memory: mostly(undefined, 70, initialMemory),
         narrow: mostly(undefined, narrowed, narrowing),
+        budget,
+        facts,
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
@@ -120,7 +136,19 @@ const rejudged: Arbitrary<Ruled> = fc
 
 const ruling = movesOf({ ...USUAL, settle: 100, policy: 90 });
 
-const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40 });
+const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40, refuse: 0 });
+
+/** Runs that draw on a budget, with model calls that fail. */
+const spending: Arbitrary<Ruled> = long.map(({ rules: some, replies: said }) => ({
+  rules: { ...some, budgeted: true },
+  replies: said,
+}));
+
+/** Runs that are out of time when a tool returns that blocked the event loop. */
+const late: Arbitrary<Ruled> = fc.tuple(rules, fc.constantFrom(3, 10, 20), replies).map(([some, durationMs, said]) => {
+  const { budgeted: _, ...others } = unlimited(some);
+  return { rules: { ...others, judged: false, limits: { durationMs } }, replies: said };
+});
 
 /** Fewer limits, so that runs get further. */
 function unlimited(some: Rules): Rules {
@@ -128,14 +156,16 @@ function unlimited(some: Rules): Rules {
 }
 
 export const worlds: Arbitrary<World> = fc.oneof(
-  { weight: 10, arbitrary: worldsOf(fc.record({ rules, replies })) },
-  { weight: 2, arbitrary: worldsOf(long, restless) },
+  { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
+  { weight: 3, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
   { weight: 2, arbitrary: worldsOf(crashing, dying) },
+  { weight: 1, arbitrary: worldsOf(spending, restless) },
+  { weight: 1, arbitrary: worldsOf(late) },
   { weight: 2, arbitrary: worldsOf(carrying, changing, 60) },
   { weight: 3, arbitrary: worldsOf(asking) },
   { weight: 2, arbitrary: worldsOf(asking, ruling) },
-  { weight: 5, arbitrary: worldsOf(rejudged, ruling) },
+  { weight: 6, arbitrary: worldsOf(rejudged, ruling) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

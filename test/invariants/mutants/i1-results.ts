@@ -1,4 +1,4 @@
-import { mutant, withState } from './mutant.ts';
+import { mutant, withState, without } from './mutant.ts';
 
 /** I1 every call has exactly one result, in call order, before the next model turn. */
 export const results = [
@@ -6,13 +6,17 @@ export const results = [
     'I1',
     'the result of a call over the cap is dropped',
     'resultsMessage',
-    (original) => (slots) => original(slots.filter(({ how }) => how !== 'capped')),
+    (original) => (slots, rules) =>
+      original(
+        slots.filter(({ how }) => how !== 'capped'),
+        rules,
+      ),
   ),
   mutant(
     'I1',
     'results are recorded in the wrong order',
     'resultsMessage',
-    (original) => (slots) => original(slots.toReversed()),
+    (original) => (slots, rules) => original(slots.toReversed(), rules),
   ),
   mutant(
     'I1',
@@ -88,4 +92,26 @@ export const results = [
     'startTurn',
     (original) => (state) => withState(original({ ...state, pending: [] }), { pending: state.pending }),
   ),
+  mutant(
+    'I1',
+    'a refused call has no error type',
+    'refusedSlot',
+    (original) => (call, text, how) => original(call, text, how, undefined as never),
+  ),
+  mutant('I1', 'a denied call is reported as failed', 'refusedSlot', (original) => (call, text, how, errorType) => {
+    return original(call, text, how, errorType === 'denied' ? 'execution_failed' : errorType);
+  }),
+  mutant('I1', 'the exit code of a command is lost', 'withErrorFacts', (original) => (result, facts) => {
+    return original(result, without(facts, 'exitCode'));
+  }),
+  mutant(
+    'I1',
+    'results of a run of an earlier version get error types',
+    'resultsMessage',
+    (original) => (slots, rules) => original(slots, { ...rules, errorTypes: true }),
+  ),
+  mutant('I1', 'data of the provider of a call is lost', 'acceptablePart', (original) => (history, part, ids, turn) => {
+    const accepted = original(history, part, ids, turn);
+    return accepted?.type === 'tool-call' ? without(accepted, 'provider') : accepted;
+  }),
 ];

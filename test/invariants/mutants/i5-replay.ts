@@ -1,6 +1,9 @@
 import type { Event, Message } from '@treadle/core';
 import { mutant } from './mutant.ts';
 
+/** What the start of a run pins. */
+const PINNED = 'rules tools model settings instructions principal session task trace labels'.split(' ');
+
 /** I5 replaying any prefix of the journal gives the state that was live at that point. */
 export const replay = [
   mutant('I5', 'a branch writes into the history of the trunk', 'appendMessage', (original) => (history, message) => {
@@ -69,7 +72,7 @@ export const replay = [
     return state && { ...state, decision: undefined };
   }),
   mutant('I5', 'replay does not compare what the start pins', 'pinnedDigest', () => () => undefined),
-  ...['rules', 'tools', 'model', 'settings', 'instructions', 'principal'].map((field) =>
+  ...PINNED.map((field) =>
     mutant('I5', `replay does not compare the ${field} of the start`, 'pinnedBy', (original) => (event) => {
       const values = original(event);
       return values && Object.fromEntries(Object.entries(values).filter(([name]) => name !== field));

@@ -21,6 +21,13 @@ export const limits = [
     'errorsAfter',
     (original) => (errors, slots) => original(errors, slots.map(ranInsteadOf('spent'))),
   ),
+  mutant('I6', 'a command that ends with another exit code than 0 counts', 'errorsAfter', (original) => {
+    return (errors, slots) =>
+      original(
+        errors,
+        slots.map((slot) => ({ ...slot, result: without(slot.result, 'exitCode') })),
+      );
+  }),
   mutant(
     'I6',
     'a run has two closing turns',

@@ -72,6 +72,58 @@ export function snapshotsAndBlobsContract(subject: Subject): void {
       expect(await subject.store.blobs.put('a', '\ud83d')).not.toBe(await subject.store.blobs.put('a', '\ufffd'));
     });
 
+    test('hold bytes with a media type, and are read in pages', async () => {
+      const bytes = Uint8Array.from({ length: 70_001 }, (_, index) => index % 251);
+      const content = { bytes: bytes.slice(), mediaType: 'image/png' };
+      const putting = subject.store.blobs.put('a', content);
+      content.bytes.fill(0);
+      const id = await putting;
+      const [mediaType, length] = ['image/png', 70_001];
+      for (const [from, to] of [
+        [0, 3],
+        [32_766, 32_770],
+        [65_535, 99_999],
+        [5, 2],
+        [80_000, 90_000],
+        [0, Infinity],
+      ] as const) {
+        const part = { bytes: bytes.slice(from, Math.max(from, to)), mediaType, length };
+        expect(await subject.store.blobs.read('a', id, from, to)).toEqual(part);
+      }
+      expect(await subject.store.blobs.put('b', { bytes, mediaType })).toBe(id);
+      expect(await subject.store.blobs.list('b')).toEqual([id]);
+    });
+
+    test('bytes differ from a text and from bytes of another type', async () => {
+      const { blobs } = subject.store;
+      const bytes = new TextEncoder().encode('text/plain');
+      const contents = [
+        'text/plain',
+        { bytes, mediaType: 'text/plain' },
+        { bytes, mediaType: 'application/json' },
+        { bytes: new Uint8Array(), mediaType: 'text/plain' },
+        '',
+      ];
+      const ids = await Promise.all(contents.map((content) => blobs.put('a', content)));
+      expect(new Set(ids).size).toBe(contents.length);
+      expect(await blobs.read('a', ids[3]!, 0, 9)).toEqual({
+        bytes: new Uint8Array(),
+        mediaType: 'text/plain',
+        length: 0,
+      });
+      expect(await blobs.read('a', ids[4]!, 0, 9)).toEqual({ text: '', length: 0 });
+    });
+
+    test.each([
+      { bytes: new Uint8Array(1), mediaType: '' },
+      { bytes: new Uint8Array(1), mediaType: 'image/png\nx' },
+      { bytes: new Uint8Array(1) },
+      { bytes: [1], mediaType: 'image/png' },
+      undefined,
+    ])('reject %j', async (content) => {
+      await expect(subject.store.blobs.put('a', content as never)).rejects.toEqual(code('invalid-input'));
+    });
+
     test('can be long', async () => {
       // The odd length places characters across every part boundary.
       const text = `${'x💡é'.repeat(60_000)}!`;

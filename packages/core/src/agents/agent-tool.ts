@@ -6,7 +6,7 @@ import type { Limits } from '../machine/rules.ts';
 import { childRunId } from '../journal/family.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
 import { narrower } from '../machine/narrowing.ts';
-import type { Message } from '../messages.ts';
+import type { ErrorFacts, Message } from '../messages.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { tool, type CallingRun, type Tool, type ToolDefinition } from '../tools/tool.ts';
@@ -30,7 +30,7 @@ export interface AgentToolDefinition<S extends Schema>
 type JudgedBy = 'touches' | 'permissions' | 'operation' | 'needsApproval';
 
 /** Options that the calling run sets. */
-type SetByCaller = 'input' | 'runId' | 'parent' | 'journal' | 'signal' | 'clock' | 'output';
+type SetByCaller = 'input' | 'runId' | 'parent' | 'journal' | 'ledger' | 'signal' | 'clock' | 'output';
 
 const HOUR = 3_600_000;
 /** Part of the recorded parameters: a change would make resumed runs report changed tools. */
@@ -64,12 +64,21 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, keepMissingTools, answers } = run;
-      const shared = { ...options, context, journal: run.journal, clock: run.clock, runId, signal };
+      const { acceptChangedTools, keepMissingTools, answers, ledger } = run;
+      const shared = {
+        ...options,
+        context,
+        journal: run.journal,
+        ...(ledger && { ledger }),
+        clock: run.clock,
+        runId,
+        signal,
+      };
       try {
         const resumed = await isStarted(runId, run);
         if (resumed && run.child === 'new') return new Finished(errorResult(leftOver(name, runId, run)));
-        if (!resumed && signal.aborted) return new Finished(errorResult(`${name} was cancelled.`));
+        if (!resumed && signal.aborted)
+          return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
         const narrowed = narrower(narrow, run.narrowed);
         const first = {
           ...(narrowed && { narrow: narrowed }),
@@ -132,13 +141,14 @@ function tighterLimits(a: Limits, b: CallingRun['limits']): Limits {
 function toolOutcome(name: string, result: LoopResult): Parked | Finished {
   const { outcome, text, usage, calls } = result;
   if (!outcome) return new Parked(result.runId, result.waiting);
-  const settled = (content: string, isError: boolean): Finished =>
+  const settled = (content: string, isError: boolean, facts?: ErrorFacts): Finished =>
     new Finished({
       type: 'result',
       content: [{ type: isError ? 'error' : 'text', text: content }],
       isError,
       usage,
       calls,
+      ...facts,
     });
   switch (outcome.type) {
     case 'completed':
@@ -151,7 +161,7 @@ function toolOutcome(name: string, result: LoopResult): Parked | Finished {
     case 'failed':
       return settled(`${name} failed: ${outcome.error.message} (${outcome.error.code})`, true);
     case 'cancelled':
-      return settled(`${name} was cancelled.`, true);
+      return settled(`${name} was cancelled.`, true, { errorType: 'interrupted' });
     default:
       return outcome satisfies never;
   }

@@ -2,8 +2,9 @@ import { systemClock, type Clock, newRunId } from '../platform.ts';
 import { messageOf, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Answer, Audit, LoopResult, VerifyAnswer } from '../driver/options.ts';
+import type { Ledger } from '../ledger/port.ts';
 import type { Item } from '../journal/items.ts';
-import type { Limits } from '../machine/rules.ts';
+import type { Limits, RunFacts } from '../machine/rules.ts';
 import { checkSignal, driveRun, guardListener } from '../driver/run.ts';
 import { itemStream, type ItemStream } from '../driver/stream.ts';
 import { NO_USAGE, type Model, type Settings } from '../model.ts';
@@ -15,7 +16,7 @@ import { agentError, agentErrorOf, lastPosition, metadataOf, type AgentError, ty
 import { agentRules, buildPrompts, loopOptions, maxIterationsOf, startedRules, type Prompts } from './start.ts';
 import { agentTools } from './tools.ts';
 
-export interface ExecuteAgentOptions<Input, Output> {
+export interface ExecuteAgentOptions<Input, Output> extends RunFacts {
   /** Passed to the prompts, the helpers and the validators. */
   readonly input: Input;
   /** Cancels the execution. A cancelled run cannot be resumed. */
@@ -37,6 +38,8 @@ export interface ExecuteAgentOptions<Input, Output> {
   readonly verifyAnswer?: VerifyAnswer;
   /** Receives what is rejected and so leaves no trace in the journal. */
   readonly audit?: Audit;
+  /** Enforces budgets, as the option `ledger` of `runLoop` does. A run that was started with one needs one to be resumed. */
+  readonly ledger?: Ledger;
   readonly principal?: Principal;
   /** Passed unchanged to helpers, the reflection, validators and the policy. Not journaled. */
   readonly context?: unknown;

@@ -86,7 +86,7 @@ interface ErrorContexts {
     readonly phase: 'prompt' | 'iteration' | 'validation';
     readonly during?: 'model' | 'tool';
   };
-  /** One of `limits` was reached, or cannot be enforced because the model does not report its usage. */
+  /** A limit or a budget was reached, or a limit cannot be enforced because the model does not report its usage. */
   LIMIT_EXCEEDED: Position & { readonly limit: SpentLimit };
   /** The model failed with `code`. With a journal, executing the run again repeats the model call. */
   API_ERROR: Position & { readonly code: string };

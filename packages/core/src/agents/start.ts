@@ -145,13 +145,13 @@ export function loopOptions(
   { runId, signal, tools, prompts }: RunParts,
 ): RunOptions {
   const { toolChoice = 'required', parallel, maxParallel, maxResultChars, toolTimeoutMs } = agent;
-  const { journal, policy, verifyAnswer, audit, principal, context, clock } = options;
-  const { answers, acceptChangedTools, keepMissingTools } = options;
+  const { journal, policy, verifyAnswer, audit, ledger, principal, context, clock } = options;
+  const { answers, acceptChangedTools, keepMissingTools, session, task, trace, labels } = options;
   const shared = {
     runId,
     tools,
     model: options.model ?? agent.model,
-    ...withoutUndefined({ journal, policy, verifyAnswer, audit, context, clock, signal }),
+    ...withoutUndefined({ journal, policy, verifyAnswer, audit, ledger, context, clock, signal }),
   };
   const resuming = { answers, acceptChangedTools, keepMissingTools };
   if (!prompts) return { ...shared, ...withoutUndefined(resuming) } as ContinueOptions;
@@ -169,5 +169,6 @@ export function loopOptions(
     limits: { ...agent.limits, ...options.limits },
     settings: { ...agent.settings, ...options.settings },
     ...withoutUndefined({ parallel, maxParallel, maxResultChars, toolTimeoutMs, principal }),
+    ...withoutUndefined({ session, task, trace, labels }),
   } as LoopOptions | StartOrResumeOptions;
 }

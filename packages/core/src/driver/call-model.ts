@@ -30,7 +30,7 @@ export function callModel(context: RunContext, effect: EffectOf<'call-model'>, s
   requestReply(model, modelRequest(context, effect), emitDelta ?? ignore, controller.signal, settleReply);
 }
 
-function modelFor({ options }: RunContext, id: string | undefined): Model | undefined {
+export function modelFor({ options }: RunContext, id: string | undefined): Model | undefined {
   return id === undefined ? options.model : options.models?.find((model) => model.id === id);
 }
 

@@ -206,6 +206,7 @@ test('more calls than maxCallsPerTurn: the extra calls get an error result with 
     name: 'quick',
     content: [{ type: 'error', text }],
     isError: true,
+    errorType: 'denied',
   });
   expect(resultTexts(result).slice(0, 2)).toEqual(['a done', 'b done']);
   expect(resultsOf(result).slice(2)).toEqual([extra(2), extra(3)]);
@@ -242,6 +243,7 @@ test('unknown tool: the error result lists the available tools', async () => {
         },
       ],
       isError: true,
+      errorType: 'not_found',
     },
   ]);
   expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Sorry.', calls: 0 });

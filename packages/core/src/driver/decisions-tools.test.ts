@@ -27,6 +27,7 @@ const failed = (text: string): ToolResult => ({
   name: 'x',
   content: [{ type: 'error', text }],
   isError: true,
+  errorType: 'execution_failed',
 });
 
 // ── bad arguments ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effec
 import type { Event } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isNarrowing, isReadResult, type Narrowing } from '../machine/narrowing.ts';
-import type { AgentRules, CompactionRules, Limits, Memory, Rules, ToolFacts } from '../machine/rules.ts';
+import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, ToolFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW, step } from '../machine/step.ts';
 import { CURRENT_WORDING } from '../machine/wording.ts';
@@ -71,6 +71,7 @@ export function openRun(
     ...(options.memory && { memory: memoryOption(options.memory) }),
     ...(options.narrow && { narrow: narrowOption(options.narrow) }),
     ...(policy !== undefined && { policy }),
+    ...runFactsOf(options),
   };
   const { rules } = started;
   requirePrices(rules.limits, options);
@@ -275,6 +276,7 @@ function unknownRun(runId: string): string {
 /** What resuming the run requires and the options lack. */
 function missingCode({ rules }: State, options: ContinueOptions, agent: AgentRules | undefined): string | undefined {
   if (rules.prepared && !options.prepareTurn) return 'was started with prepareTurn. Pass prepareTurn to resume it.';
+  if (rules.budgeted && !options.ledger) return 'was started with a ledger. Pass the ledger to resume it.';
   if (rules.agent?.name === agent?.name) return undefined;
   if (!rules.agent) return 'is not a run of a typed agent. Resume it with runLoop.';
   return `belongs to the agent "${rules.agent.name}". Resume it with executeAgent and that agent.`;
@@ -360,6 +362,8 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
     toolChoice,
     ...(allowedTools && { allowedTools: [...allowedTools] }),
     judged: options.policy !== undefined,
+    errorTypes: true,
+    ...(options.ledger && { budgeted: true }),
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
@@ -433,6 +437,38 @@ export function isToolChoice(choice: unknown): boolean {
 }
 
 const CHOICES: readonly string[] = ['auto', 'required', 'none'];
+
+const FACTS = ['session', 'task', 'trace'] as const;
+
+/** What the run belongs to, copied. Throws `invalid-options` for values that a journal cannot represent. */
+function runFactsOf(options: RunFacts): RunFacts {
+  const { labels } = options;
+  const facts: { -readonly [Name in keyof RunFacts]: RunFacts[Name] } = {};
+  for (const name of FACTS) {
+    const { [name]: value } = options;
+    if (value !== undefined) facts[name] = checkedText(name, value);
+  }
+  if (facts.trace !== undefined && !TRACE.test(facts.trace)) {
+    throw invalidOptions(`trace is "${facts.trace}". Use a traceparent, such as 00-<32 hex digits>-<16 hex digits>-01`);
+  }
+  if (labels === undefined) return facts;
+  if (typeof labels !== 'object' || labels === null || Array.isArray(labels)) {
+    throw invalidOptions('labels is not an object. Use an object of texts, such as { team: "sales" }');
+  }
+  return {
+    ...facts,
+    labels: Object.fromEntries(
+      Object.entries(labels).map(([name, value]) => [name, checkedText(`labels.${name}`, value)]),
+    ),
+  };
+}
+
+const TRACE = /^[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}$/;
+
+function checkedText(name: string, value: unknown): string {
+  if (typeof value === 'string') return value;
+  throw invalidOptions(`${name} is ${JSON.stringify(value) ?? typeof value}. Use a text`);
+}
 
 function compactionOf(compaction: true | CompactionOptions): CompactionRules {
   const { tokens, keepTurns = 3 } = compaction === true ? {} : compaction;

@@ -1,5 +1,6 @@
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
+import type { Ledger } from '../ledger/port.ts';
 import type { Item } from '../journal/items.ts';
 import type { Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
@@ -8,11 +9,11 @@ import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
-import type { Limits, Memory, Parent, TurnDecision } from '../machine/rules.ts';
+import type { Limits, Memory, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 
 /** Options for a new run. Only `model` and `input` are required. */
-export interface LoopOptions extends RunEnvironment {
+export interface LoopOptions extends RunEnvironment, RunFacts {
   /** The task: a text, or a conversation for the model to continue. */
   readonly input: string | readonly Message[];
   readonly instructions?: string;
@@ -126,6 +127,11 @@ interface RunEnvironment {
   readonly verifyAnswer?: VerifyAnswer;
   /** Receives what is rejected and so leaves no trace in the journal. */
   readonly audit?: Audit;
+  /**
+   * Enforces budgets: reserves what a model call, a summary or a tool call may use before it starts. If it refuses, the
+   * run ends with `exhausted: budget`. Child runs draw on it too. A run that was started with one is resumed with one.
+   */
+  readonly ledger?: Ledger;
   /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
   readonly prepareTurn?: PrepareTurn;
   /** Other models that `prepareTurn` may choose for a turn, by id. */

@@ -19,6 +19,7 @@ import { callModel, executorOf, ignore, summariseHistory } from './call-model.ts
 import { judgeCalls, recheckedCall } from './judge.ts';
 import { isToolChoice, type Opening } from './open.ts';
 import type { Answer, RunOptions, TurnChanges } from './options.ts';
+import { performWithinBudget } from './spend.ts';
 
 /** What the effects of one run are performed with. */
 export interface RunContext {
@@ -84,6 +85,11 @@ export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type
  * Approvals and calls of client tools are settled by answers, so there is nothing to start.
  */
 export function performEffect(context: RunContext, effect: Effect, settle: Settle): void {
+  if (context.options.ledger) performWithinBudget(context, effect, settle, performNow);
+  else performNow(context, effect, settle);
+}
+
+function performNow(context: RunContext, effect: Effect, settle: Settle): void {
   switch (effect.type) {
     case 'call-model':
       return callModel(context, effect, settle);
@@ -131,10 +137,15 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
   const tool = executorOf(context, effect.call.name, effect.call.turn);
   if (!tool?.execute) {
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
-    return settleUncallable(context, effect, problem, settle);
+    return settleUncallable(context, effect, errorResult(problem, { errorType: 'not_found' }), settle);
   }
   if (!mayStart(context, tool)) {
-    return settleUncallable(context, effect, `The run is narrowed, and may not call "${tool.name}".`, settle);
+    return settleUncallable(
+      context,
+      effect,
+      errorResult(`The run is narrowed, and may not call "${tool.name}".`, { errorType: 'denied' }),
+      settle,
+    );
   }
   const checked = checkedCall(context, effect.call);
   if (!(checked instanceof Promise)) return runCheckedTool(context, effect, tool, checked, settle);
@@ -167,7 +178,8 @@ function runCheckedTool(
   const { call } = effect;
   if (signal.aborted) return;
   if (check.problem !== undefined) {
-    return settleUncallable(context, effect, `The tool "${tool.name}" was not called. ${check.problem}`, settle);
+    const problem = `The tool "${tool.name}" was not called. ${check.problem}`;
+    return settleUncallable(context, effect, errorResult(problem, { errorType: 'invalid_params' }), settle);
   }
   const memory = tool.remembers && memoryFor(tool.remembers, context.state());
   const execution: Execution = {
@@ -210,8 +222,8 @@ function settleTool(context: RunContext, { id }: CallEffect, result: Settled, se
 }
 
 /** A call that cannot be made is an error; a verification that cannot be made leaves the effect unknown. */
-function settleUncallable(context: RunContext, effect: CallEffect, problem: string, settle: Settle): void {
-  settleTool(context, effect, effect.type === 'verify-tool' ? { type: 'unknown' } : errorResult(problem), settle);
+function settleUncallable(context: RunContext, effect: CallEffect, error: SettledResult, settle: Settle): void {
+  settleTool(context, effect, effect.type === 'verify-tool' ? { type: 'unknown' } : error, settle);
 }
 
 /** Stores a result that is too long as a blob, and offers the tool that pages through it. */
@@ -257,6 +269,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     clock,
     limits: call.limits ?? {},
     narrowed,
+    ledger: options.ledger,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),

@@ -275,11 +275,14 @@ function withExecutor(tools: ReadonlyMap<string, Tool>, own: Tool | undefined): 
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
 
-/** Whether a cancel, the deadline or a crash loop ended the run. They can end a run whose child runs are in progress. */
+/**
+ * Whether a cancel, the deadline, a refused budget or a crash loop ended the run. They can end a run whose child runs are in
+ * progress.
+ */
 function wasStopped({ phase }: State): boolean {
   if (phase.type !== 'ended') return false;
   const { outcome } = phase;
-  if (outcome.type === 'exhausted') return outcome.limit === 'duration';
+  if (outcome.type === 'exhausted') return outcome.limit === 'duration' || outcome.limit === 'budget';
   return outcome.type === 'cancelled' || (outcome.type === 'failed' && outcome.error.code === 'crash-loop');
 }
 

@@ -22,7 +22,7 @@ import { abortChildren, abortEffects, performEffect, type RunContext } from './p
  * 5. The shell is done when the run has ended, is paused or was detached, and everything is durable. If the journal
  *    fails, it stops at once.
  * 6. An effect starts only while the lease is valid. If the lease is lost, the shell stops at once.
- * 7. A cancel and the deadline abort the effects in progress at once, except child runs: those are aborted when the event
+ * 7. A cancel, the deadline and a refused budget abort the effects in progress at once, except child runs: those are aborted when the event
  *    is durable. So a child run never ends because of a cancel that its parent then loses.
  */
 export interface Shell {
@@ -293,9 +293,9 @@ function mustBeRemembered(effect: Effect): boolean {
   return effect.type === 'verify-tool' || (effect.type === 'call-tool' && effect.call.effect !== 'pure');
 }
 
-/** Only a cancel and the deadline end a run while effects are in progress. */
+/** Only a cancel, the deadline and a refused budget end a run while effects are in progress. */
 function mayEndRun({ type }: Event): boolean {
-  return type === 'cancel-requested' || type === 'deadline-passed';
+  return type === 'cancel-requested' || type === 'deadline-passed' || type === 'budget-refused';
 }
 
 /** The event that ends the run if its active time is used up. */

@@ -110,7 +110,7 @@ function readResultOffer(since: readonly JournalEntry[], { tools }: State): Even
 async function copyBlobs(blobs: Blobs, from: string, to: string): Promise<void> {
   for (const id of await blobs.list(from)) {
     const blob = await blobs.read(from, id, 0, Infinity);
-    if (blob) await blobs.put(to, blob.text);
+    if (blob) await blobs.put(to, blob.text ?? blob);
   }
 }
 

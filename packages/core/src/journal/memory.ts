@@ -1,6 +1,15 @@
 import { TreadleError } from '../errors.ts';
 import { callerOf } from './family.ts';
-import type { JournalEntry, RunFilter, RunStatus, RunStore, RunSummary, Snapshot } from './port.ts';
+import type {
+  BlobBytes,
+  BlobContent,
+  JournalEntry,
+  RunFilter,
+  RunStatus,
+  RunStore,
+  RunSummary,
+  Snapshot,
+} from './port.ts';
 import { summaryOf } from './summary.ts';
 
 interface StoredRun {
@@ -10,7 +19,7 @@ interface StoredRun {
   /** Aborts when the current lease is lost. */
   lost?: AbortController;
   snapshot?: Snapshot;
-  blobs?: Map<string, string>;
+  blobs?: Map<string, BlobContent>;
 }
 
 /** Keeps runs in memory. An append is complete when it returns. */
@@ -132,18 +141,22 @@ export function memoryJournal(): RunStore {
     },
 
     blobs: {
-      async put(runId, text) {
-        const id = await digestOf(text);
+      async put(runId, given) {
+        // A copy, because the caller may change the bytes later.
+        const content = typeof given === 'string' ? given : { ...checkedBytes(given), bytes: given.bytes.slice() };
+        const id = await digestOf(content);
         const run = existing(runId);
         run.blobs ??= new Map();
-        run.blobs.set(id, text);
+        run.blobs.set(id, content);
         return id;
       },
       async read(runId, id, from, to) {
-        const text = runs.get(runId)?.blobs?.get(id);
-        return text === undefined
-          ? undefined
-          : { text: text.slice(Math.max(0, from), Math.max(0, to)), length: text.length };
+        const content = runs.get(runId)?.blobs?.get(id);
+        if (content === undefined) return undefined;
+        const [start, end] = [Math.max(0, from), Math.max(0, to)];
+        if (typeof content === 'string') return { text: content.slice(start, end), length: content.length };
+        const { bytes, mediaType } = content;
+        return { bytes: bytes.slice(start, end), mediaType, length: bytes.length };
       },
       list: async (runId) => [...(runs.get(runId)?.blobs?.keys() ?? [])].sort(),
     },
@@ -168,11 +181,38 @@ function isWanted({ status, parent, tenant, startedAt, recovered }: RunSummary, 
   );
 }
 
-/** SHA-256 of the text as UTF-16, so that strings with lone surrogates have different digests. */
-async function digestOf(text: string): Promise<string> {
-  const units = new Uint16Array(text.length);
-  for (let i = 0; i < text.length; i++) units[i] = text.charCodeAt(i);
-  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', units));
+/** Throws `invalid-input` for bytes that a store cannot keep. */
+export function checkedBytes(content: BlobBytes): BlobBytes {
+  const { bytes, mediaType } = content ?? {};
+  if (bytes instanceof Uint8Array && typeof mediaType === 'string' && MEDIA_TYPE.test(mediaType)) return content;
+  throw new TreadleError(
+    'invalid-input',
+    'A blob is a text, or bytes (Uint8Array) with a media type such as "image/png".',
+  );
+}
+
+const MEDIA_TYPE = /^[\w!#$&^.+-]+\/[\w!#$&^.+-]+(?:;[ -~]*)?$/;
+
+/**
+ * SHA-256 of the text as UTF-16, so that strings with lone surrogates have different digests. For bytes: of the media type,
+ * a newline and the bytes, with a prefix, so that a text has another id than bytes.
+ */
+async function digestOf(content: BlobContent): Promise<string> {
+  if (typeof content === 'string') {
+    const units = new Uint16Array(content.length);
+    for (let i = 0; i < content.length; i++) units[i] = content.charCodeAt(i);
+    return sha256Hex(units);
+  }
+  const { bytes, mediaType } = content;
+  const head = new TextEncoder().encode(`${mediaType}\n`);
+  const whole = new Uint8Array(head.length + bytes.length);
+  whole.set(head);
+  whole.set(bytes, head.length);
+  return `bytes-${await sha256Hex(whole)}`;
+}
+
+async function sha256Hex(data: Uint8Array<ArrayBuffer> | Uint16Array<ArrayBuffer>): Promise<string> {
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', data));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 

@@ -62,18 +62,31 @@ export interface RunStore extends Required<Omit<Journal, 'snapshotFrom'>>, Pick<
 /** Texts that are too long for a history, addressed by content. */
 export interface Blobs {
   /**
-   * Stores a text for a run; equal texts have the same id. It is deleted with the last run that refers to it. Resolves when
-   * it is durable, or with `until: 'written'` when it is written, like `append`.
+   * Stores a text, or bytes with their media type, for a run. Equal contents have the same id. It is deleted with the last
+   * run that refers to it. Resolves when it is durable, or with `until: 'written'` when it is written, like `append`.
    */
-  put(runId: string, text: string, until?: Stored): Promise<string>;
+  put(runId: string, content: BlobContent, until?: Stored): Promise<string>;
   /**
-   * Part of a text, and the length of the whole; undefined if the run has no blob of that id. Rejects with
+   * Part of a text or of bytes, and the length of the whole; undefined if the run has no blob of that id. Rejects with
    * `journal-damaged` if the part is not the one that was stored.
    */
-  read(runId: string, id: string, from: number, to: number): Promise<{ text: string; length: number } | undefined>;
+  read(runId: string, id: string, from: number, to: number): Promise<BlobPart | undefined>;
   /** The ids of all blobs of a run, sorted. */
   list(runId: string): Promise<readonly string[]>;
 }
+
+export type BlobContent = string | BlobBytes;
+
+export interface BlobBytes {
+  readonly bytes: Uint8Array;
+  /** Such as `image/png`. */
+  readonly mediaType: string;
+}
+
+/** `length` is that of the whole: in UTF-16 units for a text, else in bytes. */
+export type BlobPart =
+  | { readonly text: string; readonly length: number; readonly bytes?: never }
+  | (BlobBytes & { readonly length: number; readonly text?: never });
 
 /** The right to drive a run. Only the lease with the highest `token` of the run can append. */
 export interface Lease {

@@ -164,7 +164,9 @@ function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
       const { rules, tools, model, settings, instructions, principal, memory, narrow, policy } = event;
-      return { rules, tools, model, settings, instructions, principal, memory, narrow, policy };
+      const { session, task, trace, labels } = event;
+      const pinned = { rules, tools, model, settings, instructions, principal, memory, narrow, policy };
+      return { ...pinned, session, task, trace, labels };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;

@@ -1,13 +1,13 @@
-import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messages.ts';
+import type { AssistantPart, ErrorFacts, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
-import type { Memory, Parent, Rules, ToolFacts, TurnDecision } from './rules.ts';
+import type { Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
 /** A fact about a run, with the time at which it was observed. */
 export type Event =
-  | {
+  | (RunFacts & {
       readonly type: 'run-started';
       readonly at: number;
       readonly runId: string;
@@ -25,7 +25,7 @@ export type Event =
       readonly narrow?: Narrowing;
       /** The rules of the policy, if it has any. */
       readonly policy?: unknown;
-    }
+    })
   /** The run is a fork; from here on it differs from the original, with these changes. */
   | {
       readonly type: 'run-forked';
@@ -160,6 +160,8 @@ export type Event =
       readonly cause: 'restart' | 'device';
       readonly died?: true;
     }
+  /** The ledger refused to reserve what the effect may use. It did not start, and the run ends. */
+  | { readonly type: 'budget-refused'; readonly at: number; readonly effect: string; readonly reason: string }
   /** With `effect`: the deadline of that approval. Without: the deadline of the run (`limits.durationMs`). */
   | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string }
   | { readonly type: 'cancel-requested'; readonly at: number };
@@ -178,7 +180,8 @@ export interface CallCheck {
 }
 
 export type SettledResult =
-  | {
+  /** An error without `errorType` is `execution_failed`. */
+  | (ErrorFacts & {
       readonly type: 'result';
       readonly content: readonly ResultBlock[];
       readonly isError: boolean;
@@ -189,7 +192,7 @@ export type SettledResult =
       readonly memory?: Memory;
       /** Narrows what the run may do from the next turn on. */
       readonly narrow?: Narrowing;
-    }
+    })
   /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */
   | { readonly type: 'not-done' }
   | { readonly type: 'unknown' };

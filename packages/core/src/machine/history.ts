@@ -46,6 +46,7 @@ function hashMessage(before: number, { role, content }: Message): number {
         break;
       case 'tool-call':
         hash = hashText(hashText(hashText(hashText(hash, 'c'), part.id), part.name), part.arguments);
+        if (part.provider) hash = hashText(hash, stableJson(part.provider));
         break;
       case 'tool-result':
         hash = hashText(hashText(hashText(hashText(hash, 'a'), part.callId), part.name), part.isError ? 'e' : '');

@@ -25,6 +25,10 @@ export interface Rules {
   readonly allowedTools?: readonly string[];
   /** A policy judges calls before they run. */
   readonly judged: boolean;
+  /** Error results in the history have an `errorType`. Runs of earlier versions do not have this rule. */
+  readonly errorTypes?: true;
+  /** A ledger reserves what an effect may use before it starts. */
+  readonly budgeted?: true;
   /** `prepareTurn` is called before each turn. */
   readonly prepared?: true;
   /** The answer must be JSON that matches this schema. */
@@ -110,6 +114,17 @@ export interface TurnDecision {
   readonly tools?: readonly string[];
   readonly toolChoice?: ToolChoice;
   readonly instructions?: string;
+}
+
+/** What a run belongs to, for programs that list, group or trace runs. The loop does not use it. */
+export interface RunFacts {
+  /** The session or conversation that the run is part of. */
+  readonly session?: string;
+  /** The task that the run works on. */
+  readonly task?: string;
+  /** The trace that the run continues, as a W3C `traceparent`. */
+  readonly trace?: string;
+  readonly labels?: Readonly<Record<string, string>>;
 }
 
 /** Where a run comes from: it is the child run of a call (`effect`), or a fork after an entry (`seq`). */

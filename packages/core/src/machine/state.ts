@@ -188,7 +188,17 @@ export interface Streak {
   readonly refused: number;
 }
 
-export type Limit = 'turns' | 'attempts' | 'calls' | 'tokens' | 'cost' | 'duration' | 'errors' | 'repetition';
+/** `budget`: the ledger of the run refused an effect. */
+export type Limit =
+  | 'turns'
+  | 'attempts'
+  | 'calls'
+  | 'tokens'
+  | 'cost'
+  | 'duration'
+  | 'errors'
+  | 'repetition'
+  | 'budget';
 
 export type CancelPhase = 'model' | 'tool' | 'approval' | 'client' | 'validation';
 

@@ -2,10 +2,13 @@ import { mapped } from '../mapped.ts';
 import {
   userText,
   type AssistantPart,
+  type ErrorFacts,
+  type ErrorType,
   type Message,
   type ResultBlock,
   type ToolCall,
   type ToolMessage,
+  type ToolResult,
 } from '../messages.ts';
 import { addUsage, NO_USAGE, tokensOf, type ModelError } from '../model.ts';
 import type { AskVerdict, Touch } from '../policy/port.ts';
@@ -145,6 +148,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'deadline-passed':
       if (event.effect !== undefined) return onCallEvent(state, event.effect, event);
       return endMidTurn(state, { type: 'exhausted', limit: 'duration' }, wordingOf(state.rules).stopped('duration'));
+    case 'budget-refused':
+      return endMidTurn(state, { type: 'exhausted', limit: 'budget' }, wordingOf(state.rules).stopped('budget'));
     case 'child-started':
     case 'tool-settled':
     case 'tool-parked':
@@ -237,6 +242,9 @@ export function fits(state: State, event: Event): boolean {
       const type = slotFor(state, event.effect)?.type;
       return type === 'running' || type === 'verifying' || type === 'parked';
     }
+    case 'budget-refused':
+      if (phase.type === 'model' || phase.type === 'compacting') return phase.effect === event.effect;
+      return slotFor(state, event.effect)?.type === 'running';
     case 'deadline-passed': {
       if (event.effect === undefined) return isLive(state) && isOverdue(state, event.at);
       const slot = slotFor(state, event.effect);
@@ -607,10 +615,11 @@ function claimCall({ rules }: State, call: Call, { problem }: CallCheck, claim: 
         [{ type: claim.isError ? 'error' : 'text', text: claim.text }],
         claim.isError,
         'claimed',
+        DENIED,
       );
     case 'run':
       if (problem === undefined) return { type: 'queued', call };
-      return refusedSlot(call, wordingOf(rules).badCall(call.name, problem), 'claimed');
+      return refusedSlot(call, wordingOf(rules).badCall(call.name, problem), 'claimed', 'invalid_params');
     default:
       return claim satisfies never;
   }
@@ -628,8 +637,10 @@ interface Candidate {
   readonly repeating: boolean;
 }
 
-/** The text of the error result, and what it counts as; undefined if the call may run. */
-function refusalFor(state: State, candidate: Candidate): readonly [text: string, how: Settling] | undefined {
+type Refusal = readonly [text: string, how: Settling, errorType: ErrorType];
+
+/** The text of the error result, what it counts as, and its type; undefined if the call may run. */
+function refusalFor(state: State, candidate: Candidate): Refusal | undefined {
   const { call, check, facts, admitted, repeating } = candidate;
   const { rules } = state;
   const { name } = call;
@@ -637,21 +648,22 @@ function refusalFor(state: State, candidate: Candidate): readonly [text: string,
   const choice = toolChoiceOf(state);
 
   const cap = Math.min(rules.maxCallsPerTurn ?? MAX_CALLS_PER_REPLY, MAX_CALLS_PER_REPLY);
-  if (call.index >= cap) return [words.tooManyCalls(cap), 'capped'];
+  if (call.index >= cap) return [words.tooManyCalls(cap), 'capped', 'denied'];
 
-  if (state.closing !== undefined) return [words.choiceNone, 'capped'];
-  if (state.spent > 0) return [words.callsSpent(rules.limits.calls!), 'spent'];
-  if (choice === 'none') return [words.choiceNone, 'ran'];
+  if (state.closing !== undefined) return [words.choiceNone, 'capped', 'denied'];
+  if (state.spent > 0) return [words.callsSpent(rules.limits.calls!), 'spent', 'denied'];
+  if (choice === 'none') return [words.choiceNone, 'ran', 'denied'];
 
-  if (!facts) return [words.unknownTool(name, allowedToolNames(state)), 'ran'];
-  if (!isToolAllowed(state, name)) return [words.notAllowed(name, allowedToolNames(state)), 'ran'];
-  if (typeof choice === 'object' && choice.tool !== name) return [words.choiceOther(name, choice.tool), 'ran'];
-  if (check.problem !== undefined) return [words.badCall(name, check.problem), 'ran'];
+  if (!facts) return [words.unknownTool(name, allowedToolNames(state)), 'ran', 'not_found'];
+  if (!isToolAllowed(state, name)) return [words.notAllowed(name, allowedToolNames(state)), 'ran', 'permission_denied'];
+  if (typeof choice === 'object' && choice.tool !== name)
+    return [words.choiceOther(name, choice.tool), 'ran', 'denied'];
+  if (check.problem !== undefined) return [words.badCall(name, check.problem), 'ran', 'invalid_params'];
 
   const { calls: limit } = rules.limits;
-  if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent'];
+  if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent', 'denied'];
   if (!repeating || facts.polling || !isRepeatedCall(state, call)) return undefined;
-  return [words.repeated(name, state.streak!.count), 'repeated'];
+  return [words.repeated(name, state.streak!.count), 'repeated', 'denied'];
 }
 
 function isToolAllowed(state: State, name: string): boolean {
@@ -692,18 +704,30 @@ export function settledSlot(
   content: readonly ResultBlock[],
   isError: boolean,
   how: Settling = 'ran',
+  facts: ErrorFacts = NO_FACTS,
 ): SettledSlot {
+  const result: ToolResult = { type: 'tool-result', callId: call.id, name: call.name, content, isError };
+  return { type: 'settled', call, result: isError ? withErrorFacts(result, facts) : result, how };
+}
+
+const NO_FACTS: ErrorFacts = {};
+const DENIED: ErrorFacts = { errorType: 'denied' };
+
+function withErrorFacts(
+  result: ToolResult,
+  { errorType = 'execution_failed', exitCode, stderr }: ErrorFacts,
+): ToolResult {
   return {
-    type: 'settled',
-    call,
-    result: { type: 'tool-result', callId: call.id, name: call.name, content, isError },
-    how,
+    ...result,
+    errorType,
+    ...(exitCode !== undefined && { exitCode }),
+    ...(stderr !== undefined && { stderr }),
   };
 }
 
-/** Settles a call that did not run, with an error result that contains the reason. */
-export function refusedSlot(call: Call, text: string, how: Settling = 'ran'): SettledSlot {
-  return settledSlot(call, [{ type: 'error', text }], true, how);
+/** Settles a call that has no result of its own, with an error result that contains the reason. */
+export function refusedSlot(call: Call, text: string, how: Settling, errorType: ErrorType): SettledSlot {
+  return settledSlot(call, [{ type: 'error', text }], true, how, { errorType });
 }
 
 /* Verdicts and what happens to single calls */
@@ -777,12 +801,12 @@ function applyVerdict(state: State, slot: Slot, verdict: RecordedVerdict | undef
     case 'allow':
       return slot;
     case 'ask':
-      if (!isAskable(verdict)) return refusedSlot(call, words.denied(call.name, words.noVerdict));
+      if (!isAskable(verdict)) return refusedSlot(call, words.denied(call.name, words.noVerdict), 'ran', 'denied');
       return isGranted(state, call, verdict) ? slot : askingSlot(call, verdict, at);
     case 'deny':
-      return refusedSlot(call, words.denied(call.name, verdict.reason));
+      return refusedSlot(call, words.denied(call.name, verdict.reason), 'ran', 'denied');
     default:
-      return refusedSlot(call, words.denied(call.name, words.noVerdict));
+      return refusedSlot(call, words.denied(call.name, words.noVerdict), 'ran', 'denied');
   }
 }
 
@@ -915,21 +939,24 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
       return { type: 'running', call, begun: true };
     case 'tool-settled': {
       const { result } = event;
-      if (result.type === 'result') return settledSlot(call, result.content, result.isError);
-      return result.type === 'not-done' ? { type: 'queued', call } : refusedSlot(call, words.interrupted(call.name));
+      if (result.type === 'result') return settledSlot(call, result.content, result.isError, 'ran', result);
+      if (result.type === 'not-done') return { type: 'queued', call };
+      return refusedSlot(call, words.interrupted(call.name), 'ran', 'interrupted');
     }
     case 'tool-parked':
       return { type: 'parked', call, on: event.on, waiting: event.waiting ?? [] };
     case 'approval-given':
       if (slot.type === 'asking' && event.at >= slot.expiresAt) {
-        return refusedSlot(call, words.approvalExpired(call.name));
+        return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
       }
-      if (event.approved !== true) return refusedSlot(call, words.notApproved(call.name, event.reason));
+      if (event.approved !== true) {
+        return refusedSlot(call, words.notApproved(call.name, event.reason), 'ran', 'denied');
+      }
       return slot.type === 'asking' && !isApproved(slot, event) ? withApproval(slot, event) : { type: 'queued', call };
     case 'client-result-given':
       return settledSlot(call, event.content, event.isError);
     case 'deadline-passed':
-      return refusedSlot(call, words.approvalExpired(call.name));
+      return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
     default:
       return event satisfies never;
   }
@@ -965,10 +992,10 @@ function failCrashLoop(state: State, slots: readonly Slot[], effect: string): Ne
     if (slot.type === 'settled') return slot;
     const started = slot.type === 'running' || slot.type === 'verifying' || slot.type === 'parked';
     const text = started ? words.interrupted(slot.call.name) : words.badCall(slot.call.name, NEVER_STARTED);
-    return refusedSlot(slot.call, text);
+    return refusedSlot(slot.call, text, 'ran', 'interrupted');
   });
   const outcome: Outcome = { type: 'failed', error: { code: 'crash-loop', message } };
-  return endRun(withMessage(state, resultsMessage(answered)), outcome);
+  return endRun(withMessage(state, resultsMessage(answered, state.rules)), outcome);
 }
 
 const NEVER_STARTED = 'The run failed before it started.';
@@ -979,7 +1006,7 @@ function slotAfterLoss({ rules }: State, slot: Slot): Slot {
   const begun = type === 'parked' || (type === 'running' && slot.begun);
   if (type !== 'verifying' && repeatable) return { type: 'queued', call, ...(begun && { begun }) };
   if (call.verifiable) return { type: 'queued', call, verify: true };
-  return refusedSlot(call, wordingOf(rules).interrupted(call.name));
+  return refusedSlot(call, wordingOf(rules).interrupted(call.name), 'ran', 'interrupted');
 }
 
 /* Running the calls */
@@ -1069,7 +1096,7 @@ function recordResults(state: Draft, slots: readonly SettledSlot[], move: Move):
   for (let i = 0; i < slots.length; i++) streak = nextStreak(streak, slots[i]!, state);
   const errors = errorsAfter(state.errors, slots);
   const spent = state.spent + (slots.some(({ how }) => how === 'spent') ? 1 : 0);
-  const results = resultsMessage(slots);
+  const results = resultsMessage(slots, rules);
   state.contextTokens += estimateTokens(results);
   state.history = appendMessage(state.history, results);
   state.streak = streak;
@@ -1085,18 +1112,31 @@ function recordResults(state: Draft, slots: readonly SettledSlot[], move: Move):
 }
 
 /** All results of a turn as one message, in call order. */
-function resultsMessage(slots: readonly SettledSlot[]): ToolMessage {
-  return { role: 'tool', content: mapped(slots, ({ result }) => result) };
+function resultsMessage(slots: readonly SettledSlot[], { errorTypes }: Rules): ToolMessage {
+  return { role: 'tool', content: mapped(slots, errorTypes ? resultIn : untypedResultIn) };
 }
 
-/** A turn with only errors adds one, a success resets. Calls refused by a limit of the loop do not count. */
+function resultIn({ result }: SettledSlot): ToolResult {
+  return result;
+}
+
+/** The history of a run of an earlier version stays as it was. */
+function untypedResultIn({ result }: SettledSlot): ToolResult {
+  const { errorType, ...untyped } = result;
+  return errorType === undefined ? result : untyped;
+}
+
+/**
+ * A turn with only errors adds one, a success resets. Calls refused by a limit of the loop do not count, and neither do
+ * commands that ran and ended with an exit code other than 0.
+ */
 function errorsAfter(errors: number, slots: readonly SettledSlot[]): number {
   let counted = false;
   for (let i = 0; i < slots.length; i++) {
     const { how, result } = slots[i]!;
     if (how !== 'ran' && how !== 'repeated') continue;
     if (!result.isError) return 0;
-    counted = true;
+    if (!result.exitCode) counted = true;
   }
   return counted ? errors + 1 : errors;
 }
@@ -1156,7 +1196,7 @@ function onOutputChecked(state: Draft, { result }: EventOf<'output-checked'>): N
 function settleHeldCall(call: Call, result: CheckedOutput, { rules }: State): Slot {
   const words = wordingOf(rules);
   if (result.type === 'valid') return settledSlot(call, [{ type: 'text', text: words.accepted }], false, 'claimed');
-  return refusedSlot(call, words.rejected(result.problems, result.validator), 'claimed');
+  return refusedSlot(call, words.rejected(result.problems, result.validator), 'claimed', 'invalid_params');
 }
 
 /* Compaction */
@@ -1215,8 +1255,10 @@ function endRun(state: State, outcome: Outcome): Next {
 function endMidTurn(state: State, outcome: Outcome, reason: string): Next {
   const { phase } = state;
   if (!('slots' in phase) || !phase.slots) return endRun(state, outcome);
-  const slots = phase.slots.map((slot) => (slot.type === 'settled' ? slot : refusedSlot(slot.call, reason)));
-  return endRun(withMessage(state, resultsMessage(slots)), outcome);
+  const slots = phase.slots.map((slot) =>
+    slot.type === 'settled' ? slot : refusedSlot(slot.call, reason, 'ran', 'interrupted'),
+  );
+  return endRun(withMessage(state, resultsMessage(slots, state.rules)), outcome);
 }
 
 /** No call is without a result when a run fails, so there is no reason to give. */

@@ -102,6 +102,7 @@ const LIMIT_WORDS: Record<Limit, string> = {
   duration: 'time',
   errors: 'errors in a row',
   repetition: 'repeated calls',
+  budget: 'spending',
 };
 
 const edition2: Wording = {

@@ -26,6 +26,7 @@ export function recordModel(model: Model, path: string): Model {
   return {
     id: model.id,
     ...(model.priced !== undefined && { priced: model.priced }),
+    ...(model.maxCost && { maxCost: (input: number, output: number) => model.maxCost!(input, output) }),
     async reply(request, emit, signal) {
       const deltas: ModelDelta[] = [];
       const recorded = comparable(request);

@@ -54,6 +54,7 @@ export function scriptedModel(script: readonly ScriptStep[]): ScriptedModel {
     id: 'scripted',
     // The default usage has a cost of 0.
     priced: true,
+    maxCost: () => 0,
     requests,
     assertDone,
     [Symbol.dispose]: assertDone,

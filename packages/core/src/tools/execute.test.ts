@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import type { SettledResult } from '../machine/events.ts';
+import type { ErrorFacts } from '../messages.ts';
 import { manualClock, type ManualClock } from '../testing/manual-clock.ts';
 import { executeTool, verifyTool, type Execution, type Running, type Settled } from './execute.ts';
 import { tool, type ToolContext, type ToolDefinition } from './tool.ts';
@@ -34,12 +35,13 @@ function fine(text: string): SettledResult {
   return { type: 'result', content: [{ type: 'text', text }], isError: false };
 }
 
-function failed(text: string): SettledResult {
-  return { type: 'result', content: [{ type: 'error', text }], isError: true };
+function failed(text: string, facts?: ErrorFacts): SettledResult {
+  return { type: 'result', content: [{ type: 'error', text }], isError: true, ...facts };
 }
 
 const TIMED_OUT = failed(
   'The tool "x" timed out after 1000 ms, and it is not known whether it took effect. Find out before you call it again.',
+  { errorType: 'timeout' },
 );
 
 describe('arguments of the tool', () => {
@@ -175,7 +177,7 @@ describe('a tool that times out', () => {
     const { clock, running } = timeOut({ effect, verify });
     await clock.advance(1_000);
     expect(await running.result).toEqual(
-      failed('The tool "x" timed out after 1000 ms. Ask for less, or try something else.'),
+      failed('The tool "x" timed out after 1000 ms. Ask for less, or try something else.', { errorType: 'timeout' }),
     );
     expect(verified).toBe(0);
   });

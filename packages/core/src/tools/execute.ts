@@ -1,7 +1,8 @@
 import type { Clock } from '../platform.ts';
 import { messageOf } from '../errors.ts';
 import type { CallCheck, SettledResult } from '../machine/events.ts';
-import { Broken, errorResult, Finished, Parked, resultOf } from './result.ts';
+import type { ErrorFacts } from '../messages.ts';
+import { Broken, errorFactsOf, errorResult, Finished, Parked, resultOf } from './result.ts';
 import { validate, type Validated } from './schema.ts';
 import type { Tool, ToolContext } from './tool.ts';
 
@@ -185,7 +186,7 @@ export function verifyTool(execution: Execution): Running {
 interface Mode {
   readonly call: (execution: Execution, context: ToolContext) => unknown;
   readonly settle: (execution: Execution, value: unknown) => Settled | Promise<Settled>;
-  readonly fail: (why: string) => SettledResult;
+  readonly fail: (why: string, facts?: ErrorFacts) => SettledResult;
   /** A timeout leaves open whether the call took effect, unless the tool may run again. */
   readonly takesEffect: boolean;
 }
@@ -234,7 +235,7 @@ function invokeTool(execution: Execution, mode: Mode): Running {
 function ignoreAbort(): void {}
 
 function toolFailed({ tool }: Execution, { fail }: Mode, thrown: unknown): SettledResult {
-  return fail(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
+  return fail(`The tool "${tool.name}" failed: ${messageOf(thrown)}`, errorFactsOf(thrown));
 }
 
 /** Waits for an asynchronous tool until its timeout. After `onEnd` the progress and the value of the tool are ignored. */
@@ -255,20 +256,21 @@ function awaitTool(
     cancelTimer();
     resolve(result);
   };
-  const stop = (why: string, reason?: unknown): void => {
-    end(mode.fail(`The tool "${tool.name}" ${why}`));
+  const stop = (why: string, facts: ErrorFacts, reason?: unknown): void => {
+    end(mode.fail(`The tool "${tool.name}" ${why}`, facts));
     controller.abort(reason);
   };
   const timeOut = (): void => {
     const timedOut = `timed out after ${timeoutMs} ms`;
-    if (!mode.takesEffect || tool.effect !== 'once') return stop(`${timedOut}. Ask for less, or try something else.`);
+    if (!mode.takesEffect || tool.effect !== 'once')
+      return stop(`${timedOut}. Ask for less, or try something else.`, TIMEOUT);
     const problem = `${timedOut}, and it is not known whether it took effect. Find out before you call it again.`;
-    if (!tool.verify) return stop(problem);
+    if (!tool.verify) return stop(problem, TIMEOUT);
     ended = true;
     onEnd();
     controller.abort();
     verification = verifyTool(execution);
-    end(doneOr(verification.result, mode.fail(`The tool "${tool.name}" ${problem}`)));
+    end(doneOr(verification.result, mode.fail(`The tool "${tool.name}" ${problem}`, TIMEOUT)));
   };
   const cancelTimer = clock.timer(timeoutMs, timeOut);
   const due = clock.now() + timeoutMs;
@@ -284,10 +286,13 @@ function awaitTool(
     .then(end);
   const abort = (reason?: unknown): void => {
     verification?.abort(reason);
-    stop('was stopped.', reason);
+    stop('was stopped.', INTERRUPTED, reason);
   };
   return { result: promise, abort };
 }
+
+const TIMEOUT: ErrorFacts = { errorType: 'timeout' };
+const INTERRUPTED: ErrorFacts = { errorType: 'interrupted' };
 
 /** The result of a call that a verification found done. The tool may still be running, so `not-done` proves nothing. */
 async function doneOr(verified: Settled | Promise<Settled>, unknown: SettledResult): Promise<Settled> {

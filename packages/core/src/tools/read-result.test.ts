@@ -102,3 +102,14 @@ test.each([
   expect(isReadResult(facts)).toBe(true);
   expect(isReadResult({ ...facts, description: 'Mine' })).toBe(false);
 });
+
+test('does not read bytes as a text', async () => {
+  const journal = memoryJournal();
+  const readBytes: ScriptStep = async () => {
+    const id = await journal.blobs.put('run', { bytes: new Uint8Array(4), mediaType: 'image/png' });
+    return { calls: [{ name: 'read_result', arguments: { id } }] };
+  };
+  using model = scriptedModel([callBig, readBytes, 'Done.']);
+  const result = await runLoop({ model, tools: [big], input: 'go', journal, runId: 'run', maxResultChars: 200 });
+  expect(resultTexts(result)[1]).toMatch(/^"bytes-\w{64}" is not a text\. It has 4 bytes of type image\/png\.$/);
+});

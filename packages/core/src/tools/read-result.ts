@@ -66,6 +66,12 @@ async function readPage(
   const from = Math.max(0, offset);
   const found = await blobs.read(runId, id, from, from + Math.max(1, limit));
   if (!found) return { content: `There is no result with the id "${id}".`, isError: true };
+  if (found.text === undefined) {
+    return {
+      content: `"${id}" is not a text. It has ${found.length} bytes of type ${found.mediaType}.`,
+      isError: true,
+    };
+  }
   const end = from + found.text.length;
   const rest = end < found.length ? `Continue with {"id":"${id}","offset":${end}}.` : 'This is the end.';
   return `${found.text}\n[${from} to ${end} of ${found.length} characters. ${rest}]`;

@@ -2,7 +2,7 @@ import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../machine/events.ts';
 import { isNarrowing } from '../machine/narrowing.ts';
 import type { Waiting } from '../machine/state.ts';
-import type { ResultBlock, Source } from '../messages.ts';
+import { ERROR_TYPES, type ErrorFacts, type ErrorType, type ResultBlock, type Source } from '../messages.ts';
 
 /** Converts the return value of a tool to a result for the model: a text, content blocks, or JSON. Else an error. */
 export function resultOf(name: string, value: unknown): SettledResult {
@@ -10,7 +10,7 @@ export function resultOf(name: string, value: unknown): SettledResult {
   if (value === undefined) return textResult('(no output)');
   const output = outputOf(name, value);
   if (output) return output;
-  if (value instanceof Error) return errorResult(`The tool "${name}" failed: ${messageOf(value)}`);
+  if (value instanceof Error) return errorResult(`The tool "${name}" failed: ${messageOf(value)}`, errorFactsOf(value));
   try {
     const json = JSON.stringify(value);
     if (json === '{}' && !isPlainObject(value))
@@ -28,9 +28,32 @@ function isPlainObject(value: unknown): boolean {
   return prototype === Object.prototype || prototype === null;
 }
 
-export function errorResult(message: string): SettledResult {
-  return { type: 'result', content: [{ type: 'error', text: message }], isError: true };
+export function errorResult(message: string, facts?: ErrorFacts): SettledResult {
+  return { type: 'result', content: [{ type: 'error', text: message }], isError: true, ...facts };
 }
+
+/** What a thrown value, or the output of a tool, tells about an error. Anything else is ignored. Never throws. */
+export function errorFactsOf(thrown: unknown): ErrorFacts {
+  try {
+    const { errorType, exitCode, stderr, code } = (thrown ?? {}) as Readonly<Record<string, unknown>>;
+    const type = ERROR_TYPES.find((known) => known === errorType) ?? SYSTEM_ERRORS[String(code)];
+    return {
+      ...(type && { errorType: type }),
+      ...(Number.isSafeInteger(exitCode) && { exitCode: exitCode as number }),
+      ...(typeof stderr === 'string' && { stderr }),
+    };
+  } catch {
+    return {};
+  }
+}
+
+/** Errors of the operating system. */
+const SYSTEM_ERRORS: Readonly<Record<string, ErrorType>> = {
+  ENOENT: 'not_found',
+  EACCES: 'permission_denied',
+  EPERM: 'permission_denied',
+  ETIMEDOUT: 'timeout',
+};
 
 function textResult(text: string): SettledResult {
   return { type: 'result', content: textBlocks(text), isError: false };
@@ -40,17 +63,22 @@ function noJsonForm(name: string, what: string): SettledResult {
   return errorResult(`The tool "${name}" returned something that has no JSON form (${what}). Its result is lost.`);
 }
 
-/** An object with `content`, optionally `isError` and `narrow`, and no other key is a `ToolOutput`. */
+/**
+ * An object with `content`, optionally `isError` and `narrow`, with an error its facts, and no other key is a
+ * `ToolOutput`.
+ */
 function outputOf(name: string, value: unknown): SettledResult | undefined {
   if (typeof value !== 'object' || value === null || !('content' in value)) return undefined;
-  const { content, isError: error, narrow, ...others } = value as Record<string, unknown>;
-  if (Object.keys(others).length > 0) return undefined;
+  const { content, isError, narrow, ...others } = value as Record<string, unknown>;
+  const failed = isError === true;
+  if (Object.keys(others).some((key) => !failed || !ERROR_KEYS.includes(key))) return undefined;
   const blocks: readonly (ResultBlock | undefined)[] =
     typeof content === 'string' ? textBlocks(content) : Array.isArray(content) ? content.map(blockOf) : [undefined];
   if (blocks.includes(undefined)) return undefined;
-  const output = { type: 'result', content: blocks as ResultBlock[], isError: error === true } as const;
-  if (narrow === undefined) return output;
-  if (isNarrowing(narrow)) return { ...output, narrow: structuredClone(narrow) };
+  const facts = failed ? errorFactsOf(others) : undefined;
+  const output = { type: 'result', content: blocks as ResultBlock[], isError: failed, ...facts } as const;
+  if (narrow === undefined) return output as SettledResult;
+  if (isNarrowing(narrow)) return { ...output, narrow: structuredClone(narrow) } as SettledResult;
   const remedy = 'Use { tools: [names], autonomy: 0 to 3 }, or one of the two';
   return errorResult(`The tool "${name}" returned a "narrow" that is not valid. ${remedy}. Its result is lost.`);
 }
@@ -58,6 +86,8 @@ function outputOf(name: string, value: unknown): SettledResult | undefined {
 function textBlocks(text: string): readonly ResultBlock[] {
   return [{ type: 'text', text }];
 }
+
+const ERROR_KEYS: readonly string[] = ['errorType', 'exitCode', 'stderr'];
 
 /** Copies the known fields of a block. Other fields may have no JSON form, and the tool may change its object later. */
 function blockOf(block: unknown): ResultBlock | undefined {
@@ -94,7 +124,9 @@ function textLength(content: readonly ResultBlock[]): number {
 export function truncateResult(result: SettledResult, maxChars: number): SettledResult {
   if (result.type !== 'result') return result;
   const content = truncateContent(result.content, maxChars);
-  return content === result.content ? result : { ...result, content };
+  const { stderr = '' } = result;
+  const cut = stderr.length > maxChars && { stderr: headAndTail(stderr, maxChars) };
+  return content === result.content && !cut ? result : { ...result, content, ...cut };
 }
 
 export function truncateContent(content: readonly ResultBlock[], maxChars: number): readonly ResultBlock[] {

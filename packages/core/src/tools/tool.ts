@@ -1,10 +1,12 @@
 import { TreadleError } from '../errors.ts';
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
+import { checkAmounts } from '../ledger/budgets.ts';
+import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { Limits, ToolEffect, ToolFacts } from '../machine/rules.ts';
-import type { ResultBlock } from '../messages.ts';
+import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
 import type { Principal, Touch } from '../policy/port.ts';
 import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
@@ -33,6 +35,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly strict?: boolean;
   /** Only for tools that the client executes: the client gets the raw arguments and validates them itself. */
   readonly asWritten?: boolean;
+  /** What a call may use of the budgets of the run's ledger, besides the call itself. */
+  readonly spends?: Amounts;
   /** Resources that a call uses, such as the path that it edits. Calls that share a resource run in call order. */
   readonly resources?: (input: OutputOf<S>) => readonly string[];
   /**
@@ -93,6 +97,8 @@ export interface CallingRun {
   readonly limits: Limits;
   /** What the run may do in this turn; the tool's own run may do no more. */
   readonly narrowed: Narrowing | undefined;
+  /** The tool's own run draws on it too. */
+  readonly ledger: Ledger | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**
@@ -113,8 +119,9 @@ export type Verification =
   | { readonly type: 'not-done' | 'unknown' };
 
 /** Returned by a tool to give content blocks or an error of its own. */
-export interface ToolOutput {
+export interface ToolOutput extends ErrorFacts {
   readonly content: string | readonly ResultBlock[];
+  /** With an error, the other fields say more about it. An error that a tool throws can have them as properties. */
   readonly isError?: boolean;
   /** What the run may do at most from the next turn on, also if `isError` is set. */
   readonly narrow?: Narrowing;
@@ -140,6 +147,7 @@ export interface Tool {
   readonly remembers?: readonly string[];
   /** Of a tool that is a run of its own: the models that it may call. */
   readonly asks?: readonly Model[];
+  readonly spends?: Amounts;
   readonly resources?: (input: unknown) => readonly string[];
   readonly touches?: (input: unknown) => readonly Touch[];
   readonly permissions?: readonly string[];
@@ -219,6 +227,7 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   if (!['boolean', 'function', 'undefined'].includes(typeof needsApproval)) {
     throw invalidTool(name, `has a ${typeof needsApproval} as needsApproval`, 'Give true or a function');
   }
+  if (definition.spends) checkAmounts(`"spends" of tool "${name}"`, definition.spends);
   for (const part of ['execute', 'verify', 'resources', 'touches'] as const) {
     if (!['function', 'undefined'].includes(typeof definition[part])) {
       throw invalidTool(name, `has a ${typeof definition[part]} as ${part}`, 'Give a function, or leave it out');

@@ -3,7 +3,7 @@ import { checkCallOptions } from '../http/endpoint.ts';
 import { CANCELLED } from '../http/failures.ts';
 import { redactor } from '../http/redact.ts';
 import { setSingleAttempt, withRetries } from '../http/retry.ts';
-import { withCost, type Price } from '../prices/price.ts';
+import { maxCostOf, withCost, type Price } from '../prices/price.ts';
 import { priceOf } from '../prices/table.ts';
 import type { Emit } from '../protocol.ts';
 import type { ToolSupport } from '../tool-support/modes.ts';
@@ -74,6 +74,7 @@ export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Mo
   const adapted: Model = {
     id: modelId,
     priced: price !== undefined,
+    ...(price && { maxCost: (input: number, output: number) => maxCostOf(price, input, output) }),
     reply: (request, emit, signal) =>
       withRetries(
         { maxRetries, model: modelId, clock, random, deadline: request.deadline },

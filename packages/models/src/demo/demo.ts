@@ -15,6 +15,7 @@ export function demo(): Model {
   return {
     id: 'demo',
     priced: true,
+    maxCost: () => 0,
     async reply(request, emit, signal) {
       const next = nextOf(request);
       const content: AssistantPart[] = [];

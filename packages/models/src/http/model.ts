@@ -1,5 +1,5 @@
 import { messageOf, systemClock, type Model, type ModelError, type ModelReply, type ModelRequest } from '@treadle/core';
-import { withCost } from '../prices/price.ts';
+import { maxCostOf, withCost } from '../prices/price.ts';
 import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
@@ -78,6 +78,7 @@ export function httpModel<State>(
   const retryingModel: Model = {
     id: model,
     priced: reportsCost || price !== undefined,
+    ...(price && { maxCost: (input: number, output: number) => maxCostOf(price, input, output) }),
     reply(request, emit, signal) {
       const post = writePost(request);
       if ('type' in post) return Promise.resolve(post);

@@ -73,3 +73,10 @@ test('does not retry after the deadline', async () => {
   expect(late).toMatchObject({ type: 'failure', error: { code: 'overloaded' }, attempts: [{ model: 'm' }] });
   expect(await ask(model, clock.now() + 50_000)).toMatchObject({ type: 'reply', attempts: [{}, {}] });
 });
+
+test('the most that a reply costs includes writing its input to the cache', () => {
+  const price = { input: 1, output: 10, cachedInput: 0.1, cacheWrite: 1.25 };
+  expect(openaiChat({ model: 'm', price }).maxCost?.(1_000_000, 100_000)).toBeCloseTo(1.25 + 1, 9);
+  expect(openaiChat({ model: 'm', price: { input: 1, output: 10 } }).maxCost?.(1_000_000, 0)).toBeCloseTo(1, 9);
+  expect(openaiChat({ model: 'm' }).maxCost).toBeUndefined();
+});

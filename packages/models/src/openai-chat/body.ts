@@ -19,7 +19,7 @@ import { detailsOf, OPENROUTER } from './reasoning-details.ts';
 export interface ChatBody extends Quirks {
   readonly model: string;
   readonly stream: boolean;
-  /** Only reasoning signed under this name is sent back; default `openrouter`, without a host. */
+  /** Only reasoning and data of calls that have this name are sent back; default `openrouter`, without a host. */
   readonly signer?: string;
 }
 
@@ -126,7 +126,7 @@ const BRIDGE = jsonOf({ role: 'assistant', content: 'Noted.' });
 
 /** All that the form of a message depends on. */
 interface MessageForm extends Required<Pick<Quirks, 'reasoning' | 'callIds' | 'userAfterResults' | 'media'>> {
-  /** Only reasoning signed under this name is sent back. */
+  /** Only reasoning and data of calls that have this name are sent back. */
   readonly signer: string;
 }
 
@@ -182,7 +182,8 @@ function chatAssistantMessage({ content }: AssistantMessage, form: MessageForm):
     const id = jsonOf(chatCallId(part.id, form));
     const json = jsonOf(part.arguments === '' ? '{}' : part.arguments);
     const called = `{"name":"${callNameFor(part.name)}","arguments":${json}}`;
-    calls += `${calls === '' ? '' : ','}{"id":${id},"type":"function","function":${called}}`;
+    const extra = part.provider?.protocol === form.signer ? `,"extra_content":${jsonOf(part.provider.data)}` : '';
+    calls += `${calls === '' ? '' : ','}{"id":${id},"type":"function","function":${called}${extra}}`;
   }
   if (calls === '') return `,{"role":"assistant","content":${jsonOf(text)}}`;
   const textOrNull = text === '' ? 'null' : jsonOf(text);

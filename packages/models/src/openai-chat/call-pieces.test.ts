@@ -4,7 +4,9 @@ import { readCallPieces, startCalls, toolCallOf, type OpenCalls, type WireCall }
 function assembled(...chunks: WireCall[][]): unknown[] {
   const calls: OpenCalls = startCalls();
   for (const chunk of chunks) readCallPieces(calls, chunk, () => {});
-  return calls.all.map((call) => toolCallOf(call)).map(({ id, name, arguments: json }) => [id, name, json]);
+  return calls.all
+    .map((call) => toolCallOf(call, 'openai-chat@host'))
+    .map(({ id, name, arguments: json }) => [id, name, json]);
 }
 
 test('assembles parallel calls whose pieces alternate', () => {
@@ -76,5 +78,5 @@ test('joins 10 MB of arguments in pieces of one character once', () => {
   for (let n = 0; n < size; n++) readCallPieces(calls, chunk, () => count++);
   expect(count).toBe(size);
   expect(calls.all).toHaveLength(1);
-  expect(toolCallOf(calls.all[0]!).arguments).toHaveLength(size);
+  expect(toolCallOf(calls.all[0]!, '').arguments).toHaveLength(size);
 });

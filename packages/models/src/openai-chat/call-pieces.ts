@@ -1,11 +1,13 @@
 import type { ToolCall } from '@treadle/core';
-import { parsed, textIn } from '../json.ts';
+import { isRecord, parsed, textIn } from '../json.ts';
 
 /** A call, or a piece of one, as the API sends it. No field is certain to be present. */
 export interface WireCall {
   readonly index?: number | null;
   readonly id?: string | null;
   readonly function?: WireFunction | null;
+  /** What a host needs back with the call, such as the thought signatures of Gemini. */
+  readonly extra_content?: unknown;
 }
 
 export interface WireFunction {
@@ -22,6 +24,8 @@ export interface OpenCall {
   name: string;
   /** Pieces of the arguments; joined once. */
   pieces: string[];
+  /** The `extra_content` of the call. */
+  extra: unknown;
 }
 
 export interface OpenCalls {
@@ -59,18 +63,16 @@ export function readCallPieces(
     seen?.add(call);
     call.id ||= textIn(wire.id);
     call.name = textIn(wire.function?.name) || call.name;
+    if (isRecord(wire.extra_content)) call.extra = wire.extra_content;
     if (piece !== '') call.pieces.push(piece);
     if (piece !== '' || isNew) onPiece(call, piece);
   }
 }
 
-export function toolCallOf(call: OpenCall): ToolCall {
-  return {
-    type: 'tool-call',
-    id: call.id === '' ? `call_${call.number}` : call.id,
-    name: call.name,
-    arguments: call.pieces.join(''),
-  };
+/** `signer`: the name of the protocol and host. */
+export function toolCallOf({ number, id, name, pieces, extra }: OpenCall, signer: string): ToolCall {
+  const call: ToolCall = { type: 'tool-call', id: id || `call_${number}`, name, arguments: pieces.join('') };
+  return extra === undefined ? call : { ...call, provider: { protocol: signer, data: extra } };
 }
 
 function previousCall(calls: OpenCalls, { index, id }: WireCall): OpenCall | undefined {
@@ -93,7 +95,7 @@ function isComplete(call: OpenCall): boolean {
 }
 
 function startCall(calls: OpenCalls, { index }: WireCall): OpenCall {
-  const call: OpenCall = { number: calls.all.length, id: '', name: '', pieces: [] };
+  const call: OpenCall = { number: calls.all.length, id: '', name: '', pieces: [], extra: undefined };
   calls.all.push(call);
   if (typeof index === 'number') calls.byIndex.set(index, call);
   return call;

@@ -190,7 +190,7 @@ function addChatPiece({ parts }: ChatStream, type: 'text' | 'reasoning', text: s
 function chatContent(stream: ChatStream): readonly AssistantPart[] {
   const content: AssistantPart[] = [];
   // Not `map`: once compiled, it creates arrays of another kind, and all code that reads a history is compiled again.
-  for (const part of stream.parts) content.push(chatPart(part));
+  for (const part of stream.parts) content.push(chatPart(part, stream.signer));
   const signature = stream.details && signatureOf(stream.details);
   if (signature === undefined) return content;
   const at = content.findIndex(({ type }) => type === 'reasoning');
@@ -200,8 +200,8 @@ function chatContent(stream: ChatStream): readonly AssistantPart[] {
   return at === -1 ? [signed, ...content] : content.with(at, signed);
 }
 
-function chatPart(part: OpenPart): AssistantPart {
-  return part.type === 'call' ? toolCallOf(part.call) : { type: part.type, text: part.pieces.join('') };
+function chatPart(part: OpenPart, signer: string): AssistantPart {
+  return part.type === 'call' ? toolCallOf(part.call, signer) : { type: part.type, text: part.pieces.join('') };
 }
 
 /** Finish reasons of OpenRouter and DeepSeek that mean a failure of the provider. */

@@ -30,6 +30,12 @@ export function costOf(price: Price, usage: Usage): number | undefined {
   );
 }
 
+/** The most that a reply costs: its input may be written to the provider's cache. */
+export function maxCostOf(price: Price, inputTokens: number, outputTokens: number): number {
+  const read = costOf(price, { inputTokens, outputTokens }) ?? 0;
+  return Math.max(read, costOf(price, { inputTokens, outputTokens, cacheWriteTokens: inputTokens }) ?? 0);
+}
+
 /** Adds the cost to a reply, unless the provider reported it. */
 export function withCost(reply: ModelReply, price: Price | undefined): ModelReply {
   if (reply.type === 'failure' || price === undefined || reply.usage.cost !== undefined) return reply;

@@ -398,6 +398,14 @@ test('is priced if the model and all of its fallbacks are', () => {
   expect([route.priced, ...route.models.map(({ priced }) => priced)]).toEqual([true, true, false, false]);
 });
 
+test('costs at most as much as the most expensive model that may reply', () => {
+  const clock = manualClock();
+  const costing = (id: string, cost: number): Model => ({ ...member(id, clock), maxCost: () => cost });
+  const models = { main: costing('m', 1), backup: costing('b', 3), unknown: member('u', clock) };
+  const route = router({ models, default: 'main', fallback: { main: ['backup'], backup: ['unknown'] } });
+  expect(route.models.map((model) => model.maxCost?.(1, 1))).toEqual([3, undefined, undefined]);
+});
+
 test('names the model without a price if there is a cost limit', async () => {
   const clock = manualClock();
   const models = { main: member('m', clock), backup: { id: 'b', reply: async () => ok('b') } };

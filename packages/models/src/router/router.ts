@@ -32,6 +32,7 @@ export function router<const Name extends string>(options: RouterOptions<Name>):
     return {
       id: name,
       priced: asks.every(({ priced }) => priced === true),
+      maxCost: (input, output) => highestCost(asks, input, output),
       asks,
       async reply(request, emit, signal) {
         const attempts: Attempt[] = [];
@@ -68,6 +69,12 @@ export function router<const Name extends string>(options: RouterOptions<Name>):
       );
     },
   };
+}
+
+/** Any of the models may reply. Undefined if the price of one is not known. */
+function highestCost(models: readonly Model[], input: number, output: number): number | undefined {
+  const costs = models.map((model) => model.maxCost?.(input, output));
+  return costs.every((cost) => cost !== undefined) ? Math.max(...costs) : undefined;
 }
 
 interface ModelFailure {

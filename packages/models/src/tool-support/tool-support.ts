@@ -61,6 +61,7 @@ export function withToolSupport(
   const supported: Model = {
     id: model.id,
     ...(model.priced !== undefined && { priced: model.priced }),
+    ...(model.maxCost && { maxCost: (input: number, output: number) => model.maxCost!(input, output) }),
     ...(model.asks && { asks: model.asks }),
     reply: withFallback((request, emit, signal) => model.reply(request, emit, signal)),
   };

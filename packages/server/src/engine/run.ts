@@ -246,6 +246,7 @@ const REASONS: Record<Limit, string> = {
   duration: 'max_duration',
   errors: 'tool_errors',
   repetition: 'repetition',
+  budget: 'budget',
 };
 
 interface EndingContext {

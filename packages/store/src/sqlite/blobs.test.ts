@@ -1,5 +1,5 @@
 import { StatementSync } from 'node:sqlite';
-import { runLoop, tool } from '@treadle/core';
+import { forkRun, runLoop, tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
 import { entry } from '../../test/entries.ts';
@@ -146,4 +146,26 @@ test('parts that were stored before version 3 have no sum and can be read', asyn
   temp.raw().exec('UPDATE blob_parts SET sum = NULL');
   expect(await store.blobs.read('a', id, 0, Infinity)).toEqual({ text: LONG, length: 100_000 });
   expect(await store.blobs.read('a', id, 50_000, 50_010)).toEqual({ text: '......5000', length: 100_000 });
+});
+
+test('damaged bytes are found, and a fork has a copy', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await runLoop({ model: scriptedModel(['Hi.']), journal: store, runId: 'a', input: 'Hello' });
+  const content = { bytes: new Uint8Array(100_000).fill(7), mediaType: 'application/octet-stream' };
+  const id = await store.blobs.put('a', content);
+  const fork = await forkRun({ journal: store, runId: 'a', at: 0 });
+  expect(await store.blobs.read(fork, id, 99_998, Infinity)).toEqual({
+    ...content,
+    bytes: Uint8Array.from([7, 7]),
+    length: 100_000,
+  });
+  const raw = temp.raw();
+  for (const change of ["content = x'00'", "content = 'text'", 'sum = sum + 1']) {
+    raw.exec(`UPDATE blob_parts SET ${change} WHERE part = 1`);
+    expect(await store.blobs.read('a', id, 0, 2)).toMatchObject({ bytes: Uint8Array.from([7, 7]) });
+    await expect(store.blobs.read('a', id, 0, Infinity)).rejects.toMatchObject({ code: 'journal-damaged' });
+    expect(await store.blobs.put('a', content)).toBe(id);
+    expect(await store.blobs.read('a', id, 0, Infinity)).toEqual({ ...content, length: 100_000 });
+  }
 });

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
 import { TreadleError, type JournalEntry } from '@treadle/core';
+import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { openMessages, splitInput } from './messages.ts';
 
@@ -97,6 +98,9 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   addIdempotencyKeys,
   countRecoveries,
   shareMessages,
+  createBudgetTables,
+  // Null: a text.
+  'ALTER TABLE blobs ADD COLUMN media_type TEXT',
 ];
 
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */

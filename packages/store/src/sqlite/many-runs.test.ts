@@ -94,7 +94,13 @@ test('no statement scans a whole table of 10,000 runs', async () => {
       .all()
       .map(({ detail }) => ({ sql, detail: String(detail) })),
   );
-  expect(plans.filter(({ detail }) => /^SCAN (?!sqlite_schema|\(subquery)|TEMP B-TREE/.test(detail))).toEqual([]);
+  // Lists of all budgets and of all reservations that are not settled read all of them.
+  const whole = ['SELECT * FROM budgets ORDER BY name', 'SELECT * FROM reservations ORDER BY id'];
+  expect(
+    plans.filter(
+      ({ sql, detail }) => !whole.includes(sql) && /^SCAN (?!sqlite_schema|\(subquery)|TEMP B-TREE/.test(detail),
+    ),
+  ).toEqual([]);
 });
 
 test('prunes runs in transactions of bounded size', async () => {

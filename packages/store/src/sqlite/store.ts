@@ -1,9 +1,10 @@
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import { checkRunNames, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
+import { checkRunNames, systemClock, type Budgets, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
 import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
+import { openBudgets } from './budgets.ts';
 import { inTransaction, nameKey, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
@@ -30,6 +31,8 @@ export interface SqliteOptions {
 /** Stores runs, and the responses that a server gives with them. */
 export interface SqliteStore extends RunStore {
   readonly responses: ResponseStore;
+  /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
+  readonly budgets: Budgets;
   /**
    * Ends the leases of a run and its child runs, so that another process can drive it; false if nobody has one. Rejects
    * with `run-driven` if a live process of this host has one. For a process of another host, waits for a lease time to see
@@ -80,6 +83,9 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const runs = openRuns(db, { commit, leases, messages });
   const blobs = openBlobs(db, commit);
   const responses = openResponses(db, commit, leases, runs);
+
+  const { now } = machine.clock ?? systemClock;
+  const budgets = openBudgets(db, { write: commit.write, read: reading, now });
 
   let closing: Promise<void> | undefined;
 
@@ -135,6 +141,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       read: (runId, id, from, to) => reading(() => blobs.read(runId, id, from, to)),
       list: (runId) => reading(() => blobs.list(runId)),
     },
+    budgets,
     responses: {
       create: responses.create,
       findKey: (tenant, key, now) => reading(() => responses.findKey(tenant, key, now)),

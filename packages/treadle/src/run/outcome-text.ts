@@ -49,6 +49,7 @@ const LIMITS: Readonly<Record<(Outcome & { type: 'exhausted' })['limit'], string
   duration: 'the time limit',
   errors: 'the limit of consecutive turns with only errors',
   repetition: 'the limit of repeated identical calls',
+  budget: 'the limit of a budget',
 };
 
 const CANCELLED: Readonly<Record<(Outcome & { type: 'cancelled' })['phase'], string>> = {

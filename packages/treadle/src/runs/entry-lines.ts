@@ -36,11 +36,14 @@ type RunIds = ReadonlySet<string>;
 type Description<E extends Event> = (event: E, step: ShownEntry, children: RunIds) => EntryLine | EntryLine[];
 
 const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Event, { type: Type }>> } = {
-  'run-started': ({ model, tools, instructions, input }) => {
+  'run-started': ({ model, tools, instructions, input, session, task: work, trace, labels = {} }) => {
     const task = input.at(-1);
     const earlier = input.slice(0, -1);
     return [
       line('started', `model ${model}; ${toolsText(tools)}`),
+      ...Object.entries({ session, task: work, trace, ...labels }).flatMap(([name, value]) =>
+        value === undefined ? [] : [{ ...line(`  ${name}`, value), detail: true } as const],
+      ),
       ...(instructions === undefined ? [] : [{ ...line('instructions', instructions), detail: true } as const]),
       ...(earlier.length === 0 ? [] : [line(plural(earlier.length, 'earlier message'))]),
       ...earlier.map(({ role, content }) => ({ ...line(role, contentText(content)), detail: true }) as const),
@@ -112,6 +115,7 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
   },
   'effect-lost': ({ effect, cause }) =>
     line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
+  'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),
   'deadline-passed': ({ effect }, { took }) =>
     line(effect === undefined ? 'deadline passed' : `${effect} timed out`, undefined, 'red', took),
   'cancel-requested': () => line('cancel requested', undefined, 'plain'),

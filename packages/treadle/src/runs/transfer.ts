@@ -17,8 +17,13 @@ type Family = readonly [ExportedRun, ...ExportedRun[]];
 interface ExportedRun {
   readonly runId: string;
   readonly entries: readonly JournalEntry[];
-  readonly blobs: readonly { readonly id: string; readonly text: string }[];
+  readonly blobs: readonly ExportedBlob[];
 }
+
+/** `bytes` is base64. */
+type ExportedBlob =
+  | { readonly id: string; readonly text: string }
+  | { readonly id: string; readonly bytes: string; readonly mediaType: string };
 
 export const exportCommand: Command = runsCommand('export ID [FILE]', {
   summary: 'Write a run with its child runs and long results as JSON lines to a file or to standard output',
@@ -62,7 +67,11 @@ async function readExported(store: RunStore, runId: string): Promise<ExportedRun
   const entries = await store.read(runId);
   const ids = await store.blobs.list(runId);
   const contents = await Promise.all(ids.map((id) => store.blobs.read(runId, id, 0, Infinity)));
-  const blobs = ids.map((id, index) => ({ id, text: contents[index]?.text ?? '' }));
+  const blobs = ids.map((id, index): ExportedBlob => {
+    const content = contents[index];
+    if (!content?.bytes) return { id, text: content?.text ?? '' };
+    return { id, bytes: Buffer.from(content.bytes).toString('base64'), mediaType: content.mediaType };
+  });
   return { runId, entries, blobs };
 }
 
@@ -168,8 +177,11 @@ async function addFamily(store: RunStore, family: Family): Promise<void> {
     for (const { runId, entries, blobs } of family.toReversed()) {
       await store.append(runId, entries);
       added.push(runId);
-      for (const { id, text } of blobs) {
-        if ((await store.blobs.put(runId, text)) === id) continue;
+      for (const blob of blobs) {
+        const { id } = blob;
+        const content =
+          'bytes' in blob ? { bytes: Buffer.from(blob.bytes, 'base64'), mediaType: blob.mediaType } : blob.text;
+        if ((await store.blobs.put(runId, content)) === id) continue;
         throw new CommandError(
           `The long result ${id} does not match its id. The file is damaged; export the run again.`,
         );
@@ -182,8 +194,11 @@ async function addFamily(store: RunStore, family: Family): Promise<void> {
 }
 
 const FORMAT = 'treadle-run';
-/** Version 1 contains one run, described in the header itself. A run without children is still written as version 1. */
-const VERSION = 2;
+/**
+ * Version 1 contains one run, described in the header itself. A run without children is still written as version 1.
+ * Version 3 contains blobs of bytes; without them, version 2 is written.
+ */
+const VERSION = 3;
 
 /**
  * JSON lines: a header, then for each run one line per entry and one line per blob. Each line has a checksum, so that
@@ -191,7 +206,8 @@ const VERSION = 2;
  */
 function runFileText(family: Family): string {
   const runs = family.map(({ runId, entries, blobs }) => ({ runId, entries: entries.length, blobs: blobs.length }));
-  const header = runs.length === 1 ? { version: 1, ...runs[0] } : { version: VERSION, runs };
+  const hasBytes = family.some(({ blobs }) => blobs.some((blob) => 'bytes' in blob));
+  const header = runs.length === 1 && !hasBytes ? { version: 1, ...runs[0] } : { version: hasBytes ? 3 : 2, runs };
   const lines = [
     { format: FORMAT, ...header },
     ...family.flatMap(({ entries, blobs }) => [
@@ -228,7 +244,8 @@ function parseRunFile(text: string, name: string): Family {
     throw new CommandError(`${name} ${problem}. Import a file that "treadle runs export" wrote.`);
   }
   checkVersion(1, header['version'], VERSION);
-  const runs = header['version'] === 1 ? [header] : header['version'] === VERSION ? header['runs'] : undefined;
+  const { version } = header;
+  const runs = version === 1 ? [header] : version === 2 || version === VERSION ? header['runs'] : undefined;
   if (!Array.isArray(runs) || runs.length === 0 || !runs.every(isRunHeader)) {
     throw damaged(1, 'the header is incomplete');
   }

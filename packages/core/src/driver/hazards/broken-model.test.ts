@@ -293,3 +293,16 @@ describe('a model that keeps or changes the messages of its request', () => {
     expect(results.map(({ text }) => text)).toEqual(['a', 'b', 'c']);
   });
 });
+
+test.each([
+  ['is not an object', 'x'],
+  ['has no protocol', { data: 1 }],
+  ['has no data', { protocol: 'p' }],
+  ['is not plain JSON', { protocol: 'p', data: new Date(0) }],
+])('a call with provider data that %s breaks the contract of the model', async (_, provider) => {
+  const content = [{ type: 'tool-call', id: 'a', name: 'x', arguments: '{}', provider }] as never;
+  const usage = { inputTokens: 1, outputTokens: 1 };
+  const model = scriptedModel([{ type: 'reply', content, finish: 'tool-calls', usage, model: 'm' }]);
+  const { outcome } = await runLoop({ model, input: 'Go.' });
+  expect(outcome).toMatchObject({ type: 'failed', error: { code: 'protocol' } });
+});

@@ -89,6 +89,7 @@ describe.each(ways)('a tool that returns %s', (_, returnValue) => {
         name: 'odd',
         content: [text === undefined ? { type: 'error', text: expect.any(String) } : { type: 'text', text }],
         isError: text === undefined,
+        ...(text === undefined && { errorType: 'execution_failed' }),
       },
     ]);
     // The entries are plain JSON, so a journal on disk replays the same run.

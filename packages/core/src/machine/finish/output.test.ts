@@ -125,7 +125,7 @@ describe('onResults', () => {
   });
 
   test('ignores an output call that was not claimed', () => {
-    const extra = refusedSlot({ ...callOf('answer', 1), claimed: undefined as never }, 'too many', 'capped');
+    const extra = refusedSlot({ ...callOf('answer', 1), claimed: undefined as never }, 'too many', 'capped', 'denied');
     expect(output.onResults!(stateOf(direct), [held('answer', 0), extra])).toEqual({
       type: 'validate',
       text: '{"n":0}',

@@ -1,0 +1,44 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { expect, test } from 'vitest';
+import { tempStore } from '../../test/temp-store.ts';
+
+const ABOUT = { runId: 'run', effect: 'call-tool', name: 't', context: undefined } as const;
+
+test('a reservation survives the process, and the next one reuses it', async () => {
+  await using temp = tempStore();
+  const first = temp.open();
+  await first.budgets.setLimits('acme', { calls: 1 });
+  await first.budgets.ledger(['acme']).reserve('run/t1.tool.0', { calls: 1 }, ABOUT);
+  await first.close();
+  const ledger = temp.open().budgets.ledger(['acme']);
+  expect(await ledger.reserve('run/t1.tool.1', { calls: 1 }, ABOUT)).toMatchObject({ type: 'refused' });
+  expect(await ledger.reserve('run/t1.tool.0', { calls: 1 }, ABOUT)).toEqual({ type: 'reserved' });
+});
+
+test('several processes draw on the same budget and never exceed it', async () => {
+  await using temp = tempStore();
+  const { budgets } = temp.open();
+  await budgets.setLimits('acme', { tokens: 1_000, calls: 50 });
+  const main = new URL('../../test/spender-main.ts', import.meta.url);
+  const granted = await Promise.all(
+    Array.from({ length: 3 }, async (_, index) => {
+      const child = fork(main, [temp.file, `run ${index}`], { execArgv: ['--conditions=treadle-source'] });
+      const [[count]] = (await Promise.all([once(child, 'message'), once(child, 'exit')])) as [[number], unknown];
+      return count;
+    }),
+  );
+  expect(granted.reduce((sum, count) => sum + count, 0)).toBe(50);
+  const acme = (await budgets.get('acme'))!;
+  expect(acme.settled.calls + acme.reserved.calls).toBe(50);
+  expect(await budgets.reservations('acme')).toHaveLength(acme.reserved.calls);
+});
+
+test('a failed write is reported, and the run that needs it stops', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.budgets.setLimits('acme', { calls: 1 });
+  temp.raw().exec('DROP TABLE reservations');
+  const ledger = store.budgets.ledger(['acme']);
+  await expect(ledger.reserve('run/t1.tool.0', { calls: 1 }, ABOUT)).rejects.toMatchObject({ code: 'store-failed' });
+});

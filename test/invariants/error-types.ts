@@ -1,0 +1,76 @@
+import type { ErrorFacts, ErrorType, Message, Rules, ToolChoice } from '@treadle/core';
+import type { Claim } from './agent-attempts.ts';
+import type { Handling } from './call-handling.ts';
+import { ensure, same } from './trace.ts';
+import { answerIn, type CallRecord, type Turn } from './turns.ts';
+
+/** Why the loop refuses a call that it does not run. */
+export function refusalType(
+  { part, facts }: CallRecord,
+  handling: Handling,
+  required: ToolChoice,
+  isAllowed: (name: string) => boolean,
+): ErrorType {
+  if (handling !== 'refused' || required === 'none') return 'denied';
+  if (!facts) return 'not_found';
+  if (!isAllowed(part.name)) return 'permission_denied';
+  return typeof required === 'object' && required.tool !== part.name ? 'denied' : 'invalid_params';
+}
+
+/** Every error result of a turn has the one type that its cause requires, and the facts that its tool reported. */
+export function checkErrorTypes(
+  { calls, number, position }: Turn,
+  final: readonly Message[],
+  rules: Rules,
+  { claims, handlings, refusals }: Causes,
+): void {
+  const message = final[position + 1];
+  if (message?.role !== 'tool') return;
+  for (const call of calls) {
+    const { isError, errorType, exitCode, stderr } = message.content[call.index]!;
+    const due = isError ? errorFactsOf(call, claims.get(call), handlings.get(call), refusals.get(call)) : {};
+    const recorded = { errorType, exitCode, stderr };
+    const expected = {
+      errorType: rules.errorTypes ? due.errorType : undefined,
+      exitCode: due.exitCode,
+      stderr: due.stderr,
+    };
+    ensure(
+      same(recorded, expected),
+      () =>
+        `call ${call.index} of turn ${number} has ${JSON.stringify(recorded)} instead of ${JSON.stringify(expected)}`,
+    );
+  }
+}
+
+export interface Causes {
+  readonly claims: ReadonlyMap<CallRecord, Claim>;
+  readonly handlings: ReadonlyMap<CallRecord, Handling>;
+  readonly refusals: ReadonlyMap<CallRecord, ErrorType>;
+}
+
+function errorFactsOf(
+  call: CallRecord,
+  claim: Claim | undefined,
+  handling: Handling | undefined,
+  refusal: ErrorType | undefined,
+): ErrorFacts {
+  const answer = answerIn(call);
+  if (answer) {
+    const facts = answer.type === 'tool-settled' && answer.result.type === 'result' ? answer.result : undefined;
+    const { errorType = 'execution_failed', exitCode, stderr } = facts ?? {};
+    return { errorType, ...(exitCode !== undefined && { exitCode }), ...(stderr !== undefined && { stderr }) };
+  }
+  if (handling === 'faulty') return { errorType: 'invalid_params' };
+  if (handling === 'early') return { errorType: 'denied' };
+  // The validation rejected it, or the run ended before that.
+  if (claim === 'held') return { errorType: refusal ?? 'interrupted' };
+  if (handling !== 'runs') return { errorType: refusal! };
+  return { errorType: isDenied(call) ? 'denied' : 'interrupted' };
+}
+
+/** The policy or a person denied it, or nobody approved it in time. */
+function isDenied({ log, permissions }: CallRecord): boolean {
+  if (permissions.at(-1)?.permission.type === 'denied') return true;
+  return log.some((record) => record.type === 'reported' && record.event.type === 'deadline-passed');
+}
