@@ -6,6 +6,7 @@ import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
 import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
 import { fork } from './scenarios/fork.ts';
+import { guarded } from './scenarios/guarded.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
 import { remembering } from './scenarios/remembering.ts';
@@ -36,4 +37,5 @@ export const SCENARIOS: readonly Scenario[] = [
   remembering,
   changing,
   narrowing,
+  guarded,
 ];

@@ -36,6 +36,8 @@ export function answerOf(
       return summarised(turnScriptOf(world, turnOf(id)), id, now);
     case 'validate-output':
       return checked(turnScriptOf(world, turnOf(id)), effect, now);
+    case 'check-guardrails':
+      return { type: 'guardrails-checked', at: now, effect: id, verdicts: turnScriptOf(world, turnOf(id)).guards };
     case 'judge-calls':
       return judged(world, effect, now);
     case 'verify-tool':

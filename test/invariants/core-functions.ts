@@ -49,6 +49,8 @@ export interface CoreFunctions {
   readonly onTurnPrepared: (state: State, event: EventOf<'turn-prepared'>) => Next;
   readonly onHistoryCompacted: (state: State, event: EventOf<'history-compacted'>) => Next;
   readonly onModelFailed: (state: State, event: EventOf<'model-failed'>) => Next;
+  readonly acceptAnswer: (state: State, answer: Outcome) => Next;
+  readonly onGuardrailsChecked: (state: State, event: EventOf<'guardrails-checked'>) => Next;
   readonly onOutputChecked: (state: State, event: EventOf<'output-checked'>) => Next;
   readonly onTextReply: (state: State, content: readonly AssistantPart[]) => Next;
   readonly recordEmptyReply: (state: State, move: Move) => State;

@@ -161,6 +161,7 @@ const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'model-replied',
   'model-failed',
   'history-compacted',
+  'guardrails-checked',
 ]);
 
 function startOf({ rules, tools, input, memory, narrow }: World, at: number): Event {

@@ -98,13 +98,28 @@ function checkCause({ world, moments, last }: Trace): void {
   ] as const;
   for (const [what, is, caused] of pairs)
     ensure(is === caused, () => `the run is ${is ? '' : 'not '}${what}, and ${caused ? 'an' : 'no'} event requires it`);
+  const { output: schema, agent, guardrails } = world.rules;
+  // With guardrails, the answer is the event before their verdict. Other events may come in between.
+  const guarded = guardrails?.output && outcome?.type === 'completed';
+  const answers = moments.flatMap(({ applied, event }) => (applied && isAnswer(event) ? event : []));
+  const answer = guarded ? answers.at(-1)! : final;
+  if (guarded) ensure(isPass(final), () => `the run is completed after ${JSON.stringify(final)}, without a check`);
   if (outcome?.type === 'completed') {
-    const { output, agent } = world.rules;
-    const answered = output || agent ? valueIn(final) !== undefined : isText(final);
-    ensure(answered, () => `the run is completed after ${JSON.stringify(final)}`);
+    const answered = schema || agent ? valueIn(answer) !== undefined : isText(answer);
+    ensure(answered, () => `the run is completed after ${JSON.stringify(answer)}`);
   }
-  const output = outcome?.type === 'completed' ? valueIn(final) : undefined;
+  const output = outcome?.type === 'completed' ? valueIn(answer) : undefined;
   ensure(same(last.after.output, output), () => `the output of the run is ${JSON.stringify(last.after.output)}`);
+}
+
+/** Every guardrail let it pass. */
+function isPass(event: Moment['event']): boolean {
+  if (event.type !== 'guardrails-checked') return false;
+  return event.verdicts.length > 0 && event.verdicts.every(({ type }) => type === 'pass');
+}
+
+function isAnswer(event: Moment['event']): boolean {
+  return event.type === 'model-replied' || event.type === 'output-checked';
 }
 
 function isText(event: Moment['event']): boolean {
@@ -134,7 +149,7 @@ type AgentRules = NonNullable<Rules['agent']>;
 
 /** Checks how a typed agent ends by the number of rejections and turns alone, without following its run. */
 function checkAgentEnd({ world, moments }: Trace, agent: AgentRules): void {
-  const { maxTurns } = world.rules;
+  const { maxTurns, guardrails } = world.rules;
   let rejected = 0;
   let turns = new Set<number>();
   for (const moment of moments) {
@@ -146,18 +161,25 @@ function checkAgentEnd({ world, moments }: Trace, agent: AgentRules): void {
     }
     for (const { type, id } of effects) if (type === 'call-model' || type === 'prepare-turn') turns.add(turnOf(id));
     ensure(turns.size <= maxTurns, () => `an attempt had ${turns.size} turns; the limit is ${maxTurns}`);
-    checkOutcome(moment, agent, rejected);
+    checkOutcome(moment, { agent, guarded: guardrails?.output === true }, rejected);
     const outOfTurns = outcomeText(after) === 'exhausted turns';
     ensure(!outOfTurns || turns.size === maxTurns, () => `the attempt ended after ${turns.size} of ${maxTurns} turns`);
   }
 }
 
+/** `guarded`: guardrails check the output. */
+interface Ending {
+  readonly agent: AgentRules;
+  readonly guarded: boolean;
+}
+
 /** Each of these outcomes follows exactly when it must. */
-function checkOutcome({ event, after }: Moment, agent: AgentRules, rejected: number): void {
+function checkOutcome({ event, after }: Moment, { agent, guarded }: Ending, rejected: number): void {
   const last = isRejection(event) && rejected >= agent.maxAttempts;
   const unprompted = event.type === 'output-checked' && 'promptProblem' in event.result;
+  const isValid = event.type === 'output-checked' && event.result.type === 'valid';
   const due: Readonly<Record<string, boolean>> = {
-    completed: event.type === 'output-checked' && event.result.type === 'valid',
+    completed: guarded ? isPass(event) && 'effect' in event && event.effect !== 't0.guard.0' : isValid,
     'exhausted attempts': last,
     'failed prompt-failed': isRejection(event) && unprompted && !last,
     'failed no-tool-called': isTextOnly(event) && agent.textOnly === 'fail',

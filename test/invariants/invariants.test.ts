@@ -60,6 +60,7 @@ const LEAST: Record<Event['type'], number> = {
   'approval-given': 0.05,
   'client-result-given': 0.05,
   'output-checked': 0.05,
+  'guardrails-checked': 0.05,
   'history-compacted': 0.05,
   'effect-lost': 0.05,
   'deadline-passed': 0.05,
@@ -120,7 +121,7 @@ function sceneOf({ event, before }: Moment): string {
   return `${what} in ${phase.type}${phase.type === 'compacting' && phase.refused ? ' after a refusal' : ''}`;
 }
 
-const PHASES = ['preparing', 'model', 'compacting', 'validating', 'judging', 'tools'];
+const PHASES = ['preparing', 'model', 'compacting', 'validating', 'guarding', 'judging', 'tools'];
 
 /** Combinations that must occur, even if they are rare. */
 const SCENES: readonly string[] = [
@@ -149,6 +150,7 @@ const ENDS: readonly string[] = [
     (code) => `failed ${code}`,
   ),
   'failed crash-loop',
+  'failed guardrail',
   ...['auth', 'overloaded', 'context-length'].map((code) => `failed ${code}`),
 ];
 

@@ -1,5 +1,7 @@
 import type {
   Answer,
+  Guardrail,
+  Guardrails,
   LoopOptions,
   Model,
   ModelReply,
@@ -35,6 +37,7 @@ export type Performed =
   | 'compact-history'
   | 'validate-output'
   | 'judge-calls'
+  | 'check-guardrails'
   | 'call-tool'
   | 'verify-tool'
   /** The verification that belongs to a call that timed out. */
@@ -50,6 +53,7 @@ export function optionsOf({ rules, tools, input, memory, narrow }: World): Omit<
     allowedTools: given,
     toolChoice: choice,
     agent: _____,
+    guardrails: ______,
     finish,
     ...plain
   } = rules;
@@ -171,6 +175,26 @@ export function agentOf(
       },
     }
   );
+}
+
+/** `latest`: the newest check that was issued. */
+export function guardrailsOf(
+  world: World,
+  { later }: ManualScheduler,
+  onStart: OnStart,
+  latest: () => string,
+): Guardrails {
+  const guardrail =
+    (index: number): Guardrail =>
+    ({ signal }) => {
+      const id = latest();
+      if (index === 0) onStart('check-guardrails', id);
+      const verdict = turnScriptOf(world, turnOf(id)).guards[index] ?? ({ type: 'pass' } as const);
+      return turnOf(id) % 2 === 0 ? verdict : later(verdict, signal);
+    };
+  const both = [guardrail(0), guardrail(1)];
+  const { input, output } = world.rules.guardrails ?? {};
+  return { ...(input && { input: both }), ...(output && { output: both }) };
 }
 
 type Spoken = Extract<ReturnType<typeof modelEvent>, { effect: string }>;

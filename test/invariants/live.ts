@@ -14,6 +14,7 @@ import {
   modelOf,
   optionsOf,
   outputOf,
+  guardrailsOf,
   policyOf,
   prepareTurnOf,
   summariserOf,
@@ -92,14 +93,16 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     if (durationMs === undefined) return false;
     return core.activeMsAt(core.replay(journal.appended).state, scheduler.clock.now()) >= durationMs;
   };
-  const latest = (): string =>
-    journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes('.validate.'))).at(-1)!;
-  const { judged, prepared, output } = world.rules;
+  const latestOf = (kind: string) => (): string =>
+    journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes(`.${kind}.`))).at(-1)!;
+  const latest = latestOf('validate');
+  const { judged, prepared, output, guardrails } = world.rules;
   const code = {
     model: modelOf(world, scheduler, onStart, 'live'),
     models: [modelOf(world, scheduler, onStart, 'other')],
     summariser: summariserOf(world, scheduler, onStart),
     tools: toolsOf(core, world, scheduler, onStart),
+    ...(guardrails && { guardrails: guardrailsOf(world, scheduler, onStart, latestOf('guard')) }),
     ...(judged && { policy: policyOf(world, scheduler, onStart) }),
     ...(prepared && { prepareTurn: prepareTurnOf(world, scheduler, onStart) }),
     ...(output && { output: outputOf(world, scheduler, onStart, latest) }),

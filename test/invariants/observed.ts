@@ -66,6 +66,8 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'model-replied':
     case 'model-failed':
       return kind === 'call-model';
+    case 'guardrails-checked':
+      return kind === 'check-guardrails';
     case 'calls-judged':
       return kind === 'judge-calls';
     case 'tool-settled':

@@ -1,4 +1,5 @@
 import type {
+  GuardrailVerdict,
   Limit,
   Limits,
   Memory,
@@ -64,6 +65,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   let confirmed = false;
   /** `refused`: why the model rejected the conversation that is compacted. `shortened`: it was, in this turn. */
   let refused: ModelErrorCode | undefined;
+  /** How the run ends if the guardrails let its answer pass, and its validated output. */
+  let answer: Expected | undefined;
+  let output: unknown;
   let shortened = false;
   const counters = countsOf();
   /** How many deaths in a row each call was running at. */
@@ -194,7 +198,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
 
   function answered({ reply }: Turn, moment: Moment): Expected {
     const text = reply.content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('');
-    if (closing !== undefined) return end('exhausted', closing);
+    if (closing !== undefined) {
+      return text.trim() === '' ? end('exhausted', closing) : accepted(end('exhausted', closing));
+    }
     if (rules.agent) return rules.agent.textOnly === 'fail' ? end('failed', 'no-tool-called') : continueRun(moment);
     if (!isSatisfied([])) return askAgain('call', moment);
     if (text.trim() === '') return askAgain('content', moment);
@@ -208,7 +214,19 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   }
 
   function completed({ finish }: Turn['reply']): Expected {
-    return end('completed', ...(finish === 'length' ? ['truncated'] : []));
+    return accepted(end('completed', ...(finish === 'length' ? ['truncated'] : [])));
+  }
+
+  /** The answer, or the guardrails that check it. */
+  function accepted(outcome: Expected): Expected {
+    if (!rules.guardrails?.output) return outcome;
+    answer = outcome;
+    return { type: 'guard', stage: 'output', output };
+  }
+
+  function guarded(verdicts: readonly GuardrailVerdict[], moment: Moment): Expected {
+    if (verdicts.length === 0 || verdicts.some(({ type }) => type === 'stop')) return end('failed', 'guardrail');
+    return answer ?? continueRun(moment);
   }
 
   function checked(result: Checked, moment: Moment): Expected {
@@ -315,6 +333,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return { type: 'compact', to: lostEffect.to };
       case 'validate-output':
         return { type: 'validate', text: lostEffect.text, attempt: attempts?.view().attempt };
+      case 'check-guardrails':
+        return { type: 'guard', stage: lostEffect.stage, output };
       case 'judge-calls':
         return NOTHING;
       default:
@@ -358,7 +378,10 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         attempts = rules.agent && attemptsOf(rules.agent);
         given = event.input.length;
         remember(event.memory);
+        if (rules.guardrails?.input) return { type: 'guard', stage: 'input', output };
         return continueRun(moment);
+      case 'guardrails-checked':
+        return guarded(event.verdicts, moment);
       case 'run-forked':
         ({ tools = tools, instructions = instructions } = event);
         if (event.tools) laterTools = undefined;
@@ -387,6 +410,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'history-compacted':
         return compacted(moment);
       case 'output-checked':
+        if (event.result.type === 'valid') output = event.result.value;
         return checked(event.result, moment);
       case 'calls-judged':
         return judged(moment, at);

@@ -139,6 +139,9 @@ const event: Arbitrary<Event> = fc.oneof(
       fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
     ),
   }),
+  of('guardrails-checked', {
+    verdicts: fc.array(fc.record({ type: fc.constantFrom('pass', 'stop'), reason: word }), { maxLength: 2 }),
+  }),
   of('child-started', {}),
   of('tool-parked', { on: word }),
   of('tool-parked', {
@@ -190,6 +193,7 @@ const PHASES: readonly (string | undefined)[] = [
   'compacting',
   'validating',
   'judging',
+  'guarding',
   'tools',
   'ended',
 ];

@@ -1,6 +1,7 @@
 import type {
   CallCheck,
   Finish,
+  GuardrailVerdict,
   Memory,
   Message,
   ModelErrorCode,
@@ -58,6 +59,8 @@ export interface TurnScript {
   readonly unprepared: boolean;
   readonly summary: { readonly type: 'summary'; readonly usage: Usage } | { readonly type: 'failure' };
   readonly valid: boolean;
+  /** The verdicts of the guardrails. Without any, the run stops. */
+  readonly guards: readonly GuardrailVerdict[];
   /** The validated output of a typed agent, and the details of a rejection. */
   readonly value: unknown;
   readonly rejection: { readonly validator?: string; readonly prompt?: string; readonly promptProblem?: string };

@@ -57,6 +57,9 @@ export type {
   LiveRun,
   LoopOptions,
   LoopResult,
+  GuardedContent,
+  Guardrail,
+  Guardrails,
   PrepareTurn,
   StartedRun,
   TurnChanges,
@@ -76,7 +79,7 @@ export {
 } from './journal/items.ts';
 export { replay, statusOf, walkJournal, type Divergence, type JournalStep, type Replayed } from './journal/replay.ts';
 export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
-export type { CallCheck, Event, SettledResult } from './machine/events.ts';
+export type { CallCheck, Event, GuardrailVerdict, SettledResult } from './machine/events.ts';
 export { messagesOf, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type {

@@ -1,6 +1,6 @@
 import { accepts, mutant, without, withState } from './mutant.ts';
 
-/** What a run carries from turn to turn: its memory, tools that change, and how it is narrowed. */
+/** What a run carries from turn to turn: its memory, tools that change, how it is narrowed, and what guards it. */
 export const carried = [
   mutant(
     'I6',
@@ -169,5 +169,44 @@ export const carried = [
     'the initial narrowing is not pinned',
     'pinnedBy',
     (original) => (event) => original(event.type === 'run-started' ? without(event, 'narrow') : event),
+  ),
+  mutant(
+    'I6',
+    'the input is not checked',
+    'onRunStarted',
+    (original) => (event) =>
+      withState(original({ ...event, rules: without(event.rules, 'guardrails') }), { rules: event.rules }),
+  ),
+  mutant(
+    'I4',
+    'an answer is accepted without a check',
+    'acceptAnswer',
+    (original) => (state, answer) =>
+      withState(original({ ...state, rules: without(state.rules, 'guardrails') }, answer), { rules: state.rules }),
+  ),
+  mutant(
+    'I6',
+    'only the first guardrail counts',
+    'onGuardrailsChecked',
+    (original) => (state, event) => original(state, { ...event, verdicts: event.verdicts.slice(0, 1) }),
+  ),
+  mutant(
+    'I6',
+    'a run without a verdict continues',
+    'onGuardrailsChecked',
+    (original) => (state, event) =>
+      original(state, event.verdicts.length === 0 ? { ...event, verdicts: [{ type: 'pass' }] } : event),
+  ),
+  mutant(
+    'I4',
+    'a stopped answer is the output of the run',
+    'onGuardrailsChecked',
+    (original) => (state, event) => withState(original(state, event), { output: state.output }),
+  ),
+  mutant(
+    'I3',
+    'a verdict on something else counts',
+    'fits',
+    accepts(['guardrails-checked'], ({ phase }) => phase.type === 'guarding'),
   ),
 ];

@@ -18,7 +18,7 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
-import type { Answer, CompactionOptions, ContinueOptions, LoopOptions } from './options.ts';
+import type { Answer, CompactionOptions, ContinueOptions, Guardrails, LoopOptions } from './options.ts';
 
 /** The state that driving a run starts from, and the first events to apply. A new run has its rules only in the events. */
 export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'> {
@@ -189,6 +189,10 @@ function unknownRun(runId: string): string {
 /** What resuming the run requires and the options lack. */
 function missingCode({ rules }: State, options: ContinueOptions, agent: AgentRules | undefined): string | undefined {
   if (rules.prepared && !options.prepareTurn) return 'was started with prepareTurn. Pass prepareTurn to resume it.';
+  for (const stage of ['input', 'output'] as const) {
+    if (!rules.guardrails?.[stage] || options.guardrails?.[stage]?.length) continue;
+    return `was started with guardrails for its ${stage}. Pass guardrails to resume it.`;
+  }
   if (rules.agent?.name === agent?.name) return undefined;
   if (!rules.agent) return 'is not a run of a typed agent. Resume it with runLoop.';
   return `belongs to the agent "${rules.agent.name}". Resume it with executeAgent and that agent.`;
@@ -268,6 +272,7 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
     judged: options.policy !== undefined,
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
+    ...(options.guardrails && guardrailRules(options.guardrails)),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
     ...(agent && { agent }),
   };
@@ -287,6 +292,18 @@ function rulesOf(options: LoopOptions, agent?: AgentRules): Rules {
   }
   if (!isKnownRules(rules)) throw invalidOptions(`finish is "${rules.finish}"; it can be "plain" or "confirm"`);
   return rules;
+}
+
+/** Which guardrails a run has. An empty list is none. */
+function guardrailRules(guardrails: Guardrails): Pick<Rules, 'guardrails'> {
+  const given = Object.entries(guardrails).filter(([, checks]) => checks !== undefined);
+  for (const [stage, checks] of given) {
+    const known = stage === 'input' || stage === 'output';
+    if (known && Array.isArray(checks) && checks.every((check) => typeof check === 'function')) continue;
+    throw invalidOptions('"guardrails" has something else than lists of functions in "input" and "output"');
+  }
+  const stages = given.filter(([, checks]) => checks.length > 0).map(([stage]) => [stage, true]);
+  return stages.length === 0 ? {} : { guardrails: Object.fromEntries(stages) };
 }
 
 export function narrowOption(narrow: Narrowing): Narrowing {

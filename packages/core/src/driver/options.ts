@@ -6,6 +6,7 @@ import type { Model, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
+import type { GuardrailVerdict } from '../machine/events.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { Limits, Memory, Parent, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
@@ -90,6 +91,30 @@ export interface ContinueOptions extends RunEnvironment {
   readonly output?: Schema;
 }
 
+/** Functions that may stop a run. Their verdicts are recorded, so a replay does not call them. */
+export interface Guardrails {
+  /** Called before the first turn. */
+  readonly input?: readonly Guardrail[];
+  /** Called before an answer is accepted. */
+  readonly output?: readonly Guardrail[];
+}
+
+/** If it throws, or returns something else than a verdict, the run stops. */
+export type Guardrail = (checked: GuardedContent) => GuardrailVerdict | Promise<GuardrailVerdict>;
+
+export interface GuardedContent {
+  readonly runId: string;
+  /** The conversation. An answer is its last message. */
+  readonly messages: readonly Message[];
+  /** The text of the last message. */
+  readonly text: string;
+  /** The validated answer of a run with `output`. */
+  readonly output?: unknown;
+  readonly context: unknown;
+  readonly principal: Principal | undefined;
+  readonly signal: AbortSignal;
+}
+
 /** What the journal does not contain: code and listeners. */
 interface RunEnvironment {
   readonly model: Model;
@@ -97,6 +122,8 @@ interface RunEnvironment {
   /** Passed to tools and to the policy unchanged. */
   readonly context?: unknown;
   readonly policy?: Policy;
+  /** Checks of the input and the answer. A run that is resumed needs those that it was started with. */
+  readonly guardrails?: Guardrails;
   /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
   readonly prepareTurn?: PrepareTurn;
   /** Other models that `prepareTurn` may choose for a turn, by id. */

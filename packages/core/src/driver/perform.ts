@@ -2,12 +2,13 @@ import { messageOf } from '../errors.ts';
 import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
 import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
-import type { Event, SettledResult } from '../machine/events.ts';
+import type { Event, GuardrailVerdict, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
+import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
 import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
-import { textOf } from '../messages.ts';
+import { textOf, type TextBlock } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import type { JudgedCall, Verdict } from '../policy/port.ts';
@@ -18,7 +19,7 @@ import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, executorOf, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
 import { isToolChoice, type Opening } from './open.ts';
-import type { Answer, ContinueOptions, LoopOptions, TurnChanges } from './options.ts';
+import type { Answer, ContinueOptions, GuardedContent, Guardrail, LoopOptions, TurnChanges } from './options.ts';
 
 /** What the effects of one run are performed with. */
 export interface RunContext {
@@ -93,6 +94,8 @@ export function performEffect(context: RunContext, effect: Effect, settle: Settl
       return summariseHistory(context, effect, settle);
     case 'validate-output':
       return validateOutput(context, effect, settle);
+    case 'check-guardrails':
+      return void checkGuardrails(context, effect, settle);
     case 'judge-calls':
       return judgeCalls(context, effect, settle);
     case 'call-tool':
@@ -373,6 +376,44 @@ function copyInput(input: unknown): unknown {
 
 function isThenable(value: unknown): value is PromiseLike<readonly Verdict[]> {
   return typeof (value as Partial<PromiseLike<unknown>> | undefined)?.then === 'function';
+}
+
+/* Guardrails */
+
+/** Calls all guardrails of a stage. One that fails stops the run. */
+async function checkGuardrails(
+  context: RunContext,
+  { id, stage, history, output }: EffectOf<'check-guardrails'>,
+  settle: Settle,
+): Promise<void> {
+  const { runId, options, opening, controller, clock } = context;
+  const { signal } = controller;
+  const messages = messagesOf(history);
+  const content: GuardedContent = {
+    runId,
+    messages,
+    text: textOf((messages.at(-1)?.content ?? []) as readonly TextBlock[]),
+    ...(output !== undefined && { output }),
+    context: options.context,
+    principal: opening.principal,
+    signal,
+  };
+  const guardrails = options.guardrails?.[stage] ?? [];
+  const verdicts = await Promise.all(guardrails.map((check) => guardrailVerdict(check, content)));
+  if (!signal.aborted) settle({ type: 'guardrails-checked', at: clock.now(), effect: id, verdicts });
+}
+
+async function guardrailVerdict(check: Guardrail, content: GuardedContent): Promise<GuardrailVerdict> {
+  const failed = (why: string): GuardrailVerdict => ({ type: 'stop', reason: `A guardrail ${why}` });
+  try {
+    const verdict: Partial<Extract<GuardrailVerdict, { type: 'stop' }>> | { type?: unknown } | undefined =
+      await check(content);
+    if (verdict?.type === 'pass') return { type: 'pass' };
+    if (verdict?.type !== 'stop') return failed('returned no verdict.');
+    return { type: 'stop', reason: 'reason' in verdict ? String(verdict.reason) : 'A guardrail stopped the run.' };
+  } catch (thrown) {
+    return failed(`failed: ${messageOf(thrown)}`);
+  }
 }
 
 /* prepareTurn */

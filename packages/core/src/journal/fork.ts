@@ -152,6 +152,7 @@ const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'turn-prepared',
   'history-compacted',
   'output-checked',
+  'guardrails-checked',
 ]);
 
 /**

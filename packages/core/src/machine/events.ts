@@ -125,6 +125,13 @@ export type Event =
             readonly promptProblem?: string;
           };
     }
+  /** One verdict per guardrail, in order. The first `stop` ends the run. */
+  | {
+      readonly type: 'guardrails-checked';
+      readonly at: number;
+      readonly effect: string;
+      readonly verdicts: readonly GuardrailVerdict[];
+    }
   | {
       readonly type: 'history-compacted';
       readonly at: number;
@@ -147,6 +154,8 @@ export type Event =
   /** With `effect`: the deadline of that approval. Without: the deadline of the run (`limits.durationMs`). */
   | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string }
   | { readonly type: 'cancel-requested'; readonly at: number };
+
+export type GuardrailVerdict = { readonly type: 'pass' } | { readonly type: 'stop'; readonly reason: string };
 
 /** The result of validating a call before anything runs. A call without a check, or with a problem, never runs. */
 export interface CallCheck {

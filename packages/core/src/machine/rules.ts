@@ -30,6 +30,8 @@ export interface Rules {
   /** The answer must be JSON that matches this schema. */
   readonly output?: JsonSchema;
   readonly compaction?: CompactionRules;
+  /** Guardrails check the input before the first turn, and an answer before it is accepted. */
+  readonly guardrails?: { readonly input?: true; readonly output?: true };
   /** Set for a typed agent, together with finish `output`. */
   readonly agent?: AgentRules;
 }

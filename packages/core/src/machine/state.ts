@@ -95,6 +95,8 @@ export type Phase =
     }
   /** `slots`: the calls of the turn, if a call provided the output. */
   | { readonly type: 'validating'; readonly effect: string; readonly text: string; readonly slots?: readonly Slot[] }
+  /** `answer`: how the run ends if the guardrails let its answer pass; absent: they check the input. */
+  | { readonly type: 'guarding'; readonly effect: string; readonly answer?: Outcome }
   | { readonly type: 'judging'; readonly effect: string; readonly slots: readonly Slot[] }
   | { readonly type: 'tools'; readonly slots: readonly Slot[] }
   /** `effect`: the model call whose failure ended the run. `effect-lost` for it resumes the run. */

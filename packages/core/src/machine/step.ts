@@ -127,6 +127,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       return onHistoryCompacted(state, event);
     case 'output-checked':
       return onOutputChecked(state, event);
+    case 'guardrails-checked':
+      return onGuardrailsChecked(state, event);
     case 'calls-judged':
       return onCallsJudged(state, event);
     case 'cancel-requested':
@@ -201,6 +203,8 @@ export function fits(state: State, event: Event): boolean {
       return phase.type === 'compacting' && phase.effect === event.effect;
     case 'output-checked':
       return phase.type === 'validating' && phase.effect === event.effect;
+    case 'guardrails-checked':
+      return phase.type === 'guarding' && phase.effect === event.effect;
     case 'calls-judged':
       return phase.type === 'judging' && phase.effect === event.effect;
     case 'tool-settled': {
@@ -272,7 +276,10 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
   const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, inputLength: input.length };
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
   const narrowing = event.narrow && narrower(undefined, event.narrow);
-  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, at });
+  const started: State = { ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, at };
+  return rules.guardrails?.input
+    ? enterPhase(started, { type: 'guarding', effect: effectId('guard', 0) })
+    : nextTurn(started);
 }
 
 /** With `from`, calls of the reply in flight are still planned with the tools that the model was offered. */
@@ -453,7 +460,10 @@ function failWithModelError(
 function onTextReply(state: State, content: readonly AssistantPart[]): Next {
   const empty = !hasText(content);
   const recorded = empty ? state : withMessage(state, { role: 'assistant', content });
-  if (state.closing !== undefined) return endRun(recorded, { type: 'exhausted', limit: state.closing });
+  if (state.closing !== undefined) {
+    const outcome = { type: 'exhausted', limit: state.closing } as const;
+    return empty ? endRun(recorded, outcome) : acceptAnswer(recorded, outcome);
+  }
   const { byCalls, onText } = finishOf(state.rules);
   if (byCalls) {
     const move = onText(recorded);
@@ -977,7 +987,7 @@ function applyMove(state: State, move: Move): Next {
     case 'ask':
       return nextTurn(withMessage(changed, userText(move.text)));
     case 'end':
-      return endRun(changed, { type: 'completed', ...(changed.truncated && { truncated: true }) });
+      return acceptAnswer(changed, { type: 'completed', ...(changed.truncated && { truncated: true }) });
     case 'exhaust':
       return endRun(changed, { type: 'exhausted', limit: move.limit });
     case 'fail':
@@ -987,6 +997,24 @@ function applyMove(state: State, move: Move): Next {
     default:
       return move satisfies never;
   }
+}
+
+/** Ends the run with its answer, if the guardrails let it pass. */
+function acceptAnswer(state: State, answer: Outcome): Next {
+  if (!state.rules.guardrails?.output) return endRun(state, answer);
+  return enterPhase(state, { type: 'guarding', effect: effectId('guard', state.turn), answer });
+}
+
+/** The first guardrail that stops ends the run. Without a verdict it stops too. */
+function onGuardrailsChecked(state: Draft, { verdicts }: EventOf<'guardrails-checked'>): Next {
+  if (state.phase.type !== 'guarding') return withoutEffects(state);
+  const { answer } = state.phase;
+  const stop = verdicts.find((verdict) => verdict?.type !== 'pass');
+  if (stop || verdicts.length === 0) {
+    const message = stop?.type === 'stop' ? stop.reason : 'A guardrail gave no verdict.';
+    return endRun({ ...state, output: undefined }, { type: 'failed', error: { code: 'guardrail', message } });
+  }
+  return answer ? endRun(state, answer) : nextTurn(state);
 }
 
 /** If a call provided the output, the verdict is the result of that call. */
@@ -1075,7 +1103,7 @@ function failRun(state: State, code: string, message: string): Next {
 }
 
 function cancelPhaseOf({ phase }: State): CancelPhase {
-  if (phase.type === 'validating') return 'validation';
+  if (phase.type === 'validating' || phase.type === 'guarding') return 'validation';
   if (phase.type === 'judging') return 'tool';
   if (phase.type !== 'tools') return 'model';
   const has = (type: Slot['type']): boolean => phase.slots.some((slot) => slot.type === type);

@@ -106,6 +106,12 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     const note = joined([took, usageText(result.usage)]);
     return [line('history compacted', `a summary replaces ${range}`, 'bold', note), line('  summary', result.summary)];
   },
+  'guardrails-checked': ({ verdicts, effect }, { took }) => {
+    const stop = verdicts.find(({ type }) => type === 'stop');
+    const what = effect === 't0.guard.0' ? 'input' : 'answer';
+    if (stop?.type === 'stop') return line(`${what} stopped`, stop.reason, 'red', took);
+    return line(`${what} checked`, `${plural(verdicts.length, 'guardrail')} passed`, 'dim', took);
+  },
   'effect-lost': ({ effect, cause }) =>
     line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
   'deadline-passed': ({ effect }, { took }) =>
