@@ -1,4 +1,4 @@
-import type { Event, Rules, Waiting } from '@treadle/core';
+import type { Event, Rules, State, Waiting } from '@treadle/core';
 import { turnOf } from './answers.ts';
 import type { Core } from './core.ts';
 import { outcomeText } from './expected.ts';
@@ -12,7 +12,10 @@ type Views = Pick<Core, 'outstanding' | 'waiting' | 'isPaused' | 'step'>;
 /** I4: a run ends in exactly one outcome, or is paused on named outstanding effects. */
 export function checkEnding(core: Views, trace: Trace): void {
   const { moments, last } = trace;
-  for (const moment of moments) checkMoment(core, moment);
+  for (const moment of moments) {
+    checkMoment(core, moment);
+    checkUnguarded(core, moment.after);
+  }
 
   const { after: observed } = last.observed;
   ensure(
@@ -50,6 +53,13 @@ function checkMoment(
     isPaused(after) === isWaiting(observed),
     () => `paused is ${isPaused(after)} with ${issued.join(' ')} outstanding`,
   );
+}
+
+/** A run that is cancelled while guardrails check its answer has no output. */
+function checkUnguarded({ step }: Views, state: State): void {
+  if (state.phase.type !== 'guarding') return;
+  const { output } = step(state, { type: 'cancel-requested', at: state.at }).state;
+  ensure(output === undefined, () => `a cancelled run has the unchecked output ${JSON.stringify(output)}`);
 }
 
 /** What an effect waits for. For a parked call: what its child waits for, with the path to it. */

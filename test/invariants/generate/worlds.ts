@@ -2,7 +2,7 @@ import type { Memory, Message, Rules } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Move, World } from '../world.ts';
 import { agents, withAnswers } from './agents.ts';
-import { mostly } from './chance.ts';
+import { mostly, optionally } from './chance.ts';
 import { answers, turnScript, longReplies, replies } from './replies.ts';
 import { compactions, narrowing, rules, toolset } from './rules.ts';
 
@@ -91,8 +91,11 @@ const long: Arbitrary<Ruled> = fc
 
 /** Answers that are validated. */
 const typed: Arbitrary<Ruled> = fc
-  .tuple(rules, answers)
-  .map(([some, said]) => ({ rules: { ...unlimited(some), output: { type: 'object' } }, replies: said }));
+  .tuple(rules, optionally('guardrails', 50, fc.constant({ output: true as const })), answers)
+  .map(([some, guardrails, said]) => ({
+    rules: { ...unlimited(some), ...guardrails, output: { type: 'object' } },
+    replies: said,
+  }));
 
 /** Calls that run when their process dies, again and again. */
 const crashing: Arbitrary<Ruled> = fc

@@ -204,6 +204,14 @@ export const carried = [
     (original) => (state, event) => withState(original(state, event), { output: state.output }),
   ),
   mutant(
+    'I4',
+    'an answer whose check was cancelled is the output of the run',
+    'endMidTurn',
+    (original) =>
+      (state, ...end) =>
+        withState(original(state, ...end), { output: state.output }),
+  ),
+  mutant(
     'I3',
     'a verdict on something else counts',
     'fits',

@@ -110,6 +110,18 @@ test('a cancel aborts a guardrail that does not return', async () => {
   expect(signal!.aborted).toBe(true);
 });
 
+test('an answer whose check was cancelled is not the output of the run', async () => {
+  const endless: Guardrail = () => {
+    queueMicrotask(() => live.cancel());
+    return new Promise(() => {});
+  };
+  const guardrails = { output: [endless] };
+  const live = startLoop({ model: scriptedModel(['{}']), input: 'go', output: { type: 'object' }, guardrails });
+  const result = await live.result;
+  expect(result.outcome).toEqual({ type: 'cancelled', phase: 'validation' });
+  expect(result).not.toHaveProperty('output');
+});
+
 describe('with a journal', () => {
   const ask = tool({ name: 'ask', description: 'ask' });
 

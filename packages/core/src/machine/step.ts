@@ -1089,9 +1089,13 @@ function endRun(state: State, outcome: Outcome): Next {
   return withoutEffects({ ...landInput(state), phase: { type: 'ended', outcome } });
 }
 
-/** Ends a run in the middle of a turn. Calls without a result get an error result, so that the history stays valid. */
+/**
+ * Ends a run in the middle of a turn. Calls without a result get an error result, so that the history stays valid. An
+ * output that the guardrails have not checked is not the output of the run.
+ */
 function endMidTurn(state: State, outcome: Outcome, reason: string): Next {
   const { phase } = state;
+  if (phase.type === 'guarding') return endRun({ ...state, output: undefined }, outcome);
   if (!('slots' in phase) || !phase.slots) return endRun(state, outcome);
   const slots = phase.slots.map((slot) => (slot.type === 'settled' ? slot : refusedSlot(slot.call, reason)));
   return endRun(withMessage(state, resultsMessage(slots)), outcome);
