@@ -7,6 +7,7 @@ import { device } from './scenarios/device.ts';
 import { cancelled, outage, overdue, unprepared } from './scenarios/endings.ts';
 import { fork } from './scenarios/fork.ts';
 import { guarded } from './scenarios/guarded.ts';
+import { handingOver } from './scenarios/handing-over.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
 import { remembering } from './scenarios/remembering.ts';
@@ -38,4 +39,5 @@ export const SCENARIOS: readonly Scenario[] = [
   changing,
   narrowing,
   guarded,
+  handingOver,
 ];

@@ -1,4 +1,4 @@
-import type { AssistantPart, Call, Effect, Event, SettledResult, Waiting } from '@treadle/core';
+import type { AssistantPart, Call, Effect, Event, Handoff, SettledResult, Waiting } from '@treadle/core';
 import type { Open } from './observed.ts';
 import { callsOf, type TurnScript, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
 
@@ -51,7 +51,7 @@ export function answerOf(
         return { type: 'tool-parked', at: now, effect: id, on: 'device', waiting: waitsIn(fate) };
       }
       if (parked && fate.answer === 'never') return undefined;
-      return { type: 'tool-settled', at: now, effect: id, result: resultOf(fate) };
+      return { type: 'tool-settled', at: now, effect: id, result: resultOf(world, fate) };
     }
     case 'await-client': {
       const { answer, content, isError } = fateOf(world, effect.call);
@@ -170,9 +170,12 @@ const FINE: Fate = {
   answer: 'given',
 };
 
-function resultOf({ content, isError, usage, memory, narrow }: Fate): SettledResult {
+function resultOf({ tools, otherTools }: World, fate: Fate): SettledResult {
+  const { content, isError, usage, memory, narrow } = fate;
+  const { other, ...agent } = fate.handoff ?? {};
+  const handoff = fate.handoff && { handoff: { ...(agent as Handoff), tools: other ? otherTools : tools } };
   const more = { ...(usage && { usage }), ...(memory && { memory }), ...(narrow && { narrow }) };
-  return { type: 'result', content, isError, ...more };
+  return { type: 'result', content, isError, ...more, ...handoff };
 }
 
 export function modelEvent(reply: Reply, effect: string, at: number): Event {

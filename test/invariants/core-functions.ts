@@ -7,6 +7,7 @@ import type {
   CancelPhase,
   Effect,
   Event,
+  Handoff,
   History,
   Journal,
   JournalEntry,
@@ -60,6 +61,9 @@ export interface CoreFunctions {
   readonly applyVerdict: (state: State, slot: Slot, verdict: Verdict | undefined, at: number) => Slot;
   readonly onCallEvent: (state: State, effect: string, event: SlotEvent) => Next;
   readonly chargeCall: (state: State, event: SlotEvent) => State;
+  readonly withHandoff: (state: State, handoff: Handoff, effect: string) => State;
+  readonly takeOver: (state: Mutable<State>, handoff: NonNullable<State['handoff']>) => void;
+  readonly forkedAgent: (event: EventOf<'run-forked'>) => Partial<Handoff>;
   readonly withMemory: (state: State, changes: Memory) => State;
   readonly slotAfter: (state: State, slot: Slot, event: SlotEvent) => Slot;
   readonly onEffectLost: (state: State, effect: string) => Next;
@@ -140,6 +144,8 @@ export interface CoreFunctions {
   readonly performEffect: (context: RunContext, effect: Effect, settle: (event: Event) => unknown) => void;
   readonly abortEffects: (context: RunContext, reason?: unknown) => void;
 }
+
+type Mutable<T> = { -readonly [Field in keyof T]: T[Field] };
 
 export type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
 export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;

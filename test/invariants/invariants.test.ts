@@ -6,7 +6,7 @@ import { drive } from './drive.ts';
 import { outcomeText } from './expected.ts';
 import { worlds } from './generate/worlds.ts';
 import { costsOf } from './i7-cost.ts';
-import { narrowIn } from './observed.ts';
+import { handoffIn, narrowIn } from './observed.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 import type { Moment } from './trace.ts';
 import type { World } from './world.ts';
@@ -97,6 +97,8 @@ const OPTIONAL: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a call outside of the narrowing is refused': ({ event, before }) =>
     event.type === 'model-replied' &&
     event.content.some((part) => part.type === 'tool-call' && isOutside(before, part.name)),
+  'a result hands the run over': ({ event }) => handoffIn(event) !== undefined,
+  'an agent takes over': ({ before, after }) => before.handoff !== undefined && after.turn > before.turn,
   'the tools change from the next turn on': ({ event }) => event.type === 'tools-changed' && event.from !== undefined,
   'the tools that were changed for it are offered': ({ before, after }) =>
     before.nextTools !== undefined && after.turn > before.turn,

@@ -214,16 +214,18 @@ export function policyOf(world: World, { later }: ManualScheduler, onStart: OnSt
 /** How long a tool that returns at once blocks the event loop. */
 export const BLOCKED_MS = 5;
 
-/** Some return at once. Some are parked first, and run again when the parked call is answered. */
+/** Some return at once. `process`: the number of the process that runs them. Some are parked first, and run again when the parked call is answered. */
 export function toolsOf(
   { tool, Parked }: Core,
   world: World,
   { later, block }: ManualScheduler,
   onStart: OnStart,
+  process: () => number,
 ): readonly Tool[] {
   const parked = new Set<string>();
-  const started = new Map<string, AbortSignal>();
-  return world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable }) =>
+  const started = new Map<string, number>();
+  const handsOver = !world.rules.agent && world.moves.length % 3 === 0;
+  const made = world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable }) =>
     tool({
       name,
       description,
@@ -236,7 +238,7 @@ export function toolsOf(
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
           onStart('call-tool', id, effect === 'once');
-          started.set(id, signal);
+          started.set(id, process());
           const fate = fateOf(world, callIn(id));
           const { content, isError, inside } = fate;
           if (memory) Object.assign(memory, fate.memory);
@@ -254,9 +256,9 @@ export function toolsOf(
       ...(verifiable && {
         verify(_: unknown, { key, signal }: ToolContext) {
           const id = effectIn(key);
-          const last = started.get(id);
+          // In the process that called it, only a timeout leads to a verification.
+          const timedOut = started.get(id) === process();
           started.delete(id);
-          const timedOut = last?.aborted && (last.reason as Error).message !== 'The run was detached.';
           if (timedOut) onStart('verify-timeout', id);
           else onStart('verify-tool', id.replace('.tool.', '.verify.'));
           const { verified } = fateOf(world, callIn(id));
@@ -265,6 +267,7 @@ export function toolsOf(
       }),
     }),
   );
+  return made.map((one) => (handsOver && one.name === 'edit' && one.execute ? { ...one, handsTo: 'clerk' } : one));
 }
 
 /** The answer to a paused run; undefined if there will never be one. */

@@ -97,11 +97,14 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes(`.${kind}.`))).at(-1)!;
   const latest = latestOf('validate');
   const { judged, prepared, output, guardrails } = world.rules;
+  const other = modelOf(world, scheduler, onStart, 'other');
+  const tools = toolsOf(core, world, scheduler, onStart, () => opening);
   const code = {
     model: modelOf(world, scheduler, onStart, 'live'),
-    models: [modelOf(world, scheduler, onStart, 'other')],
+    models: [other],
     summariser: summariserOf(world, scheduler, onStart),
-    tools: toolsOf(core, world, scheduler, onStart),
+    tools,
+    ...(!world.rules.agent && { agents: [{ name: 'clerk', instructions: 'be a clerk', model: other, tools }] }),
     ...(guardrails && { guardrails: guardrailsOf(world, scheduler, onStart, latestOf('guard')) }),
     ...(judged && { policy: policyOf(world, scheduler, onStart) }),
     ...(prepared && { prepareTurn: prepareTurnOf(world, scheduler, onStart) }),

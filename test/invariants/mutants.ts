@@ -40,11 +40,11 @@ export const SAMPLE: readonly Mutant[] = AREAS.flatMap((area) => area.filter((_,
 
 export const MUTABLE: ReturnType<typeof loadMutableCore> = loadMutableCore(MUTANTS.map(({ target }) => target));
 
-/** Expects that the property of a mutant finds its fault. */
+/** Expects that the property of a mutant finds its fault. Rare faults need more worlds than the property itself tries. */
 export async function expectFound(mutant: Mutant): Promise<void> {
   const property = PROPERTIES[mutant.property](MUTABLE.core);
   const { failed, numRuns } = await MUTABLE.withFault(mutant, () =>
-    fc.check(property, { ...PARAMETERS, endOnFailure: true }),
+    fc.check(property, { ...PARAMETERS, numRuns: 3 * PARAMETERS.numRuns, endOnFailure: true }),
   );
   expect(failed, `${mutant.property} did not find the fault in ${numRuns} runs`).toBe(true);
 }

@@ -14,7 +14,7 @@ import { isAnswered, expiryOf, resultsOf, type Turn, type CallRecord } from './t
 import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './agent-attempts.ts';
 import { handlingsOf, type Handling } from './call-handling.ts';
 import { compactionOf, estimateOf, cutPosition } from './compactions.ts';
-import { narrowIn } from './observed.ts';
+import { handoffIn, narrowIn } from './observed.ts';
 import { cancelPhaseOf, LACKING, type Expected } from './expected.ts';
 import { usageTotals, countsOf } from './counts.ts';
 import { messagesOf, type Moment, type Trace } from './trace.ts';
@@ -35,6 +35,8 @@ export interface Reference {
   readonly memories: readonly Memory[];
   /** After each moment: the tools from the next turn on, if they change. */
   readonly laterTools: readonly (readonly ToolFacts[] | undefined)[];
+  /** After each moment: the agent that the run was handed to, the model, and the agent of the next turn. */
+  readonly holders: readonly (readonly (string | undefined)[])[];
   /** After each moment: what the run may do in this turn, and from the next turn on. */
   readonly narrowings: readonly (readonly Narrowing[])[];
   /** The remaining limits when the reply of a turn arrived. */
@@ -56,6 +58,10 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   /** The tools from the next turn on. */
   let laterTools: readonly ToolFacts[] | undefined;
   let instructions = 'none';
+  let model = '';
+  /** The agent that the run was handed to, and the one that it is handed to with the next turn. */
+  let agentName: string | undefined;
+  let handoff: ReturnType<typeof handoffIn>;
   let runChoice: ToolChoice = 'auto';
   /** `asked`: turns of the attempt. `given`: messages of the task. `length`: estimated tokens of the conversation. */
   let [asked, admitted, pending, given, length] = [0, 0, 0, 0, 0];
@@ -119,6 +125,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     tools = laterTools ?? tools;
     laterTools = undefined;
     narrowed = narrowings;
+    if (handoff) ({ agent: agentName, model, instructions = 'none' } = handoff);
+    handoff = undefined;
     decision = undefined;
     shortened = false;
     return rules.prepared && closing === undefined ? { type: 'prepare' } : ask();
@@ -371,9 +379,14 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     if (event.type !== 'effect-lost') deaths.clear();
     const narrow = narrowIn(event);
     if (narrow) narrowings = [...narrowings, narrow];
+    const handed = handoffIn(event);
+    if (handed && handed.index > (handoff?.index ?? -1)) {
+      handoff = handed;
+      laterTools = handed.tools;
+    }
     switch (event.type) {
       case 'run-started':
-        ({ rules, tools, instructions = 'none' } = event);
+        ({ rules, tools, model, instructions = 'none' } = event);
         runChoice = rules.toolChoice;
         attempts = rules.agent && attemptsOf(rules.agent);
         given = event.input.length;
@@ -383,7 +396,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'guardrails-checked':
         return guarded(event.verdicts, moment);
       case 'run-forked':
-        ({ tools = tools, instructions = instructions } = event);
+        ({ tools = tools, instructions = instructions, model = model } = event);
+        if (handoff && event.model !== undefined) handoff = { ...handoff, model };
+        if (handoff && event.instructions !== undefined) handoff = { ...handoff, instructions };
         if (event.tools) laterTools = undefined;
         return NOTHING;
       case 'input-added':
@@ -441,6 +456,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const agents: (View | undefined)[] = [];
   const memories: Memory[] = [];
   const allNarrowings: Narrowing[][] = [];
+  const holders: (string | undefined)[][] = [];
   const allLaterTools: (readonly ToolFacts[] | undefined)[] = [];
   const expected = moments.map((moment, at) => {
     const next = moment.applied ? follow(moment, at) : undefined;
@@ -448,6 +464,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     counts.push([admitted, counters.errors()]);
     agents.push(attempts?.view());
     allLaterTools.push(laterTools);
+    holders.push([agentName, model, handoff?.agent]);
     allNarrowings.push([together(narrowed), together(narrowings)]);
     memories.push(Object.fromEntries([...memory].toSorted(([a], [b]) => (a < b ? -1 : 1))));
     return next;
@@ -462,6 +479,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     memories,
     narrowings: allNarrowings,
     laterTools: allLaterTools,
+    holders,
     remaining,
   };
 }

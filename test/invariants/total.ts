@@ -59,6 +59,13 @@ const tool: Arbitrary<ToolFacts> = fc.record(
   },
   { requiredKeys: ['name', 'description', 'parameters', 'effect', 'exclusive', 'polling', 'client', 'verifiable'] },
 );
+const handoff = fc.oneof(
+  fc.record(
+    { agent: word, model: word, instructions: word, tools: fc.array(tool, { maxLength: 2 }) },
+    { requiredKeys: [] },
+  ),
+  word,
+);
 const choice: Arbitrary<ToolChoice> = fc.oneof(
   fc.constantFrom('auto', 'required', 'none'),
   word.map((named) => ({ tool: named })),
@@ -136,6 +143,7 @@ const event: Arbitrary<Event> = fc.oneof(
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), usage }),
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), memory }),
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), narrow }),
+      fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), handoff }),
       fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
     ),
   }),

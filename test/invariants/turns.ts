@@ -1,5 +1,6 @@
 import type { CallCheck, Effect, Event, Rules, ToolCall, ToolFacts, ToolResult, Verdict } from '@treadle/core';
 import { turnOf } from './answers.ts';
+import { handoffIn } from './observed.ts';
 import type { Moment, Trace } from './trace.ts';
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
@@ -39,6 +40,8 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
   /** The tools from the next turn on, and the number of the turn. */
   let later: readonly ToolFacts[] | undefined;
   let last = 0;
+  /** The index of the call that handed the run over in this turn. */
+  let handedBy = -1;
   let judging: Extract<Effect, { type: 'judge-calls' }> | undefined;
 
   for (const [at, { applied, event, effects, before }] of moments.entries()) {
@@ -46,6 +49,8 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
     if (event.type === 'tools-changed' && event.from) later = event.tools;
     else if (event.type === 'run-started' || event.type === 'tools-changed') tools = event.tools;
     if (event.type === 'run-forked' && event.tools) [tools, later] = [event.tools, undefined];
+    const handoff = handoffIn(event);
+    if (handoff && handoff.index > handedBy) [later, handedBy] = [handoff.tools, handoff.index];
     if (event.type === 'model-replied') {
       const calls = event.content
         .filter((part): part is ToolCall => part.type === 'tool-call')
@@ -73,7 +78,7 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
     for (const effect of effects) {
       if ('turn' in effect && effect.turn > last) {
         last = effect.turn;
-        [tools, later] = [later ?? tools, undefined];
+        [tools, later, handedBy] = [later ?? tools, undefined, -1];
       }
       if (effect.type === 'judge-calls') judging = effect;
       else if ('call' in effect) {

@@ -2,6 +2,7 @@ import type {
   CallCheck,
   Finish,
   GuardrailVerdict,
+  Handoff,
   Memory,
   Message,
   ModelErrorCode,
@@ -90,6 +91,8 @@ export interface Fate {
   readonly memory?: Memory;
   /** How it narrows the run. */
   readonly narrow?: Narrowing;
+  /** How it hands the run over, and whether that agent has the other tools. */
+  readonly handoff?: Omit<Handoff, 'tools'> & { readonly other: boolean };
   /** Its child run starts before anything else happens to it. */
   readonly child: boolean;
   /** It is parked before it settles, and its child waits for these. */

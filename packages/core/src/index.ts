@@ -65,6 +65,7 @@ export type {
   TurnChanges,
   TurnInfo,
 } from './driver/options.ts';
+export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
 export { diffRuns, type RunDiff } from './journal/diff.ts';
 export { forkRun, type ForkChanges, type ForkOptions } from './journal/fork.ts';
@@ -84,6 +85,7 @@ export { messagesOf, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type {
   AgentRules,
+  Handoff,
   Leniency,
   Limits,
   Memory,

@@ -44,6 +44,17 @@ const memory: Arbitrary<Memory> = fc
   )
   .map(([run, attempt]) => ({ ...run, ...attempt }));
 
+export const handoff: Arbitrary<NonNullable<Fate['handoff']>> = fc
+  .tuple(
+    fc.record({
+      agent: fc.constantFrom('clerk', 'boss'),
+      model: fc.constantFrom('small', 'large'),
+      other: fc.boolean(),
+    }),
+    optionally('instructions', 70, fc.constantFrom('be a clerk', 'be a boss')),
+  )
+  .map((given) => Object.assign({}, ...given));
+
 const fate: Arbitrary<Fate> = fc
   .tuple(
     fc.record({
@@ -59,6 +70,7 @@ const fate: Arbitrary<Fate> = fc
     optionally('usage', 15, usage),
     optionally('memory', 30, memory),
     optionally('narrow', 8, narrowing),
+    optionally('handoff', 5, handoff),
   )
   .map((given) => Object.assign({}, ...given));
 

@@ -1,6 +1,7 @@
 import type { Memory, Message, Rules } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
-import type { Act, Move, World } from '../world.ts';
+import type { Act, Fate, Move, Reply, World } from '../world.ts';
+import { handoff } from './calls.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly, optionally } from './chance.ts';
 import { answers, turnScript, longReplies, replies } from './replies.ts';
@@ -104,21 +105,32 @@ const crashing: Arbitrary<Ruled> = fc
 
 /** Runs that get far, while their tools change and they are narrowed. */
 const carrying: Arbitrary<Ruled> = fc
-  .tuple(rules, replies)
+  .tuple(rules, replies, fc.array(mostly(undefined, 60, handoff), { minLength: 3, maxLength: 5 }))
+  .map(([some, given, handoffs]) => [some, given.map((said) => handingOver(said, handoffs))] as const)
   .map(([some, said]) => ({ rules: { ...unlimited(some), toolChoice: some.toolChoice, limits: {} }, replies: said }));
+
+/** Several calls of a reply hand the run over. */
+function handingOver(said: Reply, handoffs: readonly Fate['handoff'][]): Reply {
+  if (said.type !== 'reply') return said;
+  const parts = said.parts.map((part, index) => {
+    const given = handoffs[index % handoffs.length];
+    return part.type === 'call' && given ? { ...part, fate: { ...part.fate, handoff: given } } : part;
+  });
+  return { ...said, parts };
+}
 
 const changing = movesOf({ ...USUAL, tools: 25, fork: 15, lift: 25, cancel: 1 });
 
 const dying = movesOf({ ...USUAL, settle: 30, input: 25, restart: 40 });
 
 /** Fewer limits, so that runs get further. */
-function unlimited(some: Rules): Rules {
+function unlimited({ guardrails: _, ...some }: Rules): Rules {
   return { ...some, maxTurns: 9, errorLimit: 0, repeatLimit: 0, toolChoice: 'auto' };
 }
 
 export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 10, arbitrary: worldsOf(fc.record({ rules, replies })) },
-  { weight: 2, arbitrary: worldsOf(long, restless) },
+  { weight: 3, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
   { weight: 2, arbitrary: worldsOf(crashing, dying) },
   { weight: 2, arbitrary: worldsOf(carrying, changing, 60) },

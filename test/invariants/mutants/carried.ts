@@ -1,6 +1,6 @@
 import { accepts, mutant, without, withState } from './mutant.ts';
 
-/** What a run carries from turn to turn: its memory, tools that change, how it is narrowed, and what guards it. */
+/** What a run carries from turn to turn: its memory, tools that change, how it is narrowed, who it is handed to, and what guards it. */
 export const carried = [
   mutant(
     'I6',
@@ -216,5 +216,46 @@ export const carried = [
     'a verdict on something else counts',
     'fits',
     accepts(['guardrails-checked'], ({ phase }) => phase.type === 'guarding'),
+  ),
+  mutant(
+    'I6',
+    'the first handoff of a turn counts',
+    'withHandoff',
+    (original) => (state, handoff, effect) => (state.handoff ? state : original(state, handoff, effect)),
+  ),
+  mutant(
+    'I6',
+    'the handoff that settles last counts',
+    'withHandoff',
+    (original) => (state, handoff, effect) => original({ ...state, handoff: undefined }, handoff, effect),
+  ),
+  mutant('I6', 'a handoff keeps the tools', 'withHandoff', (original) => (state, handoff, effect) => ({
+    ...original(state, handoff, effect),
+    nextTools: state.nextTools,
+  })),
+  mutant('I6', 'a handoff applies at once', 'withHandoff', (original) => (state, handoff, effect) => {
+    const { agent } = handoff;
+    return { ...original(state, handoff, effect), handedTo: agent };
+  }),
+  mutant('I6', 'a handoff keeps the instructions', 'takeOver', (original) => (state, handoff) => {
+    const { instructions } = state;
+    original(state, handoff);
+    state.instructions = instructions;
+  }),
+  mutant('I6', 'a handoff keeps the model', 'takeOver', (original) => (state, handoff) => {
+    const { model } = state;
+    original(state, handoff);
+    state.model = model;
+  }),
+  mutant('I6', 'an agent takes over in every turn', 'takeOver', (original) => (state, handoff) => {
+    original(state, handoff);
+    state.handoff = handoff;
+  }),
+  mutant('I6', 'a fork does not change the agent that takes over', 'forkedAgent', () => () => ({})),
+  mutant(
+    'I5',
+    'a snapshot lacks the agent that takes over',
+    'snapshotOf',
+    (original) => (state, seq) => original({ ...state, handoff: undefined }, seq),
   ),
 ];

@@ -18,6 +18,7 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
+import { agentNamed } from './handoff.ts';
 import type { Answer, CompactionOptions, ContinueOptions, Guardrails, LoopOptions } from './options.ts';
 
 /** The state that driving a run starts from, and the first events to apply. A new run has its rules only in the events. */
@@ -77,8 +78,9 @@ const NO_EFFECTS: Opening['repeated'] = new Set();
  * with parked calls again, and reports deadlines that have passed.
  */
 export async function reopenRun(options: ContinueOptions, { clock, agent, lease }: Reopening): Promise<Opening> {
-  const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
+  const { runId, journal, answers = [], acceptChangedTools = false } = options;
   const { state, seq } = await readState(journal, runId);
+  const { tools = [] } = agentNamed(options, state.handoff?.agent ?? state.handedTo) ?? {};
   const at = clock.now();
   // A run that failed with a model error can be resumed too. A run that is only cancelled needs no code.
   const resumable = canResume(state);
@@ -187,8 +189,15 @@ function unknownRun(runId: string): string {
 }
 
 /** What resuming the run requires and the options lack. */
-function missingCode({ rules }: State, options: ContinueOptions, agent: AgentRules | undefined): string | undefined {
+function missingCode(
+  { rules, handedTo, handoff }: State,
+  options: ContinueOptions,
+  agent: AgentRules | undefined,
+): string | undefined {
   if (rules.prepared && !options.prepareTurn) return 'was started with prepareTurn. Pass prepareTurn to resume it.';
+  for (const name of [handedTo, handoff?.agent]) {
+    if (!agentNamed(options, name)) return `is with the agent "${name}". Pass it in "agents" to resume it.`;
+  }
   for (const stage of ['input', 'output'] as const) {
     if (!rules.guardrails?.[stage] || options.guardrails?.[stage]?.length) continue;
     return `was started with guardrails for its ${stage}. Pass guardrails to resume it.`;
@@ -323,12 +332,16 @@ function memoryOption(memory: Memory): Memory {
 }
 
 /** Every model that a run may call, itself or through tools that start child runs. */
-export function callableModels({ model, models = [], summariser, tools = [] }: ModelOptions): readonly Model[] {
-  const inside = tools.flatMap(({ asks = [] }) => asks);
-  return [model, ...models, ...(summariser ? [summariser] : []), ...inside];
+export function callableModels(options: ModelOptions): readonly Model[] {
+  const { model, models = [], summariser, tools = [], agents = [] } = options;
+  const others = agents.flatMap((agent) => agent.model ?? []);
+  const inside = [tools, ...agents.map((agent) => agent.tools ?? [])].flat().flatMap(({ asks = [] }) => asks);
+  return [model, ...models, ...(summariser ? [summariser] : []), ...others, ...inside];
 }
 
-type ModelOptions = Pick<LoopOptions, 'model' | 'models' | 'summariser'> & { readonly tools?: readonly Tool[] };
+type ModelOptions = Pick<LoopOptions, 'model' | 'models' | 'summariser' | 'agents'> & {
+  readonly tools?: readonly Tool[];
+};
 
 /** A cost limit can be enforced only if every model reports its cost. Throws `invalid-options`. */
 export function requirePrices({ cost }: Rules['limits'], options: ModelOptions): void {

@@ -11,6 +11,8 @@ import type { Narrowing } from '../machine/narrowing.ts';
 import type { Limits, Memory, Parent, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 
+import type { HandoffAgent } from './handoff.ts';
+
 /** Options for a new run. Only `model` and `input` are required. */
 export interface LoopOptions extends RunEnvironment {
   /** The task: a text, or a conversation for the model to continue. */
@@ -126,6 +128,8 @@ interface RunEnvironment {
   readonly guardrails?: Guardrails;
   /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
   readonly prepareTurn?: PrepareTurn;
+  /** The agents that tools made by `handoff` may hand the run over to. */
+  readonly agents?: readonly HandoffAgent[];
   /** Other models that `prepareTurn` may choose for a turn, by id. */
   readonly models?: readonly Model[];
   /** Writes the summaries of compaction; default: the run's own model. */
@@ -183,6 +187,8 @@ export interface LoopResult {
   readonly text: string;
   /** The validated answer of a run with `output`. */
   readonly output?: unknown;
+  /** The agent that the run is with, if it was handed over. */
+  readonly handedTo?: string;
   /** What tools with `remembers` left, and what the run was started with. */
   readonly memory?: Memory;
   /** The progress of a typed agent. */

@@ -6,7 +6,7 @@ import type { Event, GuardrailVerdict, SettledResult } from '../machine/events.t
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
-import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
+import type { AgentRules, Handoff, Memory, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { textOf, type TextBlock } from '../messages.ts';
 import { isPlain } from '../plain.ts';
@@ -15,10 +15,19 @@ import type { JudgedCall, Verdict } from '../policy/port.ts';
 import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
 import { checkCall, executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
 import { partialResultNote } from '../tools/read-result.ts';
-import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
+import { factsOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
-import { callModel, executorOf, ignore, summariseHistory, UNAVAILABLE } from './call-model.ts';
-import { isToolChoice, type Opening } from './open.ts';
+import {
+  callModel,
+  changeExecutors,
+  executorOf,
+  ignore,
+  summariseHistory,
+  UNAVAILABLE,
+  withExecutor,
+} from './call-model.ts';
+import { agentNamed, handoffFacts } from './handoff.ts';
+import { currentTools, isToolChoice, type Opening } from './open.ts';
 import type { Answer, ContinueOptions, GuardedContent, Guardrail, LoopOptions, TurnChanges } from './options.ts';
 
 /** What the effects of one run are performed with. */
@@ -189,15 +198,40 @@ function runCheckedTool(
   };
   const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {
-    return settleTool(context, effect, withChangedMemory(memory, execution, result), settle);
+    return settleExecuted(context, effect, execution, withChangedMemory(memory, execution, result), settle);
   }
   if (signal.aborted) abort(signal.reason);
   const running = tool.share === undefined ? runningTools : runningChildren;
   running.add(abort);
   void result.then((settled) => {
     running.delete(abort);
-    settleTool(context, effect, withChangedMemory(memory, execution, settled), settle);
+    settleExecuted(context, effect, execution, withChangedMemory(memory, execution, settled), settle);
   });
+}
+
+/** A successful call of a tool that hands over has the agent in its result. */
+function settleExecuted(
+  context: RunContext,
+  effect: CallEffect,
+  { tool }: Execution,
+  result: Settled,
+  settle: Settle,
+): void {
+  const { handsTo } = tool;
+  if (handsTo === undefined || !('type' in result) || result.type !== 'result' || result.isError) {
+    return settleTool(context, effect, result, settle);
+  }
+  const { options } = context;
+  const { tools = [] } = agentNamed(options, handsTo)!;
+  let handoff: Handoff;
+  try {
+    handoff = handoffFacts(options, handsTo, currentTools(context.state(), tools));
+  } catch (thrown) {
+    return settleTool(context, effect, errorResult(`The tool "${tool.name}" failed: ${messageOf(thrown)}`), settle);
+  }
+  // First, because the event may start the next call, which may hand over too.
+  changeExecutors(context, withExecutor(toolsByName(tools), context.readResult), effect.call.turn);
+  settleTool(context, effect, { ...result, handoff }, settle);
 }
 
 function settleTool(context: RunContext, { id }: CallEffect, result: Settled, settle: Settle): void {

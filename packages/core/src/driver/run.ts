@@ -8,7 +8,7 @@ import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
-import { activeMsAt, NEW } from '../machine/step.ts';
+import { activeMsAt, NEW, step } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
@@ -17,7 +17,8 @@ import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent } from './answer.ts';
 import { currentTools, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
 import type { ContinueOptions, LiveRun, LoopOptions, LoopResult, StartedRun } from './options.ts';
-import { changeExecutors } from './call-model.ts';
+import { changeExecutors, withExecutor } from './call-model.ts';
+import { agentNamed, checkAgents } from './handoff.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
@@ -89,6 +90,7 @@ export function driveRun(
   const { signal, clock = systemClock } = options;
   checkSignal(signal);
   const tools = toolsByName(options.tools ?? []);
+  if (options.agents || options.tools?.some(({ handsTo }) => handsTo !== undefined)) checkAgents(options);
   const runId = options.runId ?? newRunId();
   const opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
   let shell: Shell | undefined;
@@ -124,12 +126,13 @@ export function driveRun(
       // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
       const readResult =
-        blobs && readResultTool(readResultName(opening.state.tools, tools.keys()), runId, opening.rules, blobs);
+        blobs && readResultTool(readResultName(opening.state.tools, toolNames(options)), runId, opening.rules, blobs);
+      const { handedTo, handoff } = opening.state;
       context = {
         runId,
         options,
         opening,
-        tools: withExecutor(tools, readResult),
+        tools: withExecutor(handedTo === undefined ? tools : toolsOfAgent(options, handedTo), readResult),
         changedTools: undefined,
         readResult,
         journal: options.journal ?? memoryJournal(),
@@ -148,11 +151,19 @@ export function driveRun(
         record: (event) => shell!.record(event),
         fail: (error) => shell!.fail(error),
       };
-      const changed = earlyTools && toolsChanged(context, earlyTools, opening.state);
+      const events: Event[] = [...opening.events, ...early];
+      if (handoff) {
+        const next = withExecutor(toolsOfAgent(options, handoff.agent), readResult);
+        changeExecutors(context, next, opening.state.turn);
+      }
+      if (earlyTools) {
+        events.push(toolsChanged(context, earlyTools, opening.state));
+        const { turn } = events.reduce((state, event) => step(state, event).state, opening.state);
+        changeExecutors(context, withExecutor(earlyTools, readResult), turn);
+      }
       shell = startShell(context, emit);
       if (detached) shell.detach();
-      else shell.begin(changed ? [...opening.events, ...early, changed] : [...opening.events, ...early]);
-      if (earlyTools) changeExecutors(context, withExecutor(earlyTools, readResult), shell.state().turn);
+      else shell.begin(events);
       cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
       const last = await shell.done;
       // They were aborted, and their cancellation has to be durable before the process may end.
@@ -207,12 +218,22 @@ export function driveRun(
   };
 }
 
+function toolsOfAgent(options: LoopOptions | ContinueOptions, name: string): ReadonlyMap<string, Tool> {
+  return toolsByName(agentNamed(options, name)?.tools ?? []);
+}
+
+/** The names of all tools that the run may have. */
+function toolNames({ tools = [], agents = [] }: LoopOptions | ContinueOptions): readonly string[] {
+  return [...tools, ...agents.flatMap((agent) => agent.tools ?? [])].map(({ name }) => name);
+}
+
 /** The event that changes the tools from the next turn on. Throws for misuse. */
 function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, state: State): Event {
   const { opening, options, readResult, clock } = context;
   if (readResult && tools.has(readResult.name))
     throw duplicateTool(readResult.name, 'tools', 'the run itself', 'changeTools');
   const changed = [...tools.values()];
+  checkAgents({ ...options, tools: changed });
   const choice = state.phase.type === 'new' ? opening.rules.toolChoice : state.choice;
   if (typeof choice === 'object' ? !tools.has(choice.tool) : choice === 'required' && tools.size === 0) {
     const what = `The toolChoice of run "${context.runId}" is ${JSON.stringify(choice)}, and no call has satisfied it yet`;
@@ -220,11 +241,6 @@ function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, sta
   }
   requirePrices(opening.rules.limits, { ...options, tools: changed });
   return { type: 'tools-changed', at: clock.now(), tools: currentTools(state, changed), from: 'next-turn' };
-}
-
-/** The executors of a run: the tools of the program, and the loop's own. */
-function withExecutor(tools: ReadonlyMap<string, Tool>, own: Tool | undefined): ReadonlyMap<string, Tool> {
-  return own ? new Map([...tools, [own.name, own]]) : tools;
 }
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
@@ -278,7 +294,7 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
 }
 
 function loopResult(runId: string, state: State): LoopResult {
-  const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory } = state;
+  const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo } = state;
   const messages = messagesOf(state.history);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return {
@@ -289,6 +305,7 @@ function loopResult(runId: string, state: State): LoopResult {
     ...(output !== undefined && { output }),
     messages,
     ...(memory && { memory }),
+    ...(handedTo !== undefined && { handedTo }),
     ...(agent && { agent }),
     usage,
     turns: turn,

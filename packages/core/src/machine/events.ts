@@ -2,7 +2,7 @@ import type { AssistantPart, Message, ResultBlock, UserMessage } from '../messag
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
-import type { Memory, Parent, Rules, ToolFacts, TurnDecision } from './rules.ts';
+import type { Handoff, Memory, Parent, Rules, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
 /** A fact about a run, with the time at which it was observed. */
@@ -179,6 +179,8 @@ export type SettledResult =
       readonly memory?: Memory;
       /** Narrows what the run may do from the next turn on. */
       readonly narrow?: Narrowing;
+      /** Hands the run over to an agent from the next turn on. Of several in a turn, that of the last call counts. */
+      readonly handoff?: Handoff;
     }
   /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */
   | { readonly type: 'not-done' }

@@ -103,6 +103,16 @@ export interface ToolFacts {
   readonly share?: number;
 }
 
+/** The agent that a run is handed to. */
+export interface Handoff {
+  /** Its name. */
+  readonly agent: string;
+  /** The id of its model. */
+  readonly model: string;
+  readonly instructions?: string;
+  readonly tools: readonly ToolFacts[];
+}
+
 /** What `prepareTurn` decided for one turn. */
 export interface TurnDecision {
   readonly model?: string;

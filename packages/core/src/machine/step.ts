@@ -24,7 +24,7 @@ import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from '
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens } from './history.ts';
 import { isWithinNarrowing, narrower } from './narrowing.ts';
-import type { Limits, Memory, Rules, ToolFacts } from './rules.ts';
+import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import { sha256 } from './sha256.ts';
 import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
@@ -77,6 +77,8 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   instructions: undefined,
   tools: [],
   nextTools: undefined,
+  handedTo: undefined,
+  handoff: undefined,
   inputLength: 0,
   phase: { type: 'new' },
   history: emptyHistory(),
@@ -109,7 +111,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'run-forked': {
       const { model = state.model, instructions = state.instructions } = event;
       const tools = event.tools && { tools: event.tools, nextTools: undefined };
-      return withoutEffects({ ...state, model, instructions, ...tools });
+      const handoff = state.handoff && { ...state.handoff, ...forkedAgent(event) };
+      return withoutEffects({ ...state, model, instructions, ...tools, handoff });
     }
     case 'input-added':
       return withoutEffects({ ...state, pending: [...state.pending, ...event.messages] });
@@ -282,6 +285,11 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
     : nextTurn(started);
 }
 
+/** What a fork changes also applies to an agent that the run is about to be handed to. */
+function forkedAgent({ model, instructions }: EventOf<'run-forked'>): Partial<Handoff> {
+  return { ...(model !== undefined && { model }), ...(instructions !== undefined && { instructions }) };
+}
+
 /** With `from`, calls of the reply in flight are still planned with the tools that the model was offered. */
 function onToolsChanged(state: State, { tools, from }: EventOf<'tools-changed'>): Next {
   return withoutEffects(from === undefined ? { ...state, tools } : { ...state, nextTools: tools });
@@ -323,6 +331,7 @@ function askModel(state: Draft): Next {
       ? { type: 'preparing', effect: effectId('prepare', turn) }
       : { type: 'model', effect: effectId('model', turn) };
   state.turn = turn;
+  if (state.handoff) takeOver(state, state.handoff);
   if (state.nextTools) {
     state.tools = state.nextTools;
     state.nextTools = undefined;
@@ -331,6 +340,14 @@ function askModel(state: Draft): Next {
   state.decision = undefined;
   state.phase = phase;
   return { state, effects: [phaseEffect(state, phase)] };
+}
+
+/** The agent that the run is handed to continues the conversation. */
+function takeOver(state: Draft, { agent, model, instructions }: NonNullable<State['handoff']>): void {
+  state.handedTo = agent;
+  state.model = model;
+  state.instructions = instructions;
+  state.handoff = undefined;
 }
 
 type SinglePhase = Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>;
@@ -745,11 +762,20 @@ function onCallEvent(state: State, effect: string, event: CallEvent): Next {
 /** Adds what a child run has used, stores the memory that the call changed, and narrows the next turns. */
 function chargeCall(state: State, event: CallEvent): State {
   if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
-  const { usage, calls = 0, memory, narrow } = event.result;
+  const { usage, calls = 0, memory, narrow, handoff } = event.result;
   const remembering = memory ? withMemory(state, memory) : state;
   const narrowing = narrow ? { ...remembering, narrowing: narrower(state.narrowing, narrow) } : remembering;
-  if (!usage) return narrowing;
-  return { ...narrowing, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+  const handed = handoff ? withHandoff(narrowing, handoff, event.effect) : narrowing;
+  if (!usage) return handed;
+  return { ...handed, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+}
+
+/** Of several handoffs in a turn, that of the last call counts, in whatever order they settle. */
+function withHandoff(state: State, handoff: Handoff, effect: string): State {
+  const index = Number(effect.slice(effect.lastIndexOf('.') + 1));
+  if (!Array.isArray(handoff.tools) || index < (state.handoff?.index ?? 0)) return state;
+  const { tools, ...agent } = handoff;
+  return { ...state, handoff: { ...agent, index }, nextTools: tools };
 }
 
 /** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */
