@@ -6,7 +6,7 @@ import type { Event, GuardrailVerdict, SettledResult } from '../machine/events.t
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
-import type { AgentRules, Handoff, Memory, TurnDecision } from '../machine/rules.ts';
+import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { textOf, type TextBlock } from '../messages.ts';
 import { isPlain } from '../plain.ts';
@@ -146,7 +146,7 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
     return settleUncallable(context, effect, problem, settle);
   }
-  if (!mayStart(context, tool)) {
+  if (context.state().narrowed && !mayStart(context, tool)) {
     return settleUncallable(context, effect, `The run is narrowed, and may not call "${tool.name}".`, settle);
   }
   const checked = checkedCall(context, effect.call);
@@ -198,40 +198,32 @@ function runCheckedTool(
   };
   const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {
-    return settleExecuted(context, effect, execution, withChangedMemory(memory, execution, result), settle);
+    const done = withChangedMemory(memory, execution, result);
+    return settleTool(context, effect, tool.handsTo ? withHandoffTo(context, effect, tool, done) : done, settle);
   }
   if (signal.aborted) abort(signal.reason);
   const running = tool.share === undefined ? runningTools : runningChildren;
   running.add(abort);
   void result.then((settled) => {
     running.delete(abort);
-    settleExecuted(context, effect, execution, withChangedMemory(memory, execution, settled), settle);
+    const done = withChangedMemory(memory, execution, settled);
+    settleTool(context, effect, tool.handsTo ? withHandoffTo(context, effect, tool, done) : done, settle);
   });
 }
 
-/** A successful call of a tool that hands over has the agent in its result. */
-function settleExecuted(
-  context: RunContext,
-  effect: CallEffect,
-  { tool }: Execution,
-  result: Settled,
-  settle: Settle,
-): void {
-  const { handsTo } = tool;
-  if (handsTo === undefined || !('type' in result) || result.type !== 'result' || result.isError) {
-    return settleTool(context, effect, result, settle);
-  }
+/** Adds the agent that a successful call hands the run over to, and prepares its tools for the next turn. */
+function withHandoffTo(context: RunContext, { call }: CallEffect, tool: Tool, result: Settled): Settled {
   const { options } = context;
+  const { handsTo } = tool;
+  if (handsTo === undefined || !('type' in result) || result.type !== 'result' || result.isError) return result;
   const { tools = [] } = agentNamed(options, handsTo)!;
-  let handoff: Handoff;
   try {
-    handoff = handoffFacts(options, handsTo, currentTools(context.state(), tools));
+    const handoff = handoffFacts(options, handsTo, currentTools(context.state(), tools));
+    changeExecutors(context, withExecutor(toolsByName(tools), context.readResult), call.turn);
+    return { ...result, handoff };
   } catch (thrown) {
-    return settleTool(context, effect, errorResult(`The tool "${tool.name}" failed: ${messageOf(thrown)}`), settle);
+    return errorResult(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
   }
-  // First, because the event may start the next call, which may hand over too.
-  changeExecutors(context, withExecutor(toolsByName(tools), context.readResult), effect.call.turn);
-  settleTool(context, effect, { ...result, handoff }, settle);
 }
 
 function settleTool(context: RunContext, { id }: CallEffect, result: Settled, settle: Settle): void {
