@@ -8,6 +8,8 @@ import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
 import { cancelled, failing, outage, overdue, unprepared } from './scenarios/endings.ts';
 import { fork } from './scenarios/fork.ts';
+import { guarded } from './scenarios/guarded.ts';
+import { handingOver } from './scenarios/handing-over.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
 import { remembering } from './scenarios/remembering.ts';
@@ -43,4 +45,6 @@ export const SCENARIOS: readonly Scenario[] = [
   spent,
   sharedBudget,
   failing,
+  guarded,
+  handingOver,
 ];

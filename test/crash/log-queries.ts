@@ -31,14 +31,17 @@ export function startedCalls(log: readonly Logged[], when: 'now' | 'when it ende
   return started;
 }
 
-/** Keys of calls that have a result, and of outputs that were validated. */
+/** Keys of calls that have a result, and of outputs and guardrails that were checked. */
 export function settledCalls(log: readonly Logged[]): ReadonlySet<string> {
   const settled = new Set<string>();
   for (const item of log) {
     if (item.type !== 'entry') continue;
-    if (item.entry.event.type === 'output-checked') settled.add(`${item.runId}/${item.entry.event.effect}`);
-    if (item.entry.event.type !== 'tool-settled') continue;
-    const { effect, result } = item.entry.event;
+    const { event } = item.entry;
+    if (event.type === 'output-checked' || event.type === 'guardrails-checked') {
+      settled.add(`${item.runId}/${event.effect}`);
+    }
+    if (event.type !== 'tool-settled') continue;
+    const { effect, result } = event;
     if (result.type === 'result') settled.add(`${item.runId}/${effect.replace('.verify.', '.tool.')}`);
   }
   return settled;
@@ -70,15 +73,17 @@ export function stateOf(entries: readonly JournalEntry[]): State {
 }
 
 /** The end of a run, without times. */
-export interface End extends Pick<LoopResult, 'outcome' | 'messages' | 'usage' | 'turns' | 'calls' | 'output'> {}
+export interface End extends Pick<LoopResult, 'outcome' | 'messages' | 'usage' | 'turns' | 'calls' | 'output'> {
+  readonly memory: LoopResult['memory'] | undefined;
+}
 
 export function endsOf(log: readonly Logged[]): Readonly<Record<string, End>> {
   return Object.fromEntries(runsOf(log).map((runId) => [runId, endOf(stateOf(entriesOf(log, runId)))]));
 }
 
-function endOf({ phase, history, usage, turn, calls, output }: State): End {
+function endOf({ phase, history, usage, turn, calls, output, memory }: State): End {
   const outcome = phase.type === 'ended' ? { outcome: phase.outcome } : {};
-  return { ...outcome, messages: messagesOf(history), usage, turns: turn, calls, output };
+  return { ...outcome, messages: messagesOf(history), usage, turns: turn, calls, output, memory };
 }
 
 /** The same end, with the results that calls with an unknown effect have. */

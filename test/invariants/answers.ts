@@ -1,4 +1,14 @@
-import type { AssistantPart, Ask, Call, Effect, Event, RecordedVerdict, SettledResult, Waiting } from '@treadle/core';
+import type {
+  AssistantPart,
+  Ask,
+  Call,
+  Effect,
+  Event,
+  Handoff,
+  RecordedVerdict,
+  SettledResult,
+  Waiting,
+} from '@treadle/core';
 import type { Open } from './observed.ts';
 import { callsOf, type TurnScript, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
 
@@ -36,6 +46,8 @@ export function answerOf(
       return summarised(turnScriptOf(world, turnOf(id)), id, now);
     case 'validate-output':
       return checked(turnScriptOf(world, turnOf(id)), effect, now);
+    case 'check-guardrails':
+      return { type: 'guardrails-checked', at: now, effect: id, verdicts: turnScriptOf(world, turnOf(id)).guards };
     case 'judge-calls':
       return judged(world, effect, now);
     case 'verify-tool':
@@ -49,7 +61,7 @@ export function answerOf(
         return { type: 'tool-parked', at: now, effect: id, on: 'device', waiting: waitsIn(fate) };
       }
       if (parked && fate.answer === 'never') return undefined;
-      return { type: 'tool-settled', at: now, effect: id, result: resultOf(fate) };
+      return { type: 'tool-settled', at: now, effect: id, result: resultOf(world, fate) };
     }
     case 'await-client': {
       const { answer, content, isError } = fateOf(world, effect.call);
@@ -169,9 +181,12 @@ const FINE: Fate = {
   forRun: [],
 };
 
-function resultOf({ content, isError, facts, usage, memory, narrow }: Fate): SettledResult {
+function resultOf({ tools, otherTools }: World, fate: Fate): SettledResult {
+  const { content, isError, facts, usage, memory, narrow } = fate;
+  const { other, ...agent } = fate.handoff ?? {};
+  const handoff = fate.handoff && { handoff: { ...(agent as Handoff), tools: other ? otherTools : tools } };
   const more = { ...(usage && { usage }), ...(memory && { memory }), ...(narrow && { narrow }) };
-  return { type: 'result', content, isError, ...facts, ...more };
+  return { type: 'result', content, isError, ...facts, ...more, ...handoff };
 }
 
 export function modelEvent(reply: Reply, effect: string, at: number): Event {

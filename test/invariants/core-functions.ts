@@ -13,6 +13,7 @@ import type {
   ErrorType,
   Event,
   Grant,
+  Handoff,
   History,
   Journal,
   JournalEntry,
@@ -59,6 +60,8 @@ export interface CoreFunctions {
   readonly onTurnPrepared: (state: State, event: EventOf<'turn-prepared'>) => Next;
   readonly onHistoryCompacted: (state: State, event: EventOf<'history-compacted'>) => Next;
   readonly onModelFailed: (state: State, event: EventOf<'model-failed'>) => Next;
+  readonly acceptAnswer: (state: State, answer: Outcome) => Next;
+  readonly onGuardrailsChecked: (state: State, event: EventOf<'guardrails-checked'>) => Next;
   readonly onOutputChecked: (state: State, event: EventOf<'output-checked'>) => Next;
   readonly onTextReply: (state: State, content: readonly AssistantPart[]) => Next;
   readonly recordEmptyReply: (state: State, move: Move) => State;
@@ -83,6 +86,9 @@ export interface CoreFunctions {
   readonly isUnstarted: (slot: Slot) => boolean;
   readonly onCallEvent: (state: State, effect: string, event: SlotEvent) => Next;
   readonly chargeCall: (state: State, event: SlotEvent) => State;
+  readonly withHandoff: (state: State, handoff: Handoff, effect: string) => State;
+  readonly takeOver: (state: Mutable<State>, handoff: NonNullable<State['handoff']>) => void;
+  readonly forkedAgent: (event: EventOf<'run-forked'>) => Partial<Handoff>;
   readonly withMemory: (state: State, changes: Memory) => State;
   readonly slotAfter: (state: State, slot: Slot, event: SlotEvent) => Slot;
   readonly onEffectLost: (state: State, effect: string) => Next;
@@ -179,6 +185,8 @@ export interface CoreFunctions {
   readonly refusalOf: (name: string, budget: Budget | undefined, amounts: Amounts) => string | undefined;
   readonly chargeOf: (reservation: Reservation, used: Amounts) => Amounts;
 }
+
+type Mutable<T> = { -readonly [Field in keyof T]: T[Field] };
 
 export type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
 export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;

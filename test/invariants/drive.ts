@@ -183,6 +183,7 @@ const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'model-replied',
   'model-failed',
   'history-compacted',
+  'guardrails-checked',
 ]);
 
 function startOf({ rules, tools, input, memory, narrow, policy, facts }: World, at: number): Event {

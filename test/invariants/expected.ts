@@ -14,6 +14,7 @@ export type Expected =
       /** Undefined: the model of the run. */
       readonly model: string | undefined;
     }
+  | { readonly type: 'guard'; readonly stage: 'input' | 'output'; readonly output: unknown }
   | { readonly type: 'compact'; readonly to: number }
   | { readonly type: 'validate'; readonly text: string; readonly attempt: number | undefined }
   | { readonly type: 'end'; readonly outcome: string };
@@ -30,6 +31,8 @@ export function followedBy({ effects, before, after }: Moment): Expected {
         const { toolChoice: choice, tools, instructions = 'none', model } = effect;
         return { type: 'ask', choice, tools: tools.map(({ name }) => name), instructions, model };
       }
+      case 'check-guardrails':
+        return { type: 'guard', stage: effect.stage, output: effect.output };
       case 'compact-history':
         return { type: 'compact', to: effect.to };
       case 'validate-output':
@@ -62,7 +65,7 @@ export function outcomeText({ phase }: Moment['after']): string | undefined {
 export function cancelPhaseOf({ open }: Observed): CancelPhase {
   const kinds = new Set<string>([...open.values()].map(({ effect }) => effect.type));
   const has = (...some: readonly string[]): boolean => some.some((kind) => kinds.has(kind));
-  if (has('validate-output')) return 'validation';
+  if (has('validate-output', 'check-guardrails')) return 'validation';
   if (has('prepare-turn', 'call-model', 'compact-history')) return 'model';
   if (has('judge-calls', 'call-tool', 'verify-tool')) return 'tool';
   return has('ask-approval') ? 'approval' : 'client';

@@ -1,6 +1,6 @@
 import type { Event } from '@treadle/core';
 
-const KINDS = ['prepare', 'model', 'compact', 'validate', 'judge', 'tool', 'verify', 'approval', 'client'];
+const KINDS = ['prepare', 'model', 'compact', 'validate', 'guard', 'judge', 'tool', 'verify', 'approval', 'client'];
 const GARBAGE = [
   '',
   '0',
@@ -42,6 +42,7 @@ export function eventsWithId(effect: string, at: number, digest: string): readon
     { type: 'effect-lost', at, effect, cause: 'device' },
     { type: 'budget-refused', at, effect, reason: 'foreign' },
     { type: 'calls-judged', at, effect, verdicts: [{ type: 'allow' }] },
+    { type: 'guardrails-checked', at, effect, verdicts: [{ type: 'pass' }] },
     { type: 'turn-prepared', at, effect, decision: {} },
     { type: 'history-compacted', at, effect, result: { type: 'summary', summary: 'foreign', model: '', usage } },
     { type: 'output-checked', at, effect, result: { type: 'valid', value: 'foreign' } },

@@ -1,4 +1,4 @@
-import type { Event, Rules, Waiting } from '@treadle/core';
+import type { Event, Rules, State, Waiting } from '@treadle/core';
 import { turnOf } from './answers.ts';
 import type { Core } from './core.ts';
 import { outcomeText } from './expected.ts';
@@ -12,7 +12,10 @@ type Views = Pick<Core, 'outstanding' | 'waiting' | 'isPaused' | 'step'>;
 /** I4: a run ends in exactly one outcome, or is paused on named outstanding effects. */
 export function checkEnding(core: Views, trace: Trace): void {
   const { moments, last } = trace;
-  for (const moment of moments) checkMoment(core, moment);
+  for (const moment of moments) {
+    checkMoment(core, moment);
+    checkUnguarded(core, moment.after);
+  }
 
   const { after: observed } = last.observed;
   ensure(
@@ -55,6 +58,13 @@ function checkMoment(
 /** JSON with the fields in order, because the order has no meaning. */
 function sortedJson(wait: Waiting): string {
   return JSON.stringify(Object.fromEntries(Object.entries(wait).toSorted(([a], [b]) => (a < b ? -1 : 1))));
+}
+
+/** A run that is cancelled while guardrails check its answer has no output. */
+function checkUnguarded({ step }: Views, state: State): void {
+  if (state.phase.type !== 'guarding') return;
+  const { output } = step(state, { type: 'cancel-requested', at: state.at }).state;
+  ensure(output === undefined, () => `a cancelled run has the unchecked output ${JSON.stringify(output)}`);
 }
 
 /** What an effect waits for. For a parked call: what its child waits for, with the path to it. */
@@ -108,13 +118,28 @@ function checkCause({ world, moments, last }: Trace): void {
   ] as const;
   for (const [what, is, caused] of pairs)
     ensure(is === caused, () => `the run is ${is ? '' : 'not '}${what}, and ${caused ? 'an' : 'no'} event requires it`);
+  const { output: schema, agent, guardrails } = world.rules;
+  // With guardrails, the answer is the event before their verdict. Other events may come in between.
+  const guarded = guardrails?.output && outcome?.type === 'completed';
+  const answers = moments.flatMap(({ applied, event }) => (applied && isAnswer(event) ? event : []));
+  const answer = guarded ? answers.at(-1)! : final;
+  if (guarded) ensure(isPass(final), () => `the run is completed after ${JSON.stringify(final)}, without a check`);
   if (outcome?.type === 'completed') {
-    const { output, agent } = world.rules;
-    const answered = output || agent ? valueIn(final) !== undefined : isText(final);
-    ensure(answered, () => `the run is completed after ${JSON.stringify(final)}`);
+    const answered = schema || agent ? valueIn(answer) !== undefined : isText(answer);
+    ensure(answered, () => `the run is completed after ${JSON.stringify(answer)}`);
   }
-  const output = outcome?.type === 'completed' ? valueIn(final) : undefined;
+  const output = outcome?.type === 'completed' ? valueIn(answer) : undefined;
   ensure(same(last.after.output, output), () => `the output of the run is ${JSON.stringify(last.after.output)}`);
+}
+
+/** Every guardrail let it pass. */
+function isPass(event: Moment['event']): boolean {
+  if (event.type !== 'guardrails-checked') return false;
+  return event.verdicts.length > 0 && event.verdicts.every(({ type }) => type === 'pass');
+}
+
+function isAnswer(event: Moment['event']): boolean {
+  return event.type === 'model-replied' || event.type === 'output-checked';
 }
 
 function isText(event: Moment['event']): boolean {
@@ -144,7 +169,7 @@ type AgentRules = NonNullable<Rules['agent']>;
 
 /** Checks how a typed agent ends by the number of rejections and turns alone, without following its run. */
 function checkAgentEnd({ world, moments }: Trace, agent: AgentRules): void {
-  const { maxTurns } = world.rules;
+  const { maxTurns, guardrails } = world.rules;
   let rejected = 0;
   let turns = new Set<number>();
   for (const moment of moments) {
@@ -156,18 +181,25 @@ function checkAgentEnd({ world, moments }: Trace, agent: AgentRules): void {
     }
     for (const { type, id } of effects) if (type === 'call-model' || type === 'prepare-turn') turns.add(turnOf(id));
     ensure(turns.size <= maxTurns, () => `an attempt had ${turns.size} turns; the limit is ${maxTurns}`);
-    checkOutcome(moment, agent, rejected);
+    checkOutcome(moment, { agent, guarded: guardrails?.output === true }, rejected);
     const outOfTurns = outcomeText(after) === 'exhausted turns';
     ensure(!outOfTurns || turns.size === maxTurns, () => `the attempt ended after ${turns.size} of ${maxTurns} turns`);
   }
 }
 
+/** `guarded`: guardrails check the output. */
+interface Ending {
+  readonly agent: AgentRules;
+  readonly guarded: boolean;
+}
+
 /** Each of these outcomes follows exactly when it must. */
-function checkOutcome({ event, after }: Moment, agent: AgentRules, rejected: number): void {
+function checkOutcome({ event, after }: Moment, { agent, guarded }: Ending, rejected: number): void {
   const last = isRejection(event) && rejected >= agent.maxAttempts;
   const unprompted = event.type === 'output-checked' && 'promptProblem' in event.result;
+  const isValid = event.type === 'output-checked' && event.result.type === 'valid';
   const due: Readonly<Record<string, boolean>> = {
-    completed: event.type === 'output-checked' && event.result.type === 'valid',
+    completed: guarded ? isPass(event) && 'effect' in event && event.effect !== 't0.guard.0' : isValid,
     'exhausted attempts': last,
     'failed prompt-failed': isRejection(event) && unprompted && !last,
     'failed no-tool-called': isTextOnly(event) && agent.textOnly === 'fail',

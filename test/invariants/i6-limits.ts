@@ -11,10 +11,8 @@ import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 /** I6: limits hold: turns, calls, tokens, cost, time, errors, and calls that run at once. */
 export function checkLimits(trace: Trace): void {
   const turns = turnsOf(trace);
-  const { expected, lengths, counts, handlings, remaining, agents, memories, narrowings, laterTools } = referenceOf(
-    trace,
-    turns,
-  );
+  const { expected, lengths, counts, handlings, remaining, agents, memories, narrowings, laterTools, holders } =
+    referenceOf(trace, turns);
   checkTotals(trace);
   for (const turn of turns) checkShares(turn, remaining.get(turn)!, handlings);
   for (const [at, moment] of trace.moments.entries()) {
@@ -36,6 +34,11 @@ export function checkLimits(trace: Trace): void {
     else checkMemory(moment, memories[at]!);
     const { narrowed = {}, narrowing = {} } = moment.after;
     const narrow = [narrowed, narrowing];
+    const holder = [moment.after.handedTo, moment.after.model, moment.after.handoff?.agent];
+    ensure(
+      same(holder, holders[at]),
+      () => `the run is with ${holder.join()}, and must be with ${holders[at]?.join()}`,
+    );
     ensure(
       same(moment.after.nextTools, laterTools[at]),
       () => 'the tools of the next turn are others than the last change',

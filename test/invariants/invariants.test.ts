@@ -6,7 +6,7 @@ import { drive } from './drive.ts';
 import { outcomeText } from './expected.ts';
 import { worlds } from './generate/worlds.ts';
 import { costsOf } from './i7-cost.ts';
-import { narrowIn } from './observed.ts';
+import { handoffIn, narrowIn } from './observed.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 import type { Moment } from './trace.ts';
 import type { World } from './world.ts';
@@ -61,6 +61,7 @@ const LEAST: Record<Event['type'], number> = {
   'approval-given': 0.05,
   'client-result-given': 0.05,
   'output-checked': 0.05,
+  'guardrails-checked': 0.05,
   'history-compacted': 0.05,
   'effect-lost': 0.05,
   'budget-refused': 0.05,
@@ -121,6 +122,8 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a call outside of the narrowing is refused': ({ event, before }) =>
     event.type === 'model-replied' &&
     event.content.some((part) => part.type === 'tool-call' && isOutside(before, part.name)),
+  'a result hands the run over': ({ event }) => handoffIn(event) !== undefined,
+  'an agent takes over': ({ before, after }) => before.handoff !== undefined && after.turn > before.turn,
   'the tools change from the next turn on': ({ event }) => event.type === 'tools-changed' && event.from !== undefined,
   'the tools that were changed for it are offered': ({ before, after }) =>
     before.nextTools !== undefined && after.turn > before.turn,
@@ -157,7 +160,7 @@ function sceneOf({ event, before }: Moment): string {
   return `${what} in ${phase.type}${phase.type === 'compacting' && phase.refused ? ' after a refusal' : ''}`;
 }
 
-const PHASES = ['preparing', 'model', 'compacting', 'validating', 'judging', 'tools'];
+const PHASES = ['preparing', 'model', 'compacting', 'validating', 'guarding', 'judging', 'tools'];
 
 /** Combinations that must occur, even if they are rare. */
 const SCENES: readonly string[] = [
@@ -187,6 +190,7 @@ const ENDS: readonly string[] = [
     (code) => `failed ${code}`,
   ),
   'failed crash-loop',
+  'failed guardrail',
   ...['auth', 'overloaded', 'context-length'].map((code) => `failed ${code}`),
 ];
 

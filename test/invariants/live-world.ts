@@ -1,5 +1,7 @@
 import type {
   Answer,
+  Guardrail,
+  Guardrails,
   LoopOptions,
   Model,
   ModelReply,
@@ -38,6 +40,7 @@ export type Performed =
   | 'compact-history'
   | 'validate-output'
   | 'judge-calls'
+  | 'check-guardrails'
   | 'call-tool'
   | 'verify-tool'
   /** The verification that belongs to a call that timed out. */
@@ -55,6 +58,7 @@ export function optionsOf({ rules, tools, input, memory, narrow, facts }: World)
     allowedTools: given,
     toolChoice: choice,
     agent: _____,
+    guardrails: _______,
     finish,
     ...plain
   } = rules;
@@ -180,6 +184,26 @@ export function agentOf(
   );
 }
 
+/** `latest`: the newest check that was issued. */
+export function guardrailsOf(
+  world: World,
+  { later }: ManualScheduler,
+  onStart: OnStart,
+  latest: () => string,
+): Guardrails {
+  const guardrail =
+    (index: number): Guardrail =>
+    ({ signal }) => {
+      const id = latest();
+      if (index === 0) onStart('check-guardrails', id);
+      const verdict = turnScriptOf(world, turnOf(id)).guards[index] ?? ({ type: 'pass' } as const);
+      return turnOf(id) % 2 === 0 ? verdict : later(verdict, signal);
+    };
+  const both = [guardrail(0), guardrail(1)];
+  const { input, output } = world.rules.guardrails ?? {};
+  return { ...(input && { input: both }), ...(output && { output: both }) };
+}
+
 type Spoken = Extract<ReturnType<typeof modelEvent>, { effect: string }>;
 
 /**
@@ -211,16 +235,18 @@ export function policyOf(
 /** How long a tool that returns at once blocks the event loop. */
 export const BLOCKED_MS = 5;
 
-/** Some return at once. Some are parked first, and run again when the parked call is answered. */
+/** Some return at once. `process`: the number of the process that runs them. Some are parked first, and run again when the parked call is answered. */
 export function toolsOf(
   { tool, Parked }: Core,
   world: World,
   { later, block }: ManualScheduler,
   onStart: OnStart,
+  process: () => number,
 ): readonly Tool[] {
   const parked = new Set<string>();
-  const started = new Map<string, AbortSignal>();
-  return world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable, needsApproval }) =>
+  const started = new Map<string, number>();
+  const handsOver = !world.rules.agent && world.moves.length % 3 === 0;
+  const made = world.tools.map(({ name, description, effect, exclusive, polling, client, verifiable, needsApproval }) =>
     tool({
       name,
       description,
@@ -235,7 +261,7 @@ export function toolsOf(
         execute(_: unknown, { key, signal, memory }: ToolContext) {
           const id = effectIn(key);
           onStart('call-tool', id, effect);
-          started.set(id, signal);
+          started.set(id, process());
           const fate = fateOf(world, callIn(id));
           const { content, isError, inside } = fate;
           if (memory) Object.assign(memory, fate.memory);
@@ -253,9 +279,9 @@ export function toolsOf(
       ...(verifiable && {
         verify(_: unknown, { key, signal }: ToolContext) {
           const id = effectIn(key);
-          const last = started.get(id);
+          // In the process that called it, only a timeout leads to a verification.
+          const timedOut = started.get(id) === process();
           started.delete(id);
-          const timedOut = last?.aborted && (last.reason as Error).message !== 'The run was detached.';
           if (timedOut) onStart('verify-timeout', id, 'idempotent');
           else onStart('verify-tool', id.replace('.tool.', '.verify.'), 'idempotent');
           const { verified } = fateOf(world, callIn(id));
@@ -264,6 +290,7 @@ export function toolsOf(
       }),
     }),
   );
+  return made.map((one) => (handsOver && one.name === 'edit' && one.execute ? { ...one, handsTo: 'clerk' } : one));
 }
 
 /** The answer to a paused run; undefined if there will never be one. */

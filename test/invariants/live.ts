@@ -15,6 +15,7 @@ import {
   modelOf,
   optionsOf,
   outputOf,
+  guardrailsOf,
   policyOf,
   prepareTurnOf,
   summariserOf,
@@ -126,9 +127,12 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
     const { rules, policies } = core.replay(journal.appended).state;
     return rules.judged || policies !== undefined;
   };
-  const latest = (): string =>
-    journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes('.validate.'))).at(-1)!;
-  const { judged, prepared, output } = world.rules;
+  const latestOf = (kind: string) => (): string =>
+    journal.appended.flatMap(({ issued }) => issued.filter((id) => id.includes(`.${kind}.`))).at(-1)!;
+  const latest = latestOf('validate');
+  const { judged, prepared, output, guardrails } = world.rules;
+  const other = modelOf(world, scheduler, onStart, 'other');
+  const tools = toolsOf(core, world, scheduler, onStart, () => opening);
   const isOpen = (id: string): boolean =>
     core.outstanding(core.replay(journal.appended).state).some((effect) => effect.id === id);
   /** With rules that change whenever the run is resumed, some worlds start without a policy. */
@@ -139,9 +143,11 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   };
   const code = {
     model: modelOf(world, scheduler, onStart, 'live'),
-    models: [modelOf(world, scheduler, onStart, 'other')],
+    models: [other],
     summariser: summariserOf(world, scheduler, onStart),
-    tools: toolsOf(core, world, scheduler, onStart),
+    tools,
+    ...(!world.rules.agent && { agents: [{ name: 'clerk', instructions: 'be a clerk', model: other, tools }] }),
+    ...(guardrails && { guardrails: guardrailsOf(world, scheduler, onStart, latestOf('guard')) }),
     ...(budget && { ledger: budget.ledger }),
     ...(prepared && { prepareTurn: prepareTurnOf(world, scheduler, onStart) }),
     ...(output && { output: outputOf(world, scheduler, onStart, latest) }),

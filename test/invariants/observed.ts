@@ -1,4 +1,4 @@
-import type { Ask, Effect, Event, Narrowing, Outcome, RecordedVerdict, Rules, Waiting } from '@treadle/core';
+import type { Ask, Effect, Event, Handoff, Narrowing, Outcome, RecordedVerdict, Rules, Waiting } from '@treadle/core';
 
 /**
  * What can be derived about a run from the events that were applied and the effects that were issued. The properties
@@ -67,6 +67,8 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'model-replied':
     case 'model-failed':
       return kind === 'call-model';
+    case 'guardrails-checked':
+      return kind === 'check-guardrails';
     case 'calls-judged':
       return kind === 'judge-calls';
     case 'tool-settled':
@@ -147,6 +149,12 @@ export function observedAfter(
 export function narrowIn(event: Event): Narrowing | undefined {
   if (event.type === 'run-started') return event.narrow;
   return event.type === 'tool-settled' && event.result.type === 'result' ? event.result.narrow : undefined;
+}
+
+/** The agent that an event hands the run over to, and the index of the call. */
+export function handoffIn(event: Event): (Handoff & { readonly index: number }) | undefined {
+  if (event.type !== 'tool-settled' || event.result.type !== 'result' || !event.result.handoff) return undefined;
+  return { ...event.result.handoff, index: Number(event.effect.split('.').at(-1)) };
 }
 
 function mayRepeat(effect: Effect | undefined): boolean {

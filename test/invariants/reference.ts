@@ -1,5 +1,6 @@
 import type {
   ErrorType,
+  GuardrailVerdict,
   Limit,
   Limits,
   Memory,
@@ -15,7 +16,7 @@ import { attemptsOf, type Attempts, type Checked, type Claim, type View } from '
 import { handlingsOf, type Handling } from './call-handling.ts';
 import { refusalType } from './error-types.ts';
 import { compactionOf, estimateOf, cutPosition } from './compactions.ts';
-import { narrowIn } from './observed.ts';
+import { handoffIn, narrowIn } from './observed.ts';
 import { cancelPhaseOf, LACKING, type Expected } from './expected.ts';
 import { usageTotals, countsOf } from './counts.ts';
 import { messagesOf, type Moment, type Trace } from './trace.ts';
@@ -38,6 +39,8 @@ export interface Reference {
   readonly memories: readonly Memory[];
   /** After each moment: the tools from the next turn on, if they change. */
   readonly laterTools: readonly (readonly ToolFacts[] | undefined)[];
+  /** After each moment: the agent that the run was handed to, the model, and the agent of the next turn. */
+  readonly holders: readonly (readonly (string | undefined)[])[];
   /** After each moment: what the run may do in this turn, and from the next turn on. */
   readonly narrowings: readonly (readonly Narrowing[])[];
   /** The remaining limits when the reply of a turn arrived. */
@@ -60,6 +63,10 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   /** The tools from the next turn on. */
   let laterTools: readonly ToolFacts[] | undefined;
   let instructions = 'none';
+  let model = '';
+  /** The agent that the run was handed to, and the one that it is handed to with the next turn. */
+  let agentName: string | undefined;
+  let handoff: ReturnType<typeof handoffIn>;
   let runChoice: ToolChoice = 'auto';
   /** `asked`: turns of the attempt. `given`: messages of the task. `length`: estimated tokens of the conversation. */
   let [asked, admitted, pending, given, length] = [0, 0, 0, 0, 0];
@@ -69,6 +76,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   let confirmed = false;
   /** `refused`: why the model rejected the conversation that is compacted. `shortened`: it was, in this turn. */
   let refused: ModelErrorCode | undefined;
+  /** How the run ends if the guardrails let its answer pass, and its validated output. */
+  let answer: Expected | undefined;
+  let output: unknown;
   let shortened = false;
   const counters = countsOf();
   /** How many deaths in a row each call was running at. */
@@ -120,6 +130,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     tools = laterTools ?? tools;
     laterTools = undefined;
     narrowed = narrowings;
+    if (handoff) ({ agent: agentName, model, instructions = 'none' } = handoff);
+    handoff = undefined;
     decision = undefined;
     shortened = false;
     return rules.prepared && closing === undefined ? { type: 'prepare' } : ask();
@@ -199,7 +211,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
 
   function answered({ reply }: Turn, moment: Moment): Expected {
     const text = reply.content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('');
-    if (closing !== undefined) return end('exhausted', closing);
+    if (closing !== undefined) {
+      return text.trim() === '' ? end('exhausted', closing) : accepted(end('exhausted', closing));
+    }
     if (rules.agent) return rules.agent.textOnly === 'fail' ? end('failed', 'no-tool-called') : continueRun(moment);
     if (!isSatisfied([])) return askAgain('call', moment);
     if (text.trim() === '') return askAgain('content', moment);
@@ -213,7 +227,19 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   }
 
   function completed({ finish }: Turn['reply']): Expected {
-    return end('completed', ...(finish === 'length' ? ['truncated'] : []));
+    return accepted(end('completed', ...(finish === 'length' ? ['truncated'] : [])));
+  }
+
+  /** The answer, or the guardrails that check it. */
+  function accepted(outcome: Expected): Expected {
+    if (!rules.guardrails?.output) return outcome;
+    answer = outcome;
+    return { type: 'guard', stage: 'output', output };
+  }
+
+  function guarded(verdicts: readonly GuardrailVerdict[], moment: Moment): Expected {
+    if (verdicts.length === 0 || verdicts.some(({ type }) => type === 'stop')) return end('failed', 'guardrail');
+    return answer ?? continueRun(moment);
   }
 
   function checked(result: Checked, moment: Moment): Expected {
@@ -340,6 +366,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return { type: 'compact', to: lostEffect.to };
       case 'validate-output':
         return { type: 'validate', text: lostEffect.text, attempt: attempts?.view().attempt };
+      case 'check-guardrails':
+        return { type: 'guard', stage: lostEffect.stage, output };
       case 'judge-calls':
         return NOTHING;
       default:
@@ -376,16 +404,26 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     if (event.type !== 'effect-lost') deaths.clear();
     const narrow = narrowIn(event);
     if (narrow) narrowings = [...narrowings, narrow];
+    const handed = handoffIn(event);
+    if (handed && handed.index > (handoff?.index ?? -1)) {
+      handoff = handed;
+      laterTools = handed.tools;
+    }
     switch (event.type) {
       case 'run-started':
-        ({ rules, tools, instructions = 'none' } = event);
+        ({ rules, tools, model, instructions = 'none' } = event);
         runChoice = rules.toolChoice;
         attempts = rules.agent && attemptsOf(rules.agent);
         given = event.input.length;
         remember(event.memory);
+        if (rules.guardrails?.input) return { type: 'guard', stage: 'input', output };
         return continueRun(moment);
+      case 'guardrails-checked':
+        return guarded(event.verdicts, moment);
       case 'run-forked':
-        ({ tools = tools, instructions = instructions } = event);
+        ({ tools = tools, instructions = instructions, model = model } = event);
+        if (handoff && event.model !== undefined) handoff = { ...handoff, model };
+        if (handoff && event.instructions !== undefined) handoff = { ...handoff, instructions };
         if (event.tools) laterTools = undefined;
         return NOTHING;
       case 'input-added':
@@ -412,6 +450,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'history-compacted':
         return compacted(moment);
       case 'output-checked':
+        if (event.result.type === 'valid') output = event.result.value;
         return checked(event.result, moment);
       case 'calls-judged':
         return judged(moment, at);
@@ -446,6 +485,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const agents: (View | undefined)[] = [];
   const memories: Memory[] = [];
   const allNarrowings: Narrowing[][] = [];
+  const holders: (string | undefined)[][] = [];
   const allLaterTools: (readonly ToolFacts[] | undefined)[] = [];
   const expected = moments.map((moment, at) => {
     const next = moment.applied ? follow(moment, at) : undefined;
@@ -453,6 +493,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     counts.push([admitted, counters.errors()]);
     agents.push(attempts?.view());
     allLaterTools.push(laterTools);
+    holders.push([agentName, model, handoff?.agent]);
     allNarrowings.push([together(narrowed), together(narrowings)]);
     memories.push(Object.fromEntries([...memory].toSorted(([a], [b]) => (a < b ? -1 : 1))));
     return next;
@@ -468,6 +509,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     memories,
     narrowings: allNarrowings,
     laterTools: allLaterTools,
+    holders,
     remaining,
   };
 }

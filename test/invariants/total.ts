@@ -59,6 +59,13 @@ const tool: Arbitrary<ToolFacts> = fc.record(
   },
   { requiredKeys: ['name', 'description', 'parameters', 'effect', 'exclusive', 'polling', 'client', 'verifiable'] },
 );
+const handoff = fc.oneof(
+  fc.record(
+    { agent: word, model: word, instructions: word, tools: fc.array(tool, { maxLength: 2 }) },
+    { requiredKeys: [] },
+  ),
+  word,
+);
 const choice: Arbitrary<ToolChoice> = fc.oneof(
   fc.constantFrom('auto', 'required', 'none'),
   word.map((named) => ({ tool: named })),
@@ -157,8 +164,12 @@ const event: Arbitrary<Event> = fc.oneof(
         stderr: word,
         narrow,
       }),
+      fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean(), handoff }),
       fc.record({ type: fc.constantFrom('not-done', 'unknown') }),
     ),
+  }),
+  of('guardrails-checked', {
+    verdicts: fc.array(fc.record({ type: fc.constantFrom('pass', 'stop'), reason: word }), { maxLength: 2 }),
   }),
   of('child-started', {}),
   of('tool-parked', { on: word }),
@@ -213,6 +224,7 @@ const PHASES: readonly (string | undefined)[] = [
   'compacting',
   'validating',
   'judging',
+  'guarding',
   'tools',
   'ended',
 ];

@@ -1,6 +1,7 @@
 import type { CallCheck, Effect, Event, Rules, ToolCall, ToolFacts, ToolResult } from '@treadle/core';
 import { turnOf } from './answers.ts';
 import { permissionsOf, type Permission } from './permissions.ts';
+import { handoffIn } from './observed.ts';
 import type { Moment, Trace } from './trace.ts';
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
@@ -43,6 +44,8 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
   /** The tools from the next turn on, and the number of the turn. */
   let later: readonly ToolFacts[] | undefined;
   let last = 0;
+  /** The index of the call that handed the run over in this turn. */
+  let handedBy = -1;
   let judging: Extract<Effect, { type: 'judge-calls' }> | undefined;
   const permissions = permissionsOf(() => tools);
 
@@ -52,6 +55,8 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
     else if (event.type === 'run-started' || event.type === 'tools-changed') tools = event.tools;
     permissions.follow(event);
     if (event.type === 'run-forked' && event.tools) [tools, later] = [event.tools, undefined];
+    const handoff = handoffIn(event);
+    if (handoff && handoff.index > handedBy) [later, handedBy] = [handoff.tools, handoff.index];
     if (event.type === 'model-replied') {
       const calls = event.content
         .filter((part): part is ToolCall => part.type === 'tool-call')
@@ -86,7 +91,7 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
     for (const effect of effects) {
       if ('turn' in effect && effect.turn > last) {
         last = effect.turn;
-        [tools, later] = [later ?? tools, undefined];
+        [tools, later, handedBy] = [later ?? tools, undefined, -1];
       }
       if (effect.type === 'judge-calls') judging = effect;
       else if ('call' in effect) {

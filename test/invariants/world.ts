@@ -3,6 +3,8 @@ import type {
   CallCheck,
   ErrorFacts,
   Finish,
+  GuardrailVerdict,
+  Handoff,
   Memory,
   Message,
   ModelErrorCode,
@@ -68,6 +70,8 @@ export interface TurnScript {
   readonly unprepared: boolean;
   readonly summary: { readonly type: 'summary'; readonly usage: Usage } | { readonly type: 'failure' };
   readonly valid: boolean;
+  /** The verdicts of the guardrails. Without any, the run stops. */
+  readonly guards: readonly GuardrailVerdict[];
   /** The validated output of a typed agent, and the details of a rejection. */
   readonly value: unknown;
   readonly rejection: { readonly validator?: string; readonly prompt?: string; readonly promptProblem?: string };
@@ -102,6 +106,8 @@ export interface Fate {
   readonly memory?: Memory;
   /** How it narrows the run. */
   readonly narrow?: Narrowing;
+  /** How it hands the run over, and whether that agent has the other tools. */
+  readonly handoff?: Omit<Handoff, 'tools'> & { readonly other: boolean };
   /** Its child run starts before anything else happens to it. */
   readonly child: boolean;
   /** It is parked before it settles, and its child waits for these. */

@@ -74,6 +74,9 @@ export type {
   LiveRun,
   LoopOptions,
   LoopResult,
+  GuardedContent,
+  Guardrail,
+  Guardrails,
   PrepareTurn,
   RunOptions,
   RejectedAnswer,
@@ -84,6 +87,7 @@ export type {
   VerifiedAnswer,
   VerifyAnswer,
 } from './driver/options.ts';
+export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
 export { diffRuns, type RunDiff } from './journal/diff.ts';
 export { forkRun, type ForkChanges, type ForkOptions } from './journal/fork.ts';
@@ -106,11 +110,12 @@ export {
   type Replayed,
 } from './journal/replay.ts';
 export { isPaused, outstanding, waiting, type Effect } from './machine/effects.ts';
-export type { CallCheck, Event, RecordedVerdict, SettledResult } from './machine/events.ts';
+export type { CallCheck, Event, GuardrailVerdict, RecordedVerdict, SettledResult } from './machine/events.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type {
   AgentRules,
+  Handoff,
   Leniency,
   Limits,
   Memory,

@@ -61,6 +61,17 @@ const facts: Arbitrary<ErrorFacts> = fc
   )
   .map((given) => Object.assign({}, ...given) as ErrorFacts);
 
+export const handoff: Arbitrary<NonNullable<Fate['handoff']>> = fc
+  .tuple(
+    fc.record({
+      agent: fc.constantFrom('clerk', 'boss'),
+      model: fc.constantFrom('small', 'large'),
+      other: fc.boolean(),
+    }),
+    optionally('instructions', 70, fc.constantFrom('be a clerk', 'be a boss')),
+  )
+  .map((given) => Object.assign({}, ...given));
+
 const fate: Arbitrary<Fate> = fc
   .tuple(
     fc.record({
@@ -78,6 +89,7 @@ const fate: Arbitrary<Fate> = fc
     optionally('memory', 30, memory),
     optionally('narrow', 8, narrowing),
     optionally('facts', 50, facts),
+    optionally('handoff', 5, handoff),
   )
   .map((given) => Object.assign({}, ...given));
 

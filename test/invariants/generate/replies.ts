@@ -1,4 +1,4 @@
-import type { TurnDecision } from '@treadle/core';
+import type { GuardrailVerdict, TurnDecision } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { TurnScript, Part, Reply } from '../world.ts';
 import { askedCall, call, usage } from './calls.ts';
@@ -159,6 +159,16 @@ export const turnScript: Arbitrary<TurnScript> = fc.record({
     { type: 'failure' as const },
     75,
     usage.map((used) => ({ type: 'summary' as const, usage: used })),
+  ),
+  guards: mostly<GuardrailVerdict[], GuardrailVerdict[]>(
+    [{ type: 'pass' }],
+    35,
+    fc.constantFrom<GuardrailVerdict[]>(
+      [],
+      [{ type: 'stop', reason: 'not this' }],
+      [{ type: 'pass' }, { type: 'pass' }],
+      [{ type: 'pass' }, { type: 'stop', reason: 'not that' }],
+    ),
   ),
   valid: mostly(false, 40, fc.constant(true)),
   /** Also falsy values, which must not count as missing. */

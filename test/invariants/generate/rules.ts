@@ -80,6 +80,15 @@ export const rules: Arbitrary<Rules> = fc
     optionally('prepared', 30, fc.constant(true as const)),
     optionally('output', 30, fc.constant({ type: 'object' })),
     optionally('compaction', 45, compactions(75)),
+    optionally(
+      'guardrails',
+      15,
+      fc.constantFrom<NonNullable<Rules['guardrails']>>(
+        { input: true },
+        { output: true },
+        { input: true, output: true },
+      ),
+    ),
     optionally('crashLimit', 15, fc.constantFrom(0, 1, 2, 5)),
   )
   .map((given) => Object.assign({}, ...given) as Rules);

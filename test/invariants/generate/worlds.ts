@@ -1,6 +1,7 @@
 import type { Amounts, Memory, Message, Rules, RunFacts } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
-import type { Act, Move, World } from '../world.ts';
+import type { Act, Fate, Move, Reply, World } from '../world.ts';
+import { handoff } from './calls.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly, optionally } from './chance.ts';
 import { answers, askingReplies, turnScript, longReplies, queuedReplies, replies } from './replies.ts';
@@ -110,8 +111,11 @@ const long: Arbitrary<Ruled> = fc
 
 /** Answers that are validated. */
 const typed: Arbitrary<Ruled> = fc
-  .tuple(rules, answers)
-  .map(([some, said]) => ({ rules: { ...unlimited(some), output: { type: 'object' } }, replies: said }));
+  .tuple(rules, optionally('guardrails', 50, fc.constant({ output: true as const })), answers)
+  .map(([some, guardrails, said]) => ({
+    rules: { ...unlimited(some), ...guardrails, output: { type: 'object' } },
+    replies: said,
+  }));
 
 /** Calls that run when their process dies, again and again. */
 const crashing: Arbitrary<Ruled> = fc
@@ -120,8 +124,19 @@ const crashing: Arbitrary<Ruled> = fc
 
 /** Runs that get far, while their tools change and they are narrowed. */
 const carrying: Arbitrary<Ruled> = fc
-  .tuple(rules, replies)
+  .tuple(rules, replies, fc.array(mostly(undefined, 60, handoff), { minLength: 3, maxLength: 5 }))
+  .map(([some, given, handoffs]) => [some, given.map((said) => handingOver(said, handoffs))] as const)
   .map(([some, said]) => ({ rules: { ...unlimited(some), toolChoice: some.toolChoice, limits: {} }, replies: said }));
+
+/** Several calls of a reply hand the run over. */
+function handingOver(said: Reply, handoffs: readonly Fate['handoff'][]): Reply {
+  if (said.type !== 'reply') return said;
+  const parts = said.parts.map((part, index) => {
+    const given = handoffs[index % handoffs.length];
+    return part.type === 'call' && given ? { ...part, fate: { ...part.fate, handoff: given } } : part;
+  });
+  return { ...said, parts };
+}
 
 const changing = movesOf({ ...USUAL, tools: 25, fork: 15, lift: 25, cancel: 1 });
 /** Calls that people have to approve, some of them for the rest of the run. */
@@ -151,7 +166,7 @@ const late: Arbitrary<Ruled> = fc.tuple(rules, fc.constantFrom(3, 10, 20), repli
 });
 
 /** Fewer limits, so that runs get further. */
-function unlimited(some: Rules): Rules {
+function unlimited({ guardrails: _, ...some }: Rules): Rules {
   return { ...some, maxTurns: 9, errorLimit: 0, repeatLimit: 0, toolChoice: 'auto' };
 }
 

@@ -1,6 +1,6 @@
 import { accepts, mutant, without, withState } from './mutant.ts';
 
-/** What a run carries from turn to turn: its memory, tools that change, and how it is narrowed. */
+/** What a run carries from turn to turn: its memory, tools that change, how it is narrowed, who it is handed to, and what guards it. */
 export const carried = [
   mutant(
     'I6',
@@ -169,5 +169,93 @@ export const carried = [
     'the initial narrowing is not pinned',
     'pinnedBy',
     (original) => (event) => original(event.type === 'run-started' ? without(event, 'narrow') : event),
+  ),
+  mutant(
+    'I6',
+    'the input is not checked',
+    'onRunStarted',
+    (original) => (event) =>
+      withState(original({ ...event, rules: without(event.rules, 'guardrails') }), { rules: event.rules }),
+  ),
+  mutant(
+    'I4',
+    'an answer is accepted without a check',
+    'acceptAnswer',
+    (original) => (state, answer) =>
+      withState(original({ ...state, rules: without(state.rules, 'guardrails') }, answer), { rules: state.rules }),
+  ),
+  mutant(
+    'I6',
+    'only the first guardrail counts',
+    'onGuardrailsChecked',
+    (original) => (state, event) => original(state, { ...event, verdicts: event.verdicts.slice(0, 1) }),
+  ),
+  mutant(
+    'I6',
+    'a run without a verdict continues',
+    'onGuardrailsChecked',
+    (original) => (state, event) =>
+      original(state, event.verdicts.length === 0 ? { ...event, verdicts: [{ type: 'pass' }] } : event),
+  ),
+  mutant(
+    'I4',
+    'a stopped answer is the output of the run',
+    'onGuardrailsChecked',
+    (original) => (state, event) => withState(original(state, event), { output: state.output }),
+  ),
+  mutant(
+    'I4',
+    'an answer whose check was cancelled is the output of the run',
+    'endMidTurn',
+    (original) =>
+      (state, ...end) =>
+        withState(original(state, ...end), { output: state.output }),
+  ),
+  mutant(
+    'I3',
+    'a verdict on something else counts',
+    'fits',
+    accepts(['guardrails-checked'], ({ phase }) => phase.type === 'guarding'),
+  ),
+  mutant(
+    'I6',
+    'the first handoff of a turn counts',
+    'withHandoff',
+    (original) => (state, handoff, effect) => (state.handoff ? state : original(state, handoff, effect)),
+  ),
+  mutant(
+    'I6',
+    'the handoff that settles last counts',
+    'withHandoff',
+    (original) => (state, handoff, effect) => original({ ...state, handoff: undefined }, handoff, effect),
+  ),
+  mutant('I6', 'a handoff keeps the tools', 'withHandoff', (original) => (state, handoff, effect) => ({
+    ...original(state, handoff, effect),
+    nextTools: state.nextTools,
+  })),
+  mutant('I6', 'a handoff applies at once', 'withHandoff', (original) => (state, handoff, effect) => {
+    const { agent } = handoff;
+    return { ...original(state, handoff, effect), handedTo: agent };
+  }),
+  mutant('I6', 'a handoff keeps the instructions', 'takeOver', (original) => (state, handoff) => {
+    const { instructions } = state;
+    original(state, handoff);
+    state.instructions = instructions;
+  }),
+  mutant('I6', 'a handoff keeps the model', 'takeOver', (original) => (state, handoff) => {
+    const { model } = state;
+    original(state, handoff);
+    state.model = model;
+  }),
+  mutant('I6', 'an agent takes over in every turn', 'takeOver', (original) => (state, handoff) => {
+    original(state, handoff);
+    state.handoff = handoff;
+  }),
+  mutant('I6', 'a fork does not change the agent that takes over', 'forkedAgent', () => () => ({})),
+  mutant(
+    'I5',
+    'a snapshot lacks the agent that takes over',
+    'snapshotOf',
+    (original) => (state, seq) => original({ ...state, handoff: undefined }, seq),
   ),
 ];

@@ -8,6 +8,7 @@ import { arePartsOf, textOf, userText, type Message } from '../messages.ts';
 import type { Emit, Model, ModelDelta, ModelReply, ModelRequest } from '../model.ts';
 import { checkCall, type Checked } from '../tools/execute.ts';
 import type { Tool } from '../tools/tool.ts';
+import { agentNamed } from './handoff.ts';
 import type { EffectOf, RunContext, Settle } from './perform.ts';
 
 type Reply = Extract<ModelReply, { type: 'reply' }>;
@@ -30,8 +31,14 @@ export function callModel(context: RunContext, effect: EffectOf<'call-model'>, s
   requestReply(model, modelRequest(context, effect), emitDelta ?? ignore, controller.signal, settleReply);
 }
 
-export function modelFor({ options }: RunContext, id: string | undefined): Model | undefined {
-  return id === undefined ? options.model : options.models?.find((model) => model.id === id);
+/** The model of the agent that the run is with. */
+function currentModel({ options, state }: RunContext): Model {
+  const { handedTo } = state();
+  return handedTo === undefined ? options.model : (agentNamed(options, handedTo)?.model ?? options.model);
+}
+
+export function modelFor(context: RunContext, id: string | undefined): Model | undefined {
+  return id === undefined ? currentModel(context) : context.options.models?.find((model) => model.id === id);
 }
 
 function modelRequest({ runId, opening, state, clock }: RunContext, effect: EffectOf<'call-model'>): ModelRequest {
@@ -88,6 +95,11 @@ export function executorOf(context: RunContext, name: string, turn: number): Too
     context.changedTools = undefined;
   }
   return context.tools.get(name);
+}
+
+/** The executors of a run: the tools of the program, and the loop's own. */
+export function withExecutor(tools: ReadonlyMap<string, Tool>, own: Tool | undefined): ReadonlyMap<string, Tool> {
+  return own ? new Map([...tools, [own.name, own]]) : tools;
 }
 
 /** Changes the executors for the turns after the current one. */
@@ -160,7 +172,7 @@ export function summariseHistory(context: RunContext, effect: EffectOf<'compact-
     toolChoice: 'none',
     key: `${runId}/${id}`,
   };
-  requestReply(options.summariser ?? options.model, request, ignore, controller.signal, (reply) => {
+  requestReply(options.summariser ?? currentModel(context), request, ignore, controller.signal, (reply) => {
     const result = summaryFrom(reply, history.items.slice(from, to));
     settle({ type: 'history-compacted', at: clock.now(), effect: id, result });
   });

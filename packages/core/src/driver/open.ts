@@ -20,11 +20,13 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
+import { agentNamed } from './handoff.ts';
 import { policyChange, recheckedCall, recordedRules } from './judge.ts';
 import type {
   Answer,
   CompactionOptions,
   ContinueOptions,
+  Guardrails,
   LoopOptions,
   RunOptions,
   StartOrResumeOptions,
@@ -145,8 +147,9 @@ export async function reopenRun(
   options: ContinueOptions,
   { clock, agent, lease, signal }: Reopening,
 ): Promise<Opening> {
-  const { runId, journal, answers = [], tools = [], acceptChangedTools = false } = options;
+  const { runId, journal, answers = [], acceptChangedTools = false } = options;
   const { state, seq } = await readState(journal, runId);
+  const { tools = [] } = agentNamed(options, state.handoff?.agent ?? state.handedTo) ?? {};
   const at = clock.now();
   // A run that failed with a model error can be resumed too. A run that is only cancelled needs no code.
   const resumable = canResume(state);
@@ -220,7 +223,7 @@ function newPolicy(
   { options, signal }: { readonly options: ContinueOptions; readonly signal: AbortSignal },
   at: number,
 ): Promise<Event | undefined> {
-  const tools = toolsByName(options.tools ?? []);
+  const tools = toolsByName(agentNamed(options, state.handedTo)?.tools ?? []);
   const executor = ({ name }: Call): Tool | undefined => tools.get(name);
   const checked = (call: Call): Checked | Promise<Checked> => recheckedCall(executor(call), call);
   return policyChange({ state, options, executor, checked, signal }, at);
@@ -274,9 +277,20 @@ function unknownRun(runId: string): string {
 }
 
 /** What resuming the run requires and the options lack. */
-function missingCode({ rules }: State, options: ContinueOptions, agent: AgentRules | undefined): string | undefined {
+function missingCode(
+  { rules, handedTo, handoff }: State,
+  options: ContinueOptions,
+  agent: AgentRules | undefined,
+): string | undefined {
   if (rules.prepared && !options.prepareTurn) return 'was started with prepareTurn. Pass prepareTurn to resume it.';
   if (rules.budgeted && !options.ledger) return 'was started with a ledger. Pass the ledger to resume it.';
+  for (const name of [handedTo, handoff?.agent]) {
+    if (!agentNamed(options, name)) return `is with the agent "${name}". Pass it in "agents" to resume it.`;
+  }
+  for (const stage of ['input', 'output'] as const) {
+    if (!rules.guardrails?.[stage] || options.guardrails?.[stage]?.length) continue;
+    return `was started with guardrails for its ${stage}. Pass guardrails to resume it.`;
+  }
   if (rules.agent?.name === agent?.name) return undefined;
   if (!rules.agent) return 'is not a run of a typed agent. Resume it with runLoop.';
   return `belongs to the agent "${rules.agent.name}". Resume it with executeAgent and that agent.`;
@@ -366,6 +380,7 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
     ...(options.ledger && { budgeted: true }),
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
+    ...(options.guardrails && guardrailRules(options.guardrails)),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
     ...(agent && { agent }),
   };
@@ -387,6 +402,18 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
   return rules;
 }
 
+/** Which guardrails a run has. An empty list is none. */
+function guardrailRules(guardrails: Guardrails): Pick<Rules, 'guardrails'> {
+  const given = Object.entries(guardrails).filter(([, checks]) => checks !== undefined);
+  for (const [stage, checks] of given) {
+    const known = stage === 'input' || stage === 'output';
+    if (known && Array.isArray(checks) && checks.every((check) => typeof check === 'function')) continue;
+    throw invalidOptions('"guardrails" has something else than lists of functions in "input" and "output"');
+  }
+  const stages = given.filter(([, checks]) => checks.length > 0).map(([stage]) => [stage, true]);
+  return stages.length === 0 ? {} : { guardrails: Object.fromEntries(stages) };
+}
+
 export function narrowOption(narrow: Narrowing): Narrowing {
   if (isNarrowing(narrow)) return structuredClone(narrow);
   throw invalidOptions(
@@ -404,12 +431,16 @@ function memoryOption(memory: Memory): Memory {
 }
 
 /** Every model that a run may call, itself or through tools that start child runs. */
-export function callableModels({ model, models = [], summariser, tools = [] }: ModelOptions): readonly Model[] {
-  const inside = tools.flatMap(({ asks = [] }) => asks);
-  return [model, ...models, ...(summariser ? [summariser] : []), ...inside];
+export function callableModels(options: ModelOptions): readonly Model[] {
+  const { model, models = [], summariser, tools = [], agents = [] } = options;
+  const others = agents.flatMap((agent) => agent.model ?? []);
+  const inside = [tools, ...agents.map((agent) => agent.tools ?? [])].flat().flatMap(({ asks = [] }) => asks);
+  return [model, ...models, ...(summariser ? [summariser] : []), ...others, ...inside];
 }
 
-type ModelOptions = Pick<LoopOptions, 'model' | 'models' | 'summariser'> & { readonly tools?: readonly Tool[] };
+type ModelOptions = Pick<LoopOptions, 'model' | 'models' | 'summariser' | 'agents'> & {
+  readonly tools?: readonly Tool[];
+};
 
 /** A cost limit can be enforced only if every model reports its cost. Throws `invalid-options`. */
 export function requirePrices({ cost }: Rules['limits'], options: ModelOptions): void {

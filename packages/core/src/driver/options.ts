@@ -8,9 +8,12 @@ import type { TreadleErrorCode } from '../errors.ts';
 import type { Policy, Principal } from '../policy/port.ts';
 import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
+import type { GuardrailVerdict } from '../machine/events.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { Limits, Memory, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
+
+import type { HandoffAgent } from './handoff.ts';
 
 /** Options for a new run. Only `model` and `input` are required. */
 export interface LoopOptions extends RunEnvironment, RunFacts {
@@ -115,6 +118,29 @@ export interface StartOrResumeOptions
 
 /** All forms of options for a run. */
 export type RunOptions = LoopOptions | ContinueOptions | StartOrResumeOptions;
+/** Functions that may stop a run. Their verdicts are recorded, so a replay does not call them. */
+export interface Guardrails {
+  /** Called before the first turn. */
+  readonly input?: readonly Guardrail[];
+  /** Called before an answer is accepted. */
+  readonly output?: readonly Guardrail[];
+}
+
+/** If it throws, or returns something else than a verdict, the run stops. */
+export type Guardrail = (checked: GuardedContent) => GuardrailVerdict | Promise<GuardrailVerdict>;
+
+export interface GuardedContent {
+  readonly runId: string;
+  /** The conversation. An answer is its last message. */
+  readonly messages: readonly Message[];
+  /** The text of the last message. */
+  readonly text: string;
+  /** The validated answer of a run with `output`. */
+  readonly output?: unknown;
+  readonly context: unknown;
+  readonly principal: Principal | undefined;
+  readonly signal: AbortSignal;
+}
 
 /** What the journal does not contain: code and listeners. */
 interface RunEnvironment {
@@ -132,8 +158,12 @@ interface RunEnvironment {
    * run ends with `exhausted: budget`. Child runs draw on it too. A run that was started with one is resumed with one.
    */
   readonly ledger?: Ledger;
+  /** Checks of the input and the answer. A run that is resumed needs those that it was started with. */
+  readonly guardrails?: Guardrails;
   /** Called before each turn to change it. The decision is recorded, so a replay does not call it again. */
   readonly prepareTurn?: PrepareTurn;
+  /** The agents that tools made by `handoff` may hand the run over to. */
+  readonly agents?: readonly HandoffAgent[];
   /** Other models that `prepareTurn` may choose for a turn, by id. */
   readonly models?: readonly Model[];
   /** Writes the summaries of compaction; default: the run's own model. */
@@ -228,6 +258,8 @@ export interface LoopResult {
   readonly text: string;
   /** The validated answer of a run with `output`. */
   readonly output?: unknown;
+  /** The agent that the run is with, if it was handed over. */
+  readonly handedTo?: string;
   /** What tools with `remembers` left, and what the run was started with. */
   readonly memory?: Memory;
   /** The progress of a typed agent. */

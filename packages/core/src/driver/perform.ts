@@ -2,23 +2,25 @@ import { messageOf } from '../errors.ts';
 import type { Journal, Blobs, Lease } from '../journal/port.ts';
 import { partOf, type Item } from '../journal/items.ts';
 import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
-import type { Event, SettledResult } from '../machine/events.ts';
+import type { Event, GuardrailVerdict, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
+import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
 import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
-import { textOf } from '../messages.ts';
+import { textOf, type TextBlock } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
 import { executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
 import { partialResultNote } from '../tools/read-result.ts';
-import { factsOf, type CallingRun, type Tool } from '../tools/tool.ts';
+import { factsOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
-import { callModel, executorOf, ignore, summariseHistory } from './call-model.ts';
+import { callModel, changeExecutors, executorOf, ignore, summariseHistory, withExecutor } from './call-model.ts';
+import { agentNamed, handoffFacts } from './handoff.ts';
 import { judgeCalls, recheckedCall } from './judge.ts';
-import { isToolChoice, type Opening } from './open.ts';
-import type { Answer, RunOptions, TurnChanges } from './options.ts';
+import { currentTools, isToolChoice, type Opening } from './open.ts';
+import type { Answer, GuardedContent, Guardrail, RunOptions, TurnChanges } from './options.ts';
 import { performWithinBudget } from './spend.ts';
 
 /** What the effects of one run are performed with. */
@@ -99,6 +101,8 @@ function performNow(context: RunContext, effect: Effect, settle: Settle): void {
       return summariseHistory(context, effect, settle);
     case 'validate-output':
       return validateOutput(context, effect, settle);
+    case 'check-guardrails':
+      return void checkGuardrails(context, effect, settle);
     case 'judge-calls':
       return judgeTurn(context, effect, settle);
     case 'call-tool':
@@ -139,13 +143,9 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
     return settleUncallable(context, effect, errorResult(problem, { errorType: 'not_found' }), settle);
   }
-  if (!mayStart(context, tool)) {
-    return settleUncallable(
-      context,
-      effect,
-      errorResult(`The run is narrowed, and may not call "${tool.name}".`, { errorType: 'denied' }),
-      settle,
-    );
+  if (context.state().narrowed && !mayStart(context, tool)) {
+    const problem = `The run is narrowed, and may not call "${tool.name}".`;
+    return settleUncallable(context, effect, errorResult(problem, { errorType: 'denied' }), settle);
   }
   const checked = checkedCall(context, effect.call);
   if (!(checked instanceof Promise)) return runCheckedTool(context, effect, tool, checked, settle);
@@ -197,15 +197,32 @@ function runCheckedTool(
   };
   const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {
-    return settleTool(context, effect, withChangedMemory(memory, execution, result), settle);
+    const done = withChangedMemory(memory, execution, result);
+    return settleTool(context, effect, tool.handsTo ? withHandoffTo(context, effect, tool, done) : done, settle);
   }
   if (signal.aborted) abort(signal.reason);
   const running = tool.share === undefined ? runningTools : runningChildren;
   running.add(abort);
   void result.then((settled) => {
     running.delete(abort);
-    settleTool(context, effect, withChangedMemory(memory, execution, settled), settle);
+    const done = withChangedMemory(memory, execution, settled);
+    settleTool(context, effect, tool.handsTo ? withHandoffTo(context, effect, tool, done) : done, settle);
   });
+}
+
+/** Adds the agent that a successful call hands the run over to, and prepares its tools for the next turn. */
+function withHandoffTo(context: RunContext, { call }: CallEffect, tool: Tool, result: Settled): Settled {
+  const { options } = context;
+  const { handsTo } = tool;
+  if (handsTo === undefined || !('type' in result) || result.type !== 'result' || result.isError) return result;
+  const { tools = [] } = agentNamed(options, handsTo)!;
+  try {
+    const handoff = handoffFacts(options, handsTo, currentTools(context.state(), tools));
+    changeExecutors(context, withExecutor(toolsByName(tools), context.readResult), call.turn);
+    return { ...result, handoff };
+  } catch (thrown) {
+    return errorResult(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
+  }
 }
 
 function settleTool(context: RunContext, { id }: CallEffect, result: Settled, settle: Settle): void {
@@ -345,6 +362,44 @@ function judgeTurn(context: RunContext, { id, calls }: EffectOf<'judge-calls'>, 
   judgeCalls(calls, { state: context.state(), options, executor, checked, signal: controller.signal }, (verdicts) =>
     settle({ type: 'calls-judged', at: clock.now(), effect: id, verdicts }),
   );
+}
+
+/* Guardrails */
+
+/** Calls all guardrails of a stage. One that fails stops the run. */
+async function checkGuardrails(
+  context: RunContext,
+  { id, stage, history, output }: EffectOf<'check-guardrails'>,
+  settle: Settle,
+): Promise<void> {
+  const { runId, options, opening, controller, clock } = context;
+  const { signal } = controller;
+  const messages = messagesOf(history);
+  const content: GuardedContent = {
+    runId,
+    messages,
+    text: textOf((messages.at(-1)?.content ?? []) as readonly TextBlock[]),
+    ...(output !== undefined && { output }),
+    context: options.context,
+    principal: opening.principal,
+    signal,
+  };
+  const guardrails = options.guardrails?.[stage] ?? [];
+  const verdicts = await Promise.all(guardrails.map((check) => guardrailVerdict(check, content)));
+  if (!signal.aborted) settle({ type: 'guardrails-checked', at: clock.now(), effect: id, verdicts });
+}
+
+async function guardrailVerdict(check: Guardrail, content: GuardedContent): Promise<GuardrailVerdict> {
+  const failed = (why: string): GuardrailVerdict => ({ type: 'stop', reason: `A guardrail ${why}` });
+  try {
+    const verdict: Partial<Extract<GuardrailVerdict, { type: 'stop' }>> | { type?: unknown } | undefined =
+      await check(content);
+    if (verdict?.type === 'pass') return { type: 'pass' };
+    if (verdict?.type !== 'stop') return failed('returned no verdict.');
+    return { type: 'stop', reason: 'reason' in verdict ? String(verdict.reason) : 'A guardrail stopped the run.' };
+  } catch (thrown) {
+    return failed(`failed: ${messageOf(thrown)}`);
+  }
 }
 
 /* prepareTurn */

@@ -8,14 +8,15 @@ import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
-import { activeMsAt, NEW } from '../machine/step.ts';
+import { activeMsAt, NEW, step } from '../machine/step.ts';
 import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
-import { changeExecutors } from './call-model.ts';
+import { changeExecutors, withExecutor } from './call-model.ts';
+import { agentNamed, checkAgents } from './handoff.ts';
 import { checkAutoResume, currentTools, hasStarted, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
 import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
@@ -91,6 +92,7 @@ export function driveRun(
   const tools = toolsByName(options.tools ?? []);
   const isAuto = options.resume !== undefined;
   if (isAuto) checkAutoResume(options);
+  if (options.agents || options.tools?.some(({ handsTo }) => handsTo !== undefined)) checkAgents(options);
   const runId = options.runId ?? newRunId();
   let opened = 'input' in options ? openRun(options, runId, clock, agent?.rules) : undefined;
   /** Aborts everything in progress. */
@@ -178,12 +180,13 @@ export function driveRun(
       // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
       const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
       const readResult =
-        blobs && readResultTool(readResultName(opening.state.tools, tools.keys()), runId, opening.rules, blobs);
+        blobs && readResultTool(readResultName(opening.state.tools, toolNames(options)), runId, opening.rules, blobs);
+      const { handedTo, handoff } = opening.state;
       context = {
         runId,
         options,
         opening,
-        tools: withExecutor(tools, readResult),
+        tools: withExecutor(handedTo === undefined ? tools : toolsOfAgent(options, handedTo), readResult),
         changedTools: undefined,
         readResult,
         journal: options.journal ?? memoryJournal(),
@@ -202,11 +205,19 @@ export function driveRun(
         record: (event) => shell!.record(event),
         fail: (error) => shell!.fail(error),
       };
-      const changed = earlyTools && toolsChanged(context, earlyTools, opening.state);
+      const events: Event[] = [...opening.events, ...early];
+      if (handoff) {
+        const next = withExecutor(toolsOfAgent(options, handoff.agent), readResult);
+        changeExecutors(context, next, opening.state.turn);
+      }
+      if (earlyTools) {
+        events.push(toolsChanged(context, earlyTools, opening.state));
+        const { turn } = events.reduce((state, event) => step(state, event).state, opening.state);
+        changeExecutors(context, withExecutor(earlyTools, readResult), turn);
+      }
       shell = startShell(context, emit);
       if (detached) shell.detach();
-      else shell.begin([...opening.events, ...early, ...(changed ? [changed] : [])], earlyStored?.resolve);
-      if (earlyTools) changeExecutors(context, withExecutor(earlyTools, readResult), shell.state().turn);
+      else shell.begin(events, earlyStored?.resolve);
       cancelDeadline = watchDeadline(shell, opening.rules.limits, clock);
       const last = await shell.done;
       // They were aborted, and their cancellation has to be durable before the process may end.
@@ -253,12 +264,22 @@ function handled<T>(act: () => Promise<T>): Promise<T> {
   return promise;
 }
 
+function toolsOfAgent(options: RunOptions, name: string): ReadonlyMap<string, Tool> {
+  return toolsByName(agentNamed(options, name)?.tools ?? []);
+}
+
+/** The names of all tools that the run may have. */
+function toolNames({ tools = [], agents = [] }: RunOptions): readonly string[] {
+  return [...tools, ...agents.flatMap((agent) => agent.tools ?? [])].map(({ name }) => name);
+}
+
 /** The event that changes the tools from the next turn on. Throws for misuse. */
 function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, state: State): Event {
   const { opening, options, readResult, clock } = context;
   if (readResult && tools.has(readResult.name))
     throw duplicateTool(readResult.name, 'tools', 'the run itself', 'changeTools');
   const changed = [...tools.values()];
+  checkAgents({ ...options, tools: changed });
   const choice = state.phase.type === 'new' ? opening.rules.toolChoice : state.choice;
   if (typeof choice === 'object' ? !tools.has(choice.tool) : choice === 'required' && tools.size === 0) {
     const what = `The toolChoice of run "${context.runId}" is ${JSON.stringify(choice)}, and no call has satisfied it yet`;
@@ -266,11 +287,6 @@ function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, sta
   }
   requirePrices(opening.rules.limits, { ...options, tools: changed });
   return { type: 'tools-changed', at: clock.now(), tools: currentTools(state, changed), from: 'next-turn' };
-}
-
-/** The executors of a run: the tools of the program, and the loop's own. */
-function withExecutor(tools: ReadonlyMap<string, Tool>, own: Tool | undefined): ReadonlyMap<string, Tool> {
-  return own ? new Map([...tools, [own.name, own]]) : tools;
 }
 
 const NO_REPLY: RunContext['lastReply'] = { turn: 0, checked: [] };
@@ -328,7 +344,7 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
 }
 
 function loopResult(runId: string, state: State): LoopResult {
-  const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory } = state;
+  const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo } = state;
   const messages = messagesOf(state.history);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return {
@@ -339,6 +355,7 @@ function loopResult(runId: string, state: State): LoopResult {
     ...(output !== undefined && { output }),
     messages,
     ...(memory && { memory }),
+    ...(handedTo !== undefined && { handedTo }),
     ...(agent && { agent }),
     usage,
     turns: turn,

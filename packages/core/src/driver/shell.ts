@@ -282,6 +282,7 @@ const OUTSIDE: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'input-added',
   'tools-changed',
   'narrowing-lifted',
+  'policy-changed',
   'approval-given',
   'client-result-given',
   'cancel-requested',

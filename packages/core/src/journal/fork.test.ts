@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { callEcho, echo } from '../../test/echo.ts';
 import { resultTexts } from '../../test/results.ts';
 import {
+  handoff,
   replay,
   runLoop,
   streamLoop,
@@ -172,6 +173,20 @@ test('a fork that copies a truncated result offers read_result', async () => {
     'big',
     'read_result',
   ]);
+});
+
+test('a fork that copies a handoff and a truncated result offers read_result to the new agent', async () => {
+  const journal = memoryJournal();
+  const big = tool({ name: 'big', description: '', effect: 'pure', execute: () => 'x'.repeat(500) });
+  const agents = [{ name: 'x', tools: [big] }];
+  const options = { journal, tools: [handoff({ name: 'x' }), big], agents };
+  const calls = [{ name: 'hand_off_to_x' }, { name: 'big' }];
+  const rules = { parallel: false, maxResultChars: 100 };
+  await runLoop({ ...options, ...rules, runId: 'r', model: scriptedModel([{ calls }, 'Done.']), input: 'go' });
+  const runId = await forkRun({ journal, runId: 'r', at: 1 });
+  const model = scriptedModel(['Done.']);
+  await runLoop({ ...options, runId, model });
+  expect(model.requests[0]!.tools.map(({ name }) => name)).toEqual(['big', 'read_result']);
 });
 
 describe('a fork in the middle of a turn uses the later results of the original', () => {

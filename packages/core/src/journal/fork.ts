@@ -2,6 +2,7 @@ import { TreadleError } from '../errors.ts';
 import { outstanding, slotFor, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { isReadResult } from '../machine/narrowing.ts';
+import type { ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { fits, NEW, step } from '../machine/step.ts';
 import type { ResultBlock } from '../messages.ts';
@@ -78,8 +79,7 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   // In the fork a call may start later than in the original, so each event is tried until none applies.
   for (let next = nextCopied(settled, state); next; next = nextCopied(settled, state)) {
     const [{ event, seq }] = settled.splice(settled.indexOf(next), 1) as [JournalEntry];
-    const offer = isPagedResult(event) ? readResultOffer(entries.slice(at + 1, seq), state) : undefined;
-    if (offer) appendEvent(offer);
+    if (isPagedResult(event)) readResultOffers(entries.slice(at + 1, seq), state).forEach(appendEvent);
     appendEvent(event);
   }
   // 4. A call that the original has started must not run twice, and one that never started is not "interrupted".
@@ -95,15 +95,19 @@ export async function forkRun(options: ForkOptions): Promise<string> {
   return newId;
 }
 
-/** The event that offered `read_result` for a cut result, if the fork does not have the tool yet. */
-function readResultOffer(since: readonly JournalEntry[], { tools }: State): Event | undefined {
-  if (tools.some(isReadResult)) return undefined;
+/** The events that offered `read_result` for a cut result, if the fork does not have the tool yet. */
+function readResultOffers(since: readonly JournalEntry[], { tools, nextTools }: State): readonly Event[] {
   for (const { event } of since) {
     if (event.type !== 'tools-changed') continue;
+    const { type, at } = event;
     const own = event.tools.filter(isReadResult);
-    if (own.length > 0) return { type: 'tools-changed', at: event.at, tools: withReadResult(tools, own) };
+    if (own.length === 0) continue;
+    const lacks = (some: readonly ToolFacts[]): boolean => !some.some(isReadResult);
+    const offer = lacks(tools) ? [{ type, at, tools: withReadResult(tools, own) }] : [];
+    if (!nextTools || !lacks(nextTools)) return offer;
+    return [...offer, { type, at, tools: withReadResult(nextTools, own), from: 'next-turn' }];
   }
-  return undefined;
+  return [];
 }
 
 /** The fork may page through results that were stored for the original run. */
@@ -157,6 +161,7 @@ const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'turn-prepared',
   'history-compacted',
   'output-checked',
+  'guardrails-checked',
 ]);
 
 /**

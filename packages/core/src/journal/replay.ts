@@ -180,7 +180,8 @@ function pinnedBy(event: Event): object | undefined {
       return { decision: event.decision };
     case 'tool-settled': {
       const { result } = event;
-      return result.type === 'result' && result.narrow ? { narrow: result.narrow } : undefined;
+      if (result.type !== 'result' || !(result.narrow ?? result.handoff)) return undefined;
+      return { narrow: result.narrow, handoff: result.handoff };
     }
     default:
       return undefined;

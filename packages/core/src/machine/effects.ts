@@ -28,6 +28,14 @@ export type Effect =
     }
   /** `text` is the output as JSON. `attempt` is set for a typed agent. */
   | { readonly type: 'validate-output'; readonly id: string; readonly text: string; readonly attempt?: number }
+  /** Check the input, or the answer, which is the last message of the history and for a run with `output` a value. */
+  | {
+      readonly type: 'check-guardrails';
+      readonly id: string;
+      readonly stage: 'input' | 'output';
+      readonly history: History;
+      readonly output: unknown;
+    }
   | { readonly type: 'judge-calls'; readonly id: string; readonly calls: readonly Call[] }
   | { readonly type: 'call-tool'; readonly id: string; readonly call: Call }
   | { readonly type: 'verify-tool'; readonly id: string; readonly call: Call }
@@ -46,6 +54,7 @@ export function outstanding(state: State): readonly Effect[] {
     case 'compacting':
     case 'judging':
     case 'validating':
+    case 'guarding':
       return [phaseEffect(state, phase)];
     case 'tools':
       return phase.slots.flatMap((slot) => slotEffect(slot) ?? []);
@@ -109,6 +118,10 @@ export function phaseEffect(state: State, phase: Exclude<Phase, { type: 'new' | 
       return modelEffect(state, id);
     case 'compacting':
       return { type: 'compact-history', id, history, from: inputLength, to: phase.to };
+    case 'guarding': {
+      const stage = phase.answer ? 'output' : 'input';
+      return { type: 'check-guardrails', id, stage, history, output: state.output };
+    }
     case 'judging':
       return {
         type: 'judge-calls',

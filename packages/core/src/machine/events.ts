@@ -2,7 +2,7 @@ import type { AssistantPart, ErrorFacts, Message, ResultBlock, UserMessage } fro
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
-import type { Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
+import type { Handoff, Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
 /** A fact about a run, with the time at which it was observed. */
@@ -141,6 +141,13 @@ export type Event =
             readonly promptProblem?: string;
           };
     }
+  /** One verdict per guardrail, in order. The first `stop` ends the run. */
+  | {
+      readonly type: 'guardrails-checked';
+      readonly at: number;
+      readonly effect: string;
+      readonly verdicts: readonly GuardrailVerdict[];
+    }
   | {
       readonly type: 'history-compacted';
       readonly at: number;
@@ -169,6 +176,8 @@ export type Event =
 /** A verdict with what its call would touch; absent if its tool does not declare that. */
 export type RecordedVerdict = Verdict & { readonly touches?: readonly Touch[] };
 
+export type GuardrailVerdict = { readonly type: 'pass' } | { readonly type: 'stop'; readonly reason: string };
+
 /** The result of validating a call before anything runs. A call without a check, or with a problem, never runs. */
 export interface CallCheck {
   /** Why the call cannot run, as a text for the model. */
@@ -192,6 +201,8 @@ export type SettledResult =
       readonly memory?: Memory;
       /** Narrows what the run may do from the next turn on. */
       readonly narrow?: Narrowing;
+      /** Hands the run over to an agent from the next turn on. Of several in a turn, that of the last call counts. */
+      readonly handoff?: Handoff;
     })
   /** Only for `verify-tool`: the call did not take effect and may run, or it is unknown whether it did. */
   | { readonly type: 'not-done' }

@@ -34,6 +34,8 @@ export interface Rules {
   /** The answer must be JSON that matches this schema. */
   readonly output?: JsonSchema;
   readonly compaction?: CompactionRules;
+  /** Guardrails check the input before the first turn, and an answer before it is accepted. */
+  readonly guardrails?: { readonly input?: true; readonly output?: true };
   /** Set for a typed agent, together with finish `output`. */
   readonly agent?: AgentRules;
 }
@@ -105,6 +107,16 @@ export interface ToolFacts {
   readonly needsApproval?: true;
   /** The tool starts a child run, which gets this share of what its parent has left of its limits. */
   readonly share?: number;
+}
+
+/** The agent that a run is handed to. */
+export interface Handoff {
+  /** Its name. */
+  readonly agent: string;
+  /** The id of its model. */
+  readonly model: string;
+  readonly instructions?: string;
+  readonly tools: readonly ToolFacts[];
 }
 
 /** What `prepareTurn` decided for one turn. */

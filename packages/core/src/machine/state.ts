@@ -3,7 +3,7 @@ import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Principal, Touch } from '../policy/port.ts';
 import type { History } from './history.ts';
 import type { Narrowing } from './narrowing.ts';
-import type { Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
+import type { Handoff, Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
 
 /** The whole state of a run, derived from its journal alone. */
 export interface State {
@@ -16,6 +16,10 @@ export interface State {
   readonly tools: readonly ToolFacts[];
   /** The tools from the next turn on, if they change. */
   readonly nextTools: readonly ToolFacts[] | undefined;
+  /** The agent that the run was handed to, by name; undefined: the one that it was started with. */
+  readonly handedTo: string | undefined;
+  /** The agent that the run is handed to with the next turn, and the index of the call that did it. */
+  readonly handoff: (Omit<Handoff, 'tools'> & { readonly index: number }) | undefined;
   /** The number of messages that the run was started with: the task. */
   readonly inputLength: number;
   readonly phase: Phase;
@@ -99,6 +103,8 @@ export type Phase =
     }
   /** `slots`: the calls of the turn, if a call provided the output. */
   | { readonly type: 'validating'; readonly effect: string; readonly text: string; readonly slots?: readonly Slot[] }
+  /** `answer`: how the run ends if the guardrails let its answer pass; absent: they check the input. */
+  | { readonly type: 'guarding'; readonly effect: string; readonly answer?: Outcome }
   | { readonly type: 'judging'; readonly effect: string; readonly slots: readonly Slot[] }
   | { readonly type: 'tools'; readonly slots: readonly Slot[] }
   /** `effect`: the model call whose failure ended the run. `effect-lost` for it resumes the run. */

@@ -31,7 +31,7 @@ import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from '
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
 import { isWithinNarrowing, narrower } from './narrowing.ts';
-import type { Limits, Memory, Rules, ToolFacts } from './rules.ts';
+import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import { sha256 } from './sha256.ts';
 import type { Ask, Call, CancelPhase, Grant, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
@@ -85,6 +85,8 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   instructions: undefined,
   tools: [],
   nextTools: undefined,
+  handedTo: undefined,
+  handoff: undefined,
   inputLength: 0,
   phase: { type: 'new' },
   history: emptyHistory(),
@@ -119,7 +121,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'run-forked': {
       const { model = state.model, instructions = state.instructions } = event;
       const tools = event.tools && { tools: event.tools, nextTools: undefined };
-      return withoutEffects({ ...state, model, instructions, ...tools });
+      const handoff = state.handoff && { ...state.handoff, ...forkedAgent(event) };
+      return withoutEffects({ ...state, model, instructions, ...tools, handoff });
     }
     case 'input-added':
       return withoutEffects({ ...state, pending: [...state.pending, ...event.messages] });
@@ -137,6 +140,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       return onHistoryCompacted(state, event);
     case 'output-checked':
       return onOutputChecked(state, event);
+    case 'guardrails-checked':
+      return onGuardrailsChecked(state, event);
     case 'calls-judged':
       return onCallsJudged(state, event);
     case 'policy-changed':
@@ -217,6 +222,8 @@ export function fits(state: State, event: Event): boolean {
       return phase.type === 'compacting' && phase.effect === event.effect;
     case 'output-checked':
       return phase.type === 'validating' && phase.effect === event.effect;
+    case 'guardrails-checked':
+      return phase.type === 'guarding' && phase.effect === event.effect;
     case 'calls-judged':
       return phase.type === 'judging' && phase.effect === event.effect;
     case 'tool-settled': {
@@ -292,7 +299,15 @@ function onRunStarted(event: EventOf<'run-started'>): Next {
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
   const narrowing = event.narrow && narrower(undefined, event.narrow);
   const policies = policy === undefined ? undefined : [policy];
-  return nextTurn({ ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, policies, at });
+  const started: State = { ...NEW, ...pinned, history, choice: rules.toolChoice, agent, narrowing, policies, at };
+  return rules.guardrails?.input
+    ? enterPhase(started, { type: 'guarding', effect: effectId('guard', 0) })
+    : nextTurn(started);
+}
+
+/** What a fork changes also applies to an agent that the run is about to be handed to. */
+function forkedAgent({ model, instructions }: EventOf<'run-forked'>): Partial<Handoff> {
+  return { ...(model !== undefined && { model }), ...(instructions !== undefined && { instructions }) };
 }
 
 /** With `from`, calls of the reply in flight are still planned with the tools that the model was offered. */
@@ -336,6 +351,7 @@ function askModel(state: Draft): Next {
       ? { type: 'preparing', effect: effectId('prepare', turn) }
       : { type: 'model', effect: effectId('model', turn) };
   state.turn = turn;
+  if (state.handoff) takeOver(state, state.handoff);
   if (state.nextTools) {
     state.tools = state.nextTools;
     state.nextTools = undefined;
@@ -344,6 +360,14 @@ function askModel(state: Draft): Next {
   state.decision = undefined;
   state.phase = phase;
   return { state, effects: [phaseEffect(state, phase)] };
+}
+
+/** The agent that the run is handed to continues the conversation. */
+function takeOver(state: Draft, { agent, model, instructions }: NonNullable<State['handoff']>): void {
+  state.handedTo = agent;
+  state.model = model;
+  state.instructions = instructions;
+  state.handoff = undefined;
 }
 
 type SinglePhase = Exclude<Phase, { type: 'new' | 'ended' | 'tools' }>;
@@ -473,7 +497,10 @@ function failWithModelError(
 function onTextReply(state: State, content: readonly AssistantPart[]): Next {
   const empty = !hasText(content);
   const recorded = empty ? state : withMessage(state, { role: 'assistant', content });
-  if (state.closing !== undefined) return endRun(recorded, { type: 'exhausted', limit: state.closing });
+  if (state.closing !== undefined) {
+    const outcome = { type: 'exhausted', limit: state.closing } as const;
+    return empty ? endRun(recorded, outcome) : acceptAnswer(recorded, outcome);
+  }
   const { byCalls, onText } = finishOf(state.rules);
   if (byCalls) {
     const move = onText(recorded);
@@ -904,11 +931,20 @@ function onCallEvent(state: State, effect: string, event: CallEvent): Next {
 /** Adds what a child run has used, stores the memory that the call changed, and narrows the next turns. */
 function chargeCall(state: State, event: CallEvent): State {
   if (event.type !== 'tool-settled' || event.result.type !== 'result') return state;
-  const { usage, calls = 0, memory, narrow } = event.result;
+  const { usage, calls = 0, memory, narrow, handoff } = event.result;
   const remembering = memory ? withMemory(state, memory) : state;
   const narrowing = narrow ? { ...remembering, narrowing: narrower(state.narrowing, narrow) } : remembering;
-  if (!usage) return narrowing;
-  return { ...narrowing, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+  const handed = handoff ? withHandoff(narrowing, handoff, event.effect) : narrowing;
+  if (!usage) return handed;
+  return { ...handed, usage: addUsage(state.usage, usage), calls: state.calls + calls };
+}
+
+/** Of several handoffs in a turn, that of the last call counts, in whatever order they settle. */
+function withHandoff(state: State, handoff: Handoff, effect: string): State {
+  const index = Number(effect.slice(effect.lastIndexOf('.') + 1));
+  if (!Array.isArray(handoff.tools) || index < (state.handoff?.index ?? 0)) return state;
+  const { tools, ...agent } = handoff;
+  return { ...state, handoff: { ...agent, index }, nextTools: tools };
 }
 
 /** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */
@@ -1167,7 +1203,7 @@ function applyMove(state: State, move: Move): Next {
     case 'ask':
       return nextTurn(withMessage(changed, userText(move.text)));
     case 'end':
-      return endRun(changed, { type: 'completed', ...(changed.truncated && { truncated: true }) });
+      return acceptAnswer(changed, { type: 'completed', ...(changed.truncated && { truncated: true }) });
     case 'exhaust':
       return endRun(changed, { type: 'exhausted', limit: move.limit });
     case 'fail':
@@ -1177,6 +1213,24 @@ function applyMove(state: State, move: Move): Next {
     default:
       return move satisfies never;
   }
+}
+
+/** Ends the run with its answer, if the guardrails let it pass. */
+function acceptAnswer(state: State, answer: Outcome): Next {
+  if (!state.rules.guardrails?.output) return endRun(state, answer);
+  return enterPhase(state, { type: 'guarding', effect: effectId('guard', state.turn), answer });
+}
+
+/** The first guardrail that stops ends the run. Without a verdict it stops too. */
+function onGuardrailsChecked(state: Draft, { verdicts }: EventOf<'guardrails-checked'>): Next {
+  if (state.phase.type !== 'guarding') return withoutEffects(state);
+  const { answer } = state.phase;
+  const stop = verdicts.find((verdict) => verdict?.type !== 'pass');
+  if (stop || verdicts.length === 0) {
+    const message = stop?.type === 'stop' ? stop.reason : 'A guardrail gave no verdict.';
+    return endRun({ ...state, output: undefined }, { type: 'failed', error: { code: 'guardrail', message } });
+  }
+  return answer ? endRun(state, answer) : nextTurn(state);
 }
 
 /** If a call provided the output, the verdict is the result of that call. */
@@ -1251,9 +1305,13 @@ function endRun(state: State, outcome: Outcome): Next {
   return withoutEffects({ ...landInput(state), phase: { type: 'ended', outcome } });
 }
 
-/** Ends a run in the middle of a turn. Calls without a result get an error result, so that the history stays valid. */
+/**
+ * Ends a run in the middle of a turn. Calls without a result get an error result, so that the history stays valid. An
+ * output that the guardrails have not checked is not the output of the run.
+ */
 function endMidTurn(state: State, outcome: Outcome, reason: string): Next {
   const { phase } = state;
+  if (phase.type === 'guarding') return endRun({ ...state, output: undefined }, outcome);
   if (!('slots' in phase) || !phase.slots) return endRun(state, outcome);
   const slots = phase.slots.map((slot) =>
     slot.type === 'settled' ? slot : refusedSlot(slot.call, reason, 'ran', 'interrupted'),
@@ -1267,7 +1325,7 @@ function failRun(state: State, code: string, message: string): Next {
 }
 
 function cancelPhaseOf({ phase }: State): CancelPhase {
-  if (phase.type === 'validating') return 'validation';
+  if (phase.type === 'validating' || phase.type === 'guarding') return 'validation';
   if (phase.type === 'judging') return 'tool';
   if (phase.type !== 'tools') return 'model';
   const has = (type: Slot['type']): boolean => phase.slots.some((slot) => slot.type === type);

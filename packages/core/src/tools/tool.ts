@@ -145,6 +145,8 @@ export interface Tool {
   readonly share?: number;
   /** The keys of the memory that it gets. */
   readonly remembers?: readonly string[];
+  /** The agent that a successful call hands the run over to. */
+  readonly handsTo?: string;
   /** Of a tool that is a run of its own: the models that it may call. */
   readonly asks?: readonly Model[];
   readonly spends?: Amounts;

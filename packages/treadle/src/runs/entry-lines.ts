@@ -1,4 +1,4 @@
-import { textOf, waiting, type Call, type Event, type Item, type Verdict } from '@treadle/core';
+import { textOf, waiting, type Call, type Event, type Item, type SettledResult, type Verdict } from '@treadle/core';
 import { errorText, outcomeDetail, waitingText } from '../run/outcome-text.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
@@ -34,6 +34,16 @@ export function entryLines(step: ShownEntry, children: RunIds = new Set()): read
 
 type RunIds = ReadonlySet<string>;
 type Description<E extends Event> = (event: E, step: ShownEntry, children: RunIds) => EntryLine | EntryLine[];
+
+/** What a result changes for the next turns. */
+function carriedLines({ handoff, narrow }: Extract<SettledResult, { type: 'result' }>): EntryLine[] {
+  return [
+    ...(handoff
+      ? [line(`handed over to ${handoff.agent}`, `model ${handoff.model}; ${toolsText(handoff.tools)}`)]
+      : []),
+    ...(narrow ? [line('narrowed to', JSON.stringify(narrow))] : []),
+  ];
+}
 
 const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Event, { type: Type }>> } = {
   'run-started': ({ model, tools, instructions, input, session, task: work, trace, labels = {} }) => {
@@ -90,8 +100,9 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     line('policy changed', undefined, 'bold'),
     ...Object.entries(verdicts).map(([effect, verdict]) => line(`  ${effect}`, verdictText(verdict))),
   ],
-  'tool-settled': ({ effect, result: { type } }, { took }) => {
-    if (type === 'result') return []; // resultLines describes it.
+  'tool-settled': ({ effect, result }, { took }) => {
+    const { type } = result;
+    if (type === 'result') return carriedLines(result); // resultLines describes the rest.
     const body = type === 'not-done' ? 'it did not take effect, so it runs now' : 'whether it took effect is unknown';
     return line(effect, body, 'dim', took);
   },
@@ -112,6 +123,12 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     const range = phase?.type === 'compacting' ? `messages ${inputLength! + 1} to ${phase.to}` : 'the oldest messages';
     const note = joined([took, usageText(result.usage)]);
     return [line('history compacted', `a summary replaces ${range}`, 'bold', note), line('  summary', result.summary)];
+  },
+  'guardrails-checked': ({ verdicts, effect }, { took }) => {
+    const stop = verdicts.find(({ type }) => type === 'stop');
+    const what = effect === 't0.guard.0' ? 'input' : 'answer';
+    if (stop?.type === 'stop') return line(`${what} stopped`, stop.reason, 'red', took);
+    return line(`${what} checked`, `${plural(verdicts.length, 'guardrail')} passed`, 'dim', took);
   },
   'effect-lost': ({ effect, cause }) =>
     line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
