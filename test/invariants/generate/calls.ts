@@ -70,7 +70,7 @@ const fate: Arbitrary<Fate> = fc
     optionally('usage', 15, usage),
     optionally('memory', 30, memory),
     optionally('narrow', 8, narrowing),
-    optionally('handoff', 5, handoff),
+    optionally('handoff', 7, handoff),
   )
   .map((given) => Object.assign({}, ...given));
 

@@ -133,7 +133,7 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 3, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
   { weight: 2, arbitrary: worldsOf(crashing, dying) },
-  { weight: 2, arbitrary: worldsOf(carrying, changing, 60) },
+  { weight: 3, arbitrary: worldsOf(carrying, changing, 60) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );
