@@ -89,7 +89,7 @@ const fate: Arbitrary<Fate> = fc
     optionally('memory', 30, memory),
     optionally('narrow', 8, narrowing),
     optionally('facts', 50, facts),
-    optionally('handoff', 5, handoff),
+    optionally('handoff', 7, handoff),
   )
   .map((given) => Object.assign({}, ...given));
 

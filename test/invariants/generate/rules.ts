@@ -82,7 +82,7 @@ export const rules: Arbitrary<Rules> = fc
     optionally('compaction', 45, compactions(75)),
     optionally(
       'guardrails',
-      15,
+      25,
       fc.constantFrom<NonNullable<Rules['guardrails']>>(
         { input: true },
         { output: true },

@@ -49,7 +49,7 @@ const USUAL: Readonly<Record<Act, number>> = {
   policy: 7,
   input: 6,
   tools: 6,
-  lift: 8,
+  lift: 10,
   fork: 4,
   deadline: 12,
   lose: 4,
@@ -111,7 +111,7 @@ const long: Arbitrary<Ruled> = fc
 
 /** Answers that are validated. */
 const typed: Arbitrary<Ruled> = fc
-  .tuple(rules, optionally('guardrails', 50, fc.constant({ output: true as const })), answers)
+  .tuple(rules, optionally('guardrails', 70, fc.constant({ output: true as const })), answers)
   .map(([some, guardrails, said]) => ({
     rules: { ...unlimited(some), ...guardrails, output: { type: 'object' } },
     replies: said,
@@ -139,6 +139,7 @@ function handingOver(said: Reply, handoffs: readonly Fate['handoff'][]): Reply {
 }
 
 const changing = movesOf({ ...USUAL, tools: 25, fork: 15, lift: 25, cancel: 1 });
+
 /** Calls that people have to approve, some of them for the rest of the run. */
 const asking: Arbitrary<Ruled> = fc
   .tuple(rules, askingReplies)
