@@ -41,7 +41,9 @@ const MACHINE = 'packages/core/src/machine/';
 /** Driver and journal operations: they get clock and ids as arguments. */
 const PORTED = ['packages/core/src/driver/', 'packages/core/src/journal/'];
 /** Entry points, which choose the default clock and id, or let the event loop turn during long work. */
-const ENTRIES = ['driver/run.ts', 'journal/fork.ts', 'journal/replay.ts'].map((file) => `packages/core/src/${file}`);
+const ENTRIES = ['driver/run.ts', 'journal/make-fork.ts', 'journal/replay.ts'].map(
+  (file) => `packages/core/src/${file}`,
+);
 
 const CLOCK_OR_RANDOM =
   /^(Date|Date\.now|Math|Math\.random|(performance|Temporal|set(Timeout|Interval|Immediate))(\..*)?|crypto(\.(?!subtle$).*)?)$/;

@@ -1,4 +1,5 @@
-import { memoryBudgets, type Amounts, type Budgets, type Ledger } from '@treadle/core';
+import type { Amounts, Ledger } from '@treadle/core';
+import { memoryBudgets, type Budgets } from '@treadle/core/budgets';
 import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 

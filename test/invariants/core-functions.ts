@@ -4,7 +4,6 @@ import type {
   Amounts,
   Ask,
   AssistantPart,
-  Budget,
   Call,
   CallCheck,
   CancelPhase,
@@ -27,7 +26,6 @@ import type {
   Outcome,
   Phase,
   RecordedVerdict,
-  Reservation,
   Rules,
   Settling,
   Slot,
@@ -41,6 +39,7 @@ import type {
   Verdict,
   Waiting,
 } from '@treadle/core';
+import type { Budget, Reservation } from '@treadle/core/budgets';
 
 /**
  * The functions of the core that faults replace, by their address (see `declarationOf`), with the part of their types

@@ -2,6 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type * as core from '@treadle/core';
+import type * as budgets from '@treadle/core/budgets';
 import type {
   AgentRules,
   ContinueOptions,
@@ -17,7 +18,7 @@ import type {
 import type { CoreFunctions } from './core-functions.ts';
 
 /** The loop under test: unchanged, or with a fault. */
-export type Core = typeof core & Internals;
+export type Core = typeof core & Pick<typeof budgets, 'memoryBudgets'> & Internals;
 
 /** Functions that the core does not export: they write a journal without a driver, and run a typed agent by any rules. */
 export interface Internals {
@@ -53,6 +54,7 @@ export function loadCore(folder: string = SOURCES): Core {
     (load(declarationOf(name).file) as Internals)[name];
   return {
     ...(load('index.ts') as typeof core),
+    memoryBudgets: (load('ledger/budgets.ts') as typeof budgets).memoryBudgets,
     entryOf: internal('entryOf'),
     snapshotOf: internal('snapshotOf'),
     restoredState: internal('restoredState'),

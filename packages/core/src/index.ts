@@ -54,16 +54,6 @@ export type {
   Snapshot,
   Stored,
 } from './journal/port.ts';
-export {
-  budgetsOn,
-  memoryBudgets,
-  type Accounting,
-  type Budget,
-  type Budgets,
-  type BudgetTables,
-  type Reservation,
-  type Totals,
-} from './ledger/budgets.ts';
 export type { Amounts, Ledger, Reserved, Spending } from './ledger/port.ts';
 export { summaryOf } from './journal/summary.ts';
 export type {

@@ -1,4 +1,5 @@
-import { agentTool, memoryBudgets, type Ledger } from '@treadle/core';
+import { agentTool, type Ledger } from '@treadle/core';
+import { memoryBudgets } from '@treadle/core/budgets';
 import { keyedModel } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { book, look, put } from '../tools.ts';

@@ -1,4 +1,5 @@
 import { TreadleError } from '../errors.ts';
+import { checkAmounts, KINDS } from './amounts.ts';
 import type { Amounts, Ledger, Reserved } from './port.ts';
 
 /** Budgets that several runs, and with a store several processes, draw on. */
@@ -122,8 +123,6 @@ export function budgetsOn({ tables, write, read, now }: Accounting): Budgets {
 
 const RESERVED: Reserved = { type: 'reserved' };
 
-const KINDS = ['tokens', 'cost', 'calls'] as const;
-
 /** Why a budget has not enough left for these amounts. */
 function refusalOf(name: string, budget: Budget | undefined, amounts: Amounts): string | undefined {
   if (!budget) return `There is no budget "${name}". Set its limits first.`;
@@ -163,19 +162,6 @@ function checkedName(name: unknown): string {
     'invalid-options',
     'The name of a budget must be a text that is not empty and has no unpaired surrogates.',
   );
-}
-
-/** Throws `invalid-options` for amounts that are not numbers of at least 0. `owner` has them. */
-export function checkAmounts(owner: string, amounts: Amounts): void {
-  for (const [kind, amount] of Object.entries(amounts)) {
-    const known = (KINDS as readonly string[]).includes(kind);
-    if (known && (amount === undefined || (Number.isFinite(amount) && amount >= 0))) continue;
-    const problem = known ? `has ${String(amount)} ${kind}` : `has "${kind}"`;
-    throw new TreadleError(
-      'invalid-options',
-      `${owner} ${problem}. Use numbers of at least 0 for ${KINDS.join(', ')}.`,
-    );
-  }
 }
 
 function checkedLimits(name: string, limits: Amounts): Amounts {

@@ -1,7 +1,7 @@
 import { TreadleError } from '../errors.ts';
 import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
-import { checkAmounts } from '../ledger/budgets.ts';
+import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';

@@ -1,5 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { budgetsOn, type Accounting, type Amounts, type Budget, type Budgets, type Reservation } from '@treadle/core';
+import type { Amounts } from '@treadle/core';
+import { budgetsOn, type Accounting, type Budget, type Budgets, type Reservation } from '@treadle/core/budgets';
 
 /** Creates the tables of budgets. */
 export function createBudgetTables(db: DatabaseSync): void {

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import { checkRunNames, systemClock, type Budgets, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
+import { checkRunNames, systemClock, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
+import type { Budgets } from '@treadle/core/budgets';
 import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';

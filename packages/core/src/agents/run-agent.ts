@@ -1,0 +1,104 @@
+import { messageOf, TreadleError } from '../errors.ts';
+import type { LoopResult } from '../driver/options.ts';
+import { driveRun } from '../driver/run.ts';
+import type { Item } from '../journal/items.ts';
+import { NO_USAGE } from '../model.ts';
+import { systemClock } from '../platform.ts';
+import { callbackDispatcher } from './callbacks.ts';
+import type { Agent, AnyAgent } from './define.ts';
+import type { ExecuteAgentOptions } from './execute.ts';
+import { acceptedOutput, outputChecker, type Accepted } from './output.ts';
+import { agentError, agentErrorOf, lastPosition, metadataOf, type AgentError, type ExecuteResult } from './result.ts';
+import { agentRules, buildPrompts, loopOptions, maxIterationsOf, startedRules, type Prompts } from './start.ts';
+import { agentTools } from './tools.ts';
+
+/** What the caller of an agent has set up for its run. */
+export interface RunSetup {
+  readonly runId: string;
+  readonly signal: AbortSignal | undefined;
+  readonly listener: ((item: Item) => void) | undefined;
+}
+
+/** Runs an agent. Loaded when the first agent is executed. */
+export async function runAgent<Input, Output, Run, Attempt, Final>(
+  typed: Agent<Input, Output, Run, Attempt, Final>,
+  options: ExecuteAgentOptions<Input, Output>,
+  { runId, signal, listener }: RunSetup,
+): Promise<ExecuteResult<Output, Final>> {
+  // From here on the schemas guarantee the types.
+  const agent = typed as unknown as AnyAgent;
+  const { input, callbacks = {}, clock = systemClock, context } = options;
+  let accepted: Accepted | undefined;
+  const onAccepted = (output: Accepted): void => void (accepted = output);
+  const rules = agentRules(agent, input);
+  const started = await startedRules(options.journal, options.runId, rules);
+  const dispatcher = callbackDispatcher(agent, callbacks, {
+    clock,
+    maxAttempts: started?.agent?.maxAttempts ?? rules.maxAttempts,
+    maxIterations: started?.maxTurns ?? maxIterationsOf(agent),
+  });
+
+  const finish = async (result: LoopResult, ending: Ending): Promise<ExecuteResult<Output, Final>> => {
+    const position = lastPosition(result);
+    if (ending.type === 'success') dispatcher.succeed(position, ending.output);
+    else dispatcher.fail(position, ending.error);
+    const metadata = metadataOf(agent, result, await dispatcher.errors());
+    return { ...ending, metadata, messages: result.messages } as ExecuteResult<Output, Final>;
+  };
+
+  let prompts: Prompts | undefined;
+  if (!started) {
+    const built = await buildPrompts(agent.prompts, input, signal);
+    if (built.type === 'failure') return finish(emptyResult(runId), built);
+    prompts = built;
+  }
+  const tools = agentTools(agent, { input, attempt: () => dispatcher.state().attempt });
+  const run = driveRun(
+    loopOptions(agent, options, { runId, signal, tools, prompts }),
+    (item, before, after) => {
+      dispatcher.onItem(item, before, after);
+      listener?.(item);
+    },
+    { agent: { rules, check: outputChecker({ agent, input, context, onAccepted }) } },
+  );
+  const result = await run.result;
+  if (result.outcome?.type !== 'completed') {
+    const error = agentErrorOf(result, dispatcher.state().maxIterations, signal?.aborted === true);
+    return finish(result, { type: 'failure', error });
+  }
+  accepted ??= await acceptedOutput(agent, result.output);
+  return finish(result, await successOf(agent, input, result, accepted));
+}
+
+/** An `ExecuteResult` without the fields that all results have. */
+type Ending =
+  | { readonly type: 'success'; readonly output: unknown; readonly finalState?: unknown }
+  | { readonly type: 'failure'; readonly error: AgentError };
+
+/** Adds the `finalState` of `projectFinalState`. */
+async function successOf(
+  agent: AnyAgent,
+  input: unknown,
+  result: LoopResult,
+  accepted: Accepted | undefined,
+): Promise<Ending> {
+  if (!accepted) {
+    const message = `Run "${result.runId}" ended with an output that the schema of the agent now rejects.`;
+    throw new TreadleError('invalid-options', `${message} Give the agent that it was executed with.`);
+  }
+  const { output } = accepted;
+  if (!agent.projectFinalState) return { type: 'success', output };
+  const { run, attempt } = result.agent?.memory ?? {};
+  try {
+    const finalState = await agent.projectFinalState({ input, output, run, attempt });
+    return { type: 'success', output, ...(finalState !== undefined && { finalState }) };
+  } catch (thrown) {
+    const message = `projectFinalState failed: ${messageOf(thrown)}`;
+    return { type: 'failure', error: agentError('STATE_PROJECTION_FAILED', message, lastPosition(result)) };
+  }
+}
+
+/** The result of a run that was not started. */
+function emptyResult(runId: string): LoopResult {
+  return { runId, waiting: [], text: '', messages: [], usage: NO_USAGE, turns: 0, calls: 0, durationMs: 0 };
+}

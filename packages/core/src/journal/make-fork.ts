@@ -1,0 +1,200 @@
+import { TreadleError } from '../errors.ts';
+import { outstanding, slotFor, waiting, type Effect } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
+import { isReadResult } from '../machine/narrowing.ts';
+import type { ToolFacts } from '../machine/rules.ts';
+import type { State } from '../machine/state.ts';
+import { fits, NEW, step } from '../machine/step.ts';
+import { newRunId, nextLoopTurn, systemClock } from '../platform.ts';
+import { isPagedResult, withReadResult } from '../tools/read-result.ts';
+import { truncateContent } from '../tools/result.ts';
+import { factsOf } from '../tools/tool.ts';
+import type { Blobs, JournalEntry, RunStore } from './port.ts';
+import { entryOf, SLICE_ENTRIES, walkInSlices } from './replay.ts';
+import type { ForkOptions } from './fork.ts';
+
+/** See `forkRun`. */
+export async function makeFork(options: ForkOptions): Promise<string> {
+  const { journal, runId, at, changes = {}, clock = systemClock } = options;
+  const entries = await journal.read(runId);
+  const shared = await sharedEntries(entries, options);
+  const fork: JournalEntry[] = [];
+  let state = NEW;
+  const appendEvent = (event: Event): void => {
+    const next = step(state, event);
+    if (next.state === state) throw unforkable(runId, `after that change, its event "${event.type}" no longer applies`);
+    fork.push(entryOf(fork.length, event, next));
+    state = next.state;
+  };
+
+  // 1. The shared entries, with changed results.
+  const newId = options.newRunId ?? newRunId();
+  for (const { event } of shared) {
+    appendEvent(forkedEvent(event, newId, options, state.rules?.maxResultChars ?? Infinity));
+    if (fork.length % SLICE_ENTRIES === 0) await nextLoopTurn();
+  }
+  // 2. The changes.
+  const { model, instructions, tools } = changes;
+  const changed = model !== undefined || instructions !== undefined || tools !== undefined;
+  if (changed && state.phase.type === 'ended')
+    throw unforkable(runId, 'it has ended there. Fork it before its last entry');
+  if (changed) {
+    const facts = tools && { tools: withReadResult(tools.map(factsOf), state.tools.filter(isReadResult)) };
+    const values = {
+      ...(model !== undefined && { model }),
+      ...(instructions !== undefined && { instructions }),
+      ...facts,
+    };
+    appendEvent({ type: 'run-forked', at: clock.now(), ...values });
+  }
+  // 3. What settled later: effects that were outstanding at the fork point, and the other calls of that turn.
+  const started = new Set(outstanding(state).flatMap(({ id }) => [id, id.replace('.tool.', '.verify.')]));
+  const settled = entries.slice(at + 1).filter(copiedEvents(state, changed || changes.results !== undefined));
+  // In the fork a call may start later than in the original, so each event is tried until none applies.
+  for (let next = nextCopied(settled, state); next; next = nextCopied(settled, state)) {
+    const [{ event, seq }] = settled.splice(settled.indexOf(next), 1) as [JournalEntry];
+    if (isPagedResult(event)) readResultOffers(entries.slice(at + 1, seq), state).forEach(appendEvent);
+    appendEvent(event);
+  }
+  // 4. A call that the original has started must not run twice, and one that never started is not "interrupted".
+  const open = outstanding(state);
+  const repeated = open.find((effect) => started.has(effect.id) && wouldRunTwice(effect));
+  if (repeated) throw unforkable(runId, whyRunTwice(repeated.id, shared));
+  const issued = new Set(entries.flatMap((entry) => entry.issued));
+  const unstarted = open.find((effect) => !issued.has(effect.id) && wouldBeInterrupted(effect));
+  if (unstarted)
+    throw unforkable(runId, `"${unstarted.id}" has not started there yet. Resume the run until it has a result`);
+  await journal.append(newId, fork);
+  if ('blobs' in journal) await copyBlobs((journal as RunStore).blobs, runId, newId);
+  return newId;
+}
+
+/** The events that offered `read_result` for a cut result, if the fork does not have the tool yet. */
+function readResultOffers(since: readonly JournalEntry[], { tools, nextTools }: State): readonly Event[] {
+  for (const { event } of since) {
+    if (event.type !== 'tools-changed') continue;
+    const { type, at } = event;
+    const own = event.tools.filter(isReadResult);
+    if (own.length === 0) continue;
+    const lacks = (some: readonly ToolFacts[]): boolean => !some.some(isReadResult);
+    const offer = lacks(tools) ? [{ type, at, tools: withReadResult(tools, own) }] : [];
+    if (!nextTools || !lacks(nextTools)) return offer;
+    return [...offer, { type, at, tools: withReadResult(nextTools, own), from: 'next-turn' }];
+  }
+  return [];
+}
+
+/** The fork may page through results that were stored for the original run. */
+async function copyBlobs(blobs: Blobs, from: string, to: string): Promise<void> {
+  for (const id of await blobs.list(from)) {
+    const blob = await blobs.read(from, id, 0, Infinity);
+    if (blob) await blobs.put(to, blob.text ?? blob);
+  }
+}
+
+async function sharedEntries(
+  entries: readonly JournalEntry[],
+  { runId, at, changes }: ForkOptions,
+): Promise<readonly JournalEntry[]> {
+  if (entries.length === 0) throw new TreadleError('unknown-run', `The journal has no run "${runId}" to fork.`);
+  if (!Number.isInteger(at) || at < 0 || at >= entries.length) {
+    throw unforkable(runId, `it has the entries 0 to ${entries.length - 1}, not ${at}`);
+  }
+  const replayed = await walkInSlices(entries);
+  if (replayed.type === 'diverged') throw unforkable(runId, `at entry ${replayed.seq}, ${replayed.difference}`);
+  const shared = entries.slice(0, at + 1);
+  const settled = new Set(shared.flatMap(({ event }) => (isResult(event) ? event.effect : [])));
+  for (const effect of Object.keys(changes?.results ?? {})) {
+    if (!settled.has(effect)) throw unforkable(runId, `no call "${effect}" has a result up to entry ${at}`);
+  }
+  return shared;
+}
+
+function forkedEvent(event: Event, newId: string, { runId, at, changes }: ForkOptions, maxChars: number): Event {
+  if (event.type === 'run-started') return { ...event, runId: newId, parent: { runId, seq: at } };
+  const replacement = isResult(event) ? changes?.results?.[event.effect] : undefined;
+  if (replacement === undefined || !isResult(event)) return event;
+  const content = truncateContent(
+    typeof replacement === 'string' ? [{ type: 'text', text: replacement }] : replacement,
+    maxChars,
+  );
+  if (event.type === 'client-result-given') return { ...event, content, isError: false };
+  return { ...event, result: { ...event.result, type: 'result', content, isError: false } };
+}
+
+type ResultEvent = Extract<Event, { type: 'tool-settled' | 'client-result-given' }>;
+
+function isResult(event: Event): event is ResultEvent {
+  return event.type === 'tool-settled' || event.type === 'client-result-given';
+}
+
+const SETTLING: ReadonlySet<Event['type']> = new Set<Event['type']>([
+  'model-replied',
+  'calls-judged',
+  'tool-settled',
+  'turn-prepared',
+  'history-compacted',
+  'output-checked',
+  'guardrails-checked',
+]);
+
+/**
+ * Selects the events to copy: those that settle an outstanding effect, except those that wait for an answer, and after a
+ * change those that have to be performed again; and all that settle a call of the turn, because its reply is copied too.
+ */
+function copiedEvents(state: State, changed: boolean): (entry: JournalEntry) => boolean {
+  const waits = new Set(waiting(state).map(({ effect }) => effect));
+  const started = outstanding(state).filter(({ id, type }) => !waits.has(id) && !(changed && REPEATED.has(type)));
+  const settled = new Set(started.map(({ id }) => id));
+  const ofTurn = CALL_EFFECTS.map((kind) => `t${state.turn}.${kind}.`);
+  return ({ event }) => {
+    if (!('effect' in event) || event.effect === undefined) return false;
+    if (settled.has(event.effect) && SETTLING.has(event.type)) return true;
+    return COPIED_OF_CALLS.has(event.type) && ofTurn.some((prefix) => event.effect!.startsWith(prefix));
+  };
+}
+
+const CALL_EFFECTS = ['judge', 'tool', 'verify'];
+
+const COPIED_OF_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
+  'calls-judged',
+  'tool-settled',
+  'effect-lost',
+]);
+
+/** The first event that applies now. A lost call is copied only if it is verified or answered because of that. */
+function nextCopied(settled: readonly JournalEntry[], state: State): JournalEntry | undefined {
+  return settled.find(({ event }) => {
+    if (!fits(state, event)) return false;
+    if (event.type !== 'effect-lost') return true;
+    const slot = slotFor(state, event.effect);
+    return slot?.type === 'running' && slot.call.effect === 'once';
+  });
+}
+
+/**
+ * Whether the fork would repeat a call that the original run has started. The fork has another idempotency key, so
+ * neither the tool nor its `verify` could detect it. A `once` tool without `verify` is answered "interrupted" in the fork,
+ * and a `pure` tool may run again.
+ */
+function wouldRunTwice(effect: Effect): boolean {
+  if (effect.type === 'verify-tool') return true;
+  return effect.type === 'call-tool' && (effect.call.effect === 'idempotent' || effect.call.verifiable);
+}
+
+/** Whether resuming would answer a call "interrupted". That is wrong if neither run has started it. */
+function wouldBeInterrupted(effect: Effect): boolean {
+  return effect.type === 'call-tool' && effect.call.effect === 'once' && !effect.call.verifiable;
+}
+
+function whyRunTwice(effect: string, shared: readonly JournalEntry[]): string {
+  const started = shared.findIndex(({ issued }) => issued.includes(effect));
+  const advice = `Resume the run until it has one, or fork before entry ${started}`;
+  return `"${effect}" is outstanding and has no result that the fork could use. ${advice}`;
+}
+
+const REPEATED: ReadonlySet<string> = new Set(['call-model', 'prepare-turn', 'compact-history']);
+
+function unforkable(runId: string, why: string): TreadleError {
+  return new TreadleError('invalid-options', `Run "${runId}" cannot be forked: ${why}.`);
+}
