@@ -71,9 +71,11 @@ export async function scriptedOpenAi(steps: readonly Step[]): Promise<ScriptedOp
       for (const end of hanging.splice(0)) end();
     },
     async close() {
-      server.closeAllConnections();
+      const closed = once(server, 'close');
       server.close();
-      await once(server, 'close');
+      // After `close`, because a connection may be accepted until then.
+      server.closeAllConnections();
+      await closed;
     },
   };
 }

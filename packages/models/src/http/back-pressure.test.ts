@@ -45,9 +45,10 @@ async function fastHost(): Promise<{ readonly url: string; readonly ahead: Promi
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
     ahead: ahead.promise,
     async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
+      const closed = once(server, 'close');
       server.close();
-      await once(server, 'close');
+      server.closeAllConnections();
+      await closed;
     },
   };
 }

@@ -49,9 +49,10 @@ async function slowHost(): Promise<
       while (requests.length < count) await once(server, 'asked');
     },
     async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
+      const closed = once(server, 'close');
       server.close();
-      await once(server, 'close');
+      server.closeAllConnections();
+      await closed;
     },
   };
 }
