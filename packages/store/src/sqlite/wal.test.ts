@@ -1,4 +1,5 @@
-import { copyFileSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { runLoop, tool, type Journal } from '@treadle/core';
@@ -193,6 +194,22 @@ test.each([
   },
   60_000,
 );
+
+test('a process does not end before its store is closed, also during a checkpoint', async () => {
+  await using temp = tempStore();
+  const script = `
+    import { sqliteStore } from '@treadle/store';
+    const store = sqliteStore(process.argv[1]);
+    const entry = (seq) => ({ v: 1, seq, event: { type: 'run-started', at: 1, runId: 'a', model: 'm', input: [] }, issued: [] });
+    for (let seq = 0; seq < 200; seq++) await store.append('a', [entry(seq)], undefined, 'written');
+    await store.close();
+    console.log('closed');
+  `;
+  const args = ['--conditions=treadle-source', '--input-type=module', '--eval', script, temp.file];
+  const { stdout, stderr, status } = spawnSync(process.execPath, args, { cwd: import.meta.dirname, encoding: 'utf8' });
+  expect({ stdout, stderr, status }).toEqual({ stdout: 'closed\n', stderr: '', status: 0 });
+  expect(existsSync(`${temp.file}-wal`)).toBe(false);
+}, 60_000);
 
 /*
  * A power failure keeps what was synced, and any part of what was written after it. Copies of the database with the log cut

@@ -264,6 +264,10 @@ function checkpointer(db: DatabaseSync, newWorker: () => Worker): Checkpointer {
     async close() {
       const closing = worker;
       if (!closing) return;
+      // The end of a checkpoint would unref the worker, and the process could end before the store is closed.
+      closing.off('message', finished);
+      held?.resolve();
+      held = undefined;
       const ended = new Promise((resolve) => void closing.once('exit', resolve));
       closing.ref();
       closing.postMessage('close', NOTHING_TO_TRANSFER);
