@@ -98,11 +98,15 @@ describe('checkStore', () => {
     ]);
   });
 
-  test('names a run that is listed with wrong data', async () => {
-    const problems = await problemsAfter("UPDATE runs SET status = 'failed' WHERE run = 'a'");
-    expect(problems).toEqual([
-      { part: 'summary', runId: 'a', message: expect.stringContaining('is listed with a wrong status') },
-    ]);
+  test.each([
+    ["status = 'failed'", 'is listed with a wrong status'],
+    ["tenant = 'other'", 'is listed with a wrong tenant'],
+    ["parent = 'b'", 'is listed with a wrong parent'],
+    ["status = 'complete'", 'is not listed'],
+    ['started_at = 9e999', 'is not listed'],
+  ])('names a run that is listed with wrong data: %s', async (change, text) => {
+    const problems = await problemsAfter(`UPDATE runs SET ${change} WHERE run = 'a'`);
+    expect(problems).toEqual([{ part: 'summary', runId: 'a', message: expect.stringContaining(text) }]);
   });
 
   test('names entries whose run is not listed', async () => {

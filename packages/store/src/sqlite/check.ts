@@ -112,6 +112,7 @@ const INTEGRITY_CHECK = `
 
 async function checkContent(checking: Checking): Promise<void> {
   const { store, db, found, onProgress, signal } = checking;
+  const names = (await readable(checking, () => db.prepare('SELECT run FROM runs').all())) ?? [];
   const runs = (await readable(checking, () => store.list({ limit: Infinity }))) ?? [];
   const responses = (await readable(checking, () => db.prepare('SELECT response, tenant FROM responses').all())) ?? [];
   const total = runs.length + responses.length;
@@ -126,6 +127,8 @@ async function checkContent(checking: Checking): Promise<void> {
     await checkRun(checking, run);
     await advance();
   }
+  const listed = new Set(runs.map(({ runId }) => runId));
+  for (const { run } of names) if (!listed.has(run as string)) await checkUnlisted(checking, run as string);
   for (const { response, tenant } of responses) {
     found.responses++;
     await reported(checking, { part: 'response', response: response as string }, () =>
@@ -159,6 +162,14 @@ async function checkRun(checking: Checking, summary: RunSummary): Promise<void> 
   await checkBlobs(checking, runId);
 }
 
+async function checkUnlisted(checking: Checking, runId: string): Promise<void> {
+  const entries = await reported(checking, { part: 'entries', runId }, () => checking.store.read(runId));
+  // Empty: the run was deleted before the others were listed.
+  if (!entries || entries.length === 0) return;
+  const message = `Run "${runId}" is not listed, because its status or its time is damaged. Its entries are intact: export it, delete it, and import it again.`;
+  checking.found.problems.push({ part: 'summary', runId, message });
+}
+
 function replayProblem(runId: string, entries: readonly JournalEntry[]): StoreProblem | undefined {
   const replayed = replay(entries);
   if (replayed.type === 'replayed') return undefined;
@@ -172,9 +183,11 @@ function summaryProblem(summary: RunSummary, entries: readonly JournalEntry[]): 
   // An entry was appended since the run was listed.
   if (summary.entries !== entries.length) return undefined;
   const expected = summaryOf(runId, entries[0]!, entries.at(-1)!);
-  const wrong = Object.entries(expected).find(([name, value]) => summary[name as keyof RunSummary] !== value);
+  const { recovered: _, ...derived } = summary;
+  const names = Object.keys({ ...expected, ...derived }) as (keyof RunSummary)[];
+  const wrong = names.find((name) => summary[name] !== expected[name]);
   if (!wrong) return undefined;
-  const message = `Run "${runId}" is listed with a wrong ${wrong[0]}. Its entries are intact: export it, delete it, and import it again.`;
+  const message = `Run "${runId}" is listed with a wrong ${wrong}. Its entries are intact: export it, delete it, and import it again.`;
   return { part: 'summary', runId, message };
 }
 
