@@ -2,7 +2,7 @@ import { closeSync, openSync, statSync, writeSync } from 'node:fs';
 import { runLoop, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
-import { entry } from '../../test/entries.ts';
+import { entry, startedWith } from '../../test/entries.ts';
 import { response } from '../../test/responses.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
 import { checkStore, type StoreProblem, type StoreProgress } from './check.ts';
@@ -127,6 +127,17 @@ describe('checkStore', () => {
         message: expect.stringMatching(/^Run "a" cannot be resumed .*: at entry 0, .*delete/),
       },
     ]);
+  });
+
+  test('names a run with events that replay cannot read, and checks the other runs', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await store.append('a', [startedWith([])]);
+    await addRun(store, 'b');
+    expect(await checkStore(temp.file)).toMatchObject({
+      runs: 2,
+      problems: [{ part: 'replay', runId: 'a', message: expect.stringContaining('Run "a" cannot be resumed') }],
+    });
   });
 
   test('reports a damaged page, and checks the other runs', async () => {

@@ -171,11 +171,20 @@ async function checkUnlisted(checking: Checking, runId: string): Promise<void> {
 }
 
 function replayProblem(runId: string, entries: readonly JournalEntry[]): StoreProblem | undefined {
-  const replayed = replay(entries);
-  if (replayed.type === 'replayed') return undefined;
-  const { seq, difference } = replayed;
-  const message = `Run "${runId}" cannot be resumed with this version of Treadle: at entry ${seq}, ${difference}. Resume it with the version that wrote it, restore a backup, or delete the run.`;
+  const reason = divergenceOf(entries);
+  if (reason === undefined) return undefined;
+  const message = `Run "${runId}" cannot be resumed with this version of Treadle: ${reason}. Resume it with the version that wrote it, restore a backup, or delete the run.`;
   return { part: 'replay', runId, message };
+}
+
+function divergenceOf(entries: readonly JournalEntry[]): string | undefined {
+  try {
+    const replayed = replay(entries);
+    return replayed.type === 'replayed' ? undefined : `at entry ${replayed.seq}, ${replayed.difference}`;
+  } catch (error) {
+    // An event without the fields of its type. It must not end the check of the other runs, nor a backup.
+    return `its events cannot be read (${messageOf(error)})`;
+  }
 }
 
 function summaryProblem(summary: RunSummary, entries: readonly JournalEntry[]): StoreProblem | undefined {
