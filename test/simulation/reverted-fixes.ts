@@ -51,6 +51,11 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     ],
   },
   {
+    name: 'a driver that has lost its lease can append',
+    checks: ['lease'],
+    patches: [{ file: LEASES, from: 'if (row?.token !== lease.token) throw leaseLost(runId, row);', to: '' }],
+  },
+  {
     name: 'a lost lease aborts nothing',
     rare: true,
     checks: ['lease', 'effect twice'],
