@@ -1,10 +1,12 @@
-import { closeSync, openSync, statSync, writeSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, statSync, writeSync } from 'node:fs';
+import path from 'node:path';
 import { runLoop, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
 import { entry, startedWith } from '../../test/entries.ts';
 import { response } from '../../test/responses.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
+import { backupStore } from './backup.ts';
 import { checkStore, type StoreProblem, type StoreProgress } from './check.ts';
 import type { SqliteStore } from './store.ts';
 
@@ -52,6 +54,16 @@ describe('checkStore', () => {
     });
     expect(progress).toEqual([1, 2, 3].map((done) => ({ step: 'check', done, total: 3 })));
     expect(statSync(temp.file).mtimeMs).toBe(mtimeMs);
+  });
+
+  test('does not change a backup, which has no -wal', async () => {
+    await using temp = tempStore();
+    await fullStore(temp);
+    const file = path.join(temp.folder, 'backup.db');
+    const report = await backupStore(temp.file, file);
+    const before = readFileSync(file);
+    expect(await checkStore(file)).toEqual(report);
+    expect(readFileSync(file).equals(before)).toBe(true);
   });
 
   test.each([

@@ -5,8 +5,9 @@ import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { messageOf, replay, summaryOf, TreadleError, type JournalEntry, type RunSummary } from '@treadle/core';
+import { versionOf, VERSION } from './database.ts';
 import { isCorrupt, storeError } from './failure.ts';
-import { sqliteStore, type SqliteStore } from './store.ts';
+import { sqliteStore, storeOn, thisMachine, type SqliteStore } from './store.ts';
 
 /** What `checkStore` found. */
 export interface StoreReport {
@@ -55,7 +56,7 @@ export interface ProgressOptions {
  */
 export async function checkStore(file: string, options: ProgressOptions = {}): Promise<StoreReport> {
   requireStore(file);
-  const store = sqliteStore(file);
+  const store = openBackup(file) ?? sqliteStore(file);
   const db = new DatabaseSync(file, { readOnly: true, timeout: 5_000 });
   try {
     const found = { runs: 0, entries: 0, snapshots: 0, blobs: 0, responses: 0, problems: await fileProblems(file) };
@@ -67,6 +68,22 @@ export async function checkStore(file: string, options: ProgressOptions = {}): P
     db.close();
     await store.close();
   }
+}
+
+/** A backup has no log. Opening it as a store would add one, and fails on a read-only disk. Undefined for other files. */
+function openBackup(file: string): SqliteStore | undefined {
+  let db: DatabaseSync | undefined;
+  try {
+    db = new DatabaseSync(file, { readOnly: true });
+    const { journal_mode: mode } = db.prepare('PRAGMA journal_mode').get()!;
+    if (mode !== 'wal' && versionOf(db, file) === VERSION) {
+      return storeOn(db, { ...thisMachine(path.resolve(file)), sync() {} });
+    }
+  } catch {
+    // Opening it as a store reports what is wrong.
+  }
+  db?.close();
+  return undefined;
 }
 
 /** Throws if there is no such file: SQLite would create it. */

@@ -99,6 +99,9 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   shareMessages,
 ];
 
+/** The version of the tables. */
+export const VERSION: number = MIGRATIONS.length;
+
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */
 type ReadableEntries = ReadonlyMap<number, number>;
 
@@ -271,7 +274,7 @@ function enableWal(db: DatabaseSync, busyTimeoutMs: number): void {
 }
 
 function migrate(db: DatabaseSync, file: string): void {
-  if (inTransaction(db, 'BEGIN', () => versionOf(db, file)) === MIGRATIONS.length) return;
+  if (inTransaction(db, 'BEGIN', () => versionOf(db, file)) === VERSION) return;
   try {
     migrateEntries(db, file, new Map());
   } catch (error) {
