@@ -105,6 +105,22 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     ],
   },
   {
+    name: 'a write that fails is stored in part',
+    checks: ['lease', 'append only', 'I5 replay'],
+    patches: [
+      {
+        file: 'store/src/sqlite/group-commit.ts',
+        from: "db.exec('ROLLBACK TO job; RELEASE job');",
+        to: "db.exec('RELEASE job');",
+      },
+      {
+        file: 'store/src/sqlite/group-commit.ts',
+        from: '} catch (error) {\n      rollBack();\n      return { write, isWritten: false',
+        to: '} catch (error) {\n      return { write, isWritten: false',
+      },
+    ],
+  },
+  {
     name: 'a child run that had begun and is missing starts again',
     checks: ['damage', 'effect twice', 'issued'],
     patches: [
