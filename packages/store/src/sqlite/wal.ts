@@ -12,7 +12,7 @@ import type { Disk } from './group-commit.ts';
  *    remains is everything up to some commit, at least up to the last one that was synced.
  * 2. All who wait for a sync share it. A sync that started before a commit does not cover it.
  * 3. After a failed sync nobody knows what is durable, and repeating the sync would not find out: the system may have dropped
- *    the pages. So every sync from then on fails.
+ *    the pages. So every sync from then on fails, and nothing that has to be durable is written.
  * 4. A commit that nobody waits for is synced after a short time.
  * 5. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
  *    than it is moved, commits wait for one checkpoint, so that SQLite can start the log from its beginning.
@@ -88,6 +88,10 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
     return covered === last ? running : (next ??= running.then(startSync));
   }
 
+  function check(): void {
+    if (failure) throw failure;
+  }
+
   function startSync(): Promise<void> {
     next = undefined;
     const upTo = last;
@@ -117,6 +121,7 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   return {
     committed,
     sync,
+    check,
     ready: checkpoints.ready,
     async close() {
       clearTimeout(timer);
