@@ -239,6 +239,8 @@ export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync 
     migrate(db, file);
     // From now on, the store waits for locks, syncs and moves the log itself, without blocking the event loop.
     db.exec('PRAGMA busy_timeout = 0; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0');
+    // A reader, such as a backup, can make the log long. When it starts again from its beginning, it is cut to this size.
+    db.exec('PRAGMA journal_size_limit = 16000000');
     return db;
   } catch (error) {
     db?.close();

@@ -197,6 +197,19 @@ test.each([
   60_000,
 );
 
+test('the log is short again after a reader, such as a backup, has made it long', async () => {
+  await using temp = tempStore();
+  const store = open(temp);
+  await store.append('b', [entry(0)]);
+  const reader = new DatabaseSync(temp.file, { readOnly: true });
+  reader.exec('BEGIN; SELECT count(*) FROM entries');
+  expect(await writeMuch(store, temp.file)).toBeGreaterThan(60_000_000);
+  reader.close();
+  await store.delete('a');
+  await writeMuch(store, temp.file);
+  expect(statSync(`${temp.file}-wal`).size).toBeLessThan(45_000_000);
+}, 60_000);
+
 test('a process does not end before its store is closed, also during a checkpoint', async () => {
   await using temp = tempStore();
   const script = `
