@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { runLoop, tool, type Journal } from '@treadle/core';
@@ -208,6 +208,16 @@ test('the log is short again after a reader, such as a backup, has made it long'
   await store.delete('a');
   await writeMuch(store, temp.file);
   expect(statSync(`${temp.file}-wal`).size).toBeLessThan(45_000_000);
+}, 60_000);
+
+test('checkpoints do not create a file in the place of a store that was deleted', async () => {
+  await using temp = tempStore();
+  const store = open(temp);
+  await store.append('a', [entry(0)]);
+  for (const suffix of ['', '-wal', '-shm']) rmSync(temp.file + suffix);
+  for (let seq = 1; seq < 300; seq++) await store.append('a', [entry(seq)], undefined, 'written');
+  await store.close();
+  expect(existsSync(temp.file)).toBe(false);
 }, 60_000);
 
 test('a process does not end before its store is closed, also during a checkpoint', async () => {

@@ -288,7 +288,9 @@ const QUIET = ['--disable-warning=ExperimentalWarning'];
 const WORKER = `
 const { parentPort, workerData } = require('node:worker_threads');
 const { DatabaseSync } = require('node:sqlite');
-const db = new DatabaseSync(workerData);
+const { pathToFileURL } = require('node:url');
+// Not created if it was deleted.
+const db = new DatabaseSync(pathToFileURL(workerData).href + '?mode=rw');
 db.exec('PRAGMA synchronous = NORMAL; PRAGMA fullfsync = ON; PRAGMA wal_autocheckpoint = 0');
 const checkpoint = db.prepare('PRAGMA wal_checkpoint(PASSIVE)');
 parentPort.on('message', (message) => {
