@@ -119,14 +119,17 @@ export function createChecks(
 
   /** Reads what a process has just committed. */
   function onCommit(process: Process): void {
-    for (const row of findRuns.all() as unknown as readonly RunRow[]) checkRun(row);
+    for (const row of findRuns.all() as unknown as readonly RunRow[]) checkRun(row, process);
     checkLeases(process);
   }
 
-  function checkRun({ id, run, entries: count, status }: RunRow): void {
+  function checkRun({ id, run, entries: count, status }: RunRow, writer: Process): void {
     const known = referenceOf(run);
     if (known.damage || count === known.entries.length) return;
     ensure(count > known.entries.length, 'append only', () => `run ${run} lost entries`);
+    // As it was before this transaction.
+    const held = leases.get(run);
+    ensure(held?.holder === writer, 'lease', () => `${writer.name} appends to run ${run}, and ${describeLease(held)}`);
     const added = findEntries
       .all(id, known.entries.length)
       .map(({ entry }) => JSON.parse(entry as string) as JournalEntry);

@@ -22,6 +22,8 @@ export interface Disk {
   readonly rollBackTo: (commits: number) => void;
   /** How writes fail at present. */
   fault: DiskFault | undefined;
+  /** How many statements a disk that is full still stores, so that it can be full in the middle of a transaction. */
+  room: number;
   /** Starts a new schedule with an empty store. */
   readonly reset: () => void;
 }
@@ -71,6 +73,7 @@ export function createDisk(db: DatabaseSync): Disk {
       disk.synced(commits);
     },
     fault: undefined,
+    room: 0,
     reset() {
       db.exec('ROLLBACK; BEGIN');
       [commits, durable, savepoints] = [0, 0, 0];
@@ -119,8 +122,11 @@ export function createDisk(db: DatabaseSync): Disk {
     }
 
     function beforeWrite(): void {
-      if (disk.fault === 'rolled back') undo();
-      if (disk.fault === 'rolled back' || disk.fault === 'statement') throw sqliteError(13, 'database or disk is full');
+      const isFull = disk.fault === 'rolled back' || disk.fault === 'statement';
+      if (isFull && disk.room-- <= 0) {
+        if (disk.fault === 'rolled back') undo();
+        throw sqliteError(13, 'database or disk is full');
+      }
       changed = true;
     }
 

@@ -51,6 +51,11 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     ],
   },
   {
+    name: 'a driver that has lost its lease can append',
+    checks: ['lease'],
+    patches: [{ file: LEASES, from: 'if (row?.token !== lease.token) throw leaseLost(runId, row);', to: '' }],
+  },
+  {
     name: 'a lost lease aborts nothing',
     rare: true,
     checks: ['lease', 'effect twice'],
@@ -96,6 +101,22 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
         file: ENTRIES,
         from: 'const next = run?.entries ?? 0;',
         to: 'const next = entries[0]!.seq;\n      db.prepare("DELETE FROM entries WHERE run = ? AND seq >= ?").run(run?.id ?? 0, next);',
+      },
+    ],
+  },
+  {
+    name: 'a write that fails is stored in part',
+    checks: ['lease', 'append only', 'I5 replay'],
+    patches: [
+      {
+        file: 'store/src/sqlite/group-commit.ts',
+        from: "db.exec('ROLLBACK TO job; RELEASE job');",
+        to: "db.exec('RELEASE job');",
+      },
+      {
+        file: 'store/src/sqlite/group-commit.ts',
+        from: '} catch (error) {\n      rollBack();\n      return { write, isWritten: false',
+        to: '} catch (error) {\n      return { write, isWritten: false',
       },
     ],
   },

@@ -302,11 +302,12 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
     if (profile.slow && !calm && random.chance(0.05)) stall(process);
   }
 
-  function failDisk(fault: DiskFault): void {
+  function failDisk(fault: DiskFault, room = random.between(0, 6)): void {
     if (calm || disk.fault) return;
     cover(fault === 'locked' ? 'locked store' : 'full disk');
     log(`writes fail: ${fault}`);
     disk.fault = fault;
+    disk.room = room;
     after(OUTSIDE, random.pick([50, 2_000, 40_000]), 'writes succeed again', () => (disk.fault = undefined));
   }
 
@@ -315,7 +316,7 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
     if (calm || isOver(job) || job.cancelled) return;
     cover('cancel');
     job.cancelled = true;
-    if (kinds.includes('full')) after(OUTSIDE, random.next() * 3, 'fills the disk', () => failDisk('statement'));
+    if (kinds.includes('full')) after(OUTSIDE, random.next() * 3, 'fills the disk', () => failDisk('statement', 0));
     log(`${job.plan.runId} is cancelled`);
     for (const process of machines.processes()) {
       after(process, 0, 'cancels', () => process.driving.get(job.plan.runId)?.live?.cancel());

@@ -1,10 +1,12 @@
-import { closeSync, openSync, statSync, writeSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, statSync, writeSync } from 'node:fs';
+import path from 'node:path';
 import { runLoop, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
-import { entry } from '../../test/entries.ts';
+import { entry, startedWith } from '../../test/entries.ts';
 import { response } from '../../test/responses.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
+import { backupStore } from './backup.ts';
 import { checkStore, type StoreProblem, type StoreProgress } from './check.ts';
 import type { SqliteStore } from './store.ts';
 
@@ -54,6 +56,16 @@ describe('checkStore', () => {
     expect(statSync(temp.file).mtimeMs).toBe(mtimeMs);
   });
 
+  test('does not change a backup, which has no -wal', async () => {
+    await using temp = tempStore();
+    await fullStore(temp);
+    const file = path.join(temp.folder, 'backup.db');
+    const report = await backupStore(temp.file, file);
+    const before = readFileSync(file);
+    expect(await checkStore(file)).toEqual(report);
+    expect(readFileSync(file).equals(before)).toBe(true);
+  });
+
   test.each([
     [
       'changed',
@@ -98,11 +110,15 @@ describe('checkStore', () => {
     ]);
   });
 
-  test('names a run that is listed with wrong data', async () => {
-    const problems = await problemsAfter("UPDATE runs SET status = 'failed' WHERE run = 'a'");
-    expect(problems).toEqual([
-      { part: 'summary', runId: 'a', message: expect.stringContaining('is listed with a wrong status') },
-    ]);
+  test.each([
+    ["status = 'failed'", 'is listed with a wrong status'],
+    ["tenant = 'other'", 'is listed with a wrong tenant'],
+    ["parent = 'b'", 'is listed with a wrong parent'],
+    ["status = 'complete'", 'is not listed'],
+    ['started_at = 9e999', 'is not listed'],
+  ])('names a run that is listed with wrong data: %s', async (change, text) => {
+    const problems = await problemsAfter(`UPDATE runs SET ${change} WHERE run = 'a'`);
+    expect(problems).toEqual([{ part: 'summary', runId: 'a', message: expect.stringContaining(text) }]);
   });
 
   test('names entries whose run is not listed', async () => {
@@ -123,6 +139,17 @@ describe('checkStore', () => {
         message: expect.stringMatching(/^Run "a" cannot be resumed .*: at entry 0, .*delete/),
       },
     ]);
+  });
+
+  test('names a run with events that replay cannot read, and checks the other runs', async () => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await store.append('a', [startedWith([])]);
+    await addRun(store, 'b');
+    expect(await checkStore(temp.file)).toMatchObject({
+      runs: 2,
+      problems: [{ part: 'replay', runId: 'a', message: expect.stringContaining('Run "a" cannot be resumed') }],
+    });
   });
 
   test('reports a damaged page, and checks the other runs', async () => {

@@ -5,8 +5,9 @@ import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { messageOf, replay, summaryOf, TreadleError, type JournalEntry, type RunSummary } from '@treadle/core';
+import { versionOf, VERSION } from './database.ts';
 import { isCorrupt, storeError } from './failure.ts';
-import { sqliteStore, type SqliteStore } from './store.ts';
+import { sqliteStore, storeOn, thisMachine, type SqliteStore } from './store.ts';
 
 /** What `checkStore` found. */
 export interface StoreReport {
@@ -55,7 +56,7 @@ export interface ProgressOptions {
  */
 export async function checkStore(file: string, options: ProgressOptions = {}): Promise<StoreReport> {
   requireStore(file);
-  const store = sqliteStore(file);
+  const store = openBackup(file) ?? sqliteStore(file);
   const db = new DatabaseSync(file, { readOnly: true, timeout: 5_000 });
   try {
     const found = { runs: 0, entries: 0, snapshots: 0, blobs: 0, responses: 0, problems: await fileProblems(file) };
@@ -67,6 +68,22 @@ export async function checkStore(file: string, options: ProgressOptions = {}): P
     db.close();
     await store.close();
   }
+}
+
+/** A backup has no log. Opening it as a store would add one, and fails on a read-only disk. Undefined for other files. */
+function openBackup(file: string): SqliteStore | undefined {
+  let db: DatabaseSync | undefined;
+  try {
+    db = new DatabaseSync(file, { readOnly: true });
+    const { journal_mode: mode } = db.prepare('PRAGMA journal_mode').get()!;
+    if (mode !== 'wal' && versionOf(db, file) === VERSION) {
+      return storeOn(db, { ...thisMachine(path.resolve(file)), sync() {} });
+    }
+  } catch {
+    // Opening it as a store reports what is wrong.
+  }
+  db?.close();
+  return undefined;
 }
 
 /** Throws if there is no such file: SQLite would create it. */
@@ -112,6 +129,7 @@ const INTEGRITY_CHECK = `
 
 async function checkContent(checking: Checking): Promise<void> {
   const { store, db, found, onProgress, signal } = checking;
+  const names = (await readable(checking, () => db.prepare('SELECT run FROM runs').all())) ?? [];
   const runs = (await readable(checking, () => store.list({ limit: Infinity }))) ?? [];
   const responses = (await readable(checking, () => db.prepare('SELECT response, tenant FROM responses').all())) ?? [];
   const total = runs.length + responses.length;
@@ -126,6 +144,8 @@ async function checkContent(checking: Checking): Promise<void> {
     await checkRun(checking, run);
     await advance();
   }
+  const listed = new Set(runs.map(({ runId }) => runId));
+  for (const { run } of names) if (!listed.has(run as string)) await checkUnlisted(checking, run as string);
   for (const { response, tenant } of responses) {
     found.responses++;
     await reported(checking, { part: 'response', response: response as string }, () =>
@@ -159,12 +179,29 @@ async function checkRun(checking: Checking, summary: RunSummary): Promise<void> 
   await checkBlobs(checking, runId);
 }
 
+async function checkUnlisted(checking: Checking, runId: string): Promise<void> {
+  const entries = await reported(checking, { part: 'entries', runId }, () => checking.store.read(runId));
+  // Empty: the run was deleted before the others were listed.
+  if (!entries || entries.length === 0) return;
+  const message = `Run "${runId}" is not listed, because its status or its time is damaged. Its entries are intact: export it, delete it, and import it again.`;
+  checking.found.problems.push({ part: 'summary', runId, message });
+}
+
 function replayProblem(runId: string, entries: readonly JournalEntry[]): StoreProblem | undefined {
-  const replayed = replay(entries);
-  if (replayed.type === 'replayed') return undefined;
-  const { seq, difference } = replayed;
-  const message = `Run "${runId}" cannot be resumed with this version of Treadle: at entry ${seq}, ${difference}. Resume it with the version that wrote it, restore a backup, or delete the run.`;
+  const reason = divergenceOf(entries);
+  if (reason === undefined) return undefined;
+  const message = `Run "${runId}" cannot be resumed with this version of Treadle: ${reason}. Resume it with the version that wrote it, restore a backup, or delete the run.`;
   return { part: 'replay', runId, message };
+}
+
+function divergenceOf(entries: readonly JournalEntry[]): string | undefined {
+  try {
+    const replayed = replay(entries);
+    return replayed.type === 'replayed' ? undefined : `at entry ${replayed.seq}, ${replayed.difference}`;
+  } catch (error) {
+    // An event without the fields of its type. It must not end the check of the other runs, nor a backup.
+    return `its events cannot be read (${messageOf(error)})`;
+  }
 }
 
 function summaryProblem(summary: RunSummary, entries: readonly JournalEntry[]): StoreProblem | undefined {
@@ -172,9 +209,11 @@ function summaryProblem(summary: RunSummary, entries: readonly JournalEntry[]): 
   // An entry was appended since the run was listed.
   if (summary.entries !== entries.length) return undefined;
   const expected = summaryOf(runId, entries[0]!, entries.at(-1)!);
-  const wrong = Object.entries(expected).find(([name, value]) => summary[name as keyof RunSummary] !== value);
+  const { recovered: _, ...derived } = summary;
+  const names = Object.keys({ ...expected, ...derived }) as (keyof RunSummary)[];
+  const wrong = names.find((name) => summary[name] !== expected[name]);
   if (!wrong) return undefined;
-  const message = `Run "${runId}" is listed with a wrong ${wrong[0]}. Its entries are intact: export it, delete it, and import it again.`;
+  const message = `Run "${runId}" is listed with a wrong ${wrong}. Its entries are intact: export it, delete it, and import it again.`;
   return { part: 'summary', runId, message };
 }
 

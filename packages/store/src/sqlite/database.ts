@@ -103,6 +103,9 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   'ALTER TABLE blobs ADD COLUMN media_type TEXT',
 ];
 
+/** The version of the tables. */
+export const VERSION: number = MIGRATIONS.length;
+
 /** For each run with an entry or a snapshot on a damaged page, the number of entries that can be read. */
 type ReadableEntries = ReadonlyMap<number, number>;
 
@@ -240,6 +243,8 @@ export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync 
     migrate(db, file);
     // From now on, the store waits for locks, syncs and moves the log itself, without blocking the event loop.
     db.exec('PRAGMA busy_timeout = 0; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0');
+    // A reader, such as a backup, can make the log long. When it starts again from its beginning, it is cut to this size.
+    db.exec('PRAGMA journal_size_limit = 16000000');
     return db;
   } catch (error) {
     db?.close();
@@ -275,7 +280,7 @@ function enableWal(db: DatabaseSync, busyTimeoutMs: number): void {
 }
 
 function migrate(db: DatabaseSync, file: string): void {
-  if (inTransaction(db, 'BEGIN', () => versionOf(db, file)) === MIGRATIONS.length) return;
+  if (inTransaction(db, 'BEGIN', () => versionOf(db, file)) === VERSION) return;
   try {
     migrateEntries(db, file, new Map());
   } catch (error) {

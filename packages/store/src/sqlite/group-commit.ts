@@ -26,6 +26,8 @@ export interface GroupCommit {
 export interface Disk {
   /** Makes everything committed durable. If nothing is returned, it already is. */
   readonly sync: () => void | Promise<void>;
+  /** Throws if a sync has failed, so that nothing can become durable any more. */
+  readonly check?: () => void;
   /** Called after each commit. */
   readonly committed?: () => void;
   /** Returns a promise if nothing may be committed until it resolves. It never rejects. */
@@ -56,7 +58,7 @@ interface Done {
 }
 
 export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupCommit {
-  const { defer, busyTimeoutMs, sync, committed, ready, toStoreError } = options;
+  const { defer, busyTimeoutMs, sync, check, committed, ready, toStoreError } = options;
   const savepoint = db.prepare('SAVEPOINT job');
   const release = db.prepare('RELEASE job');
   let waiting: Write[] = [];
@@ -131,7 +133,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   /** Without a savepoint: if it throws, the whole transaction is rolled back. */
   function performAlone(write: Write): Done {
     try {
-      const value = write.work() as never;
+      const value = perform(write) as never;
       return { write, isWritten: true, settle: () => write.resolve(value) };
     } catch (error) {
       rollBack();
@@ -140,10 +142,10 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   }
 
   function performWrite(write: Write): Done {
-    const { work, resolve, reject } = write;
+    const { resolve, reject } = write;
     savepoint.run();
     try {
-      const value = work() as never;
+      const value = perform(write) as never;
       release.run();
       return { write, isWritten: true, settle: () => resolve(value) };
     } catch (error) {
@@ -152,6 +154,12 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
       db.exec('ROLLBACK TO job; RELEASE job');
       return { write, isWritten: false, settle: () => reject(toStoreError(error)) };
     }
+  }
+
+  /** A write that cannot become durable is rejected, so it must not be found later. */
+  function perform({ work, until }: Write): unknown {
+    if (until === 'durable') check?.();
+    return work();
   }
 
   function rollBack(): void {

@@ -45,7 +45,7 @@ export interface SqliteStore extends RunStore {
 /**
  * Opens a store in an SQLite file and creates the file if it does not exist. `:memory:` keeps the runs until the store is
  * closed. Several processes can open the same file. Throws if the file cannot be opened. Later failures reject with a
- * `TreadleError`, and a failed call writes nothing.
+ * `TreadleError`, and a failed call writes nothing, unless it was the sync that failed: then it may have been written.
  */
 export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteStore {
   const location = file === ':memory:' ? file : path.resolve(file);

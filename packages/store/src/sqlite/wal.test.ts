@@ -1,4 +1,5 @@
-import { copyFileSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { runLoop, tool, type Journal } from '@treadle/core';
@@ -125,7 +126,7 @@ test('what nobody waits for is synced after a short time, and when the store is 
   await closed;
 });
 
-test('after a failed sync nothing that has to be durable succeeds until the store is opened again', async () => {
+test('after a failed sync nothing that has to be durable is written until the store is opened again', async () => {
   await using temp = tempStore();
   const store = open(temp);
   await store.append('a', [entry(0)]);
@@ -139,11 +140,13 @@ test('after a failed sync nothing that has to be durable succeeds until the stor
   await expect(store.append('a', [entry(2)])).rejects.toMatchObject(failed);
   await expect(store.append('a', [])).rejects.toMatchObject(failed);
   await expect(store.responses.create(response('r'))).rejects.toMatchObject(failed);
-  expect(await store.read('a')).toEqual(entries(3));
+  // Only what was being synced is there.
+  expect(await store.read('a')).toEqual(entries(2));
+  expect(await store.responses.unfinished()).toEqual([]);
   await store.close();
   const again = temp.open();
-  await again.append('a', [entry(3)]);
-  expect(await again.read('a')).toEqual(entries(4));
+  await again.append('a', [entry(2)]);
+  expect(await again.read('a')).toEqual(entries(3));
 });
 
 test('a run stops if a sync fails before a call that is not pure, and the call does not start', async () => {
@@ -193,6 +196,45 @@ test.each([
   },
   60_000,
 );
+
+test('the log is short again after a reader, such as a backup, has made it long', async () => {
+  await using temp = tempStore();
+  const store = open(temp);
+  await store.append('b', [entry(0)]);
+  const reader = new DatabaseSync(temp.file, { readOnly: true });
+  reader.exec('BEGIN; SELECT count(*) FROM entries');
+  expect(await writeMuch(store, temp.file)).toBeGreaterThan(60_000_000);
+  reader.close();
+  await store.delete('a');
+  await writeMuch(store, temp.file);
+  expect(statSync(`${temp.file}-wal`).size).toBeLessThan(45_000_000);
+}, 60_000);
+
+test('checkpoints do not create a file in the place of a store that was deleted', async () => {
+  await using temp = tempStore();
+  const store = open(temp);
+  await store.append('a', [entry(0)]);
+  for (const suffix of ['', '-wal', '-shm']) rmSync(temp.file + suffix);
+  for (let seq = 1; seq < 300; seq++) await store.append('a', [entry(seq)], undefined, 'written');
+  await store.close();
+  expect(existsSync(temp.file)).toBe(false);
+}, 60_000);
+
+test('a process does not end before its store is closed, also during a checkpoint', async () => {
+  await using temp = tempStore();
+  const script = `
+    import { sqliteStore } from '@treadle/store';
+    const store = sqliteStore(process.argv[1]);
+    const entry = (seq) => ({ v: 1, seq, event: { type: 'run-started', at: 1, runId: 'a', model: 'm', input: [] }, issued: [] });
+    for (let seq = 0; seq < 200; seq++) await store.append('a', [entry(seq)], undefined, 'written');
+    await store.close();
+    console.log('closed');
+  `;
+  const args = ['--conditions=treadle-source', '--input-type=module', '--eval', script, temp.file];
+  const { stdout, stderr, status } = spawnSync(process.execPath, args, { cwd: import.meta.dirname, encoding: 'utf8' });
+  expect({ stdout, stderr, status }).toEqual({ stdout: 'closed\n', stderr: '', status: 0 });
+  expect(existsSync(`${temp.file}-wal`)).toBe(false);
+}, 60_000);
 
 /*
  * A power failure keeps what was synced, and any part of what was written after it. Copies of the database with the log cut

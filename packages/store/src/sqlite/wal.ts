@@ -12,7 +12,7 @@ import type { Disk } from './group-commit.ts';
  *    remains is everything up to some commit, at least up to the last one that was synced.
  * 2. All who wait for a sync share it. A sync that started before a commit does not cover it.
  * 3. After a failed sync nobody knows what is durable, and repeating the sync would not find out: the system may have dropped
- *    the pages. So every sync from then on fails.
+ *    the pages. So every sync from then on fails, and nothing that has to be durable is written.
  * 4. A commit that nobody waits for is synced after a short time.
  * 5. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
  *    than it is moved, commits wait for one checkpoint, so that SQLite can start the log from its beginning.
@@ -88,6 +88,10 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
     return covered === last ? running : (next ??= running.then(startSync));
   }
 
+  function check(): void {
+    if (failure) throw failure;
+  }
+
   function startSync(): Promise<void> {
     next = undefined;
     const upTo = last;
@@ -117,6 +121,7 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
   return {
     committed,
     sync,
+    check,
     ready: checkpoints.ready,
     async close() {
       clearTimeout(timer);
@@ -264,6 +269,10 @@ function checkpointer(db: DatabaseSync, newWorker: () => Worker): Checkpointer {
     async close() {
       const closing = worker;
       if (!closing) return;
+      // The end of a checkpoint would unref the worker, and the process could end before the store is closed.
+      closing.off('message', finished);
+      held?.resolve();
+      held = undefined;
       const ended = new Promise((resolve) => void closing.once('exit', resolve));
       closing.ref();
       closing.postMessage('close', NOTHING_TO_TRANSFER);
@@ -279,7 +288,9 @@ const QUIET = ['--disable-warning=ExperimentalWarning'];
 const WORKER = `
 const { parentPort, workerData } = require('node:worker_threads');
 const { DatabaseSync } = require('node:sqlite');
-const db = new DatabaseSync(workerData);
+const { pathToFileURL } = require('node:url');
+// Not created if it was deleted.
+const db = new DatabaseSync(pathToFileURL(workerData).href + '?mode=rw');
 db.exec('PRAGMA synchronous = NORMAL; PRAGMA fullfsync = ON; PRAGMA wal_autocheckpoint = 0');
 const checkpoint = db.prepare('PRAGMA wal_checkpoint(PASSIVE)');
 parentPort.on('message', (message) => {
