@@ -91,6 +91,16 @@ test('changeTools after a handoff changes the tools of the new agent', async () 
   ]);
 });
 
+test('allowedTools may name the tools of the other agent', async () => {
+  const agents = [{ name: 'x', tools: [named('a'), named('b')] }];
+  const options = { tools: [handoff(agents[0]!)], agents, input: 'go' };
+  const model = scriptedModel([call('hand_off_to_x'), call('a', 'b'), 'done']);
+  const { messages } = await runLoop({ ...options, model, allowedTools: ['hand_off_to_x', 'a'] });
+  expect(messages.at(-2)).toMatchObject({ content: [{ isError: false }, { errorType: 'permission_denied' }] });
+  await expect(runLoop({ ...options, model, allowedTools: ['c'] })).rejects.toThrow('there is no such tool');
+  await expect(runLoop({ ...options, model, toolChoice: { tool: 'a' } })).rejects.toThrow('there is no such tool');
+});
+
 describe('with a journal', () => {
   const agents = (model: ScriptedModel): HandoffAgent[] => [
     { name: 'x', instructions: 'X', model, tools: [ask, named('a')] },

@@ -44,6 +44,11 @@ export function checkAgents({ agents = [], tools = [] }: Agents): void {
   }
 }
 
+/** The names of all tools that the run may have. */
+export function toolNames({ tools = [], agents = [] }: Agents): readonly string[] {
+  return [...tools, ...agents.flatMap((agent) => agent.tools ?? [])].map(({ name }) => name);
+}
+
 /** The agent with this name; for undefined, the one that the options describe themselves. */
 export function agentNamed(options: Agents, name: string | undefined): Omit<HandoffAgent, 'name'> | undefined {
   return name === undefined ? options : options.agents?.find((agent) => agent.name === name);

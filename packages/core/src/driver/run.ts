@@ -16,7 +16,7 @@ import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { changeExecutors, withExecutor } from './call-model.ts';
-import { agentNamed, checkAgents } from './handoff.ts';
+import { agentNamed, checkAgents, toolNames } from './handoff.ts';
 import { checkAutoResume, currentTools, hasStarted, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
 import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
 import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
@@ -266,11 +266,6 @@ function handled<T>(act: () => Promise<T>): Promise<T> {
 
 function toolsOfAgent(options: RunOptions, name: string): ReadonlyMap<string, Tool> {
   return toolsByName(agentNamed(options, name)?.tools ?? []);
-}
-
-/** The names of all tools that the run may have. */
-function toolNames({ tools = [], agents = [] }: RunOptions): readonly string[] {
-  return [...tools, ...agents.flatMap((agent) => agent.tools ?? [])].map(({ name }) => name);
 }
 
 /** The event that changes the tools from the next turn on. Throws for misuse. */
