@@ -19,7 +19,7 @@ import { changeExecutors, withExecutor } from './call-model.ts';
 import { agentNamed, checkAgents, toolNames } from './handoff.ts';
 import { checkAutoResume, currentTools, hasStarted, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
 import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
-import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
+import { cancelChildren, changeToAgent, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
 
@@ -206,10 +206,7 @@ export function driveRun(
         fail: (error) => shell!.fail(error),
       };
       const events: Event[] = [...opening.events, ...early];
-      if (handoff) {
-        const next = withExecutor(toolsOfAgent(options, handoff.agent), readResult);
-        changeExecutors(context, next, opening.state.turn);
-      }
+      if (handoff) changeToAgent(context, handoff, opening.state.turn);
       if (earlyTools) {
         events.push(toolsChanged(context, earlyTools, opening.state));
         const { turn } = events.reduce((state, event) => step(state, event).state, opening.state);

@@ -30,7 +30,7 @@ import type { CallCheck, Event, RecordedVerdict } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
-import { isWithinNarrowing, narrower } from './narrowing.ts';
+import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
 import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import { sha256 } from './sha256.ts';
 import type { Ask, Call, CancelPhase, Grant, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
@@ -944,7 +944,9 @@ function withHandoff(state: State, handoff: Handoff, effect: string): State {
   const index = Number(effect.slice(effect.lastIndexOf('.') + 1));
   if (!Array.isArray(handoff.tools) || index < (state.handoff?.index ?? 0)) return state;
   const { tools, ...agent } = handoff;
-  return { ...state, handoff: { ...agent, index }, nextTools: tools };
+  // A result of the same turn may have been cut after the handoff was made.
+  const own = tools.some(isReadResult) ? [] : state.tools.filter(isReadResult);
+  return { ...state, handoff: { ...agent, index }, nextTools: [...tools, ...own] };
 }
 
 /** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */
