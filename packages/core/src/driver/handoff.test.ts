@@ -3,6 +3,7 @@ import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import { replay } from '../journal/replay.ts';
 import type { Ledger } from '../ledger/port.ts';
+import type { Policy } from '../policy/port.ts';
 import { scriptedModel, type ScriptedModel } from '../testing/scripted-model.ts';
 import { tool, type Tool } from '../tools/tool.ts';
 import { handoff, type HandoffAgent } from './handoff.ts';
@@ -90,6 +91,22 @@ test('changeTools after a handoff changes the tools of the new agent', async () 
     ['X', 'c'],
     ['X', 'c'],
   ]);
+});
+
+test('a handoff touches nothing outside of the run', async () => {
+  const touched: unknown[] = [];
+  const policy: Policy = {
+    judge: (calls) => calls.map(({ touches }) => (touched.push(touches), { type: 'allow' })),
+  };
+  const model = scriptedModel([call('hand_off_to_x'), 'done']);
+  const result = await runLoop({
+    model,
+    tools: [handoff({ name: 'x' })],
+    agents: [{ name: 'x' }],
+    policy,
+    input: 'go',
+  });
+  expect([result.handedTo, touched]).toEqual(['x', [[]]]);
 });
 
 test('allowedTools may name the tools of the other agent', async () => {

@@ -21,6 +21,7 @@ export function handoff({ name, description }: Pick<HandoffAgent, 'name' | 'desc
     name: `hand_off_to_${name}`,
     description: `Hands the conversation over to "${name}"${description === undefined ? '' : `: ${description}`}`,
     effect: 'pure',
+    touches: () => [],
     // Several in one reply take effect in call order.
     resources: () => ['the agent of the run'],
     execute: () => `The conversation is handed over to "${name}".`,
