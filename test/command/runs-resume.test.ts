@@ -363,9 +363,8 @@ test('every call of a run that was resumed with a policy needs approval', async 
     return runLoop({ ...options, model: scriptedModel([]), policy: { judge }, journal });
   });
   await fixture.script(READ);
-  const resumed = await fixture.treadle(
-    ...['runs', 'resume', 'p', ...fixture.model(), '--answer', 't1.client.0=ok', '--accept-changed-tools'],
-  );
+  const answer = ['--answer', 't1.client.0=ok'];
+  const resumed = await fixture.treadle('runs', 'resume', 'p', ...fixture.model(), ...answer, '--accept-changed-tools');
   expect(resumed.stderr).toContain('approv');
   expect(await fixture.runs()).toMatchObject([{ runId: 'p', status: 'paused' }]);
 });
