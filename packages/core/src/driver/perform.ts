@@ -145,7 +145,7 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
   }
   if (context.state().narrowed && !mayStart(context, tool)) {
     const problem = `The run is narrowed, and may not call "${tool.name}".`;
-    return settleUncallable(context, effect, errorResult(problem, { errorType: 'denied' }), settle);
+    return settleUncallable(context, effect, errorResult(problem, { errorType: 'permission_denied' }), settle);
   }
   const checked = checkedCall(context, effect.call);
   if (!(checked instanceof Promise)) return runCheckedTool(context, effect, tool, checked, settle);

@@ -685,7 +685,8 @@ function refusalFor(state: State, candidate: Candidate): Refusal | undefined {
   if (!isToolAllowed(state, name)) return [words.notAllowed(name, allowedToolNames(state)), 'ran', 'permission_denied'];
   if (typeof choice === 'object' && choice.tool !== name)
     return [words.choiceOther(name, choice.tool), 'ran', 'denied'];
-  if (check.problem !== undefined) return [words.badCall(name, check.problem), 'ran', 'invalid_params'];
+  if (check.problem !== undefined)
+    return [words.badCall(name, check.problem), 'ran', check.errorType ?? 'invalid_params'];
 
   const { calls: limit } = rules.limits;
   if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent', 'denied'];
