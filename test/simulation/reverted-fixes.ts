@@ -132,8 +132,8 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     patches: [
       {
         file: 'core/src/tools/execute.ts',
-        from: "if (!mode.takesEffect || tool.effect !== 'once') return stop",
-        to: 'if (true) return stop',
+        from: "if (!mode.takesEffect || tool.effect !== 'once')",
+        to: 'if (true)',
       },
     ],
   },
