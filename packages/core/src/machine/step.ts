@@ -1233,7 +1233,9 @@ function onGuardrailsChecked(state: Draft, { verdicts }: EventOf<'guardrails-che
     const message = stop?.type === 'stop' ? stop.reason : 'A guardrail gave no verdict.';
     return endRun({ ...state, output: undefined }, { type: 'failed', error: { code: 'guardrail', message } });
   }
-  return answer ? endRun(state, answer) : nextTurn(state);
+  // Input that arrived meanwhile follows a text, as it does without guardrails.
+  const followed = state.pending.length > 0 && answer?.type === 'completed' && !state.rules.output && !state.agent;
+  return answer && !followed ? endRun(state, answer) : nextTurn(state);
 }
 
 /** If a call provided the output, the verdict is the result of that call. */
