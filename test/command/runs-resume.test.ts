@@ -1,6 +1,18 @@
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { defineAgent, executeAgent, runLoop, streamLoop, tool, type JournalEntry, type Tool } from '@treadle/core';
+import {
+  defineAgent,
+  executeAgent,
+  handoff,
+  runLoop,
+  streamLoop,
+  tool,
+  type JournalEntry,
+  type LoopOptions,
+  type Policy,
+  type Tool,
+} from '@treadle/core';
+import { memoryBudgets } from '@treadle/core/budgets';
 import { scriptedModel } from '@treadle/core/testing';
 import { fileTools } from 'treadle';
 import { describe, expect, test, vi } from 'vitest';
@@ -301,6 +313,60 @@ test('rejects a run that only its program can resume', async () => {
   expect((await fixture.treadle('runs', 'show', 'p')).stdout).toContain('Resume it from that program.');
   expect(await fixture.runs()).toMatchObject([{ runId: 'p', status: 'paused' }]);
   expect(await fixture.treadle('runs', 'cancel', 'p')).toMatchObject({ code: 0 });
+});
+
+describe('rejects a run that needs other code of its program:', () => {
+  const act = tool({ name: 'act', description: '' });
+  const calling = { calls: [{ name: 'act' }] };
+  const handing = { calls: [{ name: 'hand_off_to_billing' }] };
+  const agents = [{ name: 'billing', tools: [act] }];
+  const pass = () => ({ type: 'pass' }) as const;
+  const judge: Policy['judge'] = (calls) => calls.map(() => ({ type: 'allow' }));
+  test.each<[string, Partial<LoopOptions>, string]>([
+    ['a ledger', { ledger: memoryBudgets({ all: {} }).ledger(['all']) }, 'was started with a budget'],
+    ['guardrails', { guardrails: { output: [pass] } }, 'was started with guardrails'],
+    ['rules of a policy', { policy: { rules: {}, judge } }, 'has a policy with rules'],
+    [
+      'an agent',
+      { agents, tools: [handoff({ name: 'billing' })], model: scriptedModel([handing, calling]) },
+      'is with the agent "billing"',
+    ],
+  ])('%s', async (_, options, reason) => {
+    const model = scriptedModel([calling]);
+    await fixture.inStore((journal) => runLoop({ model, tools: [act], input: 'go', journal, runId: 'p', ...options }));
+    const { code, stderr } = await fixture.treadle('runs', 'resume', 'p', '--model', 'demo');
+    expect([code, stderr]).toEqual([2, expect.stringContaining(`Run p ${reason}`)]);
+    expect((await fixture.treadle('runs', 'show', 'p')).stdout).toContain('Resume it from that program.');
+    expect(await fixture.treadle('runs', 'cancel', 'p')).toMatchObject({ code: 0 });
+  });
+});
+
+test('cancels a run whose tools change with its next turn', async () => {
+  const act = tool({ name: 'act', description: '' });
+  const other = tool({ name: 'other', description: '' });
+  const model = scriptedModel([{ calls: [{ name: 'act' }, { name: 'change' }] }]);
+  await fixture.inStore(async (journal) => {
+    const change = tool({ name: 'change', description: '', execute: () => String(live.changeTools([act, other])) });
+    const live = streamLoop({ model, tools: [act, change], input: 'go', journal, runId: 'p' });
+    return live.result;
+  });
+  expect(await fixture.treadle('runs', 'cancel', 'p')).toMatchObject({ code: 0 });
+  expect(await fixture.runs()).toMatchObject([{ runId: 'p', status: 'cancelled' }]);
+});
+
+test('every call of a run that was resumed with a policy needs approval', async () => {
+  const act = tool({ name: 'act', description: '' });
+  const options = { tools: [act], runId: 'p' };
+  const judge: Policy['judge'] = (calls) => calls.map(() => ({ type: 'allow' }));
+  await fixture.inStore(async (journal) => {
+    await runLoop({ ...options, model: scriptedModel([{ calls: [{ name: 'act' }] }]), input: 'go', journal });
+    return runLoop({ ...options, model: scriptedModel([]), policy: { judge }, journal });
+  });
+  await fixture.script(READ);
+  const answer = ['--answer', 't1.client.0=ok'];
+  const resumed = await fixture.treadle('runs', 'resume', 'p', ...fixture.model(), ...answer, '--accept-changed-tools');
+  expect(resumed.stderr).toContain('approv');
+  expect(await fixture.runs()).toMatchObject([{ runId: 'p', status: 'paused' }]);
 });
 
 test('shows and replays a run of a typed agent, but does not resume it', async () => {

@@ -1,5 +1,5 @@
 import { readdir } from 'node:fs/promises';
-import { agentTool, runLoop, tool, type LoopOptions } from '@treadle/core';
+import { agentTool, runLoop, tool, type LoopOptions, type Policy } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { fakeTerminal } from './fake-terminal.ts';
@@ -254,4 +254,21 @@ test.each([
   );
   expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(message)]);
   expect(await fixture.runs()).toHaveLength(1);
+});
+
+test('shows which rule decided, and what people allowed for the rest of the run', async () => {
+  const act = tool({ name: 'act', description: '', execute: () => 'done' });
+  const policy: Policy = { judge: (calls) => calls.map(() => ({ type: 'ask', reason: 'risky', rule: 'tools' })) };
+  const acting = { calls: [{ name: 'act' }] };
+  const run = { tools: [act], policy, runId: 'p' };
+  await fixture.inStore(async (journal) => {
+    const { waiting } = await runLoop({ ...run, model: scriptedModel([acting]), input: 'go', journal });
+    const answers = waiting.flatMap((wait) =>
+      wait.type === 'approval' ? { ...wait, type: 'approval' as const, approved: true, forRun: true, by: 'ann' } : [],
+    );
+    return runLoop({ ...run, model: scriptedModel([acting, 'ok']), journal, answers });
+  });
+  const { stdout } = await fixture.treadle('runs', 'show', 'p');
+  expect(stdout).toContain('needs approval: risky (rule tools)');
+  expect(stdout).toContain('t1.approval.0 approved by ann for the rest of the run');
 });

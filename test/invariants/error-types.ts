@@ -6,7 +6,7 @@ import { answerIn, type CallRecord, type Turn } from './turns.ts';
 
 /** Why the loop refuses a call that it does not run. */
 export function refusalType(
-  { part, facts }: CallRecord,
+  { part, facts, check }: CallRecord,
   handling: Handling,
   required: ToolChoice,
   isAllowed: (name: string) => boolean,
@@ -14,7 +14,9 @@ export function refusalType(
   if (handling !== 'refused' || required === 'none') return 'denied';
   if (!facts) return 'not_found';
   if (!isAllowed(part.name)) return 'permission_denied';
-  return typeof required === 'object' && required.tool !== part.name ? 'denied' : 'invalid_params';
+  return typeof required === 'object' && required.tool !== part.name
+    ? 'denied'
+    : (check?.errorType ?? 'invalid_params');
 }
 
 /** Every error result of a turn has the one type that its cause requires, and the facts that its tool reported. */

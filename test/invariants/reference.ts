@@ -239,7 +239,10 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
 
   function guarded(verdicts: readonly GuardrailVerdict[], moment: Moment): Expected {
     if (verdicts.length === 0 || verdicts.some(({ type }) => type === 'stop')) return end('failed', 'guardrail');
-    return answer ?? continueRun(moment);
+    const followed = pending > 0 && closing === undefined && !rules.output && !rules.agent;
+    if (answer && !followed) return answer;
+    answer = undefined;
+    return continueRun(moment);
   }
 
   function checked(result: Checked, moment: Moment): Expected {

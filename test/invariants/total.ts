@@ -42,7 +42,7 @@ const narrow = fc.oneof(
   word,
 );
 const check: Arbitrary<CallCheck> = fc.record(
-  { problem: word, arguments: word, resources: fc.array(word, { maxLength: 2 }) },
+  { problem: word, errorType: fc.constant('not_found'), arguments: word, resources: fc.array(word, { maxLength: 2 }) },
   { requiredKeys: [] },
 );
 const tool: Arbitrary<ToolFacts> = fc.record(

@@ -24,6 +24,17 @@ describe('tool_choice "required" without any tool', () => {
   });
 });
 
+test('a run that waits for an approval is cancelled, because the client is told that it failed', async () => {
+  let paid = false;
+  const pay = tool({ name: 'pay', description: '', needsApproval: true, execute: () => (paid = true) });
+  const store = sqliteStore(':memory:');
+  const model = scriptedModel([{ calls: [{ name: 'pay' }] }]);
+  await using server = await startInProcess(model, { store, tools: [pay], defaultTools: ['pay'] });
+  const { text } = await server.post({ input: 'x' });
+  expect(JSON.parse(text)).toMatchObject({ status: 'failed', error: { message: expect.stringContaining('approval') } });
+  expect([paid, await store.list()]).toMatchObject([false, [{ status: 'cancelled' }]]);
+});
+
 describe('a failing store', () => {
   const storeWith = (broken: Partial<ServerStore>): ServerStore => ({ ...sqliteStore(':memory:'), ...broken });
   const failDisk = async (): Promise<never> => {

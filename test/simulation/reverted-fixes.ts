@@ -153,8 +153,8 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     patches: [
       {
         file: 'core/src/tools/execute.ts',
-        from: "if (!mode.takesEffect || tool.effect !== 'once')\n      return stop",
-        to: 'if (true)\n      return stop',
+        from: "if (!mode.takesEffect || tool.effect !== 'once')",
+        to: 'if (true)',
       },
     ],
   },

@@ -1,4 +1,5 @@
 import type {
+  CallCheck,
   ErrorFacts,
   Memory,
   ProviderData,
@@ -142,7 +143,8 @@ export const call: Arbitrary<ScriptedCall> = fc
           optionally('arguments', 8, fc.constant('{"a":1}')),
           optionally('resources', 40, fc.subarray(['x', 'y', 'z'])),
         )
-        .map((found) => Object.assign({}, ...found)),
+        .map((found): CallCheck => Object.assign({}, ...found))
+        .map((found) => (found.problem && found.resources ? { ...found, errorType: 'not_found' as const } : found)),
       verdict,
       fate,
     }),

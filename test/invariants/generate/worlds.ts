@@ -117,6 +117,12 @@ const typed: Arbitrary<Ruled> = fc
     replies: said,
   }));
 
+/** Texts that guardrails check. */
+const guarded: Arbitrary<Ruled> = fc.tuple(rules, answers).map(([some, said]) => {
+  const { output: _, ...others } = unlimited(some);
+  return { rules: { ...others, guardrails: { output: true } }, replies: said };
+});
+
 /** Calls that run when their process dies, again and again. */
 const crashing: Arbitrary<Ruled> = fc
   .tuple(rules, fc.constantFrom(1, 2, 2, 3), replies)
@@ -175,13 +181,14 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
   { weight: 3, arbitrary: worldsOf(long, restless) },
   { weight: 2, arbitrary: worldsOf(typed, restless) },
+  { weight: 1, arbitrary: worldsOf(guarded, restless) },
   { weight: 2, arbitrary: worldsOf(crashing, dying) },
   { weight: 1, arbitrary: worldsOf(spending, restless) },
   { weight: 1, arbitrary: worldsOf(late) },
-  { weight: 2, arbitrary: worldsOf(carrying, changing, 60) },
-  { weight: 3, arbitrary: worldsOf(asking) },
-  { weight: 2, arbitrary: worldsOf(asking, ruling) },
-  { weight: 6, arbitrary: worldsOf(rejudged, ruling) },
+  { weight: 3, arbitrary: worldsOf(carrying, changing, 60) },
+  { weight: 4, arbitrary: worldsOf(asking) },
+  { weight: 3, arbitrary: worldsOf(asking, ruling) },
+  { weight: 8, arbitrary: worldsOf(rejudged, ruling) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

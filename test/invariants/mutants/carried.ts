@@ -198,6 +198,15 @@ export const carried = [
       original(state, event.verdicts.length === 0 ? { ...event, verdicts: [{ type: 'pass' }] } : event),
   ),
   mutant(
+    'I6',
+    'input that arrives while an answer is checked is not answered',
+    'onGuardrailsChecked',
+    (original) => (state, event) =>
+      state.phase.type === 'guarding' && state.phase.answer
+        ? original({ ...state, pending: [] }, event)
+        : original(state, event),
+  ),
+  mutant(
     'I4',
     'a stopped answer is the output of the run',
     'onGuardrailsChecked',

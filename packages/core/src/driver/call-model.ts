@@ -109,7 +109,9 @@ export function changeExecutors(context: RunContext, tools: ReadonlyMap<string, 
 }
 
 /** The check of a call whose tool has no code in this process. */
-export const UNAVAILABLE: Checked = { check: { problem: 'It is not available in this process.' } };
+export const UNAVAILABLE: Checked = {
+  check: { problem: 'It is not available in this process.', errorType: 'not_found' },
+};
 
 function settleModelReply(context: RunContext, effect: EffectOf<'call-model'>, reply: Reply, settle: Settle): void {
   const cut = reply.finish === 'length';

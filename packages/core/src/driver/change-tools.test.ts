@@ -162,6 +162,7 @@ describe('a resumed run', () => {
       'The tool "away" was not called. It is not available in this process.',
       'here',
     ]);
+    expect(messages.at(-2)).toMatchObject({ content: [{ errorType: 'not_found' }, { isError: false }] });
   });
 
   test('may keep missing tools and accept changed ones', async () => {

@@ -3,7 +3,7 @@ import { memoryJournal } from '../journal/memory.ts';
 import { replay } from '../journal/replay.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool } from '../tools/tool.ts';
-import type { GuardedContent, Guardrail, LoopOptions } from './options.ts';
+import type { GuardedContent, Guardrail, LoopOptions, StartedRun } from './options.ts';
 import { runLoop, startLoop } from './run.ts';
 
 const pass: Guardrail = () => ({ type: 'pass' });
@@ -168,4 +168,23 @@ test('rejects guardrails that are not lists of functions', async () => {
     await expect(runLoop({ ...options, guardrails: guardrails as never })).rejects.toThrow('"guardrails" has');
   }
   expect((await runLoop({ ...options, guardrails: { input: [] } })).outcome).toEqual({ type: 'completed' });
+});
+
+test('input that arrives while an answer is checked is answered too', async () => {
+  const model = scriptedModel(['one', 'two']);
+  const checked: string[] = [];
+  const live: StartedRun = startLoop({
+    model,
+    input: 'go',
+    guardrails: {
+      output: [
+        async ({ text }) => {
+          if (checked.push(text) === 1) await live.send('and more');
+          return { type: 'pass' };
+        },
+      ],
+    },
+  });
+  const { text, outcome, turns } = await live.result;
+  expect([text, outcome, turns, checked]).toEqual(['two', { type: 'completed' }, 2, ['one', 'two']]);
 });

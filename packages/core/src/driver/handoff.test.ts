@@ -2,6 +2,8 @@ import { describe, expect, test } from 'vitest';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import { replay } from '../journal/replay.ts';
+import type { Ledger } from '../ledger/port.ts';
+import type { Policy } from '../policy/port.ts';
 import { scriptedModel, type ScriptedModel } from '../testing/scripted-model.ts';
 import { tool, type Tool } from '../tools/tool.ts';
 import { handoff, type HandoffAgent } from './handoff.ts';
@@ -89,6 +91,73 @@ test('changeTools after a handoff changes the tools of the new agent', async () 
     ['X', 'c'],
     ['X', 'c'],
   ]);
+});
+
+test('a handoff touches nothing outside of the run', async () => {
+  const touched: unknown[] = [];
+  const policy: Policy = {
+    judge: (calls) => calls.map(({ touches }) => (touched.push(touches), { type: 'allow' })),
+  };
+  const model = scriptedModel([call('hand_off_to_x'), 'done']);
+  const result = await runLoop({
+    model,
+    tools: [handoff({ name: 'x' })],
+    agents: [{ name: 'x' }],
+    policy,
+    input: 'go',
+  });
+  expect([result.handedTo, touched]).toEqual(['x', [[]]]);
+});
+
+test('allowedTools may name the tools of the other agent', async () => {
+  const agents = [{ name: 'x', tools: [named('a'), named('b')] }];
+  const options = { tools: [handoff(agents[0]!)], agents, input: 'go' };
+  const model = scriptedModel([call('hand_off_to_x'), call('a', 'b'), 'done']);
+  const { messages } = await runLoop({ ...options, model, allowedTools: ['hand_off_to_x', 'a'] });
+  expect(messages.at(-2)).toMatchObject({ content: [{ isError: false }, { errorType: 'permission_denied' }] });
+  await expect(runLoop({ ...options, model, allowedTools: ['c'] })).rejects.toThrow('there is no such tool');
+  await expect(runLoop({ ...options, model, toolChoice: { tool: 'a' } })).rejects.toThrow('there is no such tool');
+});
+
+describe('while the result of a handoff waits for the ledger', () => {
+  const agents = [{ name: 'x', tools: [named('b')] }];
+  /** Settles the handoff after `meanwhile`. */
+  const ledgerAfter = (meanwhile: () => unknown): Ledger => ({
+    reserve: () => ({ type: 'reserved' }),
+    settle: async (key) => void (key.endsWith('t1.tool.0') && (await meanwhile())),
+    release() {},
+  });
+
+  test('changed tools do not replace those of the agent', async () => {
+    const model = scriptedModel([call('hand_off_to_x'), call('b'), 'done']);
+    const live: StartedRun = startLoop({
+      model,
+      tools: [handoff(agents[0]!)],
+      agents,
+      ledger: ledgerAfter(() => live.changeTools([named('c')])),
+      input: 'go',
+    });
+    const { messages } = await live.result;
+    expect(seenBy(model)[1]![1]).toBe('b');
+    expect(messages.at(-2)).toMatchObject({ content: [{ name: 'b', isError: false }] });
+  });
+
+  test('the agent is offered read_result for a result that is cut meanwhile', async () => {
+    const model = scriptedModel([call('hand_off_to_x', 'long'), 'done']);
+    const cut = Promise.withResolvers<void>();
+    const long = tool({ name: 'long', description: '', execute: () => 'x'.repeat(2_000) });
+    await runLoop({
+      model,
+      tools: [handoff(agents[0]!), long],
+      agents,
+      ledger: ledgerAfter(() => cut.promise),
+      journal: memoryJournal(),
+      maxResultChars: 1_000,
+      input: 'go',
+      onItem: (item) => item.type === 'call-answered' && item.call.name === 'long' && cut.resolve(),
+    });
+    expect(seenBy(model)[1]![1]).toBe('b,read_result');
+  });
 });
 
 describe('with a journal', () => {

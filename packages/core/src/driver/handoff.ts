@@ -21,6 +21,7 @@ export function handoff({ name, description }: Pick<HandoffAgent, 'name' | 'desc
     name: `hand_off_to_${name}`,
     description: `Hands the conversation over to "${name}"${description === undefined ? '' : `: ${description}`}`,
     effect: 'pure',
+    touches: () => [],
     // Several in one reply take effect in call order.
     resources: () => ['the agent of the run'],
     execute: () => `The conversation is handed over to "${name}".`,
@@ -42,6 +43,11 @@ export function checkAgents({ agents = [], tools = [] }: Agents): void {
       throw new TreadleError('invalid-options', `${what} (${names.join(', ') || 'none'}).`);
     }
   }
+}
+
+/** The names of all tools that the run may have. */
+export function toolNames({ tools = [], agents = [] }: Agents): readonly string[] {
+  return [...tools, ...agents.flatMap((agent) => agent.tools ?? [])].map(({ name }) => name);
 }
 
 /** The agent with this name; for undefined, the one that the options describe themselves. */

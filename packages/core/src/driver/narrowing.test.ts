@@ -100,6 +100,7 @@ test('a tool that pretends to page through results does not start', async () => 
   });
   const result = await run(scriptedModel([call('read_result_x'), 'done']), [fake], { narrow: { tools: [] } });
   expect(resultsOf(result)).toEqual(['The run is narrowed, and may not call "read_result_x".']);
+  expect(result.messages.at(-2)).toMatchObject({ content: [{ errorType: 'permission_denied' }] });
   expect(started).toBe(false);
 });
 

@@ -20,7 +20,7 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
-import { agentNamed } from './handoff.ts';
+import { agentNamed, toolNames } from './handoff.ts';
 import { policyChange, recheckedCall, recordedRules } from './judge.ts';
 import type {
   Answer,
@@ -388,9 +388,11 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
     throw invalidOptions(`toolChoice is ${JSON.stringify(toolChoice)}. Use ${CHOICES.join(', ')} or { tool: name }`);
   }
   const required = typeof toolChoice === 'object' ? [toolChoice.tool] : [];
-  for (const name of [...required, ...(allowedTools ?? [])]) {
-    if (tools.some((tool) => tool.name === name)) continue;
-    throw invalidOptions(`"${name}" is named in toolChoice or allowedTools, but there is no such tool`);
+  const unknown =
+    required.find((name) => !tools.some((tool) => tool.name === name)) ??
+    allowedTools?.find((name) => !toolNames(options).includes(name));
+  if (unknown !== undefined) {
+    throw invalidOptions(`"${unknown}" is named in toolChoice or allowedTools, but there is no such tool`);
   }
   if (toolChoice === 'required' && (allowedTools ?? tools).length === 0) {
     throw invalidOptions('toolChoice is "required", but there is no tool to call. Add tools, or omit toolChoice');

@@ -6,7 +6,7 @@ import type { Event, GuardrailVerdict, SettledResult } from '../machine/events.t
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
-import type { AgentRules, Memory, TurnDecision } from '../machine/rules.ts';
+import type { AgentRules, Handoff, Memory, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { textOf, type TextBlock } from '../messages.ts';
 import { isPlain } from '../plain.ts';
@@ -145,7 +145,7 @@ function runTool(context: RunContext, effect: CallEffect, settle: Settle): void 
   }
   if (context.state().narrowed && !mayStart(context, tool)) {
     const problem = `The run is narrowed, and may not call "${tool.name}".`;
-    return settleUncallable(context, effect, errorResult(problem, { errorType: 'denied' }), settle);
+    return settleUncallable(context, effect, errorResult(problem, { errorType: 'permission_denied' }), settle);
   }
   const checked = checkedCall(context, effect.call);
   if (!(checked instanceof Promise)) return runCheckedTool(context, effect, tool, checked, settle);
@@ -198,7 +198,7 @@ function runCheckedTool(
   const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {
     const done = withChangedMemory(memory, execution, result);
-    return settleTool(context, effect, tool.handsTo ? withHandoffTo(context, effect, tool, done) : done, settle);
+    return settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle);
   }
   if (signal.aborted) abort(signal.reason);
   const running = tool.share === undefined ? runningTools : runningChildren;
@@ -206,23 +206,27 @@ function runCheckedTool(
   void result.then((settled) => {
     running.delete(abort);
     const done = withChangedMemory(memory, execution, settled);
-    settleTool(context, effect, tool.handsTo ? withHandoffTo(context, effect, tool, done) : done, settle);
+    settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle);
   });
 }
 
-/** Adds the agent that a successful call hands the run over to, and prepares its tools for the next turn. */
-function withHandoffTo(context: RunContext, { call }: CallEffect, tool: Tool, result: Settled): Settled {
+/** Adds the agent that a successful call hands the run over to. */
+function withHandoffTo(context: RunContext, tool: Tool, result: Settled): Settled {
   const { options } = context;
   const { handsTo } = tool;
   if (handsTo === undefined || !('type' in result) || result.type !== 'result' || result.isError) return result;
   const { tools = [] } = agentNamed(options, handsTo)!;
   try {
-    const handoff = handoffFacts(options, handsTo, currentTools(context.state(), tools));
-    changeExecutors(context, withExecutor(toolsByName(tools), context.readResult), call.turn);
-    return { ...result, handoff };
+    return { ...result, handoff: handoffFacts(options, handsTo, currentTools(context.state(), tools)) };
   } catch (thrown) {
     return errorResult(`The tool "${tool.name}" failed: ${messageOf(thrown)}`);
   }
+}
+
+/** Uses the tools of the agent that an event hands the run over to, after this turn. */
+export function changeToAgent(context: RunContext, { agent }: Pick<Handoff, 'agent'>, turn: number): void {
+  const { tools = [] } = agentNamed(context.options, agent) ?? {};
+  changeExecutors(context, withExecutor(toolsByName(tools), context.readResult), turn);
 }
 
 function settleTool(context: RunContext, { id }: CallEffect, result: Settled, settle: Settle): void {

@@ -16,10 +16,10 @@ import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { changeExecutors, withExecutor } from './call-model.ts';
-import { agentNamed, checkAgents } from './handoff.ts';
+import { agentNamed, checkAgents, toolNames } from './handoff.ts';
 import { checkAutoResume, currentTools, hasStarted, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
 import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
-import { cancelChildren, type AgentCode, type RunContext } from './perform.ts';
+import { cancelChildren, changeToAgent, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
 
@@ -206,10 +206,7 @@ export function driveRun(
         fail: (error) => shell!.fail(error),
       };
       const events: Event[] = [...opening.events, ...early];
-      if (handoff) {
-        const next = withExecutor(toolsOfAgent(options, handoff.agent), readResult);
-        changeExecutors(context, next, opening.state.turn);
-      }
+      if (handoff) changeToAgent(context, handoff, opening.state.turn);
       if (earlyTools) {
         events.push(toolsChanged(context, earlyTools, opening.state));
         const { turn } = events.reduce((state, event) => step(state, event).state, opening.state);
@@ -266,11 +263,6 @@ function handled<T>(act: () => Promise<T>): Promise<T> {
 
 function toolsOfAgent(options: RunOptions, name: string): ReadonlyMap<string, Tool> {
   return toolsByName(agentNamed(options, name)?.tools ?? []);
-}
-
-/** The names of all tools that the run may have. */
-function toolNames({ tools = [], agents = [] }: RunOptions): readonly string[] {
-  return [...tools, ...agents.flatMap((agent) => agent.tools ?? [])].map(({ name }) => name);
 }
 
 /** The event that changes the tools from the next turn on. Throws for misuse. */

@@ -8,7 +8,7 @@ import type { Event } from '../machine/events.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isOverdue, step, type Next } from '../machine/step.ts';
 import { mapped } from '../mapped.ts';
-import { abortChildren, abortEffects, performEffect, type RunContext } from './perform.ts';
+import { abortChildren, abortEffects, changeToAgent, performEffect, type RunContext } from './perform.ts';
 
 /**
  * Drives one run: applies events, journals them, notifies the listener, and performs the effects.
@@ -113,6 +113,9 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     else unwritten.push(stepped);
     state = next.state;
     seq++;
+    if (event.type === 'tool-settled' && event.result.type === 'result' && event.result.handoff) {
+      changeToAgent(context, event.result.handoff, before.turn);
+    }
     if (mayEndRun(event)) abortIfEnded(before);
     else endIfOverdue(event.at);
     return true;

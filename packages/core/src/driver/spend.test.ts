@@ -6,6 +6,7 @@ import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Model, ModelErrorCode, ModelReply } from '../model.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool } from '../tools/tool.ts';
+import { handoff } from './handoff.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 type Asked = readonly [method: 'reserve' | 'settle' | 'release', key: string, amounts?: Amounts];
@@ -132,6 +133,24 @@ describe.each([
     const refusing = answering(recording(['run/t2.compact.0']));
     const refused = await runLoop({ ...options, model: scriptedModel([long, long]), ledger: refusing });
     expect(refused).toMatchObject({ outcome: { type: 'exhausted', limit: 'budget' }, turns: 2 });
+  });
+
+  test('a summary is reserved at the price of the agent that the run was handed to', async () => {
+    const long = { ...calling, usage: { inputTokens: 50, outputTokens: 1 } };
+    const clerk = { ...scriptedModel([long, long, 'It was 3.', 'Three.']), maxCost: () => 7 };
+    const agents = [{ name: 'clerk', tools: [add], model: clerk }];
+    const ledger = recording();
+    await runLoop({
+      model: scriptedModel([{ calls: [{ name: 'hand_off_to_clerk' }] }]),
+      tools: [handoff(agents[0]!)],
+      agents,
+      compaction: { tokens: 40, keepTurns: 1 },
+      ledger: answering(ledger),
+      input: 'Add.',
+    });
+    const summaries = ledger.asked.filter(([method, key]) => method === 'reserve' && key.includes('compact'));
+    expect(summaries.map(([, , amounts]) => amounts?.cost)).toContain(7);
+    expect(summaries.map(([, , amounts]) => amounts?.cost)).not.toContain(0);
   });
 
   test('only a model call that certainly used nothing is released', async () => {

@@ -109,7 +109,7 @@ function mostUsedBy(context: RunContext, effect: SpendingEffect): MostUsed {
   }
   const { instructions, tools } = state();
   const { history, to } = effect;
-  const model = options.summariser ?? options.model;
+  const model = options.summariser ?? modelFor(context, undefined)!;
   return mostUsedByModel(context, model, requestTokens(history.items, to, instructions, tools));
 }
 

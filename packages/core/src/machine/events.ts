@@ -1,4 +1,4 @@
-import type { AssistantPart, ErrorFacts, Message, ResultBlock, UserMessage } from '../messages.ts';
+import type { AssistantPart, ErrorFacts, ErrorType, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
@@ -182,6 +182,8 @@ export type GuardrailVerdict = { readonly type: 'pass' } | { readonly type: 'sto
 export interface CallCheck {
   /** Why the call cannot run, as a text for the model. */
   readonly problem?: string;
+  /** The type of that error; absent: `invalid_params`. */
+  readonly errorType?: ErrorType;
   /** The arguments after repair; absent if they needed none. */
   readonly arguments?: string;
   /** Resources that the call needs. Calls that share one run in call order. */

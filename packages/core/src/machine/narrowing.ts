@@ -65,5 +65,5 @@ const DESCRIPTIONS = [READ_RESULT_DESCRIPTION, 'Reads on in a tool result that w
 
 /** Whether a tool is the loop's own, which is available whenever it is needed. */
 export function isReadResult({ name, description }: ToolFacts): boolean {
-  return name.startsWith(READ_RESULT) && DESCRIPTIONS.includes(description);
+  return DESCRIPTIONS.includes(description) && name.startsWith(READ_RESULT);
 }

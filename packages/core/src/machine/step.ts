@@ -30,7 +30,7 @@ import type { CallCheck, Event, RecordedVerdict } from './events.ts';
 import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from './finish/finish.ts';
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
-import { isWithinNarrowing, narrower } from './narrowing.ts';
+import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
 import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import { sha256 } from './sha256.ts';
 import type { Ask, Call, CancelPhase, Grant, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
@@ -685,7 +685,8 @@ function refusalFor(state: State, candidate: Candidate): Refusal | undefined {
   if (!isToolAllowed(state, name)) return [words.notAllowed(name, allowedToolNames(state)), 'ran', 'permission_denied'];
   if (typeof choice === 'object' && choice.tool !== name)
     return [words.choiceOther(name, choice.tool), 'ran', 'denied'];
-  if (check.problem !== undefined) return [words.badCall(name, check.problem), 'ran', 'invalid_params'];
+  if (check.problem !== undefined)
+    return [words.badCall(name, check.problem), 'ran', check.errorType ?? 'invalid_params'];
 
   const { calls: limit } = rules.limits;
   if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent', 'denied'];
@@ -944,7 +945,9 @@ function withHandoff(state: State, handoff: Handoff, effect: string): State {
   const index = Number(effect.slice(effect.lastIndexOf('.') + 1));
   if (!Array.isArray(handoff.tools) || index < (state.handoff?.index ?? 0)) return state;
   const { tools, ...agent } = handoff;
-  return { ...state, handoff: { ...agent, index }, nextTools: tools };
+  // A result of the same turn may have been cut after the handoff was made.
+  const own = tools.some(isReadResult) ? [] : state.tools.filter(isReadResult);
+  return { ...state, handoff: { ...agent, index }, nextTools: [...tools, ...own] };
 }
 
 /** Replaces the values of the changed keys, so that calls that change different keys keep each other's changes. */
@@ -1230,7 +1233,9 @@ function onGuardrailsChecked(state: Draft, { verdicts }: EventOf<'guardrails-che
     const message = stop?.type === 'stop' ? stop.reason : 'A guardrail gave no verdict.';
     return endRun({ ...state, output: undefined }, { type: 'failed', error: { code: 'guardrail', message } });
   }
-  return answer ? endRun(state, answer) : nextTurn(state);
+  // Input that arrived meanwhile follows a text, as it does without guardrails.
+  const followed = state.pending.length > 0 && answer?.type === 'completed' && !state.rules.output && !state.agent;
+  return answer && !followed ? endRun(state, answer) : nextTurn(state);
 }
 
 /** If a call provided the output, the verdict is the result of that call. */

@@ -177,6 +177,10 @@ export function driveRequest(
   async function cancelIfCutOff(result: LoopResult): Promise<LoopResult> {
     if (result.waiting.length === 0 || !isCutOff) return result;
     isSpent = true;
+    return cancelPaused();
+  }
+
+  function cancelPaused(): Promise<LoopResult> {
     return runLoop({ ...common, acceptChangedTools: true, signal: AbortSignal.abort() });
   }
 
@@ -191,6 +195,8 @@ export function driveRequest(
     if (result.detached) return {};
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
     const ending = endingOf(result, { isSpent, failure, at: Date.now() });
+    // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
+    if (ending.type === 'failed' && !result.outcome) await cancelPaused();
     return { ending, ...(failure && { failure }), isUntouched: ending.type === 'failed' && !hasReplied };
   }
 

@@ -110,7 +110,8 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
   'tool-parked': ({ effect, on }, { took }) => line(`${effect} waits for a child run`, shortId(on), 'dim', took),
   'approval-given': (event, { took }) => {
     const decision = `${event.approved ? 'approved' : 'denied'}${event.by === undefined ? '' : ` by ${event.by}`}`;
-    return line(`${event.effect} ${decision}`, event.approved ? undefined : event.reason, 'plain', took);
+    const scope = event.forRun ? ' for the rest of the run' : '';
+    return line(`${event.effect} ${decision}${scope}`, event.approved ? undefined : event.reason, 'plain', took);
   },
   'client-result-given': () => [],
   'output-checked': ({ result }, { took }) =>
@@ -170,9 +171,10 @@ function joined(notes: readonly (string | false | undefined)[]): string | undefi
 
 function verdictText(verdict: Verdict | undefined): string {
   if (!verdict) return 'denied, because the policy returned no verdict';
-  if (verdict.type === 'allow') return 'allowed';
+  const rule = verdict.rule === undefined ? '' : ` (rule ${verdict.rule})`;
+  if (verdict.type === 'allow') return `allowed${rule}`;
   const decision = verdict.type === 'ask' ? 'needs approval' : 'denied';
-  return verdict.reason === undefined ? decision : `${decision}: ${verdict.reason}`;
+  return verdict.reason === undefined ? `${decision}${rule}` : `${decision}: ${verdict.reason}${rule}`;
 }
 
 /** The text of a message; other parts are named in brackets. */

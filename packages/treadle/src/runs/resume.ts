@@ -136,7 +136,7 @@ async function resumeRun(
     model: await openModel(choice),
     tools: toolsOf(context),
     // The policy of the original program is not available here, so every call needs approval.
-    ...(state.rules.judged && { policy: askAlways }),
+    ...((state.rules.judged || state.policies) && { policy: askAlways }),
     acceptChangedTools: values['accept-changed-tools'] === true,
   };
   try {
@@ -168,9 +168,15 @@ function rejectForeignRun(state: State): void {
 }
 
 /** Why only the program that started a run can resume it; undefined if the command can. */
-export function foreignRunReason({ rules }: State): string | undefined {
+export function foreignRunReason({ rules, policies = [], handedTo, handoff }: State): string | undefined {
   if (rules.agent) return `belongs to the agent "${rules.agent.name}" of another program`;
-  return rules.prepared && 'was started by a program that prepares each turn in code';
+  if (rules.prepared) return 'was started by a program that prepares each turn in code';
+  if (rules.budgeted) return 'was started with a budget of another program';
+  if (rules.guardrails) return 'was started with guardrails, which are code of another program';
+  const agent = handoff?.agent ?? handedTo;
+  if (agent !== undefined) return `is with the agent "${agent}" of another program`;
+  // Only code can apply rules, and the stricter of those and the current ones has to apply.
+  return policies.length > 0 ? 'has a policy with rules that only its program can apply' : undefined;
 }
 
 function answersFor(state: State, values: Values<typeof ANSWER_FLAGS>): readonly Answer[] {
@@ -219,9 +225,12 @@ function hasEnded({ status }: RunSummary): boolean {
 
 /** Cancels a run and its child runs. */
 async function cancelRun(store: RunStore, { runId }: RunSummary): Promise<void> {
-  const { tools } = await stateAfter(await readRun(store, runId));
+  const { tools: offered, nextTools = offered, handedTo, handoff } = await stateAfter(await readRun(store, runId));
   const model: Model = { id: 'unused', reply: unused };
-  await runLoop({ runId, journal: store, model, tools: tools.map(unusedTool), signal: AbortSignal.abort() });
+  const tools = nextTools.map(unusedTool);
+  const name = handoff?.agent ?? handedTo;
+  const agents = name === undefined ? [] : [{ name, tools }];
+  await runLoop({ runId, journal: store, model, tools, agents, signal: AbortSignal.abort() });
 }
 
 function unusedTool({ name, description, parameters, effect, client }: ToolFacts): Tool {
