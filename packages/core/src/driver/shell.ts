@@ -56,7 +56,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   const { runId, journal, lease, opening, clock } = context;
   // A journal that ends with the run is not replayed, and the digest costs as much as several turns.
   const toEntry = context.options.journal ? entryOf : unpinnedEntry;
-  const { durableItems = false } = context.options;
+  const alwaysDurable = !context.options.journal || context.options.durableItems === true;
   const { promise: done, resolve, reject } = Promise.withResolvers<State>();
   let { state, seq } = opening;
   /** Steps that are not in the journal yet. */
@@ -135,7 +135,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
       while (unwritten.length > 0 && !closed) {
         const batch = unwritten;
         unwritten = NO_STEPS;
-        unsynced = !durableItems && !onStored && !batch.some(mustBeDurable);
+        unsynced = !alwaysDurable && !onStored && !batch.some(mustBeDurable);
         const written = journal.append(runId, mapped(batch, entryIn), lease, unsynced ? 'written' : 'durable');
         const appended = onStored ? Promise.resolve(written).then(onStored) : written;
         onStored = undefined;
