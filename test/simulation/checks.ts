@@ -4,7 +4,7 @@ import { checkPermission } from '../invariants/i2-permission.ts';
 import { checkEnding } from '../invariants/i4-ending.ts';
 import { checkLimits } from '../invariants/i6-limits.ts';
 import { NOTHING_OBSERVED, observedAfter, shouldApply } from '../invariants/observed.ts';
-import { outcomeOf, type Moment, type Trace } from '../invariants/trace.ts';
+import { messagesOf, outcomeOf, same, type Moment, type Trace } from '../invariants/trace.ts';
 import type { Disk } from './disk.ts';
 import type { Act, Execution, Ledger } from './ledger.ts';
 import { LEASE_MS, type Machines, type Process } from './machine.ts';
@@ -16,6 +16,7 @@ export type CheckName =
   | 'I1 to I6'
   | 'I5 replay'
   | 'I8 durable'
+  | 'I9 order'
   | 'acknowledged'
   | 'append only'
   | 'cancel order'
@@ -389,6 +390,31 @@ export function createChecks(
   }
 
   /** The invariants of `step`, on what is stored. */
+  /** Two calls that settled one after the other lead to the same history in the other order. */
+  function checkOrder({ runId, entries, states }: Reference): void {
+    for (const [index, { event: first }] of entries.entries()) {
+      const second = entries[index + 1]?.event;
+      if (first.type !== 'tool-settled' || second?.type !== 'tool-settled') continue;
+      const [before, after] = [states[index]!, states[index + 2]!];
+      const isOpen = core.outstanding(before).some(({ id }) => id === second.effect);
+      if (!isOpen || second.effect === first.effect) continue;
+      cover('reordered results');
+      const swapped = core.step(core.step(before, second).state, first).state;
+      const open = (state: State): readonly string[] =>
+        core
+          .outstanding(state)
+          .map(({ id }) => id)
+          .toSorted();
+      ensure(
+        same(messagesOf(swapped), messagesOf(after)) &&
+          same(outcomeOf(swapped), outcomeOf(after)) &&
+          same(open(swapped), open(after)),
+        'I9 order',
+        () => `run ${runId} depends on the order of ${first.effect} and ${second.effect}`,
+      );
+    }
+  }
+
   function checkJournal(known: Reference): void {
     try {
       const trace = traceOf(known);
@@ -400,6 +426,7 @@ export function createChecks(
     } catch (error) {
       throw new Violation('I1 to I6', `run ${known.runId}: ${(error as Error).message}`);
     }
+    checkOrder(known);
     for (const { event } of known.entries) {
       if (event.type !== 'tool-settled' || event.result.type !== 'result' || event.result.isError) continue;
       const key = `${known.runId}/${event.effect.replace('verify', 'tool')}`;

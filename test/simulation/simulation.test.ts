@@ -36,6 +36,7 @@ const LEAST_PERCENT: Readonly<Record<string, number>> = {
   answer: 5,
   cancel: 5,
   detach: 4,
+  'reordered results': 5,
 };
 
 const TIMEOUT = { timeout: 300_000 };
