@@ -37,6 +37,24 @@ test('parallel calls with different keys keep each other’s changes, and calls 
   expect(result.memory).toEqual({ todo: ['a', 'b'], skills: ['x', 'y'] });
 });
 
+test('memory survives a compaction of the turns that stored it', async () => {
+  const usage = { inputTokens: 90, outputTokens: 10, cost: 0 };
+  const calls = ['a', 'b', 'c', 'd'].map((what, index) => ({
+    calls: [add('todo', what)],
+    ...(index === 2 && { usage }),
+  }));
+  const model = scriptedModel([...calls, 'done']);
+  const result = await runLoop({
+    model,
+    summariser: scriptedModel(['Two items.']),
+    tools: [adder('todo', 'todo')],
+    input: 'go',
+    compaction: { tokens: 100, keepTurns: 1 },
+  });
+  expect(JSON.stringify(model.requests.at(-1)!.messages)).toContain('Two items.');
+  expect(result.memory).toEqual({ todo: ['a', 'b', 'c', 'd'] });
+});
+
 test('a tool gets only the keys that it remembers, as a copy', async () => {
   const seen: unknown[] = [];
   const peek = tool({
