@@ -44,6 +44,12 @@ export interface Host {
   readonly suspended: { from: number; until: number; earlierMs: number };
 }
 
+/** A run that a process drives, and since when. */
+export interface Driving {
+  readonly since: number;
+  live?: StartedRun;
+}
+
 export interface Process extends Owner {
   readonly host: Host;
   readonly holder: Required<Holder>;
@@ -52,7 +58,7 @@ export interface Process extends Owner {
   alive: boolean;
   stalledUntil: number;
   /** The runs that it drives, or is about to drive. */
-  readonly driving: Map<string, { live?: StartedRun }>;
+  readonly driving: Map<string, Driving>;
 }
 
 export interface Machines {

@@ -179,9 +179,11 @@ function simulatedTool(world: World, process: Process, name: string, kind: ToolK
 
   function actOnce(execution: Execution, signal: AbortSignal): void {
     const { key, token } = execution;
-    // A timeout has no reason. All other tools respect their signal.
+    // A timeout has no reason. All other tools respect their signal, and all of them after another process took over.
     const timedOut = signal.aborted && (signal.reason as Error).message !== 'The run was detached.';
-    if (signal.aborted && !(kind.stubborn && timedOut && process.driving.has(rootOf(key)))) return;
+    const driven = process.driving.get(rootOf(key));
+    const isSameDriver = driven !== undefined && driven.since <= execution.at;
+    if (signal.aborted && !(kind.stubborn && timedOut && isSameDriver)) return;
     const stale = isStale(execution) === true;
     if (verify === 'fenced' && (!ledger.admits(key, token) || ledger.has(key))) return cover('fenced off');
     log(`${process.name}: ${key} acts`);

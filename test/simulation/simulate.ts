@@ -3,7 +3,7 @@ import type { Answer, LoopOptions, TreadleErrorCode, Waiting } from '@treadle/co
 import { createChecks, Violation, type Checks } from './checks.ts';
 import { createDisk, type Disk, type DiskFault } from './disk.ts';
 import { createLedger } from './ledger.ts';
-import { createMachines, loadStore, type Machines, type Process } from './machine.ts';
+import { createMachines, loadStore, type Driving, type Machines, type Process } from './machine.ts';
 import { codeOf, planRun, rootOf, type Plan, type World } from './runs.ts';
 import { startScheduler, type Owner, type Scheduler } from './scheduler.ts';
 
@@ -167,7 +167,7 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
 
   function drive(process: Process, job: Job): void {
     const { runId } = job.plan;
-    const driving: { live?: core.StartedRun } = {};
+    const driving: Driving = { since: scheduler.now() };
     process.driving.set(runId, driving);
     log(`${process.name} tries to drive ${runId}`);
     driveRun(process, job, driving)
@@ -175,7 +175,7 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
       .finally(() => process.driving.delete(runId));
   }
 
-  async function driveRun(process: Process, job: Job, driving: { live?: core.StartedRun }): Promise<void> {
+  async function driveRun(process: Process, job: Job, driving: Driving): Promise<void> {
     const { store: journal, clock } = process;
     const { plan } = job;
     const { runId } = plan;
