@@ -145,6 +145,14 @@ test('reading fails at the next entry if an entry is another one with a correct 
   await expect(store.read('a')).rejects.toThrow('Entry 2 of run "a" is damaged');
 });
 
+test('appending fails if the row of the run has a lower count than there are entries', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('a', entries(3));
+  temp.raw().exec('UPDATE runs SET entries = 2');
+  await expect(store.append('a', [entry(2)])).rejects.toEqual(code('journal-damaged'));
+});
+
 test('an intact last entry cannot be replaced', async () => {
   await using temp = tempStore();
   const store = temp.open();

@@ -11,7 +11,7 @@ import {
   type Stored,
 } from '@treadle/core';
 import { inputOf, nameKey, parseJson } from './database.ts';
-import { isCorrupt } from './failure.ts';
+import { isConstraint, isCorrupt } from './failure.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import { splitInput, type Messages, type InputPlace } from './messages.ts';
@@ -147,7 +147,13 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
       const last = split && messages.store(split);
       if (last !== undefined) updateMessages.run(last, split!.at, id);
       for (const [index, text] of texts.entries()) {
-        insertEntry.run(id, next + index, index === 0 && last !== undefined ? split!.rest : text, chains[index]!);
+        const stored = index === 0 && last !== undefined ? split!.rest : text;
+        try {
+          insertEntry.run(id, next + index, stored, chains[index]!);
+        } catch (error) {
+          // The row of the run has a lower count than there are entries.
+          throw isConstraint(error) ? entryDamaged(runId, next + index, 'is not in the count of entries') : error;
+        }
       }
     }, until);
   }

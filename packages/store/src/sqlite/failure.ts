@@ -18,6 +18,10 @@ export function isCorrupt(error: unknown): boolean {
   return codeOf(error as ReportedError) === SQLITE.corrupt;
 }
 
+export function isConstraint(error: unknown): boolean {
+  return codeOf(error as ReportedError) === SQLITE.constraint;
+}
+
 export function isBusy(error: unknown): boolean {
   return codeOf(error as ReportedError) === SQLITE.busy;
 }
@@ -65,4 +69,4 @@ function describeFailure(error: ReportedError): readonly [StoreCode, string] {
 }
 
 /** Result codes (https://sqlite.org/rescode.html): the low byte of an extended code is the primary code. */
-const SQLITE = { busy: 5, locked: 6, readOnly: 8, corrupt: 11, full: 13, notADatabase: 26 } as const;
+const SQLITE = { busy: 5, locked: 6, readOnly: 8, corrupt: 11, constraint: 19, full: 13, notADatabase: 26 } as const;
