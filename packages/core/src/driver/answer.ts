@@ -1,8 +1,9 @@
 import { messageOf, TreadleError } from '../errors.ts';
+import { approvalProblem } from '../machine/approvals.ts';
 import { waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { State, Waiting } from '../machine/state.ts';
-import { approvalProblem, fits, step } from '../machine/step.ts';
+import { fits, step } from '../machine/step.ts';
 import { arePartsOf } from '../messages.ts';
 import type { Clock } from '../platform.ts';
 import { truncateContent } from '../tools/result.ts';

@@ -11,8 +11,16 @@ import {
   type ToolResult,
 } from '../messages.ts';
 import { addUsage, NO_USAGE, tokensOf, type ModelError } from '../model.ts';
-import type { AskVerdict, Touch } from '../policy/port.ts';
-import { isAskable, ttlOf } from '../policy/verdicts.ts';
+import { isAskable } from '../policy/verdicts.ts';
+import {
+  askingSlot,
+  approvalProblem,
+  isApproved,
+  isGranted,
+  withApproval,
+  withGrant,
+  type AskingSlot,
+} from './approvals.ts';
 import {
   effectId,
   isJudged,
@@ -32,8 +40,7 @@ import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
 import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
 import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
-import { sha256 } from './sha256.ts';
-import type { Ask, Call, CancelPhase, Grant, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
+import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
 
 /*
@@ -800,12 +807,7 @@ function policiesAfter({ policies = [] }: State, rules: unknown): readonly unkno
 }
 
 /** An open approval under other rules: what is required of both. */
-function stricterAsk(
-  state: State,
-  slot: Extract<Slot, { type: 'asking' }>,
-  verdict: RecordedVerdict | undefined,
-  at: number,
-): Slot {
+function stricterAsk(state: State, slot: AskingSlot, verdict: RecordedVerdict | undefined, at: number): Slot {
   if (verdict?.type === 'allow') return slot;
   const judged = applyVerdict({ ...state, grants: undefined }, { type: 'queued', call: slot.call }, verdict, at);
   if (judged.type !== 'asking') return judged;
@@ -836,89 +838,6 @@ function applyVerdict(state: State, slot: Slot, verdict: RecordedVerdict | undef
     default:
       return refusedSlot(call, words.denied(call.name, words.noVerdict), 'ran', 'denied');
   }
-}
-
-function askingSlot(call: Call, verdict: AskVerdict & RecordedVerdict, at: number): Slot {
-  const { reason, required = 1, approvers, shown, touches, rule } = verdict;
-  return {
-    type: 'asking',
-    call,
-    digest: approvalDigest(call),
-    expiresAt: at + ttlOf(verdict),
-    ...(reason !== undefined && { reason }),
-    ...(required > 1 && { required }),
-    ...(approvers && { approvers }),
-    ...(shown !== undefined && { shown }),
-    ...(touches && { touches }),
-    ...(rule !== undefined && { rule }),
-  };
-}
-
-type Approval = Pick<EventOf<'approval-given'>, 'digest' | 'approved' | 'by'>;
-
-/**
- * Why an answer to an open approval does not apply. `digest`: it is bound to another call. `approver`: this person may not
- * answer. `anonymous`: several people have to approve, and it has no name. `repeated`: this person has approved already.
- */
-export function approvalProblem(
-  { digest, approvers, required = 1, approvedBy }: Ask,
-  { approved, by, ...answer }: Approval,
-): 'digest' | 'approver' | 'anonymous' | 'repeated' | undefined {
-  if (answer.digest !== digest) return 'digest';
-  if (approvers && !(by !== undefined && approvers.includes(by))) return 'approver';
-  if (approved !== true || required === 1) return undefined;
-  if (typeof by !== 'string' || by === '') return 'anonymous';
-  return approvedBy?.includes(by) ? 'repeated' : undefined;
-}
-
-/** Who has approved after this approval. */
-function approversAfter({ approvedBy = [] }: Ask, { by }: Approval): readonly string[] {
-  return by === undefined ? approvedBy : [...approvedBy, by];
-}
-
-function isApproved(ask: Ask, approval: Approval): boolean {
-  const { required = 1 } = ask;
-  return required === 1 || approversAfter(ask, approval).length >= required;
-}
-
-/* Grants: what people have allowed for the rest of the run */
-
-const UNDECLARED: readonly Touch[] = [{ type: 'unknown' }];
-
-/** Stores a grant if the approval completes an ask, and everybody who approved it allowed it for the rest of the run. */
-function withGrant(state: State, event: EventOf<'approval-given'>): State {
-  const slot = slotFor(state, event.effect);
-  if (event.forRun !== true || event.approved !== true || slot?.type !== 'asking') return state;
-  if (slot.onlyThisCall || event.at >= slot.expiresAt || !isApproved(slot, event)) return state;
-  const { touches = UNDECLARED, call } = slot;
-  const definition = definitionOf(state, call.name);
-  const grant: Grant = { tool: call.name, touches, definition, by: approversAfter(slot, event) };
-  return { ...state, grants: [...(state.grants ?? []), grant] };
-}
-
-/** Whether people have allowed everything that the call would touch, and enough of those who may approve it. */
-function isGranted(state: State, { name }: Call, ask: AskVerdict & RecordedVerdict): boolean {
-  const ofTool = state.grants?.filter(({ tool }) => tool === name);
-  if (!ofTool || ofTool.length === 0) return false;
-  const definition = definitionOf(state, name);
-  const own = ofTool.filter((grant) => grant.definition === definition && hasEnoughApprovers(grant, ask));
-  if (own.length === 0) return false;
-  const allowed = new Set(own.flatMap(({ touches }) => touches.map(stableJson)));
-  return (ask.touches ?? UNDECLARED).every((touch) => allowed.has(stableJson(touch)));
-}
-
-function definitionOf({ tools }: State, name: string): string {
-  return sha256(stableJson(tools.find((tool) => tool.name === name) ?? null));
-}
-
-function hasEnoughApprovers({ by }: Grant, { required = 1, approvers }: AskVerdict): boolean {
-  if (required === 1 && !approvers) return true;
-  return new Set(approvers ? by.filter((one) => approvers.includes(one)) : by).size >= required;
-}
-
-/** Binds an approval to the exact call. */
-function approvalDigest(call: Call): string {
-  return sha256(`${call.name}\n${call.arguments}`);
 }
 
 type CallEvent = EventOf<
@@ -999,12 +918,6 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
     default:
       return event satisfies never;
   }
-}
-
-/** Adds an approval to an ask that needs more of them. */
-function withApproval(slot: Extract<Slot, { type: 'asking' }>, event: EventOf<'approval-given'>): Slot {
-  const onlyThisCall = event.forRun !== true && { onlyThisCall: true as const };
-  return { ...slot, approvedBy: approversAfter(slot, event), ...onlyThisCall };
 }
 
 /** Issues the lost effect again under the same id. A `once` tool that had started is verified or not run again. */

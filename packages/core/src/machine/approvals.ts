@@ -1,0 +1,107 @@
+import type { AskVerdict, Touch } from '../policy/port.ts';
+import { ttlOf } from '../policy/verdicts.ts';
+import { slotFor } from './effects.ts';
+import type { Event, RecordedVerdict } from './events.ts';
+import { stableJson } from './history.ts';
+import { sha256 } from './sha256.ts';
+import type { Ask, Call, Grant, Slot, State } from './state.ts';
+
+/*
+ * Approvals by people: what is asked, whose answers count, and what they have allowed for the rest of the run. `step` decides
+ * when a call is asked about (`applyVerdict`) and what an answer does to it (`slotAfter`).
+ */
+
+type ApprovalGiven = Extract<Event, { type: 'approval-given' }>;
+
+export type AskingSlot = Extract<Slot, { type: 'asking' }>;
+
+/** A call that people have to approve. */
+export function askingSlot(call: Call, verdict: AskVerdict & RecordedVerdict, at: number): AskingSlot {
+  const { reason, required = 1, approvers, shown, touches, rule } = verdict;
+  return {
+    type: 'asking',
+    call,
+    digest: approvalDigest(call),
+    expiresAt: at + ttlOf(verdict),
+    ...(reason !== undefined && { reason }),
+    ...(required > 1 && { required }),
+    ...(approvers && { approvers }),
+    ...(shown !== undefined && { shown }),
+    ...(touches && { touches }),
+    ...(rule !== undefined && { rule }),
+  };
+}
+
+type Approval = Pick<ApprovalGiven, 'digest' | 'approved' | 'by'>;
+
+/**
+ * Why an answer to an open approval does not apply. `digest`: it is bound to another call. `approver`: this person may not
+ * answer. `anonymous`: several people have to approve, and it has no name. `repeated`: this person has approved already.
+ */
+export function approvalProblem(
+  { digest, approvers, required = 1, approvedBy }: Ask,
+  { approved, by, ...answer }: Approval,
+): 'digest' | 'approver' | 'anonymous' | 'repeated' | undefined {
+  if (answer.digest !== digest) return 'digest';
+  if (approvers && !(by !== undefined && approvers.includes(by))) return 'approver';
+  if (approved !== true || required === 1) return undefined;
+  if (typeof by !== 'string' || by === '') return 'anonymous';
+  return approvedBy?.includes(by) ? 'repeated' : undefined;
+}
+
+/** Who has approved after this approval. */
+function approversAfter({ approvedBy = [] }: Ask, { by }: Approval): readonly string[] {
+  return by === undefined ? approvedBy : [...approvedBy, by];
+}
+
+/** Whether enough people have approved after this approval. */
+export function isApproved(ask: Ask, approval: Approval): boolean {
+  const { required = 1 } = ask;
+  return required === 1 || approversAfter(ask, approval).length >= required;
+}
+
+/** Adds an approval to an ask that needs more of them. */
+export function withApproval(slot: AskingSlot, event: ApprovalGiven): Slot {
+  const onlyThisCall = event.forRun !== true && { onlyThisCall: true as const };
+  return { ...slot, approvedBy: approversAfter(slot, event), ...onlyThisCall };
+}
+
+/** Binds an approval to the exact call. */
+function approvalDigest(call: Call): string {
+  return sha256(`${call.name}\n${call.arguments}`);
+}
+
+/* Grants: what people have allowed for the rest of the run */
+
+const UNDECLARED: readonly Touch[] = [{ type: 'unknown' }];
+
+/** Stores a grant if the approval completes an ask, and everybody who approved it allowed it for the rest of the run. */
+export function withGrant(state: State, event: ApprovalGiven): State {
+  const slot = slotFor(state, event.effect);
+  if (event.forRun !== true || event.approved !== true || slot?.type !== 'asking') return state;
+  if (slot.onlyThisCall || event.at >= slot.expiresAt || !isApproved(slot, event)) return state;
+  const { touches = UNDECLARED, call } = slot;
+  const definition = definitionOf(state, call.name);
+  const grant: Grant = { tool: call.name, touches, definition, by: approversAfter(slot, event) };
+  return { ...state, grants: [...(state.grants ?? []), grant] };
+}
+
+/** Whether people have allowed everything that the call would touch, and enough of those who may approve it. */
+export function isGranted(state: State, { name }: Call, ask: AskVerdict & RecordedVerdict): boolean {
+  const ofTool = state.grants?.filter(({ tool }) => tool === name);
+  if (!ofTool || ofTool.length === 0) return false;
+  const definition = definitionOf(state, name);
+  const own = ofTool.filter((grant) => grant.definition === definition && hasEnoughApprovers(grant, ask));
+  if (own.length === 0) return false;
+  const allowed = new Set(own.flatMap(({ touches }) => touches.map(stableJson)));
+  return (ask.touches ?? UNDECLARED).every((touch) => allowed.has(stableJson(touch)));
+}
+
+function definitionOf({ tools }: State, name: string): string {
+  return sha256(stableJson(tools.find((tool) => tool.name === name) ?? null));
+}
+
+function hasEnoughApprovers({ by }: Grant, { required = 1, approvers }: AskVerdict): boolean {
+  if (required === 1 && !approvers) return true;
+  return new Set(approvers ? by.filter((one) => approvers.includes(one)) : by).size >= required;
+}
