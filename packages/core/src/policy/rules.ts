@@ -1,0 +1,41 @@
+import type { Autonomy } from '../machine/narrowing.ts';
+
+/** The rules of a policy: plain JSON, the same in code and in `[policy]` of treadle.toml. */
+export interface PolicyRules {
+  /** 0: read only, 1: supervised, 2: bounded, 3: full. Default: 1. */
+  readonly autonomy?: Autonomy;
+  /** By `tool:operation`, `tool:*`, `tool` or `*`; the most specific entry decides. */
+  readonly tools?: Readonly<Record<string, 'allow' | 'ask' | 'deny'>>;
+  /** The permissions that are held. Absent: all. A permission that is not named is held. */
+  readonly permissions?: Readonly<Partial<Record<Permission, boolean>>>;
+  /** Commands by their first words, such as `git status` or `npm run *`; the most specific entry decides. */
+  readonly commands?: Lists;
+  /** Globs. A relative one starts at the folder of the policy. */
+  readonly paths?: {
+    readonly read?: readonly string[];
+    readonly write?: readonly string[];
+    readonly deny?: readonly string[];
+  };
+  /** Hosts (`example.com`, `*.example.com`), with a port or not, and CIDR ranges of addresses. */
+  readonly domains?: Lists;
+  readonly rate?: {
+    /** Calls of a subject within 60 seconds. Default: 60. */
+    readonly minute?: number;
+    /** Calls of a subject within one second. Default: 10. */
+    readonly second?: number;
+  };
+  /** What applies to each ask. */
+  readonly approvals?: {
+    readonly minutes?: number;
+    readonly required?: number;
+    readonly approvers?: readonly string[];
+  };
+}
+
+export type Permission = 'file_read' | 'file_write' | 'shell' | 'network' | 'git' | 'session';
+
+export interface Lists {
+  readonly allow?: readonly string[];
+  readonly ask?: readonly string[];
+  readonly deny?: readonly string[];
+}

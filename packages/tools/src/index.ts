@@ -1,0 +1,1 @@
+export type { Analysers } from '@treadle/core/policy';
