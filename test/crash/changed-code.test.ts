@@ -71,7 +71,10 @@ const CHANGES: readonly Change[] = [
   {
     what: 'the number of calls that run at once',
     scenario: calls,
-    fault: fault('scheduleCalls', (original) => (slots, rules) => original(slots, { ...rules, maxParallel: 1 })),
+    fault: fault(
+      'scheduleCalls',
+      (original) => (slots, rules, at) => original(slots, { ...rules, maxParallel: 1 }, at),
+    ),
     seq: 2,
     event: 'calls-judged',
     effect: 't1.tool.1',

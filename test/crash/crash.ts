@@ -3,7 +3,14 @@ import { expect } from 'vitest';
 import type { Cut } from './cuts.ts';
 import { logged, restore } from './logged-store.ts';
 import { play, type Scenario } from './scenario.ts';
-import { startedCalls, endsOf, withInterruptedResults, interruptedCalls, settledCalls } from './log-queries.ts';
+import {
+  startedCalls,
+  endsOf,
+  withInterruptedResults,
+  interruptedCalls,
+  parkedCalls,
+  settledCalls,
+} from './log-queries.ts';
 import { world, type Action, type World } from './world.ts';
 
 const HOUR = 3_600_000;
@@ -27,7 +34,7 @@ export async function worldAfterCrash(reference: World, { cut, moment, store }: 
 }
 
 function actionsAt(reference: World, { log }: Cut, moment: Moment): readonly Action[] {
-  const certain = settledCalls(log);
+  const certain = new Set([...settledCalls(log), ...parkedCalls(log)]);
   const possible = new Set([...startedCalls(log).keys(), ...interruptedCalls(log)]);
   return reference.actions.filter(({ key }) => certain.has(key) || (moment === 'after' && possible.has(key)));
 }

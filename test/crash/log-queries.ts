@@ -47,6 +47,16 @@ export function settledCalls(log: readonly Logged[]): ReadonlySet<string> {
   return settled;
 }
 
+/** Keys of calls that were parked, so they have acted. */
+export function parkedCalls(log: readonly Logged[]): ReadonlySet<string> {
+  const parked = new Set<string>();
+  for (const item of log) {
+    if (item.type !== 'entry' || item.entry.event.type !== 'tool-parked') continue;
+    parked.add(`${item.runId}/${item.entry.event.effect.replace('.verify.', '.tool.')}`);
+  }
+  return parked;
+}
+
 /** Keys of calls that were answered "interrupted, effect unknown", derived from the events alone. */
 export function interruptedCalls(log: readonly Logged[]): ReadonlySet<string> {
   const interrupted = new Set<string>();

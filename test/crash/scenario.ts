@@ -33,8 +33,10 @@ type Executing = Required<Pick<ExecuteAgentOptions<unknown, unknown>, 'journal' 
 
 interface ScenarioBase {
   readonly name: string;
-  /** What a person decides about a call. Default: approve. */
+  /** What a person decides about a call. Default: approve. With `expire`, a parked call gets no result in time, too. */
   readonly decide?: (call: Call) => 'approve' | 'deny' | 'expire';
+  /** The result of a parked call that comes from outside; undefined: its tool gives the result. */
+  readonly outside?: (call: Call) => string | undefined;
   /** Whether people approve a call for the rest of the run. */
   readonly forRun?: (call: Call) => boolean;
   /** Creates the run in the journal if it is not simply started. */
@@ -132,23 +134,21 @@ function isOutage({ outcome }: LoopResult): boolean {
 
 async function answersTo(scenario: Scenario, { clock }: World, entries: readonly JournalEntry[]): Promise<Answer[]> {
   const [wait] = waiting(replay(entries).state);
-  // Resuming the run checks parked calls again.
-  if (!wait || wait.type === 'parked') return [];
-  const answer = answerTo(scenario, wait);
-  if (answer === 'expire') {
-    await clock.advance(Math.max(0, (wait as Approval).expiresAt - clock.now()));
+  if (!wait) return [];
+  if (wait.expiresAt !== undefined && scenario.decide?.(wait.call) === 'expire') {
+    await clock.advance(Math.max(0, wait.expiresAt - clock.now()));
     return [];
   }
-  return [answer];
+  if (wait.type !== 'parked') return [answerTo(scenario, wait)];
+  // Without a result from outside, resuming the run asks the tools of parked calls again.
+  const content = scenario.outside?.(wait.call);
+  return content === undefined ? [] : [{ type: 'result', effect: wait.effect, content }];
 }
 
-type Approval = Extract<Waiting, { type: 'approval' }>;
-
-function answerTo({ decide, forRun }: Scenario, wait: Exclude<Waiting, { type: 'parked' }>): Answer | 'expire' {
+function answerTo({ decide, forRun }: Scenario, wait: Exclude<Waiting, { type: 'parked' }>): Answer {
   const { effect, call } = wait;
   if (wait.type === 'client') return { type: 'client-result', effect, content: `picked ${call.arguments}` };
   const decided = decide?.(call) ?? 'approve';
-  if (decided === 'expire') return 'expire';
   const said = decided === 'approve' ? { approved: true } : { approved: false, reason: 'Not now.' };
   const { approvers = ['ann', 'bob'], approvedBy = [] } = wait;
   const by = approvers.find((one) => !approvedBy.includes(one))!;

@@ -105,6 +105,27 @@ export function wire(life: Life, begins: (what: string) => 'on' | 'done' | 'lost
   });
 }
 
+const WEEK = { ttlMs: 604_800_000 };
+
+/** Executed by the client within a week. */
+export const pickInTime: Tool = tool({ name: 'pick', description: 'pick', input: WHAT, ...WEEK });
+
+/**
+ * Opens a door with the effect `once`: the call is parked for a week. Its verification finds that the door is offline, and
+ * then that it is open. It never finds out anything about the input `stuck`.
+ */
+export const door = (life: Life): Tool => ({
+  ...acting(life, 'door', 'once', (what) => new Parked(`door/${what}`, [], { ...WEEK, wakeAt: 1_000 })),
+  verify: (input, { key, parked }) => {
+    if (!life.alive()) return never();
+    const { what } = input as { what: string };
+    const acted = parked ?? life.world.actions.some((action) => action.key === key);
+    if (!acted || what === 'stuck') return acted && !parked ? new Parked('door/stuck', [], WEEK) : { type: 'not-done' };
+    const isOffline = parked?.on !== `door/${what} is offline`;
+    return isOffline ? new Parked(`door/${what} is offline`, [], WEEK) : { type: 'done', result: `opened ${what}` };
+  },
+});
+
 /** Parks the call on a device, and returns its result when the call is repeated. */
 export const job = (life: Life): Tool =>
   acting(life, 'job', 'idempotent', (what, { key }) => {

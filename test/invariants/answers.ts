@@ -9,7 +9,7 @@ import type {
   SettledResult,
   Waiting,
 } from '@treadle/core';
-import type { Open } from './observed.ts';
+import { expiryOf, isAnswerable, isVerified, type Observed, type Open } from './observed.ts';
 import { callsOf, type TurnScript, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
 
 type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
@@ -21,6 +21,8 @@ export interface Past {
   /** Calls whose child run has started. */
   readonly begun: ReadonlySet<string>;
   readonly parked: ReadonlySet<string>;
+  /** What calls are parked with. */
+  readonly parkings: Observed['parkings'];
   /** Model calls that failed, by id. */
   readonly failed: ReadonlySet<string>;
 }
@@ -29,14 +31,10 @@ export interface Past {
  * The event with which the world settles an effect. It does not depend on the order in which effects settle. Undefined
  * if the effect never settles. `calm`: approvals are given in time, independently of the clock.
  */
-export function answerOf(
-  world: World,
-  { effect, parked }: Open,
-  past: Past,
-  now: number,
-  calm: boolean,
-): Event | undefined {
+export function answerOf(world: World, open: Open, past: Past, now: number, calm: boolean): Event | undefined {
+  const { effect, parked } = open;
   const { id } = effect;
+  const expiry = expiryOf(open);
   switch (effect.type) {
     case 'call-model':
       return modelEvent(past.failed.has(id) ? replyOf(world, effect.turn) : firstReplyOf(world, id), id, now);
@@ -50,28 +48,63 @@ export function answerOf(
       return { type: 'guardrails-checked', at: now, effect: id, verdicts: turnScriptOf(world, turnOf(id)).guards };
     case 'judge-calls':
       return judged(world, effect, now);
-    case 'verify-tool':
-      return { type: 'tool-settled', at: now, effect: id, result: fateOf(world, effect.call).verified };
+    case 'verify-tool': {
+      const { verified, verifyParks } = fateOf(world, effect.call);
+      const carried = past.parkings.get(id.replace('.verify.', '.tool.'))?.expiresAt ?? Infinity;
+      const at = calm ? Math.min(now, carried - 1) : now;
+      if (verifyParks && !past.parked.has(id)) return { type: 'tool-parked', at, effect: id, on: 'offline' };
+      return { type: 'tool-settled', at, effect: id, result: verified };
+    }
     case 'call-tool': {
       const fate = fateOf(world, effect.call);
       if (fate.child && !parked && !past.begun.has(id)) return { type: 'child-started', at: now, effect: id };
-      const cause = fate.lost[past.lost.get(id) ?? 0];
+      const planned = fate.lost[past.lost.get(id) ?? 0];
+      const cause = planned === 'parked' && !(parked && isVerified(effect)) ? undefined : planned;
       if (cause) return { type: 'effect-lost', at: now, effect: id, cause };
       if (fate.parked && !past.parked.has(id)) {
-        return { type: 'tool-parked', at: now, effect: id, on: 'device', waiting: waitsIn(fate) };
+        const times = {
+          ...(fate.ttl !== undefined && { expiresAt: now + fate.ttl }),
+          ...(fate.wake !== undefined && { wakeAt: now + fate.wake }),
+        };
+        return { type: 'tool-parked', at: now, effect: id, on: 'device', waiting: waitsIn(fate), ...times };
       }
       if (parked && fate.answer === 'never') return undefined;
+      if (parked && expiry !== undefined && !calm && isLate(fate)) {
+        return { type: 'deadline-passed', at: Math.max(now, expiry), effect: id };
+      }
+      if (fate.outside && isAnswerable(open)) return resultGiven(fate, id, now, expiry, calm);
       return { type: 'tool-settled', at: now, effect: id, result: resultOf(world, fate) };
     }
     case 'await-client': {
-      const { answer, content, isError } = fateOf(world, effect.call);
-      return answer === 'never' ? undefined : { type: 'client-result-given', at: now, effect: id, content, isError };
+      const fate = fateOf(world, effect.call);
+      if (fate.answer === 'never') return undefined;
+      if (expiry !== undefined && !calm && isLate(fate)) {
+        return { type: 'deadline-passed', at: Math.max(now, expiry), effect: id };
+      }
+      return resultGiven(fate, id, now, expiry, calm);
     }
     case 'ask-approval':
       return decided(fateOf(world, effect.call), effect, calm ? effect.expiresAt - 1 : now);
     default:
       return effect satisfies never;
   }
+}
+
+function isLate({ answer }: Fate): boolean {
+  return answer === 'expired' || answer === 'late';
+}
+
+/** A result from outside, or the deadline if it has passed. */
+function resultGiven(
+  { content, isError }: Fate,
+  effect: string,
+  now: number,
+  expiry: number | undefined,
+  calm: boolean,
+): Event {
+  const at = calm ? Math.min(now, (expiry ?? Infinity) - 1) : now;
+  if (expiry !== undefined && at >= expiry) return { type: 'deadline-passed', at, effect };
+  return { type: 'client-result-given', at, effect, content, isError };
 }
 
 /** The turn in the id of an effect. */

@@ -97,6 +97,12 @@ export interface CoreFunctions {
   readonly forkedAgent: (event: EventOf<'run-forked'>) => Partial<Handoff>;
   readonly withMemory: (state: State, changes: Memory) => State;
   readonly slotAfter: (state: State, slot: Slot, event: SlotEvent) => Slot;
+  readonly parkedSlot: (slot: Slot, event: EventOf<'tool-parked'>) => ParkedSlot;
+  readonly parkedAgain: (slot: Slot, at: number) => ParkedSlot | undefined;
+  readonly unlessExpired: (rules: Rules, slot: Slot, at: number) => Slot;
+  readonly clientSlot: (call: Call, at: number) => Slot;
+  readonly isAnswerable: (slot: Slot, at: number) => boolean;
+  readonly verifyParked: (slot: Slot) => Slot;
   readonly onEffectLost: (state: State, effect: string) => Next;
   readonly deathsAfter: (state: State, event: Event) => State['deaths'];
   readonly isCrashLoop: (state: State, effect: string) => boolean;
@@ -128,6 +134,7 @@ export interface CoreFunctions {
   readonly scheduleCalls: (
     slots: readonly Slot[],
     rules: Rules,
+    at: number,
   ) => { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] };
   readonly waitsForResource: (call: Call, slots: readonly Slot[]) => boolean;
   readonly shareOfLimits: (state: State, part: number) => Limits;
@@ -200,6 +207,7 @@ export type SlotEvent = EventOf<
   'child-started' | 'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
 >;
 export type CheckedOutput = EventOf<'output-checked'>['result'];
+export type ParkedSlot = Extract<Slot, { type: 'parked' }>;
 export type AskingSlot = Extract<Slot, { type: 'asking' }>;
 export type SettledSlot = Extract<Slot, { type: 'settled' }>;
 

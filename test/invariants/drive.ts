@@ -1,5 +1,5 @@
 import type { Event, State } from '@treadle/core';
-import { answerOf, PEOPLE, rejudgedIn, replyOf, turnOf } from './answers.ts';
+import { answerOf, PEOPLE, rejudgedIn, replyOf, turnOf, type Past } from './answers.ts';
 import { NOTHING_OBSERVED, observedAfter, shouldApply, isExternal, type Observed, type Open } from './observed.ts';
 import type { Core } from './core.ts';
 import { eventsWithId, idsNear } from './foreign-events.ts';
@@ -44,14 +44,16 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     watch?.(state);
     if (event.type === 'effect-lost') lost.set(event.effect, (lost.get(event.effect) ?? 0) + 1);
     if (event.type === 'child-started') begun.add(event.effect);
-    if (event.type === 'tool-parked') parked.add(event.effect);
+    if (event.type === 'tool-parked') parked.add(event.effect).add(event.effect.replace('.verify.', '.tool.'));
     if (event.type === 'model-failed') failed.add(event.effect);
     if (event.type === 'tools-changed') changed = !changed;
   }
 
+  const pastOf = (): Past => ({ lost, begun, parked, failed, parkings: observed.parkings });
+
   function settle(pick: number): boolean {
     const open = [...observed.open.values()];
-    const answers = open.flatMap((one) => answerOf(world, one, { lost, begun, parked, failed }, now, calm) ?? []);
+    const answers = open.flatMap((one) => answerOf(world, one, pastOf(), now, calm) ?? []);
     if (answers.length === 0) return false;
     hadChoice ||= answers.length > 1;
     const event = answers.at(pick % answers.length)!;

@@ -68,7 +68,20 @@ function errorFactsOf(
   // The validation rejected it, or the run ended before that.
   if (claim === 'held') return { errorType: refusal ?? 'interrupted' };
   if (handling !== 'runs') return { errorType: refusal! };
+  if (isExpired(call)) return { errorType: 'timeout' };
   return { errorType: isDenied(call) ? 'denied' : 'interrupted' };
+}
+
+/** It was parked, or waited for the client, and had no result in time. */
+function isExpired({ log }: CallRecord): boolean {
+  return log.some((record) => {
+    if (record.type !== 'reported') return false;
+    return record.parking === 'expired' || (record.event.type === 'deadline-passed' && !isApproval(record.event));
+  });
+}
+
+function isApproval({ effect }: { readonly effect?: string }): boolean {
+  return effect?.includes('.approval.') ?? false;
 }
 
 /** The policy or a person denied it, or nobody approved it in time. */

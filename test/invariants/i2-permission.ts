@@ -5,7 +5,7 @@ import { ensure, type Trace } from './trace.ts';
 /**
  * I2: a tool runs only after a recorded verdict, enough people or a grant for the run allowed it, and never one outside
  * the allowed set. A tool with the effect `once` runs a second time only if its verification reported that it had not
- * acted.
+ * acted, and not while it is parked.
  */
 export function checkPermission(trace: Trace): void {
   const turns = turnsOf(trace);
@@ -17,7 +17,7 @@ export function checkPermission(trace: Trace): void {
       if (starts.length === 0) continue;
       ensure(handlings.get(call) === 'runs', () => `${where} ran although it must be ${handlings.get(call)}`);
       for (const { at } of starts) ensure(isAllowed(call, at), () => `${where} ran without being allowed`);
-      checkWhat(call, where);
+      checkWhat(call, where, trace);
       checkAgain(call, where);
     }
   }
@@ -34,13 +34,19 @@ function isAllowed(call: CallRecord, at: number): boolean {
 }
 
 /** What runs is what was judged: the same tool, the checked arguments, and the same executor. */
-function checkWhat(call: CallRecord, where: string): void {
+function checkWhat(call: CallRecord, where: string, { moments }: Trace): void {
   for (const record of call.log) {
     if (record.type !== 'issued' || !('call' in record.effect)) continue;
     const { call: run, type } = record.effect;
     const right =
       run.name === call.part.name && run.arguments === argumentsOf(call) && run.effect === call.facts?.effect;
     ensure(right, () => `${where} is issued with another tool, arguments or effect`);
+    if (record.effect.type === 'await-client') {
+      const { expiresAt } = record.effect;
+      const { ttlMs } = call.facts!;
+      const due = ttlMs === undefined ? undefined : moments[record.at]!.observed.after.at + ttlMs;
+      ensure(expiresAt === due, () => `${where} expires at ${expiresAt} instead of ${due}`);
+    }
     if (type !== 'ask-approval') {
       ensure((type === 'await-client') === call.facts?.client, () => `${where} is executed by the wrong side`);
     }
@@ -65,7 +71,7 @@ function checkAgain({ log, facts }: CallRecord, where: string): void {
       if (event.type === 'effect-lost') {
         mayVerify = facts!.verifiable && facts!.effect === 'once';
         mayRun = facts!.effect !== 'once';
-      } else if (event.type === 'tool-settled') mayRun = event.result.type === 'not-done';
+      } else if (event.type === 'tool-settled') mayRun = event.result.type === 'not-done' && !record.parking;
     }
   }
 }

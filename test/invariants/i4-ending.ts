@@ -73,10 +73,13 @@ function waitsOf({ effect, parked }: Open): readonly Waiting[] {
     const { id, type: _, ...shown } = effect;
     return [{ type: 'approval', effect: id, ...shown }];
   }
-  if (effect.type === 'await-client') return [{ type: 'client', effect: effect.id, call: effect.call }];
+  if (effect.type === 'await-client') {
+    const { id, type: _, ...shown } = effect;
+    return [{ type: 'client', effect: id, ...shown }];
+  }
   if (!parked || effect.type !== 'call-tool') return [];
-  const { on, waiting } = parked;
-  if (waiting.length === 0) return [{ type: 'parked', effect: effect.id, call: effect.call, on }];
+  const { waiting, ...shown } = parked;
+  if (waiting.length === 0) return [{ type: 'parked', effect: effect.id, call: effect.call, ...shown }];
   return waiting.map((inside) => ({ ...inside, effect: `${effect.id}/${inside.effect}` }));
 }
 

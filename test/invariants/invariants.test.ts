@@ -6,7 +6,7 @@ import { drive } from './drive.ts';
 import { outcomeText } from './expected.ts';
 import { worlds } from './generate/worlds.ts';
 import { costsOf } from './i7-cost.ts';
-import { handoffIn, narrowIn } from './observed.ts';
+import { handoffIn, narrowIn, parkingAfter } from './observed.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 import type { Moment } from './trace.ts';
 import { hasRules, type World } from './world.ts';
@@ -119,6 +119,19 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
     waitsFor(before).some(
       (id) => before !== after && JSON.stringify(askIn(before, id)) !== JSON.stringify(askIn(after, id)),
     ),
+  'a parked call has a deadline': ({ event }) => event.type === 'tool-parked' && event.expiresAt !== undefined,
+  'a tool wants to be asked again': ({ event }) => event.type === 'tool-parked' && event.wakeAt !== undefined,
+  'a parked call fails at its deadline': ({ event, observed }) =>
+    (event.type === 'deadline-passed' && event.effect?.includes('.tool.')) ||
+    parkingAfter(observed.before, event) === 'expired',
+  'a call of the client fails at its deadline': ({ event }) =>
+    event.type === 'deadline-passed' && event.effect?.includes('.client.') === true,
+  'a parked call is verified': ({ event }) => event.type === 'effect-lost' && event.cause === 'parked',
+  'a parked call stays parked after its verification': ({ event, observed }) =>
+    event.type === 'tool-settled' && typeof parkingAfter(observed.before, event) === 'object',
+  'a verification parks the call': ({ event }) => event.type === 'tool-parked' && event.effect.includes('.verify.'),
+  'a parked call gets its result from outside': ({ event }) =>
+    event.type === 'client-result-given' && event.effect.includes('.tool.'),
   'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
   'a run starts narrowed': ({ event }) => event.type === 'run-started' && event.narrow !== undefined,
   'a result narrows the run': ({ event }) => event.type === 'tool-settled' && narrowIn(event) !== undefined,

@@ -287,12 +287,13 @@ export function toolsOf(
           const blocks = world.rules.limits.durationMs !== undefined && fate.verified.type === 'unknown';
           const output = { content, isError, ...(fate.narrow && { narrow: fate.narrow }) };
           if (!fate.parked && !blocks) return later(output, signal);
-          if (blocks || inside.length === 0 || parked.has(id)) {
+          if (blocks || (inside.length === 0 && !fate.outside) || parked.has(id)) {
             block(BLOCKED_MS);
             return output;
           }
           parked.add(id);
-          return new Parked('elsewhere', waitsIn(fate));
+          const { ttl: ttlMs } = fate;
+          return new Parked('elsewhere', waitsIn(fate), ttlMs === undefined ? {} : { ttlMs });
         },
       }),
       ...(verifiable && {
@@ -316,8 +317,12 @@ export function toolsOf(
 export function answerTo(world: World, waiting: Waiting, { clock, advance }: ManualScheduler): Answer | undefined {
   const { effect } = waiting;
   const { answer, content, isError, forRun } = fateOf(world, callIn(effect.split('/')[0]!));
-  if (answer === 'never' || waiting.type === 'parked') return undefined;
-  if (waiting.type === 'client') return { type: 'client-result', effect, content, isError };
+  if (answer === 'never') return undefined;
+  if (waiting.type !== 'approval') {
+    const expired = clock.now() >= (waiting.expiresAt ?? Infinity);
+    if (waiting.type === 'client') return expired ? undefined : { type: 'client-result', effect, content, isError };
+    return expired || effect.includes('/') ? undefined : { type: 'result', effect, content, isError };
+  }
   if (answer === 'late' || answer === 'expired') advance(waiting.expiresAt - clock.now());
   const by = nextApprover(waiting);
   const said = {

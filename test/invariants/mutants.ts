@@ -16,6 +16,7 @@ import { cost } from './mutants/i7-cost.ts';
 import { durable } from './mutants/i8-durable.ts';
 import { order } from './mutants/i9-order.ts';
 import type { Mutant } from './mutants/mutant.ts';
+import { parked } from './mutants/parked.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 
 const AREAS = [
@@ -33,6 +34,7 @@ const AREAS = [
   claims,
   carried,
   budget,
+  parked,
 ] as const;
 
 export const MUTANTS: readonly Mutant[] = AREAS.flat();

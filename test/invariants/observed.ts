@@ -1,4 +1,4 @@
-import type { Ask, Effect, Event, Handoff, Narrowing, Outcome, RecordedVerdict, Rules, Waiting } from '@treadle/core';
+import type { Ask, Effect, Event, Handoff, Narrowing, Outcome, Parking, RecordedVerdict, Rules } from '@treadle/core';
 
 /**
  * What can be derived about a run from the events that were applied and the effects that were issued. The properties
@@ -10,6 +10,8 @@ export interface Observed {
   readonly open: ReadonlyMap<string, Open>;
   /** Calls whose child run has started, by the id of their effect. */
   readonly begun: ReadonlySet<string>;
+  /** What calls without a result were last parked with, by the id of the effect that runs them. */
+  readonly parkings: ReadonlyMap<string, Parking>;
   /** The time of the last event, and the active time until then. */
   readonly at: number;
   readonly activeMs: number;
@@ -25,13 +27,14 @@ export interface Observed {
 export interface Open {
   readonly effect: Effect;
   /** Where the call is parked, and what it waits for there. */
-  readonly parked: { readonly on: string; readonly waiting: readonly Waiting[] } | undefined;
+  readonly parked: Parking | undefined;
 }
 
 export const NOTHING_OBSERVED: Observed = {
   phase: 'new',
   open: new Map(),
   begun: new Set(),
+  parkings: new Map(),
   at: 0,
   activeMs: 0,
   rules: undefined,
@@ -76,18 +79,19 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'child-started':
       return kind === 'call-tool' && !open!.parked && !observed.begun.has(event.effect);
     case 'tool-parked':
-      return kind === 'call-tool' && !open!.parked;
+      return kind === 'verify-tool' || (kind === 'call-tool' && !open!.parked);
     case 'client-result-given':
-      return kind === 'await-client';
+      return open !== undefined && isAnswerable(open) && event.at < (expiryOf(open) ?? Infinity);
     case 'approval-given':
       return open?.effect.type === 'ask-approval' && mayDecide(open.effect, event);
     case 'effect-lost':
+      if (event.cause === 'parked') return open?.parked !== undefined && isVerified(open.effect);
       if (observed.failed !== undefined) return event.effect === observed.failed;
       return kind !== undefined && kind !== 'ask-approval' && kind !== 'await-client';
     case 'budget-refused':
       return kind === 'call-model' || kind === 'compact-history' || (kind === 'call-tool' && !open!.parked);
     case 'deadline-passed':
-      if (event.effect !== undefined) return open?.effect.type === 'ask-approval' && event.at >= open.effect.expiresAt;
+      if (event.effect !== undefined) return open !== undefined && event.at >= (expiryOf(open) ?? Infinity);
       return live && activeMsAt(observed, event.at) >= (observed.rules!.limits.durationMs ?? Infinity);
     default:
       return event satisfies never;
@@ -105,13 +109,23 @@ export function observedAfter(
   const began = event.type === 'run-started';
   const open = new Map(observed.open);
   const begun = new Set(observed.begun);
+  const parkings = new Map(observed.parkings);
   if ('effect' in event && event.effect !== undefined) {
     const outstanding = open.get(event.effect);
     if (event.type === 'child-started') begun.add(event.effect);
-    else if (event.type === 'tool-parked' && outstanding)
-      open.set(event.effect, { ...outstanding, parked: { on: event.on, waiting: event.waiting ?? [] } });
     else {
+      const call = toolId(event.effect);
+      const parked = parkingAfter(observed, event);
       open.delete(event.effect);
+      if (!parked || parked === 'expired') {
+        const keeps = event.type === 'effect-lost' && (event.cause === 'parked' || mayRepeat(outstanding?.effect));
+        if (!keeps && !(event.type === 'effect-lost' && outstanding?.effect.type === 'verify-tool')) {
+          parkings.delete(call);
+        }
+      } else if (outstanding && 'call' in outstanding.effect) {
+        parkings.set(call, parked);
+        open.set(call, { effect: { type: 'call-tool', id: call, call: outstanding.effect.call }, parked });
+      }
       const more = event.type === 'approval-given' && outstanding && askAfterApproval(outstanding.effect, event);
       if (more) open.set(event.effect, { effect: more, parked: undefined });
     }
@@ -136,6 +150,7 @@ export function observedAfter(
     phase: outcome ? 'ended' : 'live',
     open,
     begun,
+    parkings,
     at: Math.max(observed.at, event.at),
     activeMs: restarted || began ? observed.activeMs : activeMsAt(observed, event.at),
     rules: began ? event.rules : observed.rules,
@@ -155,6 +170,48 @@ export function narrowIn(event: Event): Narrowing | undefined {
 export function handoffIn(event: Event): (Handoff & { readonly index: number }) | undefined {
   if (event.type !== 'tool-settled' || event.result.type !== 'result' || !event.result.handoff) return undefined;
   return { ...event.result.handoff, index: Number(event.effect.split('.').at(-1)) };
+}
+
+/** The id of the effect that runs the call of an effect. */
+function toolId(effect: string): string {
+  return effect.replace('.verify.', '.tool.');
+}
+
+/**
+ * What a call is parked with after an event; `expired` if its deadline has passed by then, and undefined if the event does
+ * not park it. A verification without a result leaves a parked call parked.
+ */
+export function parkingAfter({ parkings }: Observed, event: Event): Parking | 'expired' | undefined {
+  if (event.type !== 'tool-parked' && (event.type !== 'tool-settled' || event.result.type === 'result'))
+    return undefined;
+  const before = parkings.get(toolId(event.effect));
+  const { at } = event;
+  let parking: Parking | undefined;
+  if (event.type === 'tool-parked') {
+    const { on, waiting = [], expiresAt = before?.expiresAt, wakeAt } = event;
+    parking = { on, waiting, ...(expiresAt !== undefined && { expiresAt }), ...(wakeAt !== undefined && { wakeAt }) };
+  } else if (before) {
+    const { wakeAt = -Infinity, ...others } = before;
+    parking = { ...others, ...(wakeAt > at && { wakeAt }) };
+  }
+  return parking?.expiresAt !== undefined && at >= parking.expiresAt ? 'expired' : parking;
+}
+
+/** When something that the run waits for fails. */
+export function expiryOf({ effect, parked }: Open): number | undefined {
+  if (parked) return parked.expiresAt;
+  return effect.type === 'ask-approval' || effect.type === 'await-client' ? effect.expiresAt : undefined;
+}
+
+/** A result from outside is for a call of a client tool, or for a parked call that is not a child run. */
+export function isAnswerable({ effect, parked }: Open): boolean {
+  if (effect.type === 'await-client') return true;
+  return effect.type === 'call-tool' && parked?.waiting.length === 0 && effect.call.limits === undefined;
+}
+
+/** A parked call that must not run again, and can be verified. */
+export function isVerified(effect: Effect): boolean {
+  return 'call' in effect && effect.call.effect === 'once' && effect.call.verifiable;
 }
 
 function mayRepeat(effect: Effect | undefined): boolean {

@@ -380,7 +380,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
 
   /** Counts the death of the process that ran a call. Only deaths in a row count, and not those of child runs. */
   function isCrashLoop({ event, observed }: Moment): boolean {
-    if (event.type !== 'effect-lost' || event.cause === 'device') return false;
+    if (event.type !== 'effect-lost' || event.cause !== 'restart') return false;
     if (!event.died) deaths.clear();
     const running = observed.before.open.get(event.effect);
     const kind = running?.effect.type;

@@ -173,6 +173,7 @@ const event: Arbitrary<Event> = fc.oneof(
   }),
   of('child-started', {}),
   of('tool-parked', { on: word }),
+  of('tool-parked', { on: word, expiresAt: fc.oneof(number, word), wakeAt: fc.oneof(number, word) }),
   of('tool-parked', {
     on: word,
     waiting: fc.array(fc.record({ type: fc.constantFrom('approval', 'client', 'parked'), effect: word }), {
@@ -182,7 +183,7 @@ const event: Arbitrary<Event> = fc.oneof(
   of('approval-given', { digest: word, approved: fc.boolean(), reason: word }),
   of('approval-given', { digest: word, approved: fc.boolean(), by: fc.oneof(word, number), forRun: fc.boolean() }),
   of('client-result-given', { content: blocks, isError: fc.boolean() }),
-  of('effect-lost', { cause: fc.constantFrom('restart', 'device') }),
+  of('effect-lost', { cause: fc.constantFrom('restart', 'device', 'parked') }),
   of('effect-lost', { cause: fc.constant('restart'), died: fc.constant(true) }),
   of('budget-refused', { reason: word }),
   of('deadline-passed', {}),

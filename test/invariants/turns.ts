@@ -1,7 +1,7 @@
 import type { CallCheck, Effect, Event, Rules, ToolCall, ToolFacts, ToolResult } from '@treadle/core';
 import { turnOf } from './answers.ts';
 import { permissionsOf, type Permission } from './permissions.ts';
-import { handoffIn } from './observed.ts';
+import { handoffIn, parkingAfter } from './observed.ts';
 import type { Moment, Trace } from './trace.ts';
 
 type Of<Type extends Event['type']> = Extract<Event, { type: Type }>;
@@ -34,7 +34,13 @@ export interface CallRecord {
 
 export type CallEvent =
   | { readonly type: 'issued'; readonly at: number; readonly effect: Effect }
-  | { readonly type: 'reported'; readonly at: number; readonly event: Event };
+  | {
+      readonly type: 'reported';
+      readonly at: number;
+      readonly event: Event;
+      /** What the event does to a parked call. */
+      readonly parking: 'parked' | 'expired' | undefined;
+    };
 
 /** The turns of a trace to which the model replied, in order. */
 export function turnsOf({ moments }: Trace): readonly Turn[] {
@@ -49,7 +55,7 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
   let judging: Extract<Effect, { type: 'judge-calls' }> | undefined;
   const permissions = permissionsOf(() => tools);
 
-  for (const [at, { applied, event, effects, before }] of moments.entries()) {
+  for (const [at, { applied, event, effects, before, observed }] of moments.entries()) {
     if (!applied) continue;
     if (event.type === 'tools-changed' && event.from) later = event.tools;
     else if (event.type === 'run-started' || event.type === 'tools-changed') tools = event.tools;
@@ -84,7 +90,9 @@ export function turnsOf({ moments }: Trace): readonly Turn[] {
         permissions.judge(call, event.verdicts?.[`t${turns.at(-1)!.number}.tool.${call.index}`], event.at, at);
       }
     } else if ('effect' in event && event.effect !== undefined) {
-      byEffect.get(event.effect)?.push({ type: 'reported', at, event });
+      const after = parkingAfter(observed.before, event);
+      const parking = typeof after === 'object' ? 'parked' : after;
+      byEffect.get(event.effect)?.push({ type: 'reported', at, event, parking });
       const call = turns.at(-1)?.calls.find(({ log }) => log === byEffect.get(event.effect!));
       if (call && event.type === 'approval-given') permissions.decide(call, event, at);
     }
@@ -112,6 +120,7 @@ function isUnstarted({ log, facts }: CallRecord, permission: Permission | undefi
   for (const record of log) {
     if (record.type === 'issued') waits = record.effect.type === 'ask-approval' && waits;
     else if (record.event.type === 'child-started' || record.event.type === 'tool-parked') begun = true;
+    else if (record.parking) waits = false;
     else if (record.event.type === 'effect-lost') waits = facts?.effect !== 'once';
     else if (record.event.type === 'tool-settled') {
       waits = record.event.result.type === 'not-done';
@@ -160,7 +169,8 @@ export function isAnswered(call: CallRecord, at: number): boolean {
 }
 
 function answers(call: CallRecord, record: CallEvent): boolean {
-  return record.type === 'reported' && settles(call, record.event);
+  if (record.type !== 'reported') return false;
+  return record.parking ? record.parking === 'expired' : settles(call, record.event);
 }
 
 /** The permission of a call at a moment; undefined if it was not judged. */

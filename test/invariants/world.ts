@@ -114,8 +114,16 @@ export interface Fate {
   /** It is parked before it settles, and its child waits for these. */
   readonly parked: boolean;
   readonly inside: readonly Waiting['type'][];
+  /** How long after it is parked it fails; absent: never. */
+  readonly ttl?: number;
+  /** How long after it is parked its tool should be asked again. */
+  readonly wake?: number;
+  /** Its result comes from outside while it is parked. */
+  readonly outside?: boolean;
+  /** Its first verification parks it. */
+  readonly verifyParks?: boolean;
   /** The losses before it settles. */
-  readonly lost: readonly ('restart' | 'device')[];
+  readonly lost: readonly ('restart' | 'device' | 'parked')[];
   readonly verified: SettledResult;
   /** The answer of a person, a client or a device. `late`: an approval after it expired. */
   readonly answer: 'given' | 'refused' | 'expired' | 'late' | 'never';

@@ -124,6 +124,7 @@ export type {
   Grant,
   Limit,
   Outcome,
+  Parking,
   Phase,
   Rejection,
   Settling,
@@ -173,7 +174,7 @@ export type {
   Usage,
 } from './model.ts';
 export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Verdict } from './policy/port.ts';
-export { Parked } from './tools/result.ts';
+export { Parked, type ParkedUntil } from './tools/result.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
 export {
   registry,

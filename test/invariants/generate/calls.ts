@@ -91,6 +91,9 @@ const fate: Arbitrary<Fate> = fc
     optionally('narrow', 8, narrowing),
     optionally('facts', 50, facts),
     optionally('handoff', 7, handoff),
+    optionally('ttl', 30, fc.nat(40)),
+    optionally('wake', 30, fc.nat(40)),
+    optionally('outside', 30, fc.constant(true)),
   )
   .map((given) => Object.assign({}, ...given));
 
@@ -153,6 +156,36 @@ export const call: Arbitrary<ScriptedCall> = fc
     optionally('provider', 15, provider),
   )
   .map((given) => Object.assign({}, ...given));
+
+/** A call that is parked, or executed by the client, often with a deadline. */
+export const parkedCall: Arbitrary<ScriptedCall> = fc
+  .tuple(
+    call,
+    fc.constantFrom('read', 'read', 'read', 'write', 'edit'),
+    fc.record({
+      ttl: fc.constantFrom(undefined, 0, 2, 5, 20, 60, 60),
+      lost: mostly<Fate['lost'], Fate['lost']>(
+        [],
+        70,
+        fc.array(fc.constantFrom('parked', 'parked', 'parked', 'device'), { minLength: 1, maxLength: 2 }),
+      ),
+      answer: mostly('given' as const, 55, fc.constantFrom('expired', 'expired', 'late', 'late', 'never')),
+      outside: fc.boolean(),
+      verifyParks: rarely(50),
+      verified: mostly<Fate['verified'], Fate['verified']>({ type: 'not-done' }, 30, verified),
+      inside: mostly<Fate['inside'], Fate['inside']>([], 15, fc.constant(['client'])),
+    }),
+  )
+  .map(([some, name, { ttl, ...fated }]) => {
+    const { ttl: _, ...plain } = some.fate;
+    return {
+      ...some,
+      name,
+      check: {},
+      copies: 1,
+      fate: { ...plain, ...fated, ...(ttl !== undefined && { ttl }), child: false, parked: true },
+    };
+  });
 
 /** A call that people have to approve, and mostly do, often for the rest of the run. */
 export const askedCall: Arbitrary<ScriptedCall> = fc

@@ -1,7 +1,7 @@
 import type { GuardrailVerdict, TurnDecision } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
 import type { TurnScript, Part, Reply } from '../world.ts';
-import { askedCall, call, usage } from './calls.ts';
+import { askedCall, call, parkedCall, usage } from './calls.ts';
 import { mostly, optionally, rarely } from './chance.ts';
 import { NAMES, someChoice } from './rules.ts';
 
@@ -102,6 +102,14 @@ export const askingReplies: Arbitrary<readonly Reply[]> = fc.array(
     )
     .map(([like, parts]) => ({ ...like, parts }) as Reply),
   { minLength: 3, maxLength: 7, size: 'max' },
+);
+
+/** Calls that are parked or executed by the client. */
+export const parkedReplies: Arbitrary<readonly Reply[]> = fc.array(
+  fc
+    .tuple(calling, fc.array(parkedCall, { minLength: 1, maxLength: 3 }))
+    .map(([like, parts]) => ({ ...like, parts, unchecked: 0, finish: 'tool-calls' }) as Reply),
+  { minLength: 3, maxLength: 6, size: 'max' },
 );
 
 /** Several calls at once that are mostly allowed. */

@@ -5,7 +5,7 @@ import type { Act, Fate, Move, Reply, World } from '../world.ts';
 import { handoff } from './calls.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly, optionally } from './chance.ts';
-import { answers, askingReplies, turnScript, longReplies, queuedReplies, replies } from './replies.ts';
+import { answers, askingReplies, turnScript, longReplies, parkedReplies, queuedReplies, replies } from './replies.ts';
 import { compactions, NAMES, narrowing, rules, toolset } from './rules.ts';
 
 /*
@@ -160,6 +160,23 @@ const asking: Arbitrary<Ruled> = fc
   .tuple(rules, askingReplies)
   .map(([some, said]) => ({ rules: { ...unlimited(some), judged: true, limits: {} }, replies: said }));
 
+/** Calls that wait outside of the run. One tool must not run twice, one may, and one is executed by the client. */
+const parking: Arbitrary<Ruled> = fc
+  .tuple(rules, parkedReplies)
+  .map(([{ allowedTools: _, prepared: __, guardrails: ___, ...some }, said]) => ({
+    rules: { ...unlimited(some), judged: false, limits: {} },
+    replies: said,
+  }));
+
+function parkingTools(world: World): World {
+  const tools = world.tools.map(({ needsApproval: _, share: __, ...facts }) => ({
+    ...facts,
+    ...(facts.name === 'edit' ? { client: true, ttlMs: facts.ttlMs ?? 20 } : { client: false }),
+    ...(facts.name === 'read' && { effect: 'once' as const, verifiable: true }),
+  }));
+  return { ...world, tools };
+}
+
 /** Calls that wait for each other while the rules change. */
 const rejudged: Arbitrary<Ruled> = fc
   .tuple(rules, queuedReplies)
@@ -195,9 +212,10 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 1, arbitrary: worldsOf(spending, restless) },
   { weight: 1, arbitrary: worldsOf(late) },
   { weight: 3, arbitrary: worldsOf(carrying, changing, 60) },
-  { weight: 4, arbitrary: worldsOf(asking) },
+  { weight: 6, arbitrary: worldsOf(asking) },
   { weight: 3, arbitrary: worldsOf(asking, ruling) },
   { weight: 8, arbitrary: worldsOf(rejudged, ruling) },
+  { weight: 7, arbitrary: worldsOf(parking).map(parkingTools) },
   { weight: 4, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );

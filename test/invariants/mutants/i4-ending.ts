@@ -26,7 +26,7 @@ export const ending = [
     'I4',
     'one call fewer than allowed runs at once',
     'scheduleCalls',
-    (original) => (slots, rules) => original(slots, { ...rules, maxParallel: rules.maxParallel - 1 }),
+    (original) => (slots, rules, at) => original(slots, { ...rules, maxParallel: rules.maxParallel - 1 }, at),
   ),
   mutant('I4', 'a parked call is not named', 'parkedWaiting', () => () => []),
   mutant('I4', 'an approval is not requested', 'onCallsJudged', (original) => (state, event) => {

@@ -102,7 +102,7 @@ export const limits = [
     'I6',
     'one call more than allowed runs at once',
     'scheduleCalls',
-    (original) => (slots, rules) => original(slots, { ...rules, maxParallel: rules.maxParallel + 1 }),
+    (original) => (slots, rules, at) => original(slots, { ...rules, maxParallel: rules.maxParallel + 1 }, at),
   ),
   mutant('I6', 'an exclusive tool starts while others run', 'scheduleCalls', sharing('queued')),
   mutant('I6', 'others start while an exclusive tool runs', 'scheduleCalls', sharing('running')),
@@ -111,7 +111,7 @@ export const limits = [
     'I6',
     'calls run at once although they must not',
     'scheduleCalls',
-    (original) => (slots, rules) => original(slots, { ...rules, parallel: true }),
+    (original) => (slots, rules, at) => original(slots, { ...rules, parallel: true }, at),
   ),
   mutant('live', 'effects start after a tool that returned too late', 'deadlineAt', () => () => undefined),
   mutant('I6', 'a call that kills its process is attempted again', 'isCrashLoop', () => () => false),
@@ -231,11 +231,12 @@ function ranInsteadOf(how: SettledSlot['how']): (slot: SettledSlot) => SettledSl
 
 /** Schedules calls in this state as if they were not exclusive. */
 function sharing(type: Slot['type']): Replacement<'scheduleCalls'> {
-  return (original) => (slots: readonly Slot[], rules: Rules) => {
+  return (original) => (slots: readonly Slot[], rules: Rules, at: number) => {
     const asBefore = <T extends { readonly call: Call }>(one: T): T => ({ ...one, call: slots[one.call.index]!.call });
     const scheduled = original(
       slots.map((slot) => (slot.type === type ? { ...slot, call: { ...slot.call, exclusive: false } } : slot)),
       rules,
+      at,
     );
     return {
       slots: scheduled.slots.map(asBefore),

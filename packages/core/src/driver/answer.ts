@@ -60,11 +60,16 @@ function isAnsweredTwice(one: Answer, other: Answer): boolean {
   return one.type !== 'approval' || other.type !== 'approval' || one.by === other.by;
 }
 
-/** Whether a child run waits for an answer of this kind. The child checks the content. */
+/** Whether the run, or a child run, waits for an answer of this kind. The child checks the content. */
 function isAwaited(state: State, answer: Answer): boolean {
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
-  if (answer.type === 'client-result') return awaited?.type === 'client';
+  if (answer.type !== 'approval') return awaited !== undefined && isAnsweredBy(awaited, answer);
   return awaited?.type === 'approval' && approvalProblem(awaited, answer) === undefined;
+}
+
+/** Whether a result is of the right type for what the run waits for. */
+function isAnsweredBy({ type }: Waiting, answer: Answer): boolean {
+  return type === 'client' ? answer.type !== 'approval' : type === 'parked' && answer.type === 'result';
 }
 
 /**
@@ -106,7 +111,8 @@ export async function rejectAnswer(
 /** The event for an answer. Throws `answer-unfit` if the run does not wait for it. */
 export function answerEvent(state: State, answer: Answer, at: number): Event {
   const event = eventForAnswer(answer, at);
-  if (!fits(state, event)) throw new TreadleError('answer-unfit', whyRejected(state, answer));
+  if (!fits(state, event) || (answer.type !== 'approval' && !isAwaited(state, answer)))
+    throw new TreadleError('answer-unfit', whyRejected(state, answer));
   if (event.type !== 'client-result-given') return event;
   return { ...event, content: truncateContent(event.content, state.rules.maxResultChars) };
 }
@@ -137,6 +143,9 @@ function whyRejected(state: State, answer: Answer): string {
     return `Run "${state.runId}" does not wait for "${answer.effect}". It waits for ${names || 'nothing'}.`;
   }
   if (awaited.type === 'approval' && answer.type === 'approval') return whyUnapproved(awaited, answer);
+  if (isAnsweredBy(awaited, answer) && awaited.expiresAt !== undefined) {
+    return `The deadline of "${awaited.effect}" has passed (${awaited.expiresAt}). Resume the run without an answer.`;
+  }
   return `"${awaited.effect}" waits for ${describeWaiting(awaited)}, which a "${answer.type}" does not answer.`;
 }
 

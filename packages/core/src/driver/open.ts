@@ -7,6 +7,7 @@ import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effec
 import type { Event } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isNarrowing, isReadResult, type Narrowing } from '../machine/narrowing.ts';
+import { isAskedAgain } from '../machine/parking.ts';
 import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, ToolFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW, step } from '../machine/step.ts';
@@ -46,6 +47,7 @@ export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'>
 }
 
 type RunStarted = Extract<Event, { type: 'run-started' }>;
+type EffectLost = Extract<Event, { type: 'effect-lost' }>;
 
 /** Starts a new run. Throws for misuse. */
 export function openRun(
@@ -188,8 +190,8 @@ export async function reopenRun(
   const { events: answered, childAnswers } = await answerEvents(current, answers, { ...options, clock });
   const parked = parkedEffects(state);
   const repeated = parked
-    .filter((effect) => !childAnswers.has(effect))
-    .map((effect): Event => ({ type: 'effect-lost', at, effect, cause: 'device' }));
+    .filter(({ effect }) => !childAnswers.has(effect))
+    .map((call): Event => ({ type: 'effect-lost', at, ...call }));
   const expired = waiting(current).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
   const { rules, settings, principal } = state;
   return {
@@ -200,7 +202,7 @@ export async function reopenRun(
     principal,
     events: [...accepted, ...lost, ...answered, ...repeated, ...expired],
     childAnswers,
-    repeated: new Set([...started, ...parked]),
+    repeated: new Set([...started, ...parked.map(({ effect }) => effect)]),
   };
 }
 
@@ -306,11 +308,12 @@ function startedEffects(state: State): readonly string[] {
   return started.map((slot) => slotEffect(slot)!.id);
 }
 
-/** Parked calls that may be repeated: their tools are called again to find out what became of them. */
-function parkedEffects({ phase }: State): readonly string[] {
+/** Parked calls whose tools are asked what became of them: they are called again, or verified if they must not be. */
+function parkedEffects({ phase }: State): readonly Pick<EffectLost, 'effect' | 'cause'>[] {
   if (phase.type !== 'tools') return [];
-  const parked = phase.slots.filter(({ type, call }) => type === 'parked' && call.effect !== 'once');
-  return parked.map((slot) => slotEffect(slot)!.id);
+  return phase.slots.filter(isAskedAgain).map((slot) => {
+    return { effect: slotEffect(slot)!.id, cause: slot.call.effect === 'once' ? 'parked' : 'device' };
+  });
 }
 
 /** The current tools as those of the run, with those that are away and the loop's own. */

@@ -245,6 +245,15 @@ export type Answer =
       readonly isError?: boolean;
       /** For `verifyAnswer`. Not recorded. */
       readonly signature?: string;
+    }
+  /** The result of a parked call, or of a call that the client executes. */
+  | {
+      readonly type: 'result';
+      readonly effect: string;
+      readonly content: string | readonly ResultBlock[];
+      readonly isError?: boolean;
+      /** For `verifyAnswer`. Not recorded. */
+      readonly signature?: string;
     };
 
 export interface LoopResult {

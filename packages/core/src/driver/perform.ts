@@ -6,6 +6,7 @@ import type { Event, GuardrailVerdict, SettledResult } from '../machine/events.t
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
+import { parkingOf } from '../machine/parking.ts';
 import type { AgentRules, Handoff, Memory, RunFacts, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { textOf, type TextBlock } from '../messages.ts';
@@ -81,6 +82,8 @@ export interface ProposedOutput {
 export type Settle = (event: Event) => void;
 
 export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
+
+type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
 
 /**
  * Starts an effect. Calls `settle` with the event that settles it, synchronously or later, unless it is aborted.
@@ -194,6 +197,7 @@ function runCheckedTool(
     principal: opening.principal,
     run: tool.share === undefined ? undefined : callingRun(context, effect),
     memory: memory && copyMemory(memory),
+    parked: opening.repeated.size > 0 ? parkingFor(context, effect) : undefined,
   };
   const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {
@@ -236,10 +240,28 @@ function settleTool(context: RunContext, { id }: CallEffect, result: Settled, se
   const at = clock.now();
   if (result instanceof Parked) {
     const { on, waiting } = result;
-    return settle({ type: 'tool-parked', at, effect: id, on, waiting });
+    return settle({ type: 'tool-parked', at, effect: id, on, waiting, ...timesOf(context, id, result, at) });
   }
   if (blobs && isTooLong(result, maxResultChars)) return void storeLongResult(context, id, result, settle);
   settle({ type: 'tool-settled', at, effect: id, result: truncateResult(result, maxResultChars) });
+}
+
+/** What the call was parked with before this process. */
+function parkingFor({ state }: RunContext, { id }: Pick<CallEffect, 'id'>): Execution['parked'] {
+  const slot = slotFor(state(), id);
+  return slot && parkingOf(slot).parked;
+}
+
+/** When a parked call fails and when its tool is asked again, for the journal. */
+function timesOf(
+  context: RunContext,
+  id: string,
+  { until: { expiresAt, ttlMs, wakeAt } }: Parked,
+  at: number,
+): Pick<EventOf<'tool-parked'>, 'expiresAt' | 'wakeAt'> {
+  const first = ttlMs === undefined ? undefined : (parkingFor(context, { id })?.expiresAt ?? at + ttlMs);
+  const deadline = expiresAt ?? first;
+  return { ...(deadline !== undefined && { expiresAt: deadline }), ...(wakeAt !== undefined && { wakeAt }) };
 }
 
 /** A call that cannot be made is an error; a verification that cannot be made leaves the effect unknown. */

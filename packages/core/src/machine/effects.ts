@@ -40,7 +40,7 @@ export type Effect =
   | { readonly type: 'call-tool'; readonly id: string; readonly call: Call }
   | { readonly type: 'verify-tool'; readonly id: string; readonly call: Call }
   | ({ readonly type: 'ask-approval'; readonly id: string; readonly call: Call } & Ask)
-  | { readonly type: 'await-client'; readonly id: string; readonly call: Call };
+  | { readonly type: 'await-client'; readonly id: string; readonly call: Call; readonly expiresAt?: number };
 
 /** The effects that have started and are not settled. Derived from the phase, so that they cannot contradict it. */
 export function outstanding(state: State): readonly Effect[] {
@@ -67,8 +67,7 @@ export function outstanding(state: State): readonly Effect[] {
 export function waiting(state: State): readonly Waiting[] {
   if (state.phase.type !== 'tools') return [];
   return state.phase.slots.flatMap((slot): Waiting | readonly Waiting[] => {
-    const { call } = slot;
-    if (slot.type === 'client') return { type: 'client', effect: slotEffectId(slot), call };
+    if (slot.type === 'client') return { ...slot, effect: slotEffectId(slot) };
     if (slot.type === 'parked') return parkedWaiting(slotEffectId(slot), slot);
     if (slot.type !== 'asking') return [];
     const { type: _, ...asked } = slot;
@@ -95,9 +94,9 @@ export function isJudged({ rules, policies }: State): boolean {
 /** What a child run waits for, under the path of effects that leads to it. */
 function parkedWaiting(
   effect: string,
-  { call, on, waiting: inside }: Extract<Slot, { type: 'parked' }>,
+  { waiting: inside, ...slot }: Extract<Slot, { type: 'parked' }>,
 ): readonly Waiting[] {
-  if (inside.length === 0) return [{ type: 'parked', effect, call, on }];
+  if (inside.length === 0) return [{ ...slot, effect }];
   return inside.map((wait) => ({ ...wait, effect: `${effect}/${wait.effect}` }));
 }
 
@@ -185,8 +184,10 @@ export function slotEffect(slot: Slot): Effect | undefined {
       return { type: 'call-tool', id: slotEffectId(slot), call };
     case 'verifying':
       return { type: 'verify-tool', id: slotEffectId(slot), call };
-    case 'client':
-      return { type: 'await-client', id: slotEffectId(slot), call };
+    case 'client': {
+      const { expiresAt } = slot;
+      return { type: 'await-client', id: slotEffectId(slot), call, ...(expiresAt !== undefined && { expiresAt }) };
+    }
     case 'asking': {
       const { type: _, ...asked } = slot;
       return { type: 'ask-approval', id: slotEffectId(slot), ...asked };

@@ -104,6 +104,10 @@ export type Event =
       readonly on: string;
       /** What the child run waits for. */
       readonly waiting?: readonly Waiting[];
+      /** The call fails if it has no result by then. Absent: the deadline of an earlier park stays. */
+      readonly expiresAt?: number;
+      /** When its tool should be asked again. */
+      readonly wakeAt?: number;
     }
   | {
       readonly type: 'approval-given';
@@ -117,6 +121,7 @@ export type Event =
       /** Also allows later calls of the tool that touch nothing else, for the rest of the run. */
       readonly forRun?: true;
     }
+  /** A result from outside: of a call that the client executes, or of a parked call. */
   | {
       readonly type: 'client-result-given';
       readonly at: number;
@@ -159,17 +164,18 @@ export type Event =
   /**
    * The effect was lost. `restart`: with its process, so the time since the last event does not count as active. `died`:
    * that process did not release its lease, and no child run of the call's run has made progress since the last event.
+   * `parked`: a parked call that must not run again is verified; it stays parked unless that finds a result.
    */
   | {
       readonly type: 'effect-lost';
       readonly at: number;
       readonly effect: string;
-      readonly cause: 'restart' | 'device';
+      readonly cause: 'restart' | 'device' | 'parked';
       readonly died?: true;
     }
   /** The ledger refused to reserve what the effect may use. It did not start, and the run ends. */
   | { readonly type: 'budget-refused'; readonly at: number; readonly effect: string; readonly reason: string }
-  /** With `effect`: the deadline of that approval. Without: the deadline of the run (`limits.durationMs`). */
+  /** With `effect`: the deadline of that approval or call. Without: the deadline of the run (`limits.durationMs`). */
   | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string }
   | { readonly type: 'cancel-requested'; readonly at: number };
 

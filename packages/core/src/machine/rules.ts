@@ -103,6 +103,8 @@ export interface ToolFacts {
   /** The tool can find out after a crash or a timeout whether a call took effect. */
   readonly verifiable: boolean;
   readonly timeoutMs?: number;
+  /** Of a tool that the client executes: how long a call waits for its result. */
+  readonly ttlMs?: number;
   /** Calls are judged also without a policy, because people may have to approve them. */
   readonly needsApproval?: true;
   /** The tool starts a child run, which gets this share of what its parent has left of its limits. */

@@ -116,17 +116,34 @@ export type Phase =
 export type Slot =
   /**
    * `verify`: the call was lost after it had started, so its tool is asked whether it took effect. `begun`: its child
-   * run has started, so a repeated call resumes that run.
+   * run has started, so a repeated call resumes that run. `parked`: what it was parked with, until it settles.
    */
-  | { readonly type: 'queued'; readonly call: Call; readonly verify?: true; readonly begun?: true }
-  | { readonly type: 'running'; readonly call: Call; readonly begun?: true }
-  | { readonly type: 'verifying'; readonly call: Call }
-  | { readonly type: 'parked'; readonly call: Call; readonly on: string; readonly waiting: readonly Waiting[] }
+  | {
+      readonly type: 'queued';
+      readonly call: Call;
+      readonly verify?: true;
+      readonly begun?: true;
+      readonly parked?: Parking;
+    }
+  | { readonly type: 'running'; readonly call: Call; readonly begun?: true; readonly parked?: Parking }
+  | { readonly type: 'verifying'; readonly call: Call; readonly parked?: Parking }
+  | ({ readonly type: 'parked'; readonly call: Call } & Parking)
   | ({ readonly type: 'asking'; readonly call: Call } & Ask)
-  | { readonly type: 'client'; readonly call: Call }
+  | { readonly type: 'client'; readonly call: Call; readonly expiresAt?: number }
   /** Answered by the validation of the output, after all other calls. */
   | { readonly type: 'held'; readonly call: Call }
   | { readonly type: 'settled'; readonly call: Call; readonly result: ToolResult; readonly how: Settling };
+
+/** What a call is parked on. */
+export interface Parking {
+  readonly on: string;
+  /** What its child run waits for. */
+  readonly waiting: readonly Waiting[];
+  /** The call fails if it has no result by then. */
+  readonly expiresAt?: number;
+  /** When its tool should be asked again. */
+  readonly wakeAt?: number;
+}
 
 /**
  * What settled a call. `ran`: the tool, a person or client, or a refusal that the model can correct. A limit of the loop:
@@ -157,6 +174,8 @@ export interface Call {
   readonly needsApproval?: true;
   /** The rule that decided its verdict. */
   readonly rule?: string;
+  /** For a call that the client executes: how long it waits for its result. */
+  readonly ttlMs?: number;
 }
 
 /** An open approval. */
@@ -223,5 +242,5 @@ export type Outcome =
 /** Something outside that a run waits for. */
 export type Waiting =
   | ({ readonly type: 'approval'; readonly effect: string; readonly call: Call } & Ask)
-  | { readonly type: 'client'; readonly effect: string; readonly call: Call }
-  | { readonly type: 'parked'; readonly effect: string; readonly call: Call; readonly on: string };
+  | { readonly type: 'client'; readonly effect: string; readonly call: Call; readonly expiresAt?: number }
+  | ({ readonly type: 'parked'; readonly effect: string; readonly call: Call } & Omit<Parking, 'waiting'>);

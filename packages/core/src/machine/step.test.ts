@@ -51,7 +51,7 @@ function slotsOf(notation: string): Slot[] {
 function started(notation: string, rules: Partial<Rules> = {}): string[] {
   const slots = slotsOf(notation);
   const before = slots.map(({ type }) => type);
-  const scheduled = scheduleCalls(slots, { maxParallel: 5, parallel: true, ...rules } as Rules);
+  const scheduled = scheduleCalls(slots, { maxParallel: 5, parallel: true, ...rules } as Rules, 0);
   const ids = scheduled.effects.map(({ id }) => id);
   // Exactly the slots that started have changed.
   const changed = scheduled.slots.flatMap((slot, index) => (slot === slots[index] ? [] : index));
@@ -149,7 +149,7 @@ describe('scheduleCalls with parallel: false starts a call when all earlier ones
 
 test('scheduleCalls returns the same slots if nothing starts', () => {
   const slots = slotsOf('r! q q');
-  expect(scheduleCalls(slots, { maxParallel: 5, parallel: true } as Rules).slots).toBe(slots);
+  expect(scheduleCalls(slots, { maxParallel: 5, parallel: true } as Rules, 0).slots).toBe(slots);
 });
 
 test('scheduleCalls starts a queued call if none is running or waiting', () => {

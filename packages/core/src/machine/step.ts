@@ -40,6 +40,7 @@ import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from '
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
 import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
+import { clientSlot, deadlineOf, isAnswerable, parkedAgain, parkedSlot, parkingOf } from './parking.ts';
 import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
@@ -158,6 +159,7 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'cancel-requested':
       return endMidTurn(state, { type: 'cancelled', phase: cancelPhaseOf(state) }, wordingOf(state.rules).cancelled);
     case 'effect-lost':
+      if (event.cause === 'parked') return updateSlot(state, event.effect, verifyParked);
       return onEffectLost(state, event.effect);
     case 'deadline-passed':
       if (event.effect !== undefined) return onCallEvent(state, event.effect, event);
@@ -188,13 +190,13 @@ function withTime(state: State, event: Event): Draft {
 
 /**
  * The deaths in a row after an event. A process that released its lease did not die, and a parked call that is resumed
- * (`device`) was not running. Child runs count the deaths of their own calls.
+ * (`device`, `parked`) was not running. Child runs count the deaths of their own calls.
  */
 function deathsAfter(state: State, event: Event): State['deaths'] {
   if (event.type !== 'effect-lost' || !state.rules.crashLimit) return undefined;
   const { deaths } = state;
   const { effect, cause, died } = event;
-  if (cause === 'device') return deaths;
+  if (cause !== 'restart') return deaths;
   if (!died) return undefined;
   const slot = slotFor(state, effect);
   const counts = (slot?.type === 'running' || slot?.type === 'verifying') && slot.call.limits === undefined;
@@ -245,15 +247,23 @@ export function fits(state: State, event: Event): boolean {
       const slot = slotFor(state, event.effect);
       return slot?.type === 'running' && !slot.begun;
     }
-    case 'tool-parked':
-      return slotFor(state, event.effect)?.type === 'running';
+    case 'tool-parked': {
+      const type = slotFor(state, event.effect)?.type;
+      return type === 'running' || type === 'verifying';
+    }
     case 'approval-given': {
       const slot = slotFor(state, event.effect);
       return slot?.type === 'asking' && approvalProblem(slot, event) === undefined;
     }
-    case 'client-result-given':
-      return slotFor(state, event.effect)?.type === 'client';
+    case 'client-result-given': {
+      const slot = slotFor(state, event.effect);
+      return slot !== undefined && isAnswerable(slot, event.at);
+    }
     case 'effect-lost': {
+      if (event.cause === 'parked') {
+        const slot = slotFor(state, event.effect);
+        return slot?.type === 'parked' && slot.call.effect === 'once' && slot.call.verifiable;
+      }
       if (phase.type !== 'tools') return 'effect' in phase && phase.effect === event.effect;
       const type = slotFor(state, event.effect)?.type;
       return type === 'running' || type === 'verifying' || type === 'parked';
@@ -263,8 +273,8 @@ export function fits(state: State, event: Event): boolean {
       return slotFor(state, event.effect)?.type === 'running';
     case 'deadline-passed': {
       if (event.effect === undefined) return isLive(state) && isOverdue(state, event.at);
-      const slot = slotFor(state, event.effect);
-      return slot?.type === 'asking' && event.at >= slot.expiresAt;
+      const deadline = deadlineOf(slotFor(state, event.effect));
+      return deadline !== undefined && event.at >= deadline;
     }
     default:
       event satisfies never;
@@ -626,7 +636,8 @@ function planCalls(state: State, calls: readonly ToolCall[], checks: readonly Ca
       client: facts?.client ?? false,
       verifiable: facts?.verifiable ?? false,
     };
-    const call: Call = facts?.needsApproval ? { ...planned, needsApproval: true } : planned;
+    const judged: Call = facts?.needsApproval ? { ...planned, needsApproval: true } : planned;
+    const call: Call = facts?.ttlMs === undefined ? judged : { ...judged, ttlMs: facts.ttlMs };
     const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;
     const refusal = claim ? undefined : refusalFor(state, { call, check, facts, admitted, repeating });
     repeating &&= refusal?.[1] === 'repeated';
@@ -920,15 +931,17 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
   const words = wordingOf(rules);
   switch (event.type) {
     case 'child-started':
-      return { type: 'running', call, begun: true };
+      return { type: 'running', call, begun: true, ...parkingOf(slot) };
     case 'tool-settled': {
       const { result } = event;
       if (result.type === 'result') return settledSlot(call, result.content, result.isError, 'ran', result);
+      const parked = parkedAgain(slot, event.at);
+      if (parked) return unlessExpired(rules, parked, event.at);
       if (result.type === 'not-done') return { type: 'queued', call };
       return refusedSlot(call, words.interrupted(call.name), 'ran', 'interrupted');
     }
     case 'tool-parked':
-      return { type: 'parked', call, on: event.on, waiting: event.waiting ?? [] };
+      return unlessExpired(rules, parkedSlot(slot, event), event.at);
     case 'approval-given':
       if (slot.type === 'asking' && event.at >= slot.expiresAt) {
         return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
@@ -940,10 +953,26 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
     case 'client-result-given':
       return settledSlot(call, event.content, event.isError);
     case 'deadline-passed':
+      if (slot.type !== 'asking') return expiredSlot(rules, call);
       return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
     default:
       return event satisfies never;
   }
+}
+
+/** A call that parks, or parks again, after its deadline has failed. */
+function unlessExpired(rules: Rules, slot: Slot, at: number): Slot {
+  const deadline = deadlineOf(slot);
+  return deadline !== undefined && at >= deadline ? expiredSlot(rules, slot.call) : slot;
+}
+
+function expiredSlot(rules: Rules, call: Call): Slot {
+  return refusedSlot(call, wordingOf(rules).callExpired(call.name), 'ran', 'timeout');
+}
+
+/** Asks the tool of a parked call what became of it. */
+function verifyParked(slot: Slot): Slot {
+  return { type: 'queued', call: slot.call, verify: true, ...parkingOf(slot) };
 }
 
 /** Issues the lost effect again under the same id. A `once` tool that had started is verified or not run again. */
@@ -982,8 +1011,9 @@ function slotAfterLoss({ rules }: State, slot: Slot): Slot {
   const { type, call } = slot;
   const repeatable = call.effect === 'pure' || call.effect === 'idempotent';
   const begun = type === 'parked' || (type === 'running' && slot.begun);
-  if (type !== 'verifying' && repeatable) return { type: 'queued', call, ...(begun && { begun }) };
-  if (call.verifiable) return { type: 'queued', call, verify: true };
+  if (type !== 'verifying' && repeatable) return { type: 'queued', call, ...(begun && { begun }), ...parkingOf(slot) };
+  // A parked call that is lost, and not only asked about, may run again if it did not take effect.
+  if (call.verifiable) return { type: 'queued', call, verify: true, ...(type !== 'parked' && parkingOf(slot)) };
   return refusedSlot(call, wordingOf(rules).interrupted(call.name), 'ran', 'interrupted');
 }
 
@@ -992,7 +1022,7 @@ function slotAfterLoss({ rules }: State, slot: Slot): Slot {
 /** Starts the calls that may start, or finishes the turn when all of them have results. */
 function advanceCalls(state: Draft, slots: readonly Slot[]): Next {
   if (slots.every(({ type }) => type === 'settled' || type === 'held')) return finishTurn(state, slots);
-  const scheduled = scheduleCalls(slots, state.rules);
+  const scheduled = scheduleCalls(slots, state.rules, state.at);
   state.phase = { type: 'tools', slots: scheduled.slots };
   return { state, effects: scheduled.effects };
 }
@@ -1008,6 +1038,7 @@ function advanceCalls(state: Draft, slots: readonly Slot[]): Next {
 export function scheduleCalls(
   slots: readonly Slot[],
   rules: Rules,
+  at: number,
 ): { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] } {
   const effects: Effect[] = [];
   let next: Slot[] | undefined;
@@ -1027,7 +1058,7 @@ export function scheduleCalls(
     if (slot.type === 'queued' && !waitsForResource(call, slots)) {
       const free = call.client || (!closed && running < rules.maxParallel && (!call.exclusive || running === 0));
       if (free) {
-        const started = startedSlot(slot);
+        const started = startedSlot(slot, at);
         (next ??= slots.slice())[index] = started;
         effects.push(slotEffect(started)!);
         if (!call.client) running++;
@@ -1051,10 +1082,11 @@ function waitsForResource({ index, resources }: Call, slots: readonly Slot[]): b
   );
 }
 
-function startedSlot({ call, verify, begun }: Extract<Slot, { type: 'queued' }>): Slot {
-  if (call.client) return { type: 'client', call };
-  if (verify) return { type: 'verifying', call };
-  return { type: 'running', call, ...(begun && { begun }) };
+function startedSlot(slot: Extract<Slot, { type: 'queued' }>, at: number): Slot {
+  const { call, verify, begun } = slot;
+  if (call.client) return clientSlot(call, at);
+  if (verify) return { type: 'verifying', call, ...parkingOf(slot) };
+  return begun ? { type: 'running', call, begun, ...parkingOf(slot) } : { type: 'running', call };
 }
 
 /* The end of a turn */

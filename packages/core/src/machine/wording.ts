@@ -15,6 +15,7 @@ export interface Wording {
   readonly noVerdict: string;
   readonly notApproved: (name: string, reason: string | undefined) => string;
   readonly approvalExpired: (name: string) => string;
+  readonly callExpired: (name: string) => string;
   readonly tooManyCalls: (cap: number) => string;
   readonly callsSpent: (limit: number) => string;
   readonly repeated: (name: string, times: number) => string;
@@ -51,6 +52,8 @@ const edition1: Wording = {
   noVerdict: 'the policy gave no verdict on it.',
   notApproved: (name, reason) => `The call of "${name}" was not approved${reason ? `: ${reason}` : '.'}`,
   approvalExpired: (name) => `The call of "${name}" was not approved in time, so it was not executed.`,
+  callExpired: (name) =>
+    `The call of "${name}" had no result in time, and it is not known whether it took effect. Find out before you call it again.`,
   tooManyCalls: (cap) =>
     `Not executed: at most ${cap} calls are taken from one reply. Call it again if it is still needed.`,
   callsSpent: (limit) => `Not executed: all ${limit} tool calls of this run are used up. Answer with what you have.`,

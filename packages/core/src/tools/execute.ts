@@ -201,6 +201,7 @@ const EXECUTE: Mode = {
 const VERIFY: Mode = {
   call: ({ tool, input }, context) => tool.verify!(input, context),
   settle({ tool }, answer) {
+    if (answer instanceof Parked) return answer;
     const { type } = answer as { type: unknown };
     if (type === 'done') return resultOf(tool.name, (answer as { result: unknown }).result);
     return { type: type === 'not-done' ? 'not-done' : 'unknown' };
@@ -210,7 +211,7 @@ const VERIFY: Mode = {
 };
 
 function invokeTool(execution: Execution, mode: Mode): Running {
-  const { key, lease, context, principal, run, memory } = execution;
+  const { key, lease, context, principal, run, memory, parked } = execution;
   const controller = new AbortController();
   let ended = false;
   const report = (progress: unknown): void => {
@@ -218,7 +219,7 @@ function invokeTool(execution: Execution, mode: Mode): Running {
   };
   try {
     const { signal } = controller;
-    const value = mode.call(execution, { signal, key, lease, report, context, principal, run, memory });
+    const value = mode.call(execution, { signal, key, lease, report, context, principal, run, memory, parked });
     if (isAsync(value)) return awaitTool(execution, mode, controller, value, () => (ended = true));
     const result = mode.settle(execution, value);
     if (result instanceof Promise) {
@@ -294,9 +295,13 @@ function awaitTool(
 const TIMEOUT: ErrorFacts = { errorType: 'timeout' };
 const INTERRUPTED: ErrorFacts = { errorType: 'interrupted' };
 
-/** The result of a call that a verification found done. The tool may still be running, so `not-done` proves nothing. */
+/**
+ * The result of a call that a verification found done, or parks. The tool may still be running, so `not-done` proves
+ * nothing.
+ */
 async function doneOr(verified: Settled | Promise<Settled>, unknown: SettledResult): Promise<Settled> {
   const answer = await verified;
+  if (answer instanceof Parked) return answer;
   return 'type' in answer && answer.type === 'result' ? answer : unknown;
 }
 

@@ -158,15 +158,32 @@ function headAndTail(whole: string, maxChars: number): string {
   return JSON.parse(JSON.stringify(kept.toWellFormed()));
 }
 
-/** Returned by a tool whose call continues elsewhere. The run may pause on it; the tool is called again to resume it. */
+/** When a parked call fails, and when its tool is asked again. Times are in milliseconds since 1970. */
+export interface ParkedUntil {
+  /** The call fails if it has no result by then. Replaces an earlier deadline of the call. */
+  readonly expiresAt?: number;
+  /** The same, counted from the first time that the call is parked. */
+  readonly ttlMs?: number;
+  /** When the run should be resumed to ask the tool again. */
+  readonly wakeAt?: number;
+}
+
+/**
+ * Returned by a tool whose call continues elsewhere. The run may pause on it. When the run is resumed, the tool is called
+ * again, or its `verify` if it has the effect `once`. A result from outside (`Answer`) settles the call, too.
+ */
 export class Parked {
   readonly on: string;
   readonly waiting: readonly Waiting[];
+  readonly until: ParkedUntil;
 
   /** `on`: what the call waits for, such as the id of a run; `waiting`: what that run waits for. */
-  constructor(on: string, waiting: readonly Waiting[] = []) {
+  constructor(on: string, waiting: readonly Waiting[] = [], until: ParkedUntil = {}) {
+    const wrong = Object.entries(until).find(([, time]) => time !== undefined && !Number.isFinite(time));
+    if (wrong) throw new TypeError(`A call cannot be parked with ${wrong[0]} ${String(wrong[1])}. Give a number.`);
     this.on = on;
     this.waiting = waiting;
+    this.until = until;
   }
 }
 

@@ -6,9 +6,11 @@ import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
+import type { Parking } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
 import type { Policy, Principal, Touch } from '../policy/port.ts';
+import type { Parked } from './result.ts';
 import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
 /** A tool as a program defines it. */
@@ -27,6 +29,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly effect?: ToolEffect;
   /** The call ends then even if the tool ignores its signal. */
   readonly timeoutMs?: number;
+  /** Only for tools that the client executes: a call without a result after this time fails. */
+  readonly ttlMs?: number;
   /** No other call runs at the same time. */
   readonly exclusive?: boolean;
   /** The same call may be repeated; `repeatLimit` does not apply. */
@@ -55,7 +59,10 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly operation?: string | ((input: OutputOf<S>) => string);
   /** People have to approve a call before it runs, also without a policy. If the function throws, they have to. */
   readonly needsApproval?: boolean | ((input: OutputOf<S>) => boolean);
-  /** For `once` tools, after a crash or a timeout: reports whether the call with this key took effect. */
+  /**
+   * For `once` tools, after a crash or a timeout, and when a run with a parked call is resumed: reports whether the call
+   * with this key took effect. If that will be known only later, it parks the call.
+   */
   readonly verify?: (input: OutputOf<S>, context: ToolContext) => Verification | Promise<Verification>;
   /**
    * Absent: the client executes the tool, and a call pauses the run. Returns a text, content blocks in `{ content }`, or
@@ -86,6 +93,8 @@ export interface ToolContext {
    * the helpers. Changes are stored if the call succeeds: assign to a key, or delete it.
    */
   readonly memory?: Record<string, unknown> | undefined;
+  /** What the call is parked with, if the tool is asked again about a parked call. */
+  readonly parked?: Omit<Parking, 'waiting'> | undefined;
 }
 
 export interface CallingRun {
@@ -118,9 +127,14 @@ export interface CallingRun {
   readonly keepMissingTools: boolean;
 }
 
+/**
+ * What became of a call. `not-done`: it did not take effect, so it may run; a parked call stays parked then, and for
+ * `unknown`. `Parked`: the call continues elsewhere, such as on a device that is offline.
+ */
 export type Verification =
   | { readonly type: 'done'; readonly result: unknown }
-  | { readonly type: 'not-done' | 'unknown' };
+  | { readonly type: 'not-done' | 'unknown' }
+  | Parked;
 
 /** Returned by a tool to give content blocks or an error of its own. */
 export interface ToolOutput extends ErrorFacts {
@@ -140,6 +154,8 @@ export interface Tool {
   readonly output?: Schema;
   readonly effect: ToolEffect;
   readonly timeoutMs?: number;
+  /** Of a tool that the client executes: how long a call waits for its result. */
+  readonly ttlMs?: number;
   readonly exclusive: boolean;
   readonly polling: boolean;
   readonly strict?: boolean;
@@ -198,7 +214,7 @@ function memoryResource(key: string): string {
 }
 
 function checkDefinition(definition: ToolDefinition<Schema>): void {
-  const { name, description, timeoutMs, effect = 'once', input = NO_ARGUMENTS, remembers } = definition ?? {};
+  const { name, description, timeoutMs, ttlMs, effect = 'once', input = NO_ARGUMENTS, remembers } = definition ?? {};
   if (typeof name !== 'string' || !NAME.test(name)) {
     throw new TreadleError(
       'invalid-tool',
@@ -212,6 +228,12 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   }
   if (timeoutMs !== undefined && !(timeoutMs > 0 && Number.isFinite(timeoutMs))) {
     throw invalidTool(name, `has timeoutMs ${timeoutMs}`, 'Give a number above 0');
+  }
+  if (ttlMs !== undefined && !(ttlMs > 0 && Number.isFinite(ttlMs))) {
+    throw invalidTool(name, `has ttlMs ${ttlMs}`, 'Give a number above 0');
+  }
+  if (ttlMs !== undefined && definition.execute) {
+    throw invalidTool(name, 'has ttlMs, but is not executed by the client', 'Use timeoutMs, or park its calls');
   }
   if (!EFFECTS.includes(effect)) throw invalidTool(name, `has effect "${effect}"`, `Use ${EFFECTS.join(', ')}`);
   if (definition.asWritten && (definition.execute || definition.resources)) {
@@ -262,6 +284,7 @@ export function factsOf(made: Tool): ToolFacts {
     verifiable: made.verify !== undefined,
     ...(made.strict !== undefined && { strict: made.strict }),
     ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
+    ...(made.ttlMs !== undefined && { ttlMs: made.ttlMs }),
     ...(made.share !== undefined && { share: made.share }),
     ...(made.needsApproval && { needsApproval: true as const }),
   };

@@ -107,7 +107,11 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     return line(effect, body, 'dim', took);
   },
   'child-started': ({ effect }, { took }) => line(`${effect} started its child run`, undefined, 'dim', took),
-  'tool-parked': ({ effect, on }, { took }) => line(`${effect} waits for a child run`, shortId(on), 'dim', took),
+  'tool-parked': ({ effect, on, waiting: inside = [], expiresAt }, { took }) => {
+    const until = expiresAt !== undefined && `until ${new Date(expiresAt).toISOString()}`;
+    const head = inside.length > 0 ? `${effect} waits for a child run` : `${effect} is parked`;
+    return line(head, inside.length > 0 ? shortId(on) : on, 'dim', joined([took, until]));
+  },
   'approval-given': (event, { took }) => {
     const decision = `${event.approved ? 'approved' : 'denied'}${event.by === undefined ? '' : ` by ${event.by}`}`;
     const scope = event.forRun ? ' for the rest of the run' : '';
@@ -132,7 +136,9 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     return line(`${what} checked`, `${plural(verdicts.length, 'guardrail')} passed`, 'dim', took);
   },
   'effect-lost': ({ effect, cause }) =>
-    line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
+    cause === 'parked'
+      ? line(`${effect} is verified`, 'it is parked, and must not run again')
+      : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
   'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),
   'deadline-passed': ({ effect }, { took }) =>
     line(effect === undefined ? 'deadline passed' : `${effect} timed out`, undefined, 'red', took),

@@ -197,7 +197,7 @@ function answersFor(state: State, values: Values<typeof ANSWER_FLAGS>): readonly
   return [
     ...decide(values.approve, true),
     ...decide(values.deny, false),
-    ...results.map(([effect, content]): Answer => ({ type: 'client-result', effect, content })),
+    ...results.map(([effect, content]): Answer => ({ type: 'result', effect, content })),
   ];
 }
 

@@ -1,0 +1,67 @@
+import type { Event } from './events.ts';
+import type { Call, Parking, Slot } from './state.ts';
+
+/*
+ * Calls that wait outside of the run: parked calls, and calls that the client executes. Both may have a deadline, and both
+ * can be answered from outside. `step` decides when a call is parked and what settles it (`slotAfter`).
+ */
+
+type ToolParked = Extract<Event, { type: 'tool-parked' }>;
+
+type ParkedSlot = Extract<Slot, { type: 'parked' }>;
+
+/** A call that its tool parks. Without a new deadline it keeps the one that it has. */
+export function parkedSlot(slot: Slot, event: ToolParked): ParkedSlot {
+  const { on, waiting = [], expiresAt = parkingIn(slot)?.expiresAt, wakeAt } = event;
+  return {
+    type: 'parked',
+    call: slot.call,
+    on,
+    waiting,
+    ...(expiresAt !== undefined && { expiresAt }),
+    ...(wakeAt !== undefined && { wakeAt }),
+  };
+}
+
+/** A parked call that was verified without a result: it is parked as before, but is not asked at once again. */
+export function parkedAgain(slot: Slot, at: number): ParkedSlot | undefined {
+  const parking = parkingIn(slot);
+  if (!parking) return undefined;
+  const { wakeAt = at, ...others } = parking;
+  return { type: 'parked', call: slot.call, ...others, ...(wakeAt > at && { wakeAt }) };
+}
+
+/** What a call was parked with, for the slot that follows. */
+export function parkingOf(slot: Slot): { readonly parked?: Parking } {
+  const parked = parkingIn(slot);
+  return parked ? { parked } : NOT_PARKED;
+}
+
+const NOT_PARKED = {};
+
+function parkingIn(slot: Slot): Parking | undefined {
+  if (slot.type !== 'parked') return 'parked' in slot ? slot.parked : undefined;
+  const { type: _, call: __, ...parking } = slot;
+  return parking;
+}
+
+/** A call that the client executes. */
+export function clientSlot(call: Call, at: number): Slot {
+  return call.ttlMs === undefined ? { type: 'client', call } : { type: 'client', call, expiresAt: at + call.ttlMs };
+}
+
+/** When a call that waits outside fails, if it does. */
+export function deadlineOf(slot: Slot | undefined): number | undefined {
+  return slot && 'expiresAt' in slot ? slot.expiresAt : undefined;
+}
+
+/** Whether a result from outside can settle the call at time `at`. A call that is a child run gets it from that run. */
+export function isAnswerable(slot: Slot, at: number): boolean {
+  if (slot.type === 'parked' && (slot.waiting.length > 0 || slot.call.limits !== undefined)) return false;
+  return (slot.type === 'client' || slot.type === 'parked') && at < (slot.expiresAt ?? Infinity);
+}
+
+/** Whether the tool of a parked call is asked what became of it when the run is resumed. */
+export function isAskedAgain({ type, call }: Slot): boolean {
+  return type === 'parked' && (call.effect !== 'once' || call.verifiable);
+}
