@@ -12,6 +12,7 @@ import { guarded } from './scenarios/guarded.ts';
 import { handingOver } from './scenarios/handing-over.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
+import { ending, programmed } from './scenarios/program.ts';
 import { remembering } from './scenarios/remembering.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { variety } from './scenarios/variety.ts';
@@ -47,4 +48,6 @@ export const SCENARIOS: readonly Scenario[] = [
   failing,
   guarded,
   handingOver,
+  programmed,
+  ending,
 ];

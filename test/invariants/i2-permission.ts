@@ -1,6 +1,7 @@
+import type { Rules } from '@treadle/core';
 import { argumentsOf, permissionAt, turnsOf, type CallEvent, type CallRecord } from './turns.ts';
 import { referenceOf } from './reference.ts';
-import { ensure, type Trace } from './trace.ts';
+import { ensure, same, type Trace } from './trace.ts';
 
 /**
  * I2: a tool runs only after a recorded verdict, enough people or a grant for the run allowed it, and never one outside
@@ -17,7 +18,7 @@ export function checkPermission(trace: Trace): void {
       if (starts.length === 0) continue;
       ensure(handlings.get(call) === 'runs', () => `${where} ran although it must be ${handlings.get(call)}`);
       for (const { at } of starts) ensure(isAllowed(call, at), () => `${where} ran without being allowed`);
-      checkWhat(call, where);
+      checkWhat(call, where, trace.last.after.rules);
       checkAgain(call, where);
     }
   }
@@ -34,13 +35,15 @@ function isAllowed(call: CallRecord, at: number): boolean {
 }
 
 /** What runs is what was judged: the same tool, the checked arguments, and the same executor. */
-function checkWhat(call: CallRecord, where: string): void {
+function checkWhat(call: CallRecord, where: string, rules: Rules): void {
   for (const record of call.log) {
     if (record.type !== 'issued' || !('call' in record.effect)) continue;
     const { call: run, type } = record.effect;
     const right =
       run.name === call.part.name && run.arguments === argumentsOf(call) && run.effect === call.facts?.effect;
     ensure(right, () => `${where} is issued with another tool, arguments or effect`);
+    const refers = rules.references ? call.part.references : undefined;
+    ensure(same(run.references, refers), () => `${where} is issued with other references`);
     if (type !== 'ask-approval') {
       ensure((type === 'await-client') === call.facts?.client, () => `${where} is executed by the wrong side`);
     }

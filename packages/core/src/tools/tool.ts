@@ -112,6 +112,7 @@ export interface CallingRun {
   readonly waitFor: (child: Promise<unknown>) => void;
   readonly acceptChangedTools: boolean;
   readonly keepMissingTools: boolean;
+  readonly acceptChangedProgram: boolean;
 }
 
 export type Verification =
@@ -143,6 +144,8 @@ export interface Tool {
   readonly asWritten?: boolean;
   /** Of a tool that is a run of its own: its share of the remaining limits. */
   readonly share?: number;
+  /** If the calling run has a ledger, its run draws on it instead of a share of the limits. */
+  readonly drawsOnLedger?: true;
   /** The keys of the memory that it gets. */
   readonly remembers?: readonly string[];
   /** The agent that a successful call hands the run over to. */
@@ -259,6 +262,7 @@ export function factsOf(made: Tool): ToolFacts {
     ...(made.strict !== undefined && { strict: made.strict }),
     ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
     ...(made.share !== undefined && { share: made.share }),
+    ...(made.drawsOnLedger && { drawsOnLedger: true as const }),
     ...(made.needsApproval && { needsApproval: true as const }),
   };
 }
