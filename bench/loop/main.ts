@@ -3,6 +3,7 @@
  * alternate in one process, so that noise affects both. The ratio is the result.
  */
 import { memoryJournal, runLoop } from '@treadle/core';
+import { call, programModel, type Steps } from '@treadle/core/program';
 import { minimalLoop } from './minimal.ts';
 import { add, chainModel } from './workload.ts';
 
@@ -25,6 +26,18 @@ async function ours(deltas: number): Promise<void> {
     ...streaming,
   });
   if (result.text !== 'done' || result.calls !== TURNS) throw new Error('ours: the chain was not run');
+}
+
+/** The same chain, with a program as the model. */
+async function program(): Promise<void> {
+  const model = programModel({ name: 'chain', version: 1, run: chain });
+  const result = await runLoop({ model, tools: [add], input: 'go', journal: memoryJournal() });
+  if (result.text !== 'done' || result.calls !== TURNS) throw new Error('program: the chain was not run');
+}
+
+function* chain(): Steps<string> {
+  for (let turn = 0; turn < TURNS; turn++) yield* call('add', { a: turn, b: 1 });
+  return 'done';
 }
 
 async function minimal(deltas: number): Promise<void> {
@@ -93,6 +106,23 @@ for (const [title, deltas] of [
     ),
   );
 }
+
+const programs: Record<'program' | 'ours', number[]> = { program: [], ours: [] };
+for (let round = -2; round < ROUNDS; round++) {
+  const sample = { ours: await measure(() => ours(0)), program: await measure(program) };
+  if (round < 0) continue; // warming up
+  programs.ours.push(sample.ours);
+  programs.program.push(sample.program);
+}
+console.log(`a program as the model: CPU microseconds per turn, median of ${ROUNDS} rounds of ${RUNS} chains`);
+console.log(row('  treadle, program', programs.program));
+console.log(row('  treadle, scripted model', programs.ours));
+console.log(
+  row(
+    '  ratio',
+    programs.program.map((value, round) => value / programs.ours[round]!),
+  ),
+);
 
 const runs = [];
 for (let i = 0; i < ROUNDS; i++) runs.push(await growth());

@@ -286,9 +286,12 @@ async function settleByReference(
   result: SettledResult,
   settle: Settle,
 ): Promise<void> {
-  const { referringResult } = await import('../tools/references.ts');
+  let recorded = result;
   // Without a store, or if it fails, the event has the whole result.
-  const recorded = blobs ? await referringResult(result, blobs, runId).catch(() => result) : result;
+  if (blobs && result.type === 'result') {
+    const { referringResult } = await import('../tools/references.ts');
+    recorded = await referringResult(result, textOf(result.content), blobs, runId).catch(() => result);
+  }
   settle({ type: 'tool-settled', at: clock.now(), effect, result: recorded });
 }
 

@@ -400,6 +400,27 @@ describe('branches', () => {
     expect((await runLoop({ ...again, journal, answers })).text).toBe('[6,{"answer":12}]');
   });
 
+  test('a branch takes its next step while another still waits for its first', async () => {
+    const { promise: rightIsDone, resolve } = Promise.withResolvers<string>();
+    const first = tool({ name: 'first', description: 'Waits', effect: 'pure', execute: () => rightIsDone });
+    const last = tool({
+      name: 'last',
+      description: 'Ends',
+      effect: 'pure',
+      execute: () => void resolve('right first'),
+    });
+    function* right(): Steps<unknown> {
+      yield* call('double', { n: 1 });
+      return yield* call('last');
+    }
+    const tools = [
+      branch('left', () => call('first') as Steps<unknown>, [first]),
+      branch('right', right, [double, last]),
+    ];
+    const { text } = await runLoop(options(both, tools));
+    expect(text).toBe('["right first","(no output)"]');
+  });
+
   /** An agent whose model uses 15 tokens in each of three turns. */
   function agent(): Tool {
     const calls = { calls: [{ name: 'double', arguments: { n: 1 } }] };

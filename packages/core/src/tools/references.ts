@@ -1,6 +1,6 @@
 import type { Blobs } from '../journal/port.ts';
 import type { SettledResult } from '../machine/events.ts';
-import { textOf, type ResultBlock, type ToolCall } from '../messages.ts';
+import type { ResultBlock, ToolCall } from '../messages.ts';
 import type { Tool } from './tool.ts';
 
 /*
@@ -10,9 +10,12 @@ import type { Tool } from './tool.ts';
  */
 
 /** Stores the text of a result as a blob of the run. Images and files stay in the result. */
-export async function referringResult(result: SettledResult, blobs: Blobs, runId: string): Promise<SettledResult> {
-  if (result.type !== 'result') return result;
-  const text = textOf(result.content);
+export async function referringResult(
+  result: Extract<SettledResult, { type: 'result' }>,
+  text: string,
+  blobs: Blobs,
+  runId: string,
+): Promise<SettledResult> {
   const blob = await blobs.put(runId, text, 'written');
   const reference = JSON.stringify({ $blob: blob, length: text.length });
   const content: ResultBlock[] = [{ type: result.isError ? 'error' : 'text', text: reference }];
