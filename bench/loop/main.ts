@@ -4,6 +4,7 @@
  */
 import { memoryJournal, runLoop, tool, type Policy } from '@treadle/core';
 import { policy } from '@treadle/core/policy';
+import { call, programModel, type Steps } from '@treadle/core/program';
 import { minimalLoop } from './minimal.ts';
 import { add, chainModel } from './workload.ts';
 
@@ -64,6 +65,18 @@ async function judged(by: Policy): Promise<void> {
   const options = { model, tools: [touching], input: 'go', maxTurns: TURNS + 1, journal, principal };
   const result = await runLoop({ ...options, policy: by });
   if (result.text !== 'done' || result.calls !== TURNS) throw new Error('judged: the chain was not run');
+}
+
+/** The same chain, with a program as the model. */
+async function program(): Promise<void> {
+  const model = programModel({ name: 'chain', version: 1, run: chain });
+  const result = await runLoop({ model, tools: [add], input: 'go', journal: memoryJournal() });
+  if (result.text !== 'done' || result.calls !== TURNS) throw new Error('program: the chain was not run');
+}
+
+function* chain(): Steps<string> {
+  for (let turn = 0; turn < TURNS; turn++) yield* call('add', { a: turn, b: 1 });
+  return 'done';
 }
 
 async function minimal(deltas: number): Promise<void> {
@@ -147,6 +160,23 @@ console.log(
   row(
     '  difference',
     judging.rules.map((value, round) => value - judging.code[round]!),
+  ),
+);
+
+const programs: Record<'program' | 'ours', number[]> = { program: [], ours: [] };
+for (let round = -2; round < ROUNDS; round++) {
+  const sample = { ours: await measure(() => ours(0)), program: await measure(program) };
+  if (round < 0) continue; // warming up
+  programs.ours.push(sample.ours);
+  programs.program.push(sample.program);
+}
+console.log(`a program as the model: CPU microseconds per turn, median of ${ROUNDS} rounds of ${RUNS} chains`);
+console.log(row('  treadle, program', programs.program));
+console.log(row('  treadle, scripted model', programs.ours));
+console.log(
+  row(
+    '  ratio',
+    programs.program.map((value, round) => value / programs.ours[round]!),
   ),
 );
 

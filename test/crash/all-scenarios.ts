@@ -13,6 +13,7 @@ import { handingOver } from './scenarios/handing-over.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
 import { parked } from './scenarios/parked.ts';
+import { ending, programmed } from './scenarios/program.ts';
 import { remembering } from './scenarios/remembering.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { variety } from './scenarios/variety.ts';
@@ -49,4 +50,6 @@ export const SCENARIOS: readonly Scenario[] = [
   guarded,
   handingOver,
   parked,
+  programmed,
+  ending,
 ];

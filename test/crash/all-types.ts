@@ -12,6 +12,7 @@ const EVENTS: Record<Event['type'], true> = {
   'model-failed': true,
   'calls-judged': true,
   'policy-changed': true,
+  'program-changed': true,
   'child-started': true,
   'tool-settled': true,
   'tool-parked': true,

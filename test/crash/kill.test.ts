@@ -4,7 +4,7 @@ import { stopLeftovers, type Program } from './kill/process.ts';
 
 afterEach(stopLeftovers);
 
-const KILLS = { program: 30, 'agent-program': 16 } as const;
+const KILLS = { program: 30, 'agent-program': 16, 'workflow-program': 5 } as const;
 
 /*
  * Real processes on a real store are killed with `SIGKILL` at moments that a seed determines. The tools write a ledger of
@@ -20,6 +20,12 @@ async function expectSurvivesKills(program: Program, annotate: (message: string)
 
 test('a run survives processes that are killed at any moment', { timeout: 180_000 }, ({ annotate }) =>
   expectSurvivesKills('program', annotate),
+);
+
+test(
+  'every step of a workflow takes effect once, although processes are killed',
+  { timeout: 180_000 },
+  ({ annotate }) => expectSurvivesKills('workflow-program', annotate),
 );
 
 test('a typed agent survives processes that are killed at any moment', { timeout: 180_000 }, ({ annotate }) =>

@@ -66,6 +66,22 @@ export const shell = (life: Life): Tool =>
 /** Returns a result that is too long for the history. */
 export const list = (life: Life): Tool =>
   acting(life, 'list', 'pure', (what) => Array.from({ length: 200 }, (_, index) => `${what} ${index}`).join('\n'));
+/** Returns JSON that is too long for the history. */
+export const rows = (life: Life): Tool =>
+  acting(life, 'rows', 'pure', (what) => Array.from({ length: 200 }, (_, index) => `${what} ${index}`));
+/** Gets such a list. */
+export const count = (life: Life): Tool =>
+  tool({
+    name: 'count',
+    description: 'count',
+    input: { type: 'object', properties: { rows: { type: 'array' } }, required: ['rows'] },
+    effect: 'idempotent',
+    execute: ({ rows: given }, { key }) => {
+      if (!life.alive()) return never();
+      life.world.actions.push({ key, tool: 'count', effect: 'idempotent' });
+      return soon((given as unknown[]).length);
+    },
+  });
 /** Executed by the client. */
 export const pick: Tool = tool({ name: 'pick', description: 'pick', input: WHAT });
 

@@ -215,16 +215,23 @@ const FINE: Fate = {
 };
 
 function resultOf({ tools, otherTools }: World, fate: Fate): SettledResult {
-  const { content, isError, facts, usage, memory, narrow } = fate;
+  const { content, isError, facts, usage, memory, narrow, blob } = fate;
   const { other, ...agent } = fate.handoff ?? {};
   const handoff = fate.handoff && { handoff: { ...(agent as Handoff), tools: other ? otherTools : tools } };
-  const more = { ...(usage && { usage }), ...(memory && { memory }), ...(narrow && { narrow }) };
+  const more = {
+    ...(usage && { usage }),
+    ...(memory && { memory }),
+    ...(narrow && { narrow }),
+    ...(blob !== undefined && { blob }),
+  };
   return { type: 'result', content, isError, ...facts, ...more, ...handoff };
 }
 
 export function modelEvent(reply: Reply, effect: string, at: number): Event {
   if (reply.type === 'failure') {
-    return { type: 'model-failed', at, effect, error: { code: reply.code, message: 'it failed', retryable: false } };
+    const { code, endsWith } = reply;
+    const error = { code, message: 'it failed', retryable: false, ...(endsWith !== undefined && { endsWith }) };
+    return { type: 'model-failed', at, effect, error };
   }
   const calls = callsOf(reply);
   return {
@@ -233,12 +240,14 @@ export function modelEvent(reply: Reply, effect: string, at: number): Event {
     effect,
     content: reply.parts.flatMap((part): AssistantPart[] => {
       if (part.type !== 'call') return [part];
-      const { id, name, arguments: text, provider } = part;
-      const call = { type: 'tool-call', id, name, arguments: text, ...(provider && { provider }) } as const;
+      const { id, name, arguments: text, provider, references } = part;
+      const more = { ...(provider && { provider }), ...(references && { references }) };
+      const call = { type: 'tool-call', id, name, arguments: text, ...more } as const;
       return Array.from({ length: part.copies }, () => call);
     }),
     finish: reply.finish,
     usage: reply.usage,
+    ...(reply.usesTokens === false && { usesTokens: false as const }),
     model: 'simulated',
     checks: calls.slice(0, calls.length - reply.unchecked).map(({ check }) => check),
   };

@@ -138,6 +138,7 @@ export interface CoreFunctions {
   ) => { readonly slots: readonly Slot[]; readonly effects: readonly Effect[] };
   readonly waitsForResource: (call: Call, slots: readonly Slot[]) => boolean;
   readonly shareOfLimits: (state: State, part: number) => Limits;
+  readonly timeLeft: (state: State) => Limits;
 
   // Effects.
   readonly phaseEffect: (state: State, phase: Phase) => Effect;

@@ -80,7 +80,8 @@ function callText(call: CallRecord): string {
 
 /** Tokens and cost that a run has used. */
 export interface UsageTotals {
-  readonly charge: (usage: Usage) => void;
+  /** `counts`: it is the usage of a reply whose model uses tokens. */
+  readonly charge: (usage: Usage, counts?: boolean) => void;
   /** The limit that ends the run before the next turn, or that cannot be enforced because the usage is unknown. */
   readonly reached: (limits: Limits) => 'tokens' | 'cost' | 'tokens-unknown' | 'cost-unknown' | undefined;
   /** Nothing remains for a closing turn. */
@@ -102,8 +103,8 @@ export function usageTotals(): UsageTotals {
   }
 
   return {
-    charge(usage) {
-      charged = true;
+    charge(usage, counts = false) {
+      charged ||= counts;
       tokens += usage.inputTokens + usage.outputTokens;
       cost = cost === undefined || usage.cost === undefined ? undefined : cost + usage.cost;
     },

@@ -92,6 +92,8 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         return feed(mistakenApproval(pick));
       case 'policy':
         return feed(policyAt(pick));
+      case 'program':
+        return feed({ type: 'program-changed', at: now, ...(pick % 3 > 0 && { program: { version: pick % 3 } }) });
       case 'input':
         return feed(inputAt(now, `input ${pick}`));
       case 'tools':
@@ -188,10 +190,11 @@ const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'guardrails-checked',
 ]);
 
-function startOf({ rules, tools, input, memory, narrow, policy, facts }: World, at: number): Event {
+function startOf({ rules, tools, input, memory, narrow, policy, program, facts }: World, at: number): Event {
   const pinned = { runId: 'run', rules, tools, model: 'simulated', settings: {}, instructions: 'be brief' };
   const optional = { ...(memory && { memory }), ...(narrow && { narrow }), ...(policy !== undefined && { policy }) };
-  return { type: 'run-started', at, ...pinned, input, ...optional, ...facts };
+  const defined = program !== undefined && { program };
+  return { type: 'run-started', at, ...pinned, input, ...optional, ...defined, ...facts };
 }
 
 function forkAt({ tools, otherTools }: World, at: number, pick: number): Event {

@@ -51,6 +51,12 @@ export function eventsWithId(effect: string, at: number, digest: string): readon
     { type: 'output-checked', at, effect, result: { type: 'invalid', problems: [], prompt: 'foreign' } },
     { type: 'model-failed', at, effect, error: { code: 'auth', message: '', retryable: false } },
     {
+      type: 'model-failed',
+      at,
+      effect,
+      error: { code: 'program-failed', message: '', retryable: false, endsWith: 'foreign' },
+    },
+    {
       type: 'model-replied',
       at,
       effect,

@@ -146,9 +146,9 @@ function checkTurn(
     if (!answer)
       ensure(result!.isError, () => `call ${call.index} of turn ${number} has a success that no event reported`);
     else {
-      const { content, isError } = resultIn(answer);
+      const { content, isError, blob } = resultIn(answer);
       ensure(
-        same([result!.content, result!.isError], [content, isError]),
+        same([result!.content, result!.isError, result!.blob], [content, isError, blob]),
         () => `call ${call.index} of turn ${number} has a result that differs from the reported one`,
       );
     }
@@ -184,7 +184,11 @@ function inputOf(event: Event): readonly Message[] {
   return event.type === 'run-started' ? event.input.filter(({ role }) => role === 'user') : [];
 }
 
-function resultIn(event: NonNullable<ReturnType<typeof answerIn>>): { content: unknown; isError: boolean } {
+function resultIn(event: NonNullable<ReturnType<typeof answerIn>>): {
+  content: unknown;
+  isError: boolean;
+  blob?: string;
+} {
   if (event.type === 'client-result-given') return event;
   return event.result as Extract<typeof event.result, { type: 'result' }>;
 }

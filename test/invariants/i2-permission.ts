@@ -1,6 +1,7 @@
+import type { Rules } from '@treadle/core';
 import { argumentsOf, permissionAt, turnsOf, type CallEvent, type CallRecord } from './turns.ts';
 import { referenceOf } from './reference.ts';
-import { ensure, type Trace } from './trace.ts';
+import { ensure, same, type Trace } from './trace.ts';
 
 /**
  * I2: a tool runs only after a recorded verdict, enough people or a grant for the run allowed it, and never one outside
@@ -34,7 +35,7 @@ function isAllowed(call: CallRecord, at: number): boolean {
 }
 
 /** What runs is what was judged: the same tool, the checked arguments, and the same executor. */
-function checkWhat(call: CallRecord, where: string, { moments }: Trace): void {
+function checkWhat(call: CallRecord, where: string, { moments, last }: Trace): void {
   for (const record of call.log) {
     if (record.type !== 'issued' || !('call' in record.effect)) continue;
     const { call: run, type } = record.effect;
@@ -47,6 +48,8 @@ function checkWhat(call: CallRecord, where: string, { moments }: Trace): void {
       const due = ttlMs === undefined ? undefined : moments[record.at]!.observed.after.at + ttlMs;
       ensure(expiresAt === due, () => `${where} expires at ${expiresAt} instead of ${due}`);
     }
+    const refers = last.after.rules.references ? call.part.references : undefined;
+    ensure(same(run.references, refers), () => `${where} is issued with other references`);
     if (type !== 'ask-approval') {
       ensure((type === 'await-client') === call.facts?.client, () => `${where} is executed by the wrong side`);
     }

@@ -61,6 +61,7 @@ function checkPinned({ replay }: Journaled, [first, ...rest]: readonly JournalEn
     { labels: { ...event.labels, other: '!' } },
     { tools: event.tools.map((facts) => ({ ...facts, description: `${facts.description}!` })) },
     { policy: { level: 4_711 } },
+    { program: { version: 4_711 } },
   ];
   for (const change of changes) {
     const changed = { ...event, ...change };

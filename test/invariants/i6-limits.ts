@@ -11,11 +11,13 @@ import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 /** I6: limits hold: turns, calls, tokens, cost, time, errors, and calls that run at once. */
 export function checkLimits(trace: Trace): void {
   const turns = turnsOf(trace);
-  const { expected, lengths, counts, handlings, remaining, agents, memories, narrowings, laterTools, holders } =
-    referenceOf(trace, turns);
+  const reference = referenceOf(trace, turns);
+  const { expected, lengths, counts, handlings, remaining, agents, memories } = reference;
+  const { narrowings, laterTools, holders, programs } = reference;
   checkTotals(trace);
   checkWritten(trace, turns);
-  for (const turn of turns) checkShares(turn, remaining.get(turn)!, handlings);
+  const { budgeted = false } = trace.last.after.rules;
+  for (const turn of turns) checkShares(turn, remaining.get(turn)!, handlings, budgeted);
   for (const [at, moment] of trace.moments.entries()) {
     if (!moment.applied) continue;
     checkCourse(moment, expected[at]!);
@@ -40,6 +42,7 @@ export function checkLimits(trace: Trace): void {
       same(holder, holders[at]),
       () => `the run is with ${holder.join()}, and must be with ${holders[at]?.join()}`,
     );
+    ensure(same(moment.after.program, programs[at]), () => 'the run has another program than the last one');
     ensure(
       same(moment.after.nextTools, laterTools[at]),
       () => 'the tools of the next turn are others than the last change',
@@ -153,11 +156,19 @@ function usageIn(event: Event): Usage | undefined {
 const LIMITS = ['calls', 'tokens', 'cost', 'durationMs'] as const;
 
 /** Each child run of a turn receives its share of the remaining limits, and all together no more than those. */
-function checkShares({ calls, number }: Turn, remaining: Limits, handlings: ReadonlyMap<CallRecord, Handling>): void {
+function checkShares(
+  { calls, number }: Turn,
+  remaining: Limits,
+  handlings: ReadonlyMap<CallRecord, Handling>,
+  budgeted: boolean,
+): void {
+  const draws = ({ facts }: CallRecord): boolean => budgeted && facts?.drawsOnLedger === true;
   const total = { calls: 0, tokens: 0, cost: 0, durationMs: 0 };
   for (const [place, call] of calls.entries()) {
     const { index, facts, log } = call;
-    const others = calls.slice(0, place).some((other) => other.facts?.share && handlings.get(other) === 'runs');
+    const others = calls
+      .slice(0, place)
+      .some((other) => other.facts?.share && !draws(other) && handlings.get(other) === 'runs');
     const given = log.flatMap((record) =>
       record.type === 'issued' && 'call' in record.effect ? [record.effect.call.limits] : [],
     );
@@ -173,6 +184,12 @@ function checkShares({ calls, number }: Turn, remaining: Limits, handlings: Read
       () => `${where} must have limits exactly if its tool has a share`,
     );
     if (!limits) continue;
+    if (draws(call)) {
+      const { durationMs } = remaining;
+      const due = durationMs === undefined ? {} : { durationMs: Math.floor(durationMs) };
+      ensure(same(limits, due), () => `${where} draws on the ledger, and receives ${JSON.stringify(limits)}`);
+      continue;
+    }
     for (const name of LIMITS) {
       ensure(
         (limits[name] === undefined) === (remaining[name] === undefined),

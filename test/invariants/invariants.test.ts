@@ -55,6 +55,7 @@ const LEAST: Record<Event['type'], number> = {
   'model-failed': 0.05,
   'calls-judged': 0.05,
   'policy-changed': 0.05,
+  'program-changed': 0.05,
   'child-started': 0.05,
   'tool-settled': 0.05,
   'tool-parked': 0.05,
@@ -132,6 +133,20 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a verification parks the call': ({ event }) => event.type === 'tool-parked' && event.effect.includes('.verify.'),
   'a parked call gets its result from outside': ({ event }) =>
     event.type === 'client-result-given' && event.effect.includes('.tool.'),
+  'a run starts with a program': ({ event }) => event.type === 'run-started' && event.program !== undefined,
+  'a model that uses no tokens replies': ({ event }) => event.type === 'model-replied' && event.usesTokens === false,
+  'a run with a limit of tokens continues without tokens': ({ before, after }) =>
+    before.turn > 0 &&
+    after.turn > before.turn &&
+    after.rules.limits.tokens !== undefined &&
+    after.usage.inputTokens + after.usage.outputTokens === 0,
+  'a result refers to a blob': ({ event }) =>
+    event.type === 'tool-settled' && event.result.type === 'result' && event.result.blob !== undefined,
+  'a call refers to a result': ({ effects }) =>
+    effects.some((effect) => effect.type === 'call-tool' && effect.call.references !== undefined),
+  'a child run draws on the ledger': ({ after, effects }) =>
+    after.rules.budgeted === true &&
+    effects.some((effect) => effect.type === 'call-tool' && drawsOnLedger(after, effect.call.name)),
   'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
   'a run starts narrowed': ({ event }) => event.type === 'run-started' && event.narrow !== undefined,
   'a result narrows the run': ({ event }) => event.type === 'tool-settled' && narrowIn(event) !== undefined,
@@ -158,6 +173,10 @@ function waitsFor(state: Moment['after']): readonly string[] {
 
 function askIn(state: Moment['after'], id: string): unknown {
   return core.waiting(state).find(({ effect }) => effect === id);
+}
+
+function drawsOnLedger({ tools }: State, name: string): boolean {
+  return tools.some((facts) => facts.name === name && facts.drawsOnLedger === true);
 }
 
 function isOutside({ narrowed, tools }: State, name: string | undefined): boolean {
@@ -207,7 +226,7 @@ const ENDS: readonly string[] = [
   ),
   'failed crash-loop',
   'failed guardrail',
-  ...['auth', 'overloaded', 'context-length'].map((code) => `failed ${code}`),
+  ...['auth', 'overloaded', 'context-length', 'out-of-stock'].map((code) => `failed ${code}`),
 ];
 
 function worldOf400Turns(): World {

@@ -15,6 +15,7 @@ import { turns } from './mutants/i6-turns.ts';
 import { cost } from './mutants/i7-cost.ts';
 import { durable } from './mutants/i8-durable.ts';
 import { order } from './mutants/i9-order.ts';
+import { programs } from './mutants/programs.ts';
 import type { Mutant } from './mutants/mutant.ts';
 import { parked } from './mutants/parked.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
@@ -35,6 +36,7 @@ const AREAS = [
   carried,
   budget,
   parked,
+  programs,
 ] as const;
 
 export const MUTANTS: readonly Mutant[] = AREAS.flat();

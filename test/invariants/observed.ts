@@ -55,6 +55,7 @@ export function shouldApply(observed: Observed, event: Event): boolean {
       return live && event.messages.length > 0;
     case 'tools-changed':
     case 'policy-changed':
+    case 'program-changed':
       return live || observed.failed !== undefined;
     case 'narrowing-lifted':
       return live && observed.narrowed;
@@ -218,9 +219,9 @@ function mayRepeat(effect: Effect | undefined): boolean {
   return effect?.type === 'call-tool' && (effect.call.effect === 'pure' || effect.call.effect === 'idempotent');
 }
 
-/** A change of tools or of the policy does not repeat the failed call. */
+/** A change of tools, of the policy or of the program does not repeat the failed call. */
 function failedStill({ failed }: Observed, { type }: Event): string | undefined {
-  return type === 'tools-changed' || type === 'policy-changed' ? failed : undefined;
+  return type === 'tools-changed' || type === 'policy-changed' || type === 'program-changed' ? failed : undefined;
 }
 
 type AskEffect = Extract<Effect, { type: 'ask-approval' }>;
@@ -263,7 +264,9 @@ export function askUnderRules<A extends Ask>(ask: A, verdict: RecordedVerdict | 
 export const DAY = 86_400_000;
 
 function refusedAfter({ refused }: Observed, event: Event): string | undefined {
-  return event.type === 'model-failed' ? event.effect : refused;
+  if (event.type !== 'model-failed') return refused;
+  // A program that ends its run is not asked again.
+  return event.error.endsWith === undefined ? event.effect : undefined;
 }
 
 /** No effect is in progress, and all outstanding ones wait for something external. */

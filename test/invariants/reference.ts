@@ -4,6 +4,7 @@ import type {
   Limit,
   Limits,
   Memory,
+  ModelError,
   ModelErrorCode,
   Narrowing,
   Rules,
@@ -41,6 +42,8 @@ export interface Reference {
   readonly laterTools: readonly (readonly ToolFacts[] | undefined)[];
   /** After each moment: the agent that the run was handed to, the model, and the agent of the next turn. */
   readonly holders: readonly (readonly (string | undefined)[])[];
+  /** After each moment: the definition of the program that is the model. */
+  readonly programs: readonly unknown[];
   /** After each moment: what the run may do in this turn, and from the next turn on. */
   readonly narrowings: readonly (readonly Narrowing[])[];
   /** The remaining limits when the reply of a turn arrived. */
@@ -64,6 +67,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   let laterTools: readonly ToolFacts[] | undefined;
   let instructions = 'none';
   let model = '';
+  let program: unknown;
   /** The agent that the run was handed to, and the one that it is handed to with the next turn. */
   let agentName: string | undefined;
   let handoff: ReturnType<typeof handoffIn>;
@@ -165,7 +169,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     return to === undefined ? undefined : { type: 'compact', to };
   }
 
-  function failed(code: ModelErrorCode, moment: Moment): Expected {
+  function failed({ code, endsWith }: ModelError, moment: Moment): Expected {
+    if (endsWith !== undefined && closing === undefined) return end('failed', endsWith);
     const shorter = code === 'context-length' && !shortened && closing === undefined ? shorten(moment) : undefined;
     if (shorter) refused = code;
     else pending = 0;
@@ -201,7 +206,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   function replied(now: Turn, moment: Moment): Expected {
     const { reply, calls } = now;
     turn = now;
-    used.charge(reply.usage);
+    used.charge(reply.usage, reply.usesTokens !== false);
     const { inputTokens, outputTokens } = reply.usage;
     length = inputTokens + outputTokens || length + estimateOf({ role: 'assistant', content: reply.content });
     remaining.set(now, used.remaining(rules.limits, admitted, moment.observed.after.activeMs));
@@ -414,7 +419,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     }
     switch (event.type) {
       case 'run-started':
-        ({ rules, tools, model, instructions = 'none' } = event);
+        ({ rules, tools, model, instructions = 'none', program } = event);
         runChoice = rules.toolChoice;
         attempts = rules.agent && attemptsOf(rules.agent);
         given = event.input.length;
@@ -449,7 +454,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
           moment,
         );
       case 'model-failed':
-        return failed(event.error.code, moment);
+        return failed(event.error, moment);
       case 'history-compacted':
         return compacted(moment);
       case 'output-checked':
@@ -459,6 +464,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
         return judged(moment, at);
       case 'policy-changed':
         return policyChanged(moment, at);
+      case 'program-changed':
+        ({ program } = event);
+        return NOTHING;
       case 'cancel-requested':
         return end('cancelled', cancelPhaseOf(moment.observed.before));
       case 'budget-refused':
@@ -489,6 +497,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
   const memories: Memory[] = [];
   const allNarrowings: Narrowing[][] = [];
   const holders: (string | undefined)[][] = [];
+  const programs: unknown[] = [];
   const allLaterTools: (readonly ToolFacts[] | undefined)[] = [];
   const expected = moments.map((moment, at) => {
     const next = moment.applied ? follow(moment, at) : undefined;
@@ -496,6 +505,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     counts.push([admitted, counters.errors()]);
     agents.push(attempts?.view());
     allLaterTools.push(laterTools);
+    programs.push(program);
     holders.push([agentName, model, handoff?.agent]);
     allNarrowings.push([together(narrowed), together(narrowings)]);
     memories.push(Object.fromEntries([...memory].toSorted(([a], [b]) => (a < b ? -1 : 1))));
@@ -513,6 +523,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     narrowings: allNarrowings,
     laterTools: allLaterTools,
     holders,
+    programs,
     remaining,
   };
 }

@@ -141,6 +141,10 @@ const event: Arbitrary<Event> = fc.oneof(
     checks: fc.array(check, { maxLength: 5 }),
   }),
   of('model-failed', {
+    error: fc.record({ code: word, message: word, retryable: fc.boolean(), endsWith: word }),
+  }),
+  of('program-changed', { program: fc.oneof(word, number, fc.constant(undefined)) }),
+  of('model-failed', {
     error: fc.record({
       code: fc.oneof(word, fc.constant('context-length')),
       message: word,

@@ -37,6 +37,8 @@ export interface World {
   readonly memory?: Memory;
   /** What the run may do at most in the beginning. */
   readonly narrow?: Narrowing;
+  /** The definition of the program that is the model. */
+  readonly program?: unknown;
   /** What the run belongs to. */
   readonly facts?: RunFacts;
   /** The limits of the budget that a run with a ledger draws on. */
@@ -51,12 +53,20 @@ export interface World {
 
 export type Reply =
   /** `stubborn`: it fails again with the compacted conversation. */
-  | { readonly type: 'failure'; readonly code: ModelErrorCode; readonly stubborn: boolean }
+  | {
+      readonly type: 'failure';
+      readonly code: ModelErrorCode;
+      readonly stubborn: boolean;
+      /** The model ends the run with this code. */
+      readonly endsWith?: string;
+    }
   | {
       readonly type: 'reply';
       readonly parts: readonly Part[];
       readonly finish: Finish;
       readonly usage: Usage;
+      /** The model uses no tokens. */
+      readonly usesTokens?: false;
       /** How many of the last checks and verdicts are missing. */
       readonly unchecked: number;
       readonly unjudged: number;
@@ -87,6 +97,8 @@ export interface ScriptedCall {
   readonly name: string;
   readonly arguments: string;
   readonly provider?: ProviderData;
+  /** The arguments that refer to long results. */
+  readonly references?: readonly string[];
   /** How many times the reply contains it, with the same id. */
   readonly copies: number;
   readonly check: CallCheck;
@@ -99,6 +111,8 @@ export interface ScriptedCall {
 export interface Fate {
   readonly content: readonly ResultBlock[];
   readonly isError: boolean;
+  /** The blob that has its result. */
+  readonly blob?: string;
   /** What is known about its error. */
   readonly facts?: ErrorFacts;
   /** The usage of the call if it is a child run. */
@@ -150,6 +164,8 @@ export type Act =
   | 'mistake'
   /** The run gets other rules. */
   | 'policy'
+  /** The run gets another program as its model. */
+  | 'program'
   | 'input'
   | 'tools'
   | 'lift'

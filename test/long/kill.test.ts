@@ -4,10 +4,10 @@ import { stopLeftovers } from '../crash/kill/process.ts';
 
 afterEach(stopLeftovers);
 
-const KILLS = { program: 300, 'agent-program': 150 } as const;
+const KILLS = { program: 300, 'agent-program': 150, 'workflow-program': 50 } as const;
 
 /** The same as test/crash/kill.test.ts, with ten times as many kills and other seeds. */
-for (const program of ['program', 'agent-program'] as const) {
+for (const program of ['program', 'agent-program', 'workflow-program'] as const) {
   test(`a run survives processes that are killed at any moment: ${program}`, async ({ annotate }) => {
     const outcomes = await killMany(program, 10_000, KILLS[program]);
     await annotate(summaryOf(outcomes));

@@ -17,6 +17,7 @@ export type TreadleErrorCode =
   | 'duplicate-tool'
   | 'unknown-run'
   | 'tools-changed'
+  | 'program-changed'
   | 'run-exists'
   | 'answer-unfit'
   | 'answer-refused'

@@ -69,6 +69,11 @@ export interface ToolCall {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
+  /**
+   * The names of arguments that are references to long results of the run, as `{ "$blob": id }`. The tool gets the value of
+   * the result. Only in runs whose model has `references`.
+   */
+  readonly references?: readonly string[];
   readonly provider?: ProviderData;
 }
 
@@ -92,6 +97,8 @@ export interface ToolResult extends ErrorFacts {
   readonly name: string;
   readonly content: readonly ResultBlock[];
   readonly isError: boolean;
+  /** The blob that has the whole text, which `content` only refers to. Only in runs whose model has `references`. */
+  readonly blob?: string;
 }
 
 /** What is known about an error beyond its text. */
@@ -147,7 +154,11 @@ function isPartOf(owner: PartOwner, part: unknown): boolean {
   switch (part['type']) {
     case 'tool-call':
       return (
-        isText(part['id']) && isText(part['name']) && isText(part['arguments']) && isProviderData(part['provider'])
+        isText(part['id']) &&
+        isText(part['name']) &&
+        isText(part['arguments']) &&
+        isProviderData(part['provider']) &&
+        areTexts(part['references'])
       );
     case 'tool-result':
       return isText(part['callId']) && isText(part['name']) && arePartsOf('result', part['content']);
@@ -162,6 +173,10 @@ function isPartOf(owner: PartOwner, part: unknown): boolean {
 function isProviderData(value: unknown): boolean {
   if (value === undefined) return true;
   return isObjectValue(value) && isText(value['protocol']) && value['data'] !== undefined && isPlain(value['data']);
+}
+
+function areTexts(value: unknown): boolean {
+  return value === undefined || (Array.isArray(value) && value.every(isText));
 }
 
 function isText(value: unknown): boolean {

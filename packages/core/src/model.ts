@@ -10,10 +10,36 @@ export interface Model {
   /** Models that may reply instead, including itself if it can, such as those of a router. */
   readonly asks?: readonly Model[];
   /**
+   * The model uses no tokens and costs nothing, such as a program. The usage in its replies is ignored. Limits of tokens
+   * and cost do not fail the run, and a ledger reserves nothing for its calls.
+   */
+  readonly usesTokens?: false;
+  /**
+   * The definition of a program that is the model, as plain JSON. The run records it, and is not resumed under another one
+   * unless `acceptChangedProgram` is set.
+   */
+  readonly program?: unknown;
+  /**
+   * Results longer than `maxResultChars` are not cut. They are stored as blobs of the run, and the history refers to them
+   * (`ToolResult.blob`). The model reads them with `readBlob` of its requests, and may refer to them in calls
+   * (`ToolCall.references`). Without a store, the history contains them in full.
+   */
+  readonly references?: true;
+  /** Options for the runs that it is the model of. Options of a run override them. */
+  readonly defaults?: ModelDefaults;
+  /**
    * Never rejects: a failure is a returned reply. Passes deltas to `emit` as they arrive; a model that cannot stream
    * emits nothing. After `signal` aborts the reply is ignored, so it should return soon.
    */
   reply(request: ModelRequest, emit: Emit, signal: AbortSignal): Promise<ModelReply>;
+}
+
+export interface ModelDefaults {
+  readonly maxTurns?: number;
+  /** 0 is off. */
+  readonly errorLimit?: number;
+  /** 0 is off. */
+  readonly repeatLimit?: number;
 }
 
 /**
@@ -44,6 +70,8 @@ export interface ModelRequest {
   readonly deadline?: number;
   /** `runId/effectId`: the same when a call is repeated after a crash. */
   readonly key: string;
+  /** The text of a blob of the run; undefined if the run has no such blob. Only for models with `references`. */
+  readonly readBlob?: (id: string) => Promise<string | undefined>;
 }
 
 /** The description of a tool for a model. `parameters` is JSON Schema. */
@@ -107,7 +135,11 @@ export type ModelErrorCode =
   | 'network'
   | 'protocol'
   | 'content-filter'
-  | 'cancelled';
+  | 'cancelled'
+  /** A program ended the run; see `endsWith`. */
+  | 'program-failed'
+  /** A program asks for other calls than the run has made. */
+  | 'program-diverged';
 
 export interface ModelError {
   readonly code: ModelErrorCode;
@@ -116,6 +148,8 @@ export interface ModelError {
   readonly retryable: boolean;
   readonly status?: number;
   readonly retryAfterMs?: number;
+  /** The run ends as failed with this code, and cannot be resumed. For models that are programs. */
+  readonly endsWith?: string;
 }
 
 /** Tokens of one model call or a sum of several. `cost` is absent if a price is unknown. */

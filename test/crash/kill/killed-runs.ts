@@ -158,6 +158,9 @@ function checkLedger(lines: readonly Line[], expected: readonly Line[], unknown:
       (type) => lines.filter((line) => line.key === key && line.type === type).length,
     );
     if (effect === 'once') expect(started, `${key} started`).toBeLessThan(2);
+    // An action that does not start before it is done is one write.
+    const isAtomic = !expected.some((line) => line.key === key && line.type === 'begin');
+    if (isAtomic) expect(ended, `${key} was done`).toBe(1);
     if (!unknown.has(key)) expect(ended, `${key} was done`).toBeGreaterThan(0);
   }
 }

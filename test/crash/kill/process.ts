@@ -3,10 +3,11 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-/** The programs: a run of the loop, and one of a typed agent. */
+/** The programs: a run of the loop, one of a typed agent, and a workflow. */
 const PROGRAMS = {
   program: new URL('./program.ts', import.meta.url),
   'agent-program': new URL('./agent-program.ts', import.meta.url),
+  'workflow-program': new URL('./workflow-program.ts', import.meta.url),
 };
 
 export type Program = keyof typeof PROGRAMS;

@@ -20,6 +20,7 @@ const facts = (name: string): Arbitrary<ToolFacts> =>
       optionally('share', 20, fc.constantFrom(0.25, 0.5, 0.9, 1)),
       optionally('needsApproval', 25, fc.constant(true as const)),
       optionally('ttlMs', 30, fc.nat(60)),
+      optionally('drawsOnLedger', 50, fc.constant(true as const)),
     )
     .map(([always, ...others]) => Object.assign({}, always, ...others) as ToolFacts);
 

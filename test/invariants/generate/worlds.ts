@@ -4,7 +4,7 @@ import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Fate, Move, Reply, World } from '../world.ts';
 import { handoff } from './calls.ts';
 import { agents, withAnswers } from './agents.ts';
-import { mostly, optionally } from './chance.ts';
+import { mostly, optionally, rarely } from './chance.ts';
 import { answers, askingReplies, turnScript, longReplies, parkedReplies, queuedReplies, replies } from './replies.ts';
 import { compactions, NAMES, narrowing, rules, toolset } from './rules.ts';
 
@@ -48,6 +48,7 @@ const USUAL: Readonly<Record<Act, number>> = {
   foreign: 6,
   mistake: 6,
   policy: 7,
+  program: 5,
   input: 6,
   tools: 6,
   lift: 10,
@@ -101,10 +102,12 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arb
         moves: happening,
       }),
       optionally('policy', 35, fc.oneof(fc.constantFrom({ level: 0 }, { level: 1 }), policyRules)),
+      optionally('program', 15, fc.constantFrom({ version: 1 }, 'a text')),
     )
-    .map(([ruled, { tools, otherTools, memory, narrow, ...others }, policy]) => ({
+    .map(([ruled, { tools, otherTools, memory, narrow, ...others }, policy, program]) => ({
       ...ruled,
       ...policy,
+      ...program,
       ...(memory && !ruled.rules.agent && { memory }),
       ...(narrow && { narrow }),
       tools: withAnswers(tools, ruled.rules),
@@ -192,6 +195,39 @@ const spending: Arbitrary<Ruled> = long.map(({ rules: some, replies: said }) => 
   replies: said,
 }));
 
+/** Programs: replies without tokens, results and calls by reference, child runs that draw on a ledger. */
+const programmed: Arbitrary<Ruled> = fc
+  .tuple(rules, replies, fc.constantFrom(1, 5, 20, 60), fc.boolean(), rarely(30))
+  .map(([some, said, tokens, budgeted, ends]) => {
+    const { output: _, compaction: __, budgeted: ___, ...others } = unlimited(some);
+    const last: readonly Reply[] = ends
+      ? [{ type: 'failure', code: 'program-failed', stubborn: false, endsWith: 'out-of-stock' }]
+      : [];
+    return {
+      rules: {
+        ...others,
+        ...(tokens < 60 && { references: true }),
+        ...(budgeted && { budgeted }),
+        limits: { ...some.limits, tokens },
+      },
+      replies: [...said.map(withoutTokens).slice(0, ends ? 3 : undefined), ...last],
+    };
+  });
+
+/** A reply of a program. Some are of another model, which reports no usage. */
+function withoutTokens(said: Reply, index: number): Reply {
+  if (said.type !== 'reply') return said;
+  const parts = said.parts.map((part) =>
+    part.type === 'call' && part.copies === 1 && part.id < 'f'
+      ? { ...part, references: ['a'], fate: { ...part.fate, blob: `blob ${part.id}` } }
+      : part,
+  );
+  const isUnknown = index > 0 && said.parts.length === 3;
+  return { ...said, parts, usage: NO_USAGE, ...(!isUnknown && { usesTokens: false }) };
+}
+
+const NO_USAGE = { inputTokens: 0, outputTokens: 0, cost: 0 };
+
 /** Runs that are out of time when a tool returns that blocked the event loop. */
 const late: Arbitrary<Ruled> = fc.tuple(rules, fc.constantFrom(3, 10, 20), replies).map(([some, durationMs, said]) => {
   const { budgeted: _, ...others } = unlimited(some);
@@ -211,6 +247,7 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 2, arbitrary: worldsOf(crashing, dying) },
   { weight: 1, arbitrary: worldsOf(spending, restless) },
   { weight: 1, arbitrary: worldsOf(late) },
+  { weight: 7, arbitrary: worldsOf(programmed) },
   { weight: 3, arbitrary: worldsOf(carrying, changing, 60) },
   { weight: 6, arbitrary: worldsOf(asking) },
   { weight: 3, arbitrary: worldsOf(asking, ruling) },

@@ -21,8 +21,12 @@ export interface AgentToolDefinition<S extends Schema>
   readonly input?: S;
   /** The task of the run; default: the `task` of the input, or the JSON of the input. */
   readonly prompt?: (input: OutputOf<S>) => string | readonly Message[];
-  /** The share of the calling run's remaining limits that the run may use; default 0.5. */
-  readonly share?: number;
+  /**
+   * The share of the calling run's remaining limits that the run may use; default 0.5. `ledger`: if the calling run has a
+   * ledger, the run draws on it like its caller, and only the time is limited by what the caller has left. What it used
+   * counts for the limits of its caller when it ends. Without a ledger, its share is 0.5.
+   */
+  readonly share?: number | 'ledger';
   /** Default: one hour. */
   readonly timeoutMs?: number;
 }
@@ -65,7 +69,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, keepMissingTools, answers, ledger } = run;
+      const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers, ledger } = run;
       const policy = combinedPolicy([...run.policies(), ...(options.policy ? [options.policy] : [])]);
       const shared = {
         ...options,
@@ -91,8 +95,9 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
           limits: tighterLimits(limits ?? {}, run.limits),
           parent: { runId: run.runId, effect: run.effect },
         };
+        const resuming = { answers, acceptChangedTools, keepMissingTools, acceptChangedProgram };
         const child = driveRun(
-          { ...facts, ...shared, ...(resumed ? { answers, acceptChangedTools, keepMissingTools } : first) },
+          { ...facts, ...shared, ...(resumed ? resuming : first) },
           options.onItem && guardListener(options.onItem),
           run.child === 'begun' ? {} : { onStored: run.childStarted },
         );
@@ -105,7 +110,8 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       }
     },
   });
-  return { ...made, share, asks: callableModels(options) };
+  const asks = callableModels(options);
+  return share === 'ledger' ? { ...made, share: 0.5, drawsOnLedger: true, asks } : { ...made, share, asks };
 }
 
 /** Whether the run of the call is in the journal. Throws if it is missing though it has begun, or is another call's. */

@@ -1,11 +1,12 @@
 import { messageOf } from '../errors.ts';
+import type { Blobs, Journal, RunStore } from '../journal/port.ts';
 import { estimateTokens } from '../machine/history.ts';
 import type { Event } from '../machine/events.ts';
 import { activeMsAt } from '../machine/step.ts';
 import { wordingOf } from '../machine/wording.ts';
 import { mapped } from '../mapped.ts';
-import { arePartsOf, textOf, userText, type Message } from '../messages.ts';
-import type { Emit, Model, ModelDelta, ModelReply, ModelRequest } from '../model.ts';
+import { arePartsOf, textOf, userText, type Message, type ToolCall } from '../messages.ts';
+import { NO_USAGE, type Emit, type Model, type ModelDelta, type ModelReply, type ModelRequest } from '../model.ts';
 import { checkCall, type Checked } from '../tools/execute.ts';
 import type { Tool } from '../tools/tool.ts';
 import { agentNamed } from './handoff.ts';
@@ -13,6 +14,7 @@ import type { EffectOf, RunContext, Settle } from './perform.ts';
 
 type Reply = Extract<ModelReply, { type: 'reply' }>;
 type Failure = Extract<ModelReply, { type: 'failure' }>;
+type Replied = Extract<Event, { type: 'model-replied' }>;
 
 /** Calls the model, checks the calls of its reply, and records both as one event. */
 export function callModel(context: RunContext, effect: EffectOf<'call-model'>, settle: Settle): void {
@@ -22,13 +24,13 @@ export function callModel(context: RunContext, effect: EffectOf<'call-model'>, s
   const emitDelta = emit && ((delta: ModelDelta): unknown => (replied ? undefined : emit(delta)));
   const settleReply = (reply: ModelReply): void => {
     replied = true;
-    if (reply.type === 'reply') return settleModelReply(context, effect, reply, settle);
-    const { error, attempts } = reply;
+    if (reply.type === 'reply') return settleModelReply(context, effect, model!, reply, settle);
     const at = context.clock.now();
+    const { error, attempts } = reply;
     settle({ type: 'model-failed', at, effect: effect.id, error, ...(attempts && { attempts }) });
   };
   if (!model) return settleReply(unavailableModel(effect.model!));
-  requestReply(model, modelRequest(context, effect), emitDelta ?? ignore, controller.signal, settleReply);
+  requestReply(model, modelRequest(context, effect, model), emitDelta ?? ignore, controller.signal, settleReply);
 }
 
 /** The model of the agent that the run is with. */
@@ -41,7 +43,8 @@ export function modelFor(context: RunContext, id: string | undefined): Model | u
   return id === undefined ? currentModel(context) : context.options.models?.find((model) => model.id === id);
 }
 
-function modelRequest({ runId, opening, state, clock }: RunContext, effect: EffectOf<'call-model'>): ModelRequest {
+function modelRequest(context: RunContext, effect: EffectOf<'call-model'>, model: Model): ModelRequest {
+  const { runId, opening, state, clock, blobs } = context;
   const { history, tools, toolChoice, id } = effect;
   const { rules, settings } = opening;
   const { parallel, allowedTools, output } = rules;
@@ -55,6 +58,9 @@ function modelRequest({ runId, opening, state, clock }: RunContext, effect: Effe
   const instructions = required === undefined ? effect.instructions : joinTexts(effect.instructions, required);
   if (instructions !== undefined) request.instructions = instructions;
   if (durationMs !== undefined) request.deadline = now + durationMs - activeMsAt(state(), now);
+  if (model.references && rules.references && blobs) {
+    request.readBlob = async (id) => (await blobs.read(runId, id, 0, Infinity))?.text;
+  }
   return request;
 }
 
@@ -108,12 +114,35 @@ export function changeExecutors(context: RunContext, tools: ReadonlyMap<string, 
   context.changedTools = { tools, turn };
 }
 
+/** The blobs of a journal that was passed. In one that ends with the run they would only use memory. */
+export function blobsOf(journal: Journal | undefined): Blobs | undefined {
+  return journal && 'blobs' in journal ? (journal as RunStore).blobs : undefined;
+}
+
+/** Checks a call whose arguments refer to results of the run. */
+export async function checkReferringCall(
+  { runId, blobs }: Pick<RunContext, 'runId' | 'blobs'>,
+  tool: Tool,
+  call: Pick<ToolCall, 'arguments' | 'references'>,
+  cut: boolean,
+): Promise<Checked> {
+  const { resolvedArguments } = await import('../tools/references.ts');
+  const resolved = await resolvedArguments(tool, call, blobs, runId);
+  return 'problem' in resolved ? { check: resolved } : checkCall(tool, resolved.text, cut);
+}
+
 /** The check of a call whose tool has no code in this process. */
 export const UNAVAILABLE: Checked = {
   check: { problem: 'It is not available in this process.', errorType: 'not_found' },
 };
 
-function settleModelReply(context: RunContext, effect: EffectOf<'call-model'>, reply: Reply, settle: Settle): void {
+function settleModelReply(
+  context: RunContext,
+  effect: EffectOf<'call-model'>,
+  { usesTokens }: Model,
+  reply: Reply,
+  settle: Settle,
+): void {
   const cut = reply.finish === 'length';
   const checked: (Checked | Promise<Checked>)[] = [];
   let later = false;
@@ -121,22 +150,28 @@ function settleModelReply(context: RunContext, effect: EffectOf<'call-model'>, r
     const part = reply.content[i]!;
     if (part.type !== 'tool-call') continue;
     const tool = executorOf(context, part.name, effect.turn);
-    const check = tool ? checkCall(tool, part.arguments, cut) : UNAVAILABLE;
+    const refers = part.references !== undefined && context.opening.rules.references;
+    const check = !tool
+      ? UNAVAILABLE
+      : refers
+        ? checkReferringCall(context, tool, part, cut)
+        : checkCall(tool, part.arguments, cut);
     later ||= check instanceof Promise;
     checked.push(check);
   }
   const record = (all: readonly Checked[]): void => {
     context.lastReply = { turn: effect.turn, checked: all };
-    settle(repliedEvent(context.clock.now(), effect.id, reply, all));
+    const event = repliedEvent(context.clock.now(), effect.id, reply, all);
+    settle(usesTokens === false ? { ...event, usage: NO_USAGE, usesTokens } : event);
   };
   if (later) void Promise.all(checked).then(record);
   else record(checked as readonly Checked[]);
 }
 
-function repliedEvent(at: number, effect: string, reply: Reply, all: readonly Checked[]): Event {
+function repliedEvent(at: number, effect: string, reply: Reply, all: readonly Checked[]): Replied {
   const checks = mapped(all, ({ check }) => check);
   const { content, finish, rawFinish, usage, model, attempts } = reply;
-  const event: Event = { type: 'model-replied', at, effect, content, finish, usage, model, checks };
+  const event: Replied = { type: 'model-replied', at, effect, content, finish, usage, model, checks };
   if (rawFinish === undefined && !attempts) return event;
   return { ...event, ...(rawFinish !== undefined && { rawFinish }), ...(attempts && { attempts }) };
 }
@@ -153,7 +188,10 @@ function unavailableModel(id: string): Failure {
 }
 
 function isValidReply(reply: Partial<Reply> | Partial<Failure> | undefined | null): boolean {
-  if (reply?.type === 'failure') return typeof reply.error?.message === 'string';
+  if (reply?.type === 'failure') {
+    const { message, endsWith = '' } = reply.error ?? {};
+    return typeof message === 'string' && typeof endsWith === 'string';
+  }
   if (reply?.type !== 'reply' || !reply.usage) return false;
   const { inputTokens, outputTokens, cost = 0 } = reply.usage;
   const counted = Number.isFinite(inputTokens) && Number.isFinite(outputTokens) && Number.isFinite(cost);

@@ -8,8 +8,9 @@ import type { AskVerdict, JudgedCall, Policy, Touch, Verdict } from '../policy/p
 import { possibleVerdict, stricterVerdict, touchFrom } from '../policy/verdicts.ts';
 import { checkCall, type Checked } from '../tools/execute.ts';
 import type { Tool } from '../tools/tool.ts';
-import { UNAVAILABLE } from './call-model.ts';
+import { checkReferringCall, UNAVAILABLE } from './call-model.ts';
 import type { ContinueOptions } from './options.ts';
+import type { RunContext } from './perform.ts';
 
 /*
  * What judges the calls of a turn:
@@ -143,8 +144,13 @@ function recordedVerdict(
 }
 
 /** Checks a call of an earlier process. */
-export function recheckedCall(tool: Tool | undefined, call: Call): Checked | Promise<Checked> {
-  return tool ? checkCall(tool, call.arguments, false) : UNAVAILABLE;
+export function recheckedCall(
+  tool: Tool | undefined,
+  call: Call,
+  run: Pick<RunContext, 'runId' | 'blobs'>,
+): Checked | Promise<Checked> {
+  if (!tool) return UNAVAILABLE;
+  return call.references ? checkReferringCall(run, tool, call, false) : checkCall(tool, call.arguments, false);
 }
 
 /* Calls for the policy */

@@ -22,6 +22,7 @@ import { withReadResult } from '../tools/read-result.ts';
 import { toJsonSchema } from '../tools/schema.ts';
 import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
 import { answerEvents } from './answer.ts';
+import { blobsOf } from './call-model.ts';
 import { agentNamed, toolNames } from './handoff.ts';
 import { policyChange, recheckedCall, recordedRules } from './judge.ts';
 import type {
@@ -76,9 +77,13 @@ export function openRun(
     ...(options.memory && { memory: memoryOption(options.memory) }),
     ...(options.narrow && { narrow: narrowOption(options.narrow) }),
     ...(policy !== undefined && { policy }),
+    ...(model.program !== undefined && { program: recordedProgram(model) }),
     ...runFactsOf(options),
   };
   const { rules } = started;
+  if (options.compaction && model.usesTokens === false) {
+    throw invalidOptions(`compaction is set, but the model "${model.id}" is a program, which reads the whole history`);
+  }
   requirePrices(rules.limits, options);
   return {
     state: NEW,
@@ -171,10 +176,12 @@ export async function reopenRun(
     const what = changes.map(({ change }) => change).join('; ');
     throw new TreadleError('tools-changed', `The tools of run "${runId}" changed: ${what}. ${remedy}`);
   }
+  const program = resumable && !options.signal?.aborted ? changedProgram(state, options) : undefined;
   // At the time of the last event: only `effect-lost` marks the time since then as inactive.
   const accepted = changes.length > 0 ? acceptedTools(state, currentTools(state, tools, away)) : [];
   const stricter = resumable && changes.length === 0 ? newlyNeedingApproval(had, tools) : undefined;
   if (stricter) accepted.push(...acceptedTools(state, stricter));
+  if (program) accepted.push(program);
   const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
   const started = startedEffects(state);
   const lost = started.map((effect): Event => ({
@@ -206,6 +213,27 @@ export async function reopenRun(
   };
 }
 
+/** A copy of the definition of a program, as it is recorded. Throws `invalid-options` if it is not plain JSON. */
+function recordedProgram({ id, program }: Model): unknown {
+  if (isPlain(program)) return structuredClone(program);
+  throw invalidOptions(`The program of the model "${id}" is not plain JSON, so it cannot be recorded`);
+}
+
+/** The event that the run is resumed with another program. Throws `program-changed` unless the options accept that. */
+function changedProgram({ runId, program: had, at }: State, options: ContinueOptions): Event | undefined {
+  const { model, acceptChangedProgram = false } = options;
+  const program = model.program === undefined ? undefined : recordedProgram(model);
+  if (stableJson(program) === stableJson(had)) return undefined;
+  if (acceptChangedProgram) return { type: 'program-changed', at, ...(program !== undefined && { program }) };
+  const named = (one: unknown): string => (one === undefined ? 'no program' : stableJson(one).slice(0, 200));
+  const remedy =
+    'Pass the program that it was started with, or set acceptChangedProgram to resume with the current one.';
+  throw new TreadleError(
+    'program-changed',
+    `Run "${runId}" was started with ${named(had)} as its model, and is resumed with ${named(program)}. ${remedy}`,
+  );
+}
+
 /** The current tools, also in place of a change that waits for the next turn. */
 function acceptedTools({ at, nextTools }: State, tools: readonly ToolFacts[]): Event[] {
   const accepted: Event = { type: 'tools-changed', at, tools };
@@ -228,7 +256,8 @@ function newPolicy(
 ): Promise<Event | undefined> {
   const tools = toolsByName(agentNamed(options, state.handedTo)?.tools ?? []);
   const executor = ({ name }: Call): Tool | undefined => tools.get(name);
-  const checked = (call: Call): Checked | Promise<Checked> => recheckedCall(executor(call), call);
+  const run = { runId: state.runId, blobs: blobsOf(options.journal) };
+  const checked = (call: Call): Checked | Promise<Checked> => recheckedCall(executor(call), call, run);
   return policyChange({ state, options, executor, checked, signal }, at);
 }
 
@@ -358,24 +387,28 @@ const COMPARED = ['parameters', 'effect', 'client'] as const;
 
 /* Options */
 
-/** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */
 const NO_LIMITS: PolicyLimits = {};
 
+/** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */
 function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules): Rules {
   const { toolChoice = 'auto', allowedTools, tools = [], policy, narrow } = options;
+  const { defaults } = options.model;
   const limits = limitsOf(options.limits);
   const policyLimits = policy?.limits?.(narrow?.autonomy) ?? NO_LIMITS;
   const rules: Rules = {
     wording: CURRENT_WORDING,
     finish: agent ? 'output' : (options.finish ?? 'plain'),
-    maxTurns: Math.min(atLeast(1, 'maxTurns', options.maxTurns ?? 20), policyLimits.turns ?? Infinity),
+    maxTurns: Math.min(
+      atLeast(1, 'maxTurns', options.maxTurns ?? defaults?.maxTurns ?? 20),
+      policyLimits.turns ?? Infinity,
+    ),
     maxParallel: atLeast(1, 'maxParallel', options.maxParallel ?? 5),
     parallel: options.parallel ?? true,
     ...(options.maxCallsPerTurn !== undefined && {
       maxCallsPerTurn: atLeast(1, 'maxCallsPerTurn', options.maxCallsPerTurn),
     }),
-    errorLimit: atLeast(0, 'errorLimit', options.errorLimit ?? 3),
-    repeatLimit: atLeast(0, 'repeatLimit', options.repeatLimit ?? 3),
+    errorLimit: atLeast(0, 'errorLimit', options.errorLimit ?? defaults?.errorLimit ?? 3),
+    repeatLimit: atLeast(0, 'repeatLimit', options.repeatLimit ?? defaults?.repeatLimit ?? 3),
     crashLimit: atLeast(0, 'crashLimit', options.crashLimit ?? 5),
     maxResultChars: atLeast(1, 'maxResultChars', options.maxResultChars ?? 15_000),
     toolTimeoutMs: atLeast(1, 'toolTimeoutMs', options.toolTimeoutMs ?? 60_000),
@@ -388,6 +421,7 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
     ...(allowedTools && { allowedTools: [...allowedTools] }),
     judged: options.policy !== undefined,
     errorTypes: true,
+    ...(options.model.references && { references: true }),
     ...(options.ledger && { budgeted: true }),
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
@@ -468,8 +502,8 @@ export function requirePrices({ cost }: Rules['limits'], options: ModelOptions):
 }
 
 /** For a model that calls other models: those of them without a price. */
-function unpricedOf({ id, priced, asks }: Model): readonly string[] {
-  if (priced === true) return [];
+function unpricedOf({ id, priced, asks, usesTokens }: Model): readonly string[] {
+  if (priced === true || usesTokens === false) return [];
   const others = asks?.flatMap(unpricedOf) ?? [];
   return others.length > 0 ? others : [`"${id}"`];
 }

@@ -94,6 +94,11 @@ export interface ContinueOptions extends RunEnvironment {
    * an error result. For tools whose server is away.
    */
   readonly keepMissingTools?: boolean;
+  /**
+   * By default, resuming under another program (`Model.program`) is an error. `true`: the run is resumed with the program
+   * of `model`, and records that. Calls that the run has made already have to be those that the program asks for.
+   */
+  readonly acceptChangedProgram?: boolean;
   /** The schema that the run was started with. Without it, its JSON Schema in the journal is used. */
   readonly output?: Schema;
 }

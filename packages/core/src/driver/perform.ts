@@ -132,7 +132,7 @@ export function abortChildren({ runningChildren }: RunContext, reason?: unknown)
 function checkedCall(context: RunContext, call: Call): Checked | Promise<Checked> {
   const { lastReply } = context;
   if (lastReply.turn === call.turn) return lastReply.checked[call.index]!;
-  return recheckedCall(executorOf(context, call.name, call.turn), call);
+  return recheckedCall(executorOf(context, call.name, call.turn), call, context);
 }
 
 /* Tools */
@@ -242,7 +242,10 @@ function settleTool(context: RunContext, { id }: CallEffect, result: Settled, se
     const { on, waiting } = result;
     return settle({ type: 'tool-parked', at, effect: id, on, waiting, ...timesOf(context, id, result, at) });
   }
-  if (blobs && isTooLong(result, maxResultChars)) return void storeLongResult(context, id, result, settle);
+  if (isTooLong(result, maxResultChars)) {
+    if (opening.rules.references) return void settleByReference(context, id, result, settle);
+    if (blobs) return void storeLongResult(context, id, result, settle);
+  }
   settle({ type: 'tool-settled', at, effect: id, result: truncateResult(result, maxResultChars) });
 }
 
@@ -298,6 +301,22 @@ async function storeLongResult(
   settle({ type: 'tool-settled', at: clock.now(), effect, result: { ...cut, content } });
 }
 
+/** A result that is too long is stored as a blob, and recorded as a reference to it. It is never cut. */
+async function settleByReference(
+  { runId, blobs, clock }: RunContext,
+  effect: string,
+  result: SettledResult,
+  settle: Settle,
+): Promise<void> {
+  let recorded = result;
+  // Without a store, or if it fails, the event has the whole result.
+  if (blobs && result.type === 'result') {
+    const { referringResult } = await import('../tools/references.ts');
+    recorded = await referringResult(result, textOf(result.content), blobs, runId).catch(() => result);
+  }
+  settle({ type: 'tool-settled', at: clock.now(), effect, result: recorded });
+}
+
 const NO_ANSWERS: readonly Answer[] = [];
 
 function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
@@ -324,6 +343,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     },
     acceptChangedTools: 'acceptChangedTools' in options && options.acceptChangedTools === true,
     keepMissingTools: 'keepMissingTools' in options && options.keepMissingTools === true,
+    acceptChangedProgram: 'acceptChangedProgram' in options && options.acceptChangedProgram === true,
   };
 }
 

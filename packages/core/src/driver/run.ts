@@ -15,7 +15,7 @@ import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
-import { changeExecutors, withExecutor } from './call-model.ts';
+import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
 import { agentNamed, checkAgents, toolNames } from './handoff.ts';
 import { checkAutoResume, currentTools, hasStarted, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
 import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
@@ -177,8 +177,7 @@ export function driveRun(
       const opening =
         opened ??
         (await reopenRun(options as ContinueOptions, { clock, agent: agent?.rules, lease, signal: controller.signal }));
-      // Blobs only in a journal that was passed: in one that ends with the run they would only use memory.
-      const blobs = options.journal && 'blobs' in options.journal ? (options.journal as RunStore).blobs : undefined;
+      const blobs = blobsOf(options.journal);
       const readResult =
         blobs && readResultTool(readResultName(opening.state.tools, toolNames(options)), runId, opening.rules, blobs);
       const { handedTo, handoff } = opening.state;

@@ -22,10 +22,12 @@ export function performWithinBudget(
   perform: (context: RunContext, effect: Effect, settle: Settle) => void,
 ): void {
   switch (effect.type) {
-    case 'call-model':
+    case 'call-model': {
+      const model = modelFor(context, effect.model);
       // A model that is not available in this process is not called.
-      if (!modelFor(context, effect.model)) return perform(context, effect, settle);
+      if (!model || model.usesTokens === false) return perform(context, effect, settle);
       return reserveAndPerform(context, effect, settle, perform);
+    }
     case 'compact-history':
     case 'call-tool':
       return reserveAndPerform(context, effect, settle, perform);

@@ -1,6 +1,6 @@
 import { TreadleError } from '../errors.ts';
 import { outstanding, slotFor, waiting, type Effect } from '../machine/effects.ts';
-import type { Event } from '../machine/events.ts';
+import type { Event, SettledResult } from '../machine/events.ts';
 import { isReadResult } from '../machine/narrowing.ts';
 import type { ToolFacts } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
@@ -30,7 +30,8 @@ export async function makeFork(options: ForkOptions): Promise<string> {
   // 1. The shared entries, with changed results.
   const newId = options.newRunId ?? newRunId();
   for (const { event } of shared) {
-    appendEvent(forkedEvent(event, newId, options, state.rules?.maxResultChars ?? Infinity));
+    const { maxResultChars = Infinity, references } = state.rules ?? {};
+    appendEvent(forkedEvent(event, newId, options, references ? Infinity : maxResultChars));
     if (fork.length % SLICE_ENTRIES === 0) await nextLoopTurn();
   }
   // 2. The changes.
@@ -119,7 +120,8 @@ function forkedEvent(event: Event, newId: string, { runId, at, changes }: ForkOp
     maxChars,
   );
   if (event.type === 'client-result-given') return { ...event, content, isError: false };
-  return { ...event, result: { ...event.result, type: 'result', content, isError: false } };
+  const { blob: _, ...result } = event.result as SettledResult & { readonly blob?: string };
+  return { ...event, result: { ...result, type: 'result', content, isError: false } };
 }
 
 type ResultEvent = Extract<Event, { type: 'tool-settled' | 'client-result-given' }>;

@@ -164,9 +164,9 @@ function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
       const { rules, tools, model, settings, instructions, principal, memory, narrow, policy } = event;
-      const { session, task, trace, labels } = event;
+      const { session, task, trace, labels, program } = event;
       const pinned = { rules, tools, model, settings, instructions, principal, memory, narrow, policy };
-      return { ...pinned, session, task, trace, labels };
+      return { ...pinned, session, task, trace, labels, program };
     }
     case 'run-forked': {
       const { model, instructions, tools } = event;
@@ -176,6 +176,8 @@ function pinnedBy(event: Event): object | undefined {
       return { tools: event.tools, from: event.from };
     case 'policy-changed':
       return { rules: event.rules };
+    case 'program-changed':
+      return { program: event.program };
     case 'turn-prepared':
       return { decision: event.decision };
     case 'tool-settled': {

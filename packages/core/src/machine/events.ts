@@ -25,6 +25,8 @@ export type Event =
       readonly narrow?: Narrowing;
       /** The rules of the policy, if it has any. */
       readonly policy?: unknown;
+      /** The definition of the program that is the model. */
+      readonly program?: unknown;
     })
   /** The run is a fork; from here on it differs from the original, with these changes. */
   | {
@@ -60,6 +62,8 @@ export type Event =
       readonly finish: Finish;
       readonly rawFinish?: string;
       readonly usage: Usage;
+      /** The model uses no tokens, so that a usage of 0 is known. */
+      readonly usesTokens?: false;
       readonly model: string;
       readonly attempts?: readonly Attempt[];
       /** The checks of the calls in `content`, in order. */
@@ -72,6 +76,8 @@ export type Event =
       readonly error: ModelError;
       readonly attempts?: readonly Attempt[];
     }
+  /** The run was resumed with another program as its model; absent: with a model that is none. */
+  | { readonly type: 'program-changed'; readonly at: number; readonly program?: unknown }
   | {
       readonly type: 'calls-judged';
       readonly at: number;
@@ -202,6 +208,8 @@ export type SettledResult =
       readonly type: 'result';
       readonly content: readonly ResultBlock[];
       readonly isError: boolean;
+      /** The blob that has the whole text, which `content` only refers to. */
+      readonly blob?: string;
       /** What a child run has used. */
       readonly usage?: Usage;
       readonly calls?: number;

@@ -47,10 +47,12 @@ function hashMessage(before: number, { role, content }: Message): number {
       case 'tool-call':
         hash = hashText(hashText(hashText(hashText(hash, 'c'), part.id), part.name), part.arguments);
         if (part.provider) hash = hashText(hash, stableJson(part.provider));
+        if (part.references) hash = hashText(hash, stableJson(part.references));
         break;
       case 'tool-result':
         hash = hashText(hashText(hashText(hashText(hash, 'a'), part.callId), part.name), part.isError ? 'e' : '');
         for (let j = 0; j < part.content.length; j++) hash = hashBlock(hash, part.content[j]!);
+        if (part.blob !== undefined) hash = hashText(hash, part.blob);
         break;
       default:
         hash = hashText(hashText(hash, MARKS[part.type]), JSON.stringify(part));

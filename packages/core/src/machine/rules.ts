@@ -27,6 +27,8 @@ export interface Rules {
   readonly judged: boolean;
   /** Error results in the history have an `errorType`. Runs of earlier versions do not have this rule. */
   readonly errorTypes?: true;
+  /** Results that are too long are stored as blobs, the history refers to them, and calls may do so too. */
+  readonly references?: true;
   /** A ledger reserves what an effect may use before it starts. */
   readonly budgeted?: true;
   /** `prepareTurn` is called before each turn. */
@@ -109,6 +111,8 @@ export interface ToolFacts {
   readonly needsApproval?: true;
   /** The tool starts a child run, which gets this share of what its parent has left of its limits. */
   readonly share?: number;
+  /** If the run has a ledger, the child run draws on it instead, and gets only the time that its parent has left. */
+  readonly drawsOnLedger?: true;
 }
 
 /** The agent that a run is handed to. */

@@ -20,6 +20,8 @@ export interface State {
   readonly handedTo: string | undefined;
   /** The agent that the run is handed to with the next turn, and the index of the call that did it. */
   readonly handoff: (Omit<Handoff, 'tools'> & { readonly index: number }) | undefined;
+  /** The definition of the program that is the model. */
+  readonly program: unknown;
   /** The number of messages that the run was started with: the task. */
   readonly inputLength: number;
   readonly phase: Phase;
@@ -29,6 +31,8 @@ export interface State {
   /** Calls that were allowed to run. */
   readonly calls: number;
   readonly usage: Usage;
+  /** Every reply so far is of a model that uses no tokens, so a usage of 0 is known. */
+  readonly tokenless: boolean;
   /** Consecutive turns whose results were all errors. */
   readonly errors: number;
   /** The last call that ran, how often in a row it returned the same result, and how often it was refused for that. */
@@ -170,6 +174,8 @@ export interface Call {
   readonly claimed?: true;
   /** For a call that starts a child run: its share of the limits. */
   readonly limits?: Limits;
+  /** The arguments that are references to long results. */
+  readonly references?: readonly string[];
   /** Its tool has `needsApproval`, so the call is judged also without a policy. */
   readonly needsApproval?: true;
   /** The rule that decided its verdict. */

@@ -96,12 +96,14 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   nextTools: undefined,
   handedTo: undefined,
   handoff: undefined,
+  program: undefined,
   inputLength: 0,
   phase: { type: 'new' },
   history: emptyHistory(),
   turn: 0,
   calls: 0,
   usage: NO_USAGE,
+  tokenless: false,
   errors: 0,
   streak: undefined,
   choice: 'auto',
@@ -146,6 +148,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       return onModelReplied(state, event);
     case 'model-failed':
       return onModelFailed(state, event);
+    case 'program-changed':
+      return withoutEffects({ ...state, program: event.program });
     case 'history-compacted':
       return onHistoryCompacted(state, event);
     case 'output-checked':
@@ -218,6 +222,7 @@ export function fits(state: State, event: Event): boolean {
       return isLive(state) && event.messages.length > 0;
     case 'tools-changed':
     case 'policy-changed':
+    case 'program-changed':
       return canResume(state);
     case 'narrowing-lifted':
       return isLive(state) && (state.narrowed ?? state.narrowing) !== undefined;
@@ -312,9 +317,10 @@ export function activeMsAt(state: State, at: number): number {
 /* The start of a run and of a turn */
 
 function onRunStarted(event: EventOf<'run-started'>): Next {
-  const { runId, rules, model, settings, principal, instructions, tools, input, memory, policy, at } = event;
+  const { runId, rules, model, settings, principal, instructions, tools, input, memory, policy, program, at } = event;
   const history = input.reduce(appendMessage, emptyHistory());
-  const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, inputLength: input.length };
+  const inputLength = input.length;
+  const pinned = { runId, rules, model, settings, principal, instructions, tools, memory, program, inputLength };
   const agent = rules.agent && nextAttempt(rules.agent, undefined, 0);
   const narrowing = event.narrow && narrower(undefined, event.narrow);
   const policies = policy === undefined ? undefined : [policy];
@@ -353,7 +359,8 @@ function startTurn(state: Draft): Next {
   const { rules, usage, turn } = landed;
   if (turnsUsed(landed) >= rules.maxTurns) return reachLimit(landed, 'turns');
   if (rules.limits.tokens !== undefined) {
-    if (turn > 0 && tokensOf(usage) === 0) return endRun(landed, { type: 'failed', error: TOKENS_UNKNOWN });
+    if (turn > 0 && tokensOf(usage) === 0 && !landed.tokenless)
+      return endRun(landed, { type: 'failed', error: TOKENS_UNKNOWN });
     if (tokensOf(usage) >= rules.limits.tokens) return reachLimit(landed, 'tokens');
   }
   if (rules.limits.cost !== undefined) {
@@ -442,8 +449,9 @@ function reachLimit(state: State, limit: Limit): Next {
 }
 
 /** Whether a closing turn would exceed the tokens or cost limit, or cannot be counted against it. */
-function isBudgetSpent({ rules: { limits }, usage }: State): boolean {
-  if (limits.tokens !== undefined && (tokensOf(usage) === 0 || tokensOf(usage) >= limits.tokens)) return true;
+function isBudgetSpent({ rules: { limits }, usage, tokenless }: State): boolean {
+  const tokens = tokensOf(usage);
+  if (limits.tokens !== undefined && ((tokens === 0 && !tokenless) || tokens >= limits.tokens)) return true;
   return limits.cost !== undefined && (usage.cost === undefined || usage.cost >= limits.cost);
 }
 
@@ -469,6 +477,12 @@ export function shareOfLimits(state: State, part: number): Limits {
   return shares;
 }
 
+/** The limits of a child run that draws on the ledger of the run. */
+function timeLeft(state: State): Limits {
+  const { durationMs } = shareOfLimits(state, 1);
+  return durationMs === undefined ? {} : { durationMs };
+}
+
 /* Replies of the model */
 
 function onModelReplied(state: Draft, event: EventOf<'model-replied'>): Next {
@@ -476,6 +490,7 @@ function onModelReplied(state: Draft, event: EventOf<'model-replied'>): Next {
   const content = acceptableParts(state.history, event.content, state.turn);
   const message = { role: 'assistant', content } as const;
   state.usage = addUsage(state.usage, event.usage);
+  state.tokenless = event.usesTokens === false && (state.tokenless || state.turn === 1);
   state.contextTokens = tokensOf(event.usage) || state.contextTokens + estimateTokens(message);
   state.truncated = finish === 'length';
   const calls = content.filter((part): part is ToolCall => part.type === 'tool-call');
@@ -497,6 +512,7 @@ const FILTERED = "The provider's content filter stopped the reply. Change the ta
 /** A history that is too long is compacted once a turn, if the rules allow it and there are turns to compact. */
 function onModelFailed(state: State, { effect, error }: EventOf<'model-failed'>): Next {
   if (state.closing !== undefined) return endRun(state, { type: 'exhausted', limit: state.closing });
+  if (error.endsWith !== undefined) return failRun(state, error.endsWith, error.message);
   const first = effect === effectId('model', state.turn);
   const to = error.code === 'context-length' && first && state.rules.compaction ? compactionEnd(state) : undefined;
   if (to === undefined) return failWithModelError(state, { effect, error });
@@ -637,7 +653,9 @@ function planCalls(state: State, calls: readonly ToolCall[], checks: readonly Ca
       verifiable: facts?.verifiable ?? false,
     };
     const judged: Call = facts?.needsApproval ? { ...planned, needsApproval: true } : planned;
-    const call: Call = facts?.ttlMs === undefined ? judged : { ...judged, ttlMs: facts.ttlMs };
+    const timed: Call = facts?.ttlMs === undefined ? judged : { ...judged, ttlMs: facts.ttlMs };
+    const { references } = part;
+    const call: Call = references && state.rules.references ? { ...timed, references } : timed;
     const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;
     const refusal = claim ? undefined : refusalFor(state, { call, check, facts, admitted, repeating });
     repeating &&= refusal?.[1] === 'repeated';
@@ -645,6 +663,9 @@ function planCalls(state: State, calls: readonly ToolCall[], checks: readonly Ca
     if (refusal) return refusedSlot(call, ...refusal);
     admitted++;
     if (facts?.share === undefined) return { type: 'queued', call };
+    if (facts.drawsOnLedger && state.rules.budgeted) {
+      return { type: 'queued', call: { ...call, limits: timeLeft(state) } };
+    }
     const limits = shareOfLimits(state, unshared * facts.share);
     unshared *= 1 - facts.share;
     return { type: 'queued', call: { ...call, limits } };
@@ -934,7 +955,11 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
       return { type: 'running', call, begun: true, ...parkingOf(slot) };
     case 'tool-settled': {
       const { result } = event;
-      if (result.type === 'result') return settledSlot(call, result.content, result.isError, 'ran', result);
+      if (result.type === 'result') {
+        const settled = settledSlot(call, result.content, result.isError, 'ran', result);
+        const { blob } = result;
+        return blob === undefined ? settled : { ...settled, result: { ...settled.result, blob } };
+      }
       const parked = parkedAgain(slot, event.at);
       if (parked) return unlessExpired(rules, parked, event.at);
       if (result.type === 'not-done') return { type: 'queued', call };

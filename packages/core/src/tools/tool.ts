@@ -125,6 +125,7 @@ export interface CallingRun {
   readonly waitFor: (child: Promise<unknown>) => void;
   readonly acceptChangedTools: boolean;
   readonly keepMissingTools: boolean;
+  readonly acceptChangedProgram: boolean;
 }
 
 /**
@@ -163,6 +164,8 @@ export interface Tool {
   readonly asWritten?: boolean;
   /** Of a tool that is a run of its own: its share of the remaining limits. */
   readonly share?: number;
+  /** If the calling run has a ledger, its run draws on it instead of a share of the limits. */
+  readonly drawsOnLedger?: true;
   /** The keys of the memory that it gets. */
   readonly remembers?: readonly string[];
   /** The agent that a successful call hands the run over to. */
@@ -286,6 +289,7 @@ export function factsOf(made: Tool): ToolFacts {
     ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
     ...(made.ttlMs !== undefined && { ttlMs: made.ttlMs }),
     ...(made.share !== undefined && { share: made.share }),
+    ...(made.drawsOnLedger && { drawsOnLedger: true as const }),
     ...(made.needsApproval && { needsApproval: true as const }),
   };
 }

@@ -90,6 +90,8 @@ function stateAfter(reply: ModelReply): EndpointState {
     case 'context-length':
     case 'invalid-request':
     case 'content-filter':
+    case 'program-failed':
+    case 'program-diverged':
       return 'up';
     default:
       return code satisfies never;

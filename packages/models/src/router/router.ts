@@ -100,6 +100,8 @@ function canFallBack({ code, status }: ModelError): boolean {
       return status === 404;
     case 'content-filter':
     case 'cancelled':
+    case 'program-failed':
+    case 'program-diverged':
       return false;
     default:
       return code satisfies never;

@@ -36,6 +36,8 @@ const REPORTED: Record<ModelErrorCode, Reported> = {
     code: 'invalid_prompt',
     inResponse: 'invalid_prompt',
   },
+  'program-failed': { status: 500, type: 'server_error', code: 'program_failed' },
+  'program-diverged': { status: 500, type: 'server_error', code: 'program_diverged' },
   cancelled: { status: 499, type: 'server_error', code: 'cancelled' },
 };
 

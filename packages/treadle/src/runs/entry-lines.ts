@@ -100,6 +100,7 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     line('policy changed', undefined, 'bold'),
     ...Object.entries(verdicts).map(([effect, verdict]) => line(`  ${effect}`, verdictText(verdict))),
   ],
+  'program-changed': ({ program }) => line('program changed', JSON.stringify(program) ?? 'to a model', 'bold'),
   'tool-settled': ({ effect, result }, { took }) => {
     const { type } = result;
     if (type === 'result') return carriedLines(result); // resultLines describes the rest.

@@ -1,0 +1,34 @@
+/**
+ * The workflow of examples/workflow.ts in a process that is killed: `node --conditions=treadle-source workflow-program.ts
+ * FOLDER LINES`. What it does outside is one write under the key of the call, so it is done or not, and never unknown.
+ */
+import path from 'node:path';
+import { replay, runLoop, waiting } from '@treadle/core';
+import { sqliteStore } from '@treadle/store';
+import { approvals, workflow } from '../../../examples/workflow.ts';
+import { folder, report, reportingStore, toolLedger } from './reporting.ts';
+
+const done = new Set(toolLedger.read().map(({ key }) => key));
+const { model, tools } = workflow({
+  isDone: (key) => done.has(key),
+  act(key, what) {
+    // Most lines are about other steps than the 500 of the map, so that these are killed too.
+    const isReported = what !== 'reserve_item' || key.endsWith('0');
+    if (isReported) report(`before ${what} ${key}`);
+    const effect = what === 'charge' ? 'once' : 'idempotent';
+    // The outside system accepts each key once. It would also record a second charge.
+    if (effect === 'idempotent' && done.has(key)) return;
+    toolLedger.write({ type: 'end', effect, key });
+    done.add(key);
+    if (isReported) report(`after ${what} ${key}`);
+  },
+});
+
+const store = sqliteStore(path.join(folder, 'runs.db'));
+const run = { model, tools, journal: reportingStore(store), runId: 'run' };
+const entries = await store.read('run');
+const answers = approvals({ waiting: waiting(replay(entries).state) });
+const input = JSON.stringify({ order: '7' });
+const result = await runLoop(entries.length === 0 ? { ...run, input } : { ...run, answers });
+await store.close();
+report(result.outcome ? 'ended' : 'paused');
