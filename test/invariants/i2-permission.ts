@@ -1,4 +1,3 @@
-import type { Rules } from '@treadle/core';
 import { argumentsOf, permissionAt, turnsOf, type CallEvent, type CallRecord } from './turns.ts';
 import { referenceOf } from './reference.ts';
 import { ensure, same, type Trace } from './trace.ts';
