@@ -136,17 +136,22 @@ async function answersTo(scenario: Scenario, { clock }: World, entries: readonly
   if (!wait || wait.type === 'parked') return [];
   const answer = answerTo(scenario, wait);
   if (answer === 'expire') {
-    await clock.advance(Math.max(0, (wait as Approval).expiresAt - clock.now()));
+    await clock.advance(Math.max(0, (wait as Expiring).expiresAt - clock.now()));
     return [];
   }
   return [answer];
 }
 
-type Approval = Extract<Waiting, { type: 'approval' }>;
+type Expiring = Extract<Waiting, { type: 'approval' }>;
 
 function answerTo({ decide, forRun }: Scenario, wait: Exclude<Waiting, { type: 'parked' }>): Answer | 'expire' {
   const { effect, call } = wait;
   if (wait.type === 'client') return { type: 'client-result', effect, content: `picked ${call.arguments}` };
+  if (wait.type === 'question') {
+    const { question, expiresAt } = wait;
+    if (expiresAt !== undefined && decide?.(call) === 'expire') return 'expire';
+    return { type: 'answer', effect, value: question.choices?.[0] ?? 'that', by: 'ann' };
+  }
   const decided = decide?.(call) ?? 'approve';
   if (decided === 'expire') return 'expire';
   const said = decided === 'approve' ? { approved: true } : { approved: false, reason: 'Not now.' };

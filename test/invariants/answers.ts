@@ -9,8 +9,16 @@ import type {
   SettledResult,
   Waiting,
 } from '@treadle/core';
-import type { Open } from './observed.ts';
-import { callsOf, type TurnScript, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
+import { openQuestions, type Observed, type Open } from './observed.ts';
+import {
+  callsOf,
+  type TurnScript,
+  type Fate,
+  type Reply,
+  type ScriptedCall,
+  type ScriptedQuestion,
+  type World,
+} from './world.ts';
 
 type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 
@@ -21,6 +29,9 @@ export interface Past {
   /** Calls whose child run has started. */
   readonly begun: ReadonlySet<string>;
   readonly parked: ReadonlySet<string>;
+  /** How often a call has asked, by id, and what is observed now. */
+  readonly asks: ReadonlyMap<string, number>;
+  readonly observed: Observed;
   /** Model calls that failed, by id. */
   readonly failed: ReadonlySet<string>;
 }
@@ -54,7 +65,11 @@ export function answerOf(
       return { type: 'tool-settled', at: now, effect: id, result: fateOf(world, effect.call).verified };
     case 'call-tool': {
       const fate = fateOf(world, effect.call);
+      const [question] = openQuestions(past.observed, id);
+      if (question) return questionSettled(fate, question, { id, now, calm });
       if (fate.child && !parked && !past.begun.has(id)) return { type: 'child-started', at: now, effect: id };
+      const asks = parked ? undefined : fate.asks[past.asks.get(id) ?? 0];
+      if (asks) return { type: 'questions-asked', at: now, effect: id, questions: asks.map(asAsked(now)) };
       const cause = fate.lost[past.lost.get(id) ?? 0];
       if (cause) return { type: 'effect-lost', at: now, effect: id, cause };
       if (fate.parked && !past.parked.has(id)) {
@@ -72,6 +87,29 @@ export function answerOf(
     default:
       return effect satisfies never;
   }
+}
+
+function asAsked(now: number) {
+  return ({ prompt, ttlMs }: ScriptedQuestion, index: number): AskedNow => {
+    return { key: `#${index}`, question: { prompt }, ...(ttlMs !== undefined && { expiresAt: now + ttlMs }) };
+  };
+}
+
+type AskedNow = Extract<Event, { type: 'questions-asked' }>['questions'][number];
+
+/** What happens to a question. One without a deadline is answered, or stays open; "when?" is not answered in time. */
+function questionSettled(
+  { answer }: Fate,
+  { index, question, expiresAt }: ReturnType<typeof openQuestions>[number],
+  { id, now, calm }: { readonly id: string; readonly now: number; readonly calm: boolean },
+): Event | undefined {
+  if (answer === 'never') return undefined;
+  const about = { effect: id, question: index };
+  const end = Math.max(now, expiresAt ?? 0);
+  const expires = answer === 'expired' || question.prompt === 'when?';
+  if (expires && expiresAt !== undefined) return { type: 'deadline-passed', at: end, ...about };
+  const at = answer === 'late' ? end : calm && expiresAt !== undefined ? expiresAt - 1 : now;
+  return { type: 'question-answered', at, ...about, value: 'that', ...(index % 2 === 0 && { by: 'ann' }) };
 }
 
 /** The turn in the id of an effect. */
@@ -175,6 +213,7 @@ const FINE: Fate = {
   child: false,
   parked: false,
   inside: [],
+  asks: [],
   lost: [],
   verified: { type: 'unknown' },
   answer: 'given',

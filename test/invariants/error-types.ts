@@ -74,5 +74,8 @@ function errorFactsOf(
 /** The policy or a person denied it, or nobody approved it in time. */
 function isDenied({ log, permissions }: CallRecord): boolean {
   if (permissions.at(-1)?.permission.type === 'denied') return true;
-  return log.some((record) => record.type === 'reported' && record.event.type === 'deadline-passed');
+  return log.some(
+    (record) =>
+      record.type === 'reported' && record.event.type === 'deadline-passed' && record.event.question === undefined,
+  );
 }

@@ -16,6 +16,7 @@ import { cost } from './mutants/i7-cost.ts';
 import { durable } from './mutants/i8-durable.ts';
 import { order } from './mutants/i9-order.ts';
 import type { Mutant } from './mutants/mutant.ts';
+import { questions } from './mutants/questions.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 
 const AREAS = [
@@ -32,6 +33,7 @@ const AREAS = [
   attempts,
   claims,
   carried,
+  questions,
   budget,
 ] as const;
 

@@ -112,7 +112,9 @@ export interface Fate {
   readonly child: boolean;
   /** It is parked before it settles, and its child waits for these. */
   readonly parked: boolean;
-  readonly inside: readonly Waiting['type'][];
+  readonly inside: readonly Exclude<Waiting['type'], 'question'>[];
+  /** The questions that it asks before it settles: those of one list at once. */
+  readonly asks: readonly (readonly ScriptedQuestion[])[];
   /** The losses before it settles. */
   readonly lost: readonly ('restart' | 'device')[];
   readonly verified: SettledResult;
@@ -120,6 +122,12 @@ export interface Fate {
   readonly answer: 'given' | 'refused' | 'expired' | 'late' | 'never';
   /** Which of the people who approve it, in order, do so for the rest of the run. */
   readonly forRun: readonly boolean[];
+}
+
+/** `ttlMs`: it expires. */
+export interface ScriptedQuestion {
+  readonly prompt: string;
+  readonly ttlMs?: number;
 }
 
 /** One thing that happens. `pick` selects among the possibilities. */

@@ -3,6 +3,7 @@ import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Principal, Touch } from '../policy/port.ts';
 import type { History } from './history.ts';
 import type { Narrowing } from './narrowing.ts';
+import type { AskedQuestion, Question } from './questions.ts';
 import type { Handoff, Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
 
 /** The whole state of a run, derived from its journal alone. */
@@ -114,12 +115,36 @@ export type Phase =
 export type Slot =
   /**
    * `verify`: the call was lost after it had started, so its tool is asked whether it took effect. `begun`: its child
-   * run has started, so a repeated call resumes that run.
+   * run has started, so a repeated call resumes that run. `asked`: the questions that its tool has asked, with the answers.
    */
-  | { readonly type: 'queued'; readonly call: Call; readonly verify?: true; readonly begun?: true }
-  | { readonly type: 'running'; readonly call: Call; readonly begun?: true }
-  | { readonly type: 'verifying'; readonly call: Call }
-  | { readonly type: 'parked'; readonly call: Call; readonly on: string; readonly waiting: readonly Waiting[] }
+  | {
+      readonly type: 'queued';
+      readonly call: Call;
+      readonly verify?: true;
+      readonly begun?: true;
+      readonly asked?: readonly AskedQuestion[];
+    }
+  | {
+      readonly type: 'running';
+      readonly call: Call;
+      readonly begun?: true;
+      readonly asked?: readonly AskedQuestion[];
+    }
+  | { readonly type: 'verifying'; readonly call: Call; readonly asked?: readonly AskedQuestion[] }
+  /** Its tool waits for answers. At least one of the questions is open. */
+  | {
+      readonly type: 'questioning';
+      readonly call: Call;
+      readonly begun?: true;
+      readonly asked: readonly AskedQuestion[];
+    }
+  | {
+      readonly type: 'parked';
+      readonly call: Call;
+      readonly on: string;
+      readonly waiting: readonly Waiting[];
+      readonly asked?: readonly AskedQuestion[];
+    }
   | ({ readonly type: 'asking'; readonly call: Call } & Ask)
   | { readonly type: 'client'; readonly call: Call }
   /** Answered by the validation of the output, after all other calls. */
@@ -218,4 +243,12 @@ export type Outcome =
 export type Waiting =
   | ({ readonly type: 'approval'; readonly effect: string; readonly call: Call } & Ask)
   | { readonly type: 'client'; readonly effect: string; readonly call: Call }
+  /** A tool has asked a question. */
+  | {
+      readonly type: 'question';
+      readonly effect: string;
+      readonly call: Call;
+      readonly question: Question;
+      readonly expiresAt?: number;
+    }
   | { readonly type: 'parked'; readonly effect: string; readonly call: Call; readonly on: string };

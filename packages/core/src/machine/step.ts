@@ -39,6 +39,7 @@ import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from '
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
 import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
+import { askingQuestions, fitsQuestions, withQuestionSettled, type AskedQuestion } from './questions.ts';
 import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
@@ -165,6 +166,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'child-started':
     case 'tool-settled':
     case 'tool-parked':
+    case 'questions-asked':
+    case 'question-answered':
     case 'client-result-given':
       return onCallEvent(state, event.effect, event);
     case 'approval-given':
@@ -237,7 +240,8 @@ export function fits(state: State, event: Event): boolean {
       const type = slotFor(state, event.effect)?.type;
       // Only a verification may find that the call did not take effect, or that nobody knows.
       if (type === 'verifying') return true;
-      return (type === 'running' || type === 'parked') && event.result.type === 'result';
+      const started = type === 'running' || type === 'parked' || type === 'questioning';
+      return started && event.result.type === 'result';
     }
     case 'child-started': {
       const slot = slotFor(state, event.effect);
@@ -245,6 +249,9 @@ export function fits(state: State, event: Event): boolean {
     }
     case 'tool-parked':
       return slotFor(state, event.effect)?.type === 'running';
+    case 'questions-asked':
+    case 'question-answered':
+      return fitsQuestions(slotFor(state, event.effect), event);
     case 'approval-given': {
       const slot = slotFor(state, event.effect);
       return slot?.type === 'asking' && approvalProblem(slot, event) === undefined;
@@ -262,6 +269,7 @@ export function fits(state: State, event: Event): boolean {
     case 'deadline-passed': {
       if (event.effect === undefined) return isLive(state) && isOverdue(state, event.at);
       const slot = slotFor(state, event.effect);
+      if (slot?.type === 'questioning') return fitsQuestions(slot, event);
       return slot?.type === 'asking' && event.at >= slot.expiresAt;
     }
     default:
@@ -841,7 +849,14 @@ function applyVerdict(state: State, slot: Slot, verdict: RecordedVerdict | undef
 }
 
 type CallEvent = EventOf<
-  'child-started' | 'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
+  | 'child-started'
+  | 'tool-settled'
+  | 'tool-parked'
+  | 'questions-asked'
+  | 'question-answered'
+  | 'approval-given'
+  | 'client-result-given'
+  | 'deadline-passed'
 >;
 
 function onCallEvent(state: State, effect: string, event: CallEvent): Next {
@@ -894,15 +909,19 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
   const words = wordingOf(rules);
   switch (event.type) {
     case 'child-started':
-      return { type: 'running', call, begun: true };
+      return { ...slot, type: 'running', call, begun: true };
     case 'tool-settled': {
       const { result } = event;
       if (result.type === 'result') return settledSlot(call, result.content, result.isError, 'ran', result);
-      if (result.type === 'not-done') return { type: 'queued', call };
+      if (result.type === 'not-done') return { type: 'queued', call, ...askedIn(slot) };
       return refusedSlot(call, words.interrupted(call.name), 'ran', 'interrupted');
     }
     case 'tool-parked':
-      return { type: 'parked', call, on: event.on, waiting: event.waiting ?? [] };
+      return { type: 'parked', call, on: event.on, waiting: event.waiting ?? [], ...askedIn(slot) };
+    case 'questions-asked':
+      return askingQuestions(slot, event);
+    case 'question-answered':
+      return slot.type === 'questioning' ? withQuestionSettled(slot, event) : slot;
     case 'approval-given':
       if (slot.type === 'asking' && event.at >= slot.expiresAt) {
         return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
@@ -914,6 +933,7 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
     case 'client-result-given':
       return settledSlot(call, event.content, event.isError);
     case 'deadline-passed':
+      if (slot.type === 'questioning') return withQuestionSettled(slot, event);
       return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
     default:
       return event satisfies never;
@@ -942,7 +962,7 @@ function failCrashLoop(state: State, slots: readonly Slot[], effect: string): Ne
     'is not called again. Fix the tool, and fork the run before that call.';
   const answered = slots.map((slot) => {
     if (slot.type === 'settled') return slot;
-    const started = slot.type === 'running' || slot.type === 'verifying' || slot.type === 'parked';
+    const started = isStarted(slot);
     const text = started ? words.interrupted(slot.call.name) : words.badCall(slot.call.name, NEVER_STARTED);
     return refusedSlot(slot.call, text, 'ran', 'interrupted');
   });
@@ -956,9 +976,19 @@ function slotAfterLoss({ rules }: State, slot: Slot): Slot {
   const { type, call } = slot;
   const repeatable = call.effect === 'pure' || call.effect === 'idempotent';
   const begun = type === 'parked' || (type === 'running' && slot.begun);
-  if (type !== 'verifying' && repeatable) return { type: 'queued', call, ...(begun && { begun }) };
-  if (call.verifiable) return { type: 'queued', call, verify: true };
+  if (type !== 'verifying' && repeatable) return { type: 'queued', call, ...(begun && { begun }), ...askedIn(slot) };
+  if (call.verifiable) return { type: 'queued', call, verify: true, ...askedIn(slot) };
   return refusedSlot(call, wordingOf(rules).interrupted(call.name), 'ran', 'interrupted');
+}
+
+/** What the tool of a call has asked, for its next attempt. */
+function askedIn(slot: Slot): { readonly asked: readonly AskedQuestion[] } | undefined {
+  return 'asked' in slot && slot.asked ? { asked: slot.asked } : undefined;
+}
+
+/** Whether the tool of the call has been called, and has not returned a result. */
+function isStarted({ type }: Slot): boolean {
+  return type === 'running' || type === 'verifying' || type === 'parked' || type === 'questioning';
 }
 
 /* Running the calls */
@@ -1025,10 +1055,10 @@ function waitsForResource({ index, resources }: Call, slots: readonly Slot[]): b
   );
 }
 
-function startedSlot({ call, verify, begun }: Extract<Slot, { type: 'queued' }>): Slot {
+function startedSlot({ call, verify, begun, asked }: Extract<Slot, { type: 'queued' }>): Slot {
   if (call.client) return { type: 'client', call };
-  if (verify) return { type: 'verifying', call };
-  return { type: 'running', call, ...(begun && { begun }) };
+  const started: Slot = verify ? { type: 'verifying', call } : { type: 'running', call, ...(begun && { begun }) };
+  return asked ? { ...started, asked } : started;
 }
 
 /* The end of a turn */
@@ -1247,6 +1277,6 @@ function cancelPhaseOf({ phase }: State): CancelPhase {
   if (phase.type === 'judging') return 'tool';
   if (phase.type !== 'tools') return 'model';
   const has = (type: Slot['type']): boolean => phase.slots.some((slot) => slot.type === type);
-  if (has('running') || has('verifying') || has('parked')) return 'tool';
+  if (phase.slots.some(isStarted)) return 'tool';
   return has('asking') ? 'approval' : 'client';
 }

@@ -5,6 +5,7 @@ import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
+import type { Question } from '../machine/questions.ts';
 import type { Limits, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
@@ -86,6 +87,27 @@ export interface ToolContext {
    * the helpers. Changes are stored if the call succeeds: assign to a key, or delete it.
    */
   readonly memory?: Record<string, unknown> | undefined;
+  /**
+   * Asks a person or a client, and resolves with the answer. The run may pause until then, and be resumed by another
+   * process: the tool is then called again from its start, and gets the answers that it already has at once. So ask first,
+   * and act when you have all answers. Rejects if nobody answers in time.
+   */
+  readonly ask: AskQuestion;
+}
+
+export interface AskQuestion {
+  (question: string | (QuestionOptions & { readonly schema?: undefined })): Promise<string>;
+  (question: QuestionOptions): Promise<unknown>;
+}
+
+export interface QuestionOptions extends Question {
+  /**
+   * Finds the answer when the tool is called again; unique within the call. By default the number of questions without an
+   * id that were asked before, so give one if the order of the questions may change.
+   */
+  readonly id?: string;
+  /** The question expires after this time. By default never. */
+  readonly ttlMs?: number;
 }
 
 export interface CallingRun {
