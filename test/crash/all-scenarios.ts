@@ -1,6 +1,7 @@
 import type { Scenario } from './scenario.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
 import { approvals, policed } from './scenarios/approvals.ts';
+import { asking } from './scenarios/asking.ts';
 import { sharedBudget, spent } from './scenarios/budget.ts';
 import { calls } from './scenarios/calls.ts';
 import { changing } from './scenarios/changing.ts';
@@ -52,4 +53,5 @@ export const SCENARIOS: readonly Scenario[] = [
   parked,
   programmed,
   ending,
+  asking,
 ];

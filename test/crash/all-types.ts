@@ -16,6 +16,8 @@ const EVENTS: Record<Event['type'], true> = {
   'child-started': true,
   'tool-settled': true,
   'tool-parked': true,
+  'questions-asked': true,
+  'question-answered': true,
   'approval-given': true,
   'client-result-given': true,
   'output-checked': true,

@@ -148,6 +148,10 @@ async function answersTo(scenario: Scenario, { clock }: World, entries: readonly
 function answerTo({ decide, forRun }: Scenario, wait: Exclude<Waiting, { type: 'parked' }>): Answer {
   const { effect, call } = wait;
   if (wait.type === 'client') return { type: 'client-result', effect, content: `picked ${call.arguments}` };
+  if (wait.type === 'question') {
+    const { question } = wait;
+    return { type: 'answer', effect, value: question.choices?.[0] ?? 'that', by: 'ann' };
+  }
   const decided = decide?.(call) ?? 'approve';
   const said = decided === 'approve' ? { approved: true } : { approved: false, reason: 'Not now.' };
   const { approvers = ['ann', 'bob'], approvedBy = [] } = wait;

@@ -9,8 +9,16 @@ import type {
   SettledResult,
   Waiting,
 } from '@treadle/core';
-import { expiryOf, isAnswerable, isVerified, type Observed, type Open } from './observed.ts';
-import { callsOf, type TurnScript, type Fate, type Reply, type ScriptedCall, type World } from './world.ts';
+import { expiryOf, isAnswerable, isVerified, openQuestions, type Observed, type Open } from './observed.ts';
+import {
+  callsOf,
+  type TurnScript,
+  type Fate,
+  type Reply,
+  type ScriptedCall,
+  type ScriptedQuestion,
+  type World,
+} from './world.ts';
 
 type Of<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 
@@ -21,8 +29,9 @@ export interface Past {
   /** Calls whose child run has started. */
   readonly begun: ReadonlySet<string>;
   readonly parked: ReadonlySet<string>;
-  /** What calls are parked with. */
-  readonly parkings: Observed['parkings'];
+  /** How often a call has asked, by id, and what is observed now. */
+  readonly asks: ReadonlyMap<string, number>;
+  readonly observed: Observed;
   /** Model calls that failed, by id. */
   readonly failed: ReadonlySet<string>;
 }
@@ -50,14 +59,18 @@ export function answerOf(world: World, open: Open, past: Past, now: number, calm
       return judged(world, effect, now);
     case 'verify-tool': {
       const { verified, verifyParks } = fateOf(world, effect.call);
-      const carried = past.parkings.get(id.replace('.verify.', '.tool.'))?.expiresAt ?? Infinity;
+      const carried = past.observed.parkings.get(id.replace('.verify.', '.tool.'))?.expiresAt ?? Infinity;
       const at = calm ? Math.min(now, carried - 1) : now;
       if (verifyParks && !past.parked.has(id)) return { type: 'tool-parked', at, effect: id, on: 'offline' };
       return { type: 'tool-settled', at, effect: id, result: verified };
     }
     case 'call-tool': {
       const fate = fateOf(world, effect.call);
+      const [question] = openQuestions(past.observed, id);
+      if (question) return questionSettled(fate, question, { id, now, calm });
       if (fate.child && !parked && !past.begun.has(id)) return { type: 'child-started', at: now, effect: id };
+      const asks = parked ? undefined : fate.asks[past.asks.get(id) ?? 0];
+      if (asks) return { type: 'questions-asked', at: now, effect: id, questions: asks.map(asAsked(now)) };
       const planned = fate.lost[past.lost.get(id) ?? 0];
       const cause = planned === 'parked' && !(parked && isVerified(effect)) ? undefined : planned;
       if (cause) return { type: 'effect-lost', at: now, effect: id, cause };
@@ -105,6 +118,29 @@ function resultGiven(
   const at = calm ? Math.min(now, (expiry ?? Infinity) - 1) : now;
   if (expiry !== undefined && at >= expiry) return { type: 'deadline-passed', at, effect };
   return { type: 'client-result-given', at, effect, content, isError };
+}
+
+function asAsked(now: number) {
+  return ({ prompt, ttlMs }: ScriptedQuestion, index: number): AskedNow => {
+    return { key: `#${index}`, question: { prompt }, ...(ttlMs !== undefined && { expiresAt: now + ttlMs }) };
+  };
+}
+
+type AskedNow = Extract<Event, { type: 'questions-asked' }>['questions'][number];
+
+/** What happens to a question. One without a deadline is answered, or stays open; "when?" is not answered in time. */
+function questionSettled(
+  { answer }: Fate,
+  { index, question, expiresAt }: ReturnType<typeof openQuestions>[number],
+  { id, now, calm }: { readonly id: string; readonly now: number; readonly calm: boolean },
+): Event | undefined {
+  if (answer === 'never') return undefined;
+  const about = { effect: id, question: index };
+  const end = Math.max(now, expiresAt ?? 0);
+  const expires = answer === 'expired' || question.prompt === 'when?';
+  if (expires && expiresAt !== undefined) return { type: 'deadline-passed', at: end, ...about };
+  const at = answer === 'late' ? end : calm && expiresAt !== undefined ? expiresAt - 1 : now;
+  return { type: 'question-answered', at, ...about, value: 'that', ...(index % 2 === 0 && { by: 'ann' }) };
 }
 
 /** The turn in the id of an effect. */
@@ -208,6 +244,7 @@ const FINE: Fate = {
   child: false,
   parked: false,
   inside: [],
+  asks: [],
   lost: [],
   verified: { type: 'unknown' },
   answer: 'given',

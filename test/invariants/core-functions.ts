@@ -1,4 +1,5 @@
 import type {
+  AskedQuestion,
   AgentRules,
   AgentState,
   Amounts,
@@ -25,6 +26,7 @@ import type {
   Next,
   Outcome,
   Phase,
+  Question,
   RecordedVerdict,
   Rules,
   Settling,
@@ -140,6 +142,18 @@ export interface CoreFunctions {
   readonly shareOfLimits: (state: State, part: number) => Limits;
   readonly timeLeft: (state: State) => Limits;
 
+  // Questions of tools.
+  readonly askingQuestions: (slot: Slot, event: EventOf<'questions-asked'>) => Slot;
+  readonly withQuestionSettled: (
+    slot: Extract<Slot, { type: 'questioning' }>,
+    event: EventOf<'question-answered' | 'deadline-passed'>,
+  ) => Slot;
+  readonly settledQuestion: (
+    asked: AskedQuestion,
+    event: EventOf<'question-answered' | 'deadline-passed'>,
+  ) => AskedQuestion;
+  readonly askedIn: (slot: Slot) => object | undefined;
+
   // Effects.
   readonly phaseEffect: (state: State, phase: Phase) => Effect;
   readonly modelEffect: (state: State, id: string) => EffectOf<'call-model'>;
@@ -183,6 +197,7 @@ export interface CoreFunctions {
     journal: Journal,
     runId: string,
   ) => Promise<{ readonly start: { readonly seq: number }; readonly entries: readonly JournalEntry[] }>;
+  readonly recordedQuestion: (context: RunContext, effect: string, key: string, question: Question) => unknown;
   readonly startedEffects: (state: State) => readonly string[];
   readonly deadlineAt: (state: State, at: number) => Event | undefined;
   readonly watchDeadline: (...driver: readonly unknown[]) => () => void;
@@ -205,7 +220,14 @@ type Mutable<T> = { -readonly [Field in keyof T]: T[Field] };
 export type EventOf<Type extends Event['type']> = Extract<Event, { type: Type }>;
 export type EffectOf<Type extends Effect['type']> = Extract<Effect, { type: Type }>;
 export type SlotEvent = EventOf<
-  'child-started' | 'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
+  | 'child-started'
+  | 'tool-settled'
+  | 'tool-parked'
+  | 'questions-asked'
+  | 'question-answered'
+  | 'approval-given'
+  | 'client-result-given'
+  | 'deadline-passed'
 >;
 export type CheckedOutput = EventOf<'output-checked'>['result'];
 export type ParkedSlot = Extract<Slot, { type: 'parked' }>;

@@ -26,6 +26,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   const lost = new Map<string, number>();
   const begun = new Set<string>();
   const parked = new Set<string>();
+  const asks = new Map<string, number>();
   const steered = new Set<number>();
   const failed = new Set<string>();
   let state: State = core.NEW;
@@ -45,11 +46,12 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     if (event.type === 'effect-lost') lost.set(event.effect, (lost.get(event.effect) ?? 0) + 1);
     if (event.type === 'child-started') begun.add(event.effect);
     if (event.type === 'tool-parked') parked.add(event.effect).add(event.effect.replace('.verify.', '.tool.'));
+    if (event.type === 'questions-asked') asks.set(event.effect, (asks.get(event.effect) ?? 0) + 1);
     if (event.type === 'model-failed') failed.add(event.effect);
     if (event.type === 'tools-changed') changed = !changed;
   }
 
-  const pastOf = (): Past => ({ lost, begun, parked, failed, parkings: observed.parkings });
+  const pastOf = (): Past => ({ lost, begun, parked, asks, observed, failed });
 
   function settle(pick: number): boolean {
     const open = [...observed.open.values()];
@@ -80,7 +82,7 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         return lose(open.slice(pick % open.length).slice(0, 1), 'device');
       case 'restart':
         return lose(
-          open.filter((one) => !isExternal(one)),
+          open.filter((one) => !isExternal(observed, one)),
           'restart',
           pick % 3 !== 0,
         );

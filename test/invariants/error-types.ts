@@ -87,5 +87,8 @@ function isApproval({ effect }: { readonly effect?: string }): boolean {
 /** The policy or a person denied it, or nobody approved it in time. */
 function isDenied({ log, permissions }: CallRecord): boolean {
   if (permissions.at(-1)?.permission.type === 'denied') return true;
-  return log.some((record) => record.type === 'reported' && record.event.type === 'deadline-passed');
+  return log.some(
+    (record) =>
+      record.type === 'reported' && record.event.type === 'deadline-passed' && record.event.question === undefined,
+  );
 }

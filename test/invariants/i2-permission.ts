@@ -5,7 +5,7 @@ import { ensure, same, type Trace } from './trace.ts';
 /**
  * I2: a tool runs only after a recorded verdict, enough people or a grant for the run allowed it, and never one outside
  * the allowed set. A tool with the effect `once` runs a second time only if its verification reported that it had not
- * acted, and not while it is parked.
+ * acted and it is not parked, or because it has asked, and now has all answers.
  */
 export function checkPermission(trace: Trace): void {
   const turns = turnsOf(trace);
@@ -59,6 +59,7 @@ function checkWhat(call: CallRecord, where: string, { moments, last }: Trace): v
 function checkAgain({ log, facts }: CallRecord, where: string): void {
   let mayRun = true;
   let mayVerify = false;
+  let questions = 0;
   for (const record of log) {
     if (record.type === 'issued') {
       if (record.effect.type === 'call-tool') {
@@ -73,6 +74,10 @@ function checkAgain({ log, facts }: CallRecord, where: string): void {
       if (event.type === 'effect-lost') {
         mayVerify = facts!.verifiable && facts!.effect === 'once';
         mayRun = facts!.effect !== 'once';
+      } else if (event.type === 'questions-asked') questions += event.questions.length;
+      else if (event.type === 'question-answered' || (event.type === 'deadline-passed' && questions > 0)) {
+        // It has not acted before it has its answers.
+        mayRun = --questions === 0;
       } else if (event.type === 'tool-settled') mayRun = event.result.type === 'not-done' && !record.parking;
     }
   }

@@ -2,7 +2,7 @@ import type { Event, Rules, State, Waiting } from '@treadle/core';
 import { turnOf } from './answers.ts';
 import type { Core } from './core.ts';
 import { outcomeText } from './expected.ts';
-import { isWaiting, shouldApply, type Open } from './observed.ts';
+import { isWaiting, openQuestions, shouldApply, type Observed, type Open } from './observed.ts';
 import { referenceOf } from './reference.ts';
 import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 import { isAnswered, shares, turnsOf } from './turns.ts';
@@ -44,15 +44,27 @@ function checkMoment(
   );
 
   const reportedWaits = waiting(after).map(sortedJson);
-  const outside = [...open.values()].flatMap(waitsOf).map(sortedJson);
+  const outside = [...open.values()].flatMap((one) => waitsOf(observed, one)).map(sortedJson);
   ensure(
     same(reportedWaits.sort(), outside.sort()),
     () => `the run waits for ${outside.join()}, and reports ${reportedWaits.join()}`,
   );
+  checkQuestions(after, observed);
   ensure(
     isPaused(after) === isWaiting(observed),
     () => `paused is ${isPaused(after)} with ${issued.join(' ')} outstanding`,
   );
+}
+
+/** Each call has the questions that it asked, with the answers that were given in time. */
+function checkQuestions({ phase }: State, { open, asked }: Observed): void {
+  for (const { effect } of open.values()) {
+    if (effect.type !== 'call-tool' || phase.type !== 'tools') continue;
+    const slot = phase.slots[effect.call.index]!;
+    const has = ('asked' in slot && slot.asked) || [];
+    const must = asked.get(effect.id) ?? [];
+    ensure(same(has, must), () => `${effect.id} has ${JSON.stringify(has)}, and was told ${JSON.stringify(must)}`);
+  }
 }
 
 /** JSON with the fields in order, because the order has no meaning. */
@@ -68,7 +80,7 @@ function checkUnguarded({ step }: Views, state: State): void {
 }
 
 /** What an effect waits for. For a parked call: what its child waits for, with the path to it. */
-function waitsOf({ effect, parked }: Open): readonly Waiting[] {
+function waitsOf(observed: Observed, { effect, parked }: Open): readonly Waiting[] {
   if (effect.type === 'ask-approval') {
     const { id, type: _, ...shown } = effect;
     return [{ type: 'approval', effect: id, ...shown }];
@@ -77,7 +89,16 @@ function waitsOf({ effect, parked }: Open): readonly Waiting[] {
     const { id, type: _, ...shown } = effect;
     return [{ type: 'client', effect: id, ...shown }];
   }
-  if (!parked || effect.type !== 'call-tool') return [];
+  if (effect.type !== 'call-tool') return [];
+  if (!parked) {
+    return openQuestions(observed, effect.id).map(({ index, question, expiresAt }) => ({
+      type: 'question',
+      effect: `${effect.id.replace('.tool.', '.question.')}.${index}`,
+      call: effect.call,
+      question,
+      ...(expiresAt !== undefined && { expiresAt }),
+    }));
+  }
   const { waiting, ...shown } = parked;
   if (waiting.length === 0) return [{ type: 'parked', effect: effect.id, call: effect.call, ...shown }];
   return waiting.map((inside) => ({ ...inside, effect: `${effect.id}/${inside.effect}` }));

@@ -1,7 +1,7 @@
 import type { Event, Limits, Memory, Usage } from '@treadle/core';
 import { shares, isAnswered, turnsOf, capOf, type Turn, type CallRecord } from './turns.ts';
 import type { View } from './agent-attempts.ts';
-import { activeMsAt } from './observed.ts';
+import { isExternal, activeMsAt } from './observed.ts';
 import { turnOf } from './answers.ts';
 import { followedBy, type Expected } from './expected.ts';
 import type { Handling } from './call-handling.ts';
@@ -219,9 +219,11 @@ function checkTime({ event, after, observed }: Moment): void {
 }
 
 function checkAtOnce({ observed: { after } }: Moment, { world: { rules } }: Trace): void {
-  const running = [...after.open.values()].flatMap(({ effect, parked }) =>
-    parked === undefined && (effect.type === 'call-tool' || effect.type === 'verify-tool') ? effect.call : [],
-  );
+  const running = [...after.open.values()].flatMap((one) => {
+    const { effect } = one;
+    const runs = effect.type === 'call-tool' || effect.type === 'verify-tool';
+    return runs && !isExternal(after, one) ? effect.call : [];
+  });
   ensure(
     running.length <= rules.maxParallel,
     () => `${running.length} calls run at once; the limit is ${rules.maxParallel}`,

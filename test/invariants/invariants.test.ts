@@ -59,6 +59,8 @@ const LEAST: Record<Event['type'], number> = {
   'child-started': 0.05,
   'tool-settled': 0.05,
   'tool-parked': 0.05,
+  'questions-asked': 0.05,
+  'question-answered': 0.05,
   'approval-given': 0.05,
   'client-result-given': 0.05,
   'output-checked': 0.05,
@@ -147,6 +149,13 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a child run draws on the ledger': ({ after, effects }) =>
     after.rules.budgeted === true &&
     effects.some((effect) => effect.type === 'call-tool' && drawsOnLedger(after, effect.call.name)),
+  'a call asks several questions at once': ({ event }) =>
+    event.type === 'questions-asked' && event.questions.length > 1,
+  'a call asks again after it has answers': ({ event, before }) =>
+    event.type === 'questions-asked' && core.waiting(before).length === 0 && hasAnswers(before),
+  'a question expires': ({ event }) => event.type === 'deadline-passed' && event.question !== undefined,
+  'a call runs with answers': ({ event, effects }) =>
+    event.type === 'question-answered' && effects.some(({ type }) => type === 'call-tool'),
   'a run starts with memory': ({ event }) => event.type === 'run-started' && event.memory !== undefined,
   'a run starts narrowed': ({ event }) => event.type === 'run-started' && event.narrow !== undefined,
   'a result narrows the run': ({ event }) => event.type === 'tool-settled' && narrowIn(event) !== undefined,
@@ -162,6 +171,10 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a tool removes a key of the memory': ({ event, before }) =>
     Object.entries(memoryIn(event) ?? {}).some(([key, value]) => value === null && before.memory?.[key] !== undefined),
 };
+
+function hasAnswers({ phase }: State): boolean {
+  return phase.type === 'tools' && phase.slots.some((slot) => 'asked' in slot && slot.asked);
+}
 
 function isAsk({ type }: { readonly type: string }): boolean {
   return type === 'ask-approval';
@@ -243,6 +256,7 @@ function worldOf400Turns(): World {
       child: false,
       parked: false,
       inside: [],
+      asks: [],
       lost: [],
       verified: { type: 'unknown' },
       answer: 'given',

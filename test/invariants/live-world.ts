@@ -29,7 +29,7 @@ import {
 import type { AgentCode, Core } from './core.ts';
 import { MOST_TOKENS } from './live-budget.ts';
 import type { ManualScheduler } from './manual-scheduler.ts';
-import { callsOf, type World } from './world.ts';
+import { callsOf, type Fate, type World } from './world.ts';
 
 /** Called when an effect starts, with its id. `effect`: that of the tool that it calls or verifies. */
 export type OnStart = (type: Performed, id: string, effect?: ToolEffect) => void;
@@ -277,23 +277,33 @@ export function toolsOf(
       ...(needsApproval && { needsApproval: (input: unknown) => !('b' in (input as object)) }),
       ...(verifiable && { touches: (input: unknown) => [{ type: 'write' as const, path: JSON.stringify(input) }] }),
       ...(!client && {
-        execute(_: unknown, { key, signal, memory }: ToolContext) {
+        execute(_: unknown, { key, signal, memory, ask }: ToolContext) {
           const id = effectIn(key);
-          onStart('call-tool', id, effect);
-          started.set(id, process());
           const fate = fateOf(world, callIn(id));
-          const { content, isError, inside } = fate;
-          if (memory) Object.assign(memory, fate.memory);
-          const blocks = world.rules.limits.durationMs !== undefined && fate.verified.type === 'unknown';
-          const output = { content, isError, ...(fate.narrow && { narrow: fate.narrow }) };
-          if (!fate.parked && !blocks) return later(output, signal);
-          if (blocks || (inside.length === 0 && !fate.outside) || parked.has(id)) {
-            block(BLOCKED_MS);
-            return output;
+          // What asks has not acted before it has all answers.
+          onStart('call-tool', id, fate.asks.length > 0 && effect === 'once' ? 'idempotent' : effect);
+          started.set(id, process());
+          if (fate.asks.length === 0) return act();
+          return askAll(fate, ask).then(() => {
+            if (signal.aborted) return undefined;
+            onStart('call-tool', id, effect);
+            return act();
+          });
+
+          function act(): unknown {
+            const { content, isError, inside } = fate;
+            if (memory) Object.assign(memory, fate.memory);
+            const blocks = world.rules.limits.durationMs !== undefined && fate.verified.type === 'unknown';
+            const output = { content, isError, ...(fate.narrow && { narrow: fate.narrow }) };
+            if (!fate.parked && !blocks) return later(output, signal);
+            if (blocks || (inside.length === 0 && !fate.outside) || parked.has(id)) {
+              block(BLOCKED_MS);
+              return output;
+            }
+            parked.add(id);
+            const { ttl: ttlMs } = fate;
+            return new Parked('elsewhere', waitsIn(fate), ttlMs === undefined ? {} : { ttlMs });
           }
-          parked.add(id);
-          const { ttl: ttlMs } = fate;
-          return new Parked('elsewhere', waitsIn(fate), ttlMs === undefined ? {} : { ttlMs });
         },
       }),
       ...(verifiable && {
@@ -313,11 +323,21 @@ export function toolsOf(
   return made.map((one) => (handsOver && one.name === 'edit' && one.execute ? { ...one, handsTo: 'clerk' } : one));
 }
 
+/** A question that nobody answers in time is answered by its error. */
+async function askAll({ asks }: Fate, ask: ToolContext['ask']): Promise<void> {
+  for (const questions of asks) await Promise.all(questions.map((question) => ask(question).catch(() => {})));
+}
+
 /** The answer to a paused run; undefined if there will never be one. */
 export function answerTo(world: World, waiting: Waiting, { clock, advance }: ManualScheduler): Answer | undefined {
   const { effect } = waiting;
   const { answer, content, isError, forRun } = fateOf(world, callIn(effect.split('/')[0]!));
   if (answer === 'never') return undefined;
+  if (waiting.type === 'question') {
+    const { expiresAt } = waiting;
+    if ((answer === 'late' || answer === 'expired') && expiresAt !== undefined) advance(expiresAt - clock.now());
+    return { type: 'answer', effect, value: 'that' };
+  }
   if (waiting.type !== 'approval') {
     const expired = clock.now() >= (waiting.expiresAt ?? Infinity);
     if (waiting.type === 'client') return expired ? undefined : { type: 'client-result', effect, content, isError };

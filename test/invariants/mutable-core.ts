@@ -48,24 +48,22 @@ interface Switchboard {
 export function loadMutableCore(targets: Iterable<keyof CoreFunctions>): MutableCore {
   const switchboard: Switchboard = { originals: {}, replacements: {} };
   const folder = writeCopy(targets, switchboard);
-  try {
-    const core = loadCore(folder);
-    return {
-      core,
-      async withFault({ target, replace }, work) {
-        const original = switchboard.originals[target];
-        if (!original) throw new Error(`"${target}" cannot be replaced: this copy of the core was loaded without it.`);
-        switchboard.replacements[target] = replace(original as never, core);
-        try {
-          return await work();
-        } finally {
-          switchboard.replacements[target] = undefined;
-        }
-      },
-    };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  // Not before: the core loads some of its modules when they are first used.
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+  const core = loadCore(folder);
+  return {
+    core,
+    async withFault({ target, replace }, work) {
+      const original = switchboard.originals[target];
+      if (!original) throw new Error(`"${target}" cannot be replaced: this copy of the core was loaded without it.`);
+      switchboard.replacements[target] = replace(original as never, core);
+      try {
+        return await work();
+      } finally {
+        switchboard.replacements[target] = undefined;
+      }
+    },
+  };
 }
 
 let copies = 0;

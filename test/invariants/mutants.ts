@@ -18,6 +18,7 @@ import { order } from './mutants/i9-order.ts';
 import { programs } from './mutants/programs.ts';
 import type { Mutant } from './mutants/mutant.ts';
 import { parked } from './mutants/parked.ts';
+import { questions } from './mutants/questions.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 
 const AREAS = [
@@ -34,6 +35,7 @@ const AREAS = [
   attempts,
   claims,
   carried,
+  questions,
   budget,
   parked,
   programs,

@@ -1,4 +1,15 @@
-import type { Ask, Effect, Event, Handoff, Narrowing, Outcome, Parking, RecordedVerdict, Rules } from '@treadle/core';
+import type {
+  Ask,
+  Effect,
+  Event,
+  Handoff,
+  Narrowing,
+  Outcome,
+  Parking,
+  Question,
+  RecordedVerdict,
+  Rules,
+} from '@treadle/core';
 
 /**
  * What can be derived about a run from the events that were applied and the effects that were issued. The properties
@@ -12,6 +23,8 @@ export interface Observed {
   readonly begun: ReadonlySet<string>;
   /** What calls without a result were last parked with, by the id of the effect that runs them. */
   readonly parkings: ReadonlyMap<string, Parking>;
+  /** What calls have asked, by the id of their effect. */
+  readonly asked: ReadonlyMap<string, readonly Asked[]>;
   /** The time of the last event, and the active time until then. */
   readonly at: number;
   readonly activeMs: number;
@@ -30,11 +43,21 @@ export interface Open {
   readonly parked: Parking | undefined;
 }
 
+/** A question of a call. An answer that came too late does not count. */
+export interface Asked {
+  readonly key: string;
+  readonly question: Question;
+  readonly expiresAt?: number;
+  readonly answer?: { readonly value: unknown; readonly by?: string };
+  readonly expired?: true;
+}
+
 export const NOTHING_OBSERVED: Observed = {
   phase: 'new',
   open: new Map(),
   begun: new Set(),
   parkings: new Map(),
+  asked: new Map(),
   at: 0,
   activeMs: 0,
   rules: undefined,
@@ -48,6 +71,7 @@ export function shouldApply(observed: Observed, event: Event): boolean {
   const live = observed.phase === 'live';
   const open = 'effect' in event && event.effect !== undefined ? observed.open.get(event.effect) : undefined;
   const kind = open?.effect.type;
+  const asks = open !== undefined && openQuestions(observed, open.effect.id).length > 0;
   switch (event.type) {
     case 'run-started':
       return observed.phase === 'new';
@@ -78,9 +102,13 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'tool-settled':
       return kind === 'verify-tool' || (kind === 'call-tool' && event.result.type === 'result');
     case 'child-started':
-      return kind === 'call-tool' && !open!.parked && !observed.begun.has(event.effect);
+      return kind === 'call-tool' && !open!.parked && !asks && !observed.begun.has(event.effect);
     case 'tool-parked':
-      return kind === 'verify-tool' || (kind === 'call-tool' && !open!.parked);
+      return kind === 'verify-tool' || (kind === 'call-tool' && !open!.parked && !asks);
+    case 'questions-asked':
+      return kind === 'call-tool' && !open!.parked && event.questions.length > 0;
+    case 'question-answered':
+      return kind === 'call-tool' && !open!.parked && questionAt(observed, event) !== undefined;
     case 'client-result-given':
       return open !== undefined && isAnswerable(open) && event.at < (expiryOf(open) ?? Infinity);
     case 'approval-given':
@@ -88,15 +116,47 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'effect-lost':
       if (event.cause === 'parked') return open?.parked !== undefined && isVerified(open.effect);
       if (observed.failed !== undefined) return event.effect === observed.failed;
-      return kind !== undefined && kind !== 'ask-approval' && kind !== 'await-client';
+      return kind !== undefined && kind !== 'ask-approval' && kind !== 'await-client' && !asks;
     case 'budget-refused':
-      return kind === 'call-model' || kind === 'compact-history' || (kind === 'call-tool' && !open!.parked);
+      return kind === 'call-model' || kind === 'compact-history' || (kind === 'call-tool' && !open!.parked && !asks);
     case 'deadline-passed':
+      if (event.question !== undefined || (kind === 'call-tool' && !open!.parked)) {
+        return !open?.parked && event.at >= (questionAt(observed, event)?.expiresAt ?? Infinity);
+      }
       if (event.effect !== undefined) return open !== undefined && event.at >= (expiryOf(open) ?? Infinity);
       return live && activeMsAt(observed, event.at) >= (observed.rules!.limits.durationMs ?? Infinity);
     default:
       return event satisfies never;
   }
+}
+
+/** The open questions of a call, and their positions. */
+export function openQuestions({ asked }: Observed, effect: string): readonly (Asked & { readonly index: number })[] {
+  const all = (asked.get(effect) ?? []).map((one, index) => ({ ...one, index }));
+  return all.filter(({ answer, expired }) => !answer && !expired);
+}
+
+type QuestionSettled = Extract<Event, { type: 'question-answered' | 'deadline-passed' }>;
+
+function questionAt(observed: Observed, { effect = '', question }: QuestionSettled): Asked | undefined {
+  return openQuestions(observed, effect).find(({ index }) => index === question);
+}
+
+/** The questions of all calls after an event. */
+function askedAfter({ asked }: Observed, event: Event): Observed['asked'] {
+  if (event.type === 'questions-asked') {
+    return new Map(asked).set(event.effect, [...(asked.get(event.effect) ?? []), ...event.questions]);
+  }
+  if (event.type !== 'question-answered' && (event.type !== 'deadline-passed' || event.question === undefined)) {
+    return asked;
+  }
+  const { effect = '', question } = event;
+  const now = (asked.get(effect) ?? []).map((one, index): Asked => {
+    if (index !== question) return one;
+    if (event.type === 'deadline-passed' || event.at >= (one.expiresAt ?? Infinity)) return { ...one, expired: true };
+    return { ...one, answer: { value: event.value, ...(event.by !== undefined && { by: event.by }) } };
+  });
+  return new Map(asked).set(effect, now);
 }
 
 /** What is observed after an event was applied. */
@@ -111,10 +171,13 @@ export function observedAfter(
   const open = new Map(observed.open);
   const begun = new Set(observed.begun);
   const parkings = new Map(observed.parkings);
+  const asked = askedAfter(observed, event);
   if ('effect' in event && event.effect !== undefined) {
     const outstanding = open.get(event.effect);
     if (event.type === 'child-started') begun.add(event.effect);
-    else {
+    else if (asked !== observed.asked) {
+      if (openQuestions({ ...observed, asked }, event.effect).length === 0) open.delete(event.effect);
+    } else {
       const call = toolId(event.effect);
       const parked = parkingAfter(observed, event);
       open.delete(event.effect);
@@ -152,6 +215,7 @@ export function observedAfter(
     open,
     begun,
     parkings,
+    asked,
     at: Math.max(observed.at, event.at),
     activeMs: restarted || began ? observed.activeMs : activeMsAt(observed, event.at),
     rules: began ? event.rules : observed.rules,
@@ -270,11 +334,13 @@ function refusedAfter({ refused }: Observed, event: Event): string | undefined {
 }
 
 /** No effect is in progress, and all outstanding ones wait for something external. */
-export function isWaiting({ phase, open }: Observed): boolean {
-  return phase === 'live' && open.size > 0 && [...open.values()].every((one) => isExternal(one));
+export function isWaiting(observed: Observed): boolean {
+  const { phase, open } = observed;
+  return phase === 'live' && open.size > 0 && [...open.values()].every((one) => isExternal(observed, one));
 }
 
-export function isExternal({ effect, parked }: Open): boolean {
+export function isExternal(observed: Observed, { effect, parked }: Open): boolean {
+  if (effect.type === 'call-tool' && openQuestions(observed, effect.id).length > 0) return true;
   return parked !== undefined || effect.type === 'ask-approval' || effect.type === 'await-client';
 }
 

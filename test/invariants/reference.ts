@@ -483,6 +483,8 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'child-started':
         return NOTHING;
       case 'tool-parked':
+      case 'questions-asked':
+      case 'question-answered':
       case 'approval-given':
       case 'client-result-given':
         return onCall(event.effect, moment, at);

@@ -184,6 +184,23 @@ const event: Arbitrary<Event> = fc.oneof(
       maxLength: 2,
     }),
   }),
+  of('questions-asked', {
+    questions: fc.oneof(
+      fc.array(
+        fc.oneof(
+          fc.record(
+            { key: word, question: fc.oneof(word, fc.record({ prompt: word })), expiresAt: number },
+            { requiredKeys: [] },
+          ),
+          fc.constant(null),
+        ),
+        { maxLength: 2 },
+      ),
+      word,
+    ),
+  }),
+  of('question-answered', { question: fc.oneof(number, word), value: fc.oneof(word, fc.constant(undefined)) }),
+  of('deadline-passed', { question: fc.oneof(number, word) }),
   of('approval-given', { digest: word, approved: fc.boolean(), reason: word }),
   of('approval-given', { digest: word, approved: fc.boolean(), by: fc.oneof(word, number), forRun: fc.boolean() }),
   of('client-result-given', { content: blocks, isError: fc.boolean() }),

@@ -119,6 +119,7 @@ function isUnstarted({ log, facts }: CallRecord, permission: Permission | undefi
   let begun = false;
   for (const record of log) {
     if (record.type === 'issued') waits = record.effect.type === 'ask-approval' && waits;
+    else if (record.event.type === 'questions-asked') return false;
     else if (record.event.type === 'child-started' || record.event.type === 'tool-parked') begun = true;
     else if (record.parking) waits = false;
     else if (record.event.type === 'effect-lost') waits = facts?.effect !== 'once';
@@ -183,8 +184,9 @@ function settles(call: CallRecord, event: Event): boolean {
     case 'tool-settled':
       return event.result.type !== 'not-done';
     case 'client-result-given':
-    case 'deadline-passed':
       return true;
+    case 'deadline-passed':
+      return event.question === undefined;
     case 'effect-lost':
       return call.facts?.effect === 'once' && !call.facts.verifiable;
     default:

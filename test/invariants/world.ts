@@ -127,7 +127,7 @@ export interface Fate {
   readonly child: boolean;
   /** It is parked before it settles, and its child waits for these. */
   readonly parked: boolean;
-  readonly inside: readonly Waiting['type'][];
+  readonly inside: readonly Exclude<Waiting['type'], 'question'>[];
   /** How long after it is parked it fails; absent: never. */
   readonly ttl?: number;
   /** How long after it is parked its tool should be asked again. */
@@ -136,6 +136,8 @@ export interface Fate {
   readonly outside?: boolean;
   /** Its first verification parks it. */
   readonly verifyParks?: boolean;
+  /** The questions that it asks before it settles: those of one list at once. */
+  readonly asks: readonly (readonly ScriptedQuestion[])[];
   /** The losses before it settles. */
   readonly lost: readonly ('restart' | 'device' | 'parked')[];
   readonly verified: SettledResult;
@@ -143,6 +145,12 @@ export interface Fate {
   readonly answer: 'given' | 'refused' | 'expired' | 'late' | 'never';
   /** Which of the people who approve it, in order, do so for the rest of the run. */
   readonly forRun: readonly boolean[];
+}
+
+/** `ttlMs`: it expires. */
+export interface ScriptedQuestion {
+  readonly prompt: string;
+  readonly ttlMs?: number;
 }
 
 /** One thing that happens. `pick` selects among the possibilities. */

@@ -203,6 +203,7 @@ function createSchedule({ profile, scheduler, disk, checks, machines, world, cov
     if (!calm && random.chance(0.4)) return [];
     if (type === 'client') return [{ type: 'client-result', effect, content: 'picked' }];
     if (type === 'parked') return [];
+    if (type === 'question') return [{ type: 'answer', effect, value: 'that' }];
     return [{ type: 'approval', effect, digest: wait.digest, approved: random.chance(0.8) }];
   }
 

@@ -103,6 +103,7 @@ export { isPaused, outstanding, waiting, type Effect } from './machine/effects.t
 export type { CallCheck, Event, GuardrailVerdict, RecordedVerdict, SettledResult } from './machine/events.ts';
 export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
+export type { AskedQuestion, Question } from './machine/questions.ts';
 export type {
   AgentRules,
   Handoff,
@@ -185,6 +186,8 @@ export {
 } from './tools/registry.ts';
 export {
   tool,
+  type AskQuestion,
+  type QuestionOptions,
   type Tool,
   type ToolContext,
   type ToolDefinition,

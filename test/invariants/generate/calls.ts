@@ -10,7 +10,7 @@ import type {
   Usage,
 } from '@treadle/core';
 import fc, { type Arbitrary } from 'fast-check';
-import type { Fate, ScriptedCall } from '../world.ts';
+import type { Fate, ScriptedCall, ScriptedQuestion } from '../world.ts';
 import { mostly, optionally, rarely } from './chance.ts';
 import { NAMES, narrowing } from './rules.ts';
 
@@ -73,6 +73,10 @@ export const handoff: Arbitrary<NonNullable<Fate['handoff']>> = fc
   )
   .map((given) => Object.assign({}, ...given));
 
+const question: Arbitrary<ScriptedQuestion> = fc
+  .tuple(fc.record({ prompt: fc.constantFrom('which?', 'when?') }), optionally('ttlMs', 60, fc.constantFrom(2, 20)))
+  .map((given) => Object.assign({}, ...given));
+
 const fate: Arbitrary<Fate> = fc
   .tuple(
     fc.record({
@@ -81,6 +85,11 @@ const fate: Arbitrary<Fate> = fc
       child: rarely(10),
       parked: rarely(10),
       inside: fc.array(fc.constantFrom('approval', 'client', 'parked'), { maxLength: 2 }),
+      asks: mostly(
+        [],
+        14,
+        fc.array(fc.array(question, { minLength: 1, maxLength: 2 }), { minLength: 1, maxLength: 2 }),
+      ),
       lost: mostly([], 15, fc.array(fc.constantFrom('restart', 'device'), { minLength: 1, maxLength: 2 })),
       verified,
       answer: mostly('given' as const, 30, fc.constantFrom('refused', 'expired', 'late', 'never')),

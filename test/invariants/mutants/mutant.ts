@@ -77,6 +77,7 @@ export function slotOf({ phase }: State, effect: string): Slot | undefined {
 const EFFECT_KINDS: Partial<Record<Slot['type'], string>> = {
   running: 'tool',
   parked: 'tool',
+  questioning: 'tool',
   verifying: 'verify',
   client: 'client',
   asking: 'approval',

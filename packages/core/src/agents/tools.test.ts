@@ -35,6 +35,7 @@ const context: ToolContext = {
   report: () => {},
   context: 'c',
   principal: undefined,
+  ask: () => Promise.reject<never>(new Error('nobody is there')),
 };
 const facts = ({ name, effect, parameters }: Tool): object => ({ name, effect, parameters });
 const reflectionHandler = (): string => 'reflected';

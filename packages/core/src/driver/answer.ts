@@ -2,11 +2,14 @@ import { messageOf, TreadleError } from '../errors.ts';
 import { approvalProblem } from '../machine/approvals.ts';
 import { waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
+import { findQuestion, type Question } from '../machine/questions.ts';
 import type { State, Waiting } from '../machine/state.ts';
 import { fits, step } from '../machine/step.ts';
 import { arePartsOf } from '../messages.ts';
+import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { truncateContent } from '../tools/result.ts';
+import { validate, type Validated } from '../tools/schema.ts';
 import type { Answer, ContinueOptions } from './options.ts';
 
 /** What checks answers from outside before they become events. */
@@ -67,9 +70,11 @@ function isAwaited(state: State, answer: Answer): boolean {
   return awaited?.type === 'approval' && approvalProblem(awaited, answer) === undefined;
 }
 
-/** Whether a result is of the right type for what the run waits for. */
+/** Whether an answer is of the right type for what the run waits for. */
 function isAnsweredBy({ type }: Waiting, answer: Answer): boolean {
-  return type === 'client' ? answer.type !== 'approval' : type === 'parked' && answer.type === 'result';
+  if (type === 'question') return answer.type === 'answer';
+  if (type === 'client' && answer.type === 'client-result') return true;
+  return (type === 'client' || type === 'parked') && answer.type === 'result';
 }
 
 /**
@@ -90,7 +95,7 @@ export async function verifiedAnswer(
     const why = verified?.type === 'refused' ? verified.reason : 'it was not verified.';
     throw new TreadleError('answer-refused', `The answer for "${answer.effect}" was refused: ${why}`);
   }
-  if (answer.type !== 'approval') return answer;
+  if (answer.type === 'client-result' || answer.type === 'result') return answer;
   const { by: _, ...unnamed } = answer;
   return verified.by === undefined ? unnamed : { ...unnamed, by: verified.by };
 }
@@ -110,14 +115,43 @@ export async function rejectAnswer(
 
 /** The event for an answer. Throws `answer-unfit` if the run does not wait for it. */
 export function answerEvent(state: State, answer: Answer, at: number): Event {
-  const event = eventForAnswer(answer, at);
-  if (!fits(state, event) || (answer.type !== 'approval' && !isAwaited(state, answer)))
+  const event = answer.type === 'answer' ? questionAnswered(state, answer, at) : eventForAnswer(answer, at);
+  if (!event || !fits(state, event) || (event.type === 'client-result-given' && !isAwaited(state, answer))) {
     throw new TreadleError('answer-unfit', whyRejected(state, answer));
+  }
   if (event.type !== 'client-result-given') return event;
   return { ...event, content: truncateContent(event.content, state.rules.maxResultChars) };
 }
 
-function eventForAnswer(answer: Answer, at: number): Event {
+type QuestionAnswer = Extract<Answer, { type: 'answer' }>;
+
+/** The event for the answer to a question. Throws `answer-unfit` if the value does not fit the question. */
+function questionAnswered(state: State, { effect: id, value, by }: QuestionAnswer, at: number): Event | undefined {
+  const found = findQuestion(state, id);
+  if (!found) return undefined;
+  const { effect, question, asked } = found;
+  const problem = valueProblem(asked.question, value);
+  if (problem !== undefined) throw new TreadleError('answer-unfit', `The answer for "${id}" does not fit: ${problem}.`);
+  return { type: 'question-answered', at, effect, question, value, ...(by !== undefined && { by }) };
+}
+
+/** Why a value does not answer a question, with what would. */
+function valueProblem({ choices, schema }: Question, value: unknown): string | undefined {
+  if (value === undefined || !isPlain(value)) return 'it is not plain JSON';
+  if (choices) {
+    return choices.some((one) => one === value) ? undefined : `it is not one of ${choices.map(quoted).join(', ')}`;
+  }
+  if (!schema) return typeof value === 'string' ? undefined : 'it is not a text';
+  // JSON Schema is validated synchronously.
+  const checked = validate(schema, value) as Validated;
+  return checked.type === 'invalid' ? checked.problems.join('; ') : undefined;
+}
+
+function quoted(text: string): string {
+  return JSON.stringify(text);
+}
+
+function eventForAnswer(answer: Exclude<Answer, QuestionAnswer>, at: number): Event {
   if (answer.type === 'approval') {
     const { signature: _, forRun, ...given } = answer;
     // Anything except `true` is a refusal.

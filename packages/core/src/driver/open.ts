@@ -8,6 +8,7 @@ import type { Event } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isNarrowing, isReadResult, type Narrowing } from '../machine/narrowing.ts';
 import { isAskedAgain } from '../machine/parking.ts';
+import { findQuestion } from '../machine/questions.ts';
 import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, ToolFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { canResume, isKnownRules, LIMIT_NAMES, NEW, step } from '../machine/step.ts';
@@ -199,7 +200,10 @@ export async function reopenRun(
   const repeated = parked
     .filter(({ effect }) => !childAnswers.has(effect))
     .map((call): Event => ({ type: 'effect-lost', at, ...call }));
-  const expired = waiting(current).map(({ effect }): Event => ({ type: 'deadline-passed', at, effect }));
+  const expired = waiting(current).map(({ effect: id }): Event => {
+    const { effect = id, question } = findQuestion(current, id) ?? {};
+    return { type: 'deadline-passed', at, effect, ...(question !== undefined && { question }) };
+  });
   const { rules, settings, principal } = state;
   return {
     state,

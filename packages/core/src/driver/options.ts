@@ -259,6 +259,16 @@ export type Answer =
       readonly isError?: boolean;
       /** For `verifyAnswer`. Not recorded. */
       readonly signature?: string;
+    }
+  /** The answer to a question of a tool: one of its choices, a value that its schema accepts, or a text. */
+  | {
+      readonly type: 'answer';
+      readonly effect: string;
+      readonly value: unknown;
+      /** Who answered. */
+      readonly by?: string;
+      /** For `verifyAnswer`. Not recorded. */
+      readonly signature?: string;
     };
 
 export interface LoopResult {

@@ -13,7 +13,14 @@ import { textOf, type TextBlock } from '../messages.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
 import { Broken, Parked, errorResult, truncateResult, truncateContent, isTooLong } from '../tools/result.ts';
-import { executeTool, verifyTool, type Checked, type Execution, type Settled } from '../tools/execute.ts';
+import {
+  executeTool,
+  verifyTool,
+  type CallHost,
+  type Checked,
+  type Execution,
+  type Settled,
+} from '../tools/execute.ts';
 import { partialResultNote } from '../tools/read-result.ts';
 import { factsOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
@@ -52,6 +59,10 @@ export interface RunContext {
   /** How to abort each running tool, and each tool that is a child run. */
   readonly runningTools: Set<(reason?: unknown) => void>;
   readonly runningChildren: Set<(reason?: unknown) => void>;
+  /** What the tools of the run may use while they run. */
+  readonly host: CallHost;
+  /** Tools that have asked questions, by the id of their effect. Undefined: none has. */
+  asking: Map<string, AskingTool> | undefined;
   /** The checked calls of the last reply, with the inputs that their tools get. After a restart they are checked again. */
   lastReply: { readonly turn: number; readonly checked: readonly Checked[] };
   readonly state: () => State;
@@ -59,6 +70,14 @@ export interface RunContext {
   readonly record: (event: Event) => Promise<unknown>;
   /** Stops driving the run, because something it depends on failed. */
   readonly fail: (error: unknown) => void;
+}
+
+/** A running tool that has asked questions. */
+export interface AskingTool {
+  /** Gives the tool the answers. */
+  readonly continue: () => void;
+  /** The tool has ended. */
+  readonly end: () => void;
 }
 
 /** The code of a typed agent. */
@@ -139,8 +158,10 @@ function checkedCall(context: RunContext, call: Call): Checked | Promise<Checked
 
 type CallEffect = EffectOf<'call-tool' | 'verify-tool'>;
 
-/** Runs a tool, or verifies a call that was lost. */
+/** Runs a tool, or verifies a call that was lost. A tool that waits for answers in this process continues. */
 function runTool(context: RunContext, effect: CallEffect, settle: Settle): void {
+  const asking = context.asking?.get(effect.id);
+  if (asking) return asking.continue();
   const tool = executorOf(context, effect.call.name, effect.call.turn);
   if (!tool?.execute) {
     const problem = `The tool "${effect.call.name}" is not available in this process.`;
@@ -189,6 +210,8 @@ function runCheckedTool(
     tool,
     input,
     key: `${runId}/${toolEffectId(call)}`,
+    host: context.host,
+    resumedAt: undefined,
     lease: context.lease?.token,
     timeoutMs: tool.timeoutMs ?? opening.rules.toolTimeoutMs,
     clock,
@@ -209,6 +232,7 @@ function runCheckedTool(
   running.add(abort);
   void result.then((settled) => {
     running.delete(abort);
+    context.asking?.get(effect.id)?.end();
     const done = withChangedMemory(memory, execution, settled);
     settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle);
   });
@@ -379,7 +403,12 @@ async function cancelChild(context: RunContext, call: Call): Promise<void> {
     context: options.context,
     principal: opening.principal,
     run: { ...callingRun(context, effect), child: 'unknown' },
+    ask: refuseQuestion,
   });
+}
+
+function refuseQuestion(): Promise<never> {
+  return Promise.reject(new Error('A call that is cancelled cannot ask.'));
 }
 
 /** The memory that a tool gets: the keys that it remembers. */

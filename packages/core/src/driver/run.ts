@@ -195,6 +195,13 @@ export function driveRun(
         agent,
         emit,
         controller,
+        host: {
+          async ask(call, question) {
+            const { askPeople } = await import('./questions.ts');
+            return askPeople(context!, call, question);
+          },
+        },
+        asking: undefined,
         runningTools: new Set(),
         runningChildren: new Set(),
         children: new Set(),

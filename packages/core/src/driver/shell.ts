@@ -52,6 +52,9 @@ export type Listener = (item: Item, before?: State, after?: State) => unknown;
 /** The abort reason for effects of a detached run. Child runs that are aborted with it detach too. */
 export const DETACHED: DOMException = new DOMException('The run was detached.', 'AbortError');
 
+/** The abort reason for tools that wait for answers when the run pauses. */
+const PAUSED: DOMException = new DOMException('The run was paused until its questions have answers.', 'AbortError');
+
 export function startShell(context: RunContext, emit: Listener | undefined): Shell {
   const { runId, journal, lease, opening, clock } = context;
   // A journal that ends with the run is not replayed, and the digest costs as much as several turns.
@@ -229,6 +232,8 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (!detached && state.phase.type !== 'ended' && !isPaused(state)) return;
     if (unsynced) return syncAndClose();
     closed = true;
+    // Tools that wait for answers: they are called again when the run is resumed with the answers.
+    if (context.runningTools.size > 0) abortEffects(context, PAUSED);
     resolve(state);
   }
 
@@ -288,6 +293,7 @@ const OUTSIDE: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'policy-changed',
   'approval-given',
   'client-result-given',
+  'question-answered',
   'cancel-requested',
   'effect-lost',
 ]);

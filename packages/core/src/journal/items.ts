@@ -29,7 +29,7 @@ export interface TurnStarted {
 
 /**
  * A tool starts to run, or the validation that answers the output call of a typed agent. Emitted again for a call that
- * was lost and runs again.
+ * was lost and runs again, and for one that has the answers to its questions.
  */
 export interface CallStarted {
   readonly type: 'call-started';

@@ -1,6 +1,7 @@
 import type { ToolChoice } from '../model.ts';
 import type { History } from './history.ts';
 import { isWithinNarrowing, narrowedChoice } from './narrowing.ts';
+import { openQuestions } from './questions.ts';
 import type { Memory, ToolFacts } from './rules.ts';
 import type { Ask, Call, Phase, Slot, State, Waiting } from './state.ts';
 
@@ -69,6 +70,7 @@ export function waiting(state: State): readonly Waiting[] {
   return state.phase.slots.flatMap((slot): Waiting | readonly Waiting[] => {
     if (slot.type === 'client') return { ...slot, effect: slotEffectId(slot) };
     if (slot.type === 'parked') return parkedWaiting(slotEffectId(slot), slot);
+    if (slot.type === 'questioning') return openQuestions(slot);
     if (slot.type !== 'asking') return [];
     const { type: _, ...asked } = slot;
     return { type: 'approval', effect: slotEffectId(slot), ...asked };
@@ -83,7 +85,7 @@ export function unstartedSlots({ phase }: State): readonly UnstartedSlot[] {
 export type UnstartedSlot = Extract<Slot, { type: 'queued' | 'asking' }>;
 
 export function isUnstarted(slot: Slot): slot is UnstartedSlot {
-  return slot.type === 'asking' || (slot.type === 'queued' && !slot.verify && !slot.begun);
+  return slot.type === 'asking' || (slot.type === 'queued' && !slot.verify && !slot.begun && !slot.asked);
 }
 
 /** Whether calls are judged by a policy: since the start of the run, or since it was resumed with one. */
@@ -181,6 +183,7 @@ export function slotEffect(slot: Slot): Effect | undefined {
       return undefined;
     case 'running':
     case 'parked':
+    case 'questioning':
       return { type: 'call-tool', id: slotEffectId(slot), call };
     case 'verifying':
       return { type: 'verify-tool', id: slotEffectId(slot), call };
@@ -215,6 +218,7 @@ const SLOT_KINDS: Record<Slot['type'], string | undefined> = {
   settled: undefined,
   running: 'tool',
   parked: 'tool',
+  questioning: 'tool',
   verifying: 'verify',
   client: 'client',
   asking: 'approval',

@@ -2,6 +2,7 @@ import type { AssistantPart, ErrorFacts, ErrorType, Message, ResultBlock, UserMe
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
+import type { AskedQuestion } from './questions.ts';
 import type { Handoff, Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
@@ -115,6 +116,22 @@ export type Event =
       /** When its tool should be asked again. */
       readonly wakeAt?: number;
     }
+  /** The tool of the call has asked these questions. It waits for the answers, so the call no longer counts as running. */
+  | {
+      readonly type: 'questions-asked';
+      readonly at: number;
+      readonly effect: string;
+      readonly questions: readonly Pick<AskedQuestion, 'key' | 'question' | 'expiresAt'>[];
+    }
+  /** `question`: its position among all questions of the call. When none is open, the call is issued again. */
+  | {
+      readonly type: 'question-answered';
+      readonly at: number;
+      readonly effect: string;
+      readonly question: number;
+      readonly value: unknown;
+      readonly by?: string;
+    }
   | {
       readonly type: 'approval-given';
       readonly at: number;
@@ -181,8 +198,11 @@ export type Event =
     }
   /** The ledger refused to reserve what the effect may use. It did not start, and the run ends. */
   | { readonly type: 'budget-refused'; readonly at: number; readonly effect: string; readonly reason: string }
-  /** With `effect`: the deadline of that approval or call. Without: the deadline of the run (`limits.durationMs`). */
-  | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string }
+  /**
+   * With `effect`: the deadline of that approval or call, or of a question of that call. Without: the deadline of the run
+   * (`limits.durationMs`).
+   */
+  | { readonly type: 'deadline-passed'; readonly at: number; readonly effect?: string; readonly question?: number }
   | { readonly type: 'cancel-requested'; readonly at: number };
 
 /** A verdict with what its call would touch; absent if its tool does not declare that. */

@@ -1,4 +1,5 @@
 import type { Event } from './events.ts';
+import type { AskedQuestion } from './questions.ts';
 import type { Call, Parking, Slot } from './state.ts';
 
 /*
@@ -20,6 +21,7 @@ export function parkedSlot(slot: Slot, event: ToolParked): ParkedSlot {
     waiting,
     ...(expiresAt !== undefined && { expiresAt }),
     ...(wakeAt !== undefined && { wakeAt }),
+    ...askedIn(slot),
   };
 }
 
@@ -28,7 +30,7 @@ export function parkedAgain(slot: Slot, at: number): ParkedSlot | undefined {
   const parking = parkingIn(slot);
   if (!parking) return undefined;
   const { wakeAt = at, ...others } = parking;
-  return { type: 'parked', call: slot.call, ...others, ...(wakeAt > at && { wakeAt }) };
+  return { type: 'parked', call: slot.call, ...others, ...(wakeAt > at && { wakeAt }), ...askedIn(slot) };
 }
 
 /** What a call was parked with, for the slot that follows. */
@@ -39,9 +41,14 @@ export function parkingOf(slot: Slot): { readonly parked?: Parking } {
 
 const NOT_PARKED = {};
 
+/** What the tool of a call has asked, for the slot that follows. */
+export function askedIn(slot: Slot): { readonly asked?: readonly AskedQuestion[] } | undefined {
+  return 'asked' in slot && slot.asked ? { asked: slot.asked } : undefined;
+}
+
 function parkingIn(slot: Slot): Parking | undefined {
   if (slot.type !== 'parked') return 'parked' in slot ? slot.parked : undefined;
-  const { type: _, call: __, ...parking } = slot;
+  const { type: _, call: __, asked: ___, ...parking } = slot;
   return parking;
 }
 

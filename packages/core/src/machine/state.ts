@@ -3,6 +3,7 @@ import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
 import type { Principal, Touch } from '../policy/port.ts';
 import type { History } from './history.ts';
 import type { Narrowing } from './narrowing.ts';
+import type { AskedQuestion, Question } from './questions.ts';
 import type { Handoff, Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
 
 /** The whole state of a run, derived from its journal alone. */
@@ -120,7 +121,8 @@ export type Phase =
 export type Slot =
   /**
    * `verify`: the call was lost after it had started, so its tool is asked whether it took effect. `begun`: its child
-   * run has started, so a repeated call resumes that run. `parked`: what it was parked with, until it settles.
+   * run has started, so a repeated call resumes that run. `parked`: what it was parked with, until it settles. `asked`: the
+   * questions that its tool has asked, with the answers.
    */
   | {
       readonly type: 'queued';
@@ -128,10 +130,30 @@ export type Slot =
       readonly verify?: true;
       readonly begun?: true;
       readonly parked?: Parking;
+      readonly asked?: readonly AskedQuestion[];
     }
-  | { readonly type: 'running'; readonly call: Call; readonly begun?: true; readonly parked?: Parking }
-  | { readonly type: 'verifying'; readonly call: Call; readonly parked?: Parking }
-  | ({ readonly type: 'parked'; readonly call: Call } & Parking)
+  | {
+      readonly type: 'running';
+      readonly call: Call;
+      readonly begun?: true;
+      readonly parked?: Parking;
+      readonly asked?: readonly AskedQuestion[];
+    }
+  | {
+      readonly type: 'verifying';
+      readonly call: Call;
+      readonly parked?: Parking;
+      readonly asked?: readonly AskedQuestion[];
+    }
+  /** Its tool waits for answers. At least one of the questions is open. */
+  | {
+      readonly type: 'questioning';
+      readonly call: Call;
+      readonly begun?: true;
+      readonly parked?: Parking;
+      readonly asked: readonly AskedQuestion[];
+    }
+  | ({ readonly type: 'parked'; readonly call: Call; readonly asked?: readonly AskedQuestion[] } & Parking)
   | ({ readonly type: 'asking'; readonly call: Call } & Ask)
   | { readonly type: 'client'; readonly call: Call; readonly expiresAt?: number }
   /** Answered by the validation of the output, after all other calls. */
@@ -249,4 +271,12 @@ export type Outcome =
 export type Waiting =
   | ({ readonly type: 'approval'; readonly effect: string; readonly call: Call } & Ask)
   | { readonly type: 'client'; readonly effect: string; readonly call: Call; readonly expiresAt?: number }
+  /** A tool has asked a question. */
+  | {
+      readonly type: 'question';
+      readonly effect: string;
+      readonly call: Call;
+      readonly question: Question;
+      readonly expiresAt?: number;
+    }
   | ({ readonly type: 'parked'; readonly effect: string; readonly call: Call } & Omit<Parking, 'waiting'>);

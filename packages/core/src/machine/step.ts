@@ -40,7 +40,8 @@ import { finishOf, hasFinish, type CheckedOutput, type Claim, type Move } from '
 import { nextAttempt } from './finish/output.ts';
 import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJson } from './history.ts';
 import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
-import { clientSlot, deadlineOf, isAnswerable, parkedAgain, parkedSlot, parkingOf } from './parking.ts';
+import { askedIn, clientSlot, deadlineOf, isAnswerable, parkedAgain, parkedSlot, parkingOf } from './parking.ts';
+import { askingQuestions, fitsQuestions, withQuestionSettled } from './questions.ts';
 import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
@@ -173,6 +174,8 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
     case 'child-started':
     case 'tool-settled':
     case 'tool-parked':
+    case 'questions-asked':
+    case 'question-answered':
     case 'client-result-given':
       return onCallEvent(state, event.effect, event);
     case 'approval-given':
@@ -246,7 +249,8 @@ export function fits(state: State, event: Event): boolean {
       const type = slotFor(state, event.effect)?.type;
       // Only a verification may find that the call did not take effect, or that nobody knows.
       if (type === 'verifying') return true;
-      return (type === 'running' || type === 'parked') && event.result.type === 'result';
+      const started = type === 'running' || type === 'parked' || type === 'questioning';
+      return started && event.result.type === 'result';
     }
     case 'child-started': {
       const slot = slotFor(state, event.effect);
@@ -256,6 +260,9 @@ export function fits(state: State, event: Event): boolean {
       const type = slotFor(state, event.effect)?.type;
       return type === 'running' || type === 'verifying';
     }
+    case 'questions-asked':
+    case 'question-answered':
+      return fitsQuestions(slotFor(state, event.effect), event);
     case 'approval-given': {
       const slot = slotFor(state, event.effect);
       return slot?.type === 'asking' && approvalProblem(slot, event) === undefined;
@@ -278,7 +285,9 @@ export function fits(state: State, event: Event): boolean {
       return slotFor(state, event.effect)?.type === 'running';
     case 'deadline-passed': {
       if (event.effect === undefined) return isLive(state) && isOverdue(state, event.at);
-      const deadline = deadlineOf(slotFor(state, event.effect));
+      const slot = slotFor(state, event.effect);
+      if (event.question !== undefined || slot?.type === 'questioning') return fitsQuestions(slot, event);
+      const deadline = deadlineOf(slot);
       return deadline !== undefined && event.at >= deadline;
     }
     default:
@@ -898,7 +907,14 @@ function writtenAfter(
 }
 
 type CallEvent = EventOf<
-  'child-started' | 'tool-settled' | 'tool-parked' | 'approval-given' | 'client-result-given' | 'deadline-passed'
+  | 'child-started'
+  | 'tool-settled'
+  | 'tool-parked'
+  | 'questions-asked'
+  | 'question-answered'
+  | 'approval-given'
+  | 'client-result-given'
+  | 'deadline-passed'
 >;
 
 function onCallEvent(state: State, effect: string, event: CallEvent): Next {
@@ -952,7 +968,7 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
   const words = wordingOf(rules);
   switch (event.type) {
     case 'child-started':
-      return { type: 'running', call, begun: true, ...parkingOf(slot) };
+      return { ...slot, type: 'running', call, begun: true };
     case 'tool-settled': {
       const { result } = event;
       if (result.type === 'result') {
@@ -962,11 +978,15 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
       }
       const parked = parkedAgain(slot, event.at);
       if (parked) return unlessExpired(rules, parked, event.at);
-      if (result.type === 'not-done') return { type: 'queued', call };
+      if (result.type === 'not-done') return { type: 'queued', call, ...askedIn(slot) };
       return refusedSlot(call, words.interrupted(call.name), 'ran', 'interrupted');
     }
     case 'tool-parked':
       return unlessExpired(rules, parkedSlot(slot, event), event.at);
+    case 'questions-asked':
+      return askingQuestions(slot, event);
+    case 'question-answered':
+      return slot.type === 'questioning' ? withQuestionSettled(slot, event) : slot;
     case 'approval-given':
       if (slot.type === 'asking' && event.at >= slot.expiresAt) {
         return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
@@ -978,6 +998,7 @@ function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {
     case 'client-result-given':
       return settledSlot(call, event.content, event.isError);
     case 'deadline-passed':
+      if (slot.type === 'questioning') return withQuestionSettled(slot, event);
       if (slot.type !== 'asking') return expiredSlot(rules, call);
       return refusedSlot(call, words.approvalExpired(call.name), 'ran', 'denied');
     default:
@@ -997,7 +1018,7 @@ function expiredSlot(rules: Rules, call: Call): Slot {
 
 /** Asks the tool of a parked call what became of it. */
 function verifyParked(slot: Slot): Slot {
-  return { type: 'queued', call: slot.call, verify: true, ...parkingOf(slot) };
+  return { type: 'queued', call: slot.call, verify: true, ...parkingOf(slot), ...askedIn(slot) };
 }
 
 /** Issues the lost effect again under the same id. A `once` tool that had started is verified or not run again. */
@@ -1022,7 +1043,7 @@ function failCrashLoop(state: State, slots: readonly Slot[], effect: string): Ne
     'is not called again. Fix the tool, and fork the run before that call.';
   const answered = slots.map((slot) => {
     if (slot.type === 'settled') return slot;
-    const started = slot.type === 'running' || slot.type === 'verifying' || slot.type === 'parked';
+    const started = isStarted(slot);
     const text = started ? words.interrupted(slot.call.name) : words.badCall(slot.call.name, NEVER_STARTED);
     return refusedSlot(slot.call, text, 'ran', 'interrupted');
   });
@@ -1036,10 +1057,16 @@ function slotAfterLoss({ rules }: State, slot: Slot): Slot {
   const { type, call } = slot;
   const repeatable = call.effect === 'pure' || call.effect === 'idempotent';
   const begun = type === 'parked' || (type === 'running' && slot.begun);
-  if (type !== 'verifying' && repeatable) return { type: 'queued', call, ...(begun && { begun }), ...parkingOf(slot) };
+  const carried = { ...parkingOf(slot), ...askedIn(slot) };
+  if (type !== 'verifying' && repeatable) return { type: 'queued', call, ...(begun && { begun }), ...carried };
   // A parked call that is lost, and not only asked about, may run again if it did not take effect.
-  if (call.verifiable) return { type: 'queued', call, verify: true, ...(type !== 'parked' && parkingOf(slot)) };
+  if (call.verifiable) return { type: 'queued', call, verify: true, ...(type === 'parked' ? askedIn(slot) : carried) };
   return refusedSlot(call, wordingOf(rules).interrupted(call.name), 'ran', 'interrupted');
+}
+
+/** Whether the tool of the call has been called, and has not returned a result. */
+function isStarted({ type }: Slot): boolean {
+  return type === 'running' || type === 'verifying' || type === 'parked' || type === 'questioning';
 }
 
 /* Running the calls */
@@ -1108,10 +1135,11 @@ function waitsForResource({ index, resources }: Call, slots: readonly Slot[]): b
 }
 
 function startedSlot(slot: Extract<Slot, { type: 'queued' }>, at: number): Slot {
-  const { call, verify, begun } = slot;
+  const { call, verify, begun, asked } = slot;
   if (call.client) return clientSlot(call, at);
-  if (verify) return { type: 'verifying', call, ...parkingOf(slot) };
-  return begun ? { type: 'running', call, begun, ...parkingOf(slot) } : { type: 'running', call };
+  if (verify) return { type: 'verifying', call, ...parkingOf(slot), ...askedIn(slot) };
+  if (begun) return { type: 'running', call, begun, ...parkingOf(slot), ...askedIn(slot) };
+  return asked ? { type: 'running', call, asked } : { type: 'running', call };
 }
 
 /* The end of a turn */
@@ -1330,6 +1358,6 @@ function cancelPhaseOf({ phase }: State): CancelPhase {
   if (phase.type === 'judging') return 'tool';
   if (phase.type !== 'tools') return 'model';
   const has = (type: Slot['type']): boolean => phase.slots.some((slot) => slot.type === type);
-  if (has('running') || has('verifying') || has('parked')) return 'tool';
+  if (phase.slots.some(isStarted)) return 'tool';
   return has('asking') ? 'approval' : 'client';
 }

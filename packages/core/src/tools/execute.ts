@@ -4,7 +4,7 @@ import type { CallCheck, SettledResult } from '../machine/events.ts';
 import type { ErrorFacts } from '../messages.ts';
 import { Broken, errorFactsOf, errorResult, Finished, Parked, resultOf } from './result.ts';
 import { validate, type Validated } from './schema.ts';
-import type { Tool, ToolContext } from './tool.ts';
+import type { QuestionOptions, Tool, ToolContext } from './tool.ts';
 
 /* From a call to its result: parse the arguments, check the call, execute the tool or verify an interrupted call. */
 
@@ -151,12 +151,65 @@ function argumentsProblem({ parameters }: Tool, problems: readonly string[]): st
 
 // ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface Execution extends Omit<ToolContext, 'signal'> {
+export interface Execution extends Omit<ToolContext, 'signal' | 'ask'> {
   readonly tool: Tool;
+  /** Absent: the tool is not called by a run. */
+  readonly host?: CallHost | undefined;
+  /** The time of the last answer that the tool waited for; `Infinity` while it waits. The timeout counts from there. */
+  resumedAt?: number | undefined;
   /** Validated. */
   readonly input: unknown;
   readonly timeoutMs: number;
   readonly clock: Clock;
+}
+
+/** What the tools of a run may use while they run; the same for all calls of the run. */
+export interface CallHost {
+  readonly ask: (call: RunningCall, question: string | QuestionOptions) => Promise<unknown>;
+}
+
+/** A tool while it executes a call. The signal aborts when its result does not count any more. */
+export interface RunningCall {
+  readonly execution: Execution;
+  readonly signal: AbortSignal;
+}
+
+/** `ask` is a getter, because most calls do not use it: they need no function of their own for it. */
+class CallContext implements ToolContext {
+  readonly signal: AbortSignal;
+  readonly key: string;
+  readonly lease: number | undefined;
+  readonly report: ToolContext['report'];
+  readonly context: unknown;
+  readonly principal: ToolContext['principal'];
+  readonly run: ToolContext['run'];
+  readonly memory: ToolContext['memory'];
+  readonly parked: ToolContext['parked'];
+  /** Undefined for a verification. */
+  readonly #execution: Execution | undefined;
+
+  constructor(execution: Execution, { takesEffect }: Mode, { signal, report }: Pick<ToolContext, 'signal' | 'report'>) {
+    this.signal = signal;
+    this.key = execution.key;
+    this.lease = execution.lease;
+    this.report = report;
+    this.context = execution.context;
+    this.principal = execution.principal;
+    this.run = execution.run;
+    this.memory = execution.memory;
+    this.parked = execution.parked;
+    this.#execution = takesEffect ? execution : undefined;
+  }
+
+  get ask(): ToolContext['ask'] {
+    const execution = this.#execution;
+    const { signal } = this;
+    const ask = async (question: string | QuestionOptions): Promise<unknown> => {
+      if (!execution?.host) throw new Error('Only a call of a run can ask, and not in "verify".');
+      return execution.host.ask({ execution, signal }, question);
+    };
+    return ask as ToolContext['ask'];
+  }
 }
 
 /** The end of a call: a result, `Parked` if it continues elsewhere, `Broken` if its own run cannot be driven. */
@@ -211,15 +264,13 @@ const VERIFY: Mode = {
 };
 
 function invokeTool(execution: Execution, mode: Mode): Running {
-  const { key, lease, context, principal, run, memory, parked } = execution;
   const controller = new AbortController();
   let ended = false;
   const report = (progress: unknown): void => {
     if (!ended) execution.report(progress);
   };
   try {
-    const { signal } = controller;
-    const value = mode.call(execution, { signal, key, lease, report, context, principal, run, memory, parked });
+    const value = mode.call(execution, new CallContext(execution, mode, { signal: controller.signal, report }));
     if (isAsync(value)) return awaitTool(execution, mode, controller, value, () => (ended = true));
     const result = mode.settle(execution, value);
     if (result instanceof Promise) {
@@ -262,6 +313,13 @@ function awaitTool(
     controller.abort(reason);
   };
   const timeOut = (): void => {
+    const { resumedAt } = execution;
+    const left = resumedAt === undefined ? 0 : Math.min(timeoutMs, resumedAt + timeoutMs - clock.now());
+    if (left > 0) {
+      cancelTimer();
+      cancelTimer = clock.timer(left, timeOut);
+      return;
+    }
     const timedOut = `timed out after ${timeoutMs} ms`;
     if (!mode.takesEffect || tool.effect !== 'once')
       return stop(`${timedOut}. Ask for less, or try something else.`, TIMEOUT);
@@ -273,13 +331,13 @@ function awaitTool(
     verification = verifyTool(execution);
     end(doneOr(verification.result, mode.fail(`The tool "${tool.name}" ${problem}`, TIMEOUT)));
   };
-  const cancelTimer = clock.timer(timeoutMs, timeOut);
+  let cancelTimer = clock.timer(timeoutMs, timeOut);
   const due = clock.now() + timeoutMs;
   // An iterable that yields without ever waiting keeps the timer from firing, so each item checks the time.
   const onItem = (progress: unknown): void => {
     if (ended) return;
     if (clock.now() >= due) timeOut();
-    else report(progress);
+    if (!ended) report(progress);
   };
   void drain(value, onItem, controller.signal)
     .then((drained) => mode.settle(execution, drained))

@@ -5,6 +5,7 @@ import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
+import type { Question } from '../machine/questions.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
@@ -95,6 +96,27 @@ export interface ToolContext {
   readonly memory?: Record<string, unknown> | undefined;
   /** What the call is parked with, if the tool is asked again about a parked call. */
   readonly parked?: Omit<Parking, 'waiting'> | undefined;
+  /**
+   * Asks a person or a client, and resolves with the answer. The run may pause until then, and be resumed by another
+   * process: the tool is then called again from its start, and gets the answers that it already has at once. So ask first,
+   * and act when you have all answers. Rejects if nobody answers in time.
+   */
+  readonly ask: AskQuestion;
+}
+
+export interface AskQuestion {
+  (question: string | (QuestionOptions & { readonly schema?: undefined })): Promise<string>;
+  (question: QuestionOptions): Promise<unknown>;
+}
+
+export interface QuestionOptions extends Question {
+  /**
+   * Finds the answer when the tool is called again; unique within the call. By default the number of questions without an
+   * id that were asked before, so give one if the order of the questions may change.
+   */
+  readonly id?: string;
+  /** The question expires after this time. By default never. */
+  readonly ttlMs?: number;
 }
 
 export interface CallingRun {

@@ -48,9 +48,13 @@ test('names what a paused run waits for', () => {
     waiting: [
       { type: 'approval', effect: 't1.tool.0', call, digest: 'd', expiresAt: 0 },
       { type: 'client', effect: 't1.tool.1', call: { ...call, name: 'ask' } },
+      { type: 'question', effect: 't1.question.2.0', call, question: { prompt: 'Which one?' } },
     ],
   };
-  expect(outcomeText(paused)).toBe('Paused: waits for approval of read {"path":"a"}; the result of ask {"path":"a"}.');
+  expect(outcomeText(paused)).toBe(
+    'Paused: waits for approval of read {"path":"a"}; the result of ask {"path":"a"}; the answer to "Which one?" of ' +
+      'read {"path":"a"}.',
+  );
   expect(exitCodeOf(paused)).toBe(4);
 });
 

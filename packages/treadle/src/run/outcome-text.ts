@@ -66,6 +66,7 @@ export function workText({ turns, calls }: Pick<LoopResult, 'turns' | 'calls'>):
 
 export function waitingText(waiting: Waiting): string {
   const call = oneLine(`${waiting.call.name} ${waiting.call.arguments}`, 200);
+  if (waiting.type === 'question') return `the answer to "${oneLine(waiting.question.prompt, 200)}" of ${call}`;
   return waiting.type === 'approval' ? `approval of ${call}` : `the result of ${call}`;
 }
 

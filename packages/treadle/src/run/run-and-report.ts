@@ -106,5 +106,6 @@ export function nextSteps(
 /** The flags of `runs resume` that answer what a run waits for. */
 export function answerFlags(waiting: Waiting): readonly string[] {
   if (waiting.type === 'approval') return ['--approve', waiting.effect];
+  if (waiting.type === 'question') return ['--answer', `${waiting.effect}=TEXT`];
   return waiting.type === 'client' ? ['--answer', `${waiting.effect}=RESULT`] : [];
 }

@@ -46,6 +46,20 @@ test('describes replies, calls and results', async () => {
   ]);
 });
 
+test('describes questions and their answers', async () => {
+  const store = memoryJournal();
+  const book = tool({ name: 'book', description: '', execute: (_, { ask }) => ask('Which seat?') });
+  const options = { tools: [book], model: scriptedModel([{ calls: [{ name: 'book' }] }, 'Done.']), runId: 'r' };
+  await runLoop({ ...options, journal: store, input: 'go' });
+  const answers: readonly Answer[] = [{ type: 'answer', effect: 't1.question.0.0', value: '12A', by: 'ann' }];
+  await runLoop({ ...options, journal: store, answers });
+  expect((await lines(store)).slice(4, 7)).toEqual([
+    't1.tool.0 asks: Which seat?',
+    'paused (t1.question.0.0): waits for the answer to "Which seat?" of book {}',
+    't1.tool.0 answered by ann: 12A',
+  ]);
+});
+
 test('describes a change of the policy, and the new verdicts', async () => {
   const store = memoryJournal();
   const pick = tool({ name: 'pick', description: '' });

@@ -113,6 +113,12 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     const head = inside.length > 0 ? `${effect} waits for a child run` : `${effect} is parked`;
     return line(head, inside.length > 0 ? shortId(on) : on, 'dim', joined([took, until]));
   },
+  'questions-asked': ({ effect, questions }, { took }) =>
+    questions.map(({ question }) => line(`${effect} asks`, question.prompt, 'bold', took)),
+  'question-answered': ({ effect, value, by }, { took }) => {
+    const text = typeof value === 'string' ? value : JSON.stringify(value);
+    return line(`${effect} answered${by === undefined ? '' : ` by ${by}`}`, text, 'plain', took);
+  },
   'approval-given': (event, { took }) => {
     const decision = `${event.approved ? 'approved' : 'denied'}${event.by === undefined ? '' : ` by ${event.by}`}`;
     const scope = event.forRun ? ' for the rest of the run' : '';
@@ -141,8 +147,10 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
       ? line(`${effect} is verified`, 'it is parked, and must not run again')
       : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
   'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),
-  'deadline-passed': ({ effect }, { took }) =>
-    line(effect === undefined ? 'deadline passed' : `${effect} timed out`, undefined, 'red', took),
+  'deadline-passed': ({ effect, question }, { took }) => {
+    const what = question === undefined ? `${effect} timed out` : `${effect} got no answer in time`;
+    return line(effect === undefined ? 'deadline passed' : what, undefined, 'red', took);
+  },
   'cancel-requested': () => line('cancel requested', undefined, 'plain'),
 };
 

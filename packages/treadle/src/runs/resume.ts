@@ -1,5 +1,5 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
-import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts } from '@treadle/core';
+import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts, Waiting } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
 import { followUpCommand, locationOf, MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
@@ -21,7 +21,12 @@ const DRIVE_FLAGS = {
 const ANSWER_FLAGS = {
   approve: { type: 'text', value: 'EFFECT', many: true, help: 'Approve a call, such as t1.approval.0, or "all"' },
   deny: { type: 'text', value: 'EFFECT', many: true, help: 'Deny a call, or "all"' },
-  answer: { type: 'text', value: 'EFFECT=TEXT', many: true, help: 'Provide the result of a client-executed call' },
+  answer: {
+    type: 'text',
+    value: 'EFFECT=TEXT',
+    many: true,
+    help: 'Answer a question, or provide the result of a client-executed call',
+  },
 } as const;
 
 export const resumeCommand: Command = runsCommand('resume ID', {
@@ -197,8 +202,24 @@ function answersFor(state: State, values: Values<typeof ANSWER_FLAGS>): readonly
   return [
     ...decide(values.approve, true),
     ...decide(values.deny, false),
-    ...results.map(([effect, content]): Answer => ({ type: 'result', effect, content })),
+    ...results.map(([effect, text]) => textAnswer(waits, effect, text)),
   ];
+}
+
+/** The answer to a question, as JSON if it has a schema; or the result of a call that the client executes. */
+function textAnswer(waits: readonly Waiting[], effect: string, text: string): Answer {
+  const wait = waits.find((one) => one.effect === effect);
+  if (wait?.type !== 'question') return { type: 'result', effect, content: text };
+  const { schema } = wait.question;
+  return { type: 'answer', effect, value: schema ? jsonOf(effect, text) : text, by: 'command line' };
+}
+
+function jsonOf(effect: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new CommandError(`The answer for ${effect} is not JSON, and the question has a schema. Give a JSON value.`);
+  }
 }
 
 /** The values of a flag that takes EFFECT=TEXT. The text may be empty and may contain `=`. */

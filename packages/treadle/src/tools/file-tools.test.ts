@@ -44,6 +44,7 @@ function call(name: string, input: unknown, signal: AbortSignal = new AbortContr
     report: () => {},
     context: undefined,
     principal: undefined,
+    ask: () => Promise.reject<never>(new Error('nobody is there')),
   };
   return used.execute!(input, context) as Promise<string>;
 }

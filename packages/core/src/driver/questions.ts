@@ -1,0 +1,174 @@
+import { slotFor } from '../machine/effects.ts';
+import { stableJson } from '../machine/history.ts';
+import { questionsOf, type AskedQuestion, type Question } from '../machine/questions.ts';
+import { isPlain } from '../plain.ts';
+import type { Execution, RunningCall } from '../tools/execute.ts';
+import type { QuestionOptions } from '../tools/tool.ts';
+import type { AskingTool, RunContext } from './perform.ts';
+
+/*
+ * Questions of running tools. This is loaded when a tool asks for the first time.
+ *
+ * A question that has an answer in the journal is answered at once. Any other is recorded, and the call then waits. If the
+ * answer comes while this process drives the run, the tool continues. If the run pauses before, the tool is aborted, and is
+ * called again, from its start, when all of its questions have answers.
+ */
+
+/** A question without an answer. */
+interface Unanswered extends PromiseWithResolvers<unknown> {
+  readonly key: string;
+  readonly question: Question;
+  readonly ttlMs: number | undefined;
+}
+
+interface QuestioningTool extends AskingTool {
+  /** Questions without an id so far. */
+  unnamed: number;
+  readonly unanswered: Map<string, Unanswered>;
+  /** Questions that one event will record. */
+  unrecorded: Unanswered[];
+  readonly timers: Set<() => void>;
+}
+
+/** Puts a question of a running tool to those who answer the run. Rejects if nobody answers in time. */
+export async function askPeople(
+  context: RunContext,
+  { execution, signal }: RunningCall,
+  given: string | QuestionOptions,
+): Promise<unknown> {
+  const effect = execution.key.slice(context.runId.length + 1);
+  const { question, id, ttlMs } = checkedQuestion(execution, given);
+  const slot = slotFor(context.state(), effect);
+  if (signal.aborted || (slot?.type !== 'running' && slot?.type !== 'questioning')) {
+    throw new Error(`The call of "${execution.tool.name}" has ended, so it cannot ask. Await each answer.`);
+  }
+  const tool = questioningTool(context, execution, effect);
+  const key = id ?? `#${tool.unnamed++}`;
+  const recorded = recordedQuestion(context, effect, key, question);
+  if (recorded && (recorded.answer ?? recorded.expired)) return answerIn(recorded);
+  const open = tool.unanswered.get(key);
+  if (open && stableJson(open.question) === stableJson(question)) return open.promise;
+  if (open)
+    throw new Error(`The id "${key}" has another question, which is still open. Give each question its own id.`);
+  const unanswered: Unanswered = { key, question, ttlMs, ...Promise.withResolvers<unknown>() };
+  tool.unanswered.set(key, unanswered);
+  // Questions that are asked together are recorded together: when the first is recorded, the run may pause.
+  if (tool.unrecorded.push(unanswered) === 1) queueMicrotask(() => recordQuestions(context, execution, effect, tool));
+  return unanswered.promise;
+}
+
+function questioningTool(context: RunContext, execution: Execution, effect: string): QuestioningTool {
+  const tools = (context.asking ??= new Map());
+  const known = tools.get(effect) as QuestioningTool | undefined;
+  if (known) return known;
+  const { clock } = context;
+  const stopTimers = (): void => {
+    for (const cancel of tool.timers) cancel();
+    tool.timers.clear();
+  };
+  const tool: QuestioningTool = {
+    unnamed: 0,
+    unanswered: new Map(),
+    unrecorded: [],
+    timers: new Set(),
+    continue() {
+      stopTimers();
+      execution.resumedAt = clock.now();
+      for (const { key, question, resolve, reject } of tool.unanswered.values()) {
+        const recorded = recordedQuestion(context, effect, key, question);
+        if (!recorded) continue;
+        tool.unanswered.delete(key);
+        try {
+          resolve(answerIn(recorded));
+        } catch (expired) {
+          reject(expired);
+        }
+      }
+    },
+    end() {
+      stopTimers();
+      tools.delete(effect);
+    },
+  };
+  tools.set(effect, tool);
+  return tool;
+}
+
+/** The call has a question of this key only if it is the same question: an answer to another one does not count. */
+function recordedQuestion(
+  context: RunContext,
+  effect: string,
+  key: string,
+  question: Question,
+): AskedQuestion | undefined {
+  const text = stableJson(question);
+  const asked = questionsOf(slotFor(context.state(), effect));
+  return asked.findLast((one) => one.key === key && stableJson(one.question) === text);
+}
+
+/** The answer to a question. Throws if it has expired. */
+function answerIn({ answer, question }: AskedQuestion): unknown {
+  if (answer) return structuredClone(answer.value);
+  const expired = new Error(`Nobody answered the question "${question.prompt}" in time.`);
+  throw Object.assign(expired, { errorType: 'timeout' });
+}
+
+function recordQuestions(context: RunContext, execution: Execution, effect: string, tool: QuestioningTool): void {
+  const { clock, state } = context;
+  const at = clock.now();
+  const questions = tool.unrecorded.map(({ key, question, ttlMs }) => ({
+    key,
+    question,
+    ...(ttlMs !== undefined && { expiresAt: at + ttlMs }),
+  }));
+  tool.unrecorded = [];
+  // The time in which it waits does not count for the timeout of the tool.
+  execution.resumedAt = Infinity;
+  context.record({ type: 'questions-asked', at, effect, questions }).catch(() => {});
+  const asked = questionsOf(slotFor(state(), effect));
+  for (const [index, { expiresAt }] of asked.entries()) {
+    if (expiresAt !== undefined && index >= asked.length - questions.length) {
+      watchQuestion(context, { effect, question: index, expiresAt }, tool);
+    }
+  }
+}
+
+/** Reports that a question has expired while this process drives the run. */
+function watchQuestion(
+  context: RunContext,
+  { expiresAt, ...about }: { readonly effect: string; readonly question: number; readonly expiresAt: number },
+  tool: QuestioningTool,
+): void {
+  const { clock } = context;
+  const cancel = clock.timer(Math.max(1, expiresAt - clock.now()), () => {
+    tool.timers.delete(cancel);
+    const at = clock.now();
+    if (at < expiresAt) return watchQuestion(context, { ...about, expiresAt }, tool);
+    context.record({ type: 'deadline-passed', at, ...about }).catch(() => {});
+  });
+  tool.timers.add(cancel);
+}
+
+interface CheckedQuestion extends Pick<QuestionOptions, 'id' | 'ttlMs'> {
+  readonly question: Question;
+}
+
+/** A copy of a question, without what is not recorded. Throws for a question that cannot be asked. */
+function checkedQuestion({ tool }: Execution, given: string | QuestionOptions): CheckedQuestion {
+  const { prompt, choices, schema, id, ttlMs } = typeof given === 'string' ? { prompt: given } : (given ?? {});
+  const misuse = (what: string): Error => new Error(`A question of "${tool.name}" ${what}`);
+  if (typeof prompt !== 'string' || prompt === '') throw misuse('has no prompt. Say what you want to know.');
+  if (choices && schema) throw misuse('has choices and a schema. Give one of the two.');
+  if (choices && !(Array.isArray(choices) && choices.length > 0 && choices.every((one) => typeof one === 'string'))) {
+    throw misuse('has choices that are not a list of texts. Give at least one text.');
+  }
+  if (schema !== undefined && !(isPlain(schema) && typeof schema === 'object')) {
+    throw misuse('has a schema that is not JSON Schema.');
+  }
+  if (id !== undefined && (typeof id !== 'string' || id === '')) throw misuse('has an id that is not a text.');
+  if (ttlMs !== undefined && !(ttlMs > 0 && Number.isFinite(ttlMs))) {
+    throw misuse(`has ttlMs ${String(ttlMs)}. Give a number above 0.`);
+  }
+  const question = structuredClone({ prompt, ...(choices && { choices }), ...(schema && { schema }) });
+  return { question, ...(id !== undefined && { id }), ...(ttlMs !== undefined && { ttlMs }) };
+}
