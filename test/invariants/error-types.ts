@@ -1,4 +1,4 @@
-import type { ErrorFacts, ErrorType, Message, Rules, ToolChoice } from '@treadle/core';
+import type { ErrorFacts, ErrorType, Event, Message, Rules, ToolChoice } from '@treadle/core';
 import type { Claim } from './agent-attempts.ts';
 import type { Handling } from './call-handling.ts';
 import { ensure, same } from './trace.ts';
@@ -76,12 +76,13 @@ function errorFactsOf(
 function isExpired({ log }: CallRecord): boolean {
   return log.some((record) => {
     if (record.type !== 'reported') return false;
-    return record.parking === 'expired' || (record.event.type === 'deadline-passed' && !isApproval(record.event));
+    return record.parking === 'expired' || isCallOverdue(record.event);
   });
 }
 
-function isApproval({ effect }: { readonly effect?: string }): boolean {
-  return effect?.includes('.approval.') ?? false;
+/** The deadline of a call has passed, and not that of its approval or of one of its questions. */
+function isCallOverdue(event: Event): boolean {
+  return event.type === 'deadline-passed' && event.question === undefined && !event.effect?.includes('.approval.');
 }
 
 /** The policy or a person denied it, or nobody approved it in time. */

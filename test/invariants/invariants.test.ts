@@ -125,7 +125,7 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a parked call has a deadline': ({ event }) => event.type === 'tool-parked' && event.expiresAt !== undefined,
   'a tool wants to be asked again': ({ event }) => event.type === 'tool-parked' && event.wakeAt !== undefined,
   'a parked call fails at its deadline': ({ event, observed }) =>
-    (event.type === 'deadline-passed' && event.effect?.includes('.tool.')) ||
+    (event.type === 'deadline-passed' && event.effect?.includes('.tool.') && event.question === undefined) ||
     parkingAfter(observed.before, event) === 'expired',
   'a call of the client fails at its deadline': ({ event }) =>
     event.type === 'deadline-passed' && event.effect?.includes('.client.') === true,

@@ -96,7 +96,7 @@ export function isJudged({ rules, policies }: State): boolean {
 /** What a child run waits for, under the path of effects that leads to it. */
 function parkedWaiting(
   effect: string,
-  { waiting: inside, ...slot }: Extract<Slot, { type: 'parked' }>,
+  { waiting: inside, asked: _, ...slot }: Extract<Slot, { type: 'parked' }>,
 ): readonly Waiting[] {
   if (inside.length === 0) return [{ ...slot, effect }];
   return inside.map((wait) => ({ ...wait, effect: `${effect}/${wait.effect}` }));
