@@ -318,6 +318,18 @@ describe('a long result', () => {
     expect(JSON.stringify(messages[2])).toContain('item number 499');
   });
 
+  test('that cannot be read stops the run, which can be resumed when it can', async () => {
+    const memory = memoryJournal();
+    let reads = 0;
+    const read: typeof memory.blobs.read = (...args) =>
+      ++reads === 2 ? Promise.reject(new Error('the disk is away')) : memory.blobs.read(...args);
+    const journal = { ...memory, blobs: { ...memory.blobs, read } };
+    const given = options(summed, [list, sum], { journal });
+    await expect(runLoop(given)).rejects.toThrow('the disk is away');
+    const { input: _, ...again } = given;
+    expect((await runLoop({ ...again, journal })).text).toBe('{"count":500,"total":124750}');
+  });
+
   test('is changed in a fork without being cut', async () => {
     const journal = memoryJournal();
     await runLoop(options(summed, [list, sum], { journal }));
