@@ -13,6 +13,7 @@ import {
   type Tool,
 } from '@treadle/core';
 import { memoryBudgets } from '@treadle/core/budgets';
+import { call, programModel } from '@treadle/core/program';
 import { scriptedModel } from '@treadle/core/testing';
 import { fileTools } from 'treadle';
 import { describe, expect, test, vi } from 'vitest';
@@ -320,11 +321,13 @@ describe('rejects a run that needs other code of its program:', () => {
   const calling = { calls: [{ name: 'act' }] };
   const handing = { calls: [{ name: 'hand_off_to_billing' }] };
   const agents = [{ name: 'billing', tools: [act] }];
+  const waiting = { name: 'waiting', version: 1, run: () => call('act') };
   const pass = () => ({ type: 'pass' }) as const;
   const judge: Policy['judge'] = (calls) => calls.map(() => ({ type: 'allow' }));
   test.each<[string, Partial<LoopOptions>, string]>([
     ['a ledger', { ledger: memoryBudgets({ all: {} }).ledger(['all']) }, 'was started with a budget'],
     ['guardrails', { guardrails: { output: [pass] } }, 'was started with guardrails'],
+    ['a program as its model', { model: programModel(waiting) }, 'has code of another program as its model'],
     ['rules of a policy', { policy: { rules: {}, judge } }, 'has a policy with rules'],
     [
       'an agent',

@@ -22,6 +22,7 @@ import type {
   Limits,
   Memory,
   Message,
+  Model,
   Narrowing,
   Next,
   Outcome,
@@ -264,7 +265,7 @@ type Spend = (context: RunContext, effect: Effect, settle: (event: Event) => unk
 
 export interface RunContext {
   readonly runId: string;
-  readonly options: { readonly durableItems?: boolean };
+  readonly options: { readonly durableItems?: boolean; readonly model: Model };
   readonly opening: { readonly seq: number; readonly rules: Rules; readonly settings: object };
   readonly controller: AbortController;
   readonly journal: Journal;

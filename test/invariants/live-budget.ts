@@ -41,6 +41,8 @@ export function liveBudget(core: Core, world: World, { later, block }: ManualSch
   const attempts = new Map<string, Attempts>();
   const calls = new Set<string>();
   let [asked, failures] = [0, 0];
+  /** An effect that reserved tokens and cannot use any. */
+  let useless: string | undefined;
 
   function perform<T>(act: () => T | Promise<T>): T | Promise<T> {
     const pick = moves[asked++ % Math.max(1, moves.length)]?.pick ?? 0;
@@ -55,6 +57,7 @@ export function liveBudget(core: Core, world: World, { later, block }: ManualSch
     reserve: (key, amounts, about) =>
       perform(() => {
         const before = attempts.get(key) ?? NONE;
+        if (about.effect === 'call-model' && world.rules.references) useless = key;
         attempts.set(key, { ...before, reserved: Math.max(before.reserved, amounts.tokens ?? 0) });
         block(BLOCKED_MS);
         return inner.reserve(key, amounts, about);
@@ -74,6 +77,7 @@ export function liveBudget(core: Core, world: World, { later, block }: ManualSch
       attempts.set(`run/${id}`, { ...before, used: before.used + used, largest });
     },
     async problem() {
+      if (useless !== undefined) return `${useless} reserved tokens, and its model uses none`;
       const { settled, reserved } = (await budgets.get(NAME))!;
       // A repeated effect shares a reservation with the attempt that was interrupted.
       const ofEffects = Array.from(attempts.values(), ({ reserved: most, used, largest }) =>
@@ -98,7 +102,8 @@ function usedBy(world: World, type: string, id: string): number {
     const { summary } = turnScriptOf(world, turnOf(id));
     return summary.type === 'failure' ? UNREPORTED : tokensIn(summary.usage);
   }
-  if (type !== 'call-model') return 0;
+  // The model of a world with references uses no tokens.
+  if (type !== 'call-model' || world.rules.references) return 0;
   const reply = firstReplyOf(world, id);
   if (reply.type === 'reply') return tokensIn(reply.usage);
   // The provider rejected the request, or failed while it replied.

@@ -54,6 +54,7 @@ export function optionsOf({ rules, tools, input, memory, narrow, facts }: World)
     judged: __,
     prepared: ___,
     budgeted,
+    references: ________,
     errorTypes: ______,
     output: ____,
     allowedTools: given,
@@ -85,6 +86,7 @@ export function modelOf(world: World, { later }: ManualScheduler, onStart: OnSta
   return {
     id: name,
     priced: true,
+    ...(world.rules.references && { usesTokens: false, references: true }),
     reply({ key }, _, signal) {
       const id = effectIn(key);
       onStart('call-model', id);

@@ -12,7 +12,7 @@ const done = new Set(toolLedger.read().map(({ key }) => key));
 const { model, tools } = workflow({
   isDone: (key) => done.has(key),
   act(key, what) {
-    // Most lines are about other steps than the 500 of the map, so that these are killed too.
+    // Few lines are about the 500 calls of the map, so that the other steps are killed as often.
     const isReported = what !== 'reserve_item' || key.endsWith('0');
     if (isReported) report(`before ${what} ${key}`);
     const effect = what === 'charge' ? 'once' : 'idempotent';
@@ -25,7 +25,17 @@ const { model, tools } = workflow({
 });
 
 const store = sqliteStore(path.join(folder, 'runs.db'));
-const run = { model, tools, journal: reportingStore(store), runId: 'run' };
+const reporting = reportingStore(store);
+const journal: typeof reporting = {
+  ...reporting,
+  append(runId, entries, lease) {
+    const isOfMap = entries.every(({ seq, event }) => {
+      return event.type === 'tool-settled' && runId === 'run' && /^t[2-6]\./.test(event.effect) && seq % 25 > 0;
+    });
+    return isOfMap ? store.append(runId, entries, lease) : reporting.append(runId, entries, lease);
+  },
+};
+const run = { model, tools, journal, runId: 'run' };
 const entries = await store.read('run');
 const answers = approvals({ waiting: waiting(replay(entries).state) });
 const input = JSON.stringify({ order: '7' });

@@ -70,5 +70,17 @@ export const programs = [
   mutant('I6', 'a child run on a ledger gets a share of the limits', 'planCalls', (original) => {
     return (state, calls, checks) => original({ ...state, rules: without(state.rules, 'budgeted') }, calls, checks);
   }),
+  mutant(
+    'live',
+    'a ledger reserves tokens for a model that uses none',
+    'performWithinBudget',
+    (original) => (context, effect, settle, perform) => {
+      const { options } = context;
+      const model = without(options.model, 'usesTokens');
+      original({ ...context, options: { ...options, model } }, effect, settle, (_, ...rest) =>
+        perform(context, ...rest),
+      );
+    },
+  ),
   mutant('I6', 'a child run on a ledger has no limit of time', 'timeLeft', () => () => ({})),
 ];

@@ -164,7 +164,8 @@ function settleModelReply(
     const event = repliedEvent(context.clock.now(), effect.id, reply, all);
     settle(usesTokens === false ? { ...event, usage: NO_USAGE, usesTokens } : event);
   };
-  if (later) void Promise.all(checked).then(record);
+  // Only a reference that cannot be read makes a check fail.
+  if (later) void Promise.all(checked).then(record, context.fail);
   else record(checked as readonly Checked[]);
 }
 

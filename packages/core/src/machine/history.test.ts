@@ -153,7 +153,7 @@ describe('the digest of a history', () => {
       content: [
         { type: 'reasoning', text: 'hm', signature: 's' },
         { type: 'text', text: 'let me see' },
-        call('a', 'look', '{"at":1}'),
+        { type: 'tool-call', id: 'a', name: 'look', arguments: '{"at":1}', references: ['at'] },
       ],
     },
     {
@@ -164,6 +164,7 @@ describe('the digest of a history', () => {
           callId: 'a',
           name: 'look',
           isError: false,
+          blob: 'long',
           content: [
             { type: 'text', text: 'seen' },
             { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } },

@@ -8,7 +8,19 @@ import { memoryBudgets } from '../ledger/budgets.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool, type Tool } from '../tools/tool.ts';
 import { agentTool } from '../agents/agent-tool.ts';
-import { all, branchTool, call, fail, programModel, retry, settle, step, type Program, type Steps } from './program.ts';
+import {
+  all,
+  branchTool,
+  call,
+  fail,
+  programModel,
+  retry,
+  settle,
+  step,
+  type Program,
+  type StepError,
+  type Steps,
+} from './program.ts';
 
 const double = tool({
   name: 'double',
@@ -96,6 +108,39 @@ describe('a program', () => {
     expect(text).toBe('["not_found","at last"]');
   });
 
+  test('does not repeat a step that was denied or may have taken effect, unless it says so', async () => {
+    const counts = { denied: 0, hanging: 0 };
+    const hanging = tool({
+      name: 'hanging',
+      description: 'Hangs',
+      timeoutMs: 1,
+      execute: () => (counts.hanging++, new Promise(() => {})),
+    });
+    const policy: LoopOptions['policy'] = {
+      judge: (calls) => calls.map(({ name }) => (name === 'double' ? deny() : { type: 'allow' })),
+    };
+    const deny = () => (counts.denied++, { type: 'deny' as const, reason: 'no' });
+    function* run(): Steps<unknown> {
+      const types: unknown[] = [];
+      const attempts = [
+        retry(3, () => call('double', { n: 1 })),
+        retry(3, () => call('hanging')),
+        retry(2, () => call('hanging'), ['timeout']),
+      ];
+      for (const attempt of attempts) {
+        try {
+          yield* attempt;
+        } catch (error) {
+          types.push((error as StepError).errorType);
+        }
+      }
+      return types;
+    }
+    const { text } = await runLoop(options(run, [double, hanging], { policy }));
+    expect(text).toBe('["denied","timeout","timeout"]');
+    expect(counts).toEqual({ denied: 1, hanging: 3 });
+  });
+
   test('fails the run with its own code, which cannot be resumed', async () => {
     const journal = memoryJournal();
     const given = options(
@@ -115,7 +160,7 @@ describe('a program', () => {
   });
 
   test('fails the run with step-failed if it does not catch the error of a step', async () => {
-    const { outcome } = await runLoop(options(() => call('nothing') as Steps<unknown>, []));
+    const { outcome } = await runLoop(options(() => call('nothing'), []));
     expect(outcome).toMatchObject({ type: 'failed', error: { code: 'step-failed' } });
   });
 
@@ -228,7 +273,7 @@ describe('the definition of a program', () => {
     expect(outcome).toMatchObject({
       error: { code: 'program-failed', message: expect.stringContaining('no such field') },
     });
-    const repaired = programModel(program(() => call('double', { n: 1 }) as Steps<unknown>));
+    const repaired = programModel(program(() => call('double', { n: 1 })));
     const { text } = await runLoop({ model: repaired, tools: [double], journal, runId: 'r' });
     expect(text).toBe('2');
   });
@@ -271,6 +316,18 @@ describe('a long result', () => {
     const { text, messages } = await runLoop(options(summed, [list, sum]));
     expect(text).toBe('{"count":500,"total":124750}');
     expect(JSON.stringify(messages[2])).toContain('item number 499');
+  });
+
+  test('that cannot be read stops the run, which can be resumed when it can', async () => {
+    const memory = memoryJournal();
+    let reads = 0;
+    const read: typeof memory.blobs.read = (...args) =>
+      ++reads === 2 ? Promise.reject(new Error('the disk is away')) : memory.blobs.read(...args);
+    const journal = { ...memory, blobs: { ...memory.blobs, read } };
+    const given = options(summed, [list, sum], { journal });
+    await expect(runLoop(given)).rejects.toThrow('the disk is away');
+    const { input: _, ...again } = given;
+    expect((await runLoop({ ...again, journal })).text).toBe('{"count":500,"total":124750}');
   });
 
   test('is changed in a fork without being cut', async () => {
@@ -387,7 +444,7 @@ describe('branches', () => {
     const journal = memoryJournal();
     const asked = tool({ ...double, name: 'asked', needsApproval: true });
     const tools = [
-      branch('left', ({ n }: { n: number }) => call('asked', { n }) as Steps<unknown>, [asked]),
+      branch('left', ({ n }: { n: number }) => call('asked', { n }), [asked]),
       branch('right', doubled, [double]),
     ];
     const given = options(both, tools, { journal });
@@ -413,10 +470,7 @@ describe('branches', () => {
       yield* call('double', { n: 1 });
       return yield* call('last');
     }
-    const tools = [
-      branch('left', () => call('first') as Steps<unknown>, [first]),
-      branch('right', right, [double, last]),
-    ];
+    const tools = [branch('left', () => call('first'), [first]), branch('right', right, [double, last])];
     const { text } = await runLoop(options(both, tools));
     expect(text).toBe('["right first","(no output)"]');
   });
@@ -429,7 +483,7 @@ describe('branches', () => {
   }
 
   test('draw on the ledger of the calling run instead of shares of its limits', async () => {
-    const run = ({ n }: { n: number }): Steps<unknown> => call('agent', { task: `${n}` }) as Steps<unknown>;
+    const run = ({ n }: { n: number }): Steps<unknown> => call('agent', { task: `${n}` });
     const branches = (): readonly Tool[] => ['left', 'right'].map((name) => branch(name, run, [agent()]));
 
     // Three turns of each agent use 90 tokens, and four calls are made in each branch. A quarter or less is not enough.

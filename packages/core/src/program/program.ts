@@ -91,13 +91,20 @@ export function* settle(steps: readonly Step[]): Steps<readonly Outcome[]> {
   return yield steps;
 }
 
-/** Takes steps up to `times` times, until no `StepError` is thrown. */
-export function* retry<T>(times: number, attempt: (count: number) => Steps<T>): Steps<T> {
+/**
+ * Takes steps up to `times` times, until none of them fails. Only errors of these types are repeated: a step that timed out
+ * or was interrupted may have taken effect, and one that was denied would be denied again.
+ */
+export function* retry<T>(
+  times: number,
+  attempt: (count: number) => Steps<T>,
+  errorTypes: readonly ErrorType[] = ['execution_failed'],
+): Steps<T> {
   for (let count = 1; ; count++) {
     try {
       return yield* attempt(count);
     } catch (error) {
-      if (!(error instanceof StepError) || count >= times) throw error;
+      if (!(error instanceof StepError) || !errorTypes.includes(error.errorType) || count >= times) throw error;
     }
   }
 }

@@ -173,7 +173,8 @@ function rejectForeignRun(state: State): void {
 }
 
 /** Why only the program that started a run can resume it; undefined if the command can. */
-export function foreignRunReason({ rules, policies = [], handedTo, handoff }: State): string | undefined {
+export function foreignRunReason({ rules, policies = [], handedTo, handoff, program }: State): string | undefined {
+  if (program !== undefined) return 'has code of another program as its model';
   if (rules.agent) return `belongs to the agent "${rules.agent.name}" of another program`;
   if (rules.prepared) return 'was started by a program that prepares each turn in code';
   if (rules.budgeted) return 'was started with a budget of another program';
