@@ -15,6 +15,7 @@ import { narrowing } from './scenarios/narrowing.ts';
 import { parked } from './scenarios/parked.ts';
 import { remembering } from './scenarios/remembering.ts';
 import { shaping } from './scenarios/shaping.ts';
+import { sleeping } from './scenarios/sleeping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
 
@@ -49,4 +50,5 @@ export const SCENARIOS: readonly Scenario[] = [
   guarded,
   handingOver,
   parked,
+  sleeping,
 ];

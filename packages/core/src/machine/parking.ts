@@ -1,5 +1,6 @@
 import type { Event } from './events.ts';
-import type { Call, Parking, Slot } from './state.ts';
+import { isPaused } from './effects.ts';
+import type { Call, Parking, Slot, State, Waiting } from './state.ts';
 
 /*
  * Calls that wait outside of the run: parked calls, and calls that the client executes. Both may have a deadline, and both
@@ -64,4 +65,30 @@ export function isAnswerable(slot: Slot, at: number): boolean {
 /** Whether the tool of a parked call is asked what became of it when the run is resumed. */
 export function isAskedAgain({ type, call }: Slot): boolean {
   return type === 'parked' && (call.effect !== 'once' || call.verifiable);
+}
+
+/**
+ * The earliest time at which a paused run has something to do: something that it waits for fails, or a tool wants to be
+ * asked again about a parked call. Undefined if the run is not paused, or only waits for answers.
+ */
+export function wakeAtOf(state: State): number | undefined {
+  if (state.phase.type !== 'tools' || !isPaused(state)) return undefined;
+  const earliest = state.phase.slots.reduce((time, slot) => Math.min(time, wakeTimeOf(slot)), Infinity);
+  return Number.isFinite(earliest) ? earliest : undefined;
+}
+
+/** A tool that is not asked again when the run is resumed does not wake it, and neither does its child run. */
+function wakeTimeOf(slot: Slot): number {
+  const deadline = timeOf(deadlineOf(slot));
+  if (slot.type !== 'parked' || !isAskedAgain(slot)) return deadline;
+  return slot.waiting.reduce((time, wait) => Math.min(time, waitTimeOf(wait)), Math.min(deadline, timeOf(slot.wakeAt)));
+}
+
+function waitTimeOf(wait: Waiting): number {
+  return Math.min(timeOf(wait.expiresAt), 'wakeAt' in wait ? timeOf(wait.wakeAt) : Infinity);
+}
+
+/** A journal may contain anything. */
+function timeOf(time: unknown): number {
+  return typeof time === 'number' && Number.isFinite(time) ? time : Infinity;
 }
