@@ -17,6 +17,7 @@ import { parked } from './scenarios/parked.ts';
 import { ending, programmed } from './scenarios/program.ts';
 import { remembering } from './scenarios/remembering.ts';
 import { shaping } from './scenarios/shaping.ts';
+import { sleeping } from './scenarios/sleeping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
 
@@ -54,4 +55,5 @@ export const SCENARIOS: readonly Scenario[] = [
   programmed,
   ending,
   asking,
+  sleeping,
 ];

@@ -142,6 +142,7 @@ async function answersTo(scenario: Scenario, { clock }: World, entries: readonly
   if (wait.type !== 'parked') return [answerTo(scenario, wait)];
   // Without a result from outside, resuming the run asks the tools of parked calls again.
   const content = scenario.outside?.(wait.call);
+  if (content === undefined) await clock.advance(Math.max(0, (wait.wakeAt ?? 0) - clock.now()));
   return content === undefined ? [] : [{ type: 'result', effect: wait.effect, content }];
 }
 

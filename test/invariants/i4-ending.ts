@@ -2,12 +2,12 @@ import type { Event, Rules, State, Waiting } from '@treadle/core';
 import { turnOf } from './answers.ts';
 import type { Core } from './core.ts';
 import { outcomeText } from './expected.ts';
-import { isWaiting, openQuestions, shouldApply, type Observed, type Open } from './observed.ts';
+import { expiryOf, isWaiting, openQuestions, shouldApply, type Observed, type Open } from './observed.ts';
 import { referenceOf } from './reference.ts';
 import { ensure, outcomeOf, same, type Moment, type Trace } from './trace.ts';
 import { isAnswered, shares, turnsOf } from './turns.ts';
 
-type Views = Pick<Core, 'outstanding' | 'waiting' | 'isPaused' | 'step'>;
+type Views = Pick<Core, 'outstanding' | 'waiting' | 'isPaused' | 'step' | 'wakeAtOf'>;
 
 /** I4: a run ends in exactly one outcome, or is paused on named outstanding effects. */
 export function checkEnding(core: Views, trace: Trace): void {
@@ -30,7 +30,7 @@ export function checkEnding(core: Views, trace: Trace): void {
 
 /** The effects that the state reports as outstanding are those that were issued and have not settled. */
 function checkMoment(
-  { outstanding, waiting, isPaused }: Views,
+  { outstanding, waiting, isPaused, wakeAtOf }: Views,
   { after, observed: { after: observed }, event }: Moment,
 ): void {
   const { open, phase } = observed;
@@ -54,6 +54,10 @@ function checkMoment(
     isPaused(after) === isWaiting(observed),
     () => `paused is ${isPaused(after)} with ${issued.join(' ')} outstanding`,
   );
+  const times = isWaiting(observed)
+    ? [...open.values()].flatMap((one) => wakeTimesOf(observed, one)).toSorted((a, b) => a - b)
+    : [];
+  ensure(wakeAtOf(after) === times[0], () => `the run wakes at ${wakeAtOf(after)}, and must at ${times[0]}`);
 }
 
 /** Each call has the questions that it asked, with the answers that were given in time. */
@@ -77,6 +81,16 @@ function checkUnguarded({ step }: Views, state: State): void {
   if (state.phase.type !== 'guarding') return;
   const { output } = step(state, { type: 'cancel-requested', at: state.at }).state;
   ensure(output === undefined, () => `a cancelled run has the unchecked output ${JSON.stringify(output)}`);
+}
+
+/** When something has to be done about an effect without an answer. Only tools that are asked again wake a run. */
+function wakeTimesOf(observed: Observed, open: Open): readonly number[] {
+  const { effect, parked } = open;
+  const isAsked = effect.type === 'call-tool' && (effect.call.effect !== 'once' || effect.call.verifiable);
+  const inside = isAsked && parked ? [parked, ...parked.waiting] : [];
+  const times = inside.flatMap((wait) => [wait.expiresAt, 'wakeAt' in wait ? wait.wakeAt : undefined]);
+  const questions = parked ? [] : openQuestions(observed, effect.id).map(({ expiresAt }) => expiresAt);
+  return [expiryOf(open), ...questions, ...times].filter((time) => time !== undefined);
 }
 
 /** What an effect waits for. For a parked call: what its child waits for, with the path to it. */

@@ -175,6 +175,7 @@ export type {
   Usage,
 } from './model.ts';
 export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Verdict } from './policy/port.ts';
+export { wakeAtOf } from './machine/parking.ts';
 export { Parked, type ParkedUntil } from './tools/result.ts';
 export type { OutputOf, Schema, StandardSchema } from './tools/schema.ts';
 export {

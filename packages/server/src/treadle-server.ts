@@ -67,9 +67,6 @@ export interface TreadleServer {
   close(graceMs?: number): Promise<void>;
 }
 
-/** How often the server looks for responses that another process has detached from. */
-const RECOVER_MS = 30_000;
-
 /** An OpenAI-compatible server. Throws for options that cannot work. The caller has to close the store. */
 export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const { models, store, tools = [], executors = [], defaultTools = [], log = newLog() } = options;
@@ -119,13 +116,11 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
 
   function startBackgroundTasks(): () => void {
     const stopPruning = pruneResponses(store.responses, retentionMs, log);
-    // Resumes the responses of other processes with the same store that have died.
-    const recovering = setInterval(() => {
-      stored.recover().catch((error: unknown) => log.error({ err: error }, 'could not look for detached responses'));
-    }, RECOVER_MS).unref();
+    // Resumes the responses of other processes with the same store that have died, and those that are due.
+    const stopRecovering = stored.keepRecovering();
     return () => {
       stopPruning();
-      clearInterval(recovering);
+      stopRecovering();
     };
   }
 

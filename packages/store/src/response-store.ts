@@ -45,9 +45,9 @@ export interface ResponseStore {
   /**
    * All responses that are `in_progress`, of every tenant, oldest first. Another process may drive some of them, or have
    * finished them since: `acquire` the run of one before reading the run and the response again. Damaged records are left
-   * out; `get` rejects for those.
+   * out; `get` rejects for those. With `now`, also those whose runs sleep longer.
    */
-  unfinished(): Promise<readonly ResponseRecord[]>;
+  unfinished(now?: number): Promise<readonly ResponseRecord[]>;
   /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */
   prune(before: number): Promise<number>;
   /**

@@ -55,4 +55,13 @@ export const parked = [
       return original(call, text, how, type === 'timeout' ? 'interrupted' : type);
     },
   ),
+  mutant(
+    'I4',
+    'a run is woken for a tool that is not asked',
+    'isAskedAgain',
+    () =>
+      ({ type }) =>
+        type === 'parked',
+  ),
+  mutant('I4', 'a run is not woken for a tool that is asked', 'isAskedAgain', () => () => false),
 ];

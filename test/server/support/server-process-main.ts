@@ -71,11 +71,21 @@ async function heapAfterCollection(): Promise<number> {
   return objects.reduce((sum, { space_used_size: bytes }) => sum + bytes, 0);
 }
 
+/** The CPU time that collecting garbage for `resourceUsage` took. */
+let collectionMs = 0;
+
+function cpuTime(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+}
+
 async function resourceUsage(): Promise<ResourceUsage> {
+  const cpuMs = cpuTime() - collectionMs;
   const heap = await heapAfterCollection();
+  collectionMs = cpuTime() - cpuMs;
   const { external, rss } = process.memoryUsage();
   const connections = process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
-  return { heap, external, rss, connections };
+  return { heap, external, rss, connections, cpuMs };
 }
 
 /** The tools of the test server. `onHeld` is called when a call of `hold` is waiting. */

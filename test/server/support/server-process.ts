@@ -48,6 +48,8 @@ export interface ResourceUsage {
   readonly external: number;
   /** Bytes of the whole process. */
   readonly rss: number;
+  /** Milliseconds of CPU time since the process started, without this garbage collection. */
+  readonly cpuMs: number;
   /** Open connections, both from clients and to the provider. */
   readonly connections: number;
 }

@@ -278,6 +278,8 @@ export interface LoopResult {
   /** The run was detached before its end, and can be resumed. */
   readonly detached?: true;
   readonly waiting: readonly Waiting[];
+  /** When a paused run should be resumed without an answer; absent: it only waits for answers. */
+  readonly wakeAt?: number;
   /** The text of the last reply. */
   readonly text: string;
   /** The validated answer of a run with `output`. */

@@ -6,6 +6,7 @@ import type { Lease, RunStore } from '../journal/port.ts';
 import { isPaused, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
+import { wakeAtOf } from '../machine/parking.ts';
 import type { Limits } from '../machine/rules.ts';
 import type { State } from '../machine/state.ts';
 import { activeMsAt, NEW, step } from '../machine/step.ts';
@@ -344,11 +345,13 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
 function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo } = state;
   const messages = messagesOf(state.history);
+  const wakeAt = wakeAtOf(state);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return {
     runId,
     ...(phase.type === 'ended' ? { outcome: phase.outcome } : !isPaused(state) && { detached: true }),
     waiting: waiting(state),
+    ...(wakeAt !== undefined && { wakeAt }),
     text: last ? textOf(last.content) : '',
     ...(output !== undefined && { output }),
     messages,

@@ -105,7 +105,7 @@ export function memoryJournal(): RunStore {
       const found = [...summaries()].filter((summary) => isWanted(summary, filter));
       return found
         .reverse()
-        .sort((a, b) => b.startedAt - a.startedAt)
+        .sort((a, b) => (filter.due ? a.wakeAt! - b.wakeAt! : b.startedAt - a.startedAt))
         .slice(0, filter.limit ?? 100);
     },
 
@@ -171,8 +171,10 @@ export function memoryJournal(): RunStore {
   };
 }
 
-function isWanted({ status, parent, tenant, startedAt, recovered }: RunSummary, filter: RunFilter): boolean {
+function isWanted({ status, parent, tenant, startedAt, recovered, wakeAt }: RunSummary, filter: RunFilter): boolean {
+  const { due } = filter;
   return (
+    (!due || (wakeAt !== undefined && wakeAt >= (due.from ?? -Infinity) && wakeAt <= due.to)) &&
     (filter.recovered === undefined || recovered !== undefined) &&
     (filter.status?.includes(status) ?? true) &&
     (filter.parent === undefined || filter.parent === parent) &&

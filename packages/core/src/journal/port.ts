@@ -128,6 +128,8 @@ export interface JournalEntry {
   readonly pinned?: number;
   /** The status of the run after the event; absent: `running`. */
   readonly status?: Exclude<RunStatus, 'running'>;
+  /** With `paused`: when the run should be resumed, because it has something to do without an answer. */
+  readonly wakeAt?: number;
 }
 
 export type RunStatus = 'running' | 'paused' | Outcome['type'];
@@ -151,6 +153,8 @@ export interface RunSummary {
   readonly tenant?: string;
   /** The run that it is a fork or a child of. */
   readonly parent?: string;
+  /** When a paused run should be resumed without an answer. A child run has none: it is resumed with its parent. */
+  readonly wakeAt?: number;
   /** Absent if no driver of the run has died, and in a journal that cannot tell. */
   readonly recovered?: Recovery;
 }
@@ -169,6 +173,8 @@ export interface RunFilter {
   readonly tenant?: string;
   /** Only runs that were recovered, as `RunSummary.recovered` says. */
   readonly recovered?: true;
+  /** Only runs with a `wakeAt` of at least `from` and at most `to`, the earliest first. */
+  readonly due?: { readonly from?: number; readonly to: number };
   /** Only runs started before this time. */
   readonly before?: number;
   /** Default 100. */

@@ -1,6 +1,7 @@
 import { isPaused, outstanding } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { EMPTY_HASH, hashTexts, stableJson } from '../machine/history.ts';
+import { wakeAtOf } from '../machine/parking.ts';
 import type { Outcome, State } from '../machine/state.ts';
 import { isKnownRules, NEW, step, type Next } from '../machine/step.ts';
 import { mapped } from '../mapped.ts';
@@ -113,6 +114,10 @@ function differenceOf(entry: JournalEntry, next: Next, before: State): Differenc
     const [was, is] = [entry, made].map(({ status }) => status ?? 'running');
     return { difference: `the run was ${was} after it; now it is ${is}` };
   }
+  // Entries of older versions do not have the time.
+  if (entry.wakeAt !== undefined && entry.wakeAt !== made.wakeAt) {
+    return { difference: `the run was to be woken at ${entry.wakeAt}; now it is at ${made.wakeAt ?? 'no time'}` };
+  }
   if (entry.digest === made.digest) return undefined;
   const [asked] = made.issued;
   const what = asked === undefined ? 'history and outcome have' : `history for ${asked} has`;
@@ -205,7 +210,10 @@ export function unpinnedEntry(seq: number, event: Event, { state, effects }: Nex
       status: outcome.type,
     };
   }
-  if (isPaused(state)) return { v: 1, seq, event, issued, status: 'paused' };
+  if (isPaused(state)) {
+    const wakeAt = wakeAtOf(state);
+    return { v: 1, seq, event, issued, status: 'paused', ...(wakeAt !== undefined && { wakeAt }) };
+  }
   return { v: 1, seq, event, issued };
 }
 

@@ -1,4 +1,5 @@
 import { textOf, type Message } from '../messages.ts';
+import { callerOf } from './family.ts';
 import type { JournalEntry, RunSummary } from './port.ts';
 
 const TITLE_CHARS = 200;
@@ -12,6 +13,7 @@ export function summaryOf(runId: string, first: JournalEntry, last: JournalEntry
     updatedAt: last.event.at,
     entries: last.seq + 1,
     ...originOf(first),
+    ...(last.wakeAt !== undefined && callerOf(first) === undefined && { wakeAt: last.wakeAt }),
   };
 }
 

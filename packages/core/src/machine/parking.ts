@@ -1,6 +1,7 @@
 import type { Event } from './events.ts';
-import type { AskedQuestion } from './questions.ts';
-import type { Call, Parking, Slot } from './state.ts';
+import { isPaused } from './effects.ts';
+import { openQuestions, type AskedQuestion } from './questions.ts';
+import type { Call, Parking, Slot, State, Waiting } from './state.ts';
 
 /*
  * Calls that wait outside of the run: parked calls, and calls that the client executes. Both may have a deadline, and both
@@ -71,4 +72,34 @@ export function isAnswerable(slot: Slot, at: number): boolean {
 /** Whether the tool of a parked call is asked what became of it when the run is resumed. */
 export function isAskedAgain({ type, call }: Slot): boolean {
   return type === 'parked' && (call.effect !== 'once' || call.verifiable);
+}
+
+/**
+ * The earliest time at which a paused run has something to do: something that it waits for fails, or a tool wants to be
+ * asked again about a parked call. Undefined if the run is not paused, or only waits for answers.
+ */
+export function wakeAtOf(state: State): number | undefined {
+  if (state.phase.type !== 'tools' || !isPaused(state)) return undefined;
+  const earliest = state.phase.slots.reduce((time, slot) => Math.min(time, wakeTimeOf(slot)), Infinity);
+  return Number.isFinite(earliest) ? earliest : undefined;
+}
+
+/** A tool that is not asked again when the run is resumed does not wake it, and neither does its child run. */
+function wakeTimeOf(slot: Slot): number {
+  if (slot.type === 'questioning') return earliestOf(openQuestions(slot));
+  const deadline = timeOf(deadlineOf(slot));
+  if (slot.type !== 'parked' || !isAskedAgain(slot)) return deadline;
+  return Math.min(deadline, timeOf(slot.wakeAt), earliestOf(slot.waiting));
+}
+
+function earliestOf(waiting: readonly Waiting[]): number {
+  const times = waiting.map((wait) =>
+    Math.min(timeOf(wait.expiresAt), 'wakeAt' in wait ? timeOf(wait.wakeAt) : Infinity),
+  );
+  return Math.min(...times);
+}
+
+/** A journal may contain anything. */
+function timeOf(time: unknown): number {
+  return typeof time === 'number' && Number.isFinite(time) ? time : Infinity;
 }

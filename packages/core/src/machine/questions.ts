@@ -1,6 +1,5 @@
 import type { JsonSchema } from '../model.ts';
 import type { Event } from './events.ts';
-import { parkingOf } from './parking.ts';
 import type { Call, Slot, State, Waiting } from './state.ts';
 
 /*
@@ -51,8 +50,9 @@ function isObject(value: unknown): boolean {
 /** A call after it has asked something. */
 export function askingQuestions(slot: Slot, { questions }: Extract<QuestionEvent, { type: 'questions-asked' }>): Slot {
   const begun = 'begun' in slot && slot.begun;
+  const parked = 'parked' in slot && slot.parked;
   const asked = [...questionsOf(slot), ...questions];
-  return { type: 'questioning', call: slot.call, ...(begun && { begun }), ...parkingOf(slot), asked };
+  return { type: 'questioning', call: slot.call, ...(begun && { begun }), ...(parked && { parked }), asked };
 }
 
 /** A call after one of its questions was answered or has expired. When none is open, it runs again. */

@@ -82,8 +82,10 @@ export interface DrivenRun {
 }
 
 export interface RunEnd {
-  /** Absent: the run was detached and can be resumed. */
+  /** Absent: the run was detached and can be resumed, or is asleep. */
   readonly ending?: Ending;
+  /** The run is paused, and has to be resumed at the `wakeAt` that the store has. */
+  readonly isAsleep?: true;
   /** The model failure that ended the run. */
   readonly failure?: ModelError;
   /** The run failed before the model had replied. So nothing was done, and the client may send the same request again. */
@@ -193,6 +195,7 @@ export function driveRequest(
   async function awaitEnd(): Promise<RunEnd> {
     const result = await cancelIfCutOff(await run.result);
     if (result.detached) return {};
+    if (plan.lease && isAsleep(result)) return { isAsleep: true };
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
     const ending = endingOf(result, { isSpent, failure, at: Date.now() });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
@@ -201,6 +204,11 @@ export function driveRequest(
   }
 
   return { cancel: run.cancel, detach: run.detach, ended: awaitEnd() };
+}
+
+/** Whether a run only waits for parked calls, and will be resumed to ask their tools. */
+function isAsleep({ outcome, waiting, wakeAt }: LoopResult): boolean {
+  return !outcome && wakeAt !== undefined && waiting.every(({ type }) => type === 'parked');
 }
 
 /** A run that cannot start ends like one that fails later: its result rejects. */

@@ -1,4 +1,4 @@
-import { setTimeout } from 'node:timers/promises';
+import { setTimeout as delay } from 'node:timers/promises';
 import {
   runLoop,
   TreadleError,
@@ -26,8 +26,13 @@ import { runJournal, type Ending, type RunEnd } from './run.ts';
 export interface StoredRuns {
   /** Sets how records whose id starts with `prefix` are resumed. */
   handle(prefix: string, resume: ResumeRecord): void;
-  /** Resumes requests that another process has detached from, in the background. Resolves to their number. */
+  /**
+   * Resumes requests that another process has detached from, and those whose time has come, in the background. Resolves to
+   * their number.
+   */
   recover(): Promise<number>;
+  /** Does so every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
+  keepRecovering(): () => void;
   /**
    * Acquires the run of a record, then reads the record again, because another process may have finished it. Undefined if
    * it is not wanted any more. Rejects with `run-driven` while another process drives it.
@@ -109,6 +114,10 @@ const LAST_RETRY_MS = 3_600_000;
 const FIRST_FOLLOW_MS = 50;
 const LAST_FOLLOW_MS = 1_000;
 
+/** How often to look for requests to resume; and at most, if one of them is due before. */
+const RECOVER_MS = 30_000;
+const LEAST_RECOVER_MS = 1_000;
+
 /** `keptMs`: how long keys are kept. */
 export function storedRuns(
   { store, runs, log }: Pick<Engine, 'store' | 'runs' | 'log'>,
@@ -118,6 +127,10 @@ export function storedRuns(
   const handlers = new Map<string, ResumeRecord>();
   const active = new Map<string, Promise<StoredEnd>>();
   const postponed = new Map<string, Postponement>();
+  /** Called when a run of this process has fallen asleep. */
+  let onAsleep = (): void => {};
+  /** A request was not resumed, because there is no capacity. */
+  let isFull = false;
 
   const takeOver: StoredRuns['takeOver'] = async ({ id, tenant, runId }, isWanted) => {
     const lease = await store.acquire(runId);
@@ -134,7 +147,8 @@ export function storedRuns(
 
   async function recoverAll(): Promise<number> {
     let count = 0;
-    for (const record of await records.unfinished()) {
+    isFull = false;
+    for (const record of await records.unfinished(Date.now())) {
       try {
         if (await recoverRecord(record)) count++;
       } catch (error) {
@@ -152,6 +166,7 @@ export function storedRuns(
     const resume = [...handlers].find(([prefix]) => id.startsWith(prefix))?.[1];
     if (!resume || active.has(id) || (await store.isDriven(runId))) return false;
     const release = reserveIfPossible(tenant);
+    isFull ||= !release;
     if (!release) return false;
     let finished: Promise<unknown> | undefined;
     try {
@@ -165,6 +180,37 @@ export function storedRuns(
       log.error({ err: error, response: id }, 'a resumed response failed unexpectedly');
     });
     return finished !== undefined;
+  }
+
+  function keepRecovering(): () => void {
+    let timer: NodeJS.Timeout | undefined;
+    let isStopped = false;
+    const wait = (ms: number): void => {
+      clearTimeout(timer);
+      if (!isStopped) timer = setTimeout(() => void look(), ms).unref();
+    };
+    /** Runs that are due already are resumed now, or with the next regular look. */
+    async function msUntilDue(): Promise<number> {
+      const now = Date.now();
+      const [next] = await store.list({ due: { from: now + 1, to: now + RECOVER_MS }, limit: 1 });
+      return Math.max(LEAST_RECOVER_MS, Math.min(RECOVER_MS, (next?.wakeAt ?? Infinity) - now));
+    }
+    async function look(): Promise<void> {
+      try {
+        await recoverAll();
+        wait(isFull ? LEAST_RECOVER_MS : await msUntilDue());
+      } catch (error) {
+        log.error({ err: error }, 'could not look for detached responses');
+        wait(RECOVER_MS);
+      }
+    }
+    onAsleep = () => void msUntilDue().then(wait, () => {});
+    onAsleep();
+    return () => {
+      isStopped = true;
+      clearTimeout(timer);
+      onAsleep = () => {};
+    };
   }
 
   /** Undefined if there is no capacity. */
@@ -186,6 +232,11 @@ export function storedRuns(
     };
     try {
       const end = await ended.catch((error: unknown) => unexpectedEnd(id, error));
+      if (end.isAsleep) {
+        const value = await stop(ASLEEP);
+        onAsleep();
+        return value;
+      }
       if (!isFinal(end)) return await stop(SHUTTING_DOWN);
       const value = await finish(end, release);
       postponed.delete(id);
@@ -215,7 +266,7 @@ export function storedRuns(
         if (isDrivenElsewhere(error)) return false;
         throw error;
       });
-      if (!isResumed) await setTimeout(pauseMs, undefined, { signal }).catch(() => {});
+      if (!isResumed) await delay(pauseMs, undefined, { signal }).catch(() => {});
       if (signal.aborted) throw disconnected();
     }
   }
@@ -230,6 +281,7 @@ export function storedRuns(
   return {
     handle: (prefix, resume) => void handlers.set(prefix, resume),
     recover: recoverAll,
+    keepRecovering,
     takeOver,
     awaitEnd(ended, settling) {
       const finished = settle(ended, settling);
@@ -318,6 +370,11 @@ export const TAKEN_OVER: Interruption = {
 const SHUTTING_DOWN: Interruption = {
   code: 'server_stopping',
   reason: 'The server is shutting down; this response resumes after the restart.',
+};
+
+const ASLEEP: Interruption = {
+  code: 'response_waiting',
+  reason: 'A tool waits for something that takes long. The response continues when its time has come.',
 };
 
 const STORE_FAILED: Interruption = {

@@ -103,6 +103,11 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   // Null: a text.
   'ALTER TABLE blobs ADD COLUMN media_type TEXT',
   createRateTable,
+  // Null: the run only waits for answers, or is not paused.
+  `
+  ALTER TABLE runs ADD COLUMN wake_at REAL;
+  CREATE INDEX runs_by_wake ON runs (wake_at) WHERE wake_at IS NOT NULL;
+  `,
 ];
 
 /** The version of the tables. */

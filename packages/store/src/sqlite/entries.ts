@@ -1,6 +1,7 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
 import {
+  callerOf,
   checkRunNames,
   summaryOf,
   TreadleError,
@@ -20,6 +21,8 @@ interface RunRow extends InputPlace {
   readonly id: number;
   readonly entries: number;
   readonly status: RunStatus;
+  readonly parent: string | null;
+  readonly wake_at: number | null;
   readonly last_chain: number;
 }
 
@@ -91,15 +94,17 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
   const { write, sync } = commit;
   const { checkWriter } = leases;
   const findRun = db.prepare(
-    'SELECT id, entries, status, last_chain, last_message, messages_at FROM runs WHERE run = ?',
+    'SELECT id, entries, status, parent, wake_at, last_chain, last_message, messages_at FROM runs WHERE run = ?',
   );
   const insertRun = db.prepare(
-    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, last_chain)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, wake_at, last_chain)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   );
   const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, last_chain = ? WHERE id = ?');
   const updateMessages = db.prepare('UPDATE runs SET last_message = ?, messages_at = ? WHERE id = ?');
   const updateStatus = db.prepare('UPDATE runs SET status = ? WHERE id = ?');
+  const updateWake = db.prepare('UPDATE runs SET wake_at = ? WHERE id = ?');
+  const findFirst = db.prepare('SELECT entry FROM entries WHERE run = ? AND seq = 0');
   const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
   const findChain = db.prepare('SELECT chain FROM entries WHERE run = ? AND seq = ?');
   // A function that is called for each row is three times as fast as an object for each row.
@@ -168,17 +173,29 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
       title,
       tenant = null,
       parent = null,
+      wakeAt = null,
     } = summaryOf(runId, added[0]!, added.at(-1)!);
     return Number(
-      insertRun.run(runId, status, startedAt, updatedAt, count, model, title, tenant, parent, chain).lastInsertRowid,
+      insertRun.run(runId, status, startedAt, updatedAt, count, model, title, tenant, parent, wakeAt, chain)
+        .lastInsertRowid,
     );
   }
 
-  function extendRun({ id, status: previous }: RunRow, last: JournalEntry, chain: number): number {
+  /** When to wake the run. Child runs are resumed with their parents. */
+  function wakeTimeOf({ id, parent }: RunRow, { wakeAt }: JournalEntry): number | null {
+    if (wakeAt === undefined || parent === null) return wakeAt ?? null;
+    const { entry } = (findFirst.get(id) ?? {}) as { readonly entry?: string };
+    return callerOf(parseJson(entry ?? '') as JournalEntry | undefined) === undefined ? wakeAt : null;
+  }
+
+  function extendRun(run: RunRow, last: JournalEntry, chain: number): number {
+    const { id, status: previous } = run;
     const status: RunStatus = last.status ?? 'running';
     updateRun.run(last.event.at, last.seq + 1, chain, id);
     // Only if it changed, because three indexes contain the status.
     if (status !== previous) updateStatus.run(status, id);
+    const wakeAt = wakeTimeOf(run, last);
+    if (wakeAt !== run.wake_at) updateWake.run(wakeAt, id);
     return id;
   }
 

@@ -10,7 +10,7 @@ import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs
 export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'delete' | 'prune' | 'pruneExpired'> {
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
-  readonly unfinished: () => readonly ResponseRecord[];
+  readonly unfinished: (now?: number) => readonly ResponseRecord[];
 }
 
 interface ResponseRow {
@@ -52,7 +52,9 @@ export function openResponses(
   const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
   const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
   const findUnfinished = db.prepare(
-    `SELECT ${COLUMNS} FROM responses WHERE status = 'in_progress' ORDER BY created_at, id`,
+    `SELECT ${COLUMNS} FROM responses WHERE status = 'in_progress' AND NOT EXISTS
+       (SELECT 1 FROM runs WHERE runs.run = responses.run AND runs.status = 'paused' AND runs.wake_at > ?)
+     ORDER BY created_at, id`,
   );
   const findEnded = db.prepare(
     `SELECT id, run, updated_at FROM responses
@@ -155,7 +157,8 @@ export function openResponses(
         return true;
       }),
 
-    unfinished: () => (findUnfinished.all() as unknown as ResponseRow[]).flatMap((row) => toRecord(row) ?? []),
+    unfinished: (now = Infinity) =>
+      (findUnfinished.all(now) as unknown as ResponseRow[]).flatMap((row) => toRecord(row) ?? []),
 
     prune: (before) => pruneFound((after) => findEnded.all(before, ...after)),
 

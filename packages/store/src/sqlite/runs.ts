@@ -38,6 +38,7 @@ interface SummaryRow extends RunRow {
   readonly parent: string | null;
   readonly recovered: number;
   readonly recovered_at: number | null;
+  readonly wake_at: number | null;
 }
 
 /** The id of a child run ends with the call that started it. */
@@ -117,33 +118,38 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages }: RunsPar
    * The cost depends on `limit`, not on the number of runs.
    */
   function list(filter: RunFilter = {}): readonly RunSummary[] {
-    const { status: statuses = STATUSES, tenant, parent, recovered, before = Infinity, limit = 100 } = filter;
-    const conditions = ['status = ?', 'started_at < ?'];
+    const { status: statuses = STATUSES, tenant, parent, recovered, due, before = Infinity, limit = 100 } = filter;
+    // With `due`, the index of the times is used.
+    const conditions = due ? ['+status = ?', '+started_at < ?'] : ['status = ?', 'started_at < ?'];
     if (recovered) conditions.push('recovered > 0');
-    const values: (string | null)[] = [];
+    const values: (string | number | null)[] = [];
+    if (due) {
+      conditions.push('wake_at BETWEEN ? AND ?');
+      values.push(due.from ?? -Infinity, due.to);
+    }
     for (const [column, value] of Object.entries({ tenant, parent })) {
       if (value === undefined) continue;
       conditions.push(`${column} = ?`);
       values.push(nameKey(value));
     }
-    const statement = listStatement(conditions.join(' AND '));
+    const statement = listStatement(conditions.join(' AND '), due ? 'wake_at, id DESC' : 'started_at DESC, id DESC');
     // SQLite does not accept Infinity as a limit.
     const most = Math.min(limit, Number.MAX_SAFE_INTEGER);
-    const rows = [...new Set(statuses)].flatMap(
-      (status) => statement.all(status, before, ...values, most) as unknown as SummaryRow[],
-    );
+    // Only paused runs are due.
+    const wanted = [...new Set(statuses)].filter((status) => !due || status === 'paused');
+    const rows = wanted.flatMap((status) => statement.all(status, before, ...values, most) as unknown as SummaryRow[]);
     return rows
-      .sort((a, b) => b.started_at - a.started_at || b.id - a.id)
+      .sort((a, b) => (due ? a.wake_at! - b.wake_at! : b.started_at - a.started_at) || b.id - a.id)
       .slice(0, most)
       .map(toSummary);
   }
 
-  function listStatement(conditions: string): StatementSync {
+  function listStatement(conditions: string, order: string): StatementSync {
     const known = listStatements.get(conditions);
     if (known) return known;
     const statement = db.prepare(
-      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at FROM runs
-       WHERE ${conditions} ORDER BY started_at DESC, id DESC LIMIT ?`,
+      `SELECT id, run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at, wake_at FROM runs
+       WHERE ${conditions} ORDER BY ${order} LIMIT ?`,
     );
     listStatements.set(conditions, statement);
     return statement;
@@ -187,6 +193,7 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages }: RunsPar
 
 function toSummary(row: SummaryRow): RunSummary {
   const { run, status, started_at, updated_at, entries, model, title, tenant, parent, recovered, recovered_at } = row;
+  const { wake_at } = row;
   return {
     runId: run,
     status,
@@ -197,6 +204,7 @@ function toSummary(row: SummaryRow): RunSummary {
     title,
     ...(tenant !== null && { tenant }),
     ...(parent !== null && { parent }),
+    ...(wake_at !== null && { wakeAt: wake_at }),
     ...(recovered > 0 && { recovered: { times: recovered, at: recovered_at! } }),
   };
 }

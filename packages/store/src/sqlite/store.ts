@@ -154,7 +154,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       finish: responses.finish,
       get: (tenant, id) => reading(() => responses.get(tenant, id)),
       delete: responses.delete,
-      unfinished: () => reading(responses.unfinished),
+      unfinished: (now) => reading(() => responses.unfinished(now)),
       prune: responses.prune,
       pruneExpired: responses.pruneExpired,
       hasRun: (runId) => reading(() => runs.isOfResponse(runId)),

@@ -1,0 +1,96 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Parked, tool, type Tool } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { responseIdIn, startInProcess } from './support/in-process.ts';
+
+let folder: string;
+let store: SqliteStore;
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'treadle-sleeping-'));
+  store = sqliteStore(path.join(folder, 'runs.db'));
+});
+afterEach(async () => {
+  await store.close();
+  await rm(folder, { recursive: true });
+});
+
+const CALL = { calls: [{ name: 'report' }] };
+const BODY = { input: 'go', tools: [{ type: 'mcp', server_label: 'treadle' }] };
+
+/** A tool that waits until a time, and counts how often it is called. */
+function waitingUntil(time: () => number): { readonly report: Tool; calls: number } {
+  const counted = {
+    calls: 0,
+    report: tool({
+      name: 'report',
+      description: 'Waits for the report',
+      effect: 'idempotent',
+      execute: (): unknown => {
+        counted.calls++;
+        return Date.now() >= time() ? 'ready' : new Parked('the report', [], { wakeAt: time() });
+      },
+    }),
+  };
+  return counted;
+}
+
+test('a response whose tool waits is interrupted, costs nothing, and continues when its time has come', async () => {
+  const time = Date.now() + 1_100;
+  const tools = waitingUntil(() => time);
+  await using server = await startInProcess(scriptedModel([CALL, 'The report is ready.']), {
+    store,
+    tools: [tools.report],
+  });
+  const { status, text } = await server.post({ ...BODY, stream: true });
+  expect(status).toBe(200);
+  expect(text).toContain('"code":"response_waiting"');
+  const id = responseIdIn(text);
+  expect(await server.get(id)).toMatchObject({ status: 'in_progress' });
+  expect(await store.isDriven(id)).toBe(false);
+  const response = await server.getEnded(id);
+  expect(response).toMatchObject({ status: 'completed' });
+  expect(JSON.stringify(response)).toContain('The report is ready.');
+  expect(tools.calls).toBe(2);
+});
+
+test('a client that waits for JSON gets a 503 that says how to fetch the response', async () => {
+  const time = Date.now() + 3_600_000;
+  await using server = await startInProcess(scriptedModel([CALL]), { store, tools: [waitingUntil(() => time).report] });
+  const { status, text } = await server.post(BODY);
+  expect(status).toBe(503);
+  expect(text).toContain('A tool waits for something that takes long.');
+  expect(text).toContain('Fetch it by its id, resp_');
+});
+
+test('a server that starts leaves responses asleep, and wakes those that are due', async () => {
+  const later = waitingUntil(() => Date.now() + 3_600_000);
+  const first = await startInProcess(scriptedModel([CALL, CALL]), { store, tools: [later.report] });
+  const asleep = responseIdIn((await first.post({ ...BODY, stream: true })).text);
+  await first[Symbol.asyncDispose]();
+  const soon: Tool = { ...later.report, execute: () => new Parked('the report', [], { wakeAt: Date.now() + 1 }) };
+  const other = await startInProcess(scriptedModel([CALL]), { store, tools: [soon] });
+  const due = responseIdIn((await other.post({ ...BODY, stream: true })).text);
+  await other[Symbol.asyncDispose]();
+
+  const tools = waitingUntil(() => 0);
+  await using server = await startInProcess(scriptedModel(['Done.']), { store, tools: [tools.report] });
+  expect(server.recovered).toBe(1);
+  expect(await server.getEnded(due)).toMatchObject({ status: 'completed' });
+  expect(await server.get(asleep)).toMatchObject({ status: 'in_progress' });
+  expect(tools.calls).toBe(1);
+  expect((await store.responses.unfinished()).map(({ id }) => id)).toEqual([asleep]);
+});
+
+test('a response that sleeps can be cancelled', async () => {
+  const time = Date.now() + 3_600_000;
+  await using server = await startInProcess(scriptedModel([CALL]), { store, tools: [waitingUntil(() => time).report] });
+  const id = responseIdIn((await server.post({ ...BODY, stream: true })).text);
+  const cancelled = await fetch(`${server.url}/v1/responses/${id}/cancel`, { method: 'POST' });
+  expect(await cancelled.json()).toMatchObject({ id, status: 'cancelled' });
+  expect(await store.list({ due: { to: Infinity } })).toEqual([]);
+});
