@@ -16,6 +16,7 @@ import { narrowing } from './scenarios/narrowing.ts';
 import { parked } from './scenarios/parked.ts';
 import { ending, programmed } from './scenarios/program.ts';
 import { remembering } from './scenarios/remembering.ts';
+import { ruled } from './scenarios/ruled.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { sleeping } from './scenarios/sleeping.ts';
 import { variety } from './scenarios/variety.ts';
@@ -26,6 +27,7 @@ export const SCENARIOS: readonly Scenario[] = [
   calls,
   approvals,
   policed,
+  ruled,
   shaping,
   length,
   verify,

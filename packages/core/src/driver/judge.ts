@@ -2,6 +2,7 @@ import { messageOf, TreadleError } from '../errors.ts';
 import { isJudged, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
+import { isWithinNarrowing } from '../machine/narrowing.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isPlain } from '../plain.ts';
 import type { AskVerdict, JudgedCall, Policy, Touch, Verdict } from '../policy/port.ts';
@@ -94,9 +95,11 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
 }
 
 /** The tools that the run may call; undefined if that is all of them. */
-function allowedNames({ rules: { allowedTools }, narrowed }: State): readonly string[] | undefined {
-  const names = narrowed?.tools;
-  return names && allowedTools ? allowedTools.filter((name) => names.includes(name)) : (names ?? allowedTools);
+function allowedNames(state: State): readonly string[] | undefined {
+  const { allowedTools } = state.rules;
+  if (!allowedTools && !state.narrowed?.tools) return undefined;
+  const isAllowed = (name: string): boolean => isWithinNarrowing(state, name) && (allowedTools?.includes(name) ?? true);
+  return state.tools.flatMap(({ name }) => (isAllowed(name) ? name : []));
 }
 
 /** The policies whose strictest verdict applies. Throws if the run needs one that is missing. */
@@ -105,12 +108,24 @@ function appliedPolicies(state: State, policy: Policy | undefined): readonly Pol
     if (!isJudged(state)) return [];
     throw new Error('the run was started with a policy, and was resumed without one');
   }
-  const current = stableJson(policy.rules);
-  const others = state.policies?.filter((rules) => stableJson(rules) !== current) ?? [];
+  const current = rulesText(policy.rules);
+  const others = state.policies?.filter((rules) => rulesText(rules) !== current) ?? [];
   if (others.length > 0 && !policy.withRules) {
     throw new Error('the run has recorded other rules, and the policy has no "withRules" to apply them');
   }
   return [policy, ...others.map((rules) => policy.withRules!(rules))];
+}
+
+/** Texts of rules that cannot change, because they are compared in every turn. */
+const texts = new WeakMap<object, string>();
+
+function rulesText(rules: unknown): string {
+  if (typeof rules !== 'object' || rules === null || !Object.isFrozen(rules)) return stableJson(rules);
+  const known = texts.get(rules);
+  if (known !== undefined) return known;
+  const text = stableJson(rules);
+  texts.set(rules, text);
+  return text;
 }
 
 /**
@@ -245,7 +260,7 @@ function isThenable(value: unknown): value is PromiseLike<unknown> {
 /** A copy of the rules of a policy, as they are recorded. Throws `invalid-options` if they are not plain JSON. */
 export function recordedRules({ rules }: Policy): unknown {
   if (rules === undefined) return undefined;
-  if (isPlain(rules)) return structuredClone(rules);
+  if (isPlain(rules)) return Object.freeze(structuredClone(rules));
   throw new TreadleError('invalid-options', 'The rules of the policy are not plain JSON, so they cannot be recorded.');
 }
 

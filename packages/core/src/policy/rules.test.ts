@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import type { UrlFacts } from './facts.ts';
 import { policy, type PolicyOptions } from './policy.ts';
 import type { JudgedCall, Touch, Verdict } from './port.ts';
 import { memoryRates } from './rate.ts';
@@ -333,7 +334,7 @@ describe('paths', () => {
     ['src/.gitignore', 'allow paths', 'allow paths'],
     ['src/id_ed25519.pub', 'deny paths', 'deny paths'],
     ['src/a.pem', 'deny paths', 'deny paths'],
-    ['/home/u/.aws/credentials', 'deny paths', 'deny paths'],
+    ['/u/.aws/credentials', 'deny paths', 'deny paths'],
     ['.treadle/treadle.db', 'deny paths', 'deny paths'],
     ['treadle.toml', 'deny paths', 'deny paths'],
     ['~/x', 'deny paths', 'deny paths'],
@@ -361,8 +362,8 @@ describe('paths', () => {
   test('globs below the home folder need one', async () => {
     const rules: PolicyRules = { autonomy: 2, paths: { read: ['~/notes/**'] } };
     expect(() => policy(rules)).toThrow('it starts with "~", and the policy was given no "home"');
-    const touches: Touch[] = [{ type: 'read', path: '/home/u/notes/a' }];
-    expect(await verdictOn(rules, { touches }, { home: '/home/u' })).toMatchObject({ type: 'allow' });
+    const touches: Touch[] = [{ type: 'read', path: '/u/notes/a' }];
+    expect(await verdictOn(rules, { touches }, { home: '/u' })).toMatchObject({ type: 'allow' });
   });
   test('without a folder, absolute paths are outside, and relative ones may not leave', async () => {
     const made = policy({});
@@ -415,6 +416,11 @@ describe('domains', () => {
     const on = (url: string): Promise<string> => briefly(rules, { touches: [{ type: 'url', url }] });
     expect(await on('https://anything.example/')).toBe('allow domains');
     expect(await on('http://127.0.0.1/')).toBe('deny domains');
+  });
+  test('an address is denied also if the analyser does not tell its range', async () => {
+    const url = (): UrlFacts => ({ scheme: 'http', host: '10.0.0.1', port: 80 });
+    const rules: PolicyRules = { autonomy: 3, domains: { allow: ['*'] } };
+    expect(await verdictOn(rules, { touches: [URL_TOUCH] }, { analysers: { url } })).toMatchObject({ type: 'deny' });
   });
   test('addresses that are not public are denied at level 3', async () => {
     expect(await briefly({ autonomy: 3 }, { touches: [{ type: 'url', url: 'http://192.168.0.1/' }] })).toBe(
