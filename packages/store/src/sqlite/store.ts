@@ -14,6 +14,7 @@ import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
 import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
+import { openSharedTexts } from './shared-texts.ts';
 import { openWal, type Wal } from './wal.ts';
 
 export interface SqliteOptions {
@@ -79,11 +80,12 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const { location, defer, busyTimeoutMs } = machine;
   const commit = groupCommit(db, { ...machine, toStoreError: (error) => storeError(error, location) });
   const leases = openLeases(db, commit, machine);
-  const messages = openMessages(db);
-  const entries = openEntries(db, { commit, leases, messages });
-  const runs = openRuns(db, { commit, leases, messages });
+  const shared = openSharedTexts(db);
+  const messages = openMessages(db, shared);
+  const entries = openEntries(db, { commit, leases, messages, shared });
+  const runs = openRuns(db, { commit, leases, messages, shared });
   const blobs = openBlobs(db, commit);
-  const responses = openResponses(db, commit, leases, runs);
+  const responses = openResponses(db, { commit, leases, runs, messages, shared });
 
   const { now } = machine.clock ?? systemClock;
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
