@@ -2,41 +2,105 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { scriptedModel } from '@treadle/core/testing';
-import { sqliteStore } from '@treadle/store';
+import { checkStore, sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
-import { responseIdIn, startInProcess } from './support/in-process.ts';
+import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
 
-const RESPONSES = 200;
 const CHARS = 2_000;
 
-test('the size of the store grows with the messages of a conversation, not with their square', async () => {
+/** The input and the reply of a turn together have 4 kB. No two texts are equal. */
+const inputOf = (turn: number): string => `Input ${turn}, `.repeat(CHARS).slice(0, CHARS);
+const replyOf = (turn: number): string => `Reply ${turn}, `.repeat(CHARS).slice(0, CHARS);
+
+interface Talk {
+  readonly server: InProcessServer;
+  readonly turn: number;
+  /** The id of the response before. */
+  readonly previous: string | undefined;
+}
+
+/** Sends the input of a turn. Returns the text of the response. */
+type SendTurn = (talk: Talk) => Promise<string>;
+
+async function continueResponse({ server, turn, previous }: Talk): Promise<string> {
+  const { text } = await server.post({ input: inputOf(turn), ...(previous && { previous_response_id: previous }) });
+  return text;
+}
+
+/** The whole conversation, as a client sends it that does not keep ids. */
+function resent(turn: number): readonly object[] {
+  const earlier = Array.from({ length: turn }, (_, n) => [
+    { role: 'user', content: inputOf(n) },
+    { role: 'assistant', content: replyOf(n) },
+  ]);
+  return [...earlier.flat(), { role: 'user', content: inputOf(turn) }];
+}
+
+async function resendInput({ server, turn }: Talk): Promise<string> {
+  return (await server.post({ input: resent(turn) })).text;
+}
+
+async function resendMessages({ server, turn }: Talk): Promise<string> {
+  const answer = await fetch(`${server.url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', 'idempotency-key': `turn-${turn}` },
+    body: JSON.stringify({ model: 'm', messages: resent(turn) }),
+  });
+  return answer.text();
+}
+
+/** The size of the store after a conversation of so many turns. */
+async function sizeAfter(turns: number, sendTurn: SendTurn): Promise<number> {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-size-'));
   const file = path.join(folder, 'runs.db');
-  const text = (n: number): string => `${n} `.repeat(CHARS).slice(0, CHARS);
   try {
     const store = sqliteStore(file);
-    const replies = Array.from({ length: RESPONSES }, (_, n) => text(n));
-    const model = scriptedModel(replies);
+    const model = scriptedModel(Array.from({ length: turns }, (_, turn) => replyOf(turn)));
     {
       await using server = await startInProcess(model, { store });
-      const ids: string[] = [];
-      for (let n = 0; n < RESPONSES; n++) {
-        const previous = ids.length > 0 && { previous_response_id: ids.at(-1) };
-        const { status, text: body } = await server.post({ input: text(1_000 + n), ...previous });
-        expect(status).toBe(200);
-        ids.push(responseIdIn(body));
+      let previous: string | undefined;
+      for (let turn = 0; turn < turns; turn++) {
+        const text = await sendTurn({ server, turn, previous });
+        expect(text).toContain(replyOf(turn));
+        if (text.includes('"resp_')) previous = responseIdIn(text);
       }
-      expect(model.requests.at(-1)!.messages).toHaveLength(2 * RESPONSES - 1);
-      // An early response can be deleted; the conversation after it is complete.
-      await store.responses.delete('default', ids[0]!);
-      const continued = await store.read(ids[1]!);
-      expect(continued[0]!.event).toMatchObject({ type: 'run-started', input: { length: 3 } });
+      if (turns > 0) expect(model.requests.at(-1)!.messages).toHaveLength(2 * turns - 1);
     }
     await store.close();
-    // The messages have 800 kB. Each is stored in the input of the runs after it, in the journal or in the request of its own
-    // response, and a reply also in that response. Rows of 2 kB fill half of a page.
-    expect(statSync(file).size).toBeLessThan(5_000_000);
+    expect((await checkStore(file)).problems).toEqual([]);
+    return statSync(file).size;
   } finally {
     rmSync(folder, { recursive: true });
   }
+}
+
+const TURNS = 100;
+
+test.each([
+  ['that continues another one', continueResponse],
+  ['that has the whole conversation as input', resendInput],
+  ['for a completion with a key, which has the whole conversation', resendMessages],
+] as const)(
+  'the store grows by the new texts of a request %s',
+  async (_, sendTurn) => {
+    const [empty, half, whole] = [
+      await sizeAfter(0, sendTurn),
+      await sizeAfter(TURNS / 2, sendTurn),
+      await sizeAfter(TURNS, sendTurn),
+    ];
+    // The first half also fills pages that an empty store has. If each turn stored all texts again, it would be 3 times as much.
+    expect(whole - half).toBeLessThan(1.25 * (half - empty));
+    // Two texts of 2 kB do not fit into one page of 4 kB.
+    expect((whole - half) / (TURNS / 2)).toBeLessThan(2 * 4_096 + 2_500);
+  },
+  60_000,
+);
+
+test('an early response can be deleted; the conversation after it is complete', async () => {
+  await using server = await startInProcess(scriptedModel([0, 1, 2].map(replyOf)));
+  const first = responseIdIn(await continueResponse({ server, turn: 0, previous: undefined }));
+  const second = responseIdIn(await continueResponse({ server, turn: 1, previous: first }));
+  expect((await fetch(`${server.url}/v1/responses/${first}`, { method: 'DELETE' })).status).toBe(200);
+  expect(JSON.stringify(await server.get(second))).toContain(replyOf(1));
+  expect(await continueResponse({ server, turn: 2, previous: second })).toContain(replyOf(2));
 });

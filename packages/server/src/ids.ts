@@ -43,7 +43,7 @@ export function callIdFor(response: string, turn: number, index: number): string
   return derivedId('call', response, turn, index);
 }
 
-/** An id for an input item that came without one. It does not name a turn. */
+/** An id for an item that no client has sent. It does not name a turn. */
 export function newInputItemId(prefix: string): string {
   return `${prefix}_${randomHex()}`;
 }

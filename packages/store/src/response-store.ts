@@ -27,8 +27,9 @@ export interface ResponseStore {
   /**
    * Durable when it resolves. Rejects with `run-exists` if a response with this id or this run exists, or if the tenant has
    * a response with this key. So of two processes that create a response for the same key, one does.
+   * `input`: a list in the request. The items that it has in common with the beginning of another one are stored once.
    */
-  create(record: ResponseRecord, key?: IdempotencyKey): Promise<void>;
+  create(record: ResponseRecord, key?: IdempotencyKey, input?: readonly unknown[]): Promise<void>;
   /** The response that was created with a key. Undefined if there is none, or if the key has expired at time `now`. */
   findKey(tenant: string, key: string, now: number): Promise<UsedKey | undefined>;
   /**

@@ -137,6 +137,7 @@ export function chats(engine: Engine, stored: StoredRuns): Chats {
           request: { chat, key: caller.key, scopes: caller.scopes } satisfies StoredChatRequest,
         },
         keyToStore,
+        chat.messages,
       );
     } catch (error) {
       await lease.release();

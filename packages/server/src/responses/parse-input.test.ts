@@ -4,9 +4,11 @@ import type { InputItem } from './wire.ts';
 import { parseRequest } from './parse-request.ts';
 import { mcpError } from './wire.ts';
 
+/** With `<prefix>_new` for each id that the server made. */
 function parsed(...input: readonly unknown[]): readonly InputItem[] {
-  let count = 0;
-  return parseRequest({ input }, { newId: (prefix) => `${prefix}_new${count++}` }).input;
+  const items = parseRequest({ input }).input;
+  expect(new Set(items.map(({ id }) => id)).size).toBe(items.length);
+  return items.map((item) => ({ ...item, id: item.id.replace(/_[0-9a-f]{32}$/, '_new') }));
 }
 
 function refused(...input: readonly unknown[]): ApiError {
@@ -19,7 +21,7 @@ function refused(...input: readonly unknown[]): ApiError {
   throw new Error('It was accepted.');
 }
 
-const whole = { type: 'message', id: 'msg_new0', status: 'completed' };
+const whole = { type: 'message', id: 'msg_new', status: 'completed' };
 const text = (text: string): object => ({ type: 'input_text', text });
 const said = (text: string): object => ({ type: 'output_text', text, annotations: [], logprobs: [] });
 
@@ -135,7 +137,7 @@ test('accepts all other items', () => {
   ).toEqual([
     {
       type: 'reasoning',
-      id: 'rs_new0',
+      id: 'rs_new',
       status: 'completed',
       summary: [{ type: 'summary_text', text: 'a' }],
       encrypted_content: 'x',
@@ -147,32 +149,40 @@ test('accepts all other items', () => {
       summary: [],
       content: [{ type: 'reasoning_text', text: 'b' }],
     },
-    { ...call, id: 'fc_new1', status: 'completed' },
-    { type: 'function_call_output', id: 'fco_new2', call_id: 'c1', output: 'o', status: 'completed' },
+    { ...call, id: 'fc_new', status: 'completed' },
+    { type: 'function_call_output', id: 'fco_new', call_id: 'c1', output: 'o', status: 'completed' },
     {
       type: 'function_call_output',
-      id: 'fco_new3',
+      id: 'fco_new',
       call_id: 'c2',
       output: [text('o')],
       status: 'incomplete',
       is_error: true,
     },
     { ...mcp, id: 'mcp_1', status: 'completed', output: 'o', error: null, approval_request_id: null },
-    { ...mcp, id: 'mcp_new4', status: 'failed', output: null, error: mcpError('e'), approval_request_id: null },
-    { ...mcp, id: 'mcp_new5', status: 'failed', output: null, error: mcpError('m'), approval_request_id: null },
+    { ...mcp, id: 'mcp_new', status: 'failed', output: null, error: mcpError('e'), approval_request_id: null },
+    { ...mcp, id: 'mcp_new', status: 'failed', output: null, error: mcpError('m'), approval_request_id: null },
     {
       ...mcp,
-      id: 'mcp_new6',
+      id: 'mcp_new',
       status: 'failed',
       output: null,
       error: mcpError('{"content":[]}'),
       approval_request_id: null,
     },
-    { ...mcp, id: 'mcp_new7', status: 'failed', output: null, error: null, approval_request_id: null },
-    { type: 'mcp_list_tools', id: 'mcpl_new8', server_label: 's' },
+    { ...mcp, id: 'mcp_new', status: 'failed', output: null, error: null, approval_request_id: null },
+    { type: 'mcp_list_tools', id: 'mcpl_new', server_label: 's' },
     { type: 'item_reference', id: 'msg_1' },
     { type: 'item_reference', id: 'msg_2' },
   ]);
+});
+
+test('an item without an id gets the same one when it is sent again after the same items, and only then', () => {
+  const said = (content: string): object => ({ role: 'user', content });
+  const ids = (...texts: string[]): string[] => parseRequest({ input: texts.map(said) }).input.map(({ id }) => id);
+  expect(ids('a', 'b', 'c').slice(0, 2)).toEqual(ids('a', 'b'));
+  expect(ids('x', 'b')[1]).not.toBe(ids('a', 'b')[1]);
+  expect(new Set(ids('a', 'a', 'a')).size).toBe(3);
 });
 
 test('creates ids that do not contain a turn', () => {

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { MAX_LENGTH, type RequestLimits } from '../request/fields.ts';
 import { checkFile, checkImage } from '../request/media.ts';
@@ -16,12 +17,6 @@ import {
 } from '../request/validate.ts';
 import type * as wire from './wire.ts';
 import { mcpError, mcpErrorText } from './wire.ts';
-
-export interface InputOptions {
-  readonly limits: RequestLimits;
-  /** Creates ids for items that have none. */
-  readonly newId: (prefix: string) => string;
-}
 
 export const longText: z.ZodType<string> = z.string().max(MAX_LENGTH.text);
 
@@ -90,14 +85,14 @@ function wireOutputText(text: string): wire.OutputText {
 
 const refusal = z.object({ type: z.literal('refusal'), refusal: longText });
 
-/** `input`, or any list of items: a text, or items. Each item gets an id. */
-export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly wire.InputItem[]> {
+/** `input`, or any list of items: a text, or items. An item without an id gets the beginning of one, for `withIds`. */
+export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.InputItem[]> {
   const idOr = (prefix: string) =>
     z
       .string()
       .max(MAX_LENGTH.id)
       .nullish()
-      .transform((id) => id || newId(prefix));
+      .transform((id) => id || `${prefix}_`);
   const parts = <T>(part: z.ZodType<T>) => list(part, { expected: 'a string or a list of parts', max: limits.parts });
   const asInputText = longText.transform((text): readonly wire.InputPart[] => [{ type: 'input_text', text }]);
   const asOutputText = longText.transform((text): readonly (wire.OutputText | wire.Refusal)[] => [
@@ -210,7 +205,7 @@ export function inputSchema({ limits, newId }: InputOptions): z.ZodType<readonly
       : [
           {
             type: 'message',
-            id: newId('msg'),
+            id: 'msg_',
             status: 'completed',
             role: 'user',
             content: [{ type: 'input_text', text: value }],
@@ -239,4 +234,19 @@ function typeOf(item: JsonObject): unknown {
   if (type != null) return type;
   if (role !== undefined || 'content' in item) return 'message';
   return id === undefined ? undefined : 'item_reference';
+}
+
+const BEGINNING = /^(?:msg|rs|fc|fco|mcp|mcpl)_$/;
+
+/**
+ * Completes the ids of items that came without one, from a digest of the items so far. So an item has the same id when a
+ * client sends it again, in the same conversation, and a store can recognise it.
+ */
+export function withIds(items: readonly wire.InputItem[]): readonly wire.InputItem[] {
+  if (!items.some(({ id }) => BEGINNING.test(id))) return items;
+  let digest = '';
+  return items.map((item) => {
+    digest = hash('sha256', digest + JSON.stringify(item));
+    return BEGINNING.test(item.id) ? { ...item, id: item.id + digest.slice(0, 32) } : item;
+  });
 }

@@ -4,9 +4,6 @@ import { ApiError } from '../api-error.ts';
 import { conversationFrom } from './restore-history.ts';
 import { parseRequest, storable, type ParseOptions } from './parse-request.ts';
 
-let count = 0;
-const newId = (prefix: string): string => `${prefix}_new${count++}`;
-
 function refused(body: unknown, options: ParseOptions = {}): ApiError {
   try {
     parseRequest(body, options);
@@ -19,15 +16,14 @@ function refused(body: unknown, options: ParseOptions = {}): ApiError {
 
 describe('the smallest request', () => {
   test('gets every default, and the response repeats them', () => {
-    count = 0;
-    expect(parseRequest({ model: 'm', input: 'Hi' }, { newId })).toEqual({
+    expect(parseRequest({ model: 'm', input: 'Hi' })).toEqual({
       model: 'm',
       stream: false,
       store: true,
       input: [
         {
           type: 'message',
-          id: 'msg_new0',
+          id: expect.stringMatching(/^msg_[0-9a-f]{32}$/),
           status: 'completed',
           role: 'user',
           content: [{ type: 'input_text', text: 'Hi' }],
@@ -98,8 +94,8 @@ describe('the smallest request', () => {
       prompt: null,
       something_new: { of: ['any', 'form'] },
     };
-    const least = parseRequest({ input: 'Hi' }, { newId: () => 'msg_1' });
-    expect(parseRequest({ ...nothing, input: 'Hi' }, { newId: () => 'msg_1' })).toEqual(least);
+    const least = parseRequest({ input: 'Hi' });
+    expect(parseRequest({ ...nothing, input: 'Hi' })).toEqual(least);
   });
 });
 

@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import type { RunRequest } from '../engine/run.ts';
-import { newInputItemId } from '../ids.ts';
 import {
   answerFormat,
   DEFAULT_LIMITS,
@@ -25,7 +24,7 @@ import {
   validateBody,
   type IssueContext,
 } from '../request/validate.ts';
-import { inputSchema, longText, type InputOptions } from './parse-input.ts';
+import { inputSchema, longText, withIds } from './parse-input.ts';
 import type { Echo, InputItem } from './wire.ts';
 
 /** A validated request for a response; plain JSON. Its `storable` form is stored with the response. */
@@ -44,18 +43,14 @@ export interface ResponseRequest extends RunRequest {
 export interface ParseOptions extends Partial<RequestLimits> {
   /** Labels of servers whose tools are available to every request, so that `tool_choice` may name them. */
   readonly labels?: readonly string[];
-  readonly newId?: InputOptions['newId'];
 }
 
 /** Validates the body of `POST /v1/responses`. Throws an `ApiError` that names the field and what to do. */
-export function parseRequest(body: unknown, { labels = [], newId, ...limits }: ParseOptions = {}): ResponseRequest {
-  const isStandard = newId === undefined && Object.keys(limits).length === 0;
+export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOptions = {}): ResponseRequest {
+  const isStandard = Object.keys(limits).length === 0;
   const all = { ...DEFAULT_LIMITS, ...limits };
   checkJson(body, all.depth);
-  const parsed = validateBody(
-    isStandard ? STANDARD : bodySchema({ limits: all, newId: newId ?? newInputItemId }),
-    body,
-  );
+  const parsed = validateBody(isStandard ? STANDARD : bodySchema(all), body);
   const { tools, tool_choice: choice, instructions, text, input, previous_response_id: previous } = parsed;
   checkDeclared(choice, tools, labels);
   if (input.length === 0 && previous == null) throw emptyInput((body as { readonly input?: unknown }).input);
@@ -63,7 +58,7 @@ export function parseRequest(body: unknown, { labels = [], newId, ...limits }: P
     ...sharedRequest(parsed, parsed.reasoning?.effort),
     ...(previous != null && { previous }),
     ...(instructions != null && { instructions }),
-    input,
+    input: withIds(input),
     functions: tools.functions,
     otherTools: tools.others,
     toolChoice: choice.choice,
@@ -82,9 +77,8 @@ export function storable(request: ResponseRequest): ResponseRequest {
 const SUMMARIES = ['auto', 'concise', 'detailed'] as const;
 
 /** Unknown fields are ignored. */
-function bodySchema(options: InputOptions) {
-  const { limits } = options;
-  const input = inputSchema(options);
+function bodySchema(limits: RequestLimits) {
+  const input = inputSchema(limits);
   const jsonSchema = jsonSchemaFormat(limits);
   return z.object({
     ...SHARED_FIELDS,
@@ -130,7 +124,7 @@ function bodySchema(options: InputOptions) {
   });
 }
 
-const STANDARD = bodySchema({ limits: DEFAULT_LIMITS, newId: newInputItemId });
+const STANDARD = bodySchema(DEFAULT_LIMITS);
 
 type ParsedBody = z.infer<ReturnType<typeof bodySchema>>;
 

@@ -182,7 +182,7 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     const expiry = keyToStore && !request.store && { expiresAt: keyToStore.expiresAt };
     const lease = await store.acquire(id);
     try {
-      await records.create({ ...record, ...expiry }, keyToStore);
+      await records.create({ ...record, ...expiry }, keyToStore, request.input);
     } catch (error) {
       await lease.release();
       throw error;

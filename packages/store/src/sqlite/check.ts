@@ -7,6 +7,7 @@ import { Worker } from 'node:worker_threads';
 import { messageOf, replay, summaryOf, TreadleError, type JournalEntry, type RunSummary } from '@treadle/core';
 import { versionOf, VERSION } from './database.ts';
 import { isCorrupt, storeError } from './failure.ts';
+import { MESSAGE, RESPONSE, RUN, textIdsIn } from './shared-texts.ts';
 import { sqliteStore, storeOn, thisMachine, type SqliteStore } from './store.ts';
 
 /** What `checkStore` found. */
@@ -158,6 +159,30 @@ async function checkContent(checking: Checking): Promise<void> {
   );
   for (const { run } of orphans ?? []) {
     const message = `There are entries of a run that is not in the list of runs (number ${run}). Restore a backup if a run is missing.`;
+    found.problems.push({ part: 'file', message });
+  }
+  await readable(checking, () => checkTextUses(checking));
+}
+
+/** A use that is not recorded loses its text when another one ends. Missing and changed texts were found with their users. */
+async function checkTextUses({ db, found, signal }: Checking): Promise<void> {
+  const findUse = db.prepare('SELECT 1 FROM text_uses WHERE kind = ? AND user = ? AND text = ?');
+  const stored = db.prepare(
+    `SELECT ${RUN} AS kind, run AS user, entry AS json FROM entries WHERE instr(entry, char(1)) > 0
+     UNION ALL SELECT ${MESSAGE}, id, text FROM messages WHERE instr(text, char(1)) > 0
+     UNION ALL SELECT ${RESPONSE}, id, request FROM responses WHERE instr(request, char(1)) > 0
+     UNION ALL SELECT ${RESPONSE}, id, answer FROM responses WHERE instr(answer, char(1)) > 0`,
+  );
+  const lost = new Set<number>();
+  let rows = 0;
+  for (const { kind, user, json } of stored.iterate()) {
+    for (const id of textIdsIn(json as string)) if (!findUse.get(kind!, user!, id)) lost.add(id);
+    if (++rows % 1_000 !== 0) continue;
+    await setImmediate();
+    signal?.throwIfAborted();
+  }
+  for (const id of lost) {
+    const message = `A use of text ${id} is not recorded, so the text can be deleted too early. Restore a backup.`;
     found.problems.push({ part: 'file', message });
   }
 }

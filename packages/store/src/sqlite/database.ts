@@ -5,7 +5,7 @@ import { crc32 } from 'node:zlib';
 import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
-import { openMessages, splitInput } from './messages.ts';
+import { splitInput } from './messages.ts';
 import { createRateTable } from './rates.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
@@ -108,6 +108,28 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   ALTER TABLE runs ADD COLUMN wake_at REAL;
   CREATE INDEX runs_by_wake ON runs (wake_at) WHERE wake_at IS NOT NULL;
   `,
+  // Columns are renamed, so that a process of an older version that has the store open reads, appends and deletes nothing.
+  `
+  CREATE TABLE texts (
+    id INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,
+    text TEXT NOT NULL
+  ) STRICT;
+  CREATE TABLE text_uses (
+    kind INTEGER NOT NULL,
+    user INTEGER NOT NULL,
+    text INTEGER NOT NULL,
+    PRIMARY KEY (kind, user, text)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX text_uses_by_text ON text_uses (text);
+  ALTER TABLE runs RENAME COLUMN last_message TO input_last;
+  ALTER TABLE runs RENAME COLUMN messages_at TO input_at;
+  ALTER TABLE responses RENAME COLUMN request_sum TO request_crc;
+  ALTER TABLE responses RENAME COLUMN answer_sum TO answer_crc;
+  ALTER TABLE responses ADD COLUMN input_last INTEGER;
+  ALTER TABLE responses ADD COLUMN input_at INTEGER;
+  CREATE INDEX responses_by_input_last ON responses (input_last) WHERE input_last IS NOT NULL;
+  `,
 ];
 
 /** The version of the tables. */
@@ -192,7 +214,8 @@ function shareMessages(db: DatabaseSync, readable: ReadableEntries): void {
     ALTER TABLE runs ADD COLUMN messages_at INTEGER;
     CREATE INDEX runs_by_last_message ON runs (last_message) WHERE last_message IS NOT NULL;
   `);
-  const messages = openMessages(db);
+  const findMessage = db.prepare('SELECT id FROM messages WHERE digest = ?');
+  const insertMessage = db.prepare('INSERT INTO messages (previous, digest, text) VALUES (?, ?, ?)');
   const findEntry = db.prepare('SELECT entry, chain FROM entries WHERE run = ? AND seq = 0');
   const updateEntry = db.prepare('UPDATE entries SET entry = ? WHERE run = ? AND seq = 0');
   const updateRun = db.prepare('UPDATE runs SET last_message = ?, messages_at = ? WHERE id = ?');
@@ -200,10 +223,14 @@ function shareMessages(db: DatabaseSync, readable: ReadableEntries): void {
     const { entry, chain } = (!readable.has(id) && findEntry.get(id)) || {};
     if (typeof entry !== 'string' || crc32(entry) !== chain) continue;
     const split = splitInput(entry, inputOf(parseJson(entry)));
-    const last = split && messages.store(split);
-    if (last === undefined) continue;
-    updateEntry.run(split!.rest, id);
-    updateRun.run(last, split!.at, id);
+    if (!split) continue;
+    let last: number | null = null;
+    for (const [index, digest] of split.digests.entries()) {
+      const known = findMessage.get(digest)?.['id'] as number | undefined;
+      last = known ?? Number(insertMessage.run(last, digest, split.messages[index]!).lastInsertRowid);
+    }
+    updateEntry.run(split.rest, id);
+    updateRun.run(last, split.at, id);
   }
 }
 

@@ -16,6 +16,7 @@ import { isConstraint, isCorrupt } from './failure.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import { splitInput, type Messages, type InputPlace } from './messages.ts';
+import { RUN, type SharedTexts } from './shared-texts.ts';
 
 interface RunRow extends InputPlace {
   readonly id: number;
@@ -38,7 +39,7 @@ interface SnapshotRow {
  *
  * 1. The `chain` of an entry is the CRC-32 of the texts of all entries of the run up to this one: of its own text,
  *    continued from the `chain` before it. The row of the run has the number of entries and the last `chain`. The text of
- *    the first entry is the one that was appended, although long input is stored as `Messages`.
+ *    an entry is the one that was appended, although long input is stored as `Messages`, and long strings as `SharedTexts`.
  * 2. Entries are committed together with the row of the run, so any difference between them is damage, also at the end.
  *    A run with a missing, changed, moved or additional entry is never read, not even in parts.
  * 3. The `sum` of a snapshot continues the `chain` of the last entry that it covers, so it fits only there.
@@ -88,20 +89,21 @@ interface EntriesParts {
   readonly commit: GroupCommit;
   readonly leases: Leases;
   readonly messages: Messages;
+  readonly shared: SharedTexts;
 }
 
-export function openEntries(db: DatabaseSync, { commit, leases, messages }: EntriesParts): Entries {
+export function openEntries(db: DatabaseSync, { commit, leases, messages, shared }: EntriesParts): Entries {
   const { write, sync } = commit;
   const { checkWriter } = leases;
   const findRun = db.prepare(
-    'SELECT id, entries, status, parent, wake_at, last_chain, last_message, messages_at FROM runs WHERE run = ?',
+    'SELECT id, entries, status, parent, wake_at, last_chain, input_last, input_at FROM runs WHERE run = ?',
   );
   const insertRun = db.prepare(
     `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, wake_at, last_chain)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   );
   const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, last_chain = ? WHERE id = ?');
-  const updateMessages = db.prepare('UPDATE runs SET last_message = ?, messages_at = ? WHERE id = ?');
+  const updateMessages = db.prepare('UPDATE runs SET input_last = ?, input_at = ? WHERE id = ?');
   const updateStatus = db.prepare('UPDATE runs SET status = ? WHERE id = ?');
   const updateWake = db.prepare('UPDATE runs SET wake_at = ? WHERE id = ?');
   const findFirst = db.prepare('SELECT entry FROM entries WHERE run = ? AND seq = 0');
@@ -151,8 +153,9 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
       const id = run ? extendRun(run, entries.at(-1)!, chains.at(-1)!) : createRun(runId, entries, chains.at(-1)!);
       const last = split && messages.store(split);
       if (last !== undefined) updateMessages.run(last, split!.at, id);
+      const used: number[] = [];
       for (const [index, text] of texts.entries()) {
-        const stored = index === 0 && last !== undefined ? split!.rest : text;
+        const stored = shared.share(index === 0 && last !== undefined ? split!.rest : text, used);
         try {
           insertEntry.run(id, next + index, stored, chains[index]!);
         } catch (error) {
@@ -160,6 +163,7 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
           throw isConstraint(error) ? entryDamaged(runId, next + index, 'is not in the count of entries') : error;
         }
       }
+      shared.use([RUN, id], used);
     }, until);
   }
 
@@ -240,7 +244,8 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages }: Entr
         return;
       }
       if (chars >= PAGE_CHARS) return;
-      const text = seq === 0 ? messages.restoreEntry(stored, run) : stored;
+      const complete = shared.restore(stored);
+      const text = seq === 0 ? messages.restore(complete, run) : complete;
       chars += text.length;
       sum = crc32(text, sum);
       const entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);

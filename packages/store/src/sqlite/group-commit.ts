@@ -3,7 +3,8 @@ import type { Stored, TreadleError } from '@treadle/core';
 import { isBusy } from './failure.ts';
 
 /**
- * Writes of one turn of the event loop share one transaction, and so one sync of the disk.
+ * Writes of one turn of the event loop share one transaction, and so one sync of the disk. While the store drives one run,
+ * there is nothing to share: then a transaction ends with the callback that wrote, most of the time.
  *
  * 1. Writes are performed in the order of the calls. Each promise resolves when the write is durable, or with
  *    `until: 'written'` when it is committed. A commit is never durable before those before it.

@@ -37,6 +37,8 @@ export interface Leases {
   readonly hasDriver: (runId: string) => boolean;
   /** See `SqliteStore`. */
   readonly releaseRun: (runId: string, options?: { readonly force?: boolean }) => Promise<boolean>;
+  /** How many runs this store drives. */
+  readonly heldCount: () => number;
   /** Releases all leases of this store with the next transaction. */
   readonly close: () => void;
 }
@@ -344,6 +346,7 @@ export function openLeases(
     isDriven: (runId) => currentDriver(runId) !== undefined,
     hasDriver,
     releaseRun,
+    heldCount: () => held.size,
     close,
   };
 }

@@ -136,7 +136,9 @@ describe('a message that is', () => {
   const swap = `UPDATE messages SET text = CASE id WHEN 3 THEN (SELECT text FROM messages WHERE id = 4)
     ELSE (SELECT text FROM messages WHERE id = 3) END WHERE id IN (3, 4)`;
   test.each([
-    ['changed', "UPDATE messages SET text = replace(text, '3 ', '4 ') WHERE id = 4"],
+    ['changed', "UPDATE messages SET text = replace(text, 'assistant', 'user') WHERE id = 4"],
+    ['with a changed text', "UPDATE texts SET text = replace(text, '3 ', '4 ') WHERE id = 4"],
+    ['without its text', 'DELETE FROM texts WHERE id = 4'],
     ['torn', 'UPDATE messages SET text = substr(text, 1, 50) WHERE id = 4'],
     ['missing', 'DELETE FROM messages WHERE id = 4'],
     ['exchanged with another', swap],

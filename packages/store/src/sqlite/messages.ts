@@ -1,51 +1,53 @@
 import { createHash } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
+import { MESSAGE, type SharedTexts } from './shared-texts.ts';
 
 /**
- * The messages in the input of runs, each stored once.
+ * The messages in the input of runs, and the items in the requests of responses, each stored once. Both are called messages
+ * here.
  *
- * 1. An input is a path in a tree: the row of a message refers to the message before it, and the row of a run to its last
- *    message. So a run that continues a conversation adds only the messages that are new.
+ * 1. An input is a path in a tree: the row of a message refers to the message before it, and the row of a run or response to
+ *    its last message. So a run that continues a conversation adds only the messages that are new.
  * 2. A message is found by its digest: SHA-256 of the digest of the message before it and its own text. So equal messages
  *    after different conversations are different rows.
  * 3. A message has a higher id than the message before it, because it is inserted while that one exists.
- * 4. A message is deleted when no run and no message after it refers to it.
+ * 4. A message is deleted when no run, no response and no message after it refers to it.
  */
 export interface Messages {
   /**
    * Inside a transaction: stores the messages that are not stored yet. Returns the id of the last one; undefined if a
-   * message that is stored already is damaged, so that the input has to stay in the entry.
+   * message that is stored already is damaged, so that the input has to stay where it was.
    */
-  readonly store: (split: SplitEntry) => number | undefined;
-  /** The entry that `splitInput` was called with. Another text if a message is damaged or missing. */
-  readonly restoreEntry: (rest: string, { last_message, messages_at }: InputPlace) => string;
-  /** Inside a transaction, after a run was deleted: deletes the messages that are not used any more. */
+  readonly store: (split: SplitJson) => number | undefined;
+  /** The JSON that `splitInput` was called with. Another text if a message is damaged or missing. */
+  readonly restore: (rest: string, { input_last, input_at }: InputPlace) => string;
+  /** Inside a transaction, after a run or response was deleted: deletes the messages that are not used any more. */
   readonly release: (last: number | null) => void;
 }
 
-/** Where the input of a run is. Columns of `runs`; null if the input is in the first entry. */
+/** Where an input is. Columns of `runs` and `responses`; null if it is in the first entry or in the request. */
 export interface InputPlace {
   /** The id of the last message. */
-  readonly last_message: number | null;
-  /** The position of the messages in the text of the entry. */
-  readonly messages_at: number | null;
+  readonly input_last: number | null;
+  /** The position of the messages in the JSON of the entry or request. */
+  readonly input_at: number | null;
 }
 
-/** The text of an entry, and the messages that were taken out of it. */
-export interface SplitEntry {
-  /** The text of the entry with an empty input. */
+/** The JSON of an entry or request, and the messages that were taken out of it. */
+export interface SplitJson {
+  /** The JSON with an empty input. */
   readonly rest: string;
-  /** The position of the messages in the text. */
+  /** The position of the messages in the JSON. */
   readonly at: number;
   readonly messages: readonly string[];
   readonly digests: readonly Buffer[];
 }
 
-/** An input with fewer characters stays in the entry: splitting it would save nothing. */
+/** An input with fewer characters stays where it is: splitting it would save nothing. */
 const MIN_CHARS = 1_024;
 
-/** Takes the input of a run out of the text of its first entry. Undefined if the input is short. */
-export function splitInput(text: string, input: readonly unknown[]): SplitEntry | undefined {
+/** Takes the input out of the JSON that contains it. Undefined if the input is short. */
+export function splitInput(text: string, input: readonly unknown[]): SplitJson | undefined {
   if (text.length < MIN_CHARS || input.length === 0) return undefined;
   const messages = input.map((message) => JSON.stringify(message));
   const joined = messages.join();
@@ -62,7 +64,7 @@ export function splitInput(text: string, input: readonly unknown[]): SplitEntry 
   return { rest: text.slice(0, at) + text.slice(at + joined.length), at, messages, digests };
 }
 
-export function openMessages(db: DatabaseSync): Messages {
+export function openMessages(db: DatabaseSync, shared: SharedTexts): Messages {
   const findMessage = db.prepare('SELECT id FROM messages WHERE digest = ?');
   const insertMessage = db.prepare('INSERT INTO messages (previous, digest, text) VALUES (?, ?, ?)');
   // `<`, so that a damaged reference cannot lead into a circle.
@@ -74,13 +76,14 @@ export function openMessages(db: DatabaseSync): Messages {
      ) SELECT text FROM path`,
   );
   const findUse = db.prepare(
-    'SELECT 1 FROM messages WHERE previous = ?1 UNION ALL SELECT 1 FROM runs WHERE last_message = ?1',
+    `SELECT 1 FROM messages WHERE previous = ?1 UNION ALL SELECT 1 FROM runs WHERE input_last = ?1
+     UNION ALL SELECT 1 FROM responses WHERE input_last = ?1`,
   );
   const deleteMessage = db.prepare('DELETE FROM messages WHERE id = ? RETURNING previous');
 
   /** The messages up to this one, as they are in a JSON list. */
   function joinedTexts(last: number): string {
-    const texts = findTexts.all(last).map(({ text }) => text as string);
+    const texts = findTexts.all(last).map(({ text }) => shared.restore(text as string));
     return texts.reverse().join();
   }
 
@@ -96,18 +99,23 @@ export function openMessages(db: DatabaseSync): Messages {
       while (known > 0 && (last = idOf(digests[known - 1]!)) === null) known--;
       if (last !== null && joinedTexts(last) !== messages.slice(0, known).join()) return undefined;
       for (let index = known; index < messages.length; index++) {
-        last = Number(insertMessage.run(last, digests[index]!, messages[index]!).lastInsertRowid);
+        const used: number[] = [];
+        const text = shared.share(messages[index]!, used);
+        last = Number(insertMessage.run(last, digests[index]!, text).lastInsertRowid);
+        shared.use([MESSAGE, last], used);
       }
       return last!;
     },
 
-    restoreEntry(rest, { last_message: last, messages_at: at }) {
+    restore(rest, { input_last: last, input_at: at }) {
       return last === null || at === null ? rest : rest.slice(0, at) + joinedTexts(last) + rest.slice(at);
     },
 
     release(last) {
       for (let id = last; id !== null && !findUse.get(id);) {
-        id = (deleteMessage.get(id)?.['previous'] as number | null | undefined) ?? null;
+        const deleted = deleteMessage.get(id);
+        shared.release([MESSAGE, id]);
+        id = (deleted?.['previous'] as number | null | undefined) ?? null;
       }
     },
   };

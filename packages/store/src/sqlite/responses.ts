@@ -4,7 +4,9 @@ import type { ResponseRecord, ResponseStore, UsedKey } from '../response-store.t
 import { nameKey, parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
+import { splitInput, type InputPlace, type Messages } from './messages.ts';
 import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs } from './runs.ts';
+import { RESPONSE, type SharedTexts } from './shared-texts.ts';
 
 /** The methods of a `ResponseStore`. Those that only read are synchronous and need a transaction of the caller. */
 export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'delete' | 'prune' | 'pruneExpired'> {
@@ -13,7 +15,7 @@ export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'de
   readonly unfinished: (now?: number) => readonly ResponseRecord[];
 }
 
-interface ResponseRow {
+interface ResponseRow extends InputPlace {
   readonly response: string;
   readonly tenant: string;
   readonly run: string;
@@ -22,9 +24,9 @@ interface ResponseRow {
   readonly updated_at: number;
   readonly previous: string | null;
   readonly request: string;
-  readonly request_sum: number;
+  readonly request_crc: number;
   readonly answer: string | null;
-  readonly answer_sum: number | null;
+  readonly answer_crc: number | null;
   readonly expires_at: number | null;
 }
 
@@ -35,21 +37,27 @@ interface EndedResponseRow {
 }
 
 const COLUMNS =
-  'response, tenant, run, status, created_at, updated_at, expires_at, previous, request, request_sum, answer, answer_sum';
+  'response, tenant, run, status, created_at, updated_at, expires_at, previous, request, request_crc, answer, answer_crc, input_last, input_at';
 
-export function openResponses(
-  db: DatabaseSync,
-  commit: GroupCommit,
-  { checkWriter, isDriven }: Leases,
-  { familyOf, remove }: Runs,
-): Responses {
+interface ResponsesParts {
+  readonly commit: GroupCommit;
+  readonly leases: Leases;
+  readonly runs: Runs;
+  readonly messages: Messages;
+  readonly shared: SharedTexts;
+}
+
+export function openResponses(db: DatabaseSync, { commit, leases, runs, messages, shared }: ResponsesParts): Responses {
+  const { checkWriter, isDriven } = leases;
+  const { familyOf, remove, removeResponse } = runs;
   const insertResponse = db.prepare(
-    `INSERT INTO responses (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+    `INSERT INTO responses (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
   );
   const updateResponse = db.prepare(
-    'UPDATE responses SET status = ?, updated_at = ?, answer = ?, answer_sum = ? WHERE response = ? AND status = ?',
+    'UPDATE responses SET status = ?, updated_at = ?, answer = ?, answer_crc = ? WHERE id = ?',
   );
   const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
+  const findStatus = db.prepare('SELECT id, status FROM responses WHERE response = ?');
   const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
   const findUnfinished = db.prepare(
     `SELECT ${COLUMNS} FROM responses WHERE status = 'in_progress' AND NOT EXISTS
@@ -67,7 +75,6 @@ export function openResponses(
      WHERE expires_at IS NOT NULL AND expires_at <= ? AND (expires_at, id) > (?, ?) AND status <> 'in_progress'
      ORDER BY expires_at, id LIMIT ${PRUNE_BATCH}`,
   );
-  const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ?');
   const insertKey = db.prepare(
     `INSERT INTO idempotency_keys (tenant, key, digest, response, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)
      ON CONFLICT DO UPDATE SET digest = ?3, response = ?4, expires_at = ?5 WHERE expires_at <= ?6`,
@@ -98,11 +105,32 @@ export function openResponses(
 
   function removeWithRuns(run: string, family: readonly RunRow[]): void {
     for (const row of family) remove(row);
-    deleteResponse.run(run);
+    removeResponse(run);
+  }
+
+  /** Undefined if the row is damaged. */
+  function toRecord(row: ResponseRow): ResponseRecord | undefined {
+    const { response: id, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt } = row;
+    const { expires_at: expiresAt, previous } = row;
+    const request = parseChecked(messages.restore(shared.restore(row.request), row), row.request_crc);
+    const response = row.answer === null ? null : parseChecked(shared.restore(row.answer), row.answer_crc!);
+    if (request === undefined || response === undefined) return undefined;
+    return {
+      id,
+      tenant,
+      runId,
+      status,
+      createdAt,
+      updatedAt,
+      ...(expiresAt !== null && { expiresAt }),
+      ...(previous !== null && { previous }),
+      request,
+      ...(row.answer !== null && { response }),
+    };
   }
 
   return {
-    async create(record, key) {
+    async create(record, key, input = []) {
       const { id, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
       for (const [name, value] of Object.entries({ id, tenant, runId, status })) checkText(name, value);
       if (previous !== undefined) checkText('previous', previous);
@@ -115,9 +143,21 @@ export function openResponses(
       const request = encodeBody('request', record.request);
       const answer = response === undefined ? { text: null, sum: null } : encodeBody('response', response);
       const values = [id, tenant, runId, status, createdAt, updatedAt, expiresAt ?? null, previous ?? null] as const;
+      const split = splitInput(request.text, input);
       await commit.write(() => {
-        const { changes } = insertResponse.run(...values, request.text, request.sum, answer.text, answer.sum);
+        const used: number[] = [];
+        const last = split && messages.store(split);
+        const { changes, lastInsertRowid } = insertResponse.run(
+          ...values,
+          shared.share(last === undefined ? request.text : split!.rest, used),
+          request.sum,
+          answer.text && shared.share(answer.text, used),
+          answer.sum,
+          last ?? null,
+          last === undefined ? null : split!.at,
+        );
         if (changes === 0) throw findOwner.get(id) ? responseExists(id) : runTaken(runId);
+        shared.use([RESPONSE, Number(lastInsertRowid)], used);
         if (!key) return;
         const inserted = insertKey.run(tenant, key.key, key.digest, id, key.expiresAt, createdAt);
         if (inserted.changes === 0) throw keyTaken();
@@ -133,9 +173,13 @@ export function openResponses(
       checkTime('at', at);
       const { text, sum } = encodeBody('response', response);
       return commit.write(() => {
-        const isFinished = updateResponse.run(status, at, text, sum, id, from).changes > 0;
-        if (isFinished && releaseKey) deleteKeys.run(id);
-        return isFinished;
+        const row = findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
+        if (row?.status !== from) return false;
+        const used: number[] = [];
+        updateResponse.run(status, at, shared.share(text, used), sum, row.id);
+        shared.use([RESPONSE, row.id], used);
+        if (releaseKey) deleteKeys.run(id);
+        return true;
       });
     },
 
@@ -173,27 +217,6 @@ export function openResponses(
 /** Includes the run of the response even if it has not started: its driver may already have the lease. */
 function runNames(run: string, family: readonly RunRow[]): readonly string[] {
   return [run, ...family.map((row) => row.run)];
-}
-
-/** Undefined if the row is damaged. */
-function toRecord(row: ResponseRow): ResponseRecord | undefined {
-  const { response: id, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt } = row;
-  const { expires_at: expiresAt, previous } = row;
-  const request = parseChecked(row.request, row.request_sum);
-  const response = row.answer === null ? null : parseChecked(row.answer, row.answer_sum!);
-  if (request === undefined || response === undefined) return undefined;
-  return {
-    id,
-    tenant,
-    runId,
-    status,
-    createdAt,
-    updatedAt,
-    ...(expiresAt !== null && { expiresAt }),
-    ...(previous !== null && { previous }),
-    request,
-    ...(row.answer !== null && { response }),
-  };
 }
 
 /** Encodes the value at once, so that later changes by the caller have no effect. */

@@ -5,6 +5,7 @@ import { nameKey } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import type { Messages } from './messages.ts';
+import { RESPONSE, RUN, type SharedTexts } from './shared-texts.ts';
 
 /** Lists and deletes runs. */
 export interface Runs extends Pick<RunStore, 'delete' | 'prune'> {
@@ -16,6 +17,8 @@ export interface Runs extends Pick<RunStore, 'delete' | 'prune'> {
   readonly familyOf: (runId: string) => readonly RunRow[];
   /** Inside a transaction: deletes a run, what is stored for it, and its response. */
   readonly remove: (row: Pick<RunRow, 'id' | 'run'>) => void;
+  /** Inside a transaction: deletes the response of a run. */
+  readonly removeResponse: (run: string) => void;
 }
 
 export interface RunRow {
@@ -50,9 +53,10 @@ interface RunsParts {
   readonly commit: GroupCommit;
   readonly leases: Leases;
   readonly messages: Messages;
+  readonly shared: SharedTexts;
 }
 
-export function openRuns(db: DatabaseSync, { commit, leases, messages }: RunsParts): Runs {
+export function openRuns(db: DatabaseSync, { commit, leases, messages, shared }: RunsParts): Runs {
   const { checkWriter, isDriven } = leases;
   const findRun = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE run = ?');
   const findByParent = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE parent = ?');
@@ -65,8 +69,8 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages }: RunsPar
   );
   const findOpen = db.prepare(`SELECT 1 FROM runs WHERE run = ? AND status IN ('running', 'paused')`);
   const deleteEntries = ['entries', 'snapshots'].map((table) => db.prepare(`DELETE FROM ${table} WHERE run = ?`));
-  const deleteRun = db.prepare('DELETE FROM runs WHERE id = ? RETURNING last_message');
-  const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ?');
+  const deleteRun = db.prepare('DELETE FROM runs WHERE id = ? RETURNING input_last');
+  const deleteResponse = db.prepare('DELETE FROM responses WHERE run = ? RETURNING id, input_last');
   const deleteBlobRuns = db.prepare('DELETE FROM blob_runs WHERE run = ? RETURNING blob');
   const findBlobRun = db.prepare('SELECT 1 FROM blob_runs WHERE blob = ?');
   const deleteBlob = ['blob_parts WHERE blob = ?', 'blobs WHERE id = ?'].map((rows) =>
@@ -84,10 +88,18 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages }: RunsPar
 
   function remove({ id, run }: Pick<RunRow, 'id' | 'run'>): void {
     for (const statement of deleteEntries) statement.run(id);
-    for (const { last_message: last } of deleteRun.all(id)) messages.release(last as number | null);
-    deleteResponse.run(run);
+    for (const { input_last: last } of deleteRun.all(id)) messages.release(last as number | null);
+    shared.release([RUN, id]);
+    removeResponse(run);
     for (const { blob } of deleteBlobRuns.all(id)) {
       if (!findBlobRun.get(blob!)) for (const statement of deleteBlob) statement.run(blob!);
+    }
+  }
+
+  function removeResponse(run: string): void {
+    for (const { id, input_last: last } of deleteResponse.all(run)) {
+      messages.release(last as number | null);
+      shared.release([RESPONSE, id as number]);
     }
   }
 
@@ -160,6 +172,7 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages }: RunsPar
     isOfResponse,
     familyOf,
     remove,
+    removeResponse,
 
     delete: (runId) =>
       commit.write(() => {

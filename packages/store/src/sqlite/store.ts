@@ -16,6 +16,7 @@ import { openMessages } from './messages.ts';
 import { openRates } from './rates.ts';
 import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
+import { openSharedTexts } from './shared-texts.ts';
 import { openWal, type Wal } from './wal.ts';
 
 export interface SqliteOptions {
@@ -62,7 +63,22 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
 /** The machine that this process runs on, without its disk. */
 export function thisMachine(location: string, options: SqliteOptions = {}): Omit<Machine, keyof Wal> {
   const { leaseTtlMs: ttlMs = 30_000, busyTimeoutMs = 5_000, clock, holder = thisProcess() } = options;
-  return { location, ttlMs, clock, holder, processState, busyTimeoutMs, defer };
+  return { location, ttlMs, clock, holder, processState, busyTimeoutMs, defer, deferBriefly: inThisTurn() };
+}
+
+/** How long the event loop may not turn because of commits, if the model and the tools do not wait for anything either. */
+const LONGEST_TURN_MS = 5;
+
+/** Calls functions after the current callback, in the same turn of the event loop if it has not taken long. */
+function inThisTurn(): (act: () => void) => void {
+  let turnedAt = -Infinity;
+  return (act) => {
+    if (performance.now() - turnedAt < LONGEST_TURN_MS) return queueMicrotask(act);
+    setImmediate(() => {
+      turnedAt = performance.now();
+      act();
+    });
+  };
 }
 
 function defer(act: () => void, ms?: number): void {
@@ -74,20 +90,27 @@ function defer(act: () => void, ms?: number): void {
 export interface Machine extends LeaseOptions, Omit<CommitOptions, 'toStoreError'> {
   /** Names the store in errors. */
   readonly location: string;
+  /** Like `defer`, but earlier: for commits that no other run can share. By default `defer`. */
+  readonly deferBriefly?: (act: () => void) => void;
   /** Called before the database is closed. */
   readonly close?: () => Promise<void>;
 }
 
 /** A store in an open database that has the schema. Closing the store closes the database. */
 export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
-  const { location, defer, busyTimeoutMs } = machine;
-  const commit = groupCommit(db, { ...machine, toStoreError: (error) => storeError(error, location) });
+  const { location, defer, deferBriefly = defer, busyTimeoutMs } = machine;
+  const commit = groupCommit(db, {
+    ...machine,
+    defer: (act, ms) => (ms === undefined && leases.heldCount() === 1 ? deferBriefly(act) : defer(act, ms)),
+    toStoreError: (error) => storeError(error, location),
+  });
   const leases = openLeases(db, commit, machine);
-  const messages = openMessages(db);
-  const entries = openEntries(db, { commit, leases, messages });
-  const runs = openRuns(db, { commit, leases, messages });
+  const shared = openSharedTexts(db);
+  const messages = openMessages(db, shared);
+  const entries = openEntries(db, { commit, leases, messages, shared });
+  const runs = openRuns(db, { commit, leases, messages, shared });
   const blobs = openBlobs(db, commit);
-  const responses = openResponses(db, commit, leases, runs);
+  const responses = openResponses(db, { commit, leases, runs, messages, shared });
 
   const { now } = machine.clock ?? systemClock;
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });

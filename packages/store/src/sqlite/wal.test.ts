@@ -171,7 +171,7 @@ async function writeMuch(store: Journal, file: string): Promise<number> {
   let largest = 0;
   const text = 'x'.repeat(20_000);
   for (let seq = 0; seq < 2_000; seq++) {
-    await store.append('a', [entry(seq, text)], undefined, 'written');
+    await store.append('a', [entry(seq, `${seq} ${text}`)], undefined, 'written');
     if (seq % 10 === 0) largest = Math.max(largest, statSync(`${file}-wal`).size);
   }
   return largest;

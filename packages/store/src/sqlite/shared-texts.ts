@@ -1,0 +1,117 @@
+import { hash } from 'node:crypto';
+import type { DatabaseSync } from 'node:sqlite';
+
+/**
+ * Long strings in stored JSON, each stored once: a reply is in an event of its run, in the response of the server, and in the
+ * input of the runs that continue it.
+ *
+ * 1. In the JSON, a string of `MIN_CHARS` or more is replaced by the id of a row of `texts`, between two marks. JSON does not
+ *    contain the mark, because it escapes control characters. So JSON that was stored before is read as it is.
+ * 2. A text is found by its digest: SHA-256 of the string, as it is escaped in JSON.
+ * 3. A row of `text_uses` is the use of a text by a run (in any of its entries), a message or a response. A text is deleted
+ *    with its last use.
+ * 4. The sum of what contains a text is that of the complete JSON. So a missing or changed text damages what contains it, and
+ *    nothing else.
+ */
+export interface SharedTexts {
+  /**
+   * Inside a transaction: stores the long strings that are not stored yet, and repairs those that are damaged. Returns the
+   * JSON to store, and adds the ids of its texts to `used`, for `use`.
+   */
+  readonly share: (json: string, used: number[]) => string;
+  /** Inside the same transaction. */
+  readonly use: (user: TextUser, used: readonly number[]) => void;
+  /** The JSON that `share` was called with. Another text if a string is damaged or missing. */
+  readonly restore: (stored: string) => string;
+  /** Inside a transaction, after the user was deleted: deletes the texts that are not used any more. */
+  readonly release: (user: TextUser) => void;
+}
+
+/** The number of its row, and of its table. */
+export type TextUser = readonly [kind: number, id: number];
+
+export const RUN = 1;
+export const MESSAGE = 2;
+export const RESPONSE = 3;
+
+/** A shorter string stays where it is: a row would need about 100 bytes, and more time. */
+export const MIN_CHARS = 512;
+
+const MARK = '\u0001';
+
+export function openSharedTexts(db: DatabaseSync): SharedTexts {
+  const findDigest = db.prepare('SELECT id, text FROM texts WHERE digest = ?');
+  const findText = db.prepare('SELECT text FROM texts WHERE id = ?');
+  const insertText = db.prepare('INSERT INTO texts (digest, text) VALUES (?, ?)');
+  const updateText = db.prepare('UPDATE texts SET text = ? WHERE id = ?');
+  const deleteText = db.prepare('DELETE FROM texts WHERE id = ?');
+  const insertUse = db.prepare('INSERT OR IGNORE INTO text_uses (kind, user, text) VALUES (?, ?, ?)');
+  const deleteUses = db.prepare('DELETE FROM text_uses WHERE kind = ? AND user = ? RETURNING text');
+  const findUse = db.prepare('SELECT 1 FROM text_uses WHERE text = ?');
+
+  function store(text: string): number {
+    const digest = digestOf(text);
+    const known = findDigest.get(digest) as { readonly id: number; readonly text: string } | undefined;
+    if (!known) return Number(insertText.run(digest, text).lastInsertRowid);
+    if (known.text !== text) updateText.run(text, known.id);
+    return known.id;
+  }
+
+  return {
+    share(json, used) {
+      if (json.length < MIN_CHARS) return json;
+      let stored = '';
+      let copied = 0;
+      for (let start = json.indexOf('"') + 1; start > 0;) {
+        const end = stringEnd(json, start);
+        if (end - start >= MIN_CHARS) {
+          const id = store(json.slice(start, end));
+          used.push(id);
+          stored += `${json.slice(copied, start)}${MARK}${id}${MARK}`;
+          copied = end;
+        }
+        start = json.indexOf('"', end + 1) + 1;
+      }
+      return copied === 0 ? json : stored + json.slice(copied);
+    },
+
+    use([kind, id], used) {
+      for (const text of used) insertUse.run(kind, id, text);
+    },
+
+    restore(stored) {
+      if (!stored.includes(MARK)) return stored;
+      const parts = stored.split(MARK);
+      for (let index = 1; index < parts.length; index += 2) {
+        parts[index] = (findText.get(Number(parts[index]))?.['text'] as string | undefined) ?? '';
+      }
+      return parts.join('');
+    },
+
+    release([kind, id]) {
+      for (const { text } of deleteUses.all(kind, id)) if (!findUse.get(text!)) deleteText.run(text!);
+    },
+  };
+}
+
+function digestOf(text: string): Buffer {
+  return hash('sha256', text, 'buffer');
+}
+
+/** The ids of the texts in stored JSON. */
+export function textIdsIn(stored: string): readonly number[] {
+  return stored.split(MARK).flatMap((part, index) => (index % 2 === 1 ? Number(part) : []));
+}
+
+/** The position of the quote that ends the string which starts at `start`. */
+function stringEnd(json: string, start: number): number {
+  let end = json.indexOf('"', start);
+  while (isEscaped(json, end)) end = json.indexOf('"', end + 1);
+  return end;
+}
+
+function isEscaped(json: string, at: number): boolean {
+  let first = at;
+  while (json[first - 1] === '\\') first--;
+  return (at - first) % 2 === 1;
+}
