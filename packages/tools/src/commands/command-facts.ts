@@ -744,6 +744,7 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
       case 'builtin': {
         const options = args.findIndex(({ start }) => !/^-[pvV]+$|^--$/.test(start));
         if (args.slice(0, Math.max(options, 0)).some(({ start }) => /[vV]/.test(start)) || options === -1) return true;
+        if (args.slice(0, options).some(({ start }) => start.includes('p'))) unclear('command -p looks for programs elsewhere');
         const rest = args.slice(options);
         const inner = rest[0]?.value;
         // Functions are skipped, builtins are not.

@@ -39,14 +39,11 @@ export function isSystemFolder(file: string): boolean {
   const folder = resolved.replace(/\/(\*+|\.\*|\.\[.*|\?+)$/, '') || '/';
   if (SYSTEM_FOLDERS.has(folder) || /^\/(home|users)\/[^/]+$/.test(folder)) return true;
   if (!/[*?[{]/.test(folder)) return false;
-  const pattern = new RegExp(
-    `^${folder
-      .replaceAll(/[$()+.\\^|]/g, '\\$&')
-      .replaceAll(/\*+/g, '[^/]*')
-      .replaceAll('?', '[^/]')
-      .replaceAll(/\[[^\]]*\]|\{[^}]*\}/g, '[^/]*')
-      .replaceAll(/[[{}]/g, '\\$&')}$`,
-  );
+  const source = folder.replaceAll(/\*+|\?|\[[^\]]*\]|\{[^}]*\}|[$()+.\\^|[\]{}]/g, (part) => {
+    if (part === '?') return '[^/]';
+    return part.length > 1 || part === '*' ? '[^/]*' : `\\${part}`;
+  });
+  const pattern = new RegExp(`^${source}$`);
   for (const system of SYSTEM_FOLDERS) if (pattern.test(system)) return true;
   return false;
 }

@@ -288,7 +288,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
   },
   ag: { ...GREP, unclear: '--pager' },
   ...each(
-    'tr sleep seq date uname whoami id groups hostname ps pgrep nproc uptime free basename dirname expr which whereis tput clear arch locale getconf logname tty yes factor numfmt uuidgen lsb_release sw_vers',
+    'echo printf true false pwd tr sleep seq date uname whoami id groups hostname ps pgrep nproc uptime free basename dirname expr which whereis tput clear arch locale getconf logname tty yes factor numfmt uuidgen lsb_release sw_vers',
     NOTHING,
   ),
   ...each('touch mkdir rmdir rm unlink shred truncate mkfifo mknod mktemp', {
@@ -705,6 +705,9 @@ function analyseEnv(call: Invocation): void {
   for (const flag of flags)
     if (!known.has(flag) && !tableOf(spec).has(flag)) call.unclear(`the option ${flag} of env is not known`);
   const split = values.filter(({ option }) => option === '-S' || option === '--split-string');
+  // Without PATH another program of the same name may run.
+  if (flags.has('-i') || flags.has('--ignore-environment') || positional[0]?.value === '-') call.variable('PATH');
+  for (const { option, value } of values) if (option === '-u' || option === '--unset') call.variable(value.value ?? 'PATH');
   const folder = values.find(({ option }) => option === '-C' || option === '--chdir')?.value;
   if (folder) call.read(folder);
   let rest = positional[0]?.value === '-' ? positional.slice(1) : positional;
@@ -996,7 +999,7 @@ function analyseSsh(call: Invocation): void {
 }
 
 const NPM: Options = {
-  none: '-w --workspace --tag --access --registry_ --loglevel --filter --depth --omit --include',
+  none: '-w --workspace --tag --access --loglevel --filter --depth --omit --include',
   read: '--prefix -C --dir --cwd',
   url: '--registry',
   unclear:
@@ -1184,7 +1187,7 @@ const GIT_SUB: Options = {
   read: '-F --file --pathspec-from-file --reference',
   write: '-o --output --output-directory --separate-git-dir',
   unclear:
-    '--upload-pack --receive-pack --exec -u_ --extcmd --open-files-in-pager -O --ext-diff --textconv --template --tool --smtp-server --sendmail-cmd --show-signature --config --server-option --bundle-uri --gpg-sign_ --tool-help --editor --trailer-cmd --remote --to-cmd --cc-cmd --signature-file --env-filter --tree-filter --index-filter --msg-filter --edit-description --interactive',
+    '--upload-pack --receive-pack --exec --extcmd --open-files-in-pager -O --ext-diff --textconv --template --tool --smtp-server --sendmail-cmd --show-signature --config --server-option --bundle-uri --tool-help --editor --trailer-cmd --remote --to-cmd --cc-cmd --signature-file --env-filter --tree-filter --index-filter --msg-filter --edit-description --interactive',
 };
 const GIT_QUIET: Options = { ...GIT_SUB, unclear: `${GIT_SUB.unclear}` };
 
@@ -1210,6 +1213,9 @@ function analyseGit(call: Invocation): void {
 function analyseGitCommand(call: Invocation, name: string, args: readonly Field[]): void {
   const [first, ...more] = args;
   switch (name) {
+    case 'difftool':
+      call.unclear('git difftool runs another program');
+      return;
     case 'bisect':
       if (first?.value === 'run') call.run(more, { stdin: null });
       return;
