@@ -49,7 +49,9 @@ export interface CommandOptions {
 /** Longer commands are refused, because looking for destructive forms in them could take long. */
 export const MAX_COMMAND_LENGTH = 65_536;
 const MAX_DEPTH = 24;
-const MAX_STEPS = 20_000;
+const MAX_STEPS = 5000;
+/** Parentheses and braces that are open at the same time. The parser needs long for more. */
+const MAX_OPEN = 128;
 const MAX_LOOP_VALUES = 64;
 const CACHE_SIZE = 256;
 
@@ -110,6 +112,8 @@ function analyse(command: string, options: CommandOptions): { facts: CommandFact
   };
   if (command.length > MAX_COMMAND_LENGTH) {
     findings.destructive = `it is longer than ${MAX_COMMAND_LENGTH} characters, so it cannot be checked; write the data to a file first`;
+  } else if (mostOpen(command) > MAX_OPEN) {
+    findings.destructive = 'it is nested too deeply to be checked';
   } else {
     const walker = createWalker(findings, options);
     walker.code(command, {
@@ -134,6 +138,17 @@ function analyse(command: string, options: CommandOptions): { facts: CommandFact
   return { facts, usedFiles };
 }
 
+function mostOpen(text: string): number {
+  let open = 0;
+  let most = 0;
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === 0x28 || code === 0x7b) most = Math.max(most, ++open);
+    else if ((code === 0x29 || code === 0x7d) && open > 0) open--;
+  }
+  return most;
+}
+
 /** Characters that end a word for people but not for the shell, or the other way round, or that hide text. */
 const MISLEADING = /(?![\n\t ])[\p{Cc}\p{Cf}\p{Z}]/u;
 
@@ -147,6 +162,9 @@ const HARMLESS: ReadonlySet<string> = new Set(
     ' ',
   ),
 );
+
+/** Options of `set` that do not change which programs run. */
+const SET_NAMES = /^(errexit|nounset|pipefail|xtrace|noglob|noclobber|verbose|errtrace|functrace|allexport)$/;
 
 const PLAIN_NAME = /^[A-Za-z_]\w*$/;
 
@@ -354,6 +372,7 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
       }
       case 'Coproc':
         if (scope.posix) unclear('coproc has another meaning in sh than in bash');
+        setVariable(node.name?.value ?? 'COPROC', undefined, scope);
         if (node.body.type === 'CompoundList') unclear('its syntax is not understood: coproc');
         else walkNode(node.body, forked(scope, { isParallel: true, stdin: undefined }));
         return;
@@ -440,6 +459,7 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
         else enter(() => walkScript(script, forked(scope, { stdin: scope.stdin })));
       },
       unclear,
+      assigns: (name) => setVariable(name, undefined, scope),
       usedFiles() {
         findings.usedFiles = true;
       },
@@ -504,6 +524,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
       const isStdin =
         redirection.descriptor === undefined ||
         (redirection.descriptor.type === 'FileDescriptor' && redirection.descriptor.value === 0);
+      if (redirection.descriptor?.type === 'FileDescriptorVariable')
+        setVariable(redirection.descriptor.name, undefined, scope);
       switch (redirection.type) {
         case 'HereDoc': {
           const { parts, text } = redirection.body;
@@ -744,7 +766,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
       case 'builtin': {
         const options = args.findIndex(({ start }) => !/^-[pvV]+$|^--$/.test(start));
         if (args.slice(0, Math.max(options, 0)).some(({ start }) => /[vV]/.test(start)) || options === -1) return true;
-        if (args.slice(0, options).some(({ start }) => start.includes('p'))) unclear('command -p looks for programs elsewhere');
+        if (args.slice(0, options).some(({ start }) => start.includes('p')))
+          unclear('command -p looks for programs elsewhere');
         const rest = args.slice(options);
         const inner = rest[0]?.value;
         // Functions are skipped, builtins are not.
@@ -796,20 +819,15 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
           if (PLAIN_NAME.test(start)) setVariable(start, undefined, shell);
         }
         return true;
-      case 'set':
-        if (
-          !args.every(
-            ({ start }, at) =>
-              /^[-+][aebfhkmnptuvxBCEHPT]*o?$/.test(start) ||
-              /^[-+]\w*o$/.test(args[at - 1]?.start ?? '') ||
-              args.slice(0, at + 1).some(({ value }) => value === '--'),
-          )
-        ) {
-          unclear('set changes how the shell reads the command');
+      case 'set': {
+        const end = texts.indexOf('--');
+        const options = end === -1 ? args : args.slice(0, end);
+        for (const [at, { start, value }] of options.entries()) {
+          const known = /^[-+]\w*o$/.test(options[at - 1]?.start ?? '') ? SET_NAMES : /^[-+][aefhuvxCET]*o?$/;
+          if (value === undefined || !known.test(start)) unclear('set changes how the shell reads the command');
         }
-        if (args.some(({ start }) => /^-\w*[kn]|^(keyword|posix|noexec)$/.test(start)))
-          unclear('set changes how the shell reads the command');
         return true;
+      }
       case 'shopt':
         if (
           !args.every(({ start }) =>
@@ -846,7 +864,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
           const variable = texts[0] === '-v' ? texts[1] : texts[0]?.slice(2);
           if (!PLAIN_NAME.test(variable ?? '')) unclear('printf -v evaluates a computed name');
           else setVariable(variable ?? '', undefined, shell);
-        } else if (
+        } else if (name === 'wait' && at !== -1) setVariable(texts[at + 1] ?? 'PATH', undefined, shell);
+        else if (
           name === 'printf'
             ? args[0]?.value === undefined && args.length > 0 && args[0]?.start === ''
             : at !== -1 && !PLAIN_NAME.test(texts[at + 1] ?? '')
@@ -909,7 +928,9 @@ function readAssignments(script: ParsedScript): { texts: Map<string, string[]>; 
   let isOpen = false;
   const note = (name: string, text: string | undefined, count = 1): void => {
     counts.set(name, (counts.get(name) ?? 0) + count);
-    texts.set(name, [...(texts.get(name) ?? []), ...(text === undefined ? ['$'] : [text])]);
+    const known = texts.get(name) ?? [];
+    known.push(text ?? '$');
+    texts.set(name, known);
   };
   const visit = (node: SyntaxNode): void => {
     if (node.type === 'Assignment') {

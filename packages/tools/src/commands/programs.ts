@@ -106,7 +106,17 @@ function parseOptions(
       else if (table.has(option)) take(option, args[++at]);
       else flags.add(option);
     } else {
-      for (let letter = 1; letter < text.length; letter++) {
+      const isUnknown = spec.write === UNKNOWN.write;
+      const equals = isUnknown ? text.indexOf('=') : -1;
+      if (equals !== -1) {
+        const name = text.slice(0, equals);
+        const value = arg.value === undefined ? COMPUTED_FIELD : literalField(text.slice(equals + 1));
+        if (table.has(name)) take(name, value);
+        else reportUnknown(call, value, false);
+        flags.add(name);
+        continue;
+      }
+      for (let letter = 1; letter < (isUnknown ? 2 : text.length); letter++) {
         const option = `-${text[letter]}`;
         const kind = table.get(option);
         if (kind === undefined) {
@@ -196,7 +206,9 @@ function reportUrl(call: Invocation, field: Field): void {
     const [, file = ''] =
       /^file:\/*(?:localhost)?(\/.*)$/i.exec(`file:/${field.value.slice(5).replace(/^\/+/, '')}`) ?? [];
     call.read(literalField(file.includes('%') ? decodeURIComponentOr(file) : file));
-  } else if (URL_FORM.test(field.value)) call.url(field.value);
+  } else if (/[\\\s]|[^ -~]/.test(field.value))
+    call.unclear('an address has characters that programs read in different ways');
+  else if (URL_FORM.test(field.value)) call.url(field.value);
   else call.url(`http://${field.value}`);
 }
 
@@ -247,26 +259,26 @@ const WRITES: Spec = { rest: 'write' };
 const COPY: Spec = {
   rest: 'read',
   last: 'write',
-  none: '-S --suffix --sparse --reflink --preserve --no-preserve',
+  none: '-S --suffix',
   write: '-t --target-directory',
 };
 
 const GREP: Spec = {
   first: 'none',
-  none: '-m --max-count -A --after-context -B --before-context -C --context --color --include --exclude --exclude-dir -d -D --label --binary-files',
+  none: '-m --max-count -A --after-context -B --before-context -C --context --include --exclude --exclude-dir -d -D --label --binary-files',
   read: '--exclude-from',
 };
 
 const SPECS: Readonly<Record<string, Spec>> = {
   ...each(
-    'cat tac nl od hexdump xxd strings file stat wc sum cksum md5sum sha1sum sha256sum sha512sum b2sum base64 base32 rev paste join comm cmp column fold fmt expand unexpand readlink realpath du df ls dir tree zcat bzcat xzcat gunzip_l pr tsort look lsof cloc tokei',
-    { ...READS, none: '-n --lines -I --ignore --level -L -P -w --width' },
+    'cat tac nl od hexdump xxd strings file stat wc sum cksum md5sum sha1sum sha256sum sha512sum b2sum base64 base32 rev paste join comm cmp column fold fmt expand unexpand readlink realpath du df ls dir tree zcat bzcat xzcat pr tsort look lsof cloc tokei',
+    READS,
   ),
   head: { none: '-n --lines -c --bytes' },
   tail: { none: '-n --lines -c --bytes --pid -s --sleep-interval' },
   less: { unclear: '-o -O --log-file -k --lesskey-file' },
   more: READS,
-  diff: { none: '-U -C --label -I --color --exclude -x', read: '--from-file --to-file' },
+  diff: { none: '-U -C --label -I --exclude -x', read: '--from-file --to-file' },
   sort: {
     none: '-k --key -t --field-separator -S --buffer-size --parallel',
     read: '--files0-from',
@@ -277,8 +289,6 @@ const SPECS: Readonly<Record<string, Spec>> = {
   cut: { none: '-d -f -c -b --delimiter --fields --output-delimiter' },
   split: { none: '-l -b -n -a -C', last: 'write', unclear: '--filter' },
   shuf: { none: '-n -i --input-range', write: '-o --output', read: '--random-source' },
-  jq: { first: 'none', none: '--arg --argjson --indent', read: '-f --from-file --slurpfile --rawfile -L' },
-  yq: { first: 'none', unclear: '-s --split-exp' },
   ...each('grep egrep fgrep zgrep', GREP),
   rg: {
     ...GREP,
@@ -286,35 +296,34 @@ const SPECS: Readonly<Record<string, Spec>> = {
     read: '-f --file --ignore-file',
     unclear: '--pre --hostname-bin',
   },
-  ag: { ...GREP, unclear: '--pager' },
   ...each(
-    'echo printf true false pwd tr sleep seq date uname whoami id groups hostname ps pgrep nproc uptime free basename dirname expr which whereis tput clear arch locale getconf logname tty yes factor numfmt uuidgen lsb_release sw_vers',
+    'echo printf true false pwd tr sleep seq uname whoami id groups ps pgrep nproc uptime free basename dirname expr which whereis tput clear arch locale getconf logname tty yes factor numfmt uuidgen lsb_release sw_vers',
     NOTHING,
   ),
-  ...each('touch mkdir rmdir rm unlink shred truncate mkfifo mknod mktemp', {
-    ...WRITES,
-    none: '-m --mode -d --date -t -s --size -n -p',
-    read: '-r --reference',
-  }),
+  ...each('rmdir unlink mktemp', WRITES),
+  ...each('mkfifo mknod', { ...WRITES, none: '-m --mode' }),
+  truncate: { rest: 'write', none: '-s --size', read: '-r --reference' },
+  shred: { rest: 'write', none: '-n --iterations -s --size', read: '--random-source' },
   touch: { rest: 'write', none: '-d --date -t --time', read: '-r --reference' },
   mkdir: { rest: 'write', none: '-m --mode' },
   rm: WRITES,
+  date: { rest: 'none', none: '-d --date -s --set', read: '-f --file -r --reference' },
   tee: WRITES,
-  ...each('chmod chown chgrp setfacl chattr chcon', { first: 'none', rest: 'write', read: '--reference' }),
+  ...each('setfacl chattr chcon', WRITES),
   cp: COPY,
   mv: { ...COPY, rest: 'write' },
   install: { ...COPY, none: '-m --mode -o --owner -g --group', unclear: '--strip-program' },
   ln: { rest: 'write', write: '-t --target-directory' },
   ...each('gzip gunzip bzip2 bunzip2 xz unxz zstd', WRITES),
-  zip: { rest: 'read', first: 'write', none: '-x -i', unclear: '-TT --unzip-command -m --move' },
+  zip: { rest: 'read', first: 'write', none: '-x -i', unclear: '-TT --unzip-command -m --move -@' },
   unzip: { rest: 'none', first: 'read', write: '-d' },
   tar: {
     rest: 'read',
-    none: '--exclude --owner --group --mode --mtime --transform --strip-components --format',
-    write: '-f --file -C --directory --one-top-level',
+    none: '-f --file --exclude --owner --group --mode --mtime --strip-components --format',
+    write: '-C --directory',
     read: '-T --files-from -X --exclude-from',
     unclear:
-      '--to-command --checkpoint-action -I --use-compress-program --rsh-command --rmt-command -F --info-script --new-volume-script',
+      '--to-command --checkpoint-action --transform --xform -I --use-compress-program --rsh-command --rmt-command -F --info-script --new-volume-script',
   },
   openssl: {
     rest: 'none',
@@ -330,7 +339,7 @@ const SPECS: Readonly<Record<string, Spec>> = {
     write:
       '-o --output -D --dump-header -c --cookie-jar --trace --trace-ascii --stderr --libcurl --etag-save --hsts --alt-svc --output-dir',
     unclear:
-      '-K --config -x --proxy --preproxy --socks5 --socks4 --socks4a --socks5-hostname --unix-socket --abstract-unix-socket --resolve --connect-to --interface --dns-servers --doh-url -n --netrc --netrc-optional --variable --expand-url --expand-output --expand-data --engine -Q --quote --postquote --prequote -t --telnet-option --etag-compare',
+      '-K --config -x --proxy --preproxy --socks5 --socks4 --socks4a --socks5-hostname --unix-socket --abstract-unix-socket --proto-default --resolve --connect-to --interface --dns-servers --doh-url -n --netrc --netrc-optional --variable --expand-url --expand-output --expand-data --engine -Q --quote --postquote --prequote -t --telnet-option --etag-compare',
   },
   wget: {
     rest: 'url',
@@ -399,10 +408,6 @@ const WRAPPERS: Readonly<
   toybox: { flags: '' },
   unbuffer: { flags: '-p' },
   caffeinate: { none: '-t -w', flags: '-d -i -m -s -u' },
-  dbus_run_session: {},
-  catchsegv: { flags: '' },
-  strace: { none: '-e -s -p -P -u -E -a -I', write: '-o', flags: '-f -ff -c -tt -T -y -v -q -qq' },
-  valgrind: { none: '', write: '--log-file', flags: '--leak-check --error-exitcode -q' },
 };
 
 /** Subcommands that run another program. */
@@ -432,11 +437,11 @@ const INTERPRETERS: readonly {
   readonly none?: string;
   readonly module?: string;
 }[] = [
-  { names: /^(python|pypy)[\d.]*w?$/, code: '-c', none: '-W -X', module: '-m' },
+  { names: /^(python|pypy)[\d.]*w?$/, code: '-c -i', none: '-W -X', module: '-m' },
   {
     names: /^(node|nodejs|bun|tsx|ts-node|iojs)$/,
-    code: '-e --eval -p --print -pe -r --require --import --loader --experimental-loader --experimental-default-type --env-file --env-file-if-exists -i --interactive --inspect-brk --build-snapshot --run',
-    none: '-C --conditions --test-name-pattern --test-reporter --max-old-space-size --stack-size --title --test-concurrency --test-timeout --watch-path',
+    code: '-e --eval -p --print -pe -r --require --import --loader --experimental-loader --experimental-default-type --env-file --env-file-if-exists -i --interactive --inspect-brk --build-snapshot --run --test-reporter --test-global-setup --experimental-config-file --openssl-config --preload exec',
+    none: '-C --conditions --test-name-pattern --max-old-space-size --stack-size --title --test-concurrency --test-timeout --watch-path',
   },
   { names: /^deno$/, code: 'eval repl' },
   { names: /^perl[\d.]*$/, code: '-e -E -M -m -I -x -i -n -p -d' },
@@ -552,7 +557,7 @@ function analyseShell(call: Invocation): void {
       if (/^--?(version|help|n)$/.test(text)) return;
     } else if (!readsStdin) {
       // A script in a file. What it does is not analysed: allowing this program means allowing the script.
-      call.read(arg);
+      reportScript(call, arg);
       for (const rest of call.args.slice(at + 1)) reportUnknown(call, rest, false);
       return;
     }
@@ -564,6 +569,7 @@ function analyseShell(call: Invocation): void {
 function analyseInterpreter(call: Invocation, { code, none = '', module }: (typeof INTERPRETERS)[number]): void {
   const codeOptions = code.split(' ');
   const valued = none.split(' ');
+  let needsScript = true;
   for (let at = 0; at < call.args.length; at++) {
     const arg = call.args[at];
     const text = arg?.value ?? arg?.start ?? '';
@@ -575,7 +581,7 @@ function analyseInterpreter(call: Invocation, { code, none = '', module }: (type
     const takesCode = codeOptions.some(
       (option) =>
         name === option ||
-        (option.startsWith('--') && name.length > 3 && option.startsWith(name)) ||
+        (option.startsWith('--') && name.length > 3 && name !== '--test' && option.startsWith(name)) ||
         (/^-\w$/.test(option) &&
           /^-\w/.test(text) &&
           text.slice(1).includes(option.slice(1)) &&
@@ -594,16 +600,17 @@ function analyseInterpreter(call: Invocation, { code, none = '', module }: (type
     if (text === '-') break;
     if (valued.includes(text)) at++;
     else if (/^--?(version|help|[vVh]|versions|v8-options)$/.test(text)) return;
-    else if (text === '--test' || text === '--check' || text === '-c') {
-      for (const rest of call.args.slice(at + 1)) reportUnknown(call, rest, false);
-      return;
-    } else if (!text.startsWith('-')) {
+    else if (text === '--test') needsScript = false;
+    else if (text.startsWith('-')) {
+      const value = text.includes('=') ? text.slice(text.indexOf('=') + 1) : '';
+      reportUnknown(call, literalField(value), value !== '' && /dir|file|dest|redirect|out/.test(name));
+    } else {
       reportScript(call, arg);
       for (const rest of call.args.slice(at + 1)) reportUnknown(call, rest, false);
       return;
     }
   }
-  call.unclear(`${call.base} runs what it reads from standard input`);
+  if (needsScript) call.unclear(`${call.base} runs what it reads from standard input`);
 }
 
 /** `-version` and the like, as Java and PHP write them. */
@@ -642,14 +649,7 @@ const SPECIAL: Readonly<Record<string, ((call: Invocation) => void) | undefined>
     runuser: analyseSu,
     watch: analyseWatch,
     flock: analyseFlock,
-    script: (call: Invocation) => {
-      applySpec(call, {
-        rest: 'write',
-        shell: '-c --command',
-        write: '-I -O -B -T -m --log-in --log-out --log-io',
-        none: '-E -o',
-      });
-    },
+    script: analyseScript,
     ssh: analyseSsh,
     npm: analyseNpm,
     npx: analyseNpm,
@@ -670,7 +670,13 @@ const SPECIAL: Readonly<Record<string, ((call: Invocation) => void) | undefined>
     fgrep: analyseGrep,
     zgrep: analyseGrep,
     rg: analyseGrep,
-    ag: analyseGrep,
+    ...Object.fromEntries('vim vi nvim view emacs nano'.split(' ').map((name) => [name, analysePager])),
+    ...Object.fromEntries('chmod chown chgrp'.split(' ').map((name) => [name, analyseMode])),
+    jq: analyseJq,
+    go: (call: Invocation) => analyseSubcommand(call, GO, /^(generate|tool|telemetry|bug)$/),
+    cargo: (call: Invocation) => analyseSubcommand(call, CARGO, /^(install|login|publish)$/),
+    gh: (call: Invocation) =>
+      analyseSubcommand(call, GH, /^(alias|extension|ext|config|auth|codespace|cs|ssh-key|gpg-key)$/),
     less: analysePager,
     more: analysePager,
     most: analysePager,
@@ -679,7 +685,7 @@ const SPECIAL: Readonly<Record<string, ((call: Invocation) => void) | undefined>
       'parallel at batch crontab systemd-run chroot unshare nsenter bwrap firejail start-stop-daemon run-parts entr screen tmux ' +
         'dialog whiptail expect ed ex capsh setpriv pkexec gosu su-exec proot fakeroot ld.so ld-linux.so.2 ld-linux-x86-64.so.2 ' +
         'torsocks proxychains proxychains4 tsocks multitool pueue task-spooler tsp nq inotifywait watchexec nodemon rlwrap ssh-agent ' +
-        'dbus-run-session xvfb-run script-replay gtester lldb-server gdbserver ltrace perf rr hyperfine ' +
+        'dbus-run-session xvfb-run script-replay gtester lldb-server gdbserver strace valgrind ltrace perf rr hyperfine ' +
         'vipe sponge-exec install-info update-alternatives alternatives insmod modprobe kexec',
       'runs other programs in a way that is not analysed',
     ),
@@ -707,7 +713,8 @@ function analyseEnv(call: Invocation): void {
   const split = values.filter(({ option }) => option === '-S' || option === '--split-string');
   // Without PATH another program of the same name may run.
   if (flags.has('-i') || flags.has('--ignore-environment') || positional[0]?.value === '-') call.variable('PATH');
-  for (const { option, value } of values) if (option === '-u' || option === '--unset') call.variable(value.value ?? 'PATH');
+  for (const { option, value } of values)
+    if (option === '-u' || option === '--unset') call.variable(value.value ?? 'PATH');
   const folder = values.find(({ option }) => option === '-C' || option === '--chdir')?.value;
   if (folder) call.read(folder);
   let rest = positional[0]?.value === '-' ? positional.slice(1) : positional;
@@ -731,7 +738,8 @@ const ENV_OPTIONS: Options = {
 };
 
 const XARGS: Options & { readonly flags: string } = {
-  none: '-d --delimiter -E -I -i -J -L -l -n --max-args -P --max-procs -s --max-chars --replace --max-lines --eof --process-slot-var -R',
+  none: '-d --delimiter -E -I -i -J -L -l -n --max-args -P --max-procs -s --max-chars',
+  unclear: '--replace --max-lines --eof --process-slot-var -R',
   read: '-a --arg-file',
   flags: '-0 --null -r --no-run-if-empty -t --verbose -x --exit -p --interactive -o --open-tty',
 };
@@ -808,6 +816,7 @@ function analyseFind(call: Invocation): void {
         call.unclear(`find ${test} does not end`);
         return;
       }
+      if (args.some(({ value }) => value === '-L' || value === '-follow')) call.unclear('find follows links');
       actions.push({ command: args.slice(at + 1, end), isFolder: test.endsWith('dir') });
       at = end;
     } else if (test === '-delete') for (const root of roots) call.write(root);
@@ -833,7 +842,10 @@ function analyseFind(call: Invocation): void {
     }
   }
   // A path that find passes on is known well enough only if all names are those of sources below the roots.
-  const isBounded = names.length > 0 && names.every((name) => SOURCE_FILES.test(name));
+  const isBounded =
+    names.length > 0 &&
+    !args.some(({ value }) => /^(-o|-or|-not|!|,)$/.test(value ?? '')) &&
+    names.every((name) => SOURCE_FILES.test(name));
   for (const { command, isFolder } of actions) {
     const words = roots.flatMap((root) => {
       if (!isBounded || root.value === undefined) return [{ ...COMPUTED_FIELD, guesses: root.guesses }];
@@ -861,15 +873,60 @@ const GREP_PATTERN: Options = { ...GREP, none: `${GREP.none} -e --regexp`, read:
 const RG_PATTERN: Options = { ...SPECS['rg'] };
 
 function analyseGrep(call: Invocation): void {
-  const options = call.base === 'rg' ? RG_PATTERN : call.base === 'ag' ? (SPECS['ag'] ?? GREP) : GREP_PATTERN;
+  const options = call.base === 'rg' ? RG_PATTERN : GREP_PATTERN;
   const { positional, flags } = parseOptions(call, options);
   const hasPattern = ['-e', '--regexp', '-f', '--file', '--files'].some((flag) => flags.has(flag));
   for (const field of positional.slice(hasPattern ? 0 : 1)) report(call, 'read', field, '');
 }
 
+const GO: Options = {
+  ...UNKNOWN,
+  unclear: '-toolexec -exec -vettool -overlay -modfile -C -w -ldflags -gcflags -gccgoflags -asmflags -compiler -pkgdir',
+};
+const CARGO: Options = {
+  ...UNKNOWN,
+  read: '--manifest-path',
+  unclear: '--config -Z -C',
+};
+const GH: Options = {
+  ...UNKNOWN,
+  read: '-F --field --body-file --input --notes-file',
+  unclear: '--hostname --web -w --editor',
+};
+
+/** A program with subcommands, some of which cannot be analysed. */
+function analyseSubcommand(call: Invocation, options: Options, unclear: RegExp): void {
+  const { positional } = parseOptions(call, options);
+  if (positional.some(({ value }, at) => at < 2 && (value === undefined || unclear.test(value)))) {
+    call.unclear(`${call.base} ${positional[0]?.value ?? ''} is not analysed`);
+  }
+  for (const field of positional) reportUnknown(call, field, false);
+}
+
+function analyseMode(call: Invocation): void {
+  const { positional, flags } = parseOptions(call, MODE);
+  const mode = call.base === 'chmod' ? /^([0-7]{3,5}|[ugoa]*[-+=][-+=rwxXstugo,]*)$/ : /^[\w.-]*(:[\w.-]*)?$/;
+  const hasMode = positional.length > 1 && !flags.has('--reference') && mode.test(positional[0]?.value ?? '/');
+  for (const field of positional.slice(hasMode ? 1 : 0)) report(call, 'write', field, '');
+}
+
+const MODE: Options = { read: '--reference', none: '--from' };
+
+function analyseJq(call: Invocation): void {
+  const { positional, flags } = parseOptions(call, JQ);
+  const hasFilter = !flags.has('-f') && !flags.has('--from-file');
+  for (const field of positional.slice(hasFilter ? 1 : 0)) report(call, 'read', field, '');
+}
+
+const JQ: Options = {
+  none: '--indent',
+  read: '-f --from-file -L',
+  unclear: '--slurpfile --rawfile --argfile --run-tests',
+};
+
 function analysePager(call: Invocation): void {
   if (call.args.some(({ start }) => start.startsWith('+'))) call.unclear(`${call.base} runs a command when it starts`);
-  applySpec(call, SPECS['less'] ?? READS);
+  applySpec(call, SPECS[call.base] ?? READS);
 }
 
 const SED: Options = { none: '-e --expression -l --line-length', unclear: '-f --file' };
@@ -911,7 +968,7 @@ function analyseAwk(call: Invocation): void {
 }
 
 const MAKE: Options = {
-  none: '-j --jobs -l --load-average -W -o',
+  none: '-W -o',
   read: '-C --directory -I --include-dir',
   unclear: '-f --file --makefile --eval -E --environment-overrides',
 };
@@ -980,6 +1037,18 @@ function analyseFlock(call: Invocation): void {
   else if (next) call.run(positional.slice(1), { stdin: null });
 }
 
+function analyseScript(call: Invocation): void {
+  const { positional, flags } = applySpec(call, SCRIPT);
+  const hasCode = flags.has('-c') || flags.has('--command');
+  if (!hasCode || positional.length > 1) call.unclear('script starts a shell');
+}
+
+const SCRIPT: Spec = {
+  rest: 'write',
+  shell: '-c --command',
+  write: '-I -O -B -T --log-in --log-out --log-io --log-timing',
+};
+
 function analyseSsh(call: Invocation): void {
   const { positional } = parseOptions(
     call,
@@ -999,7 +1068,6 @@ function analyseSsh(call: Invocation): void {
 }
 
 const NPM: Options = {
-  none: '-w --workspace --tag --access --loglevel --filter --depth --omit --include',
   read: '--prefix -C --dir --cwd',
   url: '--registry',
   unclear:
@@ -1018,12 +1086,9 @@ function analyseNpm(call: Invocation): void {
   // Arguments after the name of a program or script belong to it.
   const { positional } = parseOptions(call, NPM, own, /^(npx|pnpx|bunx)$/.test(call.base));
   const [verb, object] = positional;
-  if (
-    /^(config|c|set|set-script|pkg)$/.test(verb?.value ?? '') &&
-    /^(set|edit|delete|fix)$/.test(object?.value ?? 'set')
-  ) {
-    if (verb?.value !== 'c' && verb?.value !== 'config' ? true : object !== undefined)
-      call.unclear(`${call.base} ${verb?.value} changes what later commands run`);
+  const isReading = /^(get|list|ls|delete)$/.test(object?.value ?? 'list') && verb?.value !== 'set';
+  if (/^(config|c|set|set-script|pkg|init|create)$/.test(verb?.value ?? '') && !isReading) {
+    call.unclear(`${call.base} ${verb?.value} changes what later commands run`);
   }
   if (verb?.value === 'explore') call.unclear('npm explore starts a shell');
   for (const field of [...positional.slice(isRunner ? 0 : 1), ...call.args.slice(own.length + (end === -1 ? 0 : 1))]) {
@@ -1037,9 +1102,10 @@ function analyseNpm(call: Invocation): void {
 }
 
 function analyseDocker(call: Invocation): void {
+  const isRun = call.args.some(({ value }) => value === 'run' || value === 'create');
   for (const [at, { value, start }] of call.args.entries()) {
     const next = call.args[at + 1];
-    const attached = /^(--volume|--mount|-v)=?(.+)$/.exec(start)?.[2];
+    const attached = isRun ? /^(--volume|--mount|-[a-z]*v)=?(.+)$/.exec(start)?.[2] : undefined;
     if (value === undefined) call.unclear(`an argument of ${call.base} is computed`);
     if (
       /^--(privileged|cap-add|device|pid|ipc|uts|userns|cgroupns|security-opt|volumes-from|use-api-socket|group-add|host|context|config|env-file|entrypoint)\b|^-H/.test(
@@ -1050,7 +1116,7 @@ function analyseDocker(call: Invocation): void {
     ) {
       call.unclear(`${call.base} ${start} is not analysed`);
     }
-    if (/^(-v|--volume|--mount)$/.test(start) || attached !== undefined) {
+    if ((isRun && /^(-[a-z]*v|--volume|--mount)$/.test(start)) || attached !== undefined) {
       const mount = attached ?? next?.value ?? '';
       const source = /(?:^|,)(?:source|src)=([^,]*)/.exec(mount)?.[1] ?? mount.split(':')[0] ?? '';
       if (/docker\.sock|podman\.sock|containerd/.test(mount))
@@ -1070,18 +1136,17 @@ function analyseDocker(call: Invocation): void {
 }
 
 function analyseCurl(call: Invocation): void {
-  const { positional, flags } = applySpec(call, CURL);
-  for (const [at, { start, value }] of call.args.entries()) {
-    const long =
-      /^(?:-d|-F|--data|--data-ascii|--data-binary|--data-urlencode|--form|--url-query|-H|--header|-w|--write-out|-b|--cookie|--json)(?:=(.*))?$/s.exec(
-        start,
-      );
-    const short = /^-[a-zA-Z#]*[dFHwb]([^].*)$/s.exec(start.startsWith('--') ? '' : start);
-    if (!long && !short) continue;
-    const text = short?.[1] ?? long?.[1] ?? call.args[at + 1]?.start ?? '';
-    const file = /(?:^|=)[@<]([^;]*)/s.exec(text)?.[1];
-    if (file !== undefined && file !== '-') call.read(value === undefined ? COMPUTED_FIELD : literalField(file));
-    if (/^(-b|--cookie)/.test(start) && !text.includes('=')) call.read(literalField(text));
+  const { positional, flags, values } = applySpec(call, CURL);
+  for (const { option, value } of values) {
+    if (!CURL_DATA.test(option)) continue;
+    const text = value.value ?? value.start;
+    const file =
+      /^[@<]([^]*)$/.exec(text)?.[1] ??
+      (/form|-F/.test(option) ? /=[@<]([^;,]*)/.exec(text)?.[1] : undefined) ??
+      (/urlencode|query/.test(option) ? /^[^=@]*@([^]*)$/.exec(text)?.[1] : undefined);
+    if (value.value === undefined && (file !== undefined || text === '')) call.read(COMPUTED_FIELD);
+    else if (file !== undefined && file !== '-') call.read(literalField(file));
+    if (/^(-b|--cookie)$/.test(option) && !text.includes('=')) call.read(value);
     if (/%output|%\{stderr/.test(text)) call.unclear('curl writes to a file that its output format names');
   }
   for (const field of positional) {
@@ -1092,6 +1157,10 @@ function analyseCurl(call: Invocation): void {
   if (flags.has('-J') || flags.has('--remote-header-name'))
     call.unclear('the server chooses the name of the file that curl writes');
 }
+
+/** Options whose value may name a file. */
+const CURL_DATA =
+  /^(-[dFHwb]|--(data|data-ascii|data-binary|data-urlencode|form|url-query|header|write-out|cookie|json))$/;
 
 const CURL: Spec = {
   ...SPECS['curl'],
@@ -1121,13 +1190,13 @@ function writeRemoteName(call: Invocation, field: Field): void {
 }
 
 function analyseRemoteCopy(call: Invocation): void {
-  const { positional } = parseOptions(call, SPECS[call.base] ?? {});
+  const { positional, flags } = parseOptions(call, SPECS[call.base] ?? {});
   for (const [at, field] of positional.entries()) {
     const isTarget = at > 0 && at === positional.length - 1;
     const host = remoteHost(field.start);
     if (host !== undefined) call.url(`ssh://${host}`);
     else if (URL_FORM.test(field.start)) reportUrl(call, field);
-    else report(call, isTarget ? 'write' : 'read', field, '');
+    else report(call, isTarget || flags.has('--remove-source-files') ? 'write' : 'read', field, '');
   }
 }
 
@@ -1156,11 +1225,21 @@ function analyseTar(call: Invocation): void {
   ) {
     call.unclear('tar opens an archive on another machine');
   }
-  const isExtracting = ['-x', '--extract', '--get'].some((flag) => flags.has(flag));
+  const isWriting = hasFlag(flags, '-c --create -r --append -u --update -A --catenate --concatenate --delete');
+  for (const { option, value } of values) {
+    if (option === '-f' || option === '--file') report(call, isWriting ? 'write' : 'read', value, '');
+  }
+  const isExtracting = hasFlag(flags, '-x --extract --get');
   if (isExtracting) {
     if (flags.has('-P') || flags.has('--absolute-names')) call.unclear('the archive chooses which files tar writes');
     if (!flags.has('-C') && !flags.has('--directory')) call.write(literalField('.'));
   } else for (const field of positional) report(call, 'read', field, '');
+}
+
+function hasFlag(flags: ReadonlySet<string>, names: string): boolean {
+  return names
+    .split(' ')
+    .some((name) => flags.has(name) || [...flags].some((flag) => flag.length > 3 && name.startsWith(flag)));
 }
 
 const GIT_COMMANDS: ReadonlySet<string> = new Set(
@@ -1183,13 +1262,11 @@ const GIT_GLOBAL: Options = {
   unclear: '--exec-path --config-env --git-dir --work-tree --namespace --super-prefix --attr-source',
 };
 const GIT_SUB: Options = {
-  none: '-m --message -n --max-count --author --date --since --until --after --before --grep -S -G -b -B --format --pretty --depth --branch --jobs -j --strategy -X --abbrev --color --diff-filter --sort --contains --points-at --track --unified -U --count --reuse-message --fixup --squash --committer --origin --reference-if-able --shallow-since -L --inter-hunk-context',
   read: '-F --file --pathspec-from-file --reference',
   write: '-o --output --output-directory --separate-git-dir',
   unclear:
     '--upload-pack --receive-pack --exec --extcmd --open-files-in-pager -O --ext-diff --textconv --template --tool --smtp-server --sendmail-cmd --show-signature --config --server-option --bundle-uri --tool-help --editor --trailer-cmd --remote --to-cmd --cc-cmd --signature-file --env-filter --tree-filter --index-filter --msg-filter --edit-description --interactive',
 };
-const GIT_QUIET: Options = { ...GIT_SUB, unclear: `${GIT_SUB.unclear}` };
 
 function analyseGit(call: Invocation): void {
   const { positional, values, flags } = parseOptions(call, GIT_GLOBAL, call.args, true);
@@ -1260,7 +1337,7 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
     case 'clone':
     case 'init':
     case 'worktree': {
-      const { positional } = parseOptions(call, { ...GIT_SUB, unclear: `${GIT_SUB.unclear} -c -u` }, args);
+      const { positional } = parseOptions(call, GIT_CLONE, args);
       for (const [at, field] of positional.entries()) {
         if (name === 'clone' && at === 0) {
           reportRepository(call, field);
@@ -1277,7 +1354,7 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
     case 'remote': {
       const { positional } = parseOptions(
         call,
-        name === 'push' ? { ...GIT_SUB, none: `${GIT_SUB.none} -o --push-option`, write: '--output' } : GIT_SUB,
+        name === 'push' ? { ...GIT_SUB, none: '-o --push-option', write: '--output' } : GIT_SUB,
         args,
       );
       for (const field of positional) reportRepository(call, field);
@@ -1306,7 +1383,7 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
           name === 'reset' ||
           name === 'restore'
         ? GIT_EDIT
-        : GIT_QUIET,
+        : GIT_SUB,
     args,
   );
   for (const field of positional) {
@@ -1326,7 +1403,18 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
   }
 }
 
-const GIT_MESSAGE: Options = { ...GIT_SUB, none: `${GIT_SUB.none} -C -c -t`, write: '--output' };
+const GIT_MESSAGE: Options = {
+  ...GIT_SUB,
+  none: '-m --message --author --date -C -c --reuse-message --fixup --squash',
+  read: `${GIT_SUB.read} -t`,
+  write: '--output',
+};
+const GIT_CLONE: Options = {
+  ...GIT_SUB,
+  none: '--depth --branch -b -B --origin -o --jobs -j --initial-branch',
+  write: '--separate-git-dir',
+  unclear: `${GIT_SUB.unclear} -c -u`,
+};
 const GIT_EDIT: Options = {
   ...GIT_SUB,
   none: '-m --message -e --exclude -b -B --conflict --source -s --chmod',

@@ -41,6 +41,8 @@ export interface WordContext {
   readonly posix: boolean;
   visitScript(script: ParsedScript | undefined): void;
   unclear(reason: string): void;
+  /** A variable is assigned to by an expansion. */
+  assigns(name: string): void;
   /** The names of files decided about the result, so it must not be cached. */
   usedFiles(): void;
 }
@@ -65,6 +67,11 @@ export const COMPUTED_FIELD: Field = { value: undefined, home: false, start: '',
 /** The fields that a word expands to. */
 export function expandWord(word: Word, context: WordContext): Field[] {
   const home = word.text.startsWith('~');
+  if (hasStrayBrace(word)) {
+    for (const part of word.parts ?? []) piecesOf(part, context);
+    context.unclear(`the braces in ${word.text} are not analysed`);
+    return [COMPUTED_FIELD];
+  }
   if (!word.parts) return [{ value: word.value, home, start: word.value, guesses: [word.value], pipe: false }];
   const pieces = word.parts.flatMap((part) => piecesOf(part, context));
   const fields: Field[] = [];
@@ -78,6 +85,13 @@ export function expandWord(word: Word, context: WordContext): Field[] {
     fields.push(...fieldsOf(variant, home || (first?.type === 'text' && first === HOME), context));
   }
   return fields;
+}
+
+/** Braces that are not a plain expansion. Bash still expands some of them, such as `{a}\{b,c}`. */
+function hasStrayBrace({ text, parts }: Word): boolean {
+  if (!/,|\.\./.test(text) || !/[{}]/.test(text)) return false;
+  const bare = parts ? parts.map((part) => (part.type === 'Literal' ? part.text : '')).join('') : text;
+  return /[{}]/.test(bare);
 }
 
 /** The text of a word that is neither split nor globbed: an assigned value, a here-string, a here-document. */
@@ -302,6 +316,7 @@ function parameterPiece(part: ParameterExpansionPart, quoted: { isQuoted: boolea
   }
   switch (operation.type) {
     case 'Default': {
+      if (operation.operator.endsWith('=')) context.assigns(parameter);
       const guesses = expandWord(operation.operand, context).flatMap(({ guesses }) => guesses);
       return { type: 'computed', guesses: ['', ...guesses, ...(context.assigned.get(parameter) ?? [])] };
     }
@@ -410,7 +425,7 @@ function echoGuesses(script: ParsedScript | undefined): string[] {
 }
 
 function bracePiece(text: string, context: WordContext): Piece {
-  if (/["'$\\`<>*?[\]]/.test(text)) {
+  if (/["'$\\`<>*?[\]]|(\{[^}]*){9}/.test(text)) {
     context.unclear(`the brace expansion ${text} is not analysed`);
     return COMPUTED;
   }
