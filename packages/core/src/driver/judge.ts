@@ -2,6 +2,7 @@ import { messageOf, TreadleError } from '../errors.ts';
 import { isJudged, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
+import { isWithinNarrowing } from '../machine/narrowing.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isPlain } from '../plain.ts';
 import type { AskVerdict, JudgedCall, Policy, Touch, Verdict } from '../policy/port.ts';
@@ -67,11 +68,14 @@ interface Described {
 
 function judgeChecked(described: readonly Described[], judging: Judging): Verdicts | Promise<Verdicts> {
   const { state, options, signal } = judging;
-  const { runId, turn, principal, narrowed } = state;
+  const { runId, turn, principal, narrowed, written } = state;
+  const allowed = allowedNames(state);
   const about = {
     runId,
     turn,
     ...(narrowed?.autonomy !== undefined && { autonomy: narrowed.autonomy }),
+    ...(allowed && { allowed }),
+    ...(written && { written }),
     ...(principal && { principal }),
     context: options.context,
     signal,
@@ -89,18 +93,51 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
   return Promise.resolve(results[0]!).then((verdicts) => finish([verdicts]));
 }
 
+/** The tools that the run may call; undefined if that is all of them. */
+function allowedNames(state: State): readonly string[] | undefined {
+  const { allowedTools } = state.rules;
+  if (!allowedTools && !state.narrowed?.tools) return undefined;
+  const isAllowed = (name: string): boolean => isWithinNarrowing(state, name) && (allowedTools?.includes(name) ?? true);
+  return state.tools.flatMap(({ name }) => (isAllowed(name) ? name : []));
+}
+
 /** The policies whose strictest verdict applies. Throws if the run needs one that is missing. */
 function appliedPolicies(state: State, policy: Policy | undefined): readonly Policy[] {
   if (!policy) {
     if (!isJudged(state)) return [];
     throw new Error('the run was started with a policy, and was resumed without one');
   }
-  const current = stableJson(policy.rules);
-  const others = state.policies?.filter((rules) => stableJson(rules) !== current) ?? [];
+  const current = rulesText(policy.rules);
+  const others = state.policies?.filter((rules) => rulesText(rules) !== current) ?? [];
   if (others.length > 0 && !policy.withRules) {
     throw new Error('the run has recorded other rules, and the policy has no "withRules" to apply them');
   }
   return [policy, ...others.map((rules) => policy.withRules!(rules))];
+}
+
+/** Texts of rules that cannot change, because they are compared in every turn. */
+const texts = new WeakMap<object, string>();
+
+function rulesText(rules: unknown): string {
+  if (typeof rules !== 'object' || rules === null || !Object.isFrozen(rules)) return stableJson(rules);
+  const known = texts.get(rules);
+  if (known !== undefined) return known;
+  const text = stableJson(rules);
+  texts.set(rules, text);
+  return text;
+}
+
+/**
+ * What judges the calls of the run, for its child runs: also rules that only the run has recorded. If what the run needs is
+ * missing, every call of a child run is denied too.
+ */
+export function inheritedPolicies(state: State, policy: Policy | undefined): readonly Policy[] {
+  try {
+    return appliedPolicies(state, policy);
+  } catch (thrown) {
+    const reason = `the policy of the calling run failed: ${messageOf(thrown)}`;
+    return [{ judge: (calls) => calls.map(() => ({ type: 'deny', reason })) }];
+  }
 }
 
 const ALLOW: Verdict = { type: 'allow' };
@@ -217,7 +254,7 @@ function isThenable(value: unknown): value is PromiseLike<unknown> {
 /** A copy of the rules of a policy, as they are recorded. Throws `invalid-options` if they are not plain JSON. */
 export function recordedRules({ rules }: Policy): unknown {
   if (rules === undefined) return undefined;
-  if (isPlain(rules)) return structuredClone(rules);
+  if (isPlain(rules)) return Object.freeze(structuredClone(rules));
   throw new TreadleError('invalid-options', 'The rules of the policy are not plain JSON, so they cannot be recorded.');
 }
 

@@ -4,15 +4,23 @@ import { systemClock, type Clock } from '../platform.ts';
 import { allowedRule } from './allowed.ts';
 import { autonomyRule, levelLimits, levelOf } from './autonomy.ts';
 import { checkRules } from './check.ts';
-import { commandsRule } from './commands.ts';
-import { domainsRule } from './domains.ts';
+import { commandJudge, commandsRule } from './commands.ts';
+import { domainsRule, urlJudge } from './domains.ts';
 import type { Analysers } from './facts.ts';
 import { gatherFacts, textAnalysers } from './gather.ts';
-import { pathsRule, type Place } from './paths.ts';
+import { pathJudge, pathsRule, type Place } from './paths.ts';
 import { permissionsRule } from './permissions.ts';
-import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Principal, Verdict } from './port.ts';
+import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Verdict } from './port.ts';
 import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
-import { STRICTNESS, type CallFacts, type Opinion, type Rule, type RuleContext, type RuleName } from './rule.ts';
+import {
+  keptOpinions,
+  STRICTNESS,
+  type CallFacts,
+  type Opinion,
+  type Rule,
+  type RuleContext,
+  type RuleName,
+} from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 import { scopesRule } from './scopes.ts';
 import { toolEntriesRule } from './tool-entries.ts';
@@ -48,16 +56,12 @@ export interface RulePolicy extends Policy {
   withRules(rules: unknown): RulePolicy;
   limits(autonomy?: Autonomy): PolicyLimits;
   /** What each rule says about a call, and which decides. The call is not counted for the rates. */
-  explain(call: ExplainedCall, context?: ExplainContext): Promise<Explanation>;
+  explain(call: ExplainedCall, context?: RuleContext): Promise<Explanation>;
 }
 
 /** A call to explain. What is absent is as for a tool that declares nothing. */
 export interface ExplainedCall extends Partial<Omit<JudgedCall, 'name'>> {
   readonly name: string;
-}
-
-export interface ExplainContext extends RuleContext {
-  readonly principal?: Principal;
 }
 
 export interface Explanation {
@@ -91,7 +95,7 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
     const all = problems.map(({ message }) => message).join(' ');
     throw new TreadleError('invalid-options', `The rules of the policy are malformed: ${all}`);
   }
-  const rules = structuredClone(given);
+  const rules = frozen(structuredClone(given));
   const { rates, clock = systemClock } = options;
   const analysers = { ...textAnalysers(options.folder), ...options.analysers };
   const inOrder = compileRules(rules, options);
@@ -129,6 +133,12 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
   };
 }
 
+/** Also inside: the driver compares rules that are frozen only once. */
+function frozen<T>(value: T): T {
+  if (typeof value === 'object' && value !== null) Object.values(value).forEach(frozen);
+  return Object.freeze(value);
+}
+
 const UNDECLARED: Omit<JudgedCall, 'name'> = {
   id: '',
   input: {},
@@ -141,15 +151,20 @@ const UNDECLARED: Omit<JudgedCall, 'name'> = {
 
 function compileRules(rules: PolicyRules, place: Place): readonly Rule[] {
   try {
+    const judges = {
+      path: keptOpinions(pathJudge(rules, place)),
+      command: keptOpinions(commandJudge(rules)),
+      url: keptOpinions(urlJudge(rules)),
+    };
     return [
       allowedRule(),
       rateRule(rules),
-      autonomyRule(rules, place),
+      autonomyRule(rules, judges),
       scopesRule(),
       permissionsRule(rules),
-      commandsRule(rules),
-      pathsRule(rules, place),
-      domainsRule(rules),
+      commandsRule(judges.command),
+      pathsRule(judges.path),
+      domainsRule(judges.url),
       toolEntriesRule(rules),
     ];
   } catch (cause) {
