@@ -1,1 +1,2 @@
 export type { Analysers } from '@treadle/core/policy';
+export { commandFacts, type CommandOptions } from './commands/command-facts.ts';
