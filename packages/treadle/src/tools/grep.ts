@@ -5,7 +5,7 @@ import { count, listing, walkNotes } from './listing.ts';
 import { readText } from './text-file.ts';
 import { TimeLimitPassed, withinTime } from './time-limit.ts';
 import { walk, type WalkNotes } from './walk.ts';
-import type { Located, Workspace } from './workspace.ts';
+import { UnreachableError, type Located, type Workspace } from './workspace.ts';
 
 const MAX_MATCHES = 200;
 const MAX_FILE_BYTES = 4 * 1024 * 1024;
@@ -59,7 +59,7 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
       skipped.large++;
       return;
     }
-    const text = await wholeText(file, signal);
+    const text = await wholeText(space, file, signal);
     if (text === undefined) {
       skipped.binary++;
       return;
@@ -78,7 +78,7 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
     for await (const entry of walk({ space, from, pattern: filter, notes, signal })) {
       // The target of a link is searched at its own path.
       if (entry.kind !== 'file' || entry.linked || (filter && !filter.matches(entry.below))) continue;
-      const file = await space.locate(entry.shown).catch(() => undefined);
+      const file = await space.locate(`./${entry.shown}`).catch(() => undefined);
       if (file?.kind === 'file') {
         await search(file).catch((error: unknown) => {
           if (signal.aborted || !isFileError(error)) throw error;
@@ -120,9 +120,9 @@ function compile(input: GrepInput): RegExp {
   }
 }
 
-async function wholeText(file: Located, signal: AbortSignal): Promise<string | undefined> {
+async function wholeText(space: Workspace, file: Located, signal: AbortSignal): Promise<string | undefined> {
   let text = '';
-  for await (const piece of readText(file, signal)) {
+  for await (const piece of readText(space, file, signal)) {
     if (piece === undefined) return undefined;
     text += piece;
     if (text.length > MAX_FILE_BYTES) break;
@@ -156,5 +156,5 @@ function shortened(line: string): string {
 }
 
 function isFileError(error: unknown): boolean {
-  return typeof (error as NodeJS.ErrnoException).syscall === 'string';
+  return error instanceof UnreachableError || typeof (error as NodeJS.ErrnoException).syscall === 'string';
 }
