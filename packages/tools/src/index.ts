@@ -1,5 +1,13 @@
 export type { Analysers } from '@treadle/core/policy';
 export { DeniedError } from './denied.ts';
+export {
+  httpClient,
+  type HttpClient,
+  type HttpOptions,
+  type HttpReply,
+  type HttpRequest,
+  type UrlCheck,
+} from './http/client.ts';
 export { urlFacts } from './http/url-facts.ts';
 export {
   guardedFiles,
