@@ -1,11 +1,7 @@
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
-import { createServer as createSecureServer } from 'node:https';
+import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
 import { createServer as createTcpServer, type AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, test } from 'vitest';
 import { DeniedError } from '../denied.ts';
@@ -17,8 +13,8 @@ afterEach(async () => {
   for (const close of closing.splice(0)) await close();
 });
 
-async function listen(listener: RequestListener, server: Server = createServer()): Promise<number> {
-  server.on('request', listener);
+async function listen(listener: RequestListener): Promise<number> {
+  const server = createServer(listener);
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   closing.push(async () => {
@@ -311,43 +307,4 @@ test('does not use the proxies of the environment', async () => {
   child.stdout!.on('data', (text: string) => (output += text));
   await once(child, 'close');
   expect([output, proxied]).toEqual(['direct', 0]);
-});
-
-const hasOpenssl = ((): boolean => {
-  try {
-    execFileSync('openssl', ['version']);
-    return true;
-  } catch {
-    return false;
-  }
-})();
-
-test.runIf(hasOpenssl)('verifies certificates against the name, or the address', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'treadle-tls-'));
-  const [key, cert] = [join(folder, 'key'), join(folder, 'cert')];
-  const names = 'subjectAltName=DNS:a.test,IP:127.0.0.1';
-  const options = [
-    '-nodes',
-    '-newkey',
-    'ec',
-    '-pkeyopt',
-    'ec_paramgen_curve:P-256',
-    '-subj',
-    '/CN=test',
-    '-addext',
-    names,
-  ];
-  execFileSync('openssl', ['req', '-x509', '-days', '2', ...options, '-keyout', key, '-out', cert], {
-    stdio: 'ignore',
-  });
-  const ca = readFileSync(cert, 'utf8');
-  let requests = 0;
-  const server = createSecureServer({ key: readFileSync(key), cert: ca }) as unknown as Server;
-  rmSync(folder, { recursive: true });
-  const port = await listen((_, response) => void response.end(String(++requests)), server);
-  expect(await client({ ca }).request(`https://a.test:${port}/`)).toMatchObject({ status: 200 });
-  expect(await client({ ca }).request(`https://127.0.0.1:${port}/`)).toMatchObject({ status: 200 });
-  await expect(client({ ca }).request(`https://b.test:${port}/`)).rejects.toThrow(/altnames/);
-  await expect(client().request(`https://a.test:${port}/`)).rejects.toThrow(/self-signed/);
-  expect(requests).toBe(2);
 });
