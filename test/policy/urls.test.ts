@@ -188,11 +188,6 @@ test('the corpus has at least 60 attacks and 50 ordinary URLs, each once', () =>
 describe.runIf(needs('Linux, where all of 127.0.0.0/8 is this machine', process.platform === 'linux'))(
   'attacks',
   () => {
-    afterAll(() => {
-      // Spellings of this machine are tried for real.
-      expect(really).toBeGreaterThan(35);
-    });
-
     test.for(ATTACKS)('%s for %j: %s', async ([expected, written]) => {
       const url = filled(written);
       const rules = usualPolicy();
@@ -218,6 +213,10 @@ describe.runIf(needs('Linux, where all of 127.0.0.0/8 is this machine', process.
       const careless = fetchTool((one) => fetchCarelessly(one, resolve));
       const unchecked = await attempt(careless, { url });
       expect(unchecked.result).toBe(url.startsWith('ssh:') ? 'harmless' : CANARY);
+    });
+
+    test('most spellings of this machine were connected to as they are', () => {
+      expect(really).toBeGreaterThan(35);
     });
   },
 );
