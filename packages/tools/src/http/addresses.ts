@@ -38,7 +38,10 @@ const LOOPBACK_NAMES = /^(([^.]+\.)*localhost|localhost\.localdomain|localhost[4
 
 /** The kind of an address, or undefined if the text is none. Takes only the four-part form of IPv4 and no brackets. */
 export function addressOf(text: string): Address | undefined {
-  if (ipaddr.IPv4.isValidFourPartDecimal(text)) return ipv4Address(ipaddr.IPv4.parse(text));
+  // The library throws for names, which costs more than everything else here.
+  if (/^[\d.]+$/.test(text)) {
+    return ipaddr.IPv4.isValidFourPartDecimal(text) ? ipv4Address(ipaddr.IPv4.parse(text)) : undefined;
+  }
   if (!text.includes(':') || !ipaddr.IPv6.isValid(text)) return undefined;
   const ip = ipaddr.IPv6.parse(text);
   if (ip.isIPv4MappedAddress()) return ipv4Address(ip.toIPv4Address());
@@ -103,15 +106,16 @@ function ipv6Range(ip: ipaddr.IPv6): AddressRange {
   return isGlobal && range === 'unicast' && embedded.length === 0 ? 'public' : 'reserved';
 }
 
-const NAT64 = ipaddr.parseCIDR('64:ff9b::/96') as [ipaddr.IPv6, number];
+const NAT64 = ipaddr.IPv6.parseCIDR('64:ff9b::/96');
+const TEREDO = ipaddr.IPv6.parseCIDR('2001::/32');
 /** Prefixes with an IPv4 address in them, and the first of the two parts that it takes. */
-const EMBEDDING: readonly (readonly [range: string, part: number])[] = [
-  ['::/96', 6],
-  ['::ffff:0:0:0/96', 6],
-  ['64:ff9b::/96', 6],
-  ['64:ff9b:1::/48', 6],
-  ['2002::/16', 1],
-  ['2001::/32', 2],
+const EMBEDDING: readonly (readonly [range: [ipaddr.IPv6, number], part: number])[] = [
+  [ipaddr.IPv6.parseCIDR('::/96'), 6],
+  [ipaddr.IPv6.parseCIDR('::ffff:0:0:0/96'), 6],
+  [NAT64, 6],
+  [ipaddr.IPv6.parseCIDR('64:ff9b:1::/48'), 6],
+  [ipaddr.IPv6.parseCIDR('2002::/16'), 1],
+  [TEREDO, 2],
 ];
 
 function embeddedIPv4(ip: ipaddr.IPv6): ipaddr.IPv4[] {
@@ -121,9 +125,9 @@ function embeddedIPv4(ip: ipaddr.IPv6): ipaddr.IPv4[] {
     const [high, low] = [parts[at]! ^ mask, parts[at + 1]! ^ mask];
     found.push(new ipaddr.IPv4([high >> 8, high & 255, low >> 8, low & 255]));
   };
-  for (const [range, at] of EMBEDDING) if (ip.match(ipaddr.IPv6.parseCIDR(range))) take(at);
+  for (const [range, at] of EMBEDDING) if (ip.match(range)) take(at);
   // Teredo has the inverted address of the client besides that of the server.
-  if (ip.match(ipaddr.IPv6.parseCIDR('2001::/32'))) take(6, 0xffff);
+  if (ip.match(TEREDO)) take(6, 0xffff);
   // ISATAP, with any prefix.
   if ((parts[4] === 0 || parts[4] === 0x200) && parts[5] === 0x5efe) take(6);
   return found;
