@@ -114,7 +114,10 @@ describe('mistakes exit with 2 and an error on standard error', () => {
     [['serve', '--port', '65536'], /--port cannot be "65536"\. It takes a whole number from 0 to 65535/],
     [['serve', '--host', 'http://x'], /--host cannot be "http:\/\/x"\. It takes a host such as 127\.0\.0\.1/],
     [['key'], /^Usage: treadle key <command>/],
-    [['key', 'new', '--scope', 'all'], /--scope cannot be "all"\. It takes agents:invoke or tools:execute/],
+    [
+      ['key', 'new', '--scope', 'all'],
+      /--scope cannot be "all"\. It takes agents:invoke, tools:execute or tools:execute:TOOL\./,
+    ],
     [['key', 'new', '--name', 'a b'], /--name cannot be "a b"\. It takes at most 64 letters/],
   ])('%j', async (args, message) => {
     const { code, stdout, stderr } = await run(...args);

@@ -103,6 +103,25 @@ describe('rejects', () => {
   });
 });
 
+describe('a key with the scope of one tool', () => {
+  const reader = { ...caller, scopes: ['agents:invoke', 'tools:execute:read'] };
+
+  test('gets only that tool if it asks for all, and as a default tool', async () => {
+    expect(names(await toolsetOf({ ...plain, otherTools: [OWN] }, offer, reader))).toEqual(['ask', 'read']);
+    const withDefaults = { ...offer, defaultTools: ['read', 'grep'] };
+    expect(names(await toolsetOf(plain, withDefaults, reader))).toEqual(['ask', 'read']);
+  });
+
+  test('is rejected if it names another tool, or if the server does not have its tool', async () => {
+    const named = { ...plain, otherTools: [{ ...OWN, allowed_tools: ['read', 'grep'] }] };
+    const error = await problem(named, reader);
+    expect(error).toMatchObject({ status: 403, code: 'insufficient_scope' });
+    expect(error.message).toContain('it lacks the scope "tools:execute:grep"');
+    const other = { ...caller, scopes: ['tools:execute:write'] };
+    expect(await problem({ ...plain, otherTools: [OWN] }, other)).toMatchObject({ status: 403 });
+  });
+});
+
 describe('tool_choice', () => {
   const all = { ...plain, otherTools: [OWN] };
   test.each([

@@ -117,8 +117,10 @@ function clientTool({ name, description, parameters, strict }: FunctionTool): To
 
 /** The default tools, except those whose name a function of the client has. */
 function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: RunCaller): readonly RequestTool[] {
-  const names = served.defaultTools.filter((name) => !request.functions.some((own) => own.name === name));
-  if (names.length === 0 || !scopes.includes('tools:execute')) return [];
+  const names = served.defaultTools.filter(
+    (name) => mayExecute(scopes, name) && !request.functions.some((own) => own.name === name),
+  );
+  if (names.length === 0) return [];
   return [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: names }];
 }
 
@@ -129,17 +131,32 @@ async function hostedTools(
 ): Promise<readonly Tool[]> {
   const executor = executors.find((one) => one.kind === requested.type && one.canExecute(requested));
   if (!executor) throw badRequest(unsupportedTool(requested), 'tools', 'unsupported_tool');
-  if (!caller.scopes.includes('tools:execute')) {
-    const message = 'This key may not use tools of the server: it lacks the scope "tools:execute".';
-    throw new ApiError(403, 'permission_error', message, { param: 'tools', code: 'insufficient_scope' });
+  if (!caller.scopes.some((scope) => /^tools:execute(:|$)/.test(scope))) {
+    throw lacksScope('tools of the server', 'tools:execute');
   }
   const functions = await executor.functions(requested, principalOf(caller));
-  return functions.map((offered) =>
+  const permitted = functions.filter(({ name }) => mayExecute(caller.scopes, name));
+  const refused = functions.find((one) => !permitted.includes(one));
+  // Without a list of names, a request is for all tools that the key may use.
+  if (refused && (permitted.length === 0 || requested['allowed_tools'] != null)) {
+    throw lacksScope(`the tool ${JSON.stringify(refused.name)}`, `tools:execute:${refused.name}`);
+  }
+  return permitted.map((offered) =>
     tool({
       ...offered,
       execute: (input, context) => executor.execute({ name: offered.name, input, tool: requested }, context),
     }),
   );
+}
+
+/** Whether the scopes of a caller permit a tool. */
+function mayExecute(scopes: readonly string[], name: string): boolean {
+  return scopes.includes('tools:execute') || scopes.includes(`tools:execute:${name}`);
+}
+
+function lacksScope(what: string, scope: string): ApiError {
+  const message = `This key may not use ${what}: it lacks the scope "${scope}".`;
+  return new ApiError(403, 'permission_error', message, { param: 'tools', code: 'insufficient_scope' });
 }
 
 function unsupportedTool(requested: RequestTool): string {
