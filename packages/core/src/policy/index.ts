@@ -1,4 +1,18 @@
+export { checkRules, type CheckedRules, type RuleProblem } from './check.ts';
 export type { AddressRange, Analysers, CommandFacts, PathFacts, Program, UrlFacts } from './facts.ts';
-export type { AskVerdict, JudgeContext, JudgedCall, Policy, Principal, Touch, Verdict } from './port.ts';
+export { compileGlob, matchesGlob, type Glob } from './glob.ts';
+export { DEFAULT_DENIED } from './paths.ts';
+export {
+  policy,
+  type ExplainContext,
+  type ExplainedCall,
+  type Explanation,
+  type PolicyOptions,
+  type RulePolicy,
+  type RuleReport,
+} from './policy.ts';
+export type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Principal, Touch, Verdict } from './port.ts';
+export { memoryRates, type RateStore } from './rate.ts';
+export type { RuleContext, RuleName } from './rule.ts';
 export type { Lists, Permission, PolicyRules } from './rules.ts';
 export { stricterVerdict } from './verdicts.ts';

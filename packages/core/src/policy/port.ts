@@ -14,6 +14,13 @@ export interface Policy {
   readonly rules?: unknown;
   /** The policy with the rules that a run has recorded. Without it, a run with other rules has all calls denied. */
   withRules?(rules: unknown): Policy;
+  /** Limits for a run that is started with it, narrowed to `autonomy` or not. The smaller of these and the options apply. */
+  limits?(autonomy?: Autonomy): PolicyLimits;
+}
+
+export interface PolicyLimits {
+  readonly turns?: number;
+  readonly calls?: number;
 }
 
 export interface JudgedCall {
@@ -49,6 +56,10 @@ export interface JudgeContext {
   readonly turn: number;
   /** How far the run may act without being asked, if something has narrowed that. */
   readonly autonomy?: Autonomy;
+  /** The tools that the run may call, if not all. Calls of others are refused before they are judged. */
+  readonly allowed?: readonly string[];
+  /** Different paths in the `write` touches of calls that the run has started, at most 100. */
+  readonly written?: readonly string[];
   readonly principal?: Principal;
   /** The `context` option of the run. */
   readonly context: unknown;
@@ -78,5 +89,7 @@ export interface AskVerdict {
   readonly approvers?: readonly string[];
   /** Plain JSON to show to the people who decide, such as a diff. */
   readonly shown?: unknown;
+  /** What people have allowed for the rest of the run does not answer it: they are asked about each call. */
+  readonly eachTime?: true;
   readonly rule?: string;
 }

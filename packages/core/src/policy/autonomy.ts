@@ -1,0 +1,105 @@
+import type { Autonomy } from '../machine/narrowing.ts';
+import { commandCover } from './commands.ts';
+import { urlCover } from './domains.ts';
+import { pathCover, whereTo, type Place } from './paths.ts';
+import { ALLOWED, type CallFacts, type Opinion, type Rule, type RuleContext } from './rule.ts';
+import type { PolicyRules } from './rules.ts';
+
+/*
+ * Autonomy: how far a run may act without being asked. Reads that the list of paths does not allow are asked about, except at
+ * level 3. An `allow` entry for the tool satisfies an ask of this rule, and so does a grant for the rest of the run.
+ */
+
+/** What a run may do at most, by level. */
+export interface LevelLimits {
+  readonly turns: number;
+  readonly calls: number;
+  /** Different paths that calls may write. */
+  readonly files: number;
+}
+
+const LIMITS: Readonly<Record<Autonomy, LevelLimits>> = {
+  0: { turns: 5, calls: 10, files: 0 },
+  1: { turns: 20, calls: 50, files: 10 },
+  2: { turns: 50, calls: 200, files: 30 },
+  3: { turns: 100, calls: 500, files: 50 },
+};
+
+const NAMES: Readonly<Record<Autonomy, string>> = { 0: 'read-only', 1: 'supervised', 2: 'bounded', 3: 'full' };
+
+/** The level of the rules, or the lower one that the run is narrowed to. */
+export function levelOf({ autonomy = 1 }: PolicyRules, narrowed: Autonomy | undefined): Autonomy {
+  return narrowed !== undefined && narrowed < autonomy ? narrowed : autonomy;
+}
+
+export function levelLimits(level: Autonomy): LevelLimits {
+  return LIMITS[level];
+}
+
+export function autonomyRule(rules: PolicyRules, place: Place): Rule {
+  const cover = { path: pathCover(rules, place), command: commandCover(rules), url: urlCover(rules) };
+  return {
+    name: 'autonomy',
+    judge(facts, context) {
+      if (facts.clients) return undefined;
+      const level = levelOf(rules, context.autonomy);
+      const at = `at level ${level} (${NAMES[level]})`;
+      const first = firstTouch(facts, (type) => level === 0 && type !== 'read');
+      if (first !== undefined) return { type: 'deny', reason: `${at} only reads are allowed, and it would ${first}` };
+      const excess = tooManyFiles(facts, context, LIMITS[level].files);
+      if (excess !== undefined) return { type: 'deny', reason: `${at} ${excess}` };
+      if (level === 3) return ALLOWED;
+      const asked = level === 2 ? uncovered(facts) : uncoveredReadOrAct(facts);
+      if (asked === undefined) return ALLOWED;
+      return { type: 'ask', reason: `${at} it is asked about, because it would ${asked}` } satisfies Opinion;
+    },
+    saw(facts, context) {
+      const level = levelOf(rules, context.autonomy);
+      const touched = firstTouch(facts, () => true);
+      const would = facts.clients
+        ? 'the client executes it'
+        : touched === undefined
+          ? 'it touches nothing'
+          : `it would ${touched}`;
+      return `level ${level} (${NAMES[level]}); ${would}`;
+    },
+  };
+
+  function uncoveredReadOrAct(facts: CallFacts): string | undefined {
+    const path = facts.paths.find((one) => one.type === 'read' && !cover.path(one));
+    return firstTouch(facts, (type) => type !== 'read') ?? (path && `read ${whereTo(path)}`);
+  }
+
+  function uncovered(facts: CallFacts): string | undefined {
+    const command = facts.commands.find((one) => !cover.command(one));
+    if (command) return `run ${JSON.stringify(command.command)}`;
+    const path = facts.paths.find((one) => !cover.path(one));
+    if (path) return `${path.type} ${whereTo(path)}`;
+    const url = facts.urls.find((one) => !cover.url(one));
+    if (url) return `request ${JSON.stringify(url.given)}`;
+    return firstTouch(facts, (type) => type === 'other');
+  }
+}
+
+/** The first thing of some types that a call would touch, in words. */
+function firstTouch(
+  { commands, paths, urls, others, unknown }: CallFacts,
+  isMeant: (type: 'read' | 'write' | 'command' | 'url' | 'other') => boolean,
+): string | undefined {
+  const [command] = commands;
+  if (command && isMeant('command')) return `run ${JSON.stringify(command.command)}`;
+  const path = paths.find(({ type }) => isMeant(type));
+  if (path) return `${path.type} ${whereTo(path)}`;
+  const [url] = urls;
+  if (url && isMeant('url')) return `request ${JSON.stringify(url.given)}`;
+  if (!isMeant('other')) return undefined;
+  return unknown ? 'touch something that its tool does not declare' : others[0];
+}
+
+function tooManyFiles({ paths }: CallFacts, { written = [] }: RuleContext, limit: number): string | undefined {
+  const files = new Set(written);
+  const before = files.size;
+  for (const { type, given } of paths) if (type === 'write') files.add(given);
+  if (files.size <= limit || files.size === before) return undefined;
+  return `a run may modify ${limit} files, and has modified ${before}. Change files that it has modified already.`;
+}

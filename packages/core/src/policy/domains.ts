@@ -1,0 +1,101 @@
+import { isWithin, parseAddress, parseCidr, type Cidr } from './addresses.ts';
+import type { UrlFacts } from './facts.ts';
+import { ALLOWED, listed, jointOpinion, type Opinion, type Rule, type TouchedUrl } from './rule.ts';
+import type { PolicyRules } from './rules.ts';
+
+/*
+ * Domains. An entry is a host (`example.com`), all hosts below one (`*.example.com`), an address, a range of addresses
+ * (`10.0.0.0/8`), or `*`; hosts and addresses may have a port. The most specific entry decides: one with a port, a host or
+ * address, the longest range or name, `*`; of equals the strictest. An address that is not public is denied unless an entry
+ * other than `*` lists it. A host that no entry matches is left to the autonomy rule.
+ */
+
+export function domainsRule(rules: PolicyRules): Rule {
+  const judgeUrl = urlJudge(rules);
+  return {
+    name: 'domains',
+    judge: ({ urls }) => jointOpinion(urls.map(judgeUrl)),
+    saw: ({ urls }) => (urls.length === 0 ? 'it makes no requests' : urls.map(destination).join(', ')),
+  };
+}
+
+function destination({ given, facts: { scheme, host, port, range, unclear } }: TouchedUrl): string {
+  if (unclear !== undefined) return `${JSON.stringify(given)} (unclear: ${unclear})`;
+  return `${scheme} to ${host} port ${port}${range === undefined ? '' : ` (${range})`}`;
+}
+
+/** Whether entries allow a request. */
+export function urlCover(rules: PolicyRules): (url: TouchedUrl) => boolean {
+  const judgeUrl = urlJudge(rules);
+  return (url) => judgeUrl(url)?.type === 'allow';
+}
+
+/** What an entry matches. The higher the rank, the more specific. */
+export interface DomainEntry {
+  readonly text: string;
+  readonly rank: number;
+  matches(facts: UrlFacts): boolean;
+}
+
+/** Undefined if the text is not an entry. */
+export function domainEntry(text: string): DomainEntry | undefined {
+  if (text === '*') return { text, rank: 0, matches: ({ range = 'public' }) => range === 'public' };
+  const cidr = text.includes('/') ? parseCidr(text) : undefined;
+  if (text.includes('/')) return cidr && { text, rank: 1000 + cidr.prefix, matches: ({ host }) => inRange(host, cidr) };
+  const [, below = '', name = '', digits] =
+    /^(\*\.)?(\[[^\]]+\]|[^:@?#[\]\s*]+|[\da-f:]+:[\da-f:.]*)(?::(\d{1,5}))?$/i.exec(text) ?? [];
+  const host = name === '' ? undefined : asciiHost(name);
+  if (host === undefined || (below !== '' && parseAddress(host))) return undefined;
+  const port = digits === undefined ? undefined : Number(digits);
+  if (port !== undefined && port > 65_535) return undefined;
+  const suffix = `.${host}`;
+  return {
+    text,
+    rank: (port === undefined ? 0 : 10_000) + (below === '' ? 5000 : 1000 + host.length),
+    matches: (facts) =>
+      (below === '' ? facts.host === host : facts.host.endsWith(suffix)) && (port === undefined || facts.port === port),
+  };
+}
+
+function inRange(host: string, cidr: Cidr): boolean {
+  const address = parseAddress(host);
+  return address !== undefined && isWithin(address, cidr);
+}
+
+/** As `UrlFacts` has it; undefined if it is not the name of a host. */
+function asciiHost(name: string): string | undefined {
+  const bracketed = name.includes(':') && !name.startsWith('[') ? `[${name}]` : name;
+  const url = URL.parse(`http://${bracketed}/`);
+  return url?.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '') || undefined;
+}
+
+const WEB = ['http', 'https', 'ws', 'wss'];
+
+function urlJudge({ domains = {} }: PolicyRules): (url: TouchedUrl) => Opinion | undefined {
+  const entries = (['deny', 'ask', 'allow'] as const)
+    .flatMap((verdict) => (domains[verdict] ?? []).map((text) => ({ verdict, entry: domainEntry(text)! })))
+    // Stable, so that of equals the strictest comes first.
+    .toSorted((a, b) => b.entry.rank - a.entry.rank);
+  const allowed = domains.allow ?? [];
+  const instead =
+    allowed.length === 0 ? 'No hosts are listed as allowed.' : `These hosts are allowed: ${listed(allowed, 10)}.`;
+  return ({ given, facts }) => {
+    const { scheme, host, range = 'public', unclear } = facts;
+    const problem = unclear ?? (host === '' ? 'it has no host' : undefined);
+    if (problem !== undefined) {
+      return { type: 'deny', reason: `the URL ${JSON.stringify(given)} cannot be judged: ${problem}. ${instead}` };
+    }
+    const found = entries.find(({ entry }) => entry.matches(facts));
+    if (range !== 'public' && (!found || found.entry.text === '*')) {
+      return {
+        type: 'deny',
+        reason: `the address of "${host}" is not public (${range}), and is not listed. ${instead}`,
+      };
+    }
+    if (!found) return undefined;
+    const { verdict, entry } = found;
+    if (verdict === 'deny') return { type: 'deny', reason: `the entry "${entry.text}" denies "${host}". ${instead}` };
+    if (verdict === 'ask') return { type: 'ask', reason: `the entry "${entry.text}" asks about "${host}"` };
+    return WEB.includes(scheme) ? ALLOWED : undefined;
+  };
+}

@@ -1,0 +1,164 @@
+import { messageOf } from '../errors.ts';
+import { parseAddress, rangeOf } from './addresses.ts';
+import type { Analysers, CommandFacts, PathFacts, UrlFacts } from './facts.ts';
+import type { JudgedCall, Touch } from './port.ts';
+import type { CallFacts, TouchedCommand, TouchedPath, TouchedUrl } from './rule.ts';
+import { touchFrom } from './verdicts.ts';
+
+/* Facts about a call: what the analysers find out about everything that it would touch. */
+
+/** Never rejects: if something cannot be found out, the facts have a `problem`. */
+export async function gatherFacts(call: JudgedCall, analysers: Required<Analysers>): Promise<CallFacts> {
+  const { input: _, ...known } = call;
+  const clients = call.client && call.touches === undefined;
+  const facts = { call: known, unknown: false, clients, paths: [], commands: [], urls: [], others: [] };
+  if (clients) return facts;
+  try {
+    return { ...facts, ...(await touchedBy(call.touches ?? UNKNOWN, analysers)) };
+  } catch (thrown) {
+    return { ...facts, unknown: true, problem: messageOf(thrown) };
+  }
+}
+
+const UNKNOWN: readonly Touch[] = [{ type: 'unknown' }];
+
+type Touched = Pick<CallFacts, 'paths' | 'commands' | 'urls' | 'others' | 'unknown'>;
+
+async function touchedBy(touches: readonly Touch[], analysers: Required<Analysers>): Promise<Touched> {
+  const paths: TouchedPath[] = [];
+  const commands: TouchedCommand[] = [];
+  const urls: TouchedUrl[] = [];
+  const others: string[] = [];
+  let unknown = false;
+  const addPath = async (type: 'read' | 'write', given: string): Promise<unknown> =>
+    paths.push({ type, given, facts: checkedPath(await analysers.path(given)) });
+  const addUrl = async (given: string): Promise<unknown> =>
+    urls.push({ given, facts: checkedUrl(await analysers.url(given)) });
+  for (const value of touches) {
+    const touch = touchFrom(value);
+    if (!touch) throw new Error(`the touch ${JSON.stringify(value)} is malformed`);
+    switch (touch.type) {
+      case 'read':
+      case 'write':
+        await addPath(touch.type, touch.path);
+        break;
+      case 'url':
+        await addUrl(touch.url);
+        break;
+      case 'command': {
+        const facts = checkedCommand(await analysers.command(touch.command));
+        commands.push({ command: touch.command, facts });
+        for (const { type, path } of facts.touches) await addPath(type, path);
+        for (const url of facts.urls) await addUrl(url);
+        break;
+      }
+      case 'session':
+        others.push(`use the session ${JSON.stringify(touch.session)}`);
+        break;
+      case 'device':
+        others.push(`use the device ${JSON.stringify(touch.device)}`);
+        break;
+      case 'unknown':
+        unknown = true;
+        break;
+      default:
+        touch satisfies never;
+    }
+  }
+  return { paths, commands, urls, others, unknown };
+}
+
+/* Analysers may be code of the user, and a rule must not misread what they return. */
+
+function checkedPath(facts: PathFacts): PathFacts {
+  const { path, target, unclear } = facts;
+  if (typeof path === 'string' && isTextOrAbsent(target) && isTextOrAbsent(unclear)) return facts;
+  throw new Error('the analyser of paths returned something else than facts');
+}
+
+function checkedUrl(facts: UrlFacts): UrlFacts {
+  const { scheme, host, port, unclear } = facts;
+  const isFacts = typeof scheme === 'string' && typeof host === 'string' && typeof port === 'number';
+  if (isFacts && isTextOrAbsent(unclear)) return facts;
+  throw new Error('the analyser of URLs returned something else than facts');
+}
+
+function checkedCommand(facts: CommandFacts): CommandFacts {
+  const { programs, touches, urls, unclear, destructive } = facts;
+  const isFacts =
+    Array.isArray(programs) &&
+    programs.every(({ name, args }) => typeof name === 'string' && Array.isArray(args)) &&
+    Array.isArray(touches) &&
+    touches.every(({ type, path }) => (type === 'read' || type === 'write') && typeof path === 'string') &&
+    Array.isArray(urls) &&
+    urls.every((url) => typeof url === 'string');
+  if (isFacts && isTextOrAbsent(unclear) && isTextOrAbsent(destructive)) return facts;
+  throw new Error('the analyser of commands returned something else than facts');
+}
+
+function isTextOrAbsent(value: unknown): boolean {
+  return value === undefined || typeof value === 'string';
+}
+
+/* The default analysers know only the text. */
+
+export function textAnalysers(folder: string | undefined): Required<Analysers> {
+  return { command: plainCommand, path: (path) => lexicalPath(path, folder), url: plainUrl };
+}
+
+/** Only plain words are understood: programs that run others, and what arguments mean, need `@treadle/tools`. */
+function plainCommand(command: string): CommandFacts {
+  const words = command.trim().split(/[ \t]+/);
+  const [name = '', ...args] = words;
+  const nothing = { programs: [], touches: [], urls: [] };
+  if (!/^[\w./:@%+,=\- \t]+$/.test(command))
+    return { ...nothing, unclear: 'it has shell syntax, quotes or special characters' };
+  if (name === '' || name.includes('=')) return { ...nothing, unclear: 'it does not start with a program' };
+  const problem = RUNS_OTHERS.has(name.slice(name.lastIndexOf('/') + 1)) && `"${name}" runs other programs or code`;
+  return { ...nothing, programs: [{ name, args }], ...(problem && { unclear: problem }) };
+}
+
+const RUNS_OTHERS: ReadonlySet<string> = new Set(
+  (
+    'sh bash dash zsh ksh fish env xargs find sudo doas su nohup timeout time nice ionice stdbuf setsid watch parallel eval ' +
+    'exec command builtin source . trap ssh awk gawk mawk nawk perl python python3 ruby node deno bun php lua rm dd mkfs'
+  ).split(' '),
+);
+
+function lexicalPath(path: string, folder: string | undefined): PathFacts {
+  const unclear = path === '' ? 'it is empty' : path.includes('\0') ? 'it contains a NUL' : undefined;
+  if (unclear !== undefined) return { path, unclear };
+  if (path.startsWith('~')) return { path, unclear: 'it starts with "~"' };
+  const whole = path.startsWith('/') || folder === undefined ? path : `${folder}/${path}`;
+  const components: string[] = [];
+  for (const part of whole.split('/')) {
+    if (part === '' || part === '.') continue;
+    if (part !== '..') components.push(part);
+    else if (components.pop() === undefined && !whole.startsWith('/')) return { path, unclear: 'it leaves the folder' };
+  }
+  return { path: `${whole.startsWith('/') ? '/' : ''}${components.join('/')}` };
+}
+
+const PORTS: Readonly<Record<string, number>> = { http: 80, https: 443, ws: 80, wss: 443, ftp: 21, ssh: 22, git: 9418 };
+
+function plainUrl(text: string): UrlFacts {
+  const url = URL.parse(text);
+  if (!url) return { scheme: '', host: '', port: 0, unclear: 'it is not an absolute URL' };
+  const scheme = url.protocol.slice(0, -1);
+  const host = url.hostname
+    .toLowerCase()
+    .replace(/^\[(.*)\]$/, '$1')
+    .replace(/\.$/, '');
+  const port = url.port === '' ? (PORTS[scheme] ?? 0) : Number(url.port);
+  const address = parseAddress(host);
+  const isLocal = host === 'localhost' || host.endsWith('.localhost');
+  const range = address ? rangeOf(address) : isLocal ? 'loopback' : undefined;
+  const hasCredentials = url.username !== '' || url.password !== '';
+  return {
+    scheme,
+    host,
+    port,
+    ...(range && { range }),
+    ...(hasCredentials && { unclear: 'it contains credentials' }),
+  };
+}

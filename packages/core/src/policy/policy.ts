@@ -1,0 +1,236 @@
+import { messageOf, TreadleError } from '../errors.ts';
+import type { Autonomy } from '../machine/narrowing.ts';
+import { systemClock, type Clock } from '../platform.ts';
+import { allowedRule } from './allowed.ts';
+import { autonomyRule, levelLimits, levelOf } from './autonomy.ts';
+import { checkRules } from './check.ts';
+import { commandsRule } from './commands.ts';
+import { domainsRule } from './domains.ts';
+import type { Analysers } from './facts.ts';
+import { gatherFacts, textAnalysers } from './gather.ts';
+import { pathsRule, type Place } from './paths.ts';
+import { permissionsRule } from './permissions.ts';
+import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Principal, Verdict } from './port.ts';
+import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
+import { STRICTNESS, type CallFacts, type Opinion, type Rule, type RuleContext, type RuleName } from './rule.ts';
+import type { PolicyRules } from './rules.ts';
+import { scopesRule } from './scopes.ts';
+import { toolEntriesRule } from './tool-entries.ts';
+
+/*
+ * A policy of rules. First everything about the calls is found out (`gatherFacts`), then the rules are evaluated, in this
+ * order: allowed set, rate, autonomy, scopes, permissions, commands, paths, domains, tool entries.
+ *
+ * 1. The first denial decides.
+ * 2. Otherwise people are asked if a rule asks. One exception: an `allow` entry for the tool satisfies an ask of the autonomy
+ *    rule, and only of that.
+ * 3. Otherwise the call is allowed.
+ */
+
+export interface PolicyOptions {
+  /** How to find out about commands, paths and URLs. Default: only by their text. Pass those of `@treadle/tools`. */
+  readonly analysers?: Analysers;
+  /**
+   * The absolute path of the folder where relative paths and globs start, and inside of which reads are allowed by default.
+   * Without it, absolute paths are outside.
+   */
+  readonly folder?: string;
+  /** What `~/` stands for in globs of the rules. */
+  readonly home?: string;
+  /** Counts calls for the rates. Default: all runs with this policy together, in memory. */
+  readonly rates?: RateStore;
+  readonly clock?: Pick<Clock, 'now'>;
+}
+
+/** A policy made of rules. */
+export interface RulePolicy extends Policy {
+  readonly rules: PolicyRules;
+  withRules(rules: unknown): RulePolicy;
+  limits(autonomy?: Autonomy): PolicyLimits;
+  /** What each rule says about a call, and which decides. The call is not counted for the rates. */
+  explain(call: ExplainedCall, context?: ExplainContext): Promise<Explanation>;
+}
+
+/** A call to explain. What is absent is as for a tool that declares nothing. */
+export interface ExplainedCall extends Partial<Omit<JudgedCall, 'name'>> {
+  readonly name: string;
+}
+
+export interface ExplainContext extends RuleContext {
+  readonly principal?: Principal;
+}
+
+export interface Explanation {
+  readonly verdict: Verdict;
+  /** The rule that decided; absent if no rule has an opinion. */
+  readonly rule?: RuleName;
+  /** In the order of evaluation. Those after a denial are here too, though they are not evaluated for a call. */
+  readonly rules: readonly RuleReport[];
+}
+
+export interface RuleReport {
+  readonly rule: RuleName;
+  /** What it looked at, in words. */
+  readonly saw: string;
+  /** `none`: it has no opinion on the call. */
+  readonly verdict: 'allow' | 'ask' | 'deny' | 'none';
+  readonly reason?: string;
+  /** An `allow` entry for the tool satisfies this ask. */
+  readonly satisfied?: true;
+}
+
+/** Creates a policy from rules. Throws `invalid-options` if they are malformed. */
+export function policy(rules: PolicyRules, options: PolicyOptions = {}): RulePolicy {
+  return rulePolicy(rules, { ...options, rates: options.rates ?? memoryRates() });
+}
+
+/** `live`: false for rules that a run has recorded, because calls are counted once, for the rates of the current rules. */
+function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): RulePolicy {
+  const { problems } = checkRules(given);
+  if (problems.length > 0) {
+    const all = problems.map(({ message }) => message).join(' ');
+    throw new TreadleError('invalid-options', `The rules of the policy are malformed: ${all}`);
+  }
+  const rules = structuredClone(given);
+  const { rates, clock = systemClock } = options;
+  const analysers = { ...textAnalysers(options.folder), ...options.analysers };
+  const inOrder = compileRules(rules, options);
+  return {
+    rules,
+    withRules: (recorded) => rulePolicy(recorded as PolicyRules, options, false),
+    limits: (autonomy) => levelLimits(levelOf(rules, autonomy)),
+    async judge(calls, about) {
+      const facts = await Promise.all(calls.map((call) => gatherFacts(call, analysers)));
+      const counted = facts.filter(({ clients }) => !clients).length;
+      const { principal } = about;
+      const counts = live && rates && (await countCalls(rates, { rules, principal, at: clock.now(), count: counted }));
+      const written = [...(about.written ?? [])];
+      let next = 0;
+      return facts.map((one) => {
+        const rate = one.clients ? undefined : counts ? counts[next++] : undefined;
+        const { verdict } = evaluate(inOrder, one, { ...ruleContext(about), written, ...(rate && { rate }) });
+        if (verdict.type !== 'deny') written.push(...writesOf(one));
+        return withApprovals(verdict, rules);
+      });
+    },
+    async explain(call, context = {}) {
+      const facts = await gatherFacts({ ...UNDECLARED, ...call }, analysers);
+      const { verdict, opinions } = evaluate(inOrder, facts, context, 'all');
+      const satisfied = verdict.type !== 'deny' && opinions.at(-1)?.type === 'allow';
+      return {
+        verdict: withApprovals(verdict, rules),
+        ...(verdict.rule !== undefined && { rule: verdict.rule as RuleName }),
+        rules: [
+          ...problemReports(facts),
+          ...inOrder.map((rule, index) => report(rule, opinions[index], facts, context, satisfied)),
+        ],
+      };
+    },
+  };
+}
+
+const UNDECLARED: Omit<JudgedCall, 'name'> = {
+  id: '',
+  input: {},
+  effect: 'once',
+  client: false,
+  touches: undefined,
+  permissions: [],
+  operation: undefined,
+};
+
+function compileRules(rules: PolicyRules, place: Place): readonly Rule[] {
+  try {
+    return [
+      allowedRule(),
+      rateRule(rules),
+      autonomyRule(rules, place),
+      scopesRule(),
+      permissionsRule(rules),
+      commandsRule(rules),
+      pathsRule(rules, place),
+      domainsRule(rules),
+      toolEntriesRule(rules),
+    ];
+  } catch (cause) {
+    throw new TreadleError('invalid-options', `A glob in "paths" cannot be used: ${messageOf(cause)}.`, { cause });
+  }
+}
+
+function ruleContext({ autonomy, principal, allowed }: JudgeContext): RuleContext {
+  return { ...(autonomy !== undefined && { autonomy }), ...(principal && { principal }), ...(allowed && { allowed }) };
+}
+
+function writesOf({ paths }: CallFacts): readonly string[] {
+  return paths.flatMap(({ type, given }) => (type === 'write' ? given : []));
+}
+
+interface Evaluated {
+  readonly verdict: Verdict;
+  /** One per rule that was evaluated. */
+  readonly opinions: readonly (Opinion | undefined)[];
+}
+
+/** `all`: also the rules after a denial. They do not change the verdict. */
+function evaluate(rules: readonly Rule[], facts: CallFacts, context: RuleContext, which?: 'all'): Evaluated {
+  const opinions: (Opinion | undefined)[] = [];
+  let denial: Verdict | undefined = facts.problem === undefined ? undefined : factsMissing(facts.problem);
+  for (const rule of rules) {
+    if (denial && !which) break;
+    const opinion = rule.judge(facts, context);
+    opinions.push(opinion);
+    if (opinion?.type === 'deny') denial ??= { ...opinion, rule: rule.name };
+  }
+  return { verdict: denial ?? strictestVerdict(rules, opinions), opinions };
+}
+
+function factsMissing(problem: string): Verdict {
+  return { type: 'deny', reason: `what it would touch could not be found out: ${problem}`, rule: 'facts' };
+}
+
+/** Without a denial. The first ask decides; one of the autonomy rule only if no other rule asks. */
+function strictestVerdict(rules: readonly Rule[], opinions: readonly (Opinion | undefined)[]): Verdict {
+  const entryAllows = opinions.at(-1)?.type === 'allow';
+  let decided: Verdict = { type: 'allow' };
+  for (const [index, opinion] of opinions.entries()) {
+    const { name } = rules[index]!;
+    if (!opinion || (name === 'autonomy' && opinion.type === 'ask' && entryAllows)) continue;
+    const isStricter = STRICTNESS[opinion.type] > STRICTNESS[decided.type];
+    const replaces = opinion.type === decided.type && (opinion.type === 'allow' || decided.rule === 'autonomy');
+    if (isStricter || replaces) decided = { ...opinion, rule: name };
+  }
+  return decided.type === 'ask' && decided.rule !== 'autonomy' ? { ...decided, eachTime: true } : decided;
+}
+
+function withApprovals(verdict: Verdict, { approvals }: PolicyRules): Verdict {
+  if (verdict.type !== 'ask' || !approvals) return verdict;
+  const { minutes, required, approvers } = approvals;
+  return {
+    ...verdict,
+    ...(minutes !== undefined && { ttlMs: minutes * 60_000 }),
+    ...(required !== undefined && { required }),
+    ...(approvers && { approvers }),
+  } satisfies AskVerdict;
+}
+
+function problemReports({ problem }: CallFacts): readonly RuleReport[] {
+  if (problem === undefined) return [];
+  const { reason } = factsMissing(problem) as { readonly reason: string };
+  return [{ rule: 'facts', saw: problem, verdict: 'deny', reason }];
+}
+
+function report(
+  rule: Rule,
+  opinion: Opinion | undefined,
+  facts: CallFacts,
+  context: RuleContext,
+  satisfied: boolean,
+): RuleReport {
+  return {
+    rule: rule.name,
+    saw: rule.saw(facts, context),
+    verdict: opinion?.type ?? 'none',
+    ...(opinion && 'reason' in opinion && { reason: opinion.reason }),
+    ...(rule.name === 'autonomy' && opinion?.type === 'ask' && satisfied && { satisfied: true }),
+  };
+}
