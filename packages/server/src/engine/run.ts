@@ -12,6 +12,7 @@ import {
   type Model,
   type ModelError,
   type Outcome,
+  type Policy,
   type RunStore,
   type Settings,
   type StartedRun,
@@ -57,7 +58,7 @@ export interface RunPlan {
 
 /** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
 export async function planRun(
-  engine: Pick<Engine, 'models' | 'serverTools'>,
+  engine: Pick<Engine, 'models' | 'serverTools' | 'policy'>,
   request: RunRequest,
   conversation: Conversation,
   run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease'>,
@@ -70,7 +71,7 @@ export async function planRun(
     model: modelNamed(engine.models, request.model),
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
-    toolset: await toolsetOf(request, engine.serverTools, run.caller),
+    toolset: await toolsetOf(request, engine, run.caller),
   };
 }
 
@@ -101,7 +102,7 @@ export interface ResumedRun {
 /** Starts or resumes a run. All APIs use it. */
 export function driveRequest(
   plan: RunPlan,
-  { limits, log }: { readonly limits: RunLimits; readonly log: Logger },
+  { limits, log, policy }: { readonly limits: RunLimits; readonly log: Logger; readonly policy?: Policy },
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
@@ -137,6 +138,7 @@ export function driveRequest(
       },
     }),
     tools: toolset.tools,
+    ...(policy && { policy }),
     journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
     // They are sent to the client.
     durableItems: true,

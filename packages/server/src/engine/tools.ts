@@ -1,6 +1,8 @@
-import { tool, TreadleError, type Principal, type Tool, type ToolChoice } from '@treadle/core';
+import { tool, TreadleError, type Policy, type Principal, type Tool, type ToolChoice } from '@treadle/core';
+import type { PolicyRules } from '@treadle/core/policy';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Caller } from '../http/admission.ts';
+import type { Engine } from './engine.ts';
 import { OWN_LABEL, type RequestTool, type ToolExecutor } from './executors.ts';
 
 /** The loop refuses further calls of one reply. */
@@ -74,7 +76,11 @@ export function principalOf({ key, tenant, scopes }: RunCaller): Principal {
 type Origins = Map<string, RequestTool>;
 
 /** Rejects with an `ApiError` for tools that cannot be served. */
-export async function toolsetOf(request: ToolsRequest, served: ServerTools, caller: RunCaller): Promise<Toolset> {
+export async function toolsetOf(
+  request: ToolsRequest,
+  { serverTools: served, policy }: Pick<Engine, 'serverTools' | 'policy'>,
+  caller: RunCaller,
+): Promise<Toolset> {
   const clientTools = request.functions.map(clientTool);
   const origins: Origins = new Map();
   const hosted: Tool[] = [];
@@ -96,7 +102,11 @@ export async function toolsetOf(request: ToolsRequest, served: ServerTools, call
   const choice = choiceOf(request.toolChoice, origins);
   const clientNames = new Set(clientTools.map(({ name }) => name));
   checkChoice(choice, new Set([...clientNames, ...origins.keys()]));
-  return { tools: [...clientTools, ...hosted], ...choice, kinds: callKinds(request, choice, clientNames, origins) };
+  return {
+    tools: [...clientTools, ...hosted],
+    ...choice,
+    kinds: callKinds({ ...request, policy }, choice, clientNames, origins),
+  };
 }
 
 /** The schema and the arguments of a client's function are not validated: calls are returned as the model made them. */
@@ -220,9 +230,19 @@ function checkChoice({ toolChoice, allowedTools }: Choice, known: ReadonlySet<st
   }
 }
 
-/** The kind of a call follows from its name, unless a call limit or another forced tool may make the loop refuse it. */
+/** Whether a policy may refuse a function of a client. Rules apply to it only if they name it; code may do anything. */
+function mayRefuse(policy: Policy, name: string): boolean {
+  if (!('explain' in policy)) return true;
+  const { tools = {} } = policy.rules as PolicyRules;
+  return Object.hasOwn(tools, name);
+}
+
+/**
+ * The kind of a call follows from its name, unless a call limit, another forced tool or the policy may make the loop refuse
+ * it.
+ */
 function callKinds(
-  { maxToolCalls }: ToolsRequest,
+  { maxToolCalls, policy }: Pick<ToolsRequest, 'maxToolCalls'> & { readonly policy: Policy | undefined },
   { toolChoice, allowedTools }: Choice,
   clientNames: ReadonlySet<string>,
   origins: Origins,
@@ -237,6 +257,7 @@ function callKinds(
       if (!clientNames.has(name)) return origins.has(name) ? 'server' : 'refused';
       if (toolChoice === 'none' || index >= MAX_CALLS_PER_REPLY || allowedTools?.includes(name) === false)
         return 'refused';
+      if (policy && mayRefuse(policy, name)) return 'client-later';
       return maxToolCalls !== undefined || (forced !== undefined && forced !== name) ? 'client-later' : 'client';
     },
   };

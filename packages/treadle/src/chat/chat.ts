@@ -3,6 +3,7 @@ import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { didYouMean } from '../command-line/nearest.ts';
+import { userName } from '../run/ask-approval.ts';
 import { driveRun } from '../run/drive-run.ts';
 import { outcomeText } from '../run/outcome-text.ts';
 import { openSession, type Session } from '../run/session.ts';
@@ -34,8 +35,8 @@ export const chatCommand: Command = defineCommand({
   ],
   async run({ values }, io) {
     // The closing turn makes sure that the user gets a reply at the turn limit.
-    const session = await openSession(values, io, { maxTurns: 10, closingTurn: true });
     const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
+    const session = await openSession(values, io, { maxTurns: 10, closingTurn: true, canAsk: onTerminal });
     for (const text of session.notices) io.stderr.write(`${text}\n`);
     io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.context.folder}\n`);
     if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
@@ -102,7 +103,8 @@ function startConversation(options: {
           stopping: 'cancel',
           onItem,
           onLive: (started) => (live = started),
-          approve: dialogue.approve,
+          approve: (request) => dialogue.approve(request, session.explain),
+          user: userName(),
         });
         messages = result.messages;
         endLine();

@@ -47,7 +47,7 @@ export const RULE_FLAGS = {
     type: 'choice',
     choices: ['always', 'never'],
     bare: 'always',
-    help: 'Ask for approval before each tool call; default: never, because all tools only read',
+    help: 'Ask before each call; "never" denies what the policy asks about; default: by the policy',
   },
 } as const;
 
