@@ -7,6 +7,7 @@ import { childRunId } from '../journal/family.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
 import { narrower } from '../machine/narrowing.ts';
 import type { ErrorFacts, Message } from '../messages.ts';
+import { combinedPolicy } from '../policy/combined.ts';
 import { Broken, errorResult, Finished, Parked } from '../tools/result.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import { tool, type CallingRun, type Tool, type ToolDefinition } from '../tools/tool.ts';
@@ -65,8 +66,10 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
       const { acceptChangedTools, keepMissingTools, answers, ledger } = run;
+      const policy = combinedPolicy([...run.policies(), ...(options.policy ? [options.policy] : [])]);
       const shared = {
         ...options,
+        ...(policy && { policy }),
         context,
         journal: run.journal,
         ...(ledger && { ledger }),
@@ -80,6 +83,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
         if (!resumed && signal.aborted)
           return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
         const narrowed = narrower(narrow, run.narrowed);
+        const facts = resumed ? {} : await run.facts();
         const first = {
           ...(narrowed && { narrow: narrowed }),
           ...(principal && { principal }),
@@ -88,7 +92,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
           parent: { runId: run.runId, effect: run.effect },
         };
         const child = driveRun(
-          { ...shared, ...(resumed ? { answers, acceptChangedTools, keepMissingTools } : first) },
+          { ...facts, ...shared, ...(resumed ? { answers, acceptChangedTools, keepMissingTools } : first) },
           options.onItem && guardListener(options.onItem),
           run.child === 'begun' ? {} : { onStored: run.childStarted },
         );

@@ -6,6 +6,7 @@ import type { ContinueOptions, LoopOptions, RunOptions, StartOrResumeOptions } f
 import type { AgentRules, Memory, Rules } from '../machine/rules.ts';
 import { type UserBlock, arePartsOf } from '../messages.ts';
 import { canonicalJson, isPlain } from '../plain.ts';
+import type { Policy } from '../policy/port.ts';
 import type { Tool } from '../tools/tool.ts';
 import type { AgentPrompts, AnyAgent } from './define.ts';
 import type { ExecuteAgentOptions } from './execute.ts';
@@ -127,8 +128,10 @@ function isBlank(block: UserBlock): boolean {
 
 const MAX_ITERATIONS = 15;
 
-export function maxIterationsOf({ validation }: AnyAgent): number {
-  return validation.maxIterationsPerAttempt ?? MAX_ITERATIONS;
+/** A policy may limit them further. */
+export function maxIterationsOf({ validation }: AnyAgent, policy?: Policy): number {
+  const { turns = Infinity } = policy?.limits?.() ?? {};
+  return Math.min(validation.maxIterationsPerAttempt ?? MAX_ITERATIONS, turns);
 }
 
 interface RunParts {

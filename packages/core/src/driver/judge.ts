@@ -67,11 +67,14 @@ interface Described {
 
 function judgeChecked(described: readonly Described[], judging: Judging): Verdicts | Promise<Verdicts> {
   const { state, options, signal } = judging;
-  const { runId, turn, principal, narrowed } = state;
+  const { runId, turn, principal, narrowed, written } = state;
+  const allowed = allowedNames(state);
   const about = {
     runId,
     turn,
     ...(narrowed?.autonomy !== undefined && { autonomy: narrowed.autonomy }),
+    ...(allowed && { allowed }),
+    ...(written && { written }),
     ...(principal && { principal }),
     context: options.context,
     signal,
@@ -89,6 +92,12 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
   return Promise.resolve(results[0]!).then((verdicts) => finish([verdicts]));
 }
 
+/** The tools that the run may call; undefined if that is all of them. */
+function allowedNames({ rules: { allowedTools }, narrowed }: State): readonly string[] | undefined {
+  const names = narrowed?.tools;
+  return names && allowedTools ? allowedTools.filter((name) => names.includes(name)) : (names ?? allowedTools);
+}
+
 /** The policies whose strictest verdict applies. Throws if the run needs one that is missing. */
 function appliedPolicies(state: State, policy: Policy | undefined): readonly Policy[] {
   if (!policy) {
@@ -101,6 +110,19 @@ function appliedPolicies(state: State, policy: Policy | undefined): readonly Pol
     throw new Error('the run has recorded other rules, and the policy has no "withRules" to apply them');
   }
   return [policy, ...others.map((rules) => policy.withRules!(rules))];
+}
+
+/**
+ * What judges the calls of the run, for its child runs: also rules that only the run has recorded. If what the run needs is
+ * missing, every call of a child run is denied too.
+ */
+export function inheritedPolicies(state: State, policy: Policy | undefined): readonly Policy[] {
+  try {
+    return appliedPolicies(state, policy);
+  } catch (thrown) {
+    const reason = `the policy of the calling run failed: ${messageOf(thrown)}`;
+    return [{ judge: (calls) => calls.map(() => ({ type: 'deny', reason })) }];
+  }
 }
 
 const ALLOW: Verdict = { type: 'allow' };

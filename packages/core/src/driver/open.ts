@@ -14,6 +14,7 @@ import { CURRENT_WORDING } from '../machine/wording.ts';
 import { arePartsOf, userText, type Message, type UserMessage } from '../messages.ts';
 import type { Model } from '../model.ts';
 import { isPlain } from '../plain.ts';
+import type { PolicyLimits } from '../policy/port.ts';
 import type { Clock } from '../platform.ts';
 import type { Checked } from '../tools/execute.ts';
 import { withReadResult } from '../tools/read-result.ts';
@@ -355,12 +356,16 @@ const COMPARED = ['parameters', 'effect', 'client'] as const;
 /* Options */
 
 /** The options as rules, with defaults. Throws `invalid-options` for options that can never work. */
+const NO_LIMITS: PolicyLimits = {};
+
 function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules): Rules {
-  const { toolChoice = 'auto', allowedTools, tools = [] } = options;
+  const { toolChoice = 'auto', allowedTools, tools = [], policy, narrow } = options;
+  const limits = limitsOf(options.limits);
+  const policyLimits = policy?.limits?.(narrow?.autonomy) ?? NO_LIMITS;
   const rules: Rules = {
     wording: CURRENT_WORDING,
     finish: agent ? 'output' : (options.finish ?? 'plain'),
-    maxTurns: atLeast(1, 'maxTurns', options.maxTurns ?? 20),
+    maxTurns: Math.min(atLeast(1, 'maxTurns', options.maxTurns ?? 20), policyLimits.turns ?? Infinity),
     maxParallel: atLeast(1, 'maxParallel', options.maxParallel ?? 5),
     parallel: options.parallel ?? true,
     ...(options.maxCallsPerTurn !== undefined && {
@@ -371,7 +376,10 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
     crashLimit: atLeast(0, 'crashLimit', options.crashLimit ?? 5),
     maxResultChars: atLeast(1, 'maxResultChars', options.maxResultChars ?? 15_000),
     toolTimeoutMs: atLeast(1, 'toolTimeoutMs', options.toolTimeoutMs ?? 60_000),
-    limits: limitsOf(options.limits),
+    limits:
+      policyLimits.calls === undefined
+        ? limits
+        : { ...limits, calls: Math.min(limits.calls ?? Infinity, policyLimits.calls) },
     closingTurn: options.closingTurn ?? false,
     toolChoice,
     ...(allowedTools && { allowedTools: [...allowedTools] }),

@@ -6,7 +6,7 @@ import type { Event, GuardrailVerdict, SettledResult } from '../machine/events.t
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { messagesOf } from '../machine/history.ts';
 import { isReadResult, isWithinNarrowing } from '../machine/narrowing.ts';
-import type { AgentRules, Handoff, Memory, TurnDecision } from '../machine/rules.ts';
+import type { AgentRules, Handoff, Memory, RunFacts, TurnDecision } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { textOf, type TextBlock } from '../messages.ts';
 import { isPlain } from '../plain.ts';
@@ -18,8 +18,8 @@ import { factsOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.
 import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, changeExecutors, executorOf, ignore, summariseHistory, withExecutor } from './call-model.ts';
 import { agentNamed, handoffFacts } from './handoff.ts';
-import { judgeCalls, recheckedCall } from './judge.ts';
-import { currentTools, isToolChoice, type Opening } from './open.ts';
+import { inheritedPolicies, judgeCalls, recheckedCall } from './judge.ts';
+import { currentTools, isToolChoice, readStart, type Opening } from './open.ts';
 import type { Answer, GuardedContent, Guardrail, RunOptions, TurnChanges } from './options.ts';
 import { performWithinBudget } from './spend.ts';
 
@@ -290,6 +290,8 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     clock,
     limits: call.limits ?? {},
     narrowed,
+    policies: () => inheritedPolicies(context.state(), options.policy),
+    facts: () => runFacts(context),
     ledger: options.ledger,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
@@ -300,6 +302,18 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     },
     acceptChangedTools: 'acceptChangedTools' in options && options.acceptChangedTools === true,
     keepMissingTools: 'keepMissingTools' in options && options.keepMissingTools === true,
+  };
+}
+
+/** What the run belongs to. A run that was resumed has it only in its first entry. */
+async function runFacts({ opening, journal, runId }: RunContext): Promise<RunFacts> {
+  const [first] = opening.events;
+  const started = first?.type === 'run-started' ? first : await readStart(journal, runId);
+  const { session, trace, labels } = started ?? {};
+  return {
+    ...(session !== undefined && { session }),
+    ...(trace !== undefined && { trace }),
+    ...(labels && { labels }),
   };
 }
 

@@ -313,7 +313,7 @@ function entryIn({ entry }: Stepped): JournalEntry {
 
 function emitStep({ entry: { seq, event }, before, next }: Stepped, emit: Listener): void {
   emit({ type: 'fact', seq, event }, before, next.state);
-  const items = itemsBetween(before, next.state, next.effects);
+  const items = itemsBetween(before, next, event);
   for (let i = 0; i < items.length; i++) emit(items[i]!, before, next.state);
 }
 

@@ -1,6 +1,6 @@
-import type { Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call, Slot, State } from '../machine/state.ts';
+import type { Next } from '../machine/step.ts';
 import type { ToolCall, ToolResult } from '../messages.ts';
 import type { ModelDelta } from '../model.ts';
 
@@ -45,13 +45,15 @@ export interface CallAnswered {
   readonly index: number;
   readonly call: ToolCall;
   readonly result: ToolResult;
+  /** The rule of the policy that decided the verdict on the call. */
+  readonly rule?: string;
 }
 
 /**
  * The items that follow from an event, derived from the states before and after it. Not every result has an event of its
- * own (refused calls have none), and not every event is a result.
+ * own (refused calls have none), and not every event is a result. Without the event, calls that are denied have no `rule`.
  */
-export function itemsBetween(before: State, after: State, effects: readonly Effect[]): readonly Item[] {
+export function itemsBetween(before: State, { state: after, effects }: Next, event?: Event): readonly Item[] {
   const items: Item[] = [];
   const slotsBefore = slotsOf(before);
   const slots = slotsOf(after);
@@ -59,7 +61,9 @@ export function itemsBetween(before: State, after: State, effects: readonly Effe
   const count = recorded ? recorded.length : slots.length;
   for (let index = 0; index < count; index++) {
     const result = recorded ? recorded[index] : resultIn(slots[index]!);
-    if (result && slotsBefore[index]?.type !== 'settled') items.push(callAnsweredItem(after, index, result));
+    if (result && slotsBefore[index]?.type !== 'settled') {
+      items.push(callAnsweredItem(after, index, result, ruleFor(slotsBefore, index, event)));
+    }
   }
   for (let i = 0; i < effects.length; i++) {
     const effect = effects[i]!;
@@ -101,14 +105,24 @@ function resultIn(slot: Slot): ToolResult | undefined {
   return slot.type === 'settled' ? slot.result : undefined;
 }
 
+/** The rule that decided about a call: now, if the event has the verdicts of the turn, or earlier. */
+function ruleFor(slots: readonly Slot[], index: number, event: Event | undefined): string | undefined {
+  if (event?.type !== 'calls-judged') return slots[index]?.call.rule;
+  if (slots[index]?.type !== 'queued') return undefined;
+  let position = 0;
+  for (let earlier = 0; earlier < index; earlier++) if (slots[earlier]!.type === 'queued') position++;
+  return event.verdicts[position]?.rule;
+}
+
 const NO_SLOTS: readonly Slot[] = [];
 
 function slotsOf({ phase }: State): readonly Slot[] {
   return ('slots' in phase && phase.slots) || NO_SLOTS;
 }
 
-function callAnsweredItem(state: State, index: number, result: ToolResult): Item {
-  return { type: 'call-answered', index, call: callAt(state, index), result };
+function callAnsweredItem(state: State, index: number, result: ToolResult, rule: string | undefined): Item {
+  const item: Item = { type: 'call-answered', index, call: callAt(state, index), result };
+  return rule === undefined ? item : { ...item, rule };
 }
 
 function callAt({ history }: State, index: number): ToolCall {

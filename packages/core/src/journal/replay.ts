@@ -58,7 +58,7 @@ export function walkJournal(
     state = next!.state;
     if (!visit) continue;
     const fact: Item = { type: 'fact', seq, event: entry.event };
-    visit({ entry, before, state, items: [fact, ...itemsBetween(before, state, next!.effects)] });
+    visit({ entry, before, state, items: [fact, ...itemsBetween(before, next!, entry.event)] });
   }
   return { type: 'replayed', state };
 }

@@ -17,7 +17,7 @@ export type AskingSlot = Extract<Slot, { type: 'asking' }>;
 
 /** A call that people have to approve. */
 export function askingSlot(call: Call, verdict: AskVerdict & RecordedVerdict, at: number): AskingSlot {
-  const { reason, required = 1, approvers, shown, touches, rule } = verdict;
+  const { reason, required = 1, approvers, shown, touches, rule, eachTime } = verdict;
   return {
     type: 'asking',
     call,
@@ -29,6 +29,7 @@ export function askingSlot(call: Call, verdict: AskVerdict & RecordedVerdict, at
     ...(shown !== undefined && { shown }),
     ...(touches && { touches }),
     ...(rule !== undefined && { rule }),
+    ...(eachTime === true && { eachTime }),
   };
 }
 
@@ -88,6 +89,7 @@ export function withGrant(state: State, event: ApprovalGiven): State {
 
 /** Whether people have allowed everything that the call would touch, and enough of those who may approve it. */
 export function isGranted(state: State, { name }: Call, ask: AskVerdict & RecordedVerdict): boolean {
+  if (ask.eachTime === true) return false;
   const ofTool = state.grants?.filter(({ tool }) => tool === name);
   if (!ofTool || ofTool.length === 0) return false;
   const definition = definitionOf(state, name);
@@ -104,4 +106,21 @@ function definitionOf({ tools }: State, name: string): string {
 function hasEnoughApprovers({ by }: Grant, { required = 1, approvers }: AskVerdict): boolean {
   if (required === 1 && !approvers) return true;
   return new Set(approvers ? by.filter((one) => approvers.includes(one)) : by).size >= required;
+}
+
+/* What a run has written */
+
+/** No policy of rules allows as many files, and a list without an end would make each step slower than the one before. */
+const MOST_WRITTEN = 100;
+
+/** Adds the paths of `write` touches that are new. `touches` is from the journal, and may be malformed. */
+export function withWritten(written: State['written'], touches: readonly Touch[] | undefined): State['written'] {
+  if (!Array.isArray(touches)) return written;
+  let all = written;
+  for (const touch of touches as readonly (Touch | null)[]) {
+    if (touch?.type !== 'write' || typeof touch.path !== 'string') continue;
+    if (all && (all.length >= MOST_WRITTEN || all.includes(touch.path))) continue;
+    all = [...(all ?? []), touch.path];
+  }
+  return all;
 }

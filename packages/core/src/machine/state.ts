@@ -64,6 +64,8 @@ export interface State {
   readonly policies: readonly unknown[] | undefined;
   /** What people have allowed for the rest of the run. */
   readonly grants: readonly Grant[] | undefined;
+  /** Different paths that calls which were allowed to run may have written, as their tools declare; at most 100. */
+  readonly written: readonly string[] | undefined;
   /** How many process deaths in a row each call was running at, by effect. Any other event resets it. */
   readonly deaths: Readonly<Record<string, number>> | undefined;
   /** The time of the last event, and how long the run was active until then. */
@@ -153,6 +155,8 @@ export interface Call {
   readonly limits?: Limits;
   /** Its tool has `needsApproval`, so the call is judged also without a policy. */
   readonly needsApproval?: true;
+  /** The rule that decided its verdict. */
+  readonly rule?: string;
 }
 
 /** An open approval. */
@@ -170,6 +174,8 @@ export interface Ask {
   readonly touches?: readonly Touch[];
   /** The rule that requires the approval. */
   readonly rule?: string;
+  /** What people allow for the rest of the run does not answer it. */
+  readonly eachTime?: true;
   /** Who has approved so far, if several people have to. */
   readonly approvedBy?: readonly string[];
   /** Somebody approved this call only, so that it will not be allowed for the rest of the run. */

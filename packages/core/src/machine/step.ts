@@ -19,6 +19,7 @@ import {
   isGranted,
   withApproval,
   withGrant,
+  withWritten,
   type AskingSlot,
 } from './approvals.ts';
 import {
@@ -118,6 +119,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   pending: [],
   policies: undefined,
   grants: undefined,
+  written: undefined,
   deaths: undefined,
   at: 0,
   activeMs: 0,
@@ -773,7 +775,8 @@ function onCallsJudged(state: State, { verdicts, at }: EventOf<'calls-judged'>):
   const slots = state.phase.slots.map((slot) =>
     slot.type === 'queued' ? applyVerdict(state, slot, verdicts[judgedSoFar++], at) : slot,
   );
-  const next = advanceCalls({ ...state, calls: state.calls + countQueued(slots) }, slots);
+  const counted = { ...state, calls: state.calls + countQueued(slots), written: writtenAfter(state, slots, verdicts) };
+  const next = advanceCalls(counted, slots);
   const asked = slots.flatMap((slot) => (slot.type === 'asking' ? slotEffect(slot)! : []));
   return asked.length === 0 ? next : { state: next.state, effects: [...asked, ...next.effects] };
 }
@@ -825,19 +828,41 @@ function stricterAsk(state: State, slot: AskingSlot, verdict: RecordedVerdict | 
 }
 
 function applyVerdict(state: State, slot: Slot, verdict: RecordedVerdict | undefined, at: number): Slot {
-  const { call } = slot;
+  const call = ruledCall(slot.call, verdict);
   const words = wordingOf(state.rules);
+  const allowed = call === slot.call ? slot : { ...slot, call };
   switch (verdict?.type) {
     case 'allow':
-      return slot;
+      return allowed;
     case 'ask':
       if (!isAskable(verdict)) return refusedSlot(call, words.denied(call.name, words.noVerdict), 'ran', 'denied');
-      return isGranted(state, call, verdict) ? slot : askingSlot(call, verdict, at);
+      return isGranted(state, call, verdict) ? allowed : askingSlot(call, verdict, at);
     case 'deny':
       return refusedSlot(call, words.denied(call.name, verdict.reason), 'ran', 'denied');
     default:
       return refusedSlot(call, words.denied(call.name, words.noVerdict), 'ran', 'denied');
   }
+}
+
+function ruledCall(call: Call, verdict: RecordedVerdict | undefined): Call {
+  return typeof verdict?.rule === 'string' ? { ...call, rule: verdict.rule } : call;
+}
+
+/** With what the calls of a turn that are allowed to run would write. */
+function writtenAfter(
+  { phase, written }: State,
+  slots: readonly Slot[],
+  verdicts: readonly (RecordedVerdict | undefined)[],
+): State['written'] {
+  if (phase.type !== 'judging') return written;
+  let judgedSoFar = 0;
+  let all = written;
+  for (let index = 0; index < slots.length; index++) {
+    if (phase.slots[index]!.type !== 'queued') continue;
+    const verdict = verdicts[judgedSoFar++];
+    if (slots[index]!.type === 'queued') all = withWritten(all, verdict?.touches);
+  }
+  return all;
 }
 
 type CallEvent = EventOf<
@@ -886,7 +911,9 @@ function updateSlot(state: State, effect: string, update: (slot: Slot) => Slot):
   const approved = slot.type === 'asking' && next.type === 'queued' && !slot.call.claimed;
   const updated = slots.slice();
   updated[index] = next;
-  return advanceCalls(approved ? { ...state, calls: state.calls + 1 } : state, updated);
+  if (!approved) return advanceCalls(state, updated);
+  const written = withWritten(state.written, slot.touches);
+  return advanceCalls({ ...state, calls: state.calls + 1, written }, updated);
 }
 
 function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {

@@ -16,7 +16,7 @@ export async function gatherFacts(call: JudgedCall, analysers: Required<Analyser
   try {
     return { ...facts, ...(await touchedBy(call.touches ?? UNKNOWN, analysers)) };
   } catch (thrown) {
-    return { ...facts, unknown: true, problem: messageOf(thrown) };
+    return { ...facts, call: { ...known, touches: UNKNOWN }, unknown: true, problem: messageOf(thrown) };
   }
 }
 

@@ -1,10 +1,10 @@
 export { checkRules, type CheckedRules, type RuleProblem } from './check.ts';
+export { executionLine, type ExecutionContext, type ExecutionLine } from './execution-line.ts';
 export type { AddressRange, Analysers, CommandFacts, PathFacts, Program, UrlFacts } from './facts.ts';
 export { compileGlob, matchesGlob, type Glob } from './glob.ts';
 export { DEFAULT_DENIED } from './paths.ts';
 export {
   policy,
-  type ExplainContext,
   type ExplainedCall,
   type Explanation,
   type PolicyOptions,

@@ -84,7 +84,10 @@ function pathJudge({ paths = {} }: PolicyRules, place: Place): (path: TouchedPat
   ];
   const judgeOne = (type: TouchedPath['type'], path: string): Opinion | undefined => {
     const components = componentsOf(path);
-    const lists = (type === 'read' ? read : write).filter((glob) => matchesGlob(glob, components));
+    const isAbsolute = path.startsWith('/');
+    const lists = (type === 'read' ? read : write).filter(
+      (glob) => glob.text.startsWith('/') === isAbsolute && matchesGlob(glob, components),
+    );
     const lower = componentsOf(path.toLowerCase());
     const denial = denied.find((one) => applies(one, type, lower) && (one.glob.isExact || !lists.some(isExact)));
     if (!denial) return lists.length > 0 ? ALLOWED : undefined;

@@ -10,7 +10,7 @@ import type { Analysers } from './facts.ts';
 import { gatherFacts, textAnalysers } from './gather.ts';
 import { pathsRule, type Place } from './paths.ts';
 import { permissionsRule } from './permissions.ts';
-import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Principal, Verdict } from './port.ts';
+import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Verdict } from './port.ts';
 import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
 import { STRICTNESS, type CallFacts, type Opinion, type Rule, type RuleContext, type RuleName } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
@@ -48,16 +48,12 @@ export interface RulePolicy extends Policy {
   withRules(rules: unknown): RulePolicy;
   limits(autonomy?: Autonomy): PolicyLimits;
   /** What each rule says about a call, and which decides. The call is not counted for the rates. */
-  explain(call: ExplainedCall, context?: ExplainContext): Promise<Explanation>;
+  explain(call: ExplainedCall, context?: RuleContext): Promise<Explanation>;
 }
 
 /** A call to explain. What is absent is as for a tool that declares nothing. */
 export interface ExplainedCall extends Partial<Omit<JudgedCall, 'name'>> {
   readonly name: string;
-}
-
-export interface ExplainContext extends RuleContext {
-  readonly principal?: Principal;
 }
 
 export interface Explanation {

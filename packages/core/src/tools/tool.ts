@@ -5,10 +5,10 @@ import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Answer } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
-import type { Limits, ToolEffect, ToolFacts } from '../machine/rules.ts';
+import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { JsonSchema, Model } from '../model.ts';
-import type { Principal, Touch } from '../policy/port.ts';
+import type { Policy, Principal, Touch } from '../policy/port.ts';
 import { toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
 /** A tool as a program defines it. */
@@ -97,6 +97,10 @@ export interface CallingRun {
   readonly limits: Limits;
   /** What the run may do in this turn; the tool's own run may do no more. */
   readonly narrowed: Narrowing | undefined;
+  /** What judges the calls of the run. They judge those of the tool's own run too. */
+  readonly policies: () => readonly Policy[];
+  /** What the run belongs to. The tool's own run belongs to it too. */
+  readonly facts: () => Promise<RunFacts>;
   /** The tool's own run draws on it too. */
   readonly ledger: Ledger | undefined;
   /** Answers for the tool's own run. */

@@ -1,0 +1,139 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { policy } from './policy.ts';
+import type { JudgeContext, JudgedCall } from './port.ts';
+import type { PolicyRules } from './rules.ts';
+
+/*
+ * The order of the rules and what wins, against a reference that knows nothing of the code: each rule is configured so that its
+ * opinion is known in advance, and the table below decides.
+ */
+
+type Opinion = 'none' | 'allow' | 'ask' | 'deny';
+
+interface World {
+  readonly level: 0 | 1 | 2 | 3;
+  readonly allowed: Opinion;
+  readonly rate: Opinion;
+  readonly scopes: Opinion;
+  readonly permissions: Opinion;
+  readonly commands: Opinion;
+  readonly paths: Opinion;
+  readonly domains: Opinion;
+  readonly tools: Opinion;
+  /** The form of the entry for the tool. */
+  readonly entry: 'act:go' | 'act:*' | 'act' | '*';
+}
+
+const opinion = (...all: Opinion[]): fc.Arbitrary<Opinion> => fc.constantFrom(...all);
+
+const worlds: fc.Arbitrary<World> = fc.record({
+  level: fc.constantFrom(0, 1, 2, 3),
+  // Mostly without an opinion, so that later rules are reached.
+  allowed: opinion('none', 'none', 'allow', 'allow', 'deny'),
+  rate: opinion('allow', 'allow', 'allow', 'deny'),
+  scopes: opinion('none', 'none', 'allow', 'allow', 'deny'),
+  permissions: opinion('allow', 'allow', 'allow', 'deny'),
+  commands: opinion('none', 'allow', 'allow', 'ask', 'deny'),
+  paths: opinion('none', 'allow', 'allow', 'allow', 'deny'),
+  domains: opinion('none', 'allow', 'allow', 'ask', 'deny'),
+  tools: opinion('none', 'allow', 'allow', 'ask', 'deny'),
+  entry: fc.constantFrom('act:go', 'act:*', 'act', '*'),
+});
+
+/** Weaker entries say something else, and must not matter. */
+function entriesOf({ tools, entry }: World): NonNullable<PolicyRules['tools']> {
+  const other = tools === 'deny' ? 'allow' : 'deny';
+  if (tools === 'none') return { 'other:go': other, other };
+  const weaker = ['act:go', 'act:*', 'act', '*'].slice(['act:go', 'act:*', 'act', '*'].indexOf(entry) + 1);
+  return { ...Object.fromEntries(weaker.map((one) => [one, other])), [entry]: tools };
+}
+
+function listsOf(wanted: Opinion, exact: string, wide: string): { readonly [list: string]: readonly string[] } {
+  if (wanted === 'none') return {};
+  const other = wanted === 'deny' ? 'allow' : 'deny';
+  return { [wanted]: [exact], [other]: [wide] };
+}
+
+function rulesOf(world: World): PolicyRules {
+  const { level, permissions, commands, paths, domains, rate } = world;
+  return {
+    autonomy: level,
+    rate: { second: rate === 'deny' ? 0 : 1000, minute: rate === 'deny' ? 0 : 1000 },
+    permissions: { network: permissions !== 'deny', git: false },
+    commands: listsOf(commands, 'make all', 'make'),
+    paths: paths === 'none' ? {} : { write: ['**'], ...(paths === 'deny' && { deny: ['out/**'] }) },
+    domains: listsOf(domains, 'a.example.com', '*.example.com'),
+    tools: entriesOf(world),
+  };
+}
+
+const CALL: JudgedCall = {
+  id: 'c',
+  name: 'act',
+  input: {},
+  effect: 'once',
+  client: false,
+  touches: [
+    { type: 'write', path: 'out/a' },
+    { type: 'command', command: 'make all now' },
+    { type: 'url', url: 'https://a.example.com/' },
+  ],
+  permissions: [],
+  operation: 'go',
+};
+
+function contextOf({ allowed, scopes }: World): JudgeContext {
+  return {
+    runId: 'r',
+    turn: 1,
+    context: undefined,
+    signal: new AbortController().signal,
+    ...(allowed !== 'none' && { allowed: allowed === 'allow' ? ['act', 'x'] : ['x'] }),
+    ...(scopes !== 'none' && {
+      principal: {
+        subject: 's',
+        tenant: 't',
+        scopes: scopes === 'allow' ? ['tools:execute:act'] : ['tools:execute:x'],
+      },
+    }),
+  };
+}
+
+/** What the issue of the verdict is, by the table. */
+function expected(world: World): string {
+  const covered = [world.commands, world.paths, world.domains].every((one) => one === 'allow');
+  const autonomy: Opinion = (['deny', 'ask', covered ? 'allow' : 'ask', 'allow'] as const)[world.level];
+  const { allowed, rate, scopes, permissions, commands, paths, domains, tools } = world;
+  const table = Object.entries({ allowed, rate, autonomy, scopes, permissions, commands, paths, domains, tools });
+  const denying = table.find(([, one]) => one === 'deny');
+  if (denying) return `deny by ${denying[0]}`;
+  const asking = table.filter(([rule, one]) => one === 'ask' && !(rule === 'autonomy' && tools === 'allow'));
+  const other = asking.find(([rule]) => rule !== 'autonomy');
+  if (other) return `ask by ${other[0]}`;
+  if (asking.length > 0) return 'ask by autonomy';
+  return `allow by ${table.findLast(([, one]) => one === 'allow')![0]}`;
+}
+
+test('the first denial, then the strictest verdict decides, with the one exception', async () => {
+  const seen = new Map<string, number>();
+  await fc.assert(
+    fc.asyncProperty(worlds, async (world) => {
+      const made = policy(rulesOf(world), { clock: { now: () => 0 } });
+      const [verdict] = await made.judge([CALL], contextOf(world));
+      const wanted = expected(world);
+      seen.set(wanted, (seen.get(wanted) ?? 0) + 1);
+      expect(`${verdict!.type} by ${verdict!.rule}`).toBe(wanted);
+      const rate = { second: 0, minute: 0 };
+      const explained = await made.explain(CALL, { ...contextOf(world), rate });
+      expect(explained.verdict).toEqual(verdict);
+      const opinions = Object.fromEntries(explained.rules.map(({ rule, verdict: one }) => [rule, one]));
+      expect(opinions).toMatchObject({ commands: world.commands, paths: world.paths, tools: world.tools });
+    }),
+    { numRuns: 3000 },
+  );
+  const all = ['allowed', 'rate', 'autonomy', 'scopes', 'permissions', 'commands', 'paths', 'domains', 'tools'];
+  for (const rule of all) expect([rule, seen.has(`deny by ${rule}`)]).toEqual([rule, true]);
+  for (const rule of ['autonomy', 'commands', 'domains', 'tools']) expect(seen.has(`ask by ${rule}`)).toBe(true);
+  for (const rule of ['domains', 'tools']) expect(seen.has(`allow by ${rule}`)).toBe(true);
+});
