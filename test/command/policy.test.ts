@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
@@ -275,6 +276,44 @@ describe('on a terminal', () => {
     await terminal.shows('Without an approval by 2 of ann, bob until 20');
     expect(await terminal.exit).toBe(4);
     expect(terminal.screen()).not.toContain('Allow it?');
+  });
+});
+
+test('--log appends a line per call, without secrets', async () => {
+  await fixture.play.write('calls.log', '{}\n');
+  const secret = 'sk-0123456789abcdef';
+  await fixture.script(calling('grep', { pattern: `key ${secret}` }), OUTSIDE, { text: ['Done.'] });
+  const { code } = await fixture.treadle('run', '--log', 'calls.log', ...fixture.model(), 'look');
+  expect(code).toBe(0);
+  const text = await readFile(join(fixture.play.folder, 'calls.log'), 'utf8');
+  const lines = text
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as object);
+  const subject = userInfo().username;
+  const common = {
+    timestamp: expect.stringMatching(/^20/),
+    runId: expect.stringMatching(/^run_/),
+    subject,
+    supervised: true,
+  };
+  expect(lines).toEqual([
+    {},
+    { ...common, tool: 'grep', parameters: { pattern: 'key [redacted]' }, success: true, rule: 'paths' },
+    {
+      ...common,
+      tool: 'read',
+      parameters: { path: '/srv/notes.txt' },
+      success: false,
+      error: expect.stringContaining('was denied: at level 1'),
+      errorType: expect.any(String),
+      rule: 'autonomy',
+    },
+  ]);
+  const failed = await fixture.treadle('run', '--log', 'no/such/folder.log', ...fixture.model(), 'look');
+  expect(failed).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('The log no/such/folder.log cannot be written'),
   });
 });
 

@@ -255,7 +255,7 @@ describe('approvals', () => {
     await paused();
     const { type, shows, exit } = fakeTerminal(['runs', 'resume', 'run_', ...fixture.model()], fixture.play.folder);
     await shows('read wants to run with {"path":"notes.txt"}\n  reads notes.txt\n');
-    await shows('Allow it? [y/N/a/e] ');
+    await shows('Allow it? [y/N/e] ');
     type('y\r');
     await shows('Done.\n');
     expect(await exit).toBe(0);

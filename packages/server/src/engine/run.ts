@@ -2,6 +2,7 @@ import {
   memoryJournal,
   runLoop,
   startLoop,
+  type CallAnswered,
   type Event,
   type Item,
   type Journal,
@@ -19,12 +20,13 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
+import { executionLine } from '@treadle/core/policy';
 import type { Logger } from 'pino';
 import { checkConversationSize, mergeSameRole, type Conversation } from './conversation.ts';
 import { modelNamed, type Engine, type RunLimits } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
-import { principalOf, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from './tools.ts';
+import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from './tools.ts';
 
 /** The fields of a validated request that determine its run. Both APIs produce them. */
 export interface RunRequest extends ToolsRequest {
@@ -123,6 +125,13 @@ export function driveRequest(
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
   const wasCancelled = last?.type === 'cancel-requested';
 
+  const level = policy && rulesIn(policy) && (rulesIn(policy)!.autonomy ?? 1);
+  function logCall(answered: CallAnswered): void {
+    if (!log.isLevelEnabled('info')) return;
+    const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy: level };
+    log.info(executionLine(answered, about), 'a tool was called');
+  }
+
   function logFailure({ code, status, message }: ModelError): void {
     log.warn({ run: runId, code, status, why: message }, 'the model failed');
   }
@@ -147,7 +156,7 @@ export function driveRequest(
         const { event } = item;
         if (event.type === 'model-failed') logFailure(event.error);
         noteEvent(event);
-      }
+      } else if (item.type === 'call-answered') logCall(item);
       return listen(item);
     },
   };

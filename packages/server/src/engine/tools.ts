@@ -230,11 +230,15 @@ function checkChoice({ toolChoice, allowedTools }: Choice, known: ReadonlySet<st
   }
 }
 
+/** The rules of a policy that is made of them; undefined for one that is code. */
+export function rulesIn(policy: Policy): PolicyRules | undefined {
+  return 'explain' in policy ? (policy.rules as PolicyRules) : undefined;
+}
+
 /** Whether a policy may refuse a function of a client. Rules apply to it only if they name it; code may do anything. */
 function mayRefuse(policy: Policy, name: string): boolean {
-  if (!('explain' in policy)) return true;
-  const { tools = {} } = policy.rules as PolicyRules;
-  return Object.hasOwn(tools, name);
+  const rules = rulesIn(policy);
+  return !rules || Object.hasOwn(rules.tools ?? {}, name);
 }
 
 /**

@@ -1,10 +1,11 @@
 import { userText, type LiveRun, type Message } from '@treadle/core';
 import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { didYouMean } from '../command-line/nearest.ts';
 import { userName } from '../run/ask-approval.ts';
-import { driveRun } from '../run/drive-run.ts';
+import { openCallLog } from '../run/call-log.ts';
+import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
 import { outcomeText } from '../run/outcome-text.ts';
 import { openSession, type Session } from '../run/session.ts';
 import { transcript } from '../run/transcript.ts';
@@ -23,7 +24,7 @@ const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
 export const chatCommand: Command = defineCommand({
   name: 'chat',
   summary: 'Chat with a model that can use the tools of the working folder',
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS },
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...LOG_FLAGS },
   notes: [
     `In the chat:\n${columns(SLASH_COMMANDS)}\n` +
       'Ctrl-C cancels the current run, a second Ctrl-C quits. Text that you enter during a run is sent to the model with the\n' +
@@ -43,7 +44,8 @@ export const chatCommand: Command = defineCommand({
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const dialogue = onTerminal ? terminalDialogue(io) : pipedDialogue(io);
-    const conversation = startConversation({ session, io, dialogue, colours });
+    const logCalls = openCallLog(values.log, io, session.options.policy);
+    const conversation = startConversation({ session, io, dialogue, colours, logCalls });
     try {
       for (;;) {
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
@@ -79,8 +81,9 @@ function startConversation(options: {
   readonly io: Io;
   readonly dialogue: Dialogue;
   readonly colours: Colours;
+  readonly logCalls: DriveRunOptions['logCalls'];
 }): Conversation {
-  const { session, io, dialogue, colours } = options;
+  const { session, io, dialogue, colours, logCalls } = options;
   let messages: readonly Message[] = [];
   const unsent: string[] = [];
   return {
@@ -102,6 +105,7 @@ function startConversation(options: {
           signal: interrupt.signal,
           stopping: 'cancel',
           onItem,
+          logCalls,
           onLive: (started) => (live = started),
           approve: (request) => dialogue.approve(request, session.explain),
           user: userName(),

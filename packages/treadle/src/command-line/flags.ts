@@ -51,6 +51,10 @@ export const RULE_FLAGS = {
   },
 } as const;
 
+export const LOG_FLAGS = {
+  log: { type: 'text', value: 'FILE', help: 'Append a JSON line to FILE for each call that was executed or denied' },
+} as const;
+
 /** Flags of commands that drive a run and print its result. */
 export const OUTPUT_FLAGS = {
   json: { type: 'switch', help: 'Print the whole result as JSON instead of the answer' },
@@ -59,9 +63,9 @@ export const OUTPUT_FLAGS = {
 
 export type LocationValues = Values<typeof LOCATION_FLAGS>;
 export type ModelValues = Values<typeof MODEL_FLAGS>;
-export type OutputValues = Values<typeof OUTPUT_FLAGS>;
+export type OutputValues = Values<typeof OUTPUT_FLAGS & typeof LOG_FLAGS>;
 /** The flags of commands that start runs. */
-export type SessionValues = LocationValues & ModelValues & Values<typeof RULE_FLAGS>;
+export type SessionValues = LocationValues & ModelValues & Values<typeof RULE_FLAGS & typeof LOG_FLAGS>;
 
 export const KEY_NOTE: string =
   'API keys are read from the environment only: from OPENAI_API_KEY, or the variable that api_key_env names in\n' +

@@ -13,8 +13,12 @@ export interface Prompter {
 /** The lines that explain why the policy asks. */
 export type ExplainRequest = (request: ApprovalRequest) => Promise<readonly string[]>;
 
-const QUESTION = 'Allow it? [y/N/a/e] ';
-const KEYS = 'Answer y (yes), n (no), a (yes, for the rest of this run) or e (explain): ';
+/** `a` is not possible if the rule asks each time. */
+const QUESTION = { once: 'Allow it? [y/N/a/e] ', eachTime: 'Allow it? [y/N/e] ' } as const;
+const KEYS = {
+  once: 'Answer y (yes), n (no), a (yes, for the rest of this run) or e (explain): ',
+  eachTime: 'Answer y (yes), n (no) or e (explain); it is asked about each time: ',
+} as const;
 
 /** Shows what a call would do, exactly, and asks until the answer is yes or no. No answer means no. */
 export async function askApproval(
@@ -23,15 +27,16 @@ export async function askApproval(
   explain?: ExplainRequest,
 ): Promise<Decision> {
   for (const line of requestLines(request)) writeLine(line);
-  for (let prompt = QUESTION; ;) {
+  const when = request.eachTime ? 'eachTime' : 'once';
+  for (let prompt: string = QUESTION[when]; ;) {
     const answer = (await ask(prompt))?.trim().toLowerCase();
     if (answer === 'y' || answer === 'yes') return { approved: true };
-    if (answer === 'a') return { approved: true, forRun: true };
+    if (answer === 'a' && when === 'once') return { approved: true, forRun: true };
     if (!answer || answer === 'n' || answer === 'no') return { approved: false, reason: 'The user said no.' };
     if (answer === 'e' && explain) {
       for (const line of await explain(request)) writeLine(line);
-      prompt = QUESTION;
-    } else prompt = KEYS;
+      prompt = QUESTION[when];
+    } else prompt = KEYS[when];
   }
 }
 

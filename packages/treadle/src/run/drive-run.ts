@@ -1,6 +1,7 @@
 import {
   streamLoop,
   type Answer,
+  type CallAnswered,
   type ContinueOptions,
   type Item,
   type LiveRun,
@@ -24,6 +25,8 @@ export interface DriveRunOptions {
   readonly onItem: (item: Item) => void;
   /** Asks the user for a decision. Without it the run stays paused. */
   readonly approve?: (request: ApprovalRequest) => Promise<Decision>;
+  /** Logs the calls of the run that have their results. */
+  readonly logCalls?: ((item: CallAnswered, runId: string) => void) | undefined;
   /** The name of the user, for answers. */
   readonly user?: string;
   /** Receives the run that accepts input. Called again after each approval, with another one. */
@@ -41,7 +44,7 @@ export interface Decision {
 
 /** Drives a run to its end and asks for every approval on the way. Stops if the user stops the run at such a question. */
 export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
-  const { start, store, signal, stopping, onItem, approve, user, onLive } = options;
+  const { start, store, signal, stopping, onItem, approve, user, logCalls, onLive } = options;
   const follow = async (from: RunStart): Promise<LoopResult> => {
     const live = streamLoop({ ...from, journal: store, durableItems: true });
     const stop = (): void => void (stopping === 'cancel' ? live.cancel() : live.detach());
@@ -49,7 +52,10 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
     signal.addEventListener('abort', stop);
     try {
       onLive?.(live);
-      for await (const item of live) onItem(item);
+      for await (const item of live) {
+        onItem(item);
+        if (item.type === 'call-answered') logCalls?.(item, live.runId);
+      }
       return await live.result;
     } finally {
       signal.removeEventListener('abort', stop);

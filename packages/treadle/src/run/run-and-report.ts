@@ -16,6 +16,7 @@ import { timestampText } from '../terminal/quantities.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
 import { askApproval, userName, type ExplainRequest } from './ask-approval.ts';
+import { openCallLog } from './call-log.ts';
 import { driveRun, type ApprovalRequest, type RunStart } from './drive-run.ts';
 import { exitCodeOf, outcomeText } from './outcome-text.ts';
 import { callLines } from './transcript.ts';
@@ -38,6 +39,7 @@ export async function runAndReport(options: {
   const colours = coloursFor(io.stderr, io.env);
   const stored = context.store.type !== 'memory';
   const canAsk = canAskOn(io);
+  const logCalls = openCallLog(values.log, io, start.policy);
   const interrupt = catchInterrupt(io);
   interrupt.signal.addEventListener('abort', () =>
     writeLine(`${stored ? 'Stopping' : 'Cancelling'}; press Ctrl-C again to quit immediately.`),
@@ -60,6 +62,7 @@ export async function runAndReport(options: {
       },
       ...(canAsk && { approve: (request) => askApproval(request, { writeLine, ask }, explain) }),
       user: userName(),
+      logCalls,
     });
   } finally {
     interrupt.release();

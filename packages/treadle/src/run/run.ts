@@ -1,5 +1,5 @@
 import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { readStdin, type Io } from '../terminal/io.ts';
 import { canAskOn, runAndReport } from './run-and-report.ts';
@@ -18,7 +18,7 @@ export const runCommand: Command = defineCommand({
   name: 'run',
   summary: 'Run one task with the tools of the working folder, and print the answer',
   arguments: ['[task]'],
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS },
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS, ...LOG_FLAGS },
   notes: [
     'The answer goes to standard output, everything else to standard error. The task is read from standard input if it is\n' +
       '"-", or if it is missing and standard input is not a terminal. Ctrl-C stops the run and prints how to resume it; a\n' +

@@ -1,7 +1,7 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
 import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
-import { followUpCommand, locationOf, MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
+import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
 import { openModel } from '../models/open-model.ts';
 import { isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
@@ -19,6 +19,7 @@ const DRIVE_FLAGS = {
   'accept-changed-tools': { type: 'switch', help: 'Continue with tools that differ from those of the run' },
   ...MODEL_FLAGS,
   ...OUTPUT_FLAGS,
+  ...LOG_FLAGS,
 } as const;
 
 const ANSWER_FLAGS = {
