@@ -35,6 +35,7 @@ import type {
   ToolFacts,
   ToolMessage,
   ToolResult,
+  Touch,
   Usage,
   Verdict,
   Waiting,
@@ -77,6 +78,12 @@ export interface CoreFunctions {
   readonly isApproved: (ask: Ask, approval: Pick<EventOf<'approval-given'>, 'by'>) => boolean;
   readonly withGrant: (state: State, event: EventOf<'approval-given'>) => State;
   readonly isGranted: (state: State, call: Call, ask: RecordedVerdict) => boolean;
+  readonly withWritten: (written: State['written'], touches: readonly Touch[] | undefined) => State['written'];
+  readonly writtenAfter: (
+    state: State,
+    slots: readonly Slot[],
+    verdicts: readonly (RecordedVerdict | undefined)[],
+  ) => State['written'];
   readonly definitionOf: (state: State, name: string) => string;
   readonly hasEnoughApprovers: (grant: Grant, ask: RecordedVerdict) => boolean;
   readonly mustBeJudged: (slots: readonly Slot[], judged: boolean) => boolean;

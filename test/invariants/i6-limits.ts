@@ -14,6 +14,7 @@ export function checkLimits(trace: Trace): void {
   const { expected, lengths, counts, handlings, remaining, agents, memories, narrowings, laterTools, holders } =
     referenceOf(trace, turns);
   checkTotals(trace);
+  checkWritten(trace, turns);
   for (const turn of turns) checkShares(turn, remaining.get(turn)!, handlings);
   for (const [at, moment] of trace.moments.entries()) {
     if (!moment.applied) continue;
@@ -49,6 +50,28 @@ export function checkLimits(trace: Trace): void {
     );
     const turn = turns.findLast(({ repliedAt }) => repliedAt <= at);
     if (turn) checkOrder(moment, at, turn, handlings, trace);
+  }
+}
+
+/** The state has every path once that calls which were allowed to run would write. */
+function checkWritten({ moments }: Trace, turns: readonly Turn[]): void {
+  const additions = moments.map((): string[] => []);
+  for (const { calls } of turns) {
+    for (const { permissions } of calls) {
+      for (const { at, permission } of permissions) {
+        const { type } = moments[at]!.event;
+        if (permission.type !== 'allowed' || type === 'policy-changed') continue;
+        const writes = permission.touches?.flatMap((touch) => (touch.type === 'write' ? touch.path : []));
+        additions[at]!.push(...(writes ?? []));
+      }
+    }
+  }
+  const written = new Set<string>();
+  for (const [at, { applied, after }] of moments.entries()) {
+    for (const path of additions[at]!) written.add(path);
+    if (!applied) continue;
+    const [is, due] = [after.written?.toSorted() ?? [], [...written].toSorted()];
+    ensure(same(is, due), () => `the state has ${is.join()} as written paths; it must have ${due.join()}`);
   }
 }
 

@@ -9,7 +9,7 @@ import { costsOf } from './i7-cost.ts';
 import { handoffIn, narrowIn } from './observed.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 import type { Moment } from './trace.ts';
-import type { World } from './world.ts';
+import { hasRules, type World } from './world.ts';
 
 const core = loadCore();
 
@@ -96,6 +96,9 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
   'a verdict has touches': ({ event }) =>
     event.type === 'calls-judged' && event.verdicts.some(({ touches }) => touches),
   'a verdict has a rule': ({ event }) => event.type === 'calls-judged' && event.verdicts.some(({ rule }) => rule),
+  'an ask is for each call': ({ effects }) => effects.some((effect) => 'eachTime' in effect),
+  'a call may write': ({ before, after }) => before.written !== after.written,
+  'the rules of policy() are recorded': ({ event }) => event.type === 'run-started' && hasRules(event.policy),
   'the rules of the policy are recorded': ({ event }) => event.type === 'run-started' && event.policy !== undefined,
   'a call is judged because its tool needs approvals': ({ after, effects }) =>
     !after.rules.judged && !after.policies && effects.some(({ type }) => type === 'judge-calls'),

@@ -8,7 +8,7 @@ import { BLOCKED_MS } from './live-world.ts';
 import type { LiveTrace } from './live.ts';
 import { NOTHING_OBSERVED, observedAfter } from './observed.ts';
 import { ensure, outcomeOf, type Moment } from './trace.ts';
-import { callsOf } from './world.ts';
+import { callsOf, hasRules } from './world.ts';
 
 /** The parts of I1, I2, I4, I5 and I6 that can be observed from outside of the driver. */
 export function checkLive(core: Pick<Core, 'replay' | 'step' | 'NEW'>, trace: LiveTrace): void {
@@ -64,7 +64,8 @@ function checkAllowed({ step, NEW }: Pick<Core, 'step' | 'NEW'>, { world, entrie
       for (const [index, call] of judged.entries()) {
         const given = before.rules.judged && world.policy === undefined ? scripted[index]?.verdict : undefined;
         const own = call.needsApproval && !call.arguments.includes('"b"') ? 1 : 0;
-        const due = Math.max(own, given ? STRICTNESS[given.type] : 0);
+        const entries = before.policies?.filter(hasRules).map(({ tools = {} }) => tools[call.name] ?? 'allow') ?? [];
+        const due = Math.max(own, ...[...entries, given?.type ?? 'allow'].map((type) => STRICTNESS[type]));
         const is = event.verdicts[index]?.type;
         ensure(!is || STRICTNESS[is] >= due, () => `call ${index} of ${event.effect} was recorded as "${is}"`);
       }

@@ -13,6 +13,7 @@ import type {
   ToolEffect,
   Waiting,
 } from '@treadle/core';
+import { policy, type PolicyRules } from '@treadle/core/policy';
 import {
   turnScriptOf,
   fateOf,
@@ -228,6 +229,24 @@ export function policyOf(
         .slice(0, calls.length)
         .map(({ verdict, rejudged = verdict }) => (level === 1 ? rejudged : verdict));
       return turn % 2 === 0 ? verdicts : later(verdicts, signal);
+    },
+  };
+}
+
+/** A policy of rules. Every second process has stricter ones. Its limits are not those of the world, so it has none. */
+export function rulePolicyOf(
+  rules: PolicyRules,
+  { clock }: ManualScheduler,
+  onStart: OnStart,
+  { opening, isOpen }: { readonly opening: number; readonly isOpen: (id: string) => boolean },
+): Policy {
+  const { limits: _, ...made } = policy(opening % 2 === 0 ? { ...rules, autonomy: 0 } : rules, { clock });
+  return {
+    ...made,
+    judge(calls, context) {
+      const id = `t${context.turn}.judge.0`;
+      if (isOpen(id)) onStart('judge-calls', id);
+      return made.judge(calls, context);
     },
   };
 }

@@ -18,6 +18,7 @@ import {
   guardrailsOf,
   policyOf,
   prepareTurnOf,
+  rulePolicyOf,
   summariserOf,
   toolsOf,
   agentOf,
@@ -28,7 +29,7 @@ import type { Core } from './core.ts';
 import { liveBudget } from './live-budget.ts';
 import { slowJournal, type Durability, type SlowJournal } from './slow-journal.ts';
 import { manualScheduler } from './manual-scheduler.ts';
-import { SETTLE_FIRST, type World } from './world.ts';
+import { hasRules, SETTLE_FIRST, type World } from './world.ts';
 
 /** What was observed of a run in the real driver, over all of its crashes and pauses. */
 export interface LiveTrace {
@@ -139,7 +140,9 @@ export async function live(core: Core, world: World): Promise<LiveTrace> {
   const policy = (): Policy | undefined => {
     if (world.policy === undefined)
       return judged ? policyOf(world, scheduler, onStart, { level: undefined, isOpen }) : undefined;
-    return judged || opening > 1 ? policyOf(world, scheduler, onStart, { level: opening % 2, isOpen }) : undefined;
+    if (!judged && opening === 1) return undefined;
+    if (hasRules(world.policy)) return rulePolicyOf(world.policy, scheduler, onStart, { opening, isOpen });
+    return policyOf(world, scheduler, onStart, { level: opening % 2, isOpen });
   };
   const code = {
     model: modelOf(world, scheduler, onStart, 'live'),

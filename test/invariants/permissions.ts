@@ -3,7 +3,10 @@ import type { Ask, CallCheck, Event, RecordedVerdict, ToolCall, ToolFacts, Touch
 import { askUnderRules, DAY } from './observed.ts';
 
 /** Whether a call may run: by the last verdict on it, by people, or by what they allowed for the rest of the run. */
-export type Permission = { readonly type: 'allowed' | 'denied' } | ({ readonly type: 'asking' } & Ask);
+export type Permission =
+  | { readonly type: 'allowed'; readonly touches?: readonly Touch[] | undefined }
+  | { readonly type: 'denied' }
+  | ({ readonly type: 'asking' } & Ask);
 
 /** A call, with its permissions and the moments from which on it has them. */
 interface JudgedCall {
@@ -25,7 +28,6 @@ export interface Permissions {
   readonly decide: (call: JudgedCall, event: Decision, at: number) => void;
 }
 
-const ALLOWED: Permission = { type: 'allowed' };
 const DENIED: Permission = { type: 'denied' };
 const UNDECLARED: readonly Touch[] = [{ type: 'unknown' }];
 
@@ -43,7 +45,8 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
   /** A grant of the same tool for each touch, by enough of the people who may approve. */
   const factsOf = (name: string): string => JSON.stringify(tools().find((tool) => tool.name === name));
 
-  function isGranted(name: string, { touches = UNDECLARED, required = 1, approvers }: Asked): boolean {
+  function isGranted(name: string, { touches = UNDECLARED, required = 1, approvers, eachTime }: Asked): boolean {
+    if (eachTime) return false;
     const own = grants.filter(({ tool, facts, by }) => {
       const counted = new Set(by.filter((one) => !approvers || approvers.includes(one)));
       return tool === name && facts === factsOf(name) && (counted.size >= required || (required === 1 && !approvers));
@@ -52,9 +55,10 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
   }
 
   function verdictOn(call: JudgedCall, verdict: RecordedVerdict | undefined, time: number): Permission {
-    if (verdict?.type === 'allow') return ALLOWED;
+    const allowed = { type: 'allowed', touches: verdict?.touches } as const;
+    if (verdict?.type === 'allow') return allowed;
     if (verdict?.type !== 'ask') return DENIED;
-    if (isGranted(call.part.name, verdict)) return ALLOWED;
+    if (isGranted(call.part.name, verdict)) return allowed;
     const { type: _, ttlMs = DAY, ...asked } = verdict;
     const digest = createHash('sha256')
       .update(`${call.part.name}\n${call.check?.arguments ?? call.part.arguments}`)
@@ -85,7 +89,7 @@ export function permissionsOf(tools: () => readonly ToolFacts[]): Permissions {
       if (required > 1 && approvedBy.length < required) {
         return change(call, { ...ask, approvedBy, ...(onlyThisCall && { onlyThisCall: true }) }, at);
       }
-      change(call, ALLOWED, at);
+      change(call, { type: 'allowed', touches: ask.touches }, at);
       if (onlyThisCall) return;
       const tool = call.part.name;
       const granted = { tool, facts: factsOf(tool), by: approvedBy };

@@ -22,6 +22,7 @@ import type {
   Usage,
   Waiting,
 } from '@treadle/core';
+import type { PolicyRules } from '@treadle/core/policy';
 
 /** Everything that happens to one run, as plain data, so that fast-check can shrink and print it. */
 export interface World {
@@ -164,4 +165,9 @@ export function callsOf(reply: Reply | undefined): readonly ScriptedCall[] {
   );
   callsByReply.set(reply, calls);
   return calls;
+}
+
+/** Whether the rules of a policy are those of `policy()`. The others are of a policy that answers by the script. */
+export function hasRules(rules: unknown): rules is PolicyRules {
+  return typeof rules === 'object' && rules !== null && 'autonomy' in rules;
 }

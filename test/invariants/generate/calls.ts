@@ -109,6 +109,7 @@ const ask: Arbitrary<RecordedVerdict> = fc
     optionally('required', 30, fc.constantFrom(1, 2, 2, 3)),
     optionally('approvers', 25, fc.subarray(['ann', 'bob', 'cid', 'eve'])),
     optionally('shown', 10, fc.constant({ diff: '+1' })),
+    optionally('eachTime', 15, fc.constant(true as const)),
   )
   .map((given) => Object.assign({ type: 'ask' as const }, ...given));
 

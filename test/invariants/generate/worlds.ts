@@ -1,11 +1,12 @@
 import type { Amounts, Memory, Message, Rules, RunFacts } from '@treadle/core';
+import type { PolicyRules } from '@treadle/core/policy';
 import fc, { type Arbitrary } from 'fast-check';
 import type { Act, Fate, Move, Reply, World } from '../world.ts';
 import { handoff } from './calls.ts';
 import { agents, withAnswers } from './agents.ts';
 import { mostly, optionally } from './chance.ts';
 import { answers, askingReplies, turnScript, longReplies, queuedReplies, replies } from './replies.ts';
-import { compactions, narrowing, rules, toolset } from './rules.ts';
+import { compactions, NAMES, narrowing, rules, toolset } from './rules.ts';
 
 /*
  * The generator of worlds. Names, arguments, results and call ids come from small pools, and limits are low, so that
@@ -75,6 +76,14 @@ const restless = movesOf({ ...USUAL, input: 12, fork: 8, deadline: 20, lose: 12,
 
 type Ruled = Pick<World, 'rules' | 'replies'>;
 
+/** Rules of `policy()`. Approvals are as short as in the scripts. */
+const policyRules: Arbitrary<PolicyRules> = fc.record({
+  autonomy: fc.constantFrom(1, 2, 3, 3),
+  tools: fc.dictionary(fc.constantFrom(...NAMES, '*'), fc.constantFrom('allow', 'allow', 'ask', 'deny')),
+  approvals: fc.constantFrom({ minutes: 0.001 }, { required: 2 }, { approvers: ['ann', 'bob'] }),
+  rate: fc.constantFrom({ second: 1000, minute: 1000 }, { second: 2, minute: 1000 }),
+});
+
 /** `narrowed`: the percentage of runs that are narrowed from the beginning. */
 function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arbitrary<World> {
   return fc
@@ -91,7 +100,7 @@ function worldsOf(given: Arbitrary<Ruled>, happening = moves, narrowed = 8): Arb
         turnScripts: fc.array(turnScript, { minLength: 1, maxLength: 5, size: 'max' }),
         moves: happening,
       }),
-      optionally('policy', 25, fc.constantFrom({ level: 0 }, { level: 1 })),
+      optionally('policy', 35, fc.oneof(fc.constantFrom({ level: 0 }, { level: 1 }), policyRules)),
     )
     .map(([ruled, { tools, otherTools, memory, narrow, ...others }, policy]) => ({
       ...ruled,

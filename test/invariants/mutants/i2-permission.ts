@@ -158,6 +158,33 @@ export const permission = [
   mutant('I6', 'a grant is not used', 'isGranted', () => () => false),
   mutant(
     'I2',
+    'a grant answers an ask that is for each call',
+    'isGranted',
+    (original) => (state, call, ask) => original(state, call, ask.type === 'ask' ? without(ask, 'eachTime') : ask),
+  ),
+  mutant('I6', 'written paths are counted again', 'withWritten', () => (written, touches = []) => {
+    const paths = touches.flatMap((touch) => (touch.type === 'write' ? touch.path : []));
+    return paths.length === 0 ? written : [...(written ?? []), ...paths];
+  }),
+  mutant(
+    'I6',
+    'paths that are only read count as written',
+    'withWritten',
+    (original) => (written, touches) =>
+      original(
+        written,
+        touches?.map((touch) => (touch.type === 'read' ? { ...touch, type: 'write' } : touch)),
+      ),
+  ),
+  mutant(
+    'I6',
+    'what a denied call would write counts as written',
+    'writtenAfter',
+    (original) => (state, _, verdicts) =>
+      original(state, state.phase.type === 'judging' ? state.phase.slots : [], verdicts),
+  ),
+  mutant(
+    'I2',
     'new rules do not apply to calls that have not started',
     'onPolicyChanged',
     (original) => (state, event) => {

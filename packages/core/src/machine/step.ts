@@ -908,12 +908,11 @@ function updateSlot(state: State, effect: string, update: (slot: Slot) => Slot):
   const index = slotIndex(slots, effect);
   const slot = slots[index]!;
   const next = update(slot);
-  const approved = slot.type === 'asking' && next.type === 'queued' && !slot.call.claimed;
   const updated = slots.slice();
   updated[index] = next;
-  if (!approved) return advanceCalls(state, updated);
-  const written = withWritten(state.written, slot.touches);
-  return advanceCalls({ ...state, calls: state.calls + 1, written }, updated);
+  if (slot.type !== 'asking' || next.type !== 'queued') return advanceCalls(state, updated);
+  const calls = slot.call.claimed ? state.calls : state.calls + 1;
+  return advanceCalls({ ...state, calls, written: withWritten(state.written, slot.touches) }, updated);
 }
 
 function slotAfter({ rules }: State, slot: Slot, event: CallEvent): Slot {

@@ -12,7 +12,7 @@ export {
   type RuleReport,
 } from './policy.ts';
 export type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Principal, Touch, Verdict } from './port.ts';
-export { memoryRates, type RateStore } from './rate.ts';
+export { latestTimes, memoryRates, type RateStore } from './rate.ts';
 export type { RuleContext, RuleName } from './rule.ts';
 export type { Lists, Permission, PolicyRules } from './rules.ts';
 export { stricterVerdict } from './verdicts.ts';

@@ -6,6 +6,7 @@ import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { openMessages, splitInput } from './messages.ts';
+import { createRateTable } from './rates.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
 const APPLICATION = 0x54_72_64_6c;
@@ -101,6 +102,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   createBudgetTables,
   // Null: a text.
   'ALTER TABLE blobs ADD COLUMN media_type TEXT',
+  createRateTable,
 ];
 
 /** The version of the tables. */

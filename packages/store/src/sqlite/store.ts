@@ -2,6 +2,7 @@ import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { checkRunNames, systemClock, type Clock, type JournalEntry, type RunStore } from '@treadle/core';
 import type { Budgets } from '@treadle/core/budgets';
+import type { RateStore } from '@treadle/core/policy';
 import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { ResponseStore } from '../response-store.ts';
 import { openBlobs } from './blobs.ts';
@@ -12,6 +13,7 @@ import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
+import { openRates } from './rates.ts';
 import { openResponses } from './responses.ts';
 import { openRuns } from './runs.ts';
 import { openWal, type Wal } from './wal.ts';
@@ -34,6 +36,8 @@ export interface SqliteStore extends RunStore {
   readonly responses: ResponseStore;
   /** Budgets that all processes with this store draw on. A reservation is durable when it resolves. */
   readonly budgets: Budgets;
+  /** Counts calls for the rates of a policy, for all processes with this store. */
+  readonly rates: RateStore;
   /**
    * Ends the leases of a run and its child runs, so that another process can drive it; false if nobody has one. Rejects
    * with `run-driven` if a live process of this host has one. For a process of another host, waits for a lease time to see
@@ -143,6 +147,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       list: (runId) => reading(() => blobs.list(runId)),
     },
     budgets,
+    rates: openRates(db, commit),
     responses: {
       create: responses.create,
       findKey: (tenant, key, now) => reading(() => responses.findKey(tenant, key, now)),
