@@ -2,7 +2,8 @@
  * Measures the loop itself: CPU microseconds per turn with a model in the same process, compared with a minimal loop. Both
  * alternate in one process, so that noise affects both. The ratio is the result.
  */
-import { memoryJournal, runLoop } from '@treadle/core';
+import { memoryJournal, runLoop, tool, type Policy } from '@treadle/core';
+import { policy } from '@treadle/core/policy';
 import { minimalLoop } from './minimal.ts';
 import { add, chainModel } from './workload.ts';
 
@@ -25,6 +26,44 @@ async function ours(deltas: number): Promise<void> {
     ...streaming,
   });
   if (result.text !== 'done' || result.calls !== TURNS) throw new Error('ours: the chain was not run');
+}
+
+/** One call a turn that touches a file, a command and a host. */
+const touching = tool({
+  ...add,
+  input: add.parameters,
+  touches: () => [
+    { type: 'write', path: 'src/a/b.ts' },
+    { type: 'command', command: 'npm run test --watch' },
+    { type: 'url', url: 'https://api.example.com/v1/x' },
+  ],
+  execute: ({ a, b }) => String((a as number) + (b as number)),
+});
+
+const allowAll: Policy = { judge: (calls) => calls.map(() => ({ type: 'allow' })) };
+
+const allRules = policy(
+  {
+    autonomy: 2,
+    permissions: { git: false },
+    tools: { 'git:push': 'deny', other: 'ask' },
+    commands: { allow: ['git status', 'git diff', 'npm run *', 'ls', 'cat'], ask: ['git push'], deny: ['curl', 'rm'] },
+    paths: { write: ['src/**', 'docs/**'], deny: ['secret/**'] },
+    domains: { allow: ['*.example.com', 'github.com'], deny: ['evil.example.com'] },
+    rate: { minute: 60, second: 10 },
+  },
+  // Time passes, so that no rate is exceeded.
+  { folder: '/project', clock: { now: () => (passed += 6_000) } },
+);
+let passed = 0;
+
+async function judged(by: Policy): Promise<void> {
+  const principal = { subject: 'ann', tenant: 'acme', scopes: ['tools:execute'] };
+  const model = chainModel(TURNS, 0);
+  const journal = memoryJournal();
+  const options = { model, tools: [touching], input: 'go', maxTurns: TURNS + 1, journal, principal };
+  const result = await runLoop({ ...options, policy: by });
+  if (result.text !== 'done' || result.calls !== TURNS) throw new Error('judged: the chain was not run');
 }
 
 async function minimal(deltas: number): Promise<void> {
@@ -93,6 +132,23 @@ for (const [title, deltas] of [
     ),
   );
 }
+
+const judging: Record<'code' | 'rules', number[]> = { code: [], rules: [] };
+for (let round = -2; round < ROUNDS; round++) {
+  const sample = { code: await measure(() => judged(allowAll)), rules: await measure(() => judged(allRules)) };
+  if (round < 0) continue; // warming up
+  judging.code.push(sample.code);
+  judging.rules.push(sample.rules);
+}
+console.log('policies: CPU microseconds per turn, one call a turn that touches a file, a command and a host');
+console.log(row('  a policy that allows all', judging.code));
+console.log(row('  all rules', judging.rules));
+console.log(
+  row(
+    '  difference',
+    judging.rules.map((value, round) => value - judging.code[round]!),
+  ),
+);
 
 const runs = [];
 for (let i = 0; i < ROUNDS; i++) runs.push(await growth());

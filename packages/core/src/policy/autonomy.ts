@@ -1,8 +1,6 @@
 import type { Autonomy } from '../machine/narrowing.ts';
-import { commandCover } from './commands.ts';
-import { urlCover } from './domains.ts';
-import { pathCover, whereTo, type Place } from './paths.ts';
-import { ALLOWED, type CallFacts, type Opinion, type Rule, type RuleContext } from './rule.ts';
+import { whereTo } from './paths.ts';
+import { ALLOWED, type CallFacts, type ListJudges, type Opinion, type Rule, type RuleContext } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
 /*
@@ -36,8 +34,7 @@ export function levelLimits(level: Autonomy): LevelLimits {
   return LIMITS[level];
 }
 
-export function autonomyRule(rules: PolicyRules, place: Place): Rule {
-  const cover = { path: pathCover(rules, place), command: commandCover(rules), url: urlCover(rules) };
+export function autonomyRule(rules: PolicyRules, judges: ListJudges): Rule {
   return {
     name: 'autonomy',
     judge(facts, context) {
@@ -66,16 +63,16 @@ export function autonomyRule(rules: PolicyRules, place: Place): Rule {
   };
 
   function uncoveredReadOrAct(facts: CallFacts): string | undefined {
-    const path = facts.paths.find((one) => one.type === 'read' && !cover.path(one));
+    const path = facts.paths.find((one) => one.type === 'read' && judges.path(one)?.type !== 'allow');
     return firstTouch(facts, (type) => type !== 'read') ?? (path && `read ${whereTo(path)}`);
   }
 
   function uncovered(facts: CallFacts): string | undefined {
-    const command = facts.commands.find((one) => !cover.command(one));
+    const command = facts.commands.find((one) => judges.command(one)?.type !== 'allow');
     if (command) return `run ${JSON.stringify(command.command)}`;
-    const path = facts.paths.find((one) => !cover.path(one));
+    const path = facts.paths.find((one) => judges.path(one)?.type !== 'allow');
     if (path) return `${path.type} ${whereTo(path)}`;
-    const url = facts.urls.find((one) => !cover.url(one));
+    const url = facts.urls.find((one) => judges.url(one)?.type !== 'allow');
     if (url) return `request ${JSON.stringify(url.given)}`;
     return firstTouch(facts, (type) => type === 'other');
   }

@@ -1,5 +1,5 @@
 import type { Program } from './facts.ts';
-import { ALLOWED, listed, jointOpinion, type Opinion, type Rule, type TouchedCommand } from './rule.ts';
+import { ALLOWED, listed, jointOpinion, type Judge, type Opinion, type Rule, type TouchedCommand } from './rule.ts';
 import type { Lists, PolicyRules } from './rules.ts';
 
 /*
@@ -11,8 +11,7 @@ import type { Lists, PolicyRules } from './rules.ts';
  * entries also match the program under any path, and skip options (with a value) before a word.
  */
 
-export function commandsRule(rules: PolicyRules): Rule {
-  const judgeCommand = commandJudge(rules);
+export function commandsRule(judgeCommand: Judge<TouchedCommand>): Rule {
   return {
     name: 'commands',
     judge: ({ commands }) => jointOpinion(commands.map(judgeCommand)),
@@ -26,12 +25,6 @@ export function commandsRule(rules: PolicyRules): Rule {
   };
 }
 
-/** Whether entries allow every program of a command. Its paths and URLs are judged by their own rules. */
-export function commandCover(rules: PolicyRules): (command: TouchedCommand) => boolean {
-  const judgeCommand = commandJudge(rules);
-  return (command) => judgeCommand(command)?.type === 'allow';
-}
-
 type Verdict = 'allow' | 'ask' | 'deny';
 
 interface Entry {
@@ -41,7 +34,8 @@ interface Entry {
   readonly rank: number;
 }
 
-function commandJudge({ commands = {} }: PolicyRules): (command: TouchedCommand) => Opinion | undefined {
+/** Paths and URLs of a command are judged by their own rules. */
+export function commandJudge({ commands = {} }: PolicyRules): Judge<TouchedCommand> {
   const entries = (['deny', 'ask', 'allow'] as const)
     .flatMap((verdict) => (commands[verdict] ?? []).map((text) => entryFrom(text, verdict)))
     // Stable, so that of equals the strictest comes first.

@@ -1,6 +1,6 @@
 import { isWithin, parseAddress, parseCidr, type Cidr } from './addresses.ts';
 import type { UrlFacts } from './facts.ts';
-import { ALLOWED, listed, jointOpinion, type Opinion, type Rule, type TouchedUrl } from './rule.ts';
+import { ALLOWED, listed, jointOpinion, type Judge, type Rule, type TouchedUrl } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
 /*
@@ -10,8 +10,7 @@ import type { PolicyRules } from './rules.ts';
  * other than `*` lists it. A host that no entry matches is left to the autonomy rule.
  */
 
-export function domainsRule(rules: PolicyRules): Rule {
-  const judgeUrl = urlJudge(rules);
+export function domainsRule(judgeUrl: Judge<TouchedUrl>): Rule {
   return {
     name: 'domains',
     judge: ({ urls }) => jointOpinion(urls.map(judgeUrl)),
@@ -22,12 +21,6 @@ export function domainsRule(rules: PolicyRules): Rule {
 function destination({ given, facts: { scheme, host, port, range, unclear } }: TouchedUrl): string {
   if (unclear !== undefined) return `${JSON.stringify(given)} (unclear: ${unclear})`;
   return `${scheme} to ${host} port ${port}${range === undefined ? '' : ` (${range})`}`;
-}
-
-/** Whether entries allow a request. */
-export function urlCover(rules: PolicyRules): (url: TouchedUrl) => boolean {
-  const judgeUrl = urlJudge(rules);
-  return (url) => judgeUrl(url)?.type === 'allow';
 }
 
 /** What an entry matches. The higher the rank, the more specific. */
@@ -71,7 +64,7 @@ function asciiHost(name: string): string | undefined {
 
 const WEB = ['http', 'https', 'ws', 'wss'];
 
-function urlJudge({ domains = {} }: PolicyRules): (url: TouchedUrl) => Opinion | undefined {
+export function urlJudge({ domains = {} }: PolicyRules): Judge<TouchedUrl> {
   const entries = (['deny', 'ask', 'allow'] as const)
     .flatMap((verdict) => (domains[verdict] ?? []).map((text) => ({ verdict, entry: domainEntry(text)! })))
     // Stable, so that of equals the strictest comes first.

@@ -1,6 +1,6 @@
 import type { PathFacts } from './facts.ts';
 import { compileGlob, componentsOf, matchesGlob, type Glob } from './glob.ts';
-import { ALLOWED, listed, jointOpinion, type Opinion, type Rule, type TouchedPath } from './rule.ts';
+import { ALLOWED, listed, jointOpinion, type Judge, type Opinion, type Rule, type TouchedPath } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
 /*
@@ -43,20 +43,13 @@ interface DefaultDenial {
   readonly except?: string;
 }
 
-export function pathsRule(rules: PolicyRules, place: Place): Rule {
-  const judgePath = pathJudge(rules, place);
+export function pathsRule(judgePath: Judge<TouchedPath>): Rule {
   return {
     name: 'paths',
     judge: ({ paths }) => jointOpinion(paths.map(judgePath)),
     saw: ({ paths }) =>
       paths.length === 0 ? 'it touches no paths' : paths.map((path) => `${path.type} ${whereTo(path)}`).join(', '),
   };
-}
-
-/** Whether the lists allow a path, and where it leads. */
-export function pathCover(rules: PolicyRules, place: Place): (path: TouchedPath) => boolean {
-  const judgePath = pathJudge(rules, place);
-  return (path) => judgePath(path)?.type === 'allow';
 }
 
 interface Denial {
@@ -66,7 +59,7 @@ interface Denial {
   readonly except?: Glob;
 }
 
-function pathJudge({ paths = {} }: PolicyRules, place: Place): (path: TouchedPath) => Opinion | undefined {
+export function pathJudge({ paths = {} }: PolicyRules, place: Place): Judge<TouchedPath> {
   const globsOf = (texts: readonly string[]): readonly Glob[] => texts.map((text) => compileGlob(placed(text, place)));
   const [read, write] = [globsOf(paths.read ?? EVERYTHING_INSIDE), globsOf(paths.write ?? [])];
   const denied: readonly Denial[] = [

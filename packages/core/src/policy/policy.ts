@@ -4,15 +4,23 @@ import { systemClock, type Clock } from '../platform.ts';
 import { allowedRule } from './allowed.ts';
 import { autonomyRule, levelLimits, levelOf } from './autonomy.ts';
 import { checkRules } from './check.ts';
-import { commandsRule } from './commands.ts';
-import { domainsRule } from './domains.ts';
+import { commandJudge, commandsRule } from './commands.ts';
+import { domainsRule, urlJudge } from './domains.ts';
 import type { Analysers } from './facts.ts';
 import { gatherFacts, textAnalysers } from './gather.ts';
-import { pathsRule, type Place } from './paths.ts';
+import { pathJudge, pathsRule, type Place } from './paths.ts';
 import { permissionsRule } from './permissions.ts';
 import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, Verdict } from './port.ts';
 import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
-import { STRICTNESS, type CallFacts, type Opinion, type Rule, type RuleContext, type RuleName } from './rule.ts';
+import {
+  keptOpinions,
+  STRICTNESS,
+  type CallFacts,
+  type Opinion,
+  type Rule,
+  type RuleContext,
+  type RuleName,
+} from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 import { scopesRule } from './scopes.ts';
 import { toolEntriesRule } from './tool-entries.ts';
@@ -137,15 +145,20 @@ const UNDECLARED: Omit<JudgedCall, 'name'> = {
 
 function compileRules(rules: PolicyRules, place: Place): readonly Rule[] {
   try {
+    const judges = {
+      path: keptOpinions(pathJudge(rules, place)),
+      command: keptOpinions(commandJudge(rules)),
+      url: keptOpinions(urlJudge(rules)),
+    };
     return [
       allowedRule(),
       rateRule(rules),
-      autonomyRule(rules, place),
+      autonomyRule(rules, judges),
       scopesRule(),
       permissionsRule(rules),
-      commandsRule(rules),
-      pathsRule(rules, place),
-      domainsRule(rules),
+      commandsRule(judges.command),
+      pathsRule(judges.path),
+      domainsRule(judges.url),
       toolEntriesRule(rules),
     ];
   } catch (cause) {

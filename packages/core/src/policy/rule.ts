@@ -85,6 +85,26 @@ export interface RateCounts {
   readonly minute: number;
 }
 
+/** What the lists say about one thing that a call touches. The autonomy rule asks them too, so opinions are kept. */
+export interface ListJudges {
+  readonly path: Judge<TouchedPath>;
+  readonly command: Judge<TouchedCommand>;
+  readonly url: Judge<TouchedUrl>;
+}
+
+export type Judge<T extends object> = (touched: T) => Opinion | undefined;
+
+export function keptOpinions<T extends object>(judge: Judge<T>): Judge<T> {
+  const kept = new WeakMap<T, { readonly opinion: Opinion | undefined }>();
+  return (touched) => {
+    const known = kept.get(touched);
+    if (known) return known.opinion;
+    const opinion = judge(touched);
+    kept.set(touched, { opinion });
+    return opinion;
+  };
+}
+
 /**
  * The opinion on several things together: the strictest; of equals the first. It is `allow` only if each is allowed: if there
  * is no opinion on one of them, there is none on all.

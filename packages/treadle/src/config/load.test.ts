@@ -65,9 +65,9 @@ describe('errors name the file, the path and what is allowed', () => {
   test.each([
     [
       '[modles]',
-      'modles is not known, did you mean models? Allowed here: models, orchestrator, server, store, mcp, edge.',
+      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, store, mcp, edge.',
     ],
-    ['x = 1', 'x is not known. Allowed here: models, orchestrator, server, store, mcp, edge.'],
+    ['x = 1', 'x is not known. Allowed here: models, orchestrator, policy, server, store, mcp, edge.'],
     [
       '[models.a]\nmodel = "m"\nmodell = "x"',
       'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, context_tokens, fallback.',
@@ -196,7 +196,7 @@ describe('loads the file', () => {
       named: true,
     });
     await expect(loadConfig({ cwd: base, folder: base, file: 'missing.toml' })).rejects.toThrow(
-      /^The configuration missing\.toml cannot be read: ENOENT/,
+      /^The configuration missing\.toml cannot be read: there is no such file\./,
     );
     await expect(loadConfig({ cwd: base, folder: base, file: 'work' })).rejects.toThrow(/cannot be read: EISDIR/);
   });

@@ -8,6 +8,7 @@ import { resolveContext } from '../config/context.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { openServerStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
+import { commandPolicy } from '../policy/command-policy.ts';
 import { toolsOf } from '../run/session.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
@@ -51,7 +52,8 @@ export const serveCommand: Command = defineCommand({
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const models = servedModels(values, context.loaded, io.env);
-    const options = serveOptions(values, context.loaded, toolsOf(context));
+    const policy = commandPolicy(context, 'never');
+    const options = { ...serveOptions(values, context.loaded, toolsOf(context)), policy };
     const opened = await Promise.all(
       [...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const),
     );

@@ -48,13 +48,21 @@ function call(name: string, input: unknown, signal: AbortSignal = new AbortContr
   return used.execute!(input, context) as Promise<string>;
 }
 
-test('all tools are pure and describe their input', () => {
+test('all tools are pure, and describe their input and what they read', () => {
   const tools = fileTools(folder);
   expect(tools.map(({ name, effect }) => [name, effect])).toEqual([
     ['read', 'pure'],
     ['glob', 'pure'],
     ['grep', 'pure'],
   ]);
+  expect(tools.map(({ touches }) => touches!({ path: 'src', pattern: '*' }))).toEqual(
+    tools.map(() => [{ type: 'read', path: 'src' }]),
+  );
+  expect(tools.slice(1).map(({ touches }) => touches!({ pattern: '*' }))).toEqual([
+    [{ type: 'read', path: '.' }],
+    [{ type: 'read', path: '.' }],
+  ]);
+  for (const { permissions } of tools) expect(permissions).toEqual(['file_read']);
   for (const { parameters } of tools) expect(parameters).toMatchObject({ type: 'object', additionalProperties: false });
 });
 

@@ -22,7 +22,9 @@ interface GrepInput {
   readonly ignoreCase?: boolean;
 }
 
-export function grepTool(space: Workspace): Tool {
+export type MayRead = (path: string) => boolean | Promise<boolean>;
+
+export function grepTool(space: Workspace, mayRead: MayRead): Tool {
   return tool({
     name: 'grep',
     description:
@@ -40,18 +42,23 @@ export function grepTool(space: Workspace): Tool {
       additionalProperties: false,
     },
     effect: 'pure',
-    execute: (input, { signal }) => grep(space, input as unknown as GrepInput, signal),
+    touches: ({ path = '.' }) => [{ type: 'read', path: String(path) }],
+    permissions: ['file_read'],
+    execute: (input, { signal }) => grep({ space, mayRead, signal }, input as unknown as GrepInput),
   });
 }
 
-async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Promise<string> {
+async function grep(
+  { space, mayRead, signal }: { readonly space: Workspace; readonly mayRead: MayRead; readonly signal: AbortSignal },
+  input: GrepInput,
+): Promise<string> {
   const expression = compile(input);
   const filter =
     input.glob === undefined ? undefined : globPattern(input.glob.includes('/') ? input.glob : `**/${input.glob}`);
   const from = await space.locate(input.path ?? '.');
   const notes: WalkNotes = { links: 0, closed: 0, cut: false };
   const found = listing(MAX_MATCHES);
-  const skipped = { searched: 0, binary: 0, large: 0, unreadable: 0 };
+  const skipped = { searched: 0, binary: 0, large: 0, unreadable: 0, denied: 0 };
   let full = false;
 
   const search = async (file: Located): Promise<void> => {
@@ -78,6 +85,10 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
     for await (const entry of walk({ space, from, pattern: filter, notes, signal })) {
       // The target of a link is searched at its own path.
       if (entry.kind !== 'file' || entry.linked || (filter && !filter.matches(entry.below))) continue;
+      if (!(await mayRead(`./${entry.shown}`))) {
+        skipped.denied++;
+        continue;
+      }
       const file = await space.locate(`./${entry.shown}`).catch(() => undefined);
       if (file?.kind === 'file') {
         await search(file).catch((error: unknown) => {
@@ -98,6 +109,7 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
   if (skipped.binary > 0) remarks.push(`${count(skipped.binary, 'binary file')} not searched`);
   if (skipped.large > 0)
     remarks.push(`${count(skipped.large, 'file')} over ${MAX_FILE_BYTES / 1024 / 1024} MB not searched`);
+  if (skipped.denied > 0) remarks.push(`${count(skipped.denied, 'file')} not searched, because the policy denies it`);
   if (skipped.unreadable > 0) remarks.push(`${count(skipped.unreadable, 'file')} could not be read`);
   return found.text([...remarks, ...walkNotes(notes)]);
 }

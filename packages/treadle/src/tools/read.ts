@@ -32,6 +32,8 @@ export function readTool(space: Workspace): Tool {
       additionalProperties: false,
     },
     effect: 'pure',
+    touches: ({ path }) => [{ type: 'read', path: String(path) }],
+    permissions: ['file_read'],
     execute: (input, { signal }) => read(space, input as unknown as ReadInput, signal),
   });
 }

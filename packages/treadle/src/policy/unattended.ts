@@ -1,0 +1,94 @@
+import type { JudgedCall, Touch, Verdict } from '@treadle/core';
+import type { PolicyRules, RulePolicy } from '@treadle/core/policy';
+
+/** For places where nobody can be asked: what the policy asks about is denied, with the lines that would allow it. */
+export function unattended(asking: RulePolicy, file = 'treadle.toml'): RulePolicy {
+  const denied = async (call: JudgedCall | undefined, verdict: Verdict): Promise<Verdict> => {
+    if (verdict.type !== 'ask' || !call) return verdict;
+    const { reason = 'it needs an approval', rule } = verdict;
+    const lines = await allowingLines(asking, call);
+    const remedy =
+      lines === undefined
+        ? 'No rule can allow it: run it in a terminal.'
+        : `To allow it, set in [policy] of ${file}: ${lines.join(' and ')}`;
+    return {
+      type: 'deny',
+      reason: `${withStop(reason)} Nobody can be asked here. ${remedy}`,
+      ...(rule !== undefined && { rule }),
+    };
+  };
+  return {
+    ...asking,
+    async judge(calls, context) {
+      const verdicts = await asking.judge(calls, context);
+      return Promise.all(verdicts.map((verdict, index) => denied(calls[index], verdict)));
+    },
+    withRules: (rules) => unattended(asking.withRules(rules), file),
+  };
+}
+
+function withStop(sentence: string): string {
+  return /[.!?]$/.test(sentence) ? sentence : `${sentence}.`;
+}
+
+/** The lines of [policy] that would allow a call, with the fewest changes; undefined if no line does. */
+export async function allowingLines(asking: RulePolicy, call: JudgedCall): Promise<readonly string[] | undefined> {
+  const { rules } = asking;
+  const lists = listing(rules, call.touches ?? []);
+  const entry = { tools: { [entryName(call)]: 'allow' } } as const;
+  for (const changes of [lists, entry, { ...lists, ...entry }]) {
+    const { verdict } = await asking.withRules(merged(rules, changes)).explain(call);
+    if (verdict.type === 'allow') return linesOf(changes);
+  }
+  return undefined;
+}
+
+function entryName({ name, operation }: JudgedCall): string {
+  return operation === undefined ? name : `${name}:${operation}`;
+}
+
+type Changes = Pick<PolicyRules, 'tools' | 'commands' | 'paths' | 'domains'>;
+
+/** The lists, with everything that a call touches. */
+function listing({ paths = {}, commands = {}, domains = {} }: PolicyRules, touches: readonly Touch[]): Changes {
+  const pathsOf = (wanted: 'read' | 'write'): readonly string[] =>
+    touches.flatMap((touch) => (touch.type === wanted ? [touch.path] : []));
+  const words = touches.flatMap((touch) => (touch.type === 'command' ? [touch.command] : []));
+  const hosts = touches.flatMap((touch) =>
+    touch.type === 'url' && URL.canParse(touch.url) ? [new URL(touch.url).host] : [],
+  );
+  const [read, write] = [pathsOf('read'), pathsOf('write')];
+  return {
+    ...((read.length > 0 || write.length > 0) && {
+      paths: {
+        ...(read.length > 0 && { read: [...new Set([...(paths.read ?? ['**']), ...read])] }),
+        ...(write.length > 0 && { write: [...new Set([...(paths.write ?? []), ...write])] }),
+      },
+    }),
+    ...(words.length > 0 && { commands: { allow: [...new Set([...(commands.allow ?? []), ...words])] } }),
+    ...(hosts.length > 0 && { domains: { allow: [...new Set([...(domains.allow ?? []), ...hosts])] } }),
+  };
+}
+
+function merged(rules: PolicyRules, changes: Changes): PolicyRules {
+  const parts = Object.entries(changes).map(([name, part]) => [name, { ...rules[name as keyof Changes], ...part }]);
+  return { ...rules, ...Object.fromEntries(parts) };
+}
+
+/** As TOML, below [policy]: `paths.read = ["**", "/etc/hosts"]`. */
+function linesOf(changes: Changes): readonly string[] {
+  return Object.entries(changes).flatMap(([name, part]) =>
+    Object.entries(part).map(([key, value]) => `${name}.${tomlKey(key)} = ${tomlValue(value)}`),
+  );
+}
+
+function tomlKey(key: string): string {
+  return /^[\w-]+$/.test(key) ? key : JSON.stringify(key);
+}
+
+/** Strings and lists of strings have the same form in JSON and TOML, apart from DEL. */
+function tomlValue(value: string | readonly string[]): string {
+  const items = typeof value === 'string' ? value : value.map((item) => JSON.stringify(item)).join(', ');
+  const text = typeof value === 'string' ? JSON.stringify(items) : `[${items}]`;
+  return text.replaceAll('\u007f', '\\u007f');
+}
