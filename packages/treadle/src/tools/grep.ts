@@ -1,11 +1,12 @@
 import { setImmediate } from 'node:timers/promises';
 import { messageOf, tool, type Tool } from '@treadle/core';
+import type { OpenFile } from '@treadle/tools';
 import { globPattern } from './glob-pattern.ts';
 import { count, listing, walkNotes } from './listing.ts';
 import { readText } from './text-file.ts';
 import { TimeLimitPassed, withinTime } from './time-limit.ts';
 import { walk, type WalkNotes } from './walk.ts';
-import { UnreachableError, type Located, type Workspace } from './workspace.ts';
+import { DeniedReadError, UnreachableError, type Workspace } from './workspace.ts';
 
 const MAX_MATCHES = 200;
 const MAX_FILE_BYTES = 4 * 1024 * 1024;
@@ -22,9 +23,7 @@ interface GrepInput {
   readonly ignoreCase?: boolean;
 }
 
-export type MayRead = (path: string) => boolean | Promise<boolean>;
-
-export function grepTool(space: Workspace, mayRead: MayRead): Tool {
+export function grepTool(space: Workspace): Tool {
   return tool({
     name: 'grep',
     description:
@@ -44,14 +43,11 @@ export function grepTool(space: Workspace, mayRead: MayRead): Tool {
     effect: 'pure',
     touches: ({ path = '.' }) => [{ type: 'read', path: String(path) }],
     permissions: ['file_read'],
-    execute: (input, { signal }) => grep({ space, mayRead, signal }, input as unknown as GrepInput),
+    execute: (input, { signal }) => grep(space, input as unknown as GrepInput, signal),
   });
 }
 
-async function grep(
-  { space, mayRead, signal }: { readonly space: Workspace; readonly mayRead: MayRead; readonly signal: AbortSignal },
-  input: GrepInput,
-): Promise<string> {
+async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Promise<string> {
   const expression = compile(input);
   const filter =
     input.glob === undefined ? undefined : globPattern(input.glob.includes('/') ? input.glob : `**/${input.glob}`);
@@ -61,18 +57,20 @@ async function grep(
   const skipped = { searched: 0, binary: 0, large: 0, unreadable: 0, denied: 0 };
   let full = false;
 
-  const search = async (file: Located): Promise<void> => {
+  const search = async (path: string, shown: string): Promise<void> => {
+    const file = await space.open(path);
     if (file.size > MAX_FILE_BYTES) {
+      await file.handle.close();
       skipped.large++;
       return;
     }
-    const text = await wholeText(space, file, signal);
+    const text = await wholeText(file, signal);
     if (text === undefined) {
       skipped.binary++;
       return;
     }
     skipped.searched++;
-    for (const match of matchingLines(expression, text, file.shown)) {
+    for (const match of matchingLines(expression, text, shown)) {
       if (!found.add(match)) {
         full = true;
         return;
@@ -80,22 +78,16 @@ async function grep(
     }
   };
 
-  if (from.kind === 'file') await search(from);
+  if (from.kind === 'file') await search(from.real, from.shown);
   else {
     for await (const entry of walk({ space, from, pattern: filter, notes, signal })) {
       // The target of a link is searched at its own path.
       if (entry.kind !== 'file' || entry.linked || (filter && !filter.matches(entry.below))) continue;
-      if (!(await mayRead(`./${entry.shown}`))) {
-        skipped.denied++;
-        continue;
-      }
-      const file = await space.locate(`./${entry.shown}`).catch(() => undefined);
-      if (file?.kind === 'file') {
-        await search(file).catch((error: unknown) => {
-          if (signal.aborted || !isFileError(error)) throw error;
-          skipped.unreadable++;
-        });
-      } else skipped.unreadable++;
+      await search(`./${entry.shown}`, entry.shown).catch((error: unknown) => {
+        if (signal.aborted || !isFileError(error)) throw error;
+        if (error instanceof DeniedReadError) skipped.denied++;
+        else skipped.unreadable++;
+      });
       if (full) break;
       // Yields to timers and signals, so that an abort takes effect. Reading small files does not yield.
       await setImmediate();
@@ -132,9 +124,9 @@ function compile(input: GrepInput): RegExp {
   }
 }
 
-async function wholeText(space: Workspace, file: Located, signal: AbortSignal): Promise<string | undefined> {
+async function wholeText(file: OpenFile, signal: AbortSignal): Promise<string | undefined> {
   let text = '';
-  for await (const piece of readText(space, file, signal)) {
+  for await (const piece of readText(file, signal)) {
     if (piece === undefined) return undefined;
     text += piece;
     if (text.length > MAX_FILE_BYTES) break;

@@ -54,7 +54,7 @@ async function read(space: Workspace, input: ReadInput, signal: AbortSignal): Pr
     last: first + (input.limit ?? MAX_LINES) - 1,
     numbered: input.lineNumbers === true,
   });
-  for await (const piece of readText(space, file, signal)) {
+  for await (const piece of readText(await space.open(file.real), signal)) {
     if (piece === undefined) {
       throw new Error(`${JSON.stringify(input.path)} is a binary file of ${file.size} bytes; only text can be read.`);
     }

@@ -1,16 +1,14 @@
-import type { Located, Workspace } from './workspace.ts';
+import type { OpenFile } from '@treadle/tools';
 
 const CHUNK = 64 * 1024;
 /** A NUL byte within this many bytes marks a file as binary, as in git. */
 const SNIFFED_BYTES = 8 * 1024;
 
-/** Yields the text of a UTF-8 file in chunks; the first chunk is undefined for a binary file. */
+/** Yields the text of a UTF-8 file in chunks; the first chunk is undefined for a binary file. Closes the file. */
 export async function* readText(
-  space: Workspace,
-  file: Located,
+  { handle }: OpenFile,
   signal: AbortSignal,
 ): AsyncGenerator<string | undefined, void, void> {
-  const { handle } = await space.open(file.real);
   try {
     const decoder = new TextDecoder();
     const buffer = Buffer.allocUnsafe(CHUNK);

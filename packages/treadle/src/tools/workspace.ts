@@ -23,21 +23,34 @@ export interface Located {
 /** A path that does not exist, cannot be accessed, or is outside the folder. */
 export class UnreachableError extends Error {}
 
-const OUTSIDE = 'outside';
+/** A path that the policy denies. */
+export class DeniedReadError extends UnreachableError {}
 
-export function workspace(folder: string): Workspace {
+/** Whether a file or folder may be read, by its absolute path. */
+export type MayRead = (path: string) => boolean | Promise<boolean>;
+
+const OUTSIDE = 'outside';
+const DENIED = 'denied';
+
+/** `mayRead` is asked about each path when it is used, and about the place that was opened. */
+export function workspace(folder: string, mayRead: MayRead = () => true): Workspace {
   const top = resolve(folder).replaceAll('\\', '/');
   const isInside = (path: string): boolean => !/^\.\.(\/|$)|^\//.test(relative(top, path));
   const files = guardedFiles({
     folder,
-    check: ({ path, target = path }) => (isInside(path) && isInside(target) ? undefined : OUTSIDE),
+    async check({ path, target = path }) {
+      if (!isInside(path) || !isInside(target)) return OUTSIDE;
+      return (await mayRead(path)) && (path === target || (await mayRead(target))) ? undefined : DENIED;
+    },
   });
   const guarded = async <T>(path: string, use: Promise<T>): Promise<T> => {
     try {
       return await use;
     } catch (error) {
       if (!(error instanceof DeniedError)) throw unreachable(path, error);
-      throw error.message === OUTSIDE ? outside(path) : new UnreachableError(error.message);
+      if (error.message === OUTSIDE) throw outside(path);
+      if (error.message !== DENIED) throw new UnreachableError(error.message);
+      throw new DeniedReadError(`The policy does not allow reads of ${JSON.stringify(path)}. Read other files.`);
     }
   };
   return {
