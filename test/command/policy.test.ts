@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, symlink } from 'node:fs/promises';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
@@ -61,6 +61,16 @@ describe('policy explain', () => {
     };
     expect(await explain()).toContain(`To allow it, set in [policy] of treadle.toml: ${line}\n`);
     expect(await explain(line)).toContain('Verdict: allow');
+  });
+
+  test('knows links and all spellings of addresses', async () => {
+    await symlink('.env', join(fixture.play.folder, 'harmless.txt'));
+    const { stdout } = await policy('explain', 'read', '{"path": "harmless.txt"}');
+    expect(stdout).toContain('Verdict: deny, by the rule paths: reads of ');
+    expect(stdout).toContain(`a link to ${JSON.stringify(join(fixture.play.folder, '.env'))}`);
+    const request = await policy('explain', 'fetch', '--touch', 'url=http://[64:ff9b::a9fe:a9fe]/');
+    expect(request.stdout).toContain('port 80 (metadata)');
+    expect(request.stdout).toContain('Verdict: deny, by the rule domains');
   });
 
   test('--json prints the explanation', async () => {

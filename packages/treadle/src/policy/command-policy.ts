@@ -1,6 +1,7 @@
 import { homedir } from 'node:os';
 import { stableJson, type State, type Tool } from '@treadle/core';
 import { checkRules, policy, type PolicyOptions, type PolicyRules, type RulePolicy } from '@treadle/core/policy';
+import { pathFacts, urlFacts } from '@treadle/tools';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { ExplainRequest } from '../run/ask-approval.ts';
@@ -43,7 +44,8 @@ export function resumedPolicy(
 
 /** How the command finds out what a call would touch. */
 function factsOptions(folder: string): PolicyOptions {
-  return { folder, home: homedir() };
+  const home = homedir();
+  return { folder, home, analysers: { path: (path) => pathFacts(path, { folder, home }), url: urlFacts } };
 }
 
 /** [policy] with the permissions of [orchestrator.tools]. A permission is held if neither says false. */
