@@ -2,6 +2,7 @@ import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { PathFacts } from '@treadle/core/policy';
+import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { asStored, inside, pathFacts, pathFactsIn, type FileSystem } from './path-facts.ts';
 
@@ -60,6 +61,41 @@ test.each([
   ['/', '/', undefined],
 ])('%j leads to %s', (path, shown, target) => {
   expect(factsOf(path)).toEqual({ path: shown, ...(target !== undefined && { target }) });
+});
+
+test('agrees with the kernel on every path that exists', () => {
+  mkdirSync(join(base, 'tree/a/b'), { recursive: true });
+  writeFileSync(join(base, 'tree/a/file'), '');
+  const links = {
+    l: 'a',
+    'a/up': '..',
+    'a/b/top': '../..',
+    'a/abs': join(base, 'tree'),
+    'a/b/chain': '../up/l/b',
+    self: '.',
+  };
+  for (const [name, target] of Object.entries(links)) symlinkSync(target, join(base, 'tree', name));
+  const names = ['a', 'b', 'l', 'up', 'top', 'abs', 'chain', 'self', 'file', '..', '.', '', 'tree', 'none'];
+  const folder = join(base, 'tree');
+  const paths = fc
+    .array(fc.constantFrom(...names), { minLength: 1, maxLength: 7 })
+    .map((parts) => `./${parts.join('/')}`);
+  let existing = 0;
+  fc.assert(
+    fc.property(paths, (path) => {
+      let real: string;
+      try {
+        real = realpathSync.native(`${folder}/${path}`);
+      } catch {
+        return;
+      }
+      existing++;
+      const { path: shown, target = shown } = pathFacts(path, { folder });
+      expect(target).toBe(real);
+    }),
+    { numRuns: 3000 },
+  );
+  expect(existing).toBeGreaterThan(100);
 });
 
 test('paths below a folder that is reached by a link are spelled as the folder is given', () => {
