@@ -108,6 +108,24 @@ describe('policy explain', () => {
   });
 });
 
+test('the store and a configuration with other names are denied, like .treadle and treadle.toml', async () => {
+  await fixture.play.write('team.toml', '[store]\nurl = "sqlite:data/team.db"\n');
+  const verdict = async (path: string): Promise<string> => {
+    const call = ['read', JSON.stringify({ path })] as const;
+    const { stdout } = await policy('explain', ...call, '--config', 'team.toml', '--json');
+    return JSON.parse(stdout).verdict.type;
+  };
+  const paths = [
+    'team.toml',
+    'data/team.db',
+    'data/team.db-wal',
+    'treadle.toml',
+    '.treadle/treadle.db',
+    'data/other.txt',
+  ];
+  expect(await Promise.all(paths.map(verdict))).toEqual(['deny', 'deny', 'deny', 'deny', 'deny', 'allow']);
+});
+
 describe('policy check', () => {
   test('accepts a valid file', async () => {
     await configure('[policy]\nautonomy = 2\ncommands.allow = ["npm test"]\n');
@@ -277,6 +295,18 @@ describe('on a terminal', () => {
     expect(await terminal.exit).toBe(4);
     expect(terminal.screen()).not.toContain('Allow it?');
   });
+});
+
+test('processes with the same store share the rates', async () => {
+  await configure('[policy]\nrate.minute = 1\n');
+  const read = calling('read', { path: 'notes.txt' });
+  for (const expected of [fixture.play.nonce, 'there may be 1 calls in a minute']) {
+    await fixture.script(read, { text: ['Done.'] });
+    const started = fixture.start('run', ...fixture.model(), 'look');
+    started.child.stdin.end();
+    expect(await started.ended).toMatchObject({ code: 0 });
+    expect(lastResult()).toContain(expected);
+  }
 });
 
 test('--log appends a line per call, without secrets', async () => {

@@ -1,6 +1,14 @@
 import { homedir } from 'node:os';
+import { basename, dirname } from 'node:path';
 import { stableJson, type State, type Tool } from '@treadle/core';
-import { checkRules, policy, type PolicyOptions, type PolicyRules, type RulePolicy } from '@treadle/core/policy';
+import {
+  checkRules,
+  policy,
+  type PolicyOptions,
+  type PolicyRules,
+  type RateStore,
+  type RulePolicy,
+} from '@treadle/core/policy';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { ExplainRequest } from '../run/ask-approval.ts';
@@ -16,15 +24,12 @@ import { unattended } from './unattended.ts';
  */
 export type Asking = 'policy' | 'always' | 'never';
 
-/** The policy of `run`, `chat`, `serve` and `runs resume`. */
-export function commandPolicy(
-  { folder, loaded }: CommandContext,
-  asking: Asking,
-  more: PolicyOptions = {},
-): RulePolicy {
-  const rules = rulesOf(loaded.config);
-  const made = policy(asking === 'always' ? askingRules(rules) : rules, { ...factsOptions(folder), ...more });
-  return asking === 'never' ? unattended(made, loaded.file) : made;
+/** The policy of `run`, `chat`, `serve` and `runs resume`. `rates`: of the store, for all its processes; default: in memory. */
+export function commandPolicy(context: CommandContext, asking: Asking, rates?: RateStore): RulePolicy {
+  const rules = withOwnFiles(rulesOf(context.loaded.config), context);
+  const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
+  const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
+  return asking === 'never' ? unattended(made, context.loaded.file) : made;
 }
 
 /**
@@ -34,11 +39,12 @@ export function commandPolicy(
 export function resumedPolicy(
   context: CommandContext,
   { rules, policies }: Pick<State, 'rules' | 'policies'>,
+  rates: RateStore,
 ): RulePolicy {
-  const always = commandPolicy(context, 'always');
+  const always = commandPolicy(context, 'always', rates);
   const latest = policies?.at(-1);
   const byCode = (rules.judged || policies !== undefined) && latest === undefined;
-  return byCode || stableJson(latest) === stableJson(always.rules) ? always : commandPolicy(context, 'policy');
+  return byCode || stableJson(latest) === stableJson(always.rules) ? always : commandPolicy(context, 'policy', rates);
 }
 
 /** How the command finds out what a call would touch. */
@@ -52,6 +58,22 @@ export function rulesOf({ policy: rules = {}, orchestrator }: Config): PolicyRul
   if (!own) return rules;
   const refused = Object.entries(own).filter(([, isHeld]) => !isHeld);
   return { ...rules, permissions: { ...own, ...rules.permissions, ...Object.fromEntries(refused) } };
+}
+
+/** Denies the configuration and the store too if they are not where the rules deny them in any case. */
+function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): PolicyRules {
+  const own = [
+    ...(loaded.path !== undefined && basename(loaded.path) !== 'treadle.toml' ? [exactGlob(loaded.path)] : []),
+    ...(store.type === 'sqlite' && basename(dirname(store.file)) !== '.treadle' ? [`${exactGlob(store.file)}*`] : []),
+  ];
+  return own.length === 0
+    ? rules
+    : { ...rules, paths: { ...rules.paths, deny: [...(rules.paths?.deny ?? []), ...own] } };
+}
+
+/** Wildcards in a path cannot be escaped, so each stands for one character. */
+function exactGlob(path: string): string {
+  return path.replace(/[*?{}]/g, '?');
 }
 
 /** Rules that ask about everything that the given ones do not deny. */
