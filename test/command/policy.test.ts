@@ -53,6 +53,7 @@ describe('policy explain', () => {
   test.each([
     ['sh', 'command=npm test', 'commands.allow = ["npm test"]'],
     ['write', 'write=out/a.txt', 'paths.write = ["src/**", "out/a.txt"]'],
+    ['write', 'write=a*.txt', 'tools.write = "allow"'],
     ['fetch', 'url=https://a.example:8443/x', 'domains.allow = ["a.example:8443"]'],
   ])('at level 2 suggests an entry for what %s touches, and the entry allows it', async (name, touch, line) => {
     const explain = async (more = ''): Promise<string> => {
@@ -61,6 +62,12 @@ describe('policy explain', () => {
     };
     expect(await explain()).toContain(`To allow it, set in [policy] of treadle.toml: ${line}\n`);
     expect(await explain(line)).toContain('Verdict: allow');
+  });
+
+  test('suggests nothing for a command that no entry can allow', async () => {
+    const { stdout } = await policy('explain', 'sh', '--touch', 'command=$(cat cmd) --now');
+    expect(stdout).toContain('Verdict: ask, by the rule commands');
+    expect(stdout).not.toContain('To allow it');
   });
 
   test('--json prints the explanation', async () => {

@@ -52,7 +52,7 @@ type Changes = Pick<PolicyRules, 'tools' | 'commands' | 'paths' | 'domains'>;
 /** The lists, with everything that a call touches. */
 function listing({ paths = {}, commands = {}, domains = {} }: PolicyRules, touches: readonly Touch[]): Changes {
   const pathsOf = (wanted: 'read' | 'write'): readonly string[] =>
-    touches.flatMap((touch) => (touch.type === wanted ? [touch.path] : []));
+    touches.flatMap((touch) => (touch.type === wanted && !/[*?{}]/.test(touch.path) ? [touch.path] : []));
   const words = touches.flatMap((touch) => (touch.type === 'command' ? [touch.command] : []));
   const hosts = touches.flatMap((touch) =>
     touch.type === 'url' && URL.canParse(touch.url) ? [new URL(touch.url).host] : [],
