@@ -140,9 +140,10 @@ describe('policy check', () => {
   });
 
   test('names the key, what was found and what would be right, as every command does', async () => {
-    await configure('[policy]\nautonomy = 4\ntools.read = "yes"\n');
+    await configure('[policy]\nautonomy = 4\ntools.read = "yes"\ntools."a b" = "ask"\n');
     const { code, stdout, stderr } = await policy('check');
-    expect([code, stderr]).toEqual([1, 'Checked treadle.toml: 2 problems.\n']);
+    expect([code, stderr]).toEqual([1, 'Checked treadle.toml: 3 problems.\n']);
+    expect(stdout).toContain('treadle.toml: policy: the entry "a b" of tools is "ask". It must be an entry for');
     expect(stdout).toContain('treadle.toml: policy.autonomy is 4. It must be one of 0, 1, 2, 3.\n');
     expect(stdout).toContain('treadle.toml: policy.tools.read is "yes". It must be one of "allow", "ask", "deny".\n');
     const run = await fixture.treadle('run', '--model', 'demo', 'hello');
@@ -183,15 +184,22 @@ const lastResult = (): string => String(fixture.server.requests.at(-1)!.messages
 
 describe('where nobody can be asked', () => {
   test('a read outside the folder is denied with the line that allows it', async () => {
+    let seen = '';
     const run = async (): Promise<string> => {
       await fixture.script(OUTSIDE, { text: ['Done.'] });
       const started = fixture.start('run', ...fixture.model(), 'look');
       started.child.stdin.end();
-      expect(await started.ended).toMatchObject({ code: 0, stdout: 'Done.\n' });
+      const { stderr, ...ended } = await started.ended;
+      expect(ended).toMatchObject({ code: 0, stdout: 'Done.\n' });
+      seen = stderr;
       return lastResult();
     };
     const denial = await run();
     expect(denial).toContain('Nobody can be asked here. To allow it, set in [policy] of treadle.toml: ');
+    const line = 'paths.read = ["**", "/srv/notes.txt"]';
+    expect(seen).toContain(
+      `read is denied, because nobody can be asked. To allow it, set in [policy] of treadle.toml: ${line}\n`,
+    );
     await configure(`[policy]\n${/treadle\.toml: (.*)$/.exec(denial)![1]}\n`);
     // The tool runs, and has its own limit.
     expect(await run()).toContain('"/srv/notes.txt" is outside the working folder');

@@ -15,7 +15,7 @@ import type { ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
-import { unattended } from './unattended.ts';
+import { unattended, type UnattendedOptions } from './unattended.ts';
 
 /**
  * - `policy`: people are asked where the rules say so.
@@ -25,11 +25,15 @@ import { unattended } from './unattended.ts';
 export type Asking = 'policy' | 'always' | 'never';
 
 /** The policy of `run`, `chat`, `serve` and `runs resume`. `rates`: of the store, for all its processes; default: in memory. */
-export function commandPolicy(context: CommandContext, asking: Asking, rates?: RateStore): RulePolicy {
+export function commandPolicy(
+  context: CommandContext,
+  asking: Asking,
+  { rates, onDenied }: { readonly rates?: RateStore | undefined } & Pick<UnattendedOptions, 'onDenied'> = {},
+): RulePolicy {
   const rules = withOwnFiles(rulesOf(context.loaded.config), context);
   const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
-  return asking === 'never' ? unattended(made, context.loaded.file) : made;
+  return asking === 'never' ? unattended(made, { file: context.loaded.file, onDenied }) : made;
 }
 
 /**
@@ -41,10 +45,12 @@ export function resumedPolicy(
   { rules, policies }: Pick<State, 'rules' | 'policies'>,
   rates: RateStore,
 ): RulePolicy {
-  const always = commandPolicy(context, 'always', rates);
+  const always = commandPolicy(context, 'always', { rates });
   const latest = policies?.at(-1);
   const byCode = (rules.judged || policies !== undefined) && latest === undefined;
-  return byCode || stableJson(latest) === stableJson(always.rules) ? always : commandPolicy(context, 'policy', rates);
+  return byCode || stableJson(latest) === stableJson(always.rules)
+    ? always
+    : commandPolicy(context, 'policy', { rates });
 }
 
 /** How the command finds out what a call would touch. */

@@ -8,7 +8,7 @@ import { commandPolicy, readCheck, requestExplainer, rulesOf, type Asking } from
 import { isChild, shortId } from '../runs/store-access.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
-import { oneLine } from '../terminal/printable.ts';
+import { exactLine, oneLine } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
 import { fileTools } from '../tools/file-tools.ts';
 import type { ExplainRequest } from './ask-approval.ts';
@@ -42,7 +42,15 @@ export async function openSession(
   const model = await openModel(choice);
   // Last, so that a command that cannot run does not create files.
   const store = await openStore(context.store);
-  const policy = commandPolicy(context, askingBy(values.ask, canAsk), store.rates);
+  const told = new Set<string>();
+  const policy = commandPolicy(context, askingBy(values.ask, canAsk), {
+    rates: store.rates,
+    onDenied({ tool, remedy }) {
+      const line = `${tool} is denied, because nobody can be asked. ${exactLine(remedy)}`;
+      if (!told.has(line)) io.stderr.write(`${line}\n`);
+      told.add(line);
+    },
+  });
   const options: Session['options'] = {
     ...defaults,
     model,

@@ -69,7 +69,10 @@ export const serveCommand: Command = defineCommand({
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
     try {
-      const policy = commandPolicy(context, 'never', store.rates);
+      const policy = commandPolicy(context, 'never', {
+        rates: store.rates,
+        onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
+      });
       const server = treadleServer({ ...options, models: served, store, policy, log });
       const url = await listenOrExplain(server, io);
       if (url === undefined) return EXIT.failed;
