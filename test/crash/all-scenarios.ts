@@ -13,6 +13,7 @@ import { handingOver } from './scenarios/handing-over.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
 import { remembering } from './scenarios/remembering.ts';
+import { ruled } from './scenarios/ruled.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
@@ -22,6 +23,7 @@ export const SCENARIOS: readonly Scenario[] = [
   calls,
   approvals,
   policed,
+  ruled,
   shaping,
   length,
   verify,

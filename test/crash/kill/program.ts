@@ -4,7 +4,8 @@
  * itself after LINES of them (0: never).
  */
 import path from 'node:path';
-import { agentTool, replay, runLoop, tool, waiting, type Answer, type Policy, type Waiting } from '@treadle/core';
+import { agentTool, replay, runLoop, tool, waiting, type Answer, type Waiting } from '@treadle/core';
+import { policy } from '@treadle/core/policy';
 import { sqliteStore } from '@treadle/store';
 import { acting, toolLedger, folder, report, reportingStore, reportingModel, WHAT } from './reporting.ts';
 
@@ -27,9 +28,8 @@ const [look, put, order, remove] = [
   acting('remove', 'once'),
 ];
 
-const policy: Policy = {
-  judge: (calls) => calls.map(({ name }) => ({ type: name === 'remove' ? 'ask' : 'allow' })),
-};
+/** Its rules hold in the child run too. */
+const rules = policy({ autonomy: 3, tools: { remove: 'ask' }, rate: { second: 1000, minute: 1000 } });
 
 const calling = (
   ...calls: readonly (readonly [string, string])[]
@@ -47,7 +47,6 @@ const helper = agentTool({
     't4.model.0': 'Helped.',
   }),
   tools: [order, put, remove, wire, pick],
-  policy,
 });
 
 const model = reportingModel({
@@ -71,7 +70,7 @@ function answerTo({ type, effect, ...wait }: Waiting): readonly Answer[] {
 const store = sqliteStore(path.join(folder, 'runs.db'));
 const journal = reportingStore(store);
 const tools = [helper, look, put, order, wire, remove, pick];
-const options = { model, tools, policy, journal, runId: 'run', maxParallel: 3 };
+const options = { model, tools, policy: rules, journal, runId: 'run', maxParallel: 3 };
 const entries = await store.read('run');
 const answers = waiting(replay(entries).state).flatMap(answerTo);
 const result = await runLoop(entries.length === 0 ? { ...options, input: 'Do it.' } : { ...options, answers });

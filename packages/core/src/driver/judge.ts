@@ -104,12 +104,24 @@ function appliedPolicies(state: State, policy: Policy | undefined): readonly Pol
     if (!isJudged(state)) return [];
     throw new Error('the run was started with a policy, and was resumed without one');
   }
-  const current = stableJson(policy.rules);
-  const others = state.policies?.filter((rules) => stableJson(rules) !== current) ?? [];
+  const current = rulesText(policy.rules);
+  const others = state.policies?.filter((rules) => rulesText(rules) !== current) ?? [];
   if (others.length > 0 && !policy.withRules) {
     throw new Error('the run has recorded other rules, and the policy has no "withRules" to apply them');
   }
   return [policy, ...others.map((rules) => policy.withRules!(rules))];
+}
+
+/** Texts of rules that cannot change, because they are compared in every turn. */
+const texts = new WeakMap<object, string>();
+
+function rulesText(rules: unknown): string {
+  if (typeof rules !== 'object' || rules === null || !Object.isFrozen(rules)) return stableJson(rules);
+  const known = texts.get(rules);
+  if (known !== undefined) return known;
+  const text = stableJson(rules);
+  texts.set(rules, text);
+  return text;
 }
 
 /**
@@ -239,7 +251,7 @@ function isThenable(value: unknown): value is PromiseLike<unknown> {
 /** A copy of the rules of a policy, as they are recorded. Throws `invalid-options` if they are not plain JSON. */
 export function recordedRules({ rules }: Policy): unknown {
   if (rules === undefined) return undefined;
-  if (isPlain(rules)) return structuredClone(rules);
+  if (isPlain(rules)) return Object.freeze(structuredClone(rules));
   throw new TreadleError('invalid-options', 'The rules of the policy are not plain JSON, so they cannot be recorded.');
 }
 

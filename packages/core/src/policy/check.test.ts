@@ -101,8 +101,8 @@ test('never throws, and policy() accepts what it accepts', () => {
   fc.assert(
     fc.property(fc.dictionary(fc.constantFrom(...keys), values), (rules) => {
       const { problems } = checkRules(rules);
-      if (problems.length === 0) policy(rules, { home: '/home/x' });
-      else expect(() => policy(rules, { home: '/home/x' })).toThrow('malformed');
+      if (problems.length === 0) policy(rules, { home: '/u' });
+      else expect(() => policy(rules, { home: '/u' })).toThrow('malformed');
     }),
   );
 });

@@ -95,7 +95,7 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
     const all = problems.map(({ message }) => message).join(' ');
     throw new TreadleError('invalid-options', `The rules of the policy are malformed: ${all}`);
   }
-  const rules = structuredClone(given);
+  const rules = frozen(structuredClone(given));
   const { rates, clock = systemClock } = options;
   const analysers = { ...textAnalysers(options.folder), ...options.analysers };
   const inOrder = compileRules(rules, options);
@@ -131,6 +131,12 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
       };
     },
   };
+}
+
+/** Also inside: the driver compares rules that are frozen only once. */
+function frozen<T>(value: T): T {
+  if (typeof value === 'object' && value !== null) Object.values(value).forEach(frozen);
+  return Object.freeze(value);
 }
 
 const UNDECLARED: Omit<JudgedCall, 'name'> = {
