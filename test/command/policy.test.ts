@@ -53,6 +53,7 @@ describe('policy explain', () => {
   test.each([
     ['sh', 'command=npm test', 'commands.allow = ["npm test"]'],
     ['write', 'write=out/a.txt', 'paths.write = ["src/**", "out/a.txt"]'],
+    ['write', 'write=a*.txt', 'tools.write = "allow"'],
     ['fetch', 'url=https://a.example:8443/x', 'domains.allow = ["a.example:8443"]'],
   ])('at level 2 suggests an entry for what %s touches, and the entry allows it', async (name, touch, line) => {
     const explain = async (more = ''): Promise<string> => {
@@ -71,6 +72,12 @@ describe('policy explain', () => {
     const request = await policy('explain', 'fetch', '--touch', 'url=http://[64:ff9b::a9fe:a9fe]/');
     expect(request.stdout).toContain('port 80 (metadata)');
     expect(request.stdout).toContain('Verdict: deny, by the rule domains');
+  });
+
+  test('suggests nothing for a command that no entry can allow', async () => {
+    const { stdout } = await policy('explain', 'sh', '--touch', 'command=$(cat cmd) --now');
+    expect(stdout).toContain('Verdict: ask, by the rule commands');
+    expect(stdout).not.toContain('To allow it');
   });
 
   test('--json prints the explanation', async () => {
@@ -118,6 +125,24 @@ describe('policy explain', () => {
   });
 });
 
+test('the store and a configuration with other names are denied, like .treadle and treadle.toml', async () => {
+  await fixture.play.write('team.toml', '[store]\nurl = "sqlite:data/team.db"\n');
+  const verdict = async (path: string): Promise<string> => {
+    const call = ['read', JSON.stringify({ path })] as const;
+    const { stdout } = await policy('explain', ...call, '--config', 'team.toml', '--json');
+    return JSON.parse(stdout).verdict.type;
+  };
+  const paths = [
+    'team.toml',
+    'data/team.db',
+    'data/team.db-wal',
+    'treadle.toml',
+    '.treadle/treadle.db',
+    'data/other.txt',
+  ];
+  expect(await Promise.all(paths.map(verdict))).toEqual(['deny', 'deny', 'deny', 'deny', 'deny', 'allow']);
+});
+
 describe('policy check', () => {
   test('accepts a valid file', async () => {
     await configure('[policy]\nautonomy = 2\ncommands.allow = ["npm test"]\n');
@@ -125,9 +150,10 @@ describe('policy check', () => {
   });
 
   test('names the key, what was found and what would be right, as every command does', async () => {
-    await configure('[policy]\nautonomy = 4\ntools.read = "yes"\n');
+    await configure('[policy]\nautonomy = 4\ntools.read = "yes"\ntools."a b" = "ask"\n');
     const { code, stdout, stderr } = await policy('check');
-    expect([code, stderr]).toEqual([1, 'Checked treadle.toml: 2 problems.\n']);
+    expect([code, stderr]).toEqual([1, 'Checked treadle.toml: 3 problems.\n']);
+    expect(stdout).toContain('treadle.toml: policy: the entry "a b" of tools is "ask". It must be an entry for');
     expect(stdout).toContain('treadle.toml: policy.autonomy is 4. It must be one of 0, 1, 2, 3.\n');
     expect(stdout).toContain('treadle.toml: policy.tools.read is "yes". It must be one of "allow", "ask", "deny".\n');
     const run = await fixture.treadle('run', '--model', 'demo', 'hello');
@@ -168,15 +194,22 @@ const lastResult = (): string => String(fixture.server.requests.at(-1)!.messages
 
 describe('where nobody can be asked', () => {
   test('a read outside the folder is denied with the line that allows it', async () => {
+    let seen = '';
     const run = async (): Promise<string> => {
       await fixture.script(OUTSIDE, { text: ['Done.'] });
       const started = fixture.start('run', ...fixture.model(), 'look');
       started.child.stdin.end();
-      expect(await started.ended).toMatchObject({ code: 0, stdout: 'Done.\n' });
+      const { stderr, ...ended } = await started.ended;
+      expect(ended).toMatchObject({ code: 0, stdout: 'Done.\n' });
+      seen = stderr;
       return lastResult();
     };
     const denial = await run();
     expect(denial).toContain('Nobody can be asked here. To allow it, set in [policy] of treadle.toml: ');
+    const line = 'paths.read = ["**", "/srv/notes.txt"]';
+    expect(seen).toContain(
+      `read is denied, because nobody can be asked. To allow it, set in [policy] of treadle.toml: ${line}\n`,
+    );
     await configure(`[policy]\n${/treadle\.toml: (.*)$/.exec(denial)![1]}\n`);
     // The tool runs, and has its own limit.
     expect(await run()).toContain('"/srv/notes.txt" is outside the working folder');
@@ -287,6 +320,18 @@ describe('on a terminal', () => {
     expect(await terminal.exit).toBe(4);
     expect(terminal.screen()).not.toContain('Allow it?');
   });
+});
+
+test('processes with the same store share the rates', async () => {
+  await configure('[policy]\nrate.minute = 1\n');
+  const read = calling('read', { path: 'notes.txt' });
+  for (const expected of [fixture.play.nonce, 'there may be 1 calls in a minute']) {
+    await fixture.script(read, { text: ['Done.'] });
+    const started = fixture.start('run', ...fixture.model(), 'look');
+    started.child.stdin.end();
+    expect(await started.ended).toMatchObject({ code: 0 });
+    expect(lastResult()).toContain(expected);
+  }
 });
 
 test('--log appends a line per call, without secrets', async () => {

@@ -67,6 +67,11 @@ test('what the policy asks about is denied, and the model gets the line that all
     'Nobody can be asked here. To allow it, set in [policy] of treadle.toml: paths.read = ["**", "/srv/notes.txt"]';
   expect(JSON.stringify(answer.body.output)).toContain(JSON.stringify(line).slice(1, -1));
   expect(fixture.provider.requests[1]!.messages.at(-1)!.content).toContain(line);
+  const { stderr } = await server.stop();
+  const remedy = line.slice(line.indexOf('To allow'));
+  expect(logLines(stderr)).toContainEqual(
+    expect.objectContaining({ level: 'warn', tool: 'read', rule: 'autonomy', remedy }),
+  );
 });
 
 describe('functions of the client', () => {

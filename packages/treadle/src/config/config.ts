@@ -97,7 +97,10 @@ export const CONFIG_SHAPE: Shape = {
 
 /** The same checks as for rules in code. */
 function ruleProblems(rules: object, path: string): readonly string[] {
-  return checkRules(rules).problems.map(({ message }) => `${path}.${message.replace(/\.$/, '')}`);
+  return checkRules(rules).problems.map(({ message }) => {
+    const text = message.replace(/\.$/, '');
+    return text.startsWith('the ') ? `${path}: ${text}` : `${path}.${text}`;
+  });
 }
 
 export function isWebAddress(address: string): boolean {

@@ -184,6 +184,7 @@ describe('loads the file', () => {
     expect(await loadConfig({ cwd: base, folder: join(base, 'work') })).toEqual({
       config: { orchestrator: { max_tool_iterations: 1 } },
       file: 'treadle.toml',
+      path: join(base, 'work', 'treadle.toml'),
       named: false,
     });
     expect(await loadConfig({ cwd: base, folder: join(base, 'empty') })).toEqual({ config: {}, named: false });

@@ -11,6 +11,8 @@ export interface LoadedConfig {
   readonly config: Config;
   /** The name of the file in messages; absent if there is no file. */
   readonly file?: string;
+  /** The absolute path of the file. */
+  readonly path?: string;
   /** The file was named with --config, not found in the working folder. */
   readonly named: boolean;
 }
@@ -19,8 +21,9 @@ export interface LoadedConfig {
 export async function loadConfig(where: { cwd: string; folder: string; file?: string }): Promise<LoadedConfig> {
   const named = where.file !== undefined;
   const file = where.file ?? 'treadle.toml';
-  const text = await readConfig(named ? resolve(where.cwd, file) : join(where.folder, file), file);
-  if (text !== undefined) return { config: parseConfig(text, file), file, named };
+  const path = named ? resolve(where.cwd, file) : join(where.folder, file);
+  const text = await readConfig(path, file);
+  if (text !== undefined) return { config: parseConfig(text, file), file, path, named };
   if (!named) return { config: {}, named };
   throw new CommandError(`The configuration ${file} cannot be read: there is no such file.`);
 }

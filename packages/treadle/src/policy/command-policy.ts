@@ -1,6 +1,14 @@
 import { homedir } from 'node:os';
+import { basename, dirname } from 'node:path';
 import { stableJson, type State, type Tool } from '@treadle/core';
-import { checkRules, policy, type PolicyOptions, type PolicyRules, type RulePolicy } from '@treadle/core/policy';
+import {
+  checkRules,
+  policy,
+  type PolicyOptions,
+  type PolicyRules,
+  type RateStore,
+  type RulePolicy,
+} from '@treadle/core/policy';
 import { pathFacts, urlFacts } from '@treadle/tools';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
@@ -8,7 +16,7 @@ import type { ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
-import { unattended } from './unattended.ts';
+import { unattended, type UnattendedOptions } from './unattended.ts';
 
 /**
  * - `policy`: people are asked where the rules say so.
@@ -17,15 +25,16 @@ import { unattended } from './unattended.ts';
  */
 export type Asking = 'policy' | 'always' | 'never';
 
-/** The policy of `run`, `chat`, `serve` and `runs resume`. */
+/** The policy of `run`, `chat`, `serve` and `runs resume`. `rates`: of the store, for all its processes; default: in memory. */
 export function commandPolicy(
-  { folder, loaded }: CommandContext,
+  context: CommandContext,
   asking: Asking,
-  more: PolicyOptions = {},
+  { rates, onDenied }: { readonly rates?: RateStore | undefined } & Pick<UnattendedOptions, 'onDenied'> = {},
 ): RulePolicy {
-  const rules = rulesOf(loaded.config);
-  const made = policy(asking === 'always' ? askingRules(rules) : rules, { ...factsOptions(folder), ...more });
-  return asking === 'never' ? unattended(made, loaded.file) : made;
+  const rules = withOwnFiles(rulesOf(context.loaded.config), context);
+  const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
+  const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
+  return asking === 'never' ? unattended(made, { file: context.loaded.file, onDenied }) : made;
 }
 
 /**
@@ -35,11 +44,14 @@ export function commandPolicy(
 export function resumedPolicy(
   context: CommandContext,
   { rules, policies }: Pick<State, 'rules' | 'policies'>,
+  rates: RateStore,
 ): RulePolicy {
-  const always = commandPolicy(context, 'always');
+  const always = commandPolicy(context, 'always', { rates });
   const latest = policies?.at(-1);
   const byCode = (rules.judged || policies !== undefined) && latest === undefined;
-  return byCode || stableJson(latest) === stableJson(always.rules) ? always : commandPolicy(context, 'policy');
+  return byCode || stableJson(latest) === stableJson(always.rules)
+    ? always
+    : commandPolicy(context, 'policy', { rates });
 }
 
 /** How the command finds out what a call would touch. */
@@ -54,6 +66,22 @@ export function rulesOf({ policy: rules = {}, orchestrator }: Config): PolicyRul
   if (!own) return rules;
   const refused = Object.entries(own).filter(([, isHeld]) => !isHeld);
   return { ...rules, permissions: { ...own, ...rules.permissions, ...Object.fromEntries(refused) } };
+}
+
+/** Denies the configuration and the store too if they are not where the rules deny them in any case. */
+function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): PolicyRules {
+  const own = [
+    ...(loaded.path !== undefined && basename(loaded.path) !== 'treadle.toml' ? [exactGlob(loaded.path)] : []),
+    ...(store.type === 'sqlite' && basename(dirname(store.file)) !== '.treadle' ? [`${exactGlob(store.file)}*`] : []),
+  ];
+  return own.length === 0
+    ? rules
+    : { ...rules, paths: { ...rules.paths, deny: [...(rules.paths?.deny ?? []), ...own] } };
+}
+
+/** Wildcards in a path cannot be escaped, so each stands for one character. */
+function exactGlob(path: string): string {
+  return path.replace(/[*?{}]/g, '?');
 }
 
 /** Rules that ask about everything that the given ones do not deny. */

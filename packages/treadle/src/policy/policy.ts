@@ -13,7 +13,7 @@ import { fileTools } from '../tools/file-tools.ts';
 import { commandPolicy } from './command-policy.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
-import { allowingLines } from './unattended.ts';
+import { allowingLines, remedyText } from './unattended.ts';
 
 const TOUCH_FIELDS = { read: 'path', write: 'path', command: 'command', url: 'url' } as const;
 
@@ -50,11 +50,11 @@ const explainCommand: Command = defineCommand({
       return EXIT.completed;
     }
     for (const line of explanationLines(explanation, coloursFor(io.stdout, io.env))) io.stdout.write(`${line}\n`);
-    const lines = explanation.verdict.type === 'ask' ? await allowingLines(made, call) : undefined;
+    const about = principal && { principal };
+    const lines = explanation.verdict.type === 'ask' ? await allowingLines(made, call, about) : undefined;
     if (lines)
-      io.stdout.write(
-        `To allow it, set in [policy] of ${context.loaded.file ?? 'treadle.toml'}: ${lines.join(' and ')}\n`,
-      );
+      io.stdout.write(`${remedyText(lines, context.loaded.file)}
+`);
     return EXIT.completed;
   },
 });

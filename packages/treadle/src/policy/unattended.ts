@@ -1,16 +1,28 @@
-import type { JudgedCall, Touch, Verdict } from '@treadle/core';
-import type { PolicyRules, RulePolicy } from '@treadle/core/policy';
+import type { AskVerdict, JudgeContext, JudgedCall, Touch, Verdict } from '@treadle/core';
+import type { PolicyRules, RuleContext, RulePolicy } from '@treadle/core/policy';
+
+export interface UnattendedOptions {
+  /** The file with [policy], for messages; default: treadle.toml. */
+  readonly file?: string | undefined;
+  /** Gets each denial, for the people who can change the rules. */
+  readonly onDenied?: ((denial: UnattendedDenial) => void) | undefined;
+}
+
+export interface UnattendedDenial {
+  readonly tool: string;
+  /** The rule that asked. */
+  readonly rule: string | undefined;
+  /** How to allow the call. */
+  readonly remedy: string;
+}
 
 /** For places where nobody can be asked: what the policy asks about is denied, with the lines that would allow it. */
-export function unattended(asking: RulePolicy, file = 'treadle.toml'): RulePolicy {
-  const denied = async (call: JudgedCall | undefined, verdict: Verdict): Promise<Verdict> => {
-    if (verdict.type !== 'ask' || !call) return verdict;
-    const { reason = 'it needs an approval', rule } = verdict;
-    const lines = await allowingLines(asking, call);
-    const remedy =
-      lines === undefined
-        ? 'No rule can allow it: run it in a terminal.'
-        : `To allow it, set in [policy] of ${file}: ${lines.join(' and ')}`;
+export function unattended(asking: RulePolicy, options: UnattendedOptions = {}): RulePolicy {
+  const { file, onDenied } = options;
+  const denied = async (call: JudgedCall, ask: AskVerdict, context: JudgeContext): Promise<Verdict> => {
+    const { reason = 'it needs an approval', rule } = ask;
+    const remedy = remedyText(await allowingLines(asking, call, context), file);
+    onDenied?.({ tool: call.name, rule, remedy });
     return {
       type: 'deny',
       reason: `${withStop(reason)} Nobody can be asked here. ${remedy}`,
@@ -21,10 +33,18 @@ export function unattended(asking: RulePolicy, file = 'treadle.toml'): RulePolic
     ...asking,
     async judge(calls, context) {
       const verdicts = await asking.judge(calls, context);
-      return Promise.all(verdicts.map((verdict, index) => denied(calls[index], verdict)));
+      return Promise.all(
+        verdicts.map((verdict, index) => (verdict.type === 'ask' ? denied(calls[index]!, verdict, context) : verdict)),
+      );
     },
-    withRules: (rules) => unattended(asking.withRules(rules), file),
+    withRules: (rules) => unattended(asking.withRules(rules), options),
   };
+}
+
+/** What to tell people about the lines that would allow a call. */
+export function remedyText(lines: readonly string[] | undefined, file = 'treadle.toml'): string {
+  if (!lines) return 'No rule can allow it: it has to be approved in a terminal.';
+  return `To allow it, set in [policy] of ${file}: ${lines.join(' and ')}`;
 }
 
 function withStop(sentence: string): string {
@@ -32,12 +52,17 @@ function withStop(sentence: string): string {
 }
 
 /** The lines of [policy] that would allow a call, with the fewest changes; undefined if no line does. */
-export async function allowingLines(asking: RulePolicy, call: JudgedCall): Promise<readonly string[] | undefined> {
+export async function allowingLines(
+  asking: RulePolicy,
+  call: JudgedCall,
+  { autonomy, principal }: Pick<RuleContext, 'autonomy' | 'principal'> = {},
+): Promise<readonly string[] | undefined> {
+  const context = { ...(autonomy !== undefined && { autonomy }), ...(principal && { principal }) };
   const { rules } = asking;
   const lists = listing(rules, call.touches ?? []);
   const entry = { tools: { [entryName(call)]: 'allow' } } as const;
   for (const changes of [lists, entry, { ...lists, ...entry }]) {
-    const { verdict } = await asking.withRules(merged(rules, changes)).explain(call);
+    const { verdict } = await asking.withRules(merged(rules, changes)).explain(call, context);
     if (verdict.type === 'allow') return linesOf(changes);
   }
   return undefined;
@@ -52,7 +77,7 @@ type Changes = Pick<PolicyRules, 'tools' | 'commands' | 'paths' | 'domains'>;
 /** The lists, with everything that a call touches. */
 function listing({ paths = {}, commands = {}, domains = {} }: PolicyRules, touches: readonly Touch[]): Changes {
   const pathsOf = (wanted: 'read' | 'write'): readonly string[] =>
-    touches.flatMap((touch) => (touch.type === wanted ? [touch.path] : []));
+    touches.flatMap((touch) => (touch.type === wanted && !/[*?{}]/.test(touch.path) ? [touch.path] : []));
   const words = touches.flatMap((touch) => (touch.type === 'command' ? [touch.command] : []));
   const hosts = touches.flatMap((touch) =>
     touch.type === 'url' && URL.canParse(touch.url) ? [new URL(touch.url).host] : [],

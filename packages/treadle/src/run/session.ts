@@ -8,7 +8,7 @@ import { commandPolicy, readCheck, requestExplainer, rulesOf, type Asking } from
 import { isChild, shortId } from '../runs/store-access.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
-import { oneLine } from '../terminal/printable.ts';
+import { exactLine, oneLine } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
 import { fileTools } from '../tools/file-tools.ts';
 import type { ExplainRequest } from './ask-approval.ts';
@@ -37,12 +37,23 @@ export async function openSession(
   const { config } = context.loaded;
   const choice = chooseModel(values, context.loaded, io.env);
   const tools = toolsOf(context);
-  const policy = commandPolicy(context, askingBy(values.ask, canAsk));
   const { max_tool_iterations, tool_error_limit, default_tool_timeout_ms } = config.orchestrator ?? {};
   const maxTurns = values['max-turns'] ?? max_tool_iterations;
+  const model = await openModel(choice);
+  // Last, so that a command that cannot run does not create files.
+  const store = await openStore(context.store);
+  const told = new Set<string>();
+  const policy = commandPolicy(context, askingBy(values.ask, canAsk), {
+    rates: store.rates,
+    onDenied({ tool, remedy }) {
+      const line = `${tool} is denied, because nobody can be asked. ${exactLine(remedy)}`;
+      if (!told.has(line)) io.stderr.write(`${line}\n`);
+      told.add(line);
+    },
+  });
   const options: Session['options'] = {
     ...defaults,
-    model: await openModel(choice),
+    model,
     instructions: instructionsFor(context.folder, tools),
     tools,
     policy,
@@ -51,8 +62,6 @@ export async function openSession(
     ...(default_tool_timeout_ms !== undefined && { toolTimeoutMs: default_tool_timeout_ms }),
     ...(values.finish && { finish: values.finish }),
   };
-  // Last, so that a command that cannot run does not create files.
-  const store = await openStore(context.store);
   const notices = [choice.notice, await unfinishedNotice(store, values)].filter((text) => text !== undefined);
   return { context, options, explain: requestExplainer(policy, tools, coloursFor(io.stderr, io.env)), notices, store };
 }

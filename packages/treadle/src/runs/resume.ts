@@ -135,7 +135,7 @@ async function resumeRun(
     note(`The run was started in another working folder. Its tools now read ${context.folder}; --cwd changes that.`);
   }
   const tools = toolsOf(context);
-  const policy = resumedPolicy(context, state);
+  const policy = resumedPolicy(context, state, store.rates);
   const start = {
     runId: state.runId,
     answers,

@@ -52,8 +52,7 @@ export const serveCommand: Command = defineCommand({
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const models = servedModels(values, context.loaded, io.env);
-    const policy = commandPolicy(context, 'never');
-    const options = { ...serveOptions(values, context.loaded, toolsOf(context)), policy };
+    const options = serveOptions(values, context.loaded, toolsOf(context));
     const opened = await Promise.all(
       [...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const),
     );
@@ -70,7 +69,11 @@ export const serveCommand: Command = defineCommand({
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
     try {
-      const server = treadleServer({ ...options, models: served, store, log });
+      const policy = commandPolicy(context, 'never', {
+        rates: store.rates,
+        onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
+      });
+      const server = treadleServer({ ...options, models: served, store, policy, log });
       const url = await listenOrExplain(server, io);
       if (url === undefined) return EXIT.failed;
       io.outliveReaders();
