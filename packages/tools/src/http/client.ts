@@ -293,6 +293,7 @@ async function untilStopped<T>(work: Promise<T>, stop: AbortSignal): Promise<T> 
   const { promise, reject } = Promise.withResolvers<never>();
   const abort = (): void => reject(stop.reason);
   stop.addEventListener('abort', abort, { once: true });
+  if (stop.aborted) abort();
   try {
     return await Promise.race([work, promise]);
   } finally {

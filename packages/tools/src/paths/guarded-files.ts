@@ -97,6 +97,8 @@ interface Held {
   close(): void;
 }
 
+/** Whether the kernel tells where an open handle is. */
+const HAS_HANDLES = process.platform === 'linux' && existsSync('/proc/self/fd');
 /** Not among the constants of Node; the same on x64 and arm64. */
 const O_PATH = 0o10000000;
 const { O_CREAT, O_EXCL, O_RDONLY, O_WRONLY } = constants;
@@ -104,7 +106,7 @@ const O_NOFOLLOW = constants.O_NOFOLLOW ?? 0;
 const O_NONBLOCK = constants.O_NONBLOCK ?? 0;
 
 export function guardedFiles(options: GuardOptions): GuardedFiles {
-  return guardedFilesWith(existsSync('/proc/self/fd') ? holdByHandle : holdByComparison, options);
+  return guardedFilesWith(HAS_HANDLES ? holdByHandle : holdByComparison, options);
 }
 
 /** `hold`: how something is held open. */
