@@ -20,7 +20,7 @@ async function fork(...args: readonly string[]): Promise<{ id: string; stdout: s
     'fork',
     original,
     '--at',
-    '2',
+    '3',
     ...fixture.model(),
     ...args,
   );
@@ -33,11 +33,11 @@ describe('fork', () => {
     const before = await fixture.inStore((store) => store.read(original));
     const { id, stdout, stderr } = await fork('--result', 't1.tool.0=nothing at all');
     expect(stdout).toBe('It is empty.\n');
-    expect(stderr).toBe(`Forked ${original.slice(0, 12)} after entry 2: ${id}\n`);
+    expect(stderr).toBe(`Forked ${original.slice(0, 12)} after entry 3: ${id}\n`);
     expect(fixture.server.requests[2]!.messages.at(-1)).toMatchObject({ role: 'tool', content: 'nothing at all' });
     expect(await fixture.inStore((store) => store.read(original))).toEqual(before);
     const { stdout: shown } = await fixture.treadle('runs', 'show', id);
-    expect(shown).toContain(`fork of    ${original.slice(0, 12)}, after entry 2`);
+    expect(shown).toContain(`fork of    ${original.slice(0, 12)}, after entry 3`);
     expect((await fixture.treadle('runs', 'show', original)).stdout).toContain(
       `fork       ${id.slice(0, 12)}, completed`,
     );
@@ -52,7 +52,7 @@ describe('fork', () => {
       't1.tool.0=x',
       ...fixture.model(),
     );
-    expect([code, stderr]).toEqual([0, expect.stringContaining('after entry 2: run_')]);
+    expect([code, stderr]).toEqual([0, expect.stringContaining('after entry 3: run_')]);
   });
 
   test('with another model, instructions and no tools', async () => {
@@ -73,13 +73,13 @@ describe('fork', () => {
   });
 
   test('does not create a fork if the model cannot be chosen', async () => {
-    const { code } = await fixture.treadle('runs', 'fork', original, '--at', '2', '--model', 'nowhere');
+    const { code } = await fixture.treadle('runs', 'fork', original, '--at', '3', '--model', 'nowhere');
     expect(code).toBe(2);
     expect(await fixture.runs()).toHaveLength(1);
   });
 
   test('without changes copies the later results, and does not call the model', async () => {
-    expect(await fixture.treadle('runs', 'fork', original, '--at', '2', ...fixture.model())).toMatchObject({
+    expect(await fixture.treadle('runs', 'fork', original, '--at', '3', ...fixture.model())).toMatchObject({
       code: 0,
       stdout: 'It says hello.\n',
     });
@@ -91,22 +91,22 @@ describe('replay', () => {
   test('succeeds for an unchanged run', async () => {
     expect(await fixture.treadle('runs', 'replay', original)).toEqual({
       code: 0,
-      stdout: '4 entries replayed the same.\n',
+      stdout: '5 entries replayed the same.\n',
       stderr: '',
     });
   });
 
   test('names the first entry that differs, and the run can still be shown', async () => {
     const entries = await fixture.inStore((store) => store.read(original));
-    const other: JournalEntry = { ...entries[1]!, issued: ['t1.tool.0', 't1.tool.1'] };
+    const other: JournalEntry = { ...entries[1]!, issued: ['t1.judge.0', 't1.tool.1'] };
     await fixture.inStore(async (store) => store.append('changed', [entries[0]!, other, ...entries.slice(2)]));
     const { code, stdout } = await fixture.treadle('runs', 'replay', 'changed');
     expect(code).toBe(1);
     expect(stdout).toBe(
-      'Run changed differs at entry 1 of 0 to 3.\n' +
+      'Run changed differs at entry 1 of 0 to 4.\n' +
         '  event       model-replied\n' +
         '  effect      t1.tool.1\n' +
-        '  difference  it issued t1.tool.0, t1.tool.1; now it issues t1.tool.0\n',
+        '  difference  it issued t1.judge.0, t1.tool.1; now it issues t1.judge.0\n',
     );
     expect((await fixture.treadle('runs', 'resume', 'changed', ...fixture.model())).stderr).toContain(
       'Run changed does not replay with this version of Treadle: at entry 1',
@@ -146,21 +146,21 @@ describe('diff', () => {
     expect(code).toBe(1);
     const plain = stdout.replaceAll(/\d+(\.\d+)? m?s/g, 'TIME');
     expect(plain.split('\n')).toEqual([
-      'The first 2 entries are the same.',
-      'Entry 2, tool-settled, differs in result.content[0].text:',
+      'The first 3 entries are the same.',
+      'Entry 3, tool-settled, differs in result.content[0].text:',
       `  A  the word is ${fixture.play.nonce}`,
       '  B  the word is another',
       '',
       `     A ${original.slice(0, 12)}`,
-      `  2    t1.tool.0 returned (TIME): the word is ${fixture.play.nonce}`,
-      '  3  model (TIME, 10 in, 5 out): It says hello.',
+      `  3    t1.tool.0 returned (TIME): the word is ${fixture.play.nonce}`,
+      '  4  model (TIME, 10 in, 5 out): It says hello.',
       '     completed',
       '',
       `     B ${id.slice(0, 12)}`,
-      '  2    t1.tool.0 returned (TIME): the word is another',
-      '  3  t2.model.0 lost: the process stopped before it finished',
+      '  3    t1.tool.0 returned (TIME): the word is another',
+      '  4  t2.model.0 lost: the process stopped before it finished',
       '       the model is called again',
-      '  4  model (TIME, 10 in, 5 out): It is empty.',
+      '  5  model (TIME, 10 in, 5 out): It is empty.',
       '     completed',
       '',
     ]);
@@ -170,8 +170,8 @@ describe('diff', () => {
     const { id } = await fork('--result', 't1.tool.0=the word is another');
     const wide = fakeTerminal(['runs', 'diff', original, id], fixture.play.folder, 140);
     expect(await wide.exit).toBe(1);
-    expect(wide.screen()).toMatch(/^ +3 {2}model .*: It says hello\. +│ t2\.model\.0 lost: .* finished$/m);
-    expect(wide.screen()).toMatch(/^ +4 +│ model .*: It is empty\.$/m);
+    expect(wide.screen()).toMatch(/^ +4 {2}model .*: It says hello\. +│ t2\.model\.0 lost: .* finished$/m);
+    expect(wide.screen()).toMatch(/^ +5 +│ model .*: It is empty\.$/m);
     for (const line of wide.screen().split('\n')) expect(line.length).toBeLessThanOrEqual(140);
     const narrow = fakeTerminal(['runs', 'diff', original, id], fixture.play.folder, 80);
     expect(await narrow.exit).toBe(1);
@@ -183,7 +183,7 @@ describe('diff', () => {
     const made = await fixture.treadle('runs', 'fork', original, '--at', '1', '--no-run');
     const { code, stdout } = await fixture.treadle('runs', 'diff', original, made.stdout.trim());
     expect(code).toBe(1);
-    expect(stdout).toMatch(/^The first 3 entries are the same\.\nEntry 3 is missing in B\./);
+    expect(stdout).toMatch(/^The first 4 entries are the same\.\nEntry 4 is missing in B\./);
     expect(stdout).toContain('(no more entries)');
   });
 });

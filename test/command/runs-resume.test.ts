@@ -255,7 +255,8 @@ describe('approvals', () => {
   test('asks on a terminal', async () => {
     await paused();
     const { type, shows, exit } = fakeTerminal(['runs', 'resume', 'run_', ...fixture.model()], fixture.play.folder);
-    await shows('read wants to run with {"path":"notes.txt"}\nAllow it? [y/N] ');
+    await shows('read wants to run with {"path":"notes.txt"}\n  reads notes.txt\n');
+    await shows('Allow it? [y/N/e] ');
     type('y\r');
     await shows('Done.\n');
     expect(await exit).toBe(0);
@@ -328,7 +329,7 @@ describe('rejects a run that needs other code of its program:', () => {
     ['a ledger', { ledger: memoryBudgets({ all: {} }).ledger(['all']) }, 'was started with a budget'],
     ['guardrails', { guardrails: { output: [pass] } }, 'was started with guardrails'],
     ['a program as its model', { model: programModel(waiting) }, 'has code of another program as its model'],
-    ['rules of a policy', { policy: { rules: {}, judge } }, 'has a policy with rules'],
+    ['rules of a policy', { policy: { rules: { level: 1 }, judge } }, 'has a policy with rules'],
     [
       'an agent',
       { agents, tools: [handoff({ name: 'billing' })], model: scriptedModel([handing, calling]) },
@@ -487,7 +488,7 @@ describe('the model', () => {
     const { code, stderr } = await fixture.treadle('runs', 'resume', 'run_');
     expect(code).toBe(2);
     expect(stderr).toContain('uses the model scripted, but its server is not configured');
-    expect(await fixture.runs()).toMatchObject([{ status: 'running', entries: 3 }]);
+    expect(await fixture.runs()).toMatchObject([{ status: 'running', entries: 4 }]);
   });
 });
 

@@ -49,13 +49,14 @@ describe('chat', () => {
     );
     await shows('> ');
     type('look\r');
-    await shows('read wants to run with {"path":"notes.txt"}\nAllow it? [y/N] ');
+    await shows('read wants to run with {"path":"notes.txt"}\n  reads notes.txt\n');
+    await shows('Allow it? [y/N/e] ');
     expect(screen()).not.toContain(play.nonce);
     type('y\r');
     await shows(`#1 returned: the word is ${play.nonce}`);
     await shows('Seen.\n> ');
     type('again\r');
-    await shows('Allow it? [y/N] ');
+    await shows('Allow it? [y/N/e] ');
     type('n\r');
     await shows('#1 error: ');
     await shows('Not seen.\n> ');
@@ -100,7 +101,7 @@ describe('chat', () => {
     const { type, shows, exit } = await open([READ, { text: ['Fine.'] }], 'chat', '--ask');
     await shows('> ');
     type('look\r');
-    await shows('Allow it? [y/N] ');
+    await shows('Allow it? [y/N/e] ');
     type(CTRL_C);
     await shows('Cancelled while waiting for approval');
     await shows('> ');
@@ -116,7 +117,7 @@ describe('chat', () => {
 describe('run', () => {
   test('--ask asks on the terminal and continues', async () => {
     const { type, shows, exit } = await open([READ, { text: ['Seen.'] }], 'run', '--ask', 'look');
-    await shows('Allow it? [y/N] ');
+    await shows('Allow it? [y/N/e] ');
     type('y\r');
     await shows(`#1 returned: the word is ${play.nonce}\nSeen.\n`);
     expect(await exit).toBe(0);
@@ -124,7 +125,7 @@ describe('run', () => {
 
   test('Ctrl-C at an approval leaves the run paused', async () => {
     const { type, shows, exit } = await open([READ], 'run', '--ask', 'look');
-    await shows('Allow it? [y/N] ');
+    await shows('Allow it? [y/N/e] ');
     type(CTRL_C);
     await shows('Paused: waits for approval of read {"path":"notes.txt"}.');
     await shows('Resume with: treadle runs resume run_');

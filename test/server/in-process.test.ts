@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
-import { tool, TreadleError, type Model, type Tool } from '@treadle/core';
+import { tool, TreadleError, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { newLog, type ServerStore } from '@treadle/server';
+import { hashKey, newLog, type ServerStore } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 import { eventTypesIn, responseIdIn, startInProcess } from './support/in-process.ts';
@@ -33,6 +33,33 @@ test('a run that waits for an approval is cancelled, because the client is told 
   const { text } = await server.post({ input: 'x' });
   expect(JSON.parse(text)).toMatchObject({ status: 'failed', error: { message: expect.stringContaining('approval') } });
   expect([paid, await store.list()]).toMatchObject([false, [{ status: 'cancelled' }]]);
+});
+
+test('the policy judges calls for the key of the request, and a call that it denies has an error', async () => {
+  const ran: string[] = [];
+  const seen: unknown[] = [];
+  const act = tool({ name: 'act', description: '', touches: () => [], execute: () => ran.push('act') });
+  const policy: Policy = {
+    judge: (calls, { principal }) => {
+      seen.push(principal);
+      return calls.map(() => ({ type: 'deny', reason: 'not today' }));
+    },
+  };
+  const scopes = ['agents:invoke', 'tools:execute:act'] as const;
+  const model = scriptedModel([{ calls: [{ name: 'act' }] }, 'I may not.']);
+  await using server = await startInProcess(model, {
+    tools: [act],
+    policy,
+    keys: [{ name: 'ann', hash: hashKey('tk_ann'), tenant: 'acme', scopes }],
+  });
+  const tools = [{ type: 'mcp', server_label: 'treadle' }];
+  const { text } = await server.post({ input: 'x', tools }, { authorization: 'Bearer tk_ann' });
+  expect(JSON.parse(text)).toMatchObject({
+    status: 'completed',
+    output: [{ type: 'mcp_call', status: 'failed' }, { type: 'message' }],
+  });
+  expect(text).toContain('was denied: not today');
+  expect([ran, seen]).toEqual([[], [{ subject: 'ann', tenant: 'acme', scopes }]]);
 });
 
 describe('a failing store', () => {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { TreadleError, type Tool } from '@treadle/core';
+import { TreadleError, type Policy, type Tool } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
@@ -25,6 +25,11 @@ export interface TreadleServerOptions {
   readonly executors?: readonly ToolExecutor[];
   /** Names of `tools` that are available to every request; default none. */
   readonly defaultTools?: readonly string[];
+  /**
+   * Judges the calls of all runs, for the key that sent the request. A response whose call needs an approval fails, because
+   * nobody can be asked. Functions of clients are judged if the policy is code, or if its rules name them.
+   */
+  readonly policy?: Policy;
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
   readonly host?: string;
   /** Default 3210; 0 for any free port. */
@@ -83,6 +88,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       toolTimeoutMs: options.toolTimeoutMs ?? 60_000,
       errorLimit: options.errorLimit ?? 3,
     },
+    ...(options.policy && { policy: options.policy }),
     runs: activeRuns({
       max: options.maxConcurrentRuns ?? 1_000,
       ...(maxPerTenant !== undefined && { maxPerTenant }),

@@ -5,6 +5,7 @@ import { CommandError, EXIT, type Command, type CommandGroup } from './command-l
 import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
 import { didYouMean } from './command-line/nearest.ts';
 import { modelsCommand } from './models/models.ts';
+import { policyGroup } from './policy/policy.ts';
 import { runCommand } from './run/run.ts';
 import { runsGroup } from './runs/runs.ts';
 import { keyGroup } from './serve/key.ts';
@@ -19,6 +20,7 @@ const COMMANDS: readonly (Command | CommandGroup)[] = [
   chatCommand,
   runsGroup,
   storeGroup,
+  policyGroup,
   modelsCommand,
   keyGroup,
 ];

@@ -1,4 +1,4 @@
-import type { Model, RunStore } from '@treadle/core';
+import type { Model, Policy, RunStore } from '@treadle/core';
 import type { ResponseStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError } from '../api-error.ts';
@@ -35,6 +35,7 @@ export interface Engine {
   readonly serverTools: ServerTools;
   readonly store: ServerStore;
   readonly limits: RunLimits;
+  readonly policy?: Policy;
   readonly runs: ActiveRuns;
   readonly log: Logger;
 }

@@ -2,6 +2,7 @@ import {
   memoryJournal,
   runLoop,
   startLoop,
+  type CallAnswered,
   type Event,
   type Item,
   type Journal,
@@ -12,18 +13,20 @@ import {
   type Model,
   type ModelError,
   type Outcome,
+  type Policy,
   type RunStore,
   type Settings,
   type StartedRun,
   type Usage,
   type Waiting,
 } from '@treadle/core';
+import { executionLine } from '@treadle/core/policy';
 import type { Logger } from 'pino';
 import { checkConversationSize, mergeSameRole, type Conversation } from './conversation.ts';
 import { modelNamed, type Engine, type RunLimits } from './engine.ts';
 import { codeInResponse, publicFailure } from './model-failure.ts';
 import { requestModel, type AnswerFormat } from './request-model.ts';
-import { principalOf, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from './tools.ts';
+import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from './tools.ts';
 
 /** The fields of a validated request that determine its run. Both APIs produce them. */
 export interface RunRequest extends ToolsRequest {
@@ -57,7 +60,7 @@ export interface RunPlan {
 
 /** Plans the run of a request. Rejects with an `ApiError` if it cannot be served. */
 export async function planRun(
-  engine: Pick<Engine, 'models' | 'serverTools'>,
+  engine: Pick<Engine, 'models' | 'serverTools' | 'policy'>,
   request: RunRequest,
   conversation: Conversation,
   run: Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease'>,
@@ -70,7 +73,7 @@ export async function planRun(
     model: modelNamed(engine.models, request.model),
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
-    toolset: await toolsetOf(request, engine.serverTools, run.caller),
+    toolset: await toolsetOf(request, engine, run.caller),
   };
 }
 
@@ -103,7 +106,7 @@ export interface ResumedRun {
 /** Starts or resumes a run. All APIs use it. */
 export function driveRequest(
   plan: RunPlan,
-  { limits, log }: { readonly limits: RunLimits; readonly log: Logger },
+  { limits, log, policy }: { readonly limits: RunLimits; readonly log: Logger; readonly policy?: Policy },
   listen: (item: Item) => void | Promise<void>,
   resume?: ResumedRun,
 ): DrivenRun {
@@ -124,6 +127,13 @@ export function driveRequest(
   for (const item of resume?.items ?? []) if (item.type === 'fact') noteEvent(item.event);
   const wasCancelled = last?.type === 'cancel-requested';
 
+  const level = policy && rulesIn(policy) && (rulesIn(policy)!.autonomy ?? 1);
+  function logCall(answered: CallAnswered): void {
+    if (!log.isLevelEnabled('info')) return;
+    const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy: level };
+    log.info(executionLine(answered, about), 'a tool was called');
+  }
+
   function logFailure({ code, status, message }: ModelError): void {
     log.warn({ run: runId, code, status, why: message }, 'the model failed');
   }
@@ -139,6 +149,7 @@ export function driveRequest(
       },
     }),
     tools: toolset.tools,
+    ...(policy && { policy }),
     journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
     // They are sent to the client.
     durableItems: true,
@@ -147,7 +158,7 @@ export function driveRequest(
         const { event } = item;
         if (event.type === 'model-failed') logFailure(event.error);
         noteEvent(event);
-      }
+      } else if (item.type === 'call-answered') logCall(item);
       return listen(item);
     },
   };

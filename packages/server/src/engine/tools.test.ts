@@ -18,21 +18,24 @@ type Asked = Parameters<typeof toolsetOf>[0];
 
 const names = ({ tools }: Toolset): string[] => tools.map(({ name }) => name);
 const problem = async (asked: Asked, who = caller, offered: typeof offer = offer): Promise<ApiError> =>
-  toolsetOf(asked, offered, who).then(
+  toolsetOf(asked, { serverTools: offered }, who).then(
     () => expect.unreachable('it was served'),
     (error: ApiError) => error,
   );
 
 describe('the tools of a request', () => {
   test('are its functions, and the server tools that it requests by their label', async () => {
-    expect(names(await toolsetOf(plain, offer, caller))).toEqual(['ask']);
-    const both = await toolsetOf({ ...plain, otherTools: [OWN] }, offer, caller);
+    expect(names(await toolsetOf(plain, { serverTools: offer }, caller))).toEqual(['ask']);
+    const both = await toolsetOf({ ...plain, otherTools: [OWN] }, { serverTools: offer }, caller);
     expect(names(both)).toEqual(['ask', 'read', 'grep']);
     expect(both.tools.map(({ execute }) => execute !== undefined)).toEqual([false, true, true]);
     const one = { ...OWN, allowed_tools: ['grep'] };
-    expect(names(await toolsetOf({ ...plain, otherTools: [one] }, offer, caller))).toEqual(['ask', 'grep']);
+    expect(names(await toolsetOf({ ...plain, otherTools: [one] }, { serverTools: offer }, caller))).toEqual([
+      'ask',
+      'grep',
+    ]);
     const spelled = { ...OWN, allowed_tools: { tool_names: ['read'] } };
-    expect(names(await toolsetOf({ ...plain, otherTools: [spelled, OWN] }, offer, caller))).toEqual([
+    expect(names(await toolsetOf({ ...plain, otherTools: [spelled, OWN] }, { serverTools: offer }, caller))).toEqual([
       'ask',
       'read',
       'grep',
@@ -41,16 +44,18 @@ describe('the tools of a request', () => {
 
   test('include the default tools if the key has the scope and no function has that name', async () => {
     const withDefaults = { ...offer, defaultTools: ['read'] };
-    expect(names(await toolsetOf(plain, withDefaults, caller))).toEqual(['ask', 'read']);
-    expect(names(await toolsetOf(plain, withDefaults, { ...caller, scopes: ['agents:invoke'] }))).toEqual(['ask']);
+    expect(names(await toolsetOf(plain, { serverTools: withDefaults }, caller))).toEqual(['ask', 'read']);
+    expect(
+      names(await toolsetOf(plain, { serverTools: withDefaults }, { ...caller, scopes: ['agents:invoke'] })),
+    ).toEqual(['ask']);
     const mine = { ...plain, functions: [{ ...ask, name: 'read' }] };
-    const { tools } = await toolsetOf(mine, withDefaults, caller);
+    const { tools } = await toolsetOf(mine, { serverTools: withDefaults }, caller);
     expect(tools.map(({ name, execute }) => [name, execute])).toEqual([['read', undefined]]);
   });
 
   test('are not validated if the client executes them', async () => {
     const strange = { ...ask, parameters: { properties: { a: { type: 'no such type' } } } };
-    const { tools } = await toolsetOf({ ...plain, functions: [strange] }, offer, caller);
+    const { tools } = await toolsetOf({ ...plain, functions: [strange] }, { serverTools: offer }, caller);
     expect(tools[0]).toMatchObject({ asWritten: true, parameters: { type: 'object' } });
   });
 
@@ -63,7 +68,7 @@ describe('the tools of a request', () => {
     };
     const offered = { ...offer, executors: [...offer.executors, boxed] };
     const asked = { ...plain, otherTools: [{ type: 'sandbox', image: 'small' }] };
-    const { tools, kinds } = await toolsetOf(asked, offered, caller);
+    const { tools, kinds } = await toolsetOf(asked, { serverTools: offered }, caller);
     expect(await tools[1]!.execute!({}, {} as never)).toBe('sh in small');
     expect([kinds.kindOf('sh', 0), kinds.labelOf('sh')]).toEqual(['server', 'treadle']);
     const large = { ...plain, otherTools: [{ type: 'sandbox', image: 'large' }] };
@@ -103,6 +108,28 @@ describe('rejects', () => {
   });
 });
 
+describe('a key with the scope of one tool', () => {
+  const reader = { ...caller, scopes: ['agents:invoke', 'tools:execute:read'] };
+
+  test('gets only that tool if it asks for all, and as a default tool', async () => {
+    expect(names(await toolsetOf({ ...plain, otherTools: [OWN] }, { serverTools: offer }, reader))).toEqual([
+      'ask',
+      'read',
+    ]);
+    const withDefaults = { ...offer, defaultTools: ['read', 'grep'] };
+    expect(names(await toolsetOf(plain, { serverTools: withDefaults }, reader))).toEqual(['ask', 'read']);
+  });
+
+  test('is rejected if it names another tool, or if the server does not have its tool', async () => {
+    const named = { ...plain, otherTools: [{ ...OWN, allowed_tools: ['read', 'grep'] }] };
+    const error = await problem(named, reader);
+    expect(error).toMatchObject({ status: 403, code: 'insufficient_scope' });
+    expect(error.message).toContain('it lacks the scope "tools:execute:grep"');
+    const other = { ...caller, scopes: ['tools:execute:write'] };
+    expect(await problem({ ...plain, otherTools: [OWN] }, other)).toMatchObject({ status: 403 });
+  });
+});
+
 describe('tool_choice', () => {
   const all = { ...plain, otherTools: [OWN] };
   test.each([
@@ -119,13 +146,17 @@ describe('tool_choice', () => {
       { toolChoice: 'auto', allowedTools: ['ask', 'read', 'grep'] },
     ],
   ] as const)('%j', async (toolChoice, expected) => {
-    const { toolChoice: choice, allowedTools } = await toolsetOf({ ...all, toolChoice } as Asked, offer, caller);
+    const { toolChoice: choice, allowedTools } = await toolsetOf(
+      { ...all, toolChoice } as Asked,
+      { serverTools: offer },
+      caller,
+    );
     expect({ toolChoice: choice, ...(allowedTools && { allowedTools }) }).toEqual(expected);
   });
 
   test('classifies calls by name', async () => {
     const kindOf = async (changes: Partial<Asked>, name: string, index = 0): Promise<string> =>
-      (await toolsetOf({ ...all, ...changes }, offer, caller)).kinds.kindOf(name, index);
+      (await toolsetOf({ ...all, ...changes }, { serverTools: offer }, caller)).kinds.kindOf(name, index);
     expect(await kindOf({}, 'ask')).toBe('client');
     expect(await kindOf({}, 'read')).toBe('server');
     expect(await kindOf({}, 'nope')).toBe('refused');

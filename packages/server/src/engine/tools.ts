@@ -1,6 +1,8 @@
-import { tool, TreadleError, type Principal, type Tool, type ToolChoice } from '@treadle/core';
+import { tool, TreadleError, type Policy, type Principal, type Tool, type ToolChoice } from '@treadle/core';
+import type { PolicyRules } from '@treadle/core/policy';
 import { ApiError, badRequest } from '../api-error.ts';
 import type { Caller } from '../http/admission.ts';
+import type { Engine } from './engine.ts';
 import { OWN_LABEL, type RequestTool, type ToolExecutor } from './executors.ts';
 
 /** The loop refuses further calls of one reply. */
@@ -74,7 +76,11 @@ export function principalOf({ key, tenant, scopes }: RunCaller): Principal {
 type Origins = Map<string, RequestTool>;
 
 /** Rejects with an `ApiError` for tools that cannot be served. */
-export async function toolsetOf(request: ToolsRequest, served: ServerTools, caller: RunCaller): Promise<Toolset> {
+export async function toolsetOf(
+  request: ToolsRequest,
+  { serverTools: served, policy }: Pick<Engine, 'serverTools' | 'policy'>,
+  caller: RunCaller,
+): Promise<Toolset> {
   const clientTools = request.functions.map(clientTool);
   const origins: Origins = new Map();
   const hosted: Tool[] = [];
@@ -96,7 +102,11 @@ export async function toolsetOf(request: ToolsRequest, served: ServerTools, call
   const choice = choiceOf(request.toolChoice, origins);
   const clientNames = new Set(clientTools.map(({ name }) => name));
   checkChoice(choice, new Set([...clientNames, ...origins.keys()]));
-  return { tools: [...clientTools, ...hosted], ...choice, kinds: callKinds(request, choice, clientNames, origins) };
+  return {
+    tools: [...clientTools, ...hosted],
+    ...choice,
+    kinds: callKinds({ ...request, policy }, choice, clientNames, origins),
+  };
 }
 
 /** The schema and the arguments of a client's function are not validated: calls are returned as the model made them. */
@@ -117,8 +127,10 @@ function clientTool({ name, description, parameters, strict }: FunctionTool): To
 
 /** The default tools, except those whose name a function of the client has. */
 function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: RunCaller): readonly RequestTool[] {
-  const names = served.defaultTools.filter((name) => !request.functions.some((own) => own.name === name));
-  if (names.length === 0 || !scopes.includes('tools:execute')) return [];
+  const names = served.defaultTools.filter(
+    (name) => mayExecute(scopes, name) && !request.functions.some((own) => own.name === name),
+  );
+  if (names.length === 0) return [];
   return [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: names }];
 }
 
@@ -129,17 +141,32 @@ async function hostedTools(
 ): Promise<readonly Tool[]> {
   const executor = executors.find((one) => one.kind === requested.type && one.canExecute(requested));
   if (!executor) throw badRequest(unsupportedTool(requested), 'tools', 'unsupported_tool');
-  if (!caller.scopes.includes('tools:execute')) {
-    const message = 'This key may not use tools of the server: it lacks the scope "tools:execute".';
-    throw new ApiError(403, 'permission_error', message, { param: 'tools', code: 'insufficient_scope' });
+  if (!caller.scopes.some((scope) => /^tools:execute(:|$)/.test(scope))) {
+    throw lacksScope('tools of the server', 'tools:execute');
   }
   const functions = await executor.functions(requested, principalOf(caller));
-  return functions.map((offered) =>
+  const permitted = functions.filter(({ name }) => mayExecute(caller.scopes, name));
+  const refused = functions.find((one) => !permitted.includes(one));
+  // Without a list of names, a request is for all tools that the key may use.
+  if (refused && (permitted.length === 0 || requested['allowed_tools'] != null)) {
+    throw lacksScope(`the tool ${JSON.stringify(refused.name)}`, `tools:execute:${refused.name}`);
+  }
+  return permitted.map((offered) =>
     tool({
       ...offered,
       execute: (input, context) => executor.execute({ name: offered.name, input, tool: requested }, context),
     }),
   );
+}
+
+/** Whether the scopes of a caller permit a tool. */
+function mayExecute(scopes: readonly string[], name: string): boolean {
+  return scopes.includes('tools:execute') || scopes.includes(`tools:execute:${name}`);
+}
+
+function lacksScope(what: string, scope: string): ApiError {
+  const message = `This key may not use ${what}: it lacks the scope "${scope}".`;
+  return new ApiError(403, 'permission_error', message, { param: 'tools', code: 'insufficient_scope' });
 }
 
 function unsupportedTool(requested: RequestTool): string {
@@ -203,9 +230,23 @@ function checkChoice({ toolChoice, allowedTools }: Choice, known: ReadonlySet<st
   }
 }
 
-/** The kind of a call follows from its name, unless a call limit or another forced tool may make the loop refuse it. */
+/** The rules of a policy that is made of them; undefined for one that is code. */
+export function rulesIn(policy: Policy): PolicyRules | undefined {
+  return 'explain' in policy ? (policy.rules as PolicyRules) : undefined;
+}
+
+/** Whether a policy may refuse a function of a client. Rules apply to it only if they name it; code may do anything. */
+function mayRefuse(policy: Policy, name: string): boolean {
+  const rules = rulesIn(policy);
+  return !rules || Object.hasOwn(rules.tools ?? {}, name);
+}
+
+/**
+ * The kind of a call follows from its name, unless a call limit, another forced tool or the policy may make the loop refuse
+ * it.
+ */
 function callKinds(
-  { maxToolCalls }: ToolsRequest,
+  { maxToolCalls, policy }: Pick<ToolsRequest, 'maxToolCalls'> & { readonly policy: Policy | undefined },
   { toolChoice, allowedTools }: Choice,
   clientNames: ReadonlySet<string>,
   origins: Origins,
@@ -220,6 +261,7 @@ function callKinds(
       if (!clientNames.has(name)) return origins.has(name) ? 'server' : 'refused';
       if (toolChoice === 'none' || index >= MAX_CALLS_PER_REPLY || allowedTools?.includes(name) === false)
         return 'refused';
+      if (policy && mayRefuse(policy, name)) return 'client-later';
       return maxToolCalls !== undefined || (forced !== undefined && forced !== name) ? 'client-later' : 'client';
     },
   };

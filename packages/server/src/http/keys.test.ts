@@ -69,6 +69,11 @@ describe('rejects a configuration of keys', () => {
     ['with a hash that is too short', [{ name: 'a', hash: hash.slice(0, -1) }], 'Key "a" needs a hash'],
     ['without a hash', [{ name: 'a' }], 'Key "a" needs a hash'],
     ['with an unknown scope', [{ name: 'a', hash, scopes: ['agent:invoke'] }], 'unknown scope "agent:invoke": use'],
+    [
+      'with a scope of no tool',
+      [{ name: 'a', hash, scopes: ['tools:execute:'] }],
+      'unknown scope "tools:execute:": use',
+    ],
     ['with no scope', [{ name: 'a', hash, scopes: [] }], 'Key "a" has no scopes'],
     ['with scopes in one string', [{ name: 'a', hash, scopes: 'agents:invoke' }], 'Key "a" has no scopes'],
     ['with an invalid tenant', [{ name: 'a', hash, tenant: '../b' }], 'Key "a" needs a tenant'],

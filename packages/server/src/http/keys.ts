@@ -2,10 +2,14 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { TreadleError } from '@treadle/core';
 
-/** The permissions of a key: `agents:invoke` for the API, `tools:execute` for the tools that run on the server. */
+/** What a caller has without keys: `agents:invoke` for the API, `tools:execute` for the tools that run on the server. */
 export const SCOPES = ['agents:invoke', 'tools:execute'] as const;
 
-export type Scope = (typeof SCOPES)[number];
+/** The permissions of a key. `tools:execute:<tool>` is for one tool. */
+export type Scope = (typeof SCOPES)[number] | `tools:execute:${string}`;
+
+const SCOPE = /^(agents:invoke|tools:execute(:[\w-]{1,64})?)$/;
+const SCOPE_LIST = `${SCOPES.join(', ')}, tools:execute:<tool>`;
 
 /** A key that clients send. The server stores only its hash. */
 export interface ApiKey {
@@ -81,10 +85,10 @@ function checkedKeys(keys: readonly ApiKey[]): { readonly hash: Buffer; readonly
     if (twin !== undefined) throw wrong(`Keys "${twin}" and "${name}" are the same key: create a new one for each.`);
     hashes.set(hex, name);
     if (!Array.isArray(scopes) || scopes.length === 0)
-      throw wrong(`${where} has no scopes: list some of ${SCOPES.join(', ')}, or leave them out for agents:invoke.`);
-    const unknown = scopes.find((scope) => !SCOPES.some((one) => one === scope));
+      throw wrong(`${where} has no scopes: list some of ${SCOPE_LIST}, or leave them out for agents:invoke.`);
+    const unknown = scopes.find((scope) => typeof scope !== 'string' || !SCOPE.test(scope));
     if (unknown !== undefined)
-      throw wrong(`${where} has the unknown scope ${JSON.stringify(unknown)}: use ${SCOPES.join(', ')}.`);
+      throw wrong(`${where} has the unknown scope ${JSON.stringify(unknown)}: use ${SCOPE_LIST}.`);
     if (typeof tenant !== 'string' || !NAME.test(tenant))
       throw wrong(`${where} needs a tenant of at most 64 letters, digits and ". _ @ -", or none.`);
     if (requestsPerMinute !== undefined && !(Number.isSafeInteger(requestsPerMinute) && requestsPerMinute > 0))

@@ -189,7 +189,7 @@ export function openEntries(db: DatabaseSync, { commit, leases, messages, shared
   function wakeTimeOf({ id, parent }: RunRow, { wakeAt }: JournalEntry): number | null {
     if (wakeAt === undefined || parent === null) return wakeAt ?? null;
     const { entry } = (findFirst.get(id) ?? {}) as { readonly entry?: string };
-    return callerOf(parseJson(entry ?? '') as JournalEntry | undefined) === undefined ? wakeAt : null;
+    return callerOf(parseJson(shared.restore(entry ?? '')) as JournalEntry | undefined) === undefined ? wakeAt : null;
   }
 
   function extendRun(run: RunRow, last: JournalEntry, chain: number): number {

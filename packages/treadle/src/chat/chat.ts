@@ -1,9 +1,11 @@
 import { userText, type LiveRun, type Message } from '@treadle/core';
 import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { didYouMean } from '../command-line/nearest.ts';
-import { driveRun } from '../run/drive-run.ts';
+import { userName } from '../run/ask-approval.ts';
+import { openCallLog } from '../run/call-log.ts';
+import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
 import { outcomeText } from '../run/outcome-text.ts';
 import { openSession, type Session } from '../run/session.ts';
 import { transcript } from '../run/transcript.ts';
@@ -22,7 +24,7 @@ const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
 export const chatCommand: Command = defineCommand({
   name: 'chat',
   summary: 'Chat with a model that can use the tools of the working folder',
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS },
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...LOG_FLAGS },
   notes: [
     `In the chat:\n${columns(SLASH_COMMANDS)}\n` +
       'Ctrl-C cancels the current run, a second Ctrl-C quits. Text that you enter during a run is sent to the model with the\n' +
@@ -34,15 +36,16 @@ export const chatCommand: Command = defineCommand({
   ],
   async run({ values }, io) {
     // The closing turn makes sure that the user gets a reply at the turn limit.
-    const session = await openSession(values, io, { maxTurns: 10, closingTurn: true });
     const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
+    const session = await openSession(values, io, { maxTurns: 10, closingTurn: true, canAsk: onTerminal });
     for (const text of session.notices) io.stderr.write(`${text}\n`);
     io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.context.folder}\n`);
     if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const dialogue = onTerminal ? terminalDialogue(io) : pipedDialogue(io);
-    const conversation = startConversation({ session, io, dialogue, colours });
+    const logCalls = openCallLog(values.log, io, session.options.policy);
+    const conversation = startConversation({ session, io, dialogue, colours, logCalls });
     try {
       for (;;) {
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
@@ -78,8 +81,9 @@ function startConversation(options: {
   readonly io: Io;
   readonly dialogue: Dialogue;
   readonly colours: Colours;
+  readonly logCalls: DriveRunOptions['logCalls'];
 }): Conversation {
-  const { session, io, dialogue, colours } = options;
+  const { session, io, dialogue, colours, logCalls } = options;
   let messages: readonly Message[] = [];
   const unsent: string[] = [];
   return {
@@ -101,8 +105,10 @@ function startConversation(options: {
           signal: interrupt.signal,
           stopping: 'cancel',
           onItem,
+          logCalls,
           onLive: (started) => (live = started),
-          approve: dialogue.approve,
+          approve: (request) => dialogue.approve(request, session.explain),
+          user: userName(),
         });
         messages = result.messages;
         endLine();

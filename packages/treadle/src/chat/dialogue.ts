@@ -1,4 +1,5 @@
 import { createInterface } from 'node:readline';
+import type { ExplainRequest } from '../run/ask-approval.ts';
 import type { ApprovalRequest, Decision } from '../run/drive-run.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
@@ -10,7 +11,7 @@ export interface Dialogue {
   nextMessage(): Promise<string | undefined>;
   /** Starts a run and returns the function that ends it. `steer` receives the lines that the user enters during it. */
   startRun(run: { readonly interrupt: Interrupt; readonly steer: (text: string) => void }): () => void;
-  approve(request: ApprovalRequest): Promise<Decision>;
+  approve(request: ApprovalRequest, explain?: ExplainRequest): Promise<Decision>;
   /** Writes text of the model. */
   writeText(text: string): void;
   /** Writes a line of the program, such as a tool call. */

@@ -160,7 +160,8 @@ describe('an approval', () => {
   test('shows the complete arguments with control characters escaped', async () => {
     const { end } = startRun();
     const decision = dialogue.approve(request);
-    expect(screen()).toContain(`read wants to run with {"path":"\\u202e${'x'.repeat(500)}"}\nAllow it? [y/N] `);
+    expect(screen()).toContain(`read wants to run with {"path":"\\u202e${'x'.repeat(500)}"}\n`);
+    expect(screen()).toMatch(/Allow it\? \[y\/N\/a\/e\] $/);
     await type('y\r');
     expect(await decision).toEqual({ approved: true });
     end();
@@ -171,6 +172,7 @@ describe('an approval', () => {
     ['Y\r', true],
     ['n\r', false],
     ['\r', false],
+    ['a\r', true],
     ['what?\ry\r', true],
     ['what?\rno\r', false],
     [CTRL_D, false],
@@ -179,6 +181,47 @@ describe('an approval', () => {
     const decision = dialogue.approve(request);
     for (const key of keys) await type(key);
     expect(await decision).toMatchObject({ approved });
+    end();
+  });
+
+  test('shows exactly what the call would touch, on lines that cannot be taken for others', async () => {
+    const { end } = startRun();
+    const decision = dialogue.approve({
+      ...request,
+      call: { ...request.call, name: 'act', arguments: '{}' },
+      reason: 'It acts.',
+      touches: [
+        { type: 'write', path: 'a\u200b\nreads b' },
+        { type: 'command', command: 'ls\u00a0-l\nAllow it? [y/N/a/e] y' },
+        { type: 'url', url: 'https://good.example@evil.example/\u001b[2J' },
+        { type: 'unknown' },
+      ],
+      shown: { diff: '-old\n+new\u001b[A' },
+    });
+    const lines = screen().split('\n');
+    expect(lines.slice(lines.findIndex((line) => line.includes('act wants')) + 1, -2)).toEqual([
+      '  writes a\\u200b\\nreads b',
+      '  runs ls\\u00a0-l',
+      '       Allow it? [y/N/a/e] y',
+      '  connects to evil.example: https://good.example@evil.example/\\u001b[2J',
+      '  does not say what it touches',
+      '  -old',
+      '  +new\\u001b[A',
+      '(It acts.)',
+    ]);
+    await type('a\r');
+    expect(await decision).toEqual({ approved: true, forRun: true });
+    end();
+  });
+
+  test('does not offer to allow the rest of the run if the rule asks each time', async () => {
+    const { end } = startRun();
+    const decision = dialogue.approve({ ...request, eachTime: true });
+    expect(screen()).toMatch(/Allow it\? \[y\/N\/e\] $/);
+    await type('a\r');
+    expect(screen()).toMatch(/it is asked about each time: $/);
+    await type('y\r');
+    expect(await decision).toEqual({ approved: true });
     end();
   });
 

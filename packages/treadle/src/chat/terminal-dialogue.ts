@@ -1,5 +1,5 @@
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
-import { askApproval, type ApprovalRequest, type Decision } from '../run/drive-run.ts';
+import { askApproval } from '../run/ask-approval.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
 import type { Interrupt } from '../terminal/signals.ts';
@@ -74,10 +74,10 @@ export function terminalDialogue(io: Io): Dialogue {
       asked = resolve;
     });
   };
-  const approve = (request: ApprovalRequest): Promise<Decision> => {
+  const approve: Dialogue['approve'] = (request, explain) => {
     if (!closed) clearTyped();
     startLine();
-    return askApproval(request, { writeLine: (line) => write(`${line}\n`), ask });
+    return askApproval(request, { writeLine: (line) => write(`${line}\n`), ask }, explain);
   };
 
   reader.on('line', (line) => {

@@ -47,8 +47,12 @@ export const RULE_FLAGS = {
     type: 'choice',
     choices: ['always', 'never'],
     bare: 'always',
-    help: 'Ask for approval before each tool call; default: never, because all tools only read',
+    help: 'Ask before each call; "never" denies what the policy asks about; default: by the policy',
   },
+} as const;
+
+export const LOG_FLAGS = {
+  log: { type: 'text', value: 'FILE', help: 'Append a JSON line to FILE for each call that was executed or denied' },
 } as const;
 
 /** Flags of commands that drive a run and print its result. */
@@ -59,9 +63,9 @@ export const OUTPUT_FLAGS = {
 
 export type LocationValues = Values<typeof LOCATION_FLAGS>;
 export type ModelValues = Values<typeof MODEL_FLAGS>;
-export type OutputValues = Values<typeof OUTPUT_FLAGS>;
+export type OutputValues = Values<typeof OUTPUT_FLAGS & typeof LOG_FLAGS>;
 /** The flags of commands that start runs. */
-export type SessionValues = LocationValues & ModelValues & Values<typeof RULE_FLAGS>;
+export type SessionValues = LocationValues & ModelValues & Values<typeof RULE_FLAGS & typeof LOG_FLAGS>;
 
 export const KEY_NOTE: string =
   'API keys are read from the environment only: from OPENAI_API_KEY, or the variable that api_key_env names in\n' +

@@ -1,3 +1,4 @@
+import { checkRules, type PolicyRules } from '@treadle/core/policy';
 import { nearest } from '../command-line/nearest.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
@@ -8,12 +9,13 @@ export interface Config {
   readonly models?: { readonly default?: string } & { readonly [name: string]: ModelEntry | string | undefined };
   readonly server?: ServerConfig;
   readonly store?: { readonly url?: string };
+  readonly policy?: PolicyRules;
   readonly orchestrator?: {
     readonly tool_loop_enabled?: boolean;
     readonly max_tool_iterations?: number;
     readonly tool_error_limit?: number;
     readonly default_tool_timeout_ms?: number;
-    readonly tools?: { readonly permissions?: { readonly file_read?: boolean } };
+    readonly tools?: { readonly permissions?: NonNullable<PolicyRules['permissions']> };
   };
 }
 
@@ -85,12 +87,21 @@ export const CONFIG_SHAPE: Shape = {
         },
       },
     },
+    policy: { type: 'checked', check: ruleProblems },
     server: SERVER_SHAPE,
     store: { type: 'table', fields: { url: text } },
     mcp: later,
     edge: later,
   },
 };
+
+/** The same checks as for rules in code. */
+function ruleProblems(rules: object, path: string): readonly string[] {
+  return checkRules(rules).problems.map(({ message }) => {
+    const text = message.replace(/\.$/, '');
+    return text.startsWith('the ') ? `${path}: ${text}` : `${path}.${text}`;
+  });
+}
 
 export function isWebAddress(address: string): boolean {
   return URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);

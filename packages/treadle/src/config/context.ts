@@ -31,7 +31,7 @@ function storeLocation(
   return parseStoreUrl(url, { from: `store.url in ${loaded.file}`, folder: configFolder });
 }
 
-async function workingFolder(cwd: string | undefined, io: Io): Promise<string> {
+export async function workingFolder(cwd: string | undefined, io: Io): Promise<string> {
   if (cwd === undefined) return io.cwd;
   const folder = resolve(io.cwd, cwd);
   const isFolder = await stat(folder).then(

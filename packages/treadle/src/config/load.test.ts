@@ -65,9 +65,9 @@ describe('errors name the file, the path and what is allowed', () => {
   test.each([
     [
       '[modles]',
-      'modles is not known, did you mean models? Allowed here: models, orchestrator, server, store, mcp, edge.',
+      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, store, mcp, edge.',
     ],
-    ['x = 1', 'x is not known. Allowed here: models, orchestrator, server, store, mcp, edge.'],
+    ['x = 1', 'x is not known. Allowed here: models, orchestrator, policy, server, store, mcp, edge.'],
     [
       '[models.a]\nmodel = "m"\nmodell = "x"',
       'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, context_tokens, fallback.',
@@ -184,6 +184,7 @@ describe('loads the file', () => {
     expect(await loadConfig({ cwd: base, folder: join(base, 'work') })).toEqual({
       config: { orchestrator: { max_tool_iterations: 1 } },
       file: 'treadle.toml',
+      path: join(base, 'work', 'treadle.toml'),
       named: false,
     });
     expect(await loadConfig({ cwd: base, folder: join(base, 'empty') })).toEqual({ config: {}, named: false });
@@ -196,7 +197,7 @@ describe('loads the file', () => {
       named: true,
     });
     await expect(loadConfig({ cwd: base, folder: base, file: 'missing.toml' })).rejects.toThrow(
-      /^The configuration missing\.toml cannot be read: ENOENT/,
+      /^The configuration missing\.toml cannot be read: there is no such file\./,
     );
     await expect(loadConfig({ cwd: base, folder: base, file: 'work' })).rejects.toThrow(/cannot be read: EISDIR/);
   });

@@ -11,6 +11,8 @@ export interface LoadedConfig {
   readonly config: Config;
   /** The name of the file in messages; absent if there is no file. */
   readonly file?: string;
+  /** The absolute path of the file. */
+  readonly path?: string;
   /** The file was named with --config, not found in the working folder. */
   readonly named: boolean;
 }
@@ -19,23 +21,36 @@ export interface LoadedConfig {
 export async function loadConfig(where: { cwd: string; folder: string; file?: string }): Promise<LoadedConfig> {
   const named = where.file !== undefined;
   const file = where.file ?? 'treadle.toml';
-  let text: string;
+  const path = named ? resolve(where.cwd, file) : join(where.folder, file);
+  const text = await readConfig(path, file);
+  if (text !== undefined) return { config: parseConfig(text, file), file, path, named };
+  if (!named) return { config: {}, named };
+  throw new CommandError(`The configuration ${file} cannot be read: there is no such file.`);
+}
+
+/** The text of a configuration file; undefined if it does not exist. `name`: for messages. */
+export async function readConfig(path: string, name: string): Promise<string | undefined> {
   try {
-    text = await readFile(named ? resolve(where.cwd, file) : join(where.folder, file), 'utf8');
+    return await readFile(path, 'utf8');
   } catch (error) {
-    if (!named && (error as NodeJS.ErrnoException).code === 'ENOENT') return { config: {}, named };
-    throw new CommandError(`The configuration ${file} cannot be read: ${messageOf(error)}.`);
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw new CommandError(`The configuration ${name} cannot be read: ${messageOf(error)}.`);
   }
-  return { config: parseConfig(text, file), file, named };
 }
 
 export function parseConfig(text: string, file: string): Config {
+  const { config, problems } = checkConfig(text, file);
+  if (problems.length > 0) throw new CommandError(problems.join('\n'));
+  return config;
+}
+
+/** One line per problem. The configuration is only valid without problems. Throws for a text that is not TOML. */
+export function checkConfig(text: string, file: string): { config: Config; problems: readonly string[] } {
   const value = parseToml(text, file);
   const problems = checkShape(value, CONFIG_SHAPE, '');
   const config = value as Config;
   if (problems.length === 0) problems.push(...modelProblems(config), ...serverProblems(config));
-  if (problems.length > 0) throw new CommandError(problems.map((problem) => `${file}: ${problem}.`).join('\n'));
-  return config;
+  return { config, problems: problems.map((problem) => `${file}: ${problem}.`) };
 }
 
 function parseToml(text: string, file: string): unknown {

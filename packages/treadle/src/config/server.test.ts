@@ -25,7 +25,7 @@ log_level = "silent"
 [[server.keys]]
 name = "ci"
 hash = "${HASH}"
-scopes = ["agents:invoke", "tools:execute"]
+scopes = ["agents:invoke", "tools:execute:read"]
 tenant = "acme"
 requests_per_minute = 10
 [[server.keys]]
@@ -39,7 +39,13 @@ hash = "${OTHER}"
     retention_days: 7,
     log_level: 'silent',
     keys: [
-      { name: 'ci', hash: HASH, scopes: ['agents:invoke', 'tools:execute'], tenant: 'acme', requests_per_minute: 10 },
+      {
+        name: 'ci',
+        hash: HASH,
+        scopes: ['agents:invoke', 'tools:execute:read'],
+        tenant: 'acme',
+        requests_per_minute: 10,
+      },
       { name: 'me@home', hash: OTHER },
     ],
   });
@@ -104,7 +110,10 @@ describe('errors name the path and what is allowed', () => {
       'server.keys[0].scope is not known, did you mean scopes? Allowed here: name, hash, scopes, tenant, ' +
         'requests_per_minute.',
     ],
-    [`${key('a', HASH)}scopes = ["all"]`, 'server.keys[0].scopes must contain only agents:invoke, tools:execute.'],
+    [
+      `${key('a', HASH)}scopes = ["all"]`,
+      'server.keys[0].scopes must contain only agents:invoke, tools:execute or tools:execute:TOOL.',
+    ],
     [
       `${key('a', HASH)}scopes = []`,
       'server.keys[0].scopes is empty. Remove it for the default agents:invoke, or name scopes.',

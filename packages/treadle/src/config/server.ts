@@ -39,8 +39,11 @@ export interface KeyEntry {
   readonly requests_per_minute?: number;
 }
 
-/** What a key can allow. A copy, because loading the server takes time. */
-export const SCOPES: readonly Scope[] = ['agents:invoke', 'tools:execute'];
+/** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
+export const SCOPE = {
+  matches: (scope: string): scope is Scope => /^(agents:invoke|tools:execute(:[\w-]{1,64})?)$/.test(scope),
+  means: 'agents:invoke, tools:execute or tools:execute:TOOL',
+};
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
@@ -92,7 +95,7 @@ export const SERVER_SHAPE: Shape = {
         fields: {
           name: { type: 'text', form: LABEL },
           hash: { type: 'text', form: HASH },
-          scopes: { type: 'texts', choices: SCOPES },
+          scopes: { type: 'texts', form: SCOPE },
           tenant: { type: 'text', form: LABEL },
           requests_per_minute: count,
           ...plainKeys,

@@ -10,6 +10,8 @@ export type Shape =
   | { readonly type: 'table'; readonly fields: Readonly<Record<string, Shape>>; readonly others?: Shape }
   /** A list of tables, each of this shape: `[[path]]`. */
   | { readonly type: 'tables'; readonly each: Shape }
+  /** A table that `check` validates. It returns one line per problem, which starts with the path. */
+  | { readonly type: 'checked'; readonly check: (value: object, path: string) => readonly string[] }
   /** A table or a list of tables that this version ignores. */
   | { readonly type: 'later' }
   /** A key that is not allowed, and why. */
@@ -49,6 +51,8 @@ export function checkShape(value: unknown, shape: Shape, path: string): string[]
       return Array.isArray(value) && value.every(isTable)
         ? value.flatMap((item, index) => checkShape(item, shape.each, `${path}[${index}]`))
         : [`${path} must be a list of tables, each under a line [[${path}]], but is ${kind(value)}`];
+    case 'checked':
+      return isTable(value) ? [...shape.check(value, path)] : [`${path} must be a table, but is ${kind(value)}`];
     case 'later':
       return isTable(value) || Array.isArray(value) ? [] : [`${path} must be a table, but is ${kind(value)}`];
     case 'forbidden':

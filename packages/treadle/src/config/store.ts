@@ -31,7 +31,7 @@ export function parseStoreUrl(url: string, { from, folder }: { from: string; fol
 }
 
 /** Opens the store of a command that creates runs. Creates the store if it does not exist. */
-export async function openStore(location: StoreLocation): Promise<RunStore> {
+export async function openStore(location: StoreLocation): Promise<RunStore & Partial<Pick<SqliteStore, 'rates'>>> {
   if (location.type === 'memory') return memoryJournal();
   await createStoreFolder(dirname(location.file));
   return openSqlite(location.file, 'Or run without storing anything: --store memory:');

@@ -1,6 +1,7 @@
 import {
   streamLoop,
   type Answer,
+  type CallAnswered,
   type ContinueOptions,
   type Item,
   type LiveRun,
@@ -9,7 +10,6 @@ import {
   type RunStore,
   type Waiting,
 } from '@treadle/core';
-import { printable } from '../terminal/printable.ts';
 
 type SetByDriver = 'journal' | 'signal' | 'onItem';
 /** The options of a new run, or of a run to resume. */
@@ -25,6 +25,10 @@ export interface DriveRunOptions {
   readonly onItem: (item: Item) => void;
   /** Asks the user for a decision. Without it the run stays paused. */
   readonly approve?: (request: ApprovalRequest) => Promise<Decision>;
+  /** Logs the calls of the run that have their results. */
+  readonly logCalls?: ((item: CallAnswered, runId: string) => void) | undefined;
+  /** The name of the user, for answers. */
+  readonly user?: string;
   /** Receives the run that accepts input. Called again after each approval, with another one. */
   readonly onLive?: (live: LiveRun) => void;
 }
@@ -34,11 +38,13 @@ export type ApprovalRequest = Waiting & { readonly type: 'approval' };
 export interface Decision {
   readonly approved: boolean;
   readonly reason?: string;
+  /** It also allows later calls of the tool that touch nothing else. */
+  readonly forRun?: true;
 }
 
 /** Drives a run to its end and asks for every approval on the way. Stops if the user stops the run at such a question. */
 export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
-  const { start, store, signal, stopping, onItem, approve, onLive } = options;
+  const { start, store, signal, stopping, onItem, approve, user, logCalls, onLive } = options;
   const follow = async (from: RunStart): Promise<LoopResult> => {
     const live = streamLoop({ ...from, journal: store, durableItems: true });
     const stop = (): void => void (stopping === 'cancel' ? live.cancel() : live.detach());
@@ -46,7 +52,10 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
     signal.addEventListener('abort', stop);
     try {
       onLive?.(live);
-      for await (const item of live) onItem(item);
+      for await (const item of live) {
+        onItem(item);
+        if (item.type === 'call-answered') logCalls?.(item, live.runId);
+      }
       return await live.result;
     } finally {
       signal.removeEventListener('abort', stop);
@@ -55,13 +64,14 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
 
   let result = await follow(start);
   while (!result.outcome && approve) {
-    const requests = result.waiting.filter((waiting) => waiting.type === 'approval');
+    const requests = result.waiting.filter((waiting) => waiting.type === 'approval' && mayAnswer(waiting, user));
     if (requests.length === 0) break;
     const answers: Answer[] = [];
-    for (const request of requests) {
+    for (const request of requests as readonly ApprovalRequest[]) {
       const decision = await approve(request);
       if (signal.aborted) break;
-      answers.push({ type: 'approval', effect: request.effect, digest: request.digest, ...decision });
+      const by = user !== undefined && { by: user };
+      answers.push({ type: 'approval', effect: request.effect, digest: request.digest, ...by, ...decision });
     }
     if (signal.aborted && stopping === 'detach') break;
     const { model, tools, policy } = start;
@@ -70,19 +80,8 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
   return result;
 }
 
-export interface Prompter {
-  writeLine(line: string): void;
-  /** Resolves with one line, or with undefined at Ctrl-C and Ctrl-D. */
-  ask(prompt: string): Promise<string | undefined>;
-}
-
-/** Shows the call with its exact arguments, and asks until the answer is yes or no. No answer means no. */
-export async function askApproval({ call, reason }: ApprovalRequest, { writeLine, ask }: Prompter): Promise<Decision> {
-  writeLine(`${call.name} wants to run with ${printable(call.arguments)}`);
-  if (reason) writeLine(`(${printable(reason)})`);
-  for (let prompt = 'Allow it? [y/N] '; ; prompt = 'Please answer y or n: ') {
-    const answer = (await ask(prompt))?.trim().toLowerCase();
-    if (answer === 'y' || answer === 'yes') return { approved: true };
-    if (!answer || answer === 'n' || answer === 'no') return { approved: false, reason: 'The user said no.' };
-  }
+/** Whether the answer of the user counts: others may have to approve, or a second person. */
+function mayAnswer({ approvers, approvedBy }: ApprovalRequest, user: string | undefined): boolean {
+  if (approvers && !(user !== undefined && approvers.includes(user))) return false;
+  return user === undefined || !approvedBy?.includes(user);
 }

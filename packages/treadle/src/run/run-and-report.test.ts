@@ -1,5 +1,6 @@
 import type { LoopResult } from '@treadle/core';
 import { expect, test } from 'vitest';
+import { timestampText } from '../terminal/quantities.ts';
 import { nextSteps } from './run-and-report.ts';
 
 const RUN = 'run_0123456789abcdef0123456789abcdef';
@@ -54,6 +55,7 @@ test.each<[string, LoopResult, Partial<typeof options>, readonly string[]]>([
     {},
     [
       'There is no terminal to ask for approval.',
+      `Without an approval until ${timestampText(0)}, t1.approval.0 is denied.`,
       'Resume with: treadle runs resume run_01234567 --approve t1.approval.0 --answer t1.client.1=RESULT',
     ],
   ],
@@ -69,6 +71,7 @@ test.each<[string, LoopResult, Partial<typeof options>, readonly string[]]>([
     { stored: false },
     [
       'There is no terminal to ask for approval.',
+      `Without an approval until ${timestampText(0)}, t1.approval.0 is denied.`,
       'Run it in a terminal, without --ask, or with a store to resume it later.',
     ],
   ],

@@ -12,9 +12,12 @@ import { shortId } from '../runs/store-access.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
+import { timestampText } from '../terminal/quantities.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { askApproval, driveRun, type RunStart } from './drive-run.ts';
+import { askApproval, userName, type ExplainRequest } from './ask-approval.ts';
+import { openCallLog } from './call-log.ts';
+import { driveRun, type ApprovalRequest, type RunStart } from './drive-run.ts';
 import { exitCodeOf, outcomeText } from './outcome-text.ts';
 import { callLines } from './transcript.ts';
 
@@ -29,12 +32,14 @@ export async function runAndReport(options: {
   readonly context: CommandContext;
   readonly values: LocationValues & ModelValues & OutputValues;
   readonly io: Io;
+  readonly explain: ExplainRequest;
 }): Promise<number> {
-  const { start, store, context, values, io } = options;
+  const { start, store, context, values, io, explain } = options;
   const writeLine = (text: string): void => void io.stderr.write(`${text}\n`);
   const colours = coloursFor(io.stderr, io.env);
   const stored = context.store.type !== 'memory';
-  const canAsk = Boolean(io.stdin.isTTY && io.stderr.isTTY);
+  const canAsk = canAskOn(io);
+  const logCalls = openCallLog(values.log, io, start.policy);
   const interrupt = catchInterrupt(io);
   interrupt.signal.addEventListener('abort', () =>
     writeLine(`${stored ? 'Stopping' : 'Cancelling'}; press Ctrl-C again to quit immediately.`),
@@ -55,7 +60,9 @@ export async function runAndReport(options: {
         if (item.type === 'fact') lastEvent = item.event.type;
         writeCall?.(item);
       },
-      ...(canAsk && { approve: (request) => askApproval(request, { writeLine, ask }) }),
+      ...(canAsk && { approve: (request) => askApproval(request, { writeLine, ask }, explain) }),
+      user: userName(),
+      logCalls,
     });
   } finally {
     interrupt.release();
@@ -70,6 +77,11 @@ export async function runAndReport(options: {
   for (const line of nextSteps(result, { stored, canRetry: lastEvent === 'model-failed', canAsk, values }))
     writeLine(line);
   return !result.outcome && interrupt.signal.aborted ? EXIT.cancelled : exitCodeOf(result);
+}
+
+/** Whether there is a terminal to ask on while a run is driven. */
+export function canAskOn({ stdin, stderr }: Pick<Io, 'stdin' | 'stderr'>): boolean {
+  return Boolean(stdin.isTTY && stderr.isTTY);
 }
 
 /** What the user can do with a run that has not completed. */
@@ -94,13 +106,22 @@ export function nextSteps(
     if (turns === 0) return ['The run had not started.'];
     return [`Resume with: ${resume()}`, `Cancel with: ${followUpCommand(['runs', 'cancel', id], locationOf(values))}`];
   }
-  const needsApproval = waiting.some(({ type }) => type === 'approval');
+  const approvals = waiting.filter((wait) => wait.type === 'approval');
   return [
-    ...(needsApproval && !canAsk ? ['There is no terminal to ask for approval.'] : []),
+    ...(approvals.length > 0 && !canAsk ? ['There is no terminal to ask for approval.'] : []),
+    ...approvals.map((wait) => approvalNeeds(wait)),
     stored
       ? `Resume with: ${resume(waiting.flatMap(answerFlags))}`
       : 'Run it in a terminal, without --ask, or with a store to resume it later.',
   ];
+}
+
+/** Who has to approve until when. */
+function approvalNeeds({ effect, expiresAt, required = 1, approvers, approvedBy = [] }: ApprovalRequest): string {
+  const missing = required - approvedBy.length;
+  const people = approvers?.filter((one) => !approvedBy.includes(one)).join(', ') ?? 'anybody';
+  const who = required > 1 || approvers ? ` by ${missing} of ${people}` : '';
+  return `Without an approval${who} until ${timestampText(expiresAt)}, ${effect} is denied.`;
 }
 
 /** The flags of `runs resume` that answer what a run waits for. */

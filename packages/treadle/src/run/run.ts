@@ -1,8 +1,8 @@
 import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { readStdin, type Io } from '../terminal/io.ts';
-import { runAndReport } from './run-and-report.ts';
+import { canAskOn, runAndReport } from './run-and-report.ts';
 import { openSession } from './session.ts';
 
 const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
@@ -10,7 +10,7 @@ const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
   [EXIT.failed, 'failed: the model could not be reached, or rejected the request'],
   [EXIT.usage, 'the command or its configuration is invalid; nothing was run'],
   [EXIT.exhausted, 'exhausted: a limit was reached before the task was done'],
-  [EXIT.paused, 'paused: it waits for a client result, or for approval without a terminal to ask on'],
+  [EXIT.paused, 'paused: it waits for a client result, or for an approval that could not be given here'],
   [EXIT.cancelled, 'stopped with Ctrl-C'],
 ];
 
@@ -18,7 +18,7 @@ export const runCommand: Command = defineCommand({
   name: 'run',
   summary: 'Run one task with the tools of the working folder, and print the answer',
   arguments: ['[task]'],
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS },
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS, ...LOG_FLAGS },
   notes: [
     'The answer goes to standard output, everything else to standard error. The task is read from standard input if it is\n' +
       '"-", or if it is missing and standard input is not a terminal. Ctrl-C stops the run and prints how to resume it; a\n' +
@@ -33,10 +33,10 @@ export const runCommand: Command = defineCommand({
   ],
   async run({ values, arguments: [argument] }, io) {
     const task = await readTask(argument, io);
-    const { store, context, options, notices } = await openSession(values, io);
+    const { store, context, options, notices, explain } = await openSession(values, io, { canAsk: canAskOn(io) });
     try {
       if (!values.quiet) for (const text of notices) io.stderr.write(`${text}\n`);
-      return await runAndReport({ start: { ...options, input: task }, store, context, values, io });
+      return await runAndReport({ start: { ...options, input: task }, store, context, values, io, explain });
     } finally {
       await store.close();
     }

@@ -1,15 +1,17 @@
-import type { LoopOptions, Policy, RunStore, RunSummary, Tool } from '@treadle/core';
+import type { LoopOptions, RunStore, RunSummary, Tool } from '@treadle/core';
 import { followUpCommand, locationOf, type LocationValues, type SessionValues } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
-import type { Config } from '../config/config.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { openStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
+import { commandPolicy, readCheck, requestExplainer, rulesOf, type Asking } from '../policy/command-policy.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
+import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
-import { oneLine } from '../terminal/printable.ts';
+import { exactLine, oneLine } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
 import { fileTools } from '../tools/file-tools.ts';
+import type { ExplainRequest } from './ask-approval.ts';
 
 /** The settings that flags, configuration and environment result in. */
 export interface Session {
@@ -17,15 +19,19 @@ export interface Session {
   readonly store: RunStore;
   /** The options of each run, without its input. */
   readonly options: Omit<LoopOptions, 'input' | 'journal'>;
+  readonly explain: ExplainRequest;
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
 }
 
-/** `defaults`: of the command; configuration and flags override them. The caller closes the store. */
+/**
+ * `defaults`: of the command; configuration and flags override them. `canAsk`: there is a terminal to ask for approvals on.
+ * The caller closes the store.
+ */
 export async function openSession(
   values: SessionValues,
   io: Io,
-  defaults: Pick<LoopOptions, 'maxTurns' | 'closingTurn'> = {},
+  { canAsk, ...defaults }: Pick<LoopOptions, 'maxTurns' | 'closingTurn'> & { readonly canAsk: boolean },
 ): Promise<Session> {
   const context = await resolveContext(values, io);
   const { config } = context.loaded;
@@ -33,21 +39,36 @@ export async function openSession(
   const tools = toolsOf(context);
   const { max_tool_iterations, tool_error_limit, default_tool_timeout_ms } = config.orchestrator ?? {};
   const maxTurns = values['max-turns'] ?? max_tool_iterations;
+  const model = await openModel(choice);
+  // Last, so that a command that cannot run does not create files.
+  const store = await openStore(context.store);
+  const told = new Set<string>();
+  const policy = commandPolicy(context, askingBy(values.ask, canAsk), {
+    rates: store.rates,
+    onDenied({ tool, remedy }) {
+      const line = `${tool} is denied, because nobody can be asked. ${exactLine(remedy)}`;
+      if (!told.has(line)) io.stderr.write(`${line}\n`);
+      told.add(line);
+    },
+  });
   const options: Session['options'] = {
     ...defaults,
-    model: await openModel(choice),
+    model,
     instructions: instructionsFor(context.folder, tools),
     tools,
+    policy,
     ...(maxTurns !== undefined && { maxTurns }),
     ...(tool_error_limit !== undefined && { errorLimit: tool_error_limit }),
     ...(default_tool_timeout_ms !== undefined && { toolTimeoutMs: default_tool_timeout_ms }),
     ...(values.finish && { finish: values.finish }),
-    ...(values.ask === 'always' && { policy: askAlways }),
   };
-  // Last, so that a command that cannot run does not create files.
-  const store = await openStore(context.store);
   const notices = [choice.notice, await unfinishedNotice(store, values)].filter((text) => text !== undefined);
-  return { context, options, notices, store };
+  return { context, options, explain: requestExplainer(policy, tools, coloursFor(io.stderr, io.env)), notices, store };
+}
+
+function askingBy(flag: SessionValues['ask'], canAsk: boolean): Asking {
+  if (flag === 'always') return 'always';
+  return flag === 'never' || !canAsk ? 'never' : 'policy';
 }
 
 const MAX_UNFINISHED = 3;
@@ -76,13 +97,11 @@ export async function unfinishedNotice(
   ].join('\n');
 }
 
-export const askAlways: Policy = { judge: (calls) => calls.map(() => ({ type: 'ask' })) };
-
 /** The file tools, unless the configuration disables them. */
-export function toolsOf({ folder, loaded }: CommandContext): readonly Tool[] {
-  const { orchestrator }: Config = loaded.config;
-  const off = orchestrator?.tool_loop_enabled === false || orchestrator?.tools?.permissions?.file_read === false;
-  return off ? [] : fileTools(folder);
+export function toolsOf(context: CommandContext): readonly Tool[] {
+  const { config } = context.loaded;
+  const off = config.orchestrator?.tool_loop_enabled === false || rulesOf(config).permissions?.file_read === false;
+  return off ? [] : fileTools(context.folder, { mayRead: readCheck(commandPolicy(context, 'policy')) });
 }
 
 function instructionsFor(folder: string, tools: readonly Tool[]): string {

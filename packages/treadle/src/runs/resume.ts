@@ -1,12 +1,15 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
 import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts, Waiting } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
-import { followUpCommand, locationOf, MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
+import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
 import { openModel } from '../models/open-model.ts';
+import { isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
 import { waitingText } from '../run/outcome-text.ts';
 import { runAndReport } from '../run/run-and-report.ts';
-import { askAlways, namesOtherFolder, toolsOf } from '../run/session.ts';
+import { userName } from '../run/ask-approval.ts';
+import { namesOtherFolder, toolsOf } from '../run/session.ts';
+import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
@@ -16,6 +19,7 @@ const DRIVE_FLAGS = {
   'accept-changed-tools': { type: 'switch', help: 'Continue with tools that differ from those of the run' },
   ...MODEL_FLAGS,
   ...OUTPUT_FLAGS,
+  ...LOG_FLAGS,
 } as const;
 
 const ANSWER_FLAGS = {
@@ -135,17 +139,19 @@ async function resumeRun(
   if (!values.quiet && namesOtherFolder(state.instructions, context.folder)) {
     note(`The run was started in another working folder. Its tools now read ${context.folder}; --cwd changes that.`);
   }
+  const tools = toolsOf(context);
+  const policy = resumedPolicy(context, state, store.rates);
   const start = {
     runId: state.runId,
     answers,
     model: await openModel(choice),
-    tools: toolsOf(context),
-    // The policy of the original program is not available here, so every call needs approval.
-    ...((state.rules.judged || state.policies) && { policy: askAlways }),
+    tools,
+    policy,
     acceptChangedTools: values['accept-changed-tools'] === true,
   };
   try {
-    return await runAndReport({ start, store, context, values, io });
+    const explain = requestExplainer(policy, tools, coloursFor(io.stderr, io.env));
+    return await runAndReport({ start, store, context, values, io, explain });
   } catch (error) {
     if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
     throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);
@@ -182,7 +188,7 @@ export function foreignRunReason({ rules, policies = [], handedTo, handoff, prog
   const agent = handoff?.agent ?? handedTo;
   if (agent !== undefined) return `is with the agent "${agent}" of another program`;
   // Only code can apply rules, and the stricter of those and the current ones has to apply.
-  return policies.length > 0 ? 'has a policy with rules that only its program can apply' : undefined;
+  return policies.every(isApplicable) ? undefined : 'has a policy with rules that only its program can apply';
 }
 
 function answersFor(state: State, values: Values<typeof ANSWER_FLAGS>): readonly Answer[] {
@@ -197,7 +203,7 @@ function answersFor(state: State, values: Values<typeof ANSWER_FLAGS>): readonly
   };
   const decide = (effects: readonly string[] = [], approved: boolean): readonly Answer[] => {
     const decided = effects.includes('all') ? approvals : effects.map(findApproval);
-    return decided.map(({ effect, digest }) => ({ type: 'approval', effect, digest, approved, by: 'command line' }));
+    return decided.map(({ effect, digest }) => ({ type: 'approval', effect, digest, approved, by: userName() }));
   };
   const results = parsePairs('--answer', values.answer);
   return [

@@ -1,6 +1,6 @@
 import { stringify } from 'smol-toml';
 import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
-import { LABEL, SCOPES } from '../config/server.ts';
+import { LABEL, SCOPE } from '../config/server.ts';
 
 const newCommand: Command = defineCommand({
   name: 'key new',
@@ -9,14 +9,14 @@ const newCommand: Command = defineCommand({
     name: { type: 'text', short: 'n', value: 'NAME', help: 'Name of the key in logs; default: derived from its hash' },
     tenant: { type: 'text', value: 'TENANT', help: 'Tenant whose responses the key can access; default: "default"' },
     scope: {
-      type: 'choice',
-      choices: SCOPES,
+      type: 'text',
       many: true,
       value: 'SCOPE',
-      help: 'agents:invoke for the API (default), tools:execute for the tools of the server; may be repeated',
+      help: 'agents:invoke (default), tools:execute or tools:execute:TOOL; may be repeated',
     },
   },
   notes: [
+    'agents:invoke is for the API, tools:execute for the tools of the server, tools:execute:TOOL for one of them.',
     'Prints the key to standard output. The key is not stored. The lines for treadle.toml go to standard error, and\n' +
       'contain only the hash of the key.',
     'Examples:\n  treadle key new --name ci\n  treadle key new --name ops --tenant acme --scope agents:invoke --scope tools:execute',
@@ -26,6 +26,11 @@ const newCommand: Command = defineCommand({
       const value = values[flag];
       if (value === undefined || LABEL.matches(value)) continue;
       throw new CommandError(`--${flag} cannot be ${JSON.stringify(value)}. It takes ${LABEL.means}.`);
+    }
+    for (const scope of values.scope ?? []) {
+      if (!SCOPE.matches(scope)) {
+        throw new CommandError(`--scope cannot be ${JSON.stringify(scope)}. It takes ${SCOPE.means}.`);
+      }
     }
     const { hashKey, newKey } = await import('@treadle/server');
     const key = newKey();

@@ -8,7 +8,7 @@ import { HOST, type KeyEntry } from '../config/server.ts';
 const DAY_MS = 24 * 60 * 60 * 1_000;
 
 /** The options of the server that flags and configuration set. */
-export type ServeOptions = Omit<TreadleServerOptions, 'models' | 'store' | 'log'>;
+export type ServeOptions = Omit<TreadleServerOptions, 'models' | 'store' | 'policy' | 'log'>;
 
 export interface AddressFlags {
   readonly host?: string | undefined;

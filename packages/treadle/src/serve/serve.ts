@@ -8,6 +8,7 @@ import { resolveContext } from '../config/context.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { openServerStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
+import { commandPolicy } from '../policy/command-policy.ts';
 import { toolsOf } from '../run/session.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
@@ -68,7 +69,11 @@ export const serveCommand: Command = defineCommand({
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
     try {
-      const server = treadleServer({ ...options, models: served, store, log });
+      const policy = commandPolicy(context, 'never', {
+        rates: store.rates,
+        onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
+      });
+      const server = treadleServer({ ...options, models: served, store, policy, log });
       const url = await listenOrExplain(server, io);
       if (url === undefined) return EXIT.failed;
       io.outliveReaders();

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { oneLine, printable } from './printable.ts';
+import { exactLine, exactText, oneLine, printable } from './printable.ts';
 
 test('escapes control sequences', () => {
   expect(printable('a\u001b[2Jb\u0007')).toBe('a\\u001b[2Jb\\u0007');
@@ -7,6 +7,16 @@ test('escapes control sequences', () => {
   expect(printable('safe\u202etxt')).toBe('safe\\u202etxt');
   expect(printable('tab\tline\nümläut 🙂 日本')).toBe('tab\tline\nümläut 🙂 日本');
   expect(printable('dos\r\n')).toBe('dos\n');
+});
+
+test('shows every character of a text that is to be approved', () => {
+  expect(exactLine('rm\u00a0-rf\u200b \u{e0041}a\tb\r\nAllow it?')).toBe(
+    'rm\\u00a0-rf\\u200b \\u{e0041}a\\tb\\r\\nAllow it?',
+  );
+  expect(exactText('ls\r\nAllow it? [y/N] y\u001b[A\u2028\ud800', '  ')).toBe(
+    'ls\\r\n  Allow it? [y/N] y\\u001b[A\\u2028\\ud800',
+  );
+  expect(exactText('\tümläut 🙂 日本', '  ')).toBe('\tümläut 🙂 日本');
 });
 
 test('makes one line, and cuts it between characters', () => {

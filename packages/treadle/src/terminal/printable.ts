@@ -12,6 +12,28 @@ export function printable(text: string): string {
   );
 }
 
+// Characters that cannot be seen, that look like a space, or that start a new line.
+const INVISIBLE = /[^\P{C}\t\n]|[^\P{Z} ]/gu;
+
+/**
+ * Text that a user is about to approve. Every character that could hide a part of it is escaped, and lines after the first
+ * are indented, so that they cannot be mistaken for lines of the program.
+ */
+export function exactText(text: string, indent: string): string {
+  return text.replace(INVISIBLE, escaped).replaceAll('\n', `\n${indent}`);
+}
+
+/** The same on one line. */
+export function exactLine(text: string): string {
+  return text.replace(INVISIBLE, escaped).replaceAll('\n', '\\n').replaceAll('\t', '\\t');
+}
+
+function escaped(char: string): string {
+  if (char === '\r') return '\\r';
+  const code = char.codePointAt(0)!.toString(16);
+  return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, '0')}`;
+}
+
 /** One line of at most `width` columns. */
 export function oneLine(text: string, width: number): string {
   // Limits the work for very long texts.

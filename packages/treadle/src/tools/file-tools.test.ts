@@ -36,26 +36,35 @@ beforeAll(async () => {
 
 afterAll(() => rm(base, { recursive: true }));
 
-function call(name: string, input: unknown, signal: AbortSignal = new AbortController().signal): Promise<string> {
+const CONTEXT: ToolContext = {
+  signal: new AbortController().signal,
+  key: 'run/t1.tool.0',
+  report: () => {},
+  context: undefined,
+  principal: undefined,
+  ask: () => Promise.reject<never>(new Error('nobody is there')),
+};
+
+function call(name: string, input: unknown, signal: AbortSignal = CONTEXT.signal): Promise<string> {
   const used = fileTools(folder).find((tool) => tool.name === name)!;
-  const context: ToolContext = {
-    signal,
-    key: 'run/t1.tool.0',
-    report: () => {},
-    context: undefined,
-    principal: undefined,
-    ask: () => Promise.reject<never>(new Error('nobody is there')),
-  };
-  return used.execute!(input, context) as Promise<string>;
+  return used.execute!(input, { ...CONTEXT, signal }) as Promise<string>;
 }
 
-test('all tools are pure and describe their input', () => {
+test('all tools are pure, and describe their input and what they read', () => {
   const tools = fileTools(folder);
   expect(tools.map(({ name, effect }) => [name, effect])).toEqual([
     ['read', 'pure'],
     ['glob', 'pure'],
     ['grep', 'pure'],
   ]);
+  expect(tools.map(({ touches }) => touches!({ path: 'src', pattern: '*' }))).toEqual(
+    tools.map(() => [{ type: 'read', path: 'src' }]),
+  );
+  expect(tools.slice(1).map(({ touches }) => touches!({ pattern: '*' }))).toEqual([
+    [{ type: 'read', path: '.' }],
+    [{ type: 'read', path: '.' }],
+  ]);
+  for (const { permissions } of tools) expect(permissions).toEqual(['file_read']);
   for (const { parameters } of tools) expect(parameters).toMatchObject({ type: 'object', additionalProperties: false });
 });
 
@@ -239,6 +248,31 @@ describe('grep', () => {
     await expect(call('grep', { pattern: 'x', path: 'outside.txt' })).rejects.toThrow(/is outside/);
     await expect(call('grep', { pattern: 'x', glob: '../*' })).rejects.toThrow(/leads out/);
   });
+});
+
+test('what may not be read is not read by another name, listed or searched', async () => {
+  await put('secrets/key', 'needle of the key');
+  await symlink('secrets/key', join(folder, 'harmless.txt'));
+  const asked = new Set<string>();
+  const mayRead = (path: string): boolean => {
+    asked.add(path);
+    return !path.includes('/secrets');
+  };
+  const guarded = fileTools(folder, { mayRead });
+  const use = async (name: string, input: Record<string, unknown>): Promise<string> => {
+    const tool = guarded.find((one) => one.name === name)!;
+    return String(await tool.execute!(input, CONTEXT));
+  };
+  for (const path of ['secrets/key', 'harmless.txt']) {
+    await expect(use('read', { path })).rejects.toThrow(/The policy does not allow reads of/);
+    await expect(use('grep', { pattern: 'needle', path })).rejects.toThrow(/The policy does not allow reads of/);
+  }
+  expect(await use('glob', { pattern: 'secrets/*' })).toContain('1 folder could not be listed');
+  expect(await use('grep', { pattern: 'needle' })).not.toContain('key');
+  expect(await use('read', { path: 'notes.txt' })).toContain('first needle');
+  expect(asked).toContain(join(folder, 'notes.txt'));
+  await rm(join(folder, 'harmless.txt'));
+  await rm(join(folder, 'secrets'), { recursive: true });
 });
 
 test.each([

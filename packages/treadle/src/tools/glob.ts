@@ -27,6 +27,8 @@ export function globTool(space: Workspace): Tool {
       additionalProperties: false,
     },
     effect: 'pure',
+    touches: ({ path = '.' }) => [{ type: 'read', path: String(path) }],
+    permissions: ['file_read'],
     execute: (input, { signal }) => glob(space, input as unknown as GlobInput, signal),
   });
 }

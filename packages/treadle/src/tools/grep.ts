@@ -1,11 +1,12 @@
 import { setImmediate } from 'node:timers/promises';
 import { messageOf, tool, type Tool } from '@treadle/core';
+import type { OpenFile } from '@treadle/tools';
 import { globPattern } from './glob-pattern.ts';
 import { count, listing, walkNotes } from './listing.ts';
 import { readText } from './text-file.ts';
 import { TimeLimitPassed, withinTime } from './time-limit.ts';
 import { walk, type WalkNotes } from './walk.ts';
-import type { Located, Workspace } from './workspace.ts';
+import { DeniedReadError, UnreachableError, type Workspace } from './workspace.ts';
 
 const MAX_MATCHES = 200;
 const MAX_FILE_BYTES = 4 * 1024 * 1024;
@@ -40,6 +41,8 @@ export function grepTool(space: Workspace): Tool {
       additionalProperties: false,
     },
     effect: 'pure',
+    touches: ({ path = '.' }) => [{ type: 'read', path: String(path) }],
+    permissions: ['file_read'],
     execute: (input, { signal }) => grep(space, input as unknown as GrepInput, signal),
   });
 }
@@ -51,11 +54,13 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
   const from = await space.locate(input.path ?? '.');
   const notes: WalkNotes = { links: 0, closed: 0, cut: false };
   const found = listing(MAX_MATCHES);
-  const skipped = { searched: 0, binary: 0, large: 0, unreadable: 0 };
+  const skipped = { searched: 0, binary: 0, large: 0, unreadable: 0, denied: 0 };
   let full = false;
 
-  const search = async (file: Located): Promise<void> => {
+  const search = async (path: string, shown: string): Promise<void> => {
+    const file = await space.open(path);
     if (file.size > MAX_FILE_BYTES) {
+      await file.handle.close();
       skipped.large++;
       return;
     }
@@ -65,7 +70,7 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
       return;
     }
     skipped.searched++;
-    for (const match of matchingLines(expression, text, file.shown)) {
+    for (const match of matchingLines(expression, text, shown)) {
       if (!found.add(match)) {
         full = true;
         return;
@@ -73,18 +78,16 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
     }
   };
 
-  if (from.kind === 'file') await search(from);
+  if (from.kind === 'file') await search(from.real, from.shown);
   else {
     for await (const entry of walk({ space, from, pattern: filter, notes, signal })) {
       // The target of a link is searched at its own path.
       if (entry.kind !== 'file' || entry.linked || (filter && !filter.matches(entry.below))) continue;
-      const file = await space.locate(entry.shown).catch(() => undefined);
-      if (file?.kind === 'file') {
-        await search(file).catch((error: unknown) => {
-          if (signal.aborted || !isFileError(error)) throw error;
-          skipped.unreadable++;
-        });
-      } else skipped.unreadable++;
+      await search(`./${entry.shown}`, entry.shown).catch((error: unknown) => {
+        if (signal.aborted || !isFileError(error)) throw error;
+        if (error instanceof DeniedReadError) skipped.denied++;
+        else skipped.unreadable++;
+      });
       if (full) break;
       // Yields to timers and signals, so that an abort takes effect. Reading small files does not yield.
       await setImmediate();
@@ -98,6 +101,7 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
   if (skipped.binary > 0) remarks.push(`${count(skipped.binary, 'binary file')} not searched`);
   if (skipped.large > 0)
     remarks.push(`${count(skipped.large, 'file')} over ${MAX_FILE_BYTES / 1024 / 1024} MB not searched`);
+  if (skipped.denied > 0) remarks.push(`${count(skipped.denied, 'file')} not searched, because the policy denies it`);
   if (skipped.unreadable > 0) remarks.push(`${count(skipped.unreadable, 'file')} could not be read`);
   return found.text([...remarks, ...walkNotes(notes)]);
 }
@@ -120,7 +124,7 @@ function compile(input: GrepInput): RegExp {
   }
 }
 
-async function wholeText(file: Located, signal: AbortSignal): Promise<string | undefined> {
+async function wholeText(file: OpenFile, signal: AbortSignal): Promise<string | undefined> {
   let text = '';
   for await (const piece of readText(file, signal)) {
     if (piece === undefined) return undefined;
@@ -156,5 +160,5 @@ function shortened(line: string): string {
 }
 
 function isFileError(error: unknown): boolean {
-  return typeof (error as NodeJS.ErrnoException).syscall === 'string';
+  return error instanceof UnreachableError || typeof (error as NodeJS.ErrnoException).syscall === 'string';
 }

@@ -32,6 +32,8 @@ export function readTool(space: Workspace): Tool {
       additionalProperties: false,
     },
     effect: 'pure',
+    touches: ({ path }) => [{ type: 'read', path: String(path) }],
+    permissions: ['file_read'],
     execute: (input, { signal }) => read(space, input as unknown as ReadInput, signal),
   });
 }
@@ -52,7 +54,7 @@ async function read(space: Workspace, input: ReadInput, signal: AbortSignal): Pr
     last: first + (input.limit ?? MAX_LINES) - 1,
     numbered: input.lineNumbers === true,
   });
-  for await (const piece of readText(file, signal)) {
+  for await (const piece of readText(await space.open(file.real), signal)) {
     if (piece === undefined) {
       throw new Error(`${JSON.stringify(input.path)} is a binary file of ${file.size} bytes; only text can be read.`);
     }

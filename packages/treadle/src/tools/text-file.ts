@@ -1,17 +1,14 @@
-import { constants } from 'node:fs';
-import { open } from 'node:fs/promises';
-import type { Located } from './workspace.ts';
+import type { OpenFile } from '@treadle/tools';
 
 const CHUNK = 64 * 1024;
 /** A NUL byte within this many bytes marks a file as binary, as in git. */
 const SNIFFED_BYTES = 8 * 1024;
 
-/**
- * Yields the text of a UTF-8 file in chunks; the first chunk is undefined for a binary file. Fails if the file has become
- * a link since it was located, and does not block if it has become a pipe.
- */
-export async function* readText(file: Located, signal: AbortSignal): AsyncGenerator<string | undefined, void, void> {
-  const handle = await open(file.real, constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0) | (constants.O_NONBLOCK ?? 0));
+/** Yields the text of a UTF-8 file in chunks; the first chunk is undefined for a binary file. Closes the file. */
+export async function* readText(
+  { handle }: OpenFile,
+  signal: AbortSignal,
+): AsyncGenerator<string | undefined, void, void> {
   try {
     const decoder = new TextDecoder();
     const buffer = Buffer.allocUnsafe(CHUNK);

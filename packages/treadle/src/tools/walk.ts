@@ -1,6 +1,4 @@
-import type { Dirent } from 'node:fs';
-import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import type { FolderEntry } from '@treadle/tools';
 import type { GlobPattern } from './glob-pattern.ts';
 import type { Located, Workspace } from './workspace.ts';
 
@@ -70,9 +68,9 @@ async function list(
   { space, notes }: WalkOptions,
   folder: { readonly shown: string; readonly below: string },
 ): Promise<Entry[]> {
-  let found: Dirent[];
+  let found: readonly FolderEntry[];
   try {
-    found = await readdir(join(await space.root(), folder.shown), { withFileTypes: true });
+    found = await space.list(`./${folder.shown}`);
   } catch {
     notes.closed++;
     return [];
@@ -81,9 +79,8 @@ async function list(
   for (const item of found) {
     const shown = folder.shown === '.' ? item.name : `${folder.shown}/${item.name}`;
     const below = folder.below === '' ? item.name : `${folder.below}/${item.name}`;
-    const linked = item.isSymbolicLink();
-    const kind = linked ? await targetKind(space, shown) : kindOf(item);
-    if (kind) entries.push({ shown, below, kind, linked });
+    const kind = item.type === 'link' ? await targetKind(space, shown) : item.type;
+    if (kind) entries.push({ shown, below, kind, linked: item.type === 'link' });
     else notes.links++;
   }
   return entries.sort((a, b) => (sortKey(a) < sortKey(b) ? -1 : 1));
@@ -92,13 +89,9 @@ async function list(
 /** The slash sorts a folder directly before its contents. */
 const sortKey = (entry: Entry): string => (entry.kind === 'folder' ? `${entry.shown}/` : entry.shown);
 
-function kindOf(item: Dirent): Located['kind'] {
-  return item.isFile() ? 'file' : item.isDirectory() ? 'folder' : 'other';
-}
-
 async function targetKind(space: Workspace, link: string): Promise<Located['kind'] | undefined> {
   try {
-    return (await space.locate(link)).kind;
+    return (await space.locate(`./${link}`)).kind;
   } catch {
     return undefined;
   }

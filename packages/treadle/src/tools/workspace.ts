@@ -1,81 +1,89 @@
-import { realpath, stat } from 'node:fs/promises';
-import { isAbsolute, relative, resolve, sep } from 'node:path';
+import { resolve } from 'node:path';
+import { relative } from 'node:path/posix';
+import { DeniedError, guardedFiles, type FileStatus, type FolderEntry, type OpenFile } from '@treadle/tools';
 
-/** The only folder that file tools can access. Every path of a model is checked by `locate`. */
+/** The only folder that file tools can access. Every path of a model goes through it, each time it is used. */
 export interface Workspace {
-  /** The real path of the folder, without symbolic links. */
-  root(): Promise<string>;
   /** Throws if the path does not exist, or is outside the folder, even through a symbolic link. */
   locate(path: string): Promise<Located>;
+  /** Opens a plain file. The caller closes its handle. */
+  open(path: string): Promise<OpenFile>;
+  list(path: string): Promise<readonly FolderEntry[]>;
 }
 
 export interface Located {
-  /** The real path, for opening the file. */
+  /** The absolute path without symbolic links, for opening it. */
   readonly real: string;
   /** The path relative to the working folder, with `/`, for messages; `.` is the folder itself. */
   readonly shown: string;
-  readonly kind: 'file' | 'folder' | 'other';
+  readonly kind: FileStatus['type'];
   readonly size: number;
 }
 
-export function workspace(folder: string): Workspace {
-  const named = resolve(folder);
-  let real: Promise<string> | undefined;
-  const root = (): Promise<string> => (real ??= realpath(named));
+/** A path that does not exist, cannot be accessed, or is outside the folder. */
+export class UnreachableError extends Error {}
 
-  return {
-    root,
-    async locate(path) {
-      if (path === '') throw new Error('The path is empty. Give one inside the working folder, such as "src/main.ts".');
-      if (path.includes('\0'))
-        throw new Error('The path contains a NUL byte, which file names cannot contain. Remove it.');
-      const top = await root();
-      const wanted = resolve(named, path);
-      // Checked before the file system is accessed, so that errors do not reveal what exists elsewhere.
-      if (!inside(named, wanted) && !inside(top, wanted)) throw outside(path);
-      const found = await realpath(wanted).catch((error: unknown) => {
-        throw unreachable(path, error);
-      });
-      if (!inside(top, found)) throw outside(path);
-      const facts = await stat(found).catch((error: unknown) => {
-        throw unreachable(path, error);
-      });
-      const kind = facts.isFile() ? 'file' : facts.isDirectory() ? 'folder' : 'other';
-      return { real: found, shown: shownPath(top, found), kind, size: facts.size };
+/** A path that the policy denies. */
+export class DeniedReadError extends UnreachableError {}
+
+/** Whether a file or folder may be read, by its absolute path. */
+export type MayRead = (path: string) => boolean | Promise<boolean>;
+
+const OUTSIDE = 'outside';
+const DENIED = 'denied';
+
+/** `mayRead` is asked about each path when it is used, and about the place that was opened. */
+export function workspace(folder: string, mayRead: MayRead = () => true): Workspace {
+  const top = resolve(folder).replaceAll('\\', '/');
+  const isInside = (path: string): boolean => !/^\.\.(\/|$)|^\//.test(relative(top, path));
+  const files = guardedFiles({
+    folder,
+    async check({ path, target = path }) {
+      if (!isInside(path) || !isInside(target)) return OUTSIDE;
+      return (await mayRead(path)) && (path === target || (await mayRead(target))) ? undefined : DENIED;
     },
+  });
+  const guarded = async <T>(path: string, use: Promise<T>): Promise<T> => {
+    try {
+      return await use;
+    } catch (error) {
+      if (!(error instanceof DeniedError)) throw unreachable(path, error);
+      if (error.message === OUTSIDE) throw outside(path);
+      if (error.message !== DENIED) throw new UnreachableError(error.message);
+      throw new DeniedReadError(`The policy does not allow reads of ${JSON.stringify(path)}. Read other files.`);
+    }
+  };
+  return {
+    async locate(path) {
+      const { path: found, type, size } = await guarded(path, files.stat(path));
+      return { real: found, shown: relative(top, found) || '.', kind: type, size };
+    },
+    open: (path) => guarded(path, files.open(path)),
+    list: (path) => guarded(path, files.list(path)),
   };
 }
 
-export function inside(folder: string, path: string): boolean {
-  const way = relative(folder, path);
-  return way !== '..' && !way.startsWith(`..${sep}`) && !isAbsolute(way);
-}
-
-function shownPath(root: string, path: string): string {
-  return relative(root, path).split(sep).join('/') || '.';
-}
-
-function outside(path: string): Error {
-  return new Error(
+function outside(path: string): UnreachableError {
+  return new UnreachableError(
     `${JSON.stringify(path)} is outside the working folder. Only files inside it are accessible: give a path relative to it, ` +
       `without ".." and symbolic links that lead out of it.`,
   );
 }
 
-function unreachable(path: string, error: unknown): Error {
+function unreachable(path: string, error: unknown): UnreachableError {
   const name = JSON.stringify(path);
   switch ((error as NodeJS.ErrnoException).code) {
     case 'ENOENT':
     case 'ENOTDIR':
-      return new Error(`There is no ${name} in the working folder. Use glob to see what is there.`);
+      return new UnreachableError(`There is no ${name} in the working folder. Use glob to see what is there.`);
     case 'EACCES':
     case 'EPERM':
-      return new Error(`${name} cannot be read: permission denied.`);
+      return new UnreachableError(`${name} cannot be read: permission denied.`);
     case 'ELOOP':
-      return new Error(`${name} is a symbolic link to itself.`);
+      return new UnreachableError(`${name} is a symbolic link to itself.`);
     case 'ENAMETOOLONG':
-      return new Error('The path is longer than the file system allows.');
+      return new UnreachableError('The path is longer than the file system allows.');
     default:
-      return new Error(`${name} cannot be read: ${(error as Error).message}`);
+      return new UnreachableError(`${name} cannot be read: ${(error as Error).message}`);
   }
 }

@@ -1,0 +1,411 @@
+/*
+ * Access to files that is checked on what has been opened.
+ *
+ * A path that is checked and then opened may lead elsewhere by then, because somebody swapped a link or a folder. Here
+ * the path is opened first, without reading and without side effects (O_PATH). The kernel says where the open handle is
+ * (/proc/self/fd/N), that place is checked, and everything else happens through the handle:
+ *
+ * 1. A file is read through the handle that was checked.
+ * 2. A file is written beside its place, in a folder that is held open, and renamed inside that folder. So a reader sees
+ *    the old or the new content, and a link of that name is replaced and never followed.
+ * 3. Pipes, sockets and devices are never opened for reading or writing, so they cannot block.
+ *
+ * Where there is no /proc (macOS, Windows), what was opened is compared with what was checked. That narrows the time in
+ * which a swap succeeds, and does not close it.
+ */
+import { randomBytes } from 'node:crypto';
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fstatSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readlinkSync,
+  realpathSync,
+  renameSync,
+  unlinkSync,
+  type Stats,
+} from 'node:fs';
+import { open, readdir, type FileHandle } from 'node:fs/promises';
+import { posix, resolve } from 'node:path';
+import type { PathFacts } from '@treadle/core/policy';
+import { DeniedError } from '../denied.ts';
+import { asStored, folderSpelling, inside, lexical, namedPath, pathFacts, type PathOptions } from './path-facts.ts';
+
+export interface GuardOptions extends PathOptions {
+  /**
+   * Says why a file may not be used, or nothing. It gets the path and the place of what has been opened. Default: both have
+   * to be inside the folder.
+   */
+  readonly check?: PathCheck;
+}
+
+export type PathCheck = (facts: PathFacts, use: 'read' | 'write') => string | undefined | Promise<string | undefined>;
+
+/** Throws a `DeniedError` for what the check does not allow; otherwise the errors of `node:fs`, such as `ENOENT`. */
+export interface GuardedFiles {
+  stat(path: string): Promise<FileStatus>;
+  /** Opens a plain file for reading. The caller closes it. */
+  open(path: string): Promise<OpenFile>;
+  /** The names in a folder. */
+  list(path: string): Promise<readonly FolderEntry[]>;
+  /**
+   * Replaces a file, or creates it with the folders above it. Readers see the old or the new content. A link is followed, and
+   * its target replaced. The file keeps its mode; other hard links keep the old content.
+   */
+  write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
+  /** Removes a file, or a link but not its target. */
+  remove(path: string): Promise<void>;
+  /** Moves a file or folder, or a link but not its target. A file at the new place is replaced. */
+  rename(from: string, to: string): Promise<void>;
+}
+
+export interface FileStatus {
+  /** The place without links, absolute, with `/`. */
+  readonly path: string;
+  readonly type: 'file' | 'folder' | 'other';
+  readonly size: number;
+  readonly modifiedMs: number;
+}
+
+export interface OpenFile extends FileStatus {
+  readonly handle: FileHandle;
+}
+
+export interface FolderEntry {
+  readonly name: string;
+  readonly type: 'file' | 'folder' | 'link' | 'other';
+}
+
+export interface WriteOptions {
+  /** Fails with `EEXIST` if there is a file. */
+  readonly create?: boolean;
+}
+
+/** Something that stays the same whatever happens to its name. */
+interface Held {
+  /** The place without links. */
+  readonly real: string;
+  readonly stats: Stats;
+  /** A path that leads to it. */
+  readonly way: string;
+  /** Throws if it is no longer what has been checked. */
+  confirm(): void;
+  close(): void;
+}
+
+/** Whether the kernel tells where an open handle is. */
+const HAS_HANDLES = process.platform === 'linux' && existsSync('/proc/self/fd');
+/** Not among the constants of Node; the same on x64 and arm64. */
+const O_PATH = 0o10000000;
+const { O_CREAT, O_EXCL, O_RDONLY, O_WRONLY } = constants;
+const O_NOFOLLOW = constants.O_NOFOLLOW ?? 0;
+const O_NONBLOCK = constants.O_NONBLOCK ?? 0;
+
+export function guardedFiles(options: GuardOptions): GuardedFiles {
+  return guardedFilesWith(HAS_HANDLES ? holdByHandle : holdByComparison, options);
+}
+
+/** `hold`: how something is held open. */
+export function guardedFilesWith(hold: (path: string) => Held, options: GuardOptions): GuardedFiles {
+  const { folder, check = insideOf(folder) } = options;
+  const spelled = folderSpelling(folder);
+
+  return {
+    async stat(path) {
+      const held = await holdChecked(path, 'read');
+      held.close();
+      return statusOf(held);
+    },
+
+    async open(path) {
+      const held = await holdChecked(path, 'read');
+      try {
+        if (!held.stats.isFile())
+          throw failure(held.stats.isDirectory() ? 'EISDIR' : 'ENXIO', 'is not a plain file', path);
+        const handle = await openHeld(held);
+        return { ...statusOf(held), handle };
+      } finally {
+        held.close();
+      }
+    },
+
+    async list(path) {
+      const held = await holdChecked(path, 'read');
+      try {
+        if (!held.stats.isDirectory()) throw failure('ENOTDIR', 'is not a folder', path);
+        const found = await readdir(held.way, { withFileTypes: true });
+        held.confirm();
+        return found.map((item) => ({ name: item.name, type: item.isSymbolicLink() ? 'link' : typeOf(item) }));
+      } finally {
+        held.close();
+      }
+    },
+
+    async write(path, content, { create = false } = {}) {
+      const { parent, name, mode } = await placeFor(path);
+      const temporary = `${parent.way}/.treadle-${randomBytes(8).toString('hex')}`;
+      const place = `${parent.way}/${name}`;
+      try {
+        if (create && mode !== undefined) throw failure('EEXIST', 'exists', path);
+        const handle = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode ?? 0o666);
+        try {
+          await handle.writeFile(content);
+          if (mode !== undefined) await handle.chmod(mode);
+          await handle.sync();
+        } finally {
+          await handle.close();
+        }
+        parent.confirm();
+        if (create) linkSync(temporary, place);
+        else renameSync(temporary, place);
+      } finally {
+        removeIfThere(temporary);
+        parent.close();
+      }
+    },
+
+    async remove(path) {
+      const { parent, name } = await holdParent(path, 'write');
+      try {
+        parent.confirm();
+        unlinkSync(`${parent.way}/${name}`);
+      } finally {
+        parent.close();
+      }
+    },
+
+    async rename(from, to) {
+      const source = await holdParent(from, 'read', 'write');
+      try {
+        const target = await holdParent(to, 'write');
+        try {
+          source.parent.confirm();
+          target.parent.confirm();
+          renameSync(`${source.parent.way}/${source.name}`, `${target.parent.way}/${target.name}`);
+        } finally {
+          target.parent.close();
+        }
+      } finally {
+        source.parent.close();
+      }
+    },
+  };
+
+  function statusOf({ real, stats }: Held): FileStatus {
+    return { path: spelled(real), type: typeOf(stats), size: stats.size, modifiedMs: stats.mtimeMs };
+  }
+
+  function nameOf(path: string): string {
+    const named = namedPath(path, options);
+    if ('unclear' in named)
+      throw new DeniedError(`${JSON.stringify(path.slice(0, 100))} cannot be used: ${named.unclear}.`);
+    return named.path;
+  }
+
+  async function demand(path: string, real: string, uses: readonly ('read' | 'write')[]): Promise<void> {
+    const shown = spelled(lexical(nameOf(path)));
+    const target = spelled(asStored(real));
+    for (const use of uses) {
+      const reason = await check(target === shown ? { path: shown } : { path: shown, target }, use);
+      if (reason !== undefined) throw new DeniedError(reason);
+    }
+  }
+
+  async function holdChecked(path: string, use: 'read' | 'write'): Promise<Held> {
+    let held: Held;
+    try {
+      held = hold(nameOf(path));
+    } catch (error) {
+      if (error instanceof DeniedError) throw error;
+      // Errors must not tell what exists in other places.
+      throw (await deniedAt(path, use)) ?? error;
+    }
+    try {
+      await demand(path, held.real, [use]);
+      return held;
+    } catch (error) {
+      held.close();
+      throw error;
+    }
+  }
+
+  async function deniedAt(path: string, use: 'read' | 'write'): Promise<DeniedError | undefined> {
+    const { unclear: _, ...place } = pathFacts(path, options);
+    const reason = await check(place, use);
+    return reason === undefined ? undefined : new DeniedError(reason);
+  }
+
+  /** The folder of a name and the name, for changes of the name itself. */
+  async function holdParent(
+    path: string,
+    ...uses: readonly ('read' | 'write')[]
+  ): Promise<{ parent: Held; name: string }> {
+    const named = nameOf(path).replace(/(?<=[^/])\/+$/, '');
+    const name = posix.basename(named);
+    if (name === '' || name === '.' || name === '..') throw failure('EINVAL', 'does not end in a name', path);
+    let parent: Held;
+    try {
+      parent = hold(posix.dirname(named));
+    } catch (error) {
+      throw (await deniedAt(path, 'write')) ?? error;
+    }
+    try {
+      await demand(path, `${parent.real}/${name}`, uses);
+      return { parent, name };
+    } catch (error) {
+      parent.close();
+      throw error;
+    }
+  }
+
+  /** Where a file is written: the folder, held open, and the name in it. `mode` if the file exists. */
+  async function placeFor(path: string): Promise<{ parent: Held; name: string; mode: number | undefined }> {
+    let held: Held | undefined;
+    try {
+      held = await holdChecked(path, 'write');
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    }
+    if (!held) return { ...(await newPlace(path)), mode: undefined };
+    held.close();
+    if (!held.stats.isFile()) throw failure(held.stats.isDirectory() ? 'EISDIR' : 'ENXIO', 'is not a plain file', path);
+    const parent = hold(posix.dirname(held.real));
+    if (parent.real === posix.dirname(held.real)) {
+      return { parent, name: posix.basename(held.real), mode: held.stats.mode & 0o777 };
+    }
+    parent.close();
+    throw moved(path);
+  }
+
+  /** For a file that does not exist: creates the folders above it that are missing, each inside the one that is held. */
+  async function newPlace(path: string): Promise<{ parent: Held; name: string }> {
+    const names = nameOf(path).split('/');
+    const name = names.pop()!;
+    if (name === '' || name === '.' || name === '..') throw failure('EISDIR', 'does not end in a name', path);
+    const missing: string[] = [];
+    let parent: Held | undefined;
+    while (!parent) {
+      try {
+        parent = hold(names.join('/') || '/');
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || names.length <= 1) throw error;
+        missing.unshift(names.pop()!);
+      }
+    }
+    try {
+      if (missing.includes('..')) throw failure('ENOENT', 'leads through a folder that does not exist', path);
+      await demand(path, [parent.real, ...missing.filter((one) => one !== '' && one !== '.'), name].join('/'), [
+        'write',
+      ]);
+      for (const folderName of missing) {
+        if (folderName === '' || folderName === '.') continue;
+        parent.confirm();
+        makeFolder(`${parent.way}/${folderName}`);
+        const inner = hold(`${parent.way}/${folderName}`);
+        const expected = `${parent.real}/${folderName}`;
+        parent.close();
+        parent = inner;
+        if (inner.real !== expected) throw moved(path);
+      }
+      if (!parent.stats.isDirectory()) throw failure('ENOTDIR', 'is below a file', path);
+      if (lstatSync(`${parent.way}/${name}`, { throwIfNoEntry: false })?.isSymbolicLink()) {
+        throw failure('ENOENT', 'is a symbolic link to a file that does not exist', path);
+      }
+      return { parent, name };
+    } catch (error) {
+      parent.close();
+      throw error;
+    }
+  }
+}
+
+function insideOf(folder: string): PathCheck {
+  const top = lexical(resolve(folder));
+  return ({ path, target = path }, use) => {
+    const outside = [path, target].find((one) => !inside(top, one) || (use === 'write' && one === top));
+    return outside === undefined ? undefined : `${outside} is outside ${top}`;
+  };
+}
+
+/** Linux: an open handle, which does not allow reading, and its place according to the kernel. */
+export function holdByHandle(path: string): Held {
+  const fd = openSync(path, O_PATH);
+  try {
+    const way = `/proc/self/fd/${fd}`;
+    const stats = fstatSync(fd);
+    const real = readlinkSync(way);
+    if (stats.nlink === 0) throw failure('ENOENT', 'has been removed', path);
+    if (!real.startsWith('/')) throw new DeniedError(`${JSON.stringify(path)} is not a file of a file system.`);
+    return { real, stats, way, confirm() {}, close: () => closeSync(fd) };
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+}
+
+/** Other systems: the place, and what was there when it was checked. */
+export function holdByComparison(path: string): Held {
+  const found = realpathSync.native(path);
+  const stats = lstatSync(found);
+  const real = found.replaceAll('\\', '/');
+  return {
+    real,
+    stats,
+    way: found,
+    confirm() {
+      const now = lstatSync(found, { throwIfNoEntry: false });
+      if (!now || !isSame(now, stats) || realpathSync.native(path) !== found) throw moved(path);
+    },
+    close() {},
+  };
+}
+
+async function openHeld(held: Held): Promise<FileHandle> {
+  const follow = held.way.startsWith('/proc/self/fd/') ? 0 : O_NOFOLLOW;
+  const handle = await open(held.way, O_RDONLY | O_NONBLOCK | follow);
+  try {
+    if (!isSame(await handle.stat(), held.stats)) throw moved(held.real);
+    held.confirm();
+    return handle;
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}
+
+function isSame(a: Stats, b: Stats): boolean {
+  return a.ino === b.ino && a.dev === b.dev;
+}
+
+function typeOf(item: { isFile(): boolean; isDirectory(): boolean }): 'file' | 'folder' | 'other' {
+  return item.isFile() ? 'file' : item.isDirectory() ? 'folder' : 'other';
+}
+
+function removeIfThere(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch {
+    // It was renamed.
+  }
+}
+
+/** Somebody else may have made it. */
+function makeFolder(path: string): void {
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
+}
+
+function moved(path: string): Error {
+  return new DeniedError(`${JSON.stringify(path)} was replaced while it was opened. Try again.`);
+}
+
+function failure(code: string, what: string, path: string): Error {
+  return Object.assign(new Error(`${code}: ${JSON.stringify(path)} ${what}`), { code, syscall: 'open', path });
+}

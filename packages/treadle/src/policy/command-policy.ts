@@ -1,0 +1,116 @@
+import { homedir } from 'node:os';
+import { basename, dirname } from 'node:path';
+import { stableJson, type State, type Tool } from '@treadle/core';
+import {
+  checkRules,
+  policy,
+  type PolicyOptions,
+  type PolicyRules,
+  type RateStore,
+  type RulePolicy,
+} from '@treadle/core/policy';
+import { pathFacts, urlFacts } from '@treadle/tools';
+import type { Config } from '../config/config.ts';
+import type { CommandContext } from '../config/context.ts';
+import type { ExplainRequest } from '../run/ask-approval.ts';
+import type { Colours } from '../terminal/colours.ts';
+import { explanationLines } from './explanation.ts';
+import { judgedCall } from './judged-call.ts';
+import { unattended, type UnattendedOptions } from './unattended.ts';
+
+/**
+ * - `policy`: people are asked where the rules say so.
+ * - `always`: people are asked about every call that the rules do not deny.
+ * - `never`: nobody can be asked, so what the rules ask about is denied.
+ */
+export type Asking = 'policy' | 'always' | 'never';
+
+/** The policy of `run`, `chat`, `serve` and `runs resume`. `rates`: of the store, for all its processes; default: in memory. */
+export function commandPolicy(
+  context: CommandContext,
+  asking: Asking,
+  { rates, onDenied }: { readonly rates?: RateStore | undefined } & Pick<UnattendedOptions, 'onDenied'> = {},
+): RulePolicy {
+  const rules = withOwnFiles(rulesOf(context.loaded.config), context);
+  const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
+  const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
+  return asking === 'never' ? unattended(made, { file: context.loaded.file, onDenied }) : made;
+}
+
+/**
+ * The policy for a run that is resumed. A run that was started with `--ask` keeps that. The policy of a program that has only
+ * code is not available here, so every call needs approval.
+ */
+export function resumedPolicy(
+  context: CommandContext,
+  { rules, policies }: Pick<State, 'rules' | 'policies'>,
+  rates: RateStore,
+): RulePolicy {
+  const always = commandPolicy(context, 'always', { rates });
+  const latest = policies?.at(-1);
+  const byCode = (rules.judged || policies !== undefined) && latest === undefined;
+  return byCode || stableJson(latest) === stableJson(always.rules)
+    ? always
+    : commandPolicy(context, 'policy', { rates });
+}
+
+/** How the command finds out what a call would touch. */
+function factsOptions(folder: string): PolicyOptions {
+  const home = homedir();
+  return { folder, home, analysers: { path: (path) => pathFacts(path, { folder, home }), url: urlFacts } };
+}
+
+/** [policy] with the permissions of [orchestrator.tools]. A permission is held if neither says false. */
+export function rulesOf({ policy: rules = {}, orchestrator }: Config): PolicyRules {
+  const own = orchestrator?.tools?.permissions;
+  if (!own) return rules;
+  const refused = Object.entries(own).filter(([, isHeld]) => !isHeld);
+  return { ...rules, permissions: { ...own, ...rules.permissions, ...Object.fromEntries(refused) } };
+}
+
+/** Denies the configuration and the store too if they are not where the rules deny them in any case. */
+function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): PolicyRules {
+  const own = [
+    ...(loaded.path !== undefined && basename(loaded.path) !== 'treadle.toml' ? [exactGlob(loaded.path)] : []),
+    ...(store.type === 'sqlite' && basename(dirname(store.file)) !== '.treadle' ? [`${exactGlob(store.file)}*`] : []),
+  ];
+  return own.length === 0
+    ? rules
+    : { ...rules, paths: { ...rules.paths, deny: [...(rules.paths?.deny ?? []), ...own] } };
+}
+
+/** Wildcards in a path cannot be escaped, so each stands for one character. */
+function exactGlob(path: string): string {
+  return path.replace(/[*?{}]/g, '?');
+}
+
+/** Rules that ask about everything that the given ones do not deny. */
+function askingRules(rules: PolicyRules): PolicyRules {
+  const entries = Object.entries(rules.tools ?? {}).map(([name, verdict]) => [
+    name,
+    verdict === 'deny' ? verdict : 'ask',
+  ]);
+  return { ...rules, tools: { '*': 'ask', ...Object.fromEntries(entries) } };
+}
+
+/** Whether a tool may read a file that it finds. Only what the tool was called with was judged. */
+export function readCheck(made: RulePolicy): (path: string) => Promise<boolean> {
+  return async (path) => {
+    const { verdict } = await made.explain({ name: '', touches: [{ type: 'read', path }] });
+    return verdict.type !== 'deny';
+  };
+}
+
+/** Explains why people are asked about a call. */
+export function requestExplainer(made: RulePolicy, tools: readonly Tool[], colours: Colours): ExplainRequest {
+  return async ({ call: { name, arguments: text } }) => {
+    const tool = tools.find((one) => one.name === name);
+    const judged = tool ? await judgedCall(tool, text) : { call: { name } };
+    return 'problem' in judged ? [judged.problem] : explanationLines(await made.explain(judged.call), colours);
+  };
+}
+
+/** Whether the command can apply the rules that a run has recorded. */
+export function isApplicable(rules: unknown): boolean {
+  return checkRules(rules).problems.length === 0;
+}

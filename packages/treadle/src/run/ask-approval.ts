@@ -1,0 +1,95 @@
+import { userInfo } from 'node:os';
+import type { Touch } from '@treadle/core';
+import { exactLine, exactText } from '../terminal/printable.ts';
+import { timestampText } from '../terminal/quantities.ts';
+import type { ApprovalRequest, Decision } from './drive-run.ts';
+
+export interface Prompter {
+  writeLine(line: string): void;
+  /** Resolves with one line, or with undefined at Ctrl-C and Ctrl-D. */
+  ask(prompt: string): Promise<string | undefined>;
+}
+
+/** The lines that explain why the policy asks. */
+export type ExplainRequest = (request: ApprovalRequest) => Promise<readonly string[]>;
+
+/** `a` is not possible if the rule asks each time. */
+const QUESTION = { once: 'Allow it? [y/N/a/e] ', eachTime: 'Allow it? [y/N/e] ' } as const;
+const KEYS = {
+  once: 'Answer y (yes), n (no), a (yes, for the rest of this run) or e (explain): ',
+  eachTime: 'Answer y (yes), n (no) or e (explain); it is asked about each time: ',
+} as const;
+
+/** Shows what a call would do, exactly, and asks until the answer is yes or no. No answer means no. */
+export async function askApproval(
+  request: ApprovalRequest,
+  { writeLine, ask }: Prompter,
+  explain?: ExplainRequest,
+): Promise<Decision> {
+  for (const line of requestLines(request)) writeLine(line);
+  const when = request.eachTime ? 'eachTime' : 'once';
+  for (let prompt: string = QUESTION[when]; ;) {
+    const answer = (await ask(prompt))?.trim().toLowerCase();
+    if (answer === 'y' || answer === 'yes') return { approved: true };
+    if (answer === 'a' && when === 'once') return { approved: true, forRun: true };
+    if (!answer || answer === 'n' || answer === 'no') return { approved: false, reason: 'The user said no.' };
+    if (answer === 'e' && explain) {
+      for (const line of await explain(request)) writeLine(line);
+      prompt = QUESTION[when];
+    } else prompt = KEYS[when];
+  }
+}
+
+const INDENT = '  ';
+
+function requestLines({ call, reason, touches = [], shown, expiresAt }: ApprovalRequest): readonly string[] {
+  return [
+    `${call.name} wants to run with ${exactText(call.arguments, INDENT)}`,
+    ...touches.map((touch) => `${INDENT}${touchText(touch)}`),
+    ...shownLines(shown),
+    ...(reason ? [`(${exactText(reason, INDENT)})`] : []),
+    `${INDENT}until ${timestampText(expiresAt)}`,
+  ];
+}
+
+/** The touch with its exact path, command or host. */
+function touchText(touch: Touch): string {
+  switch (touch.type) {
+    case 'read':
+      return `reads ${exactLine(touch.path)}`;
+    case 'write':
+      return `writes ${exactLine(touch.path)}`;
+    case 'command':
+      return `runs ${exactText(touch.command, `${INDENT}     `)}`;
+    case 'url': {
+      const host = URL.canParse(touch.url) ? `${new URL(touch.url).host}: ` : '';
+      return `connects to ${exactLine(`${host}${touch.url}`)}`;
+    }
+    case 'session':
+      return `uses the session ${exactLine(touch.session)}`;
+    case 'device':
+      return `uses the device ${exactLine(touch.device)}`;
+    case 'unknown':
+      return 'does not say what it touches';
+    default:
+      return touch satisfies never;
+  }
+}
+
+/** What the policy wants to be shown: a text, a diff, or other JSON. */
+function shownLines(shown: unknown): readonly string[] {
+  if (shown === undefined) return [];
+  const { diff } = (shown ?? {}) as { readonly diff?: unknown };
+  const text = [shown, diff].find((one) => typeof one === 'string') ?? JSON.stringify(shown, null, 2);
+  return [`${INDENT}${exactText(String(text), INDENT)}`];
+}
+
+/** The name of the user of this process, which answers record. */
+export function userName(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    // A container may run as a user without a name.
+    return `user ${process.getuid?.() ?? 'unknown'}`;
+  }
+}
