@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { userInfo } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
 import { fakeTerminal, type FakeTerminal } from './fake-terminal.ts';
 import type { Printed } from './in-process.ts';
@@ -62,6 +62,12 @@ describe('policy explain', () => {
     };
     expect(await explain()).toContain(`To allow it, set in [policy] of treadle.toml: ${line}\n`);
     expect(await explain(line)).toContain('Verdict: allow');
+  });
+
+  test('suggests the absolute path of a file above the folder', async () => {
+    const { stdout } = await policy('explain', 'read', '{"path": "../x.txt"}');
+    const file = join(dirname(fixture.play.folder), 'x.txt');
+    expect(stdout).toContain(`To allow it, set in [policy] of treadle.toml: paths.read = ["**", "${file}"]\n`);
   });
 
   test('suggests nothing for a command that no entry can allow', async () => {
