@@ -2,6 +2,7 @@ import { homedir } from 'node:os';
 import { basename, dirname } from 'node:path';
 import { stableJson, type State, type Tool } from '@treadle/core';
 import {
+  type Analysers,
   checkRules,
   policy,
   type PolicyOptions,
@@ -9,7 +10,7 @@ import {
   type RateStore,
   type RulePolicy,
 } from '@treadle/core/policy';
-import { pathFacts, urlFacts } from '@treadle/tools';
+import { commandFacts, pathFacts, urlFacts } from '@treadle/tools';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { ExplainRequest } from '../run/ask-approval.ts';
@@ -34,7 +35,7 @@ export function commandPolicy(
   const rules = withOwnFiles(rulesOf(context.loaded.config), context);
   const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
-  return asking === 'never' ? unattended(made, { file: context.loaded.file, onDenied }) : made;
+  return asking === 'never' ? unattended(made, { folder: context.folder, file: context.loaded.file, onDenied }) : made;
 }
 
 /**
@@ -57,7 +58,12 @@ export function resumedPolicy(
 /** How the command finds out what a call would touch. */
 function factsOptions(folder: string): PolicyOptions {
   const home = homedir();
-  return { folder, home, analysers: { path: (path) => pathFacts(path, { folder, home }), url: urlFacts } };
+  const analysers: Analysers = {
+    command: (command) => commandFacts(command, { folder }),
+    path: (path) => pathFacts(path, { folder, home }),
+    url: urlFacts,
+  };
+  return { folder, home, analysers };
 }
 
 /** [policy] with the permissions of [orchestrator.tools]. A permission is held if neither says false. */
