@@ -17,6 +17,7 @@ import { durable } from './mutants/i8-durable.ts';
 import { order } from './mutants/i9-order.ts';
 import type { Mutant } from './mutants/mutant.ts';
 import { questions } from './mutants/questions.ts';
+import { resources } from './mutants/resources.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 
 const AREAS = [
@@ -34,6 +35,7 @@ const AREAS = [
   claims,
   carried,
   questions,
+  resources,
   budget,
 ] as const;
 

@@ -64,12 +64,13 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, keepMissingTools, answers, ledger } = run;
+      const { acceptChangedTools, keepMissingTools, answers, ledger, killProcess } = run;
       const shared = {
         ...options,
         context,
         journal: run.journal,
         ...(ledger && { ledger }),
+        ...(killProcess && { killProcess }),
         clock: run.clock,
         runId,
         signal,

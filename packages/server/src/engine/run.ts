@@ -5,6 +5,7 @@ import {
   type Event,
   type Item,
   type Journal,
+  type KillProcess,
   type Lease,
   type Limit,
   type LoopResult,
@@ -140,7 +141,11 @@ export function driveRequest(
     journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
     // They are sent to the client.
     durableItems: true,
+    killProcess,
     onItem(item: Item): void | Promise<void> {
+      if (item.type === 'resource-problem') {
+        log.warn({ run: runId, resource: item.name, why: item.problem }, 'a resource was not closed');
+      }
       if (item.type === 'fact') {
         const { event } = item;
         if (event.type === 'model-failed') logFailure(event.error);
@@ -202,6 +207,12 @@ export function driveRequest(
 
   return { cancel: run.cancel, detach: run.detach, ended: awaitEnd() };
 }
+
+/** Ends processes that tools of an interrupted run have left behind. */
+export const killProcess: KillProcess = async (left) => {
+  const store = await import('@treadle/store');
+  return store.killProcess(left);
+};
 
 /** A run that cannot start ends like one that fails later: its result rejects. */
 function startedRun(options: Parameters<typeof startLoop>[0]): Pick<StartedRun, 'cancel' | 'detach' | 'result'> {

@@ -45,6 +45,7 @@ function call(name: string, input: unknown, signal: AbortSignal = new AbortContr
     context: undefined,
     principal: undefined,
     ask: () => Promise.reject<never>(new Error('nobody is there')),
+    hold: () => Promise.reject<never>(new Error('there is no run')),
   };
   return used.execute!(input, context) as Promise<string>;
 }
