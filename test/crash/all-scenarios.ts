@@ -11,6 +11,7 @@ import { cancelled, failing, outage, overdue, unprepared } from './scenarios/end
 import { fork } from './scenarios/fork.ts';
 import { guarded } from './scenarios/guarded.ts';
 import { handingOver } from './scenarios/handing-over.ts';
+import { holding } from './scenarios/holding.ts';
 import { length } from './scenarios/length.ts';
 import { narrowing } from './scenarios/narrowing.ts';
 import { parked } from './scenarios/parked.ts';
@@ -58,4 +59,5 @@ export const SCENARIOS: readonly Scenario[] = [
   ending,
   asking,
   sleeping,
+  holding,
 ];

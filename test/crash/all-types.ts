@@ -8,6 +8,8 @@ const EVENTS: Record<Event['type'], true> = {
   'input-added': true,
   'tools-changed': true,
   'narrowing-lifted': true,
+  'resource-opened': true,
+  'resource-closed': true,
   'model-replied': true,
   'model-failed': true,
   'calls-judged': true,

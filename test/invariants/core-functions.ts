@@ -154,6 +154,7 @@ export interface CoreFunctions {
     asked: AskedQuestion,
     event: EventOf<'question-answered' | 'deadline-passed'>,
   ) => AskedQuestion;
+  readonly resourcesAfter: (state: State, event: EventOf<'resource-opened' | 'resource-closed'>) => State['resources'];
   readonly askedIn: (slot: Slot) => object | undefined;
 
   // Effects.
@@ -199,7 +200,7 @@ export interface CoreFunctions {
     journal: Journal,
     runId: string,
   ) => Promise<{ readonly start: { readonly seq: number }; readonly entries: readonly JournalEntry[] }>;
-  readonly recordedQuestion: (context: RunContext, effect: string, key: string, question: Question) => unknown;
+  readonly recordedQuestion: (run: unknown, effect: string, key: string, question: Question) => unknown;
   readonly startedEffects: (state: State) => readonly string[];
   readonly deadlineAt: (state: State, at: number) => Event | undefined;
   readonly watchDeadline: (...driver: readonly unknown[]) => () => void;

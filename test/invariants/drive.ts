@@ -107,6 +107,18 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
         });
       case 'lift':
         return feed({ type: 'narrowing-lifted', at: now, ...(pick % 2 === 0 && { by: 'ann' }) });
+      case 'open':
+        return feed({
+          type: 'resource-opened',
+          at: now,
+          runId: pick % 5 === 0 ? 'original' : 'run',
+          name: RESOURCES[pick % 2]!,
+          process: { pid: 100 + (pick % 7), startedAt: `${pick % 3}` },
+        });
+      case 'close': {
+        const [name] = pick % 5 > 0 ? observed.resources.keys() : [];
+        return feed({ type: 'resource-closed', at: now, name: name ?? RESOURCES[pick % 2]! });
+      }
       case 'fork':
         return feed(forkAt(world, now, pick));
       case 'deadline':
@@ -183,6 +195,8 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
   }
   return { world, moments, last: moments.at(-1)!, hadChoice };
 }
+
+const RESOURCES = ['shell', 'browser'];
 
 const BEFORE_CALLS: ReadonlySet<Event['type']> = new Set<Event['type']>([
   'turn-prepared',

@@ -50,6 +50,11 @@ function checkMoment(
     () => `the run waits for ${outside.join()}, and reports ${reportedWaits.join()}`,
   );
   checkQuestions(after, observed);
+  const processes = [...observed.resources.values()];
+  ensure(
+    same(after.resources ?? [], processes),
+    () => `the run has the processes ${JSON.stringify(after.resources)}; there are ${JSON.stringify(processes)}`,
+  );
   ensure(
     isPaused(after) === isWaiting(observed),
     () => `paused is ${isPaused(after)} with ${issued.join(' ')} outstanding`,

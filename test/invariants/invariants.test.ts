@@ -51,6 +51,8 @@ const LEAST: Record<Event['type'], number> = {
   'input-added': 0.05,
   'tools-changed': 0.05,
   'narrowing-lifted': 0.05,
+  'resource-opened': 0.05,
+  'resource-closed': 0.05,
   'model-replied': 0.05,
   'model-failed': 0.05,
   'calls-judged': 0.05,

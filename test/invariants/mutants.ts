@@ -19,6 +19,7 @@ import { programs } from './mutants/programs.ts';
 import type { Mutant } from './mutants/mutant.ts';
 import { parked } from './mutants/parked.ts';
 import { questions } from './mutants/questions.ts';
+import { resources } from './mutants/resources.ts';
 import { PARAMETERS, PROPERTIES } from './properties.ts';
 
 const AREAS = [
@@ -36,6 +37,7 @@ const AREAS = [
   claims,
   carried,
   questions,
+  resources,
   budget,
   parked,
   programs,

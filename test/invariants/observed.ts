@@ -4,6 +4,7 @@ import type {
   Event,
   Handoff,
   Narrowing,
+  OpenResource,
   Outcome,
   Parking,
   Question,
@@ -25,6 +26,8 @@ export interface Observed {
   readonly parkings: ReadonlyMap<string, Parking>;
   /** What calls have asked, by the id of their effect. */
   readonly asked: ReadonlyMap<string, readonly Asked[]>;
+  /** The processes of the run that have not ended, by name, the newest last. */
+  readonly resources: ReadonlyMap<string, OpenResource>;
   /** The time of the last event, and the active time until then. */
   readonly at: number;
   readonly activeMs: number;
@@ -58,6 +61,7 @@ export const NOTHING_OBSERVED: Observed = {
   begun: new Set(),
   parkings: new Map(),
   asked: new Map(),
+  resources: new Map(),
   at: 0,
   activeMs: 0,
   rules: undefined,
@@ -81,6 +85,10 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'policy-changed':
     case 'program-changed':
       return live || observed.failed !== undefined;
+    case 'resource-opened':
+      return live;
+    case 'resource-closed':
+      return (live || observed.failed !== undefined) && observed.resources.has(event.name);
     case 'narrowing-lifted':
       return live && observed.narrowed;
     case 'run-forked':
@@ -159,6 +167,15 @@ function askedAfter({ asked }: Observed, event: Event): Observed['asked'] {
   return new Map(asked).set(effect, now);
 }
 
+function resourcesAfter({ resources }: Observed, event: Event): Observed['resources'] {
+  if (event.type !== 'resource-opened' && event.type !== 'resource-closed') return resources;
+  const now = new Map(resources);
+  now.delete(event.name);
+  if (event.type === 'resource-closed') return now;
+  const { runId, name, process } = event;
+  return now.set(name, { runId, name, process });
+}
+
 /** What is observed after an event was applied. */
 export function observedAfter(
   observed: Observed,
@@ -216,6 +233,7 @@ export function observedAfter(
     begun,
     parkings,
     asked,
+    resources: resourcesAfter(observed, event),
     at: Math.max(observed.at, event.at),
     activeMs: restarted || began ? observed.activeMs : activeMsAt(observed, event.at),
     rules: began ? event.rules : observed.rules,
@@ -283,9 +301,9 @@ function mayRepeat(effect: Effect | undefined): boolean {
   return effect?.type === 'call-tool' && (effect.call.effect === 'pure' || effect.call.effect === 'idempotent');
 }
 
-/** A change of tools, of the policy or of the program does not repeat the failed call. */
+/** A change of tools, of the policy or of the program, and a process that has ended, do not repeat the failed call. */
 function failedStill({ failed }: Observed, { type }: Event): string | undefined {
-  return type === 'tools-changed' || type === 'policy-changed' || type === 'program-changed' ? failed : undefined;
+  return ['tools-changed', 'policy-changed', 'program-changed', 'resource-closed'].includes(type) ? failed : undefined;
 }
 
 type AskEffect = Extract<Effect, { type: 'ask-approval' }>;

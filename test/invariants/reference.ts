@@ -52,6 +52,9 @@ export interface Reference {
 
 const NOTHING: Expected = { type: 'nothing' };
 
+/** Events between which deaths are in a row. */
+const NO_PROGRESS: ReadonlySet<string> = new Set(['effect-lost', 'resource-opened', 'resource-closed']);
+
 /**
  * A second implementation of what the loop decides. It works on a trace and uses none of the counters of the states. It
  * reads results from the history, because the loop itself writes the sentences in them.
@@ -409,7 +412,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
 
   function follow(moment: Moment, at: number): Expected {
     const { event } = moment;
-    if (event.type !== 'effect-lost') deaths.clear();
+    if (!NO_PROGRESS.has(event.type)) deaths.clear();
     const narrow = narrowIn(event);
     if (narrow) narrowings = [...narrowings, narrow];
     const handed = handoffIn(event);
@@ -440,6 +443,9 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'tools-changed':
         if (event.from) laterTools = event.tools;
         else ({ tools } = event);
+        return NOTHING;
+      case 'resource-opened':
+      case 'resource-closed':
         return NOTHING;
       case 'narrowing-lifted':
         narrowed = [];

@@ -106,6 +106,12 @@ const event: Arbitrary<Event> = fc.oneof(
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }) }),
   of('tools-changed', { tools: fc.array(tool, { maxLength: 3 }), from: fc.constant('next-turn') }),
   of('narrowing-lifted', {}),
+  of('resource-opened', {
+    runId: word,
+    name: fc.oneof(word, number),
+    process: fc.oneof(fc.record({ pid: number }), word, fc.constant(null)),
+  }),
+  of('resource-closed', { name: fc.oneof(word, fc.constant(undefined)) }),
   of('run-forked', { model: word, instructions: word, tools: fc.array(tool, { maxLength: 3 }) }),
   of('turn-prepared', { decision }),
   of('turn-prepared', { decision, problem: word }),

@@ -177,6 +177,9 @@ export type Act =
   | 'input'
   | 'tools'
   | 'lift'
+  /** A tool starts a process for the run, or one of them has ended. */
+  | 'open'
+  | 'close'
   | 'fork'
   | 'deadline'
   /** The ledger refuses an effect. */

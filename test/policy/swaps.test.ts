@@ -135,6 +135,7 @@ test.runIf(isLinux)('no call of the read tool of 10,000 returns what is outside'
       context: undefined,
       principal: undefined,
       ask: () => Promise.reject<never>(new Error('nobody is there')),
+      hold: () => Promise.reject<never>(new Error('there is no run')),
     };
     for (let i = 0; i < ATTEMPTS; i++) {
       const result = Promise.resolve(read.execute!({ path: PATHS[i % PATHS.length]! }, context));

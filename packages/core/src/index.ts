@@ -67,6 +67,7 @@ export type {
   GuardedContent,
   Guardrail,
   Guardrails,
+  KillProcess,
   PrepareTurn,
   RunOptions,
   RejectedAnswer,
@@ -88,6 +89,7 @@ export {
   type Fact,
   type Item,
   type Report,
+  type ResourceProblem,
   type TurnStarted,
 } from './journal/items.ts';
 export {
@@ -104,6 +106,7 @@ export type { CallCheck, Event, GuardrailVerdict, RecordedVerdict, SettledResult
 export { messagesOf, stableJson, type History } from './machine/history.ts';
 export type { Autonomy, Narrowing } from './machine/narrowing.ts';
 export type { AskedQuestion, Question } from './machine/questions.ts';
+export type { HeldProcess, OpenResource } from './machine/resources.ts';
 export type {
   AgentRules,
   Handoff,
@@ -188,6 +191,9 @@ export {
 export {
   tool,
   type AskQuestion,
+  type Held,
+  type HoldOptions,
+  type HoldResource,
   type QuestionOptions,
   type Tool,
   type ToolContext,

@@ -17,10 +17,19 @@ const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
 let self: Holder | undefined;
 
 export function thisProcess(): Holder {
-  if (self) return self;
-  const startedAt = startOf(process.pid);
-  self = { host: thisHost(), pid: process.pid, ...(startedAt !== undefined && { startedAt }) };
+  self ??= { host: thisHost(), pid: process.pid, ...startedAtOf(process.pid) };
   return self;
+}
+
+/** A process of this host; undefined if there is no such process. */
+export function holderOf(pid: number): Holder | undefined {
+  const holder = { host: thisProcess().host, pid, ...startedAtOf(pid) };
+  return pidExists(pid) && holder.startedAt !== 'ended' ? holder : undefined;
+}
+
+function startedAtOf(pid: number): Pick<Holder, 'startedAt'> {
+  const startedAt = startOf(pid);
+  return startedAt === undefined ? {} : { startedAt };
 }
 
 /**

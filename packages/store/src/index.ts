@@ -1,4 +1,5 @@
 export type { Holder } from './holder.ts';
+export { heldProcess, killProcess } from './processes.ts';
 export type { IdempotencyKey, ResponseEnding, ResponseRecord, ResponseStore, UsedKey } from './response-store.ts';
 export { backupStore, restoreStore, type BackupOptions, type Restored, type RestoreOptions } from './sqlite/backup.ts';
 export {

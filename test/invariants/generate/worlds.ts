@@ -52,6 +52,8 @@ const USUAL: Readonly<Record<Act, number>> = {
   input: 6,
   tools: 6,
   lift: 10,
+  open: 8,
+  close: 7,
   fork: 4,
   deadline: 12,
   lose: 4,

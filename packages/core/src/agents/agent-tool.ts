@@ -69,7 +69,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
       if (!run)
         return new Finished(errorResult(`The tool "${name}" is a run of its own and can only be called by a run.`));
       const runId = childRunId(run.runId, run.effect);
-      const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers, ledger } = run;
+      const { acceptChangedTools, keepMissingTools, acceptChangedProgram, answers, ledger, killProcess } = run;
       const policy = combinedPolicy([...run.policies(), ...(options.policy ? [options.policy] : [])]);
       const shared = {
         ...options,
@@ -77,6 +77,7 @@ export function agentTool<const S extends Schema = typeof TASK>(definition: Agen
         context,
         journal: run.journal,
         ...(ledger && { ledger }),
+        ...(killProcess && { killProcess }),
         clock: run.clock,
         runId,
         signal,

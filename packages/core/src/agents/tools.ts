@@ -59,12 +59,12 @@ function helperTool(helper: HelperTool, agent: AnyAgent, execution: ExecutionInf
 const HELPER_MEMORY = ['run', 'attempt'];
 
 function helperContext(
-  { memory, run: _, ask, ...context }: ToolContext,
+  { memory, run: _, ask, hold, ...context }: ToolContext,
   writes: boolean,
   { input: agentInput, attempt }: ExecutionInfo,
 ): HelperContext {
   const state = (memory ?? {}) as HelperContext['state'];
-  return { ...context, ask, agentInput, state: writes ? state : deepFreeze(state), attempt: attempt() };
+  return { ...context, ask, hold, agentInput, state: writes ? state : deepFreeze(state), attempt: attempt() };
 }
 
 function deepFreeze<T>(value: T): T {

@@ -78,6 +78,30 @@ function hanging(times: number, definition: Partial<ToolDefinition> = {}): { rea
 const CRASH_LOOP = { type: 'failed', error: { code: 'crash-loop', message: expect.stringContaining('"act"') } };
 
 describe('a call that was running at five process deaths in a row', () => {
+  test('is not attempted again although it starts a process each time', async () => {
+    let ran = 0;
+    const act = tool({
+      name: 'act',
+      description: 'Acts',
+      effect: 'pure',
+      async execute(_, { hold }) {
+        ran++;
+        await hold(
+          'shell',
+          () => ({ pid: ran }),
+          () => {},
+          { process: (shell) => shell },
+        );
+        return new Promise(() => {});
+      },
+    });
+    const { die, last } = processes({ tools: [act], crashLimit: 2, killProcess: () => true });
+    await die();
+    await die();
+    expect((await last()).outcome).toMatchObject({ type: 'failed', error: { code: 'crash-loop' } });
+    expect(ran).toBe(2);
+  });
+
   test.each(['pure', 'idempotent'] as const)('is not attempted again: %s', async (effect) => {
     const { act, ran } = hanging(Infinity, { effect });
     const { die, last, entries } = processes({ tools: [act] });

@@ -183,6 +183,7 @@ export async function reopenRun(
   const stricter = resumable && changes.length === 0 ? newlyNeedingApproval(had, tools) : undefined;
   if (stricter) accepted.push(...acceptedTools(state, stricter));
   if (program) accepted.push(program);
+  if (state.resources) accepted.push(...(await killSurvivors(state, options)));
   const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
   const started = startedEffects(state);
   const lost = started.map((effect): Event => ({
@@ -236,6 +237,18 @@ function changedProgram({ runId, program: had, at }: State, options: ContinueOpt
     'program-changed',
     `Run "${runId}" was started with ${named(had)} as its model, and is resumed with ${named(program)}. ${remedy}`,
   );
+}
+
+/** Ends the processes that the last driver of the run left behind. Those of the original of a fork are not its own. */
+async function killSurvivors(
+  { resources = [], runId, at }: State,
+  { killProcess }: ContinueOptions,
+): Promise<readonly Event[]> {
+  const gone: Event[] = [];
+  for (const { runId: owner, name, process } of resources) {
+    if (owner === runId && (await killProcess?.(process))) gone.push({ type: 'resource-closed', at, name });
+  }
+  return gone;
 }
 
 /** The current tools, also in place of a change that waits for the next turn. */

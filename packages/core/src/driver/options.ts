@@ -10,6 +10,7 @@ import type { Schema } from '../tools/schema.ts';
 import type { Tool } from '../tools/tool.ts';
 import type { GuardrailVerdict } from '../machine/events.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
+import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, Memory, Parent, RunFacts, TurnDecision } from '../machine/rules.ts';
 import type { AgentState, Outcome, Waiting } from '../machine/state.ts';
 
@@ -187,8 +188,21 @@ interface RunEnvironment {
    * lose facts that nothing depends on yet, and the run then takes these steps again.
    */
   readonly durableItems?: boolean;
+  /** A resource that no call has used for this time is closed; default 300,000, 0: never before the end. */
+  readonly holdIdleMs?: number;
+  /**
+   * Ends processes that tools of the run have started and that survived the process that drove it: `killProcess` of
+   * `@treadle/store`. It is called when the run is resumed. Without it they are left alone.
+   */
+  readonly killProcess?: KillProcess;
   readonly clock?: Clock;
 }
+
+/**
+ * Ends a process, unless another one has its pid by now. True: it does not run any more. False: that cannot be found out
+ * here, because it belongs to another host. If it rejects, the run is not resumed.
+ */
+export type KillProcess = (process: HeldProcess) => boolean | Promise<boolean>;
 
 /**
  * Verifies an answer to something that the run waits for, such as its signature. `by` replaces the name in the answer. If

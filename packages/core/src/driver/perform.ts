@@ -63,6 +63,8 @@ export interface RunContext {
   readonly host: CallHost;
   /** Tools that have asked questions, by the id of their effect. Undefined: none has. */
   asking: Map<string, AskingTool> | undefined;
+  /** The resources that tools hold. Undefined: none does. */
+  held: HeldResources | undefined;
   /** The checked calls of the last reply, with the inputs that their tools get. After a restart they are checked again. */
   lastReply: { readonly turn: number; readonly checked: readonly Checked[] };
   readonly state: () => State;
@@ -78,6 +80,14 @@ export interface AskingTool {
   readonly continue: () => void;
   /** The tool has ended. */
   readonly end: () => void;
+}
+
+/** The resources of a run. */
+export interface HeldResources {
+  /** A call does not use them any more. */
+  readonly callEnded: (execution: Execution) => void;
+  /** Closes all of them. Never rejects. */
+  readonly closeAll: () => Promise<void>;
 }
 
 /** The code of a typed agent. */
@@ -233,6 +243,7 @@ function runCheckedTool(
   void result.then((settled) => {
     running.delete(abort);
     context.asking?.get(effect.id)?.end();
+    context.held?.callEnded(execution);
     const done = withChangedMemory(memory, execution, settled);
     settleTool(context, effect, tool.handsTo ? withHandoffTo(context, tool, done) : done, settle);
   });
@@ -358,6 +369,7 @@ function callingRun(context: RunContext, { id, call }: CallEffect): CallingRun {
     policies: () => inheritedPolicies(context.state(), options.policy),
     facts: () => runFacts(context),
     ledger: options.ledger,
+    killProcess: options.killProcess,
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),
@@ -403,12 +415,13 @@ async function cancelChild(context: RunContext, call: Call): Promise<void> {
     context: options.context,
     principal: opening.principal,
     run: { ...callingRun(context, effect), child: 'unknown' },
-    ask: refuseQuestion,
+    ask: refuseUse,
+    hold: refuseUse,
   });
 }
 
-function refuseQuestion(): Promise<never> {
-  return Promise.reject(new Error('A call that is cancelled cannot ask.'));
+function refuseUse(): Promise<never> {
+  return Promise.reject(new Error('A call that is cancelled can neither ask nor hold a resource.'));
 }
 
 /** The memory that a tool gets: the keys that it remembers. */

@@ -1,13 +1,12 @@
-import { slotFor } from '../machine/effects.ts';
-import { stableJson } from '../machine/history.ts';
-import { questionsOf, type AskedQuestion, type Question } from '../machine/questions.ts';
-import { isPlain } from '../plain.ts';
+import type { slotFor } from '../machine/effects.ts';
+import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { Execution, RunningCall } from '../tools/execute.ts';
 import type { QuestionOptions } from '../tools/tool.ts';
 import type { AskingTool, RunContext } from './perform.ts';
 
 /*
- * Questions of running tools. This is loaded when a tool asks for the first time.
+ * Questions of running tools. This is loaded when a tool asks for the first time. It imports only types, and gets the
+ * functions that it needs: a bundler would move what it shares with the core into files of their own.
  *
  * A question that has an answer in the journal is answered at once. Any other is recorded, and the call then waits. If the
  * answer comes while this process drives the run, the tool continues. If the run pauses before, the tool is aborted, and is
@@ -21,6 +20,12 @@ interface Unanswered extends PromiseWithResolvers<unknown> {
   readonly ttlMs: number | undefined;
 }
 
+/** A run, and how to find the slot of a call. */
+export interface AskingRun {
+  readonly context: RunContext;
+  readonly slotFor: typeof slotFor;
+}
+
 interface QuestioningTool extends AskingTool {
   /** Questions without an id so far. */
   unnamed: number;
@@ -32,32 +37,34 @@ interface QuestioningTool extends AskingTool {
 
 /** Puts a question of a running tool to those who answer the run. Rejects if nobody answers in time. */
 export async function askPeople(
-  context: RunContext,
+  run: AskingRun,
   { execution, signal }: RunningCall,
   given: string | QuestionOptions,
 ): Promise<unknown> {
+  const { context } = run;
   const effect = execution.key.slice(context.runId.length + 1);
   const { question, id, ttlMs } = checkedQuestion(execution, given);
-  const slot = slotFor(context.state(), effect);
+  const slot = run.slotFor(context.state(), effect);
   if (signal.aborted || (slot?.type !== 'running' && slot?.type !== 'questioning')) {
     throw new Error(`The call of "${execution.tool.name}" has ended, so it cannot ask. Await each answer.`);
   }
-  const tool = questioningTool(context, execution, effect);
+  const tool = questioningTool(run, execution, effect);
   const key = id ?? `#${tool.unnamed++}`;
-  const recorded = recordedQuestion(context, effect, key, question);
+  const recorded = recordedQuestion(run, effect, key, question);
   if (recorded && (recorded.answer ?? recorded.expired)) return answerIn(recorded);
   const open = tool.unanswered.get(key);
-  if (open && stableJson(open.question) === stableJson(question)) return open.promise;
+  if (open && isSame(open.question, question)) return open.promise;
   if (open)
     throw new Error(`The id "${key}" has another question, which is still open. Give each question its own id.`);
   const unanswered: Unanswered = { key, question, ttlMs, ...Promise.withResolvers<unknown>() };
   tool.unanswered.set(key, unanswered);
   // Questions that are asked together are recorded together: when the first is recorded, the run may pause.
-  if (tool.unrecorded.push(unanswered) === 1) queueMicrotask(() => recordQuestions(context, execution, effect, tool));
+  if (tool.unrecorded.push(unanswered) === 1) queueMicrotask(() => recordQuestions(run, execution, effect, tool));
   return unanswered.promise;
 }
 
-function questioningTool(context: RunContext, execution: Execution, effect: string): QuestioningTool {
+function questioningTool(run: AskingRun, execution: Execution, effect: string): QuestioningTool {
+  const { context } = run;
   const tools = (context.asking ??= new Map());
   const known = tools.get(effect) as QuestioningTool | undefined;
   if (known) return known;
@@ -75,7 +82,7 @@ function questioningTool(context: RunContext, execution: Execution, effect: stri
       stopTimers();
       execution.resumedAt = clock.now();
       for (const { key, question, resolve, reject } of tool.unanswered.values()) {
-        const recorded = recordedQuestion(context, effect, key, question);
+        const recorded = recordedQuestion(run, effect, key, question);
         if (!recorded) continue;
         tool.unanswered.delete(key);
         try {
@@ -95,15 +102,18 @@ function questioningTool(context: RunContext, execution: Execution, effect: stri
 }
 
 /** The call has a question of this key only if it is the same question: an answer to another one does not count. */
-function recordedQuestion(
-  context: RunContext,
-  effect: string,
-  key: string,
-  question: Question,
-): AskedQuestion | undefined {
-  const text = stableJson(question);
-  const asked = questionsOf(slotFor(context.state(), effect));
-  return asked.findLast((one) => one.key === key && stableJson(one.question) === text);
+function recordedQuestion(run: AskingRun, effect: string, key: string, question: Question): AskedQuestion | undefined {
+  return questionsOfCall(run, effect).findLast((one) => one.key === key && isSame(one.question, question));
+}
+
+function questionsOfCall({ context, slotFor: find }: AskingRun, effect: string): readonly AskedQuestion[] {
+  const slot = find(context.state(), effect);
+  return (slot && 'asked' in slot && slot.asked) || [];
+}
+
+/** All have their fields in the same order. */
+function isSame(one: Question, other: Question): boolean {
+  return JSON.stringify(one) === JSON.stringify(other);
 }
 
 /** The answer to a question. Throws if it has expired. */
@@ -113,8 +123,9 @@ function answerIn({ answer, question }: AskedQuestion): unknown {
   throw Object.assign(expired, { errorType: 'timeout' });
 }
 
-function recordQuestions(context: RunContext, execution: Execution, effect: string, tool: QuestioningTool): void {
-  const { clock, state } = context;
+function recordQuestions(run: AskingRun, execution: Execution, effect: string, tool: QuestioningTool): void {
+  const { context } = run;
+  const { clock } = context;
   const at = clock.now();
   const questions = tool.unrecorded.map(({ key, question, ttlMs }) => ({
     key,
@@ -125,7 +136,7 @@ function recordQuestions(context: RunContext, execution: Execution, effect: stri
   // The time in which it waits does not count for the timeout of the tool.
   execution.resumedAt = Infinity;
   context.record({ type: 'questions-asked', at, effect, questions }).catch(() => {});
-  const asked = questionsOf(slotFor(state(), effect));
+  const asked = questionsOfCall(run, effect);
   for (const [index, { expiresAt }] of asked.entries()) {
     if (expiresAt !== undefined && index >= asked.length - questions.length) {
       watchQuestion(context, { effect, question: index, expiresAt }, tool);
@@ -162,13 +173,19 @@ function checkedQuestion({ tool }: Execution, given: string | QuestionOptions): 
   if (choices && !(Array.isArray(choices) && choices.length > 0 && choices.every((one) => typeof one === 'string'))) {
     throw misuse('has choices that are not a list of texts. Give at least one text.');
   }
-  if (schema !== undefined && !(isPlain(schema) && typeof schema === 'object')) {
-    throw misuse('has a schema that is not JSON Schema.');
-  }
+  if (schema !== undefined && !isJson(schema)) throw misuse('has a schema that is not JSON Schema.');
   if (id !== undefined && (typeof id !== 'string' || id === '')) throw misuse('has an id that is not a text.');
   if (ttlMs !== undefined && !(ttlMs > 0 && Number.isFinite(ttlMs))) {
     throw misuse(`has ttlMs ${String(ttlMs)}. Give a number above 0.`);
   }
   const question = structuredClone({ prompt, ...(choices && { choices }), ...(schema && { schema }) });
   return { question, ...(id !== undefined && { id }), ...(ttlMs !== undefined && { ttlMs }) };
+}
+
+function isJson(schema: unknown): boolean {
+  try {
+    return typeof structuredClone(schema) === 'object' && JSON.stringify(schema) !== undefined;
+  } catch {
+    return false;
+  }
 }

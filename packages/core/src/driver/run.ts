@@ -1,9 +1,9 @@
-import { TreadleError } from '../errors.ts';
+import { messageOf, TreadleError } from '../errors.ts';
 import type { Item } from '../journal/items.ts';
 import { childRuns } from '../journal/family.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import type { Lease, RunStore } from '../journal/port.ts';
-import { isPaused, waiting } from '../machine/effects.ts';
+import { isPaused, slotFor, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { messagesOf } from '../machine/history.ts';
 import { wakeAtOf } from '../machine/parking.ts';
@@ -90,6 +90,10 @@ export function driveRun(
   }
   const { signal, clock = systemClock } = options;
   checkSignal(signal);
+  if (options.holdIdleMs !== undefined && !(options.holdIdleMs >= 0)) {
+    const given = String(options.holdIdleMs);
+    throw new TreadleError('invalid-options', `holdIdleMs is ${given}. Use a number of at least 0, or omit it.`);
+  }
   const tools = toolsByName(options.tools ?? []);
   const isAuto = options.resume !== undefined;
   if (isAuto) checkAutoResume(options);
@@ -199,10 +203,15 @@ export function driveRun(
         host: {
           async ask(call, question) {
             const { askPeople } = await import('./questions.ts');
-            return askPeople(context!, call, question);
+            return askPeople({ context: context!, slotFor }, call, question);
+          },
+          async hold(call, request) {
+            const { holdResource } = await import('./resources.ts');
+            return holdResource({ context: context!, slotFor, messageOf }, call, request);
           },
         },
         asking: undefined,
+        held: undefined,
         runningTools: new Set(),
         runningChildren: new Set(),
         children: new Set(),
@@ -230,12 +239,19 @@ export function driveRun(
       if (orphans.length > 0) await cancelChildren(context, orphans);
       // Also those whose cancellation could not be stored.
       if (wasStopped(last) && (!opened || orphans.length > 0)) {
-        await cancelDescendants(runId, { journal: context.journal, model: options.model, clock });
+        const { model, killProcess } = options;
+        await cancelDescendants(runId, {
+          journal: context.journal,
+          model,
+          clock,
+          ...(killProcess && { killProcess }),
+        });
       }
       return loopResult(runId, last);
     } finally {
       cancelDeadline?.();
       signal?.removeEventListener('abort', onAbort);
+      if (context?.held) await context.held.closeAll();
       ended = true;
       await lease?.release();
     }
@@ -307,7 +323,7 @@ function wasStopped({ phase }: State): boolean {
  */
 async function cancelDescendants(
   parent: string,
-  parts: Required<Pick<ContinueOptions, 'journal' | 'model' | 'clock'>>,
+  parts: Pick<ContinueOptions, 'journal' | 'model' | 'clock' | 'killProcess'>,
   visited = new Set([parent]),
 ): Promise<void> {
   const { journal } = parts;

@@ -5,13 +5,20 @@ import type { ToolCall, ToolResult } from '../messages.ts';
 import type { ModelDelta } from '../model.ts';
 
 /** What a listener receives: signals as they happen, facts once they are durable, and what follows from facts. */
-export type Item = ModelDelta | Report | Fact | TurnStarted | CallStarted | CallAnswered;
+export type Item = ModelDelta | Report | ResourceProblem | Fact | TurnStarted | CallStarted | CallAnswered;
 
 /** Progress of a running tool. */
 export interface Report {
   readonly type: 'tool-report';
   readonly call: ToolCall;
   readonly progress: unknown;
+}
+
+/** A resource that a tool held could not be closed. */
+export interface ResourceProblem {
+  readonly type: 'resource-problem';
+  readonly name: string;
+  readonly problem: string;
 }
 
 export interface Fact {

@@ -3,6 +3,7 @@ import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
 import type { Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
 import type { AskedQuestion } from './questions.ts';
+import type { HeldProcess } from './resources.ts';
 import type { Handoff, Memory, Parent, Rules, RunFacts, ToolFacts, TurnDecision } from './rules.ts';
 import type { Waiting } from './state.ts';
 
@@ -196,6 +197,16 @@ export type Event =
       readonly cause: 'restart' | 'device' | 'parked';
       readonly died?: true;
     }
+  /** A tool has started a process for the run, under a name. `runId`: the run that did; a fork has this entry too. */
+  | {
+      readonly type: 'resource-opened';
+      readonly at: number;
+      readonly runId: string;
+      readonly name: string;
+      readonly process: HeldProcess;
+    }
+  /** The process has ended: it was closed, or killed when the run was resumed. */
+  | { readonly type: 'resource-closed'; readonly at: number; readonly name: string }
   /** The ledger refused to reserve what the effect may use. It did not start, and the run ends. */
   | { readonly type: 'budget-refused'; readonly at: number; readonly effect: string; readonly reason: string }
   /**

@@ -4,6 +4,7 @@ import type { Principal, Touch } from '../policy/port.ts';
 import type { History } from './history.ts';
 import type { Narrowing } from './narrowing.ts';
 import type { AskedQuestion, Question } from './questions.ts';
+import type { OpenResource } from './resources.ts';
 import type { Handoff, Limits, Memory, Rules, ToolEffect, ToolFacts, TurnDecision } from './rules.ts';
 
 /** The whole state of a run, derived from its journal alone. */
@@ -71,7 +72,9 @@ export interface State {
   readonly grants: readonly Grant[] | undefined;
   /** Different paths that calls which were allowed to run may have written, as their tools declare; at most 100. */
   readonly written: readonly string[] | undefined;
-  /** How many process deaths in a row each call was running at, by effect. Any other event resets it. */
+  /** Processes that tools have started for the run. Undefined: none. */
+  readonly resources: readonly OpenResource[] | undefined;
+  /** How many process deaths in a row each call was running at, by effect. Any event that is not about a resource resets it. */
   readonly deaths: Readonly<Record<string, number>> | undefined;
   /** The time of the last event, and how long the run was active until then. */
   readonly at: number;

@@ -42,6 +42,7 @@ import { acceptableParts, appendMessage, emptyHistory, estimateTokens, stableJso
 import { isReadResult, isWithinNarrowing, narrower } from './narrowing.ts';
 import { askedIn, clientSlot, deadlineOf, isAnswerable, parkedAgain, parkedSlot, parkingOf } from './parking.ts';
 import { askingQuestions, fitsQuestions, withQuestionSettled } from './questions.ts';
+import { fitsResources, resourcesAfter } from './resources.ts';
 import type { Handoff, Limits, Memory, Rules, ToolFacts } from './rules.ts';
 import type { Call, CancelPhase, Limit, Outcome, Phase, Settling, Slot, State, Streak } from './state.ts';
 import { hasWording, wordingOf } from './wording.ts';
@@ -124,6 +125,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   policies: undefined,
   grants: undefined,
   written: undefined,
+  resources: undefined,
   deaths: undefined,
   at: 0,
   activeMs: 0,
@@ -143,6 +145,9 @@ function applyEvent(state: Draft, event: Exclude<Event, { type: 'run-started' }>
       return onToolsChanged(state, event);
     case 'narrowing-lifted':
       return withoutEffects({ ...state, narrowed: undefined, narrowing: undefined });
+    case 'resource-opened':
+    case 'resource-closed':
+      return withoutEffects({ ...state, resources: resourcesAfter(state, event) });
     case 'turn-prepared':
       return onTurnPrepared(state, event);
     case 'model-replied':
@@ -200,8 +205,10 @@ function withTime(state: State, event: Event): Draft {
  * (`device`, `parked`) was not running. Child runs count the deaths of their own calls.
  */
 function deathsAfter(state: State, event: Event): State['deaths'] {
-  if (event.type !== 'effect-lost' || !state.rules.crashLimit) return undefined;
   const { deaths } = state;
+  // They are no progress of the run.
+  if (event.type === 'resource-opened' || event.type === 'resource-closed') return deaths;
+  if (event.type !== 'effect-lost' || !state.rules.crashLimit) return undefined;
   const { effect, cause, died } = event;
   if (cause !== 'restart') return deaths;
   if (!died) return undefined;
@@ -227,6 +234,10 @@ export function fits(state: State, event: Event): boolean {
     case 'policy-changed':
     case 'program-changed':
       return canResume(state);
+    case 'resource-opened':
+      return isLive(state) && fitsResources(state, event);
+    case 'resource-closed':
+      return canResume(state) && fitsResources(state, event);
     case 'narrowing-lifted':
       return isLive(state) && (state.narrowed ?? state.narrowing) !== undefined;
     case 'run-forked':

@@ -4,7 +4,7 @@ import type { CallCheck, SettledResult } from '../machine/events.ts';
 import type { ErrorFacts } from '../messages.ts';
 import { Broken, errorFactsOf, errorResult, Finished, Parked, resultOf } from './result.ts';
 import { validate, type Validated } from './schema.ts';
-import type { QuestionOptions, Tool, ToolContext } from './tool.ts';
+import type { Held, HoldRequest, QuestionOptions, Tool, ToolContext } from './tool.ts';
 
 /* From a call to its result: parse the arguments, check the call, execute the tool or verify an interrupted call. */
 
@@ -151,7 +151,7 @@ function argumentsProblem({ parameters }: Tool, problems: readonly string[]): st
 
 // ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface Execution extends Omit<ToolContext, 'signal' | 'ask'> {
+export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold'> {
   readonly tool: Tool;
   /** Absent: the tool is not called by a run. */
   readonly host?: CallHost | undefined;
@@ -166,6 +166,7 @@ export interface Execution extends Omit<ToolContext, 'signal' | 'ask'> {
 /** What the tools of a run may use while they run; the same for all calls of the run. */
 export interface CallHost {
   readonly ask: (call: RunningCall, question: string | QuestionOptions) => Promise<unknown>;
+  readonly hold: (call: RunningCall, request: HoldRequest) => Promise<Held<unknown>>;
 }
 
 /** A tool while it executes a call. The signal aborts when its result does not count any more. */
@@ -174,7 +175,7 @@ export interface RunningCall {
   readonly signal: AbortSignal;
 }
 
-/** `ask` is a getter, because most calls do not use it: they need no function of their own for it. */
+/** `ask` and `hold` are getters, because most calls do not use them: they need no functions of their own for them. */
 class CallContext implements ToolContext {
   readonly signal: AbortSignal;
   readonly key: string;
@@ -185,8 +186,8 @@ class CallContext implements ToolContext {
   readonly run: ToolContext['run'];
   readonly memory: ToolContext['memory'];
   readonly parked: ToolContext['parked'];
-  /** Undefined for a verification. */
-  readonly #execution: Execution | undefined;
+  readonly #execution: Execution;
+  readonly #mayAsk: boolean;
 
   constructor(execution: Execution, { takesEffect }: Mode, { signal, report }: Pick<ToolContext, 'signal' | 'report'>) {
     this.signal = signal;
@@ -198,17 +199,29 @@ class CallContext implements ToolContext {
     this.run = execution.run;
     this.memory = execution.memory;
     this.parked = execution.parked;
-    this.#execution = takesEffect ? execution : undefined;
+    this.#execution = execution;
+    this.#mayAsk = takesEffect;
   }
 
   get ask(): ToolContext['ask'] {
     const execution = this.#execution;
+    const mayAsk = this.#mayAsk;
     const { signal } = this;
     const ask = async (question: string | QuestionOptions): Promise<unknown> => {
-      if (!execution?.host) throw new Error('Only a call of a run can ask, and not in "verify".');
+      if (!execution.host || !mayAsk) throw new Error('Only a call of a run can ask, and not in "verify".');
       return execution.host.ask({ execution, signal }, question);
     };
     return ask as ToolContext['ask'];
+  }
+
+  get hold(): ToolContext['hold'] {
+    const execution = this.#execution;
+    const { signal } = this;
+    return async (name, open, close, options) => {
+      if (!execution.host) throw new Error('Only a call of a run can hold a resource.');
+      const request = { ...options, name, open, close } as HoldRequest;
+      return execution.host.hold({ execution, signal }, request) as never;
+    };
   }
 }
 

@@ -3,9 +3,10 @@ import type { Clock } from '../platform.ts';
 import type { Journal } from '../journal/port.ts';
 import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
-import type { Answer } from '../driver/options.ts';
+import type { Answer, KillProcess } from '../driver/options.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
 import type { Question } from '../machine/questions.ts';
+import type { HeldProcess } from '../machine/resources.ts';
 import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
@@ -102,6 +103,37 @@ export interface ToolContext {
    * and act when you have all answers. Rejects if nobody answers in time.
    */
   readonly ask: AskQuestion;
+  /**
+   * A resource that lives while this process drives the run, such as a browser, a shell or a connection. The first call
+   * opens it, later calls of any tool of the run get the same one. It is closed when the run ends, pauses or is detached,
+   * and when no call has used it for `holdIdleMs`.
+   */
+  readonly hold: HoldResource;
+}
+
+export type HoldResource = <T>(
+  name: string,
+  open: () => T | Promise<T>,
+  close: (resource: T) => unknown,
+  options?: HoldOptions<T>,
+) => Promise<Held<T>>;
+
+export interface HoldOptions<T> {
+  /** The process that the resource is. It is recorded, and killed if it survives the process that drives the run. */
+  readonly process?: (resource: T) => HeldProcess;
+}
+
+export interface Held<T> {
+  readonly resource: T;
+  /** This call has opened it. If it is not the first one of the run, the state of the last one is gone. */
+  readonly isNew: boolean;
+}
+
+/** What a tool passes to `hold`. */
+export interface HoldRequest extends HoldOptions<unknown> {
+  readonly name: string;
+  readonly open: () => unknown;
+  readonly close: (resource: unknown) => unknown;
 }
 
 export interface AskQuestion {
@@ -134,6 +166,8 @@ export interface CallingRun {
   readonly facts: () => Promise<RunFacts>;
   /** The tool's own run draws on it too. */
   readonly ledger: Ledger | undefined;
+  /** Also for the processes of the tool's own run. */
+  readonly killProcess: KillProcess | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**

@@ -6,6 +6,7 @@ import {
   type Event,
   type Item,
   type Journal,
+  type KillProcess,
   type Lease,
   type Limit,
   type LoopResult,
@@ -153,7 +154,11 @@ export function driveRequest(
     journal: runJournal(plan.journal ?? memoryJournal(), plan.lease),
     // They are sent to the client.
     durableItems: true,
+    killProcess,
     onItem(item: Item): void | Promise<void> {
+      if (item.type === 'resource-problem') {
+        log.warn({ run: runId, resource: item.name, why: item.problem }, 'a resource was not closed');
+      }
       if (item.type === 'fact') {
         const { event } = item;
         if (event.type === 'model-failed') logFailure(event.error);
@@ -221,6 +226,12 @@ export function driveRequest(
 function isAsleep({ outcome, waiting, wakeAt }: LoopResult): boolean {
   return !outcome && wakeAt !== undefined && waiting.every(({ type }) => type === 'parked');
 }
+
+/** Ends processes that tools of an interrupted run have left behind. */
+export const killProcess: KillProcess = async (left) => {
+  const store = await import('@treadle/store');
+  return store.killProcess(left);
+};
 
 /** A run that cannot start ends like one that fails later: its result rejects. */
 function startedRun(options: Parameters<typeof startLoop>[0]): Pick<StartedRun, 'cancel' | 'detach' | 'result'> {

@@ -13,7 +13,7 @@ import type { IdempotencyKey, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
-import { runJournal, type Ending, type RunEnd } from './run.ts';
+import { killProcess, runJournal, type Ending, type RunEnd } from './run.ts';
 
 /**
  * The stored requests of both APIs, and their runs.
@@ -332,7 +332,8 @@ const NO_MODEL: Model = { id: 'none', reply: () => new Promise(() => {}) };
 export async function cancelRun(store: Engine['store'], { record, lease }: TakenRecord): Promise<void> {
   const { runId } = record;
   const journal = runJournal(store, lease);
-  await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, signal: AbortSignal.abort() });
+  const signal = AbortSignal.abort();
+  await runLoop({ journal, runId, model: NO_MODEL, acceptChangedTools: true, killProcess, signal });
 }
 
 /** What a client may see of the reason why a run cannot be resumed. */

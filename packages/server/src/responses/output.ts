@@ -106,6 +106,7 @@ export function responseOutput(options: ResponseOutputOptions): ResponseOutput {
         else if (item.event.type === 'model-failed') turn.modelFailed();
         break;
       case 'tool-report':
+      case 'resource-problem':
         break;
       default:
         item satisfies never;

@@ -146,6 +146,8 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     cause === 'parked'
       ? line(`${effect} is verified`, 'it is parked, and must not run again')
       : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
+  'resource-opened': ({ name, process }) => line(`${name} opened`, `process ${process.pid}`, 'dim'),
+  'resource-closed': ({ name }) => line(`${name} closed`, undefined, 'dim'),
   'budget-refused': ({ effect, reason }) => line(`${effect} refused by the budget`, reason, 'red'),
   'deadline-passed': ({ effect, question }, { took }) => {
     const what = question === undefined ? `${effect} timed out` : `${effect} got no answer in time`;

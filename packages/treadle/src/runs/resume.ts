@@ -1,5 +1,5 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
-import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts, Waiting } from '@treadle/core';
+import type { Answer, KillProcess, Model, RunStore, RunSummary, State, Tool, ToolFacts, Waiting } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
 import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
@@ -148,6 +148,7 @@ async function resumeRun(
     tools,
     policy,
     acceptChangedTools: values['accept-changed-tools'] === true,
+    killProcess,
   };
   try {
     const explain = requestExplainer(policy, tools, coloursFor(io.stderr, io.env));
@@ -251,6 +252,12 @@ function hasEnded({ status }: RunSummary): boolean {
   return status !== 'running' && status !== 'paused';
 }
 
+/** Ends processes that tools of the run have left behind. */
+const killProcess: KillProcess = async (left) => {
+  const store = await import('@treadle/store');
+  return store.killProcess(left);
+};
+
 /** Cancels a run and its child runs. */
 async function cancelRun(store: RunStore, { runId }: RunSummary): Promise<void> {
   const { tools: offered, nextTools = offered, handedTo, handoff } = await stateAfter(await readRun(store, runId));
@@ -258,7 +265,7 @@ async function cancelRun(store: RunStore, { runId }: RunSummary): Promise<void> 
   const tools = nextTools.map(unusedTool);
   const name = handoff?.agent ?? handedTo;
   const agents = name === undefined ? [] : [{ name, tools }];
-  await runLoop({ runId, journal: store, model, tools, agents, signal: AbortSignal.abort() });
+  await runLoop({ runId, journal: store, model, tools, agents, killProcess, signal: AbortSignal.abort() });
 }
 
 function unusedTool({ name, description, parameters, effect, client }: ToolFacts): Tool {

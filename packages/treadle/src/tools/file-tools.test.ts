@@ -43,6 +43,7 @@ const CONTEXT: ToolContext = {
   context: undefined,
   principal: undefined,
   ask: () => Promise.reject<never>(new Error('nobody is there')),
+  hold: () => Promise.reject<never>(new Error('there is no run')),
 };
 
 function call(name: string, input: unknown, signal: AbortSignal = CONTEXT.signal): Promise<string> {

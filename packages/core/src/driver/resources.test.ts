@@ -1,0 +1,373 @@
+import { describe, expect, test } from 'vitest';
+import { resultTexts } from '../../test/results.ts';
+import { agentTool } from '../agents/agent-tool.ts';
+import { forkRun } from '../journal/fork.ts';
+import type { Item } from '../journal/items.ts';
+import type { HeldProcess } from '../machine/resources.ts';
+import { manualClock, memoryJournal, scriptedModel, type ScriptStep } from '../testing/index.ts';
+import { tool, type HoldOptions, type Tool, type ToolContext } from '../tools/tool.ts';
+import type { Policy } from '../policy/port.ts';
+import { runLoop, streamLoop } from './run.ts';
+
+const nextTick = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
+const call = (...names: readonly string[]): ScriptStep => ({ calls: names.map((name) => ({ name })) });
+
+/** Shells that log when they are opened, used and closed. */
+function shells(options: HoldOptions<string> = {}) {
+  const log: string[] = [];
+  let opened = 0;
+  const hold = ({ hold: of }: ToolContext): ReturnType<typeof of<string>> =>
+    of(
+      'shell',
+      () => {
+        log.push(`open ${++opened}`);
+        return Promise.resolve(`shell ${opened}`);
+      },
+      (resource) => void log.push(`close ${resource}`),
+      options,
+    );
+  const use = async (context: ToolContext): Promise<string> => {
+    const { resource, isNew } = await hold(context);
+    log.push(`use ${resource}`);
+    return `${resource}${isNew ? ', new' : ''}`;
+  };
+  const named = (name: string): Tool => tool({ name, description: name, execute: (_, context) => use(context) });
+  return { log, hold, tools: [named('run'), named('type')] };
+}
+
+const PROCESS: HeldProcess = { pid: 4_242, startedAt: 'then', host: 'here' };
+
+describe('a resource', () => {
+  test('is opened once for all tools and turns of a run, and closed at its end', async () => {
+    const { log, tools } = shells();
+    const model = scriptedModel([call('run', 'type'), call('run'), 'Done.']);
+    const result = await runLoop({ model, tools, input: 'Go.' });
+    expect(resultTexts(result)).toEqual(['shell 1, new', 'shell 1', 'shell 1']);
+    expect(log).toEqual(['open 1', 'use shell 1', 'use shell 1', 'use shell 1', 'close shell 1']);
+  });
+
+  test.each<[string, (live: ReturnType<typeof streamLoop>) => unknown]>([
+    ['cancelled', (live) => live.cancel()],
+    ['detached', (live) => void live.detach()],
+  ])('is closed when the run is %s', async (_, stop) => {
+    const { log, tools } = shells();
+    const hang = tool({ name: 'hang', description: '', execute: () => new Promise(() => {}) });
+    const live = streamLoop({
+      model: scriptedModel([call('run'), call('hang')]),
+      tools: [...tools, hang],
+      input: 'Go.',
+    });
+    for await (const item of live) if (item.type === 'call-started' && item.call.name === 'hang') stop(live);
+    await live.result;
+    expect(log.at(-1)).toBe('close shell 1');
+  });
+
+  test('is closed when the lease is lost', async () => {
+    const { log, tools } = shells();
+    const lost = new AbortController();
+    const store = memoryJournal();
+    const journal = {
+      ...store,
+      acquire: async (runId: string) => ({ ...(await store.acquire(runId)), lost: lost.signal }),
+    };
+    const hang = tool({ name: 'hang', description: '', execute: () => (lost.abort(new Error('gone')), nextTick()) });
+    const model = scriptedModel([call('run'), call('hang')]);
+    const result = runLoop({ model, tools: [...tools, hang], journal, input: 'Go.' });
+    await expect(result).rejects.toMatchObject({ code: 'journal-failed' });
+    expect(log.at(-1)).toBe('close shell 1');
+  });
+
+  test('is closed when the run pauses, and a new one is opened when it is resumed', async () => {
+    const { log, tools } = shells();
+    const policy: Policy = { judge: (calls) => calls.map(({ name }) => ({ type: name === 'type' ? 'ask' : 'allow' })) };
+    const model = scriptedModel([call('run'), call('type'), 'Done.']);
+    const run = { model, tools, policy, journal: memoryJournal(), runId: 'run' };
+    const { waiting } = await runLoop({ ...run, input: 'Go.' });
+    expect(log.at(-1)).toBe('close shell 1');
+    const [wait] = waiting;
+    if (wait?.type !== 'approval') throw new Error('expected an approval');
+    const { effect, digest } = wait;
+    const result = await runLoop({ ...run, answers: [{ type: 'approval', effect, digest, approved: true }] });
+    expect(resultTexts(result)).toEqual(['shell 1, new', 'shell 2, new']);
+    expect(log.at(-1)).toBe('close shell 2');
+  });
+
+  test('is closed when no call has used it for holdIdleMs, and the next call is told that it is new', async () => {
+    const { log, tools } = shells();
+    const clock = manualClock(0);
+    const idle = tool({
+      name: 'idle',
+      description: '',
+      timeoutMs: 10_000,
+      async execute() {
+        await clock.advance(999);
+        log.push('999');
+        await clock.advance(1);
+        await nextTick();
+      },
+    });
+    const model = scriptedModel([call('run'), call('idle'), call('run'), 'Done.']);
+    const result = await runLoop({ model, tools: [...tools, idle], clock, holdIdleMs: 1_000, input: 'Go.' });
+    expect(resultTexts(result)).toEqual(['shell 1, new', '(no output)', 'shell 2, new']);
+    expect(log.slice(2, 5)).toEqual(['999', 'close shell 1', 'open 2']);
+  });
+
+  test('is not closed while a call uses it', async () => {
+    const { log, hold } = shells();
+    const clock = manualClock(0);
+    const long = tool({
+      name: 'long',
+      description: '',
+      timeoutMs: 1_000_000,
+      async execute(_, context) {
+        await hold(context);
+        await clock.advance(400_000);
+        return (await hold(context)).resource;
+      },
+    });
+    const result = await runLoop({ model: scriptedModel([call('long'), 'Done.']), tools: [long], clock, input: 'Go.' });
+    expect(resultTexts(result)).toEqual(['shell 1']);
+    expect(log).toEqual(['open 1', 'close shell 1']);
+  });
+
+  test('that cannot be opened is an error of the call, and the next call tries again', async () => {
+    let tries = 0;
+    const open = (): string => {
+      if (++tries === 1) throw new Error('no port');
+      return 'open';
+    };
+    const connect = tool({
+      name: 'connect',
+      description: '',
+      execute: async (_, { hold }) => (await hold('port', open, () => {})).resource,
+    });
+    const model = scriptedModel([call('connect'), call('connect'), 'Done.']);
+    const result = await runLoop({ model, tools: [connect], input: 'Go.' });
+    expect(resultTexts(result)).toEqual(['The tool "connect" failed: no port', 'open']);
+  });
+
+  test.each<[string, () => unknown, string]>([
+    ['fails to close', () => Promise.reject(new Error('stuck')), 'stuck'],
+    ['never closes', () => new Promise(() => {}), 'it was not closed within 10000 ms'],
+  ])('that %s is reported, and does not change the outcome', async (_, close, problem) => {
+    const clock = manualClock(0);
+    const items: Item[] = [];
+    const connect = tool({
+      name: 'connect',
+      description: '',
+      execute: async (_input, { hold }) => (await hold('port', () => 'open', close)).resource,
+    });
+    const model = scriptedModel([call('connect'), 'Done.']);
+    const result = runLoop({ model, tools: [connect], clock, input: 'Go.', onItem: (item) => items.push(item) });
+    await nextTick();
+    await nextTick();
+    await clock.advance(10_000);
+    expect((await result).outcome).toEqual({ type: 'completed' });
+    expect(items.at(-1)).toEqual({ type: 'resource-problem', name: 'port', problem });
+  });
+
+  test('that is still being opened at the end is closed when it is open', async () => {
+    const { log } = shells();
+    const opening = Promise.withResolvers<string>();
+    const connect = tool({
+      name: 'connect',
+      description: '',
+      async execute(_, { hold }) {
+        const close = (resource: string): void => void log.push(`close ${resource}`);
+        void hold('port', () => (log.push('open'), opening.promise), close);
+        while (log.length === 0) await nextTick();
+        return 'soon';
+      },
+    });
+    const result = runLoop({ model: scriptedModel([call('connect'), 'Done.']), tools: [connect], input: 'Go.' });
+    while (log.length === 0) await nextTick();
+    await nextTick();
+    opening.resolve('port');
+    await result;
+    expect(log).toEqual(['open', 'close port']);
+  });
+
+  test('cannot be held by a call that has ended', async () => {
+    const { log, hold } = shells();
+    let late: Promise<unknown> | undefined;
+    const leave = tool({
+      name: 'leave',
+      description: '',
+      execute(_, context) {
+        late = nextTick().then(() => hold(context));
+        late.catch(() => {});
+        return 'left';
+      },
+    });
+    await runLoop({ model: scriptedModel([call('leave'), 'Done.']), tools: [leave], input: 'Go.' });
+    await expect(late).rejects.toThrow('has ended, so it cannot hold "shell"');
+    expect(log).toEqual([]);
+  });
+
+  test('of a child run is its own', async () => {
+    const { log, tools } = shells();
+    const helper = agentTool({ name: 'helper', description: '', model: scriptedModel([call('type'), 'Ok.']), tools });
+    const help = { calls: [{ name: 'helper', arguments: { task: 'x' } }] };
+    await runLoop({ model: scriptedModel([call('run'), help, 'Done.']), tools: [...tools, helper], input: 'Go.' });
+    expect(log).toEqual(['open 1', 'use shell 1', 'open 2', 'use shell 2', 'close shell 2', 'close shell 1']);
+  });
+
+  test('without a name or a function is an error of the tool', async () => {
+    const bad = tool({
+      name: 'bad',
+      description: '',
+      execute: async (_, { hold }) => {
+        await expect(
+          hold(
+            '',
+            () => 1,
+            () => {},
+          ),
+        ).rejects.toThrow('without a name');
+        await expect(hold('x', undefined as never, () => {})).rejects.toThrow('without functions');
+      },
+    });
+    const result = await runLoop({ model: scriptedModel([call('bad'), 'Done.']), tools: [bad], input: 'Go.' });
+    expect(resultTexts(result)).toEqual(['(no output)']);
+    const options = { model: scriptedModel([]), input: 'Go.', holdIdleMs: -1 };
+    await expect(runLoop(options)).rejects.toMatchObject({ code: 'invalid-options' });
+  });
+});
+
+describe('the process of a resource', () => {
+  const options = { process: () => PROCESS };
+
+  test('is recorded before the call gets it', async () => {
+    const { tools, hold } = shells(options);
+    const journal = memoryJournal();
+    const check = tool({
+      name: 'check',
+      description: '',
+      async execute(_, context) {
+        await hold(context);
+        return (await journal.read('run')).map(({ event }) => event.type).at(-1);
+      },
+    });
+    const model = scriptedModel([call('check'), 'Done.']);
+    const result = await runLoop({ model, tools: [...tools, check], journal, runId: 'run', input: 'Go.' });
+    expect(resultTexts(result)).toEqual(['resource-opened']);
+    const entries = await journal.read('run');
+    const event = entries.find(({ event: { type } }) => type === 'resource-opened')?.event;
+    expect(event).toEqual({
+      type: 'resource-opened',
+      at: expect.any(Number),
+      runId: 'run',
+      name: 'shell',
+      process: PROCESS,
+    });
+  });
+
+  test('that closes because it is idle is recorded as closed', async () => {
+    const { tools } = shells(options);
+    const clock = manualClock(0);
+    const journal = memoryJournal();
+    const idle = tool({
+      name: 'idle',
+      description: '',
+      timeoutMs: 1_000_000,
+      execute: async () => (await clock.advance(300_000), nextTick()),
+    });
+    const model = scriptedModel([call('run'), call('idle'), 'Done.']);
+    await runLoop({ model, tools: [...tools, idle], clock, journal, runId: 'run', input: 'Go.' });
+    const types = (await journal.read('run')).map(({ event }) => event.type);
+    expect(types.filter((type) => type.startsWith('resource'))).toEqual(['resource-opened', 'resource-closed']);
+  });
+
+  /** A run that was interrupted while a tool used its process. */
+  async function interrupted() {
+    const { tools, hold } = shells(options);
+    const journal = memoryJournal();
+    const hang = tool({
+      name: 'hang',
+      description: '',
+      execute: async (_, context) => (await hold(context), new Promise(() => {})),
+    });
+    const run = { model: scriptedModel([call('hang'), 'Done.']), tools: [...tools, hang], journal, runId: 'run' };
+    const live = streamLoop({ ...run, input: 'Go.' });
+    for await (const item of live)
+      if (item.type === 'fact' && item.event.type === 'resource-opened') void live.detach();
+    await live.result;
+    return run;
+  }
+
+  test('is killed when the run is resumed, before its call is recorded as interrupted', async () => {
+    const run = await interrupted();
+    const { journal } = run;
+    const killed: unknown[] = [];
+    const result = await runLoop({
+      ...run,
+      async killProcess(process) {
+        killed.push(process, (await journal.read('run')).at(-1)!.event.type);
+        return true;
+      },
+    });
+    expect(killed).toEqual([PROCESS, 'resource-opened']);
+    expect(resultTexts(result)[0]).toContain('was interrupted');
+    const types = (await journal.read('run')).map(({ event }) => event.type);
+    expect(types.slice(2, 5)).toEqual(['resource-opened', 'resource-closed', 'effect-lost']);
+  });
+
+  test.each<[string, object]>([
+    ['belongs to another host', { killProcess: () => false }],
+    ['cannot be killed, because there is no killProcess', {}],
+  ])('that %s is not reported as closed', async (_, more) => {
+    const run = await interrupted();
+    await runLoop({ ...run, ...more });
+    const types = (await run.journal.read('run')).map(({ event }) => event.type);
+    expect(types).not.toContain('resource-closed');
+  });
+
+  test('that cannot be killed stops the resume, and nothing is recorded', async () => {
+    const run = await interrupted();
+    const before = await run.journal.read('run');
+    const killProcess = (): never => {
+      throw new Error('not permitted');
+    };
+    await expect(runLoop({ ...run, killProcess })).rejects.toThrow('not permitted');
+    expect(await run.journal.read('run')).toEqual(before);
+  });
+
+  test('of the original of a fork is left alone', async () => {
+    const { tools } = shells(options);
+    const journal = memoryJournal();
+    const run = { tools, journal };
+    const model = scriptedModel([call('run'), 'Done.', 'Done again.']);
+    await runLoop({ ...run, model, runId: 'run', input: 'Go.' });
+    const entries = await journal.read('run');
+    const at = entries.findIndex(({ event }) => event.type === 'tool-settled');
+    const runId = await forkRun({ journal, runId: 'run', at });
+    const killed: unknown[] = [];
+    await runLoop({ ...run, model, runId, killProcess: (process) => killed.push(process) > 0 });
+    expect(killed).toEqual([]);
+  });
+
+  test('of a child run is killed with its parent', async () => {
+    const { hold } = shells(options);
+    const journal = memoryJournal();
+    const hang = tool({
+      name: 'hang',
+      description: '',
+      execute: async (_, context) => (await hold(context), new Promise(() => {})),
+    });
+    const helper = agentTool({
+      name: 'helper',
+      description: '',
+      model: scriptedModel([call('hang'), 'Helped.']),
+      tools: [hang],
+    });
+    const model = scriptedModel([{ calls: [{ name: 'helper', arguments: { task: 'x' } }] }, 'Done.']);
+    const run = { model, tools: [helper], journal, runId: 'run' };
+    const live = streamLoop({ ...run, input: 'Go.' });
+    while (!(await journal.read('run.t1.tool.0')).some(({ event }) => event.type === 'resource-opened'))
+      await nextTick();
+    await live.detach();
+    const killed: unknown[] = [];
+    await runLoop({ ...run, killProcess: (process) => killed.push(process) > 0 });
+    expect(killed).toEqual([PROCESS]);
+  });
+});

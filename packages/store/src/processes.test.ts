@@ -1,0 +1,65 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { afterEach, expect, test } from 'vitest';
+import { processState, thisProcess } from './holder.ts';
+import { heldProcess, killProcess } from './processes.ts';
+
+const started: ChildProcess[] = [];
+
+afterEach(() => {
+  for (const child of started.splice(0)) child.kill('SIGKILL');
+});
+
+function startSleep(): ChildProcess {
+  const child = spawn('sleep', ['1000'], { stdio: 'ignore' });
+  started.push(child);
+  return child;
+}
+
+const isAlive = (pid: number): boolean => heldState(pid) !== 'dead';
+const heldState = (pid: number): string => processState({ host: thisProcess().host, pid });
+
+test('kills a process, and waits until it has ended', async () => {
+  const child = startSleep();
+  const exited = once(child, 'exit');
+  const held = heldProcess(child.pid);
+  expect(held).toEqual({ ...thisProcess(), pid: child.pid, startedAt: expect.any(String) });
+  expect(await killProcess(held)).toBe(true);
+  expect(isAlive(child.pid!)).toBe(false);
+  expect(await exited).toEqual([null, 'SIGKILL']);
+  expect(await killProcess(held)).toBe(true);
+});
+
+test('does not kill another process that has the pid by now', async () => {
+  const { pid } = startSleep();
+  expect(await killProcess({ ...heldProcess(pid), startedAt: 'long ago' })).toBe(true);
+  expect(isAlive(pid!)).toBe(true);
+});
+
+test('does not kill a process that it cannot identify, or of another host', async () => {
+  const { pid } = startSleep();
+  const { startedAt: _, ...unidentified } = heldProcess(pid);
+  expect(await killProcess(unidentified)).toBe(false);
+  expect(await killProcess({ ...heldProcess(pid), host: 'elsewhere' })).toBe(false);
+  expect(isAlive(pid!)).toBe(true);
+});
+
+test('kills the whole group of a process that leads one', async () => {
+  const shell = spawn('sh', ['-c', 'sleep 1000 & echo $!; wait'], {
+    detached: true,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  started.push(shell);
+  const inner = Number.parseInt(String((await once(shell.stdout!, 'data'))[0]), 10);
+  expect(isAlive(inner)).toBe(true);
+  expect(await killProcess(heldProcess(shell.pid, { group: true }))).toBe(true);
+  await expect.poll(() => isAlive(inner), { interval: 5, timeout: 10_000 }).toBe(false);
+});
+
+test('rejects a process that does not run', async () => {
+  expect(() => heldProcess(undefined)).toThrow('There is no process with the pid undefined.');
+  const child = startSleep();
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  expect(() => heldProcess(child.pid)).toThrow(`There is no process with the pid ${child.pid}.`);
+});
