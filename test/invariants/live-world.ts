@@ -86,7 +86,7 @@ export function modelOf(world: World, { later }: ManualScheduler, onStart: OnSta
   return {
     id: name,
     priced: true,
-    ...(world.rules.references && { usesTokens: false, references: true }),
+    ...(world.rules.references && { usesTokens: false }),
     reply({ key }, _, signal) {
       const id = effectIn(key);
       onStart('call-model', id);
