@@ -1,6 +1,6 @@
 import { readFile, symlink } from 'node:fs/promises';
 import { userInfo } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
 import { fakeTerminal, type FakeTerminal } from './fake-terminal.ts';
 import type { Printed } from './in-process.ts';
@@ -72,6 +72,12 @@ describe('policy explain', () => {
     const request = await policy('explain', 'fetch', '--touch', 'url=http://[64:ff9b::a9fe:a9fe]/');
     expect(request.stdout).toContain('port 80 (metadata)');
     expect(request.stdout).toContain('Verdict: deny, by the rule domains');
+  });
+
+  test('suggests the absolute path of a file above the folder', async () => {
+    const { stdout } = await policy('explain', 'read', '{"path": "../x.txt"}');
+    const file = join(dirname(fixture.play.folder), 'x.txt');
+    expect(stdout).toContain(`To allow it, set in [policy] of treadle.toml: paths.read = ["**", "${file}"]\n`);
   });
 
   test('suggests nothing for a command that no entry can allow', async () => {

@@ -2,6 +2,7 @@ import { messageOf, TreadleError } from '../errors.ts';
 import { isJudged, toolEffectId, unstartedSlots, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
+import { isWithinNarrowing } from '../machine/narrowing.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isPlain } from '../plain.ts';
 import type { AskVerdict, JudgedCall, Policy, Touch, Verdict } from '../policy/port.ts';
@@ -93,9 +94,11 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
 }
 
 /** The tools that the run may call; undefined if that is all of them. */
-function allowedNames({ rules: { allowedTools }, narrowed }: State): readonly string[] | undefined {
-  const names = narrowed?.tools;
-  return names && allowedTools ? allowedTools.filter((name) => names.includes(name)) : (names ?? allowedTools);
+function allowedNames(state: State): readonly string[] | undefined {
+  const { allowedTools } = state.rules;
+  if (!allowedTools && !state.narrowed?.tools) return undefined;
+  const isAllowed = (name: string): boolean => isWithinNarrowing(state, name) && (allowedTools?.includes(name) ?? true);
+  return state.tools.flatMap(({ name }) => (isAllowed(name) ? name : []));
 }
 
 /** The policies whose strictest verdict applies. Throws if the run needs one that is missing. */

@@ -90,6 +90,21 @@ test('narrowing lowers the level of the rules', async () => {
   expect(resultTexts(result)[0]).toContain('at level 0 (read-only) only reads are allowed');
 });
 
+test('a narrowed run may still ask: the policy gets what the run may call, not only what it is narrowed to', async () => {
+  const ran: string[] = [];
+  const question = tool({
+    name: 'question',
+    description: 'Asks',
+    touches: () => [],
+    execute: () => (ran.push('question'), 'yes'),
+  });
+  const script: ScriptStep[] = [{ calls: [{ name: 'question' }, { name: 'read', arguments: { path: 'a' } }] }, 'Done.'];
+  const { start } = world(script, { tools: [...fileTools(ran), question], policy: rules({ autonomy: 3 }) });
+  const result = await start({ narrow: { tools: ['write'] } });
+  expect(ran).toEqual(['question']);
+  expect(resultTexts(result)[1]).toContain('read');
+});
+
 describe('limits', () => {
   async function started(options: Partial<LoopOptions>): Promise<Extract<Event, { type: 'run-started' }>> {
     const { start, events } = world(['Done.'], options);

@@ -1,5 +1,5 @@
-import { isWithin, parseAddress, parseCidr, type Cidr } from './addresses.ts';
-import type { UrlFacts } from './facts.ts';
+import { isWithin, parseAddress, parseCidr, rangeOf, type Cidr } from './addresses.ts';
+import type { AddressRange, UrlFacts } from './facts.ts';
 import { ALLOWED, listed, jointOpinion, type Judge, type Rule, type TouchedUrl } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
@@ -62,6 +62,12 @@ function asciiHost(name: string): string | undefined {
   return url?.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '') || undefined;
 }
 
+/** For an analyser that does not tell the range of an address. */
+function textRange(host: string): AddressRange {
+  const address = parseAddress(host);
+  return address ? rangeOf(address) : 'public';
+}
+
 const WEB = ['http', 'https', 'ws', 'wss'];
 
 export function urlJudge({ domains = {} }: PolicyRules): Judge<TouchedUrl> {
@@ -73,7 +79,8 @@ export function urlJudge({ domains = {} }: PolicyRules): Judge<TouchedUrl> {
   const instead =
     allowed.length === 0 ? 'No hosts are listed as allowed.' : `These hosts are allowed: ${listed(allowed, 10)}.`;
   return ({ given, facts }) => {
-    const { scheme, host, range = 'public', unclear } = facts;
+    const { scheme, host, unclear } = facts;
+    const range = facts.range ?? textRange(host);
     const problem = unclear ?? (host === '' ? 'it has no host' : undefined);
     if (problem !== undefined) {
       return { type: 'deny', reason: `the URL ${JSON.stringify(given)} cannot be judged: ${problem}. ${instead}` };

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import type { UrlFacts } from './facts.ts';
 import { policy, type PolicyOptions } from './policy.ts';
 import type { JudgedCall, Touch, Verdict } from './port.ts';
 import { memoryRates } from './rate.ts';
@@ -415,6 +416,11 @@ describe('domains', () => {
     const on = (url: string): Promise<string> => briefly(rules, { touches: [{ type: 'url', url }] });
     expect(await on('https://anything.example/')).toBe('allow domains');
     expect(await on('http://127.0.0.1/')).toBe('deny domains');
+  });
+  test('an address is denied also if the analyser does not tell its range', async () => {
+    const url = (): UrlFacts => ({ scheme: 'http', host: '10.0.0.1', port: 80 });
+    const rules: PolicyRules = { autonomy: 3, domains: { allow: ['*'] } };
+    expect(await verdictOn(rules, { touches: [URL_TOUCH] }, { analysers: { url } })).toMatchObject({ type: 'deny' });
   });
   test('addresses that are not public are denied at level 3', async () => {
     expect(await briefly({ autonomy: 3 }, { touches: [{ type: 'url', url: 'http://192.168.0.1/' }] })).toBe(

@@ -34,7 +34,7 @@ export function commandPolicy(
   const rules = withOwnFiles(rulesOf(context.loaded.config), context);
   const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
-  return asking === 'never' ? unattended(made, { file: context.loaded.file, onDenied }) : made;
+  return asking === 'never' ? unattended(made, { folder: context.folder, file: context.loaded.file, onDenied }) : made;
 }
 
 /**

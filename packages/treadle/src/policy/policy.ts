@@ -51,7 +51,10 @@ const explainCommand: Command = defineCommand({
     }
     for (const line of explanationLines(explanation, coloursFor(io.stdout, io.env))) io.stdout.write(`${line}\n`);
     const about = principal && { principal };
-    const lines = explanation.verdict.type === 'ask' ? await allowingLines(made, call, about) : undefined;
+    const lines =
+      explanation.verdict.type === 'ask'
+        ? await allowingLines({ asking: made, folder: context.folder }, call, about)
+        : undefined;
     if (lines)
       io.stdout.write(`${remedyText(lines, context.loaded.file)}
 `);

@@ -1,7 +1,11 @@
+import { relative, resolve, sep } from 'node:path';
 import type { AskVerdict, JudgeContext, JudgedCall, Touch, Verdict } from '@treadle/core';
 import type { PolicyRules, RuleContext, RulePolicy } from '@treadle/core/policy';
+import { inside } from '../tools/workspace.ts';
 
 export interface UnattendedOptions {
+  /** The folder of the policy. */
+  readonly folder: string;
   /** The file with [policy], for messages; default: treadle.toml. */
   readonly file?: string | undefined;
   /** Gets each denial, for the people who can change the rules. */
@@ -17,11 +21,11 @@ export interface UnattendedDenial {
 }
 
 /** For places where nobody can be asked: what the policy asks about is denied, with the lines that would allow it. */
-export function unattended(asking: RulePolicy, options: UnattendedOptions = {}): RulePolicy {
-  const { file, onDenied } = options;
+export function unattended(asking: RulePolicy, options: UnattendedOptions): RulePolicy {
+  const { folder, file, onDenied } = options;
   const denied = async (call: JudgedCall, ask: AskVerdict, context: JudgeContext): Promise<Verdict> => {
     const { reason = 'it needs an approval', rule } = ask;
-    const remedy = remedyText(await allowingLines(asking, call, context), file);
+    const remedy = remedyText(await allowingLines({ asking, folder }, call, context), file);
     onDenied?.({ tool: call.name, rule, remedy });
     return {
       type: 'deny',
@@ -53,13 +57,13 @@ function withStop(sentence: string): string {
 
 /** The lines of [policy] that would allow a call, with the fewest changes; undefined if no line does. */
 export async function allowingLines(
-  asking: RulePolicy,
+  { asking, folder }: { readonly asking: RulePolicy; readonly folder: string },
   call: JudgedCall,
   { autonomy, principal }: Pick<RuleContext, 'autonomy' | 'principal'> = {},
 ): Promise<readonly string[] | undefined> {
   const context = { ...(autonomy !== undefined && { autonomy }), ...(principal && { principal }) };
   const { rules } = asking;
-  const lists = listing(rules, call.touches ?? []);
+  const lists = listing(rules, call.touches ?? [], folder);
   const entry = { tools: { [entryName(call)]: 'allow' } } as const;
   for (const changes of [lists, entry, { ...lists, ...entry }]) {
     const { verdict } = await asking.withRules(merged(rules, changes)).explain(call, context);
@@ -75,9 +79,13 @@ function entryName({ name, operation }: JudgedCall): string {
 type Changes = Pick<PolicyRules, 'tools' | 'commands' | 'paths' | 'domains'>;
 
 /** The lists, with everything that a call touches. */
-function listing({ paths = {}, commands = {}, domains = {} }: PolicyRules, touches: readonly Touch[]): Changes {
+function listing(
+  { paths = {}, commands = {}, domains = {} }: PolicyRules,
+  touches: readonly Touch[],
+  folder: string,
+): Changes {
   const pathsOf = (wanted: 'read' | 'write'): readonly string[] =>
-    touches.flatMap((touch) => (touch.type === wanted && !/[*?{}]/.test(touch.path) ? [touch.path] : []));
+    touches.flatMap((touch) => (touch.type === wanted ? pathEntry(touch.path, folder) : []));
   const words = touches.flatMap((touch) => (touch.type === 'command' ? [touch.command] : []));
   const hosts = touches.flatMap((touch) =>
     touch.type === 'url' && URL.canParse(touch.url) ? [new URL(touch.url).host] : [],
@@ -93,6 +101,14 @@ function listing({ paths = {}, commands = {}, domains = {} }: PolicyRules, touch
     ...(words.length > 0 && { commands: { allow: [...new Set([...(commands.allow ?? []), ...words])] } }),
     ...(hosts.length > 0 && { domains: { allow: [...new Set([...(domains.allow ?? []), ...hosts])] } }),
   };
+}
+
+/** The entry for one path: relative inside the folder. None for a path with wildcards, because the entry would be a glob. */
+function pathEntry(path: string, folder: string): readonly string[] {
+  if (/[*?{}]/.test(path)) return [];
+  const absolute = resolve(folder, path);
+  const entry = relative(folder, absolute).split(sep).join('/');
+  return inside(folder, absolute) && entry !== '' && !entry.startsWith('~') ? [entry] : [absolute];
 }
 
 function merged(rules: PolicyRules, changes: Changes): PolicyRules {
