@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { workspace, type Workspace } from './workspace.ts';
+import { inside, workspace, type Workspace } from './workspace.ts';
 
 let base: string;
 let space: Workspace;
@@ -89,4 +89,12 @@ test.each([
   ['x'.repeat(300), /longer than/],
 ])('rejects the path %j', async (path, message) => {
   await expect(space.locate(path)).rejects.toThrow(message);
+});
+
+test('inside compares whole names', () => {
+  expect(inside('/project', '/project')).toBe(true);
+  expect(inside('/project', '/project/a')).toBe(true);
+  expect(inside('/project', '/project/..a')).toBe(true);
+  expect(inside('/project', '/projecting')).toBe(false);
+  expect(inside('/project', '/')).toBe(false);
 });

@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import { relative } from 'node:path/posix';
+import { isAbsolute, relative } from 'node:path/posix';
 import { DeniedError, guardedFiles, type FileStatus, type FolderEntry, type OpenFile } from '@treadle/tools';
 
 /** The only folder that file tools can access. Every path of a model goes through it, each time it is used. */
@@ -35,11 +35,10 @@ const DENIED = 'denied';
 /** `mayRead` is asked about each path when it is used, and about the place that was opened. */
 export function workspace(folder: string, mayRead: MayRead = () => true): Workspace {
   const top = resolve(folder).replaceAll('\\', '/');
-  const isInside = (path: string): boolean => !/^\.\.(\/|$)|^\//.test(relative(top, path));
   const files = guardedFiles({
     folder,
     async check({ path, target = path }) {
-      if (!isInside(path) || !isInside(target)) return OUTSIDE;
+      if (!inside(top, path) || !inside(top, target)) return OUTSIDE;
       return (await mayRead(path)) && (path === target || (await mayRead(target))) ? undefined : DENIED;
     },
   });
@@ -61,6 +60,11 @@ export function workspace(folder: string, mayRead: MayRead = () => true): Worksp
     open: (path) => guarded(path, files.open(path)),
     list: (path) => guarded(path, files.list(path)),
   };
+}
+
+export function inside(folder: string, path: string): boolean {
+  const way = relative(folder, path);
+  return way !== '..' && !way.startsWith('../') && !isAbsolute(way);
 }
 
 function outside(path: string): UnreachableError {
