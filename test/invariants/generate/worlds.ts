@@ -197,6 +197,8 @@ const spending: Arbitrary<Ruled> = long.map(({ rules: some, replies: said }) => 
   replies: said,
 }));
 
+const lifting = movesOf({ ...USUAL, lift: 12, lose: 12 });
+
 /** Programs: replies without tokens, results and calls by reference, child runs that draw on a ledger. */
 const programmed: Arbitrary<Ruled> = fc
   .tuple(rules, replies, fc.constantFrom(1, 5, 20, 60), fc.boolean(), rarely(30))
@@ -208,6 +210,8 @@ const programmed: Arbitrary<Ruled> = fc
     return {
       rules: {
         ...others,
+        ...(some.guardrails && { guardrails: some.guardrails }),
+        judged: false,
         ...(tokens < 60 && { references: true }),
         ...(budgeted && { budgeted }),
         limits: { ...some.limits, tokens },
@@ -242,19 +246,19 @@ function unlimited({ guardrails: _, ...some }: Rules): Rules {
 }
 
 export const worlds: Arbitrary<World> = fc.oneof(
-  { weight: 8, arbitrary: worldsOf(fc.record({ rules, replies })) },
-  { weight: 3, arbitrary: worldsOf(long, restless) },
-  { weight: 2, arbitrary: worldsOf(typed, restless) },
-  { weight: 2, arbitrary: worldsOf(guarded, restless) },
-  { weight: 2, arbitrary: worldsOf(crashing, dying) },
+  { weight: 1, arbitrary: worldsOf(fc.record({ rules, replies })) },
+  { weight: 2, arbitrary: worldsOf(long, restless) },
+  { weight: 1, arbitrary: worldsOf(typed, restless) },
+  { weight: 3, arbitrary: worldsOf(guarded, restless) },
+  { weight: 1, arbitrary: worldsOf(crashing, dying) },
   { weight: 1, arbitrary: worldsOf(spending, restless) },
   { weight: 1, arbitrary: worldsOf(late) },
-  { weight: 7, arbitrary: worldsOf(programmed) },
-  { weight: 3, arbitrary: worldsOf(carrying, changing, 60) },
+  { weight: 10, arbitrary: worldsOf(programmed, lifting) },
+  { weight: 4, arbitrary: worldsOf(carrying, changing, 60) },
   { weight: 8, arbitrary: worldsOf(asking) },
-  { weight: 3, arbitrary: worldsOf(asking, ruling) },
-  { weight: 8, arbitrary: worldsOf(rejudged, ruling) },
-  { weight: 7, arbitrary: worldsOf(parking).map(parkingTools) },
-  { weight: 4, arbitrary: worldsOf(agents) },
+  { weight: 4, arbitrary: worldsOf(asking, ruling) },
+  { weight: 10, arbitrary: worldsOf(rejudged, ruling) },
+  { weight: 12, arbitrary: worldsOf(parking).map(parkingTools) },
+  { weight: 1, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );
