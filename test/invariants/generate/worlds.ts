@@ -246,10 +246,10 @@ function unlimited({ guardrails: _, ...some }: Rules): Rules {
 }
 
 export const worlds: Arbitrary<World> = fc.oneof(
-  { weight: 1, arbitrary: worldsOf(fc.record({ rules, replies })) },
+  { weight: 6, arbitrary: worldsOf(fc.record({ rules, replies })) },
   { weight: 2, arbitrary: worldsOf(long, restless) },
   { weight: 1, arbitrary: worldsOf(typed, restless) },
-  { weight: 3, arbitrary: worldsOf(guarded, restless) },
+  { weight: 2, arbitrary: worldsOf(guarded, restless) },
   { weight: 1, arbitrary: worldsOf(crashing, dying) },
   { weight: 1, arbitrary: worldsOf(spending, restless) },
   { weight: 1, arbitrary: worldsOf(late) },
@@ -259,6 +259,6 @@ export const worlds: Arbitrary<World> = fc.oneof(
   { weight: 4, arbitrary: worldsOf(asking, ruling) },
   { weight: 10, arbitrary: worldsOf(rejudged, ruling) },
   { weight: 12, arbitrary: worldsOf(parking).map(parkingTools) },
-  { weight: 1, arbitrary: worldsOf(agents) },
+  { weight: 3, arbitrary: worldsOf(agents) },
   { weight: 1, arbitrary: worldsOf(agents, restless) },
 );
