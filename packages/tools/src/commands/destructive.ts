@@ -28,7 +28,7 @@ export function destructiveWrite(file: string): string | undefined {
 }
 
 /** Whether a path is a folder of the system or a home folder, or everything in one. A glob counts if it could match one. */
-export function isSystemFolder(file: string): boolean {
+function isSystemFolder(file: string): boolean {
   if (/^~[^/]*\/*(\.?\*+\/*)?$/.test(file)) return true;
   if (/^~[^/]*\//.test(file)) {
     // ~/.. and above
