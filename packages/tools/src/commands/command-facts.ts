@@ -94,7 +94,8 @@ export function commandFacts(command: string, options: CommandOptions = {}): Com
   const { facts, usedFiles } = analyse(command, options);
   if (!usedFiles) {
     cache.set(key, facts);
-    if (cache.size > CACHE_SIZE) for (const oldest of cache.keys()) return (cache.delete(oldest), facts);
+    const [oldest] = cache.keys();
+    if (cache.size > CACHE_SIZE && oldest !== undefined) cache.delete(oldest);
   }
   return facts;
 }
@@ -193,13 +194,9 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
     const outer = assigned;
     const { texts, constants } = readAssignments(script);
     assigned = texts;
-    enter(() => {
-      walkScript(
-        script,
-        { ...scope, variables: new Map([...scope.variables].filter(([name]) => !texts.has(name))) },
-        constants,
-      );
-    });
+    const inner = { ...scope, variables: new Map([...scope.variables].filter(([name]) => !texts.has(name))) };
+    enter(() => walkScript(script, inner, constants));
+    scope.folders = inner.folders;
     assigned = outer;
   }
 
@@ -695,10 +692,10 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
 
   function shellCode(field: Field, scope: Scope): void {
     if (field.value !== undefined) {
-      code(field.value, {
-        ...scope,
-        variables: scope.variables.has('HOME') ? new Map([['HOME', HOME_VALUE]]) : new Map(),
-      });
+      const variables = new Map(scope.variables.has('HOME') ? [['HOME', HOME_VALUE]] : []);
+      const inner = { ...scope, variables };
+      code(field.value, inner);
+      scope.folders = inner.folders;
       return;
     }
     unclear('code for a shell is computed');
@@ -738,22 +735,26 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
           unclear('it changes to a folder that is not known');
         else {
           touch('read', target, scope);
-          if (shell.inLoop && !/^[/~]/.test(target.value)) unclear('it changes the folder in a loop or a function');
+          if (shell.inLoop && (scope.calling.length > 0 || !/^[/~]/.test(target.value)))
+            unclear('it changes the folder in a loop or a function');
         }
         shell.folders = moved(target, scope);
         return true;
       }
-      case 'eval':
+      case 'eval': {
+        const inner = { ...scope, functions: shell.functions };
         if (texts.includes(undefined)) unclear('eval runs computed code');
-        shellCode(texts.includes(undefined) ? joinedFields(args) : literalField(texts.join(' ')), {
-          ...scope,
-          functions: shell.functions,
-        });
+        shellCode(texts.includes(undefined) ? joinedFields(args) : literalField(texts.join(' ')), inner);
+        shell.folders = union(shell.folders, inner.folders);
         shell.variables.clear();
         return true;
+      }
       case 'trap': {
         const [handler, ...signals] = args.filter(({ value }) => value !== '--');
-        if (handler && signals.length > 0 && handler.value !== '-' && handler.value !== '') shellCode(handler, scope);
+        // It runs at any time, so it must not change the folder.
+        if (handler && signals.length > 0 && handler.value !== '-' && handler.value !== '') {
+          shellCode(handler, { ...scope, inLoop: true, calling: [...scope.calling, 'trap'] });
+        }
         return true;
       }
       case 'exec': {
