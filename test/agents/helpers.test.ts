@@ -396,9 +396,9 @@ test('a helper gets the context, a signal and a key', async () => {
     handler: (_, received) => void contexts.push(received),
   };
   await succeed(summing({ helpers: [helper] }), [calling('look', { at: 'a' }), answer], { input, context, runId: 'r' });
-  const { signal, report, ...rest } = contexts[0]!;
+  const { signal, report, ask, hold, ...rest } = contexts[0]!;
   expect(signal).toBeInstanceOf(AbortSignal);
-  expect(report).toBeTypeOf('function');
+  for (const method of [report, ask, hold]) expect(method).toBeTypeOf('function');
   expect(rest).toEqual({ key: 'r/t1.tool.0', context, principal: undefined, agentInput: input, state: {}, attempt: 1 });
 });
 
