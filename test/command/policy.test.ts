@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
 import { fakeTerminal, type FakeTerminal } from './fake-terminal.ts';
 import type { Printed } from './in-process.ts';
+import { playground } from './playground.ts';
 import { runsFixture } from './runs-fixture.ts';
 import type { Step } from './scripted-openai.ts';
 
@@ -217,8 +218,7 @@ describe('where nobody can be asked', () => {
       `read is denied, because nobody can be asked. To allow it, set in [policy] of treadle.toml: ${line}\n`,
     );
     await configure(`[policy]\n${/treadle\.toml: (.*)$/.exec(denial)![1]}\n`);
-    // The tool runs, and has its own limit.
-    expect(await run()).toContain('"/srv/notes.txt" is outside the working folder');
+    expect(await run()).toContain('There is no "/srv/notes.txt"');
   });
 
   test.each(['chat', 'run --ask never'])('treadle %s denies it too', async (words) => {
@@ -227,6 +227,38 @@ describe('where nobody can be asked', () => {
     started.child.stdin.end('look\n');
     expect(await started.ended).toMatchObject({ code: 0 });
     expect(lastResult()).toContain('Nobody can be asked here.');
+  });
+
+  test('that line allows the read, and neither links to other files nor secrets beside it', async () => {
+    const other = await playground();
+    await other.write('.env', 'PASSWORD=opensesame\n');
+    await symlink(join(other.folder, '.env'), join(other.folder, 'link.txt'));
+    await symlink('/etc/passwd', join(other.folder, 'away.txt'));
+    await configure(`[policy]\npaths.read = ["**", ${JSON.stringify(`${other.folder}/**`)}]\n`);
+    const reads = ['notes.txt', '.env', 'link.txt', 'away.txt'].map((name) => join(other.folder, name));
+    const calls = [
+      ...reads.map((path) => ({ name: 'read', arguments: JSON.stringify({ path }) })),
+      { name: 'grep', arguments: JSON.stringify({ pattern: 'PASSWORD|root:|word', path: other.folder }) },
+    ];
+    await fixture.script({ calls }, { text: ['Done.'] });
+    await fixture.treadle('run', ...fixture.model(), 'look');
+    const results = fixture.server.requests.at(-1)!.messages.filter(({ role }) => role === 'tool');
+    expect(results.map(({ content }) => String(content))).toEqual([
+      expect.stringContaining(other.nonce),
+      expect.stringContaining('denied by "**/.env*"'),
+      expect.stringContaining('denied by "**/.env*"'),
+      expect.stringContaining('at level 1 (supervised) it is asked about'),
+      expect.stringContaining('notes.txt:1: '),
+    ]);
+    expect(String(results.at(-1)!.content)).not.toMatch(/opensesame|root:/);
+    await other.remove();
+  });
+
+  test('a tool that an entry allows finds files, though an entry denies all others', async () => {
+    await configure('[policy.tools]\ngrep = "allow"\n"*" = "deny"\n');
+    await fixture.script(calling('grep', { pattern: fixture.play.nonce }), { text: ['Done.'] });
+    await fixture.treadle('run', ...fixture.model(), 'look');
+    expect(lastResult()).toContain(`notes.txt:1: `);
   });
 
   test('secrets are neither read nor found by a search', async () => {
@@ -300,6 +332,18 @@ describe('on a terminal', () => {
     expect(terminal.screen().match(/Allow it\?/g)).toHaveLength(2);
     const { stdout } = await fixture.treadle('runs', 'show', 'run_');
     expect(stdout).toContain(`t1.approval.0 approved by ${userInfo().username}`);
+  });
+
+  test('y allows a read outside the folder', async () => {
+    const other = await playground();
+    const path = join(other.folder, 'notes.txt');
+    const terminal = await open([calling('read', { path }), { text: ['Done.'] }], 'run', 'look');
+    await terminal.shows('Allow it? [y/N/a/e] ');
+    terminal.type('y\r');
+    await terminal.shows('Done.\n');
+    expect(await terminal.exit).toBe(0);
+    expect(lastResult()).toContain(other.nonce);
+    await other.remove();
   });
 
   test('a run that is interrupted at the question asks again when it is resumed', async () => {
