@@ -287,6 +287,14 @@ describe('child runs', () => {
     expect((await events(CHILD))[0]).toMatchObject({ policy: { all: [parent, own] } });
   });
 
+  test('a policy that a child run shares with its parent counts its calls once', async () => {
+    const shared = rules({ autonomy: 3, rate: { second: 2 } }, { clock: { now: () => 0 } });
+    const { start, ran, events } = family({ own: shared });
+    await start({ policy: shared });
+    expect(ran).toEqual(['write a']);
+    expect((await events(CHILD))[0]).toMatchObject({ policy: { autonomy: 3 } });
+  });
+
   test('a paused child run is judged by the stricter rules of a resume', async () => {
     const { start, resume, ran } = family();
     await start({ policy: rules({}) });
