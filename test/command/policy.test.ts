@@ -39,6 +39,7 @@ describe('policy explain', () => {
   test.each([
     ['a secret', ['read', '{"path": ".env"}'], 'deny, by the rule paths: reads of ', undefined],
     ['a read outside', ['read', '{"path": "/srv/x"}'], 'ask, by the rule autonomy', 'paths.read = ["**", "/srv/x"]'],
+    ['a read of home', ['read', '{"path": "~/x"}'], 'ask, by the rule autonomy', 'paths.read = ["**", "~/x"]'],
     ['a write', ['write', '--touch', 'write=a.txt'], 'ask, by the rule autonomy', 'tools.write = "allow"'],
     ['a command', ['sh', '--touch', 'command=npm test'], 'ask, by the rule autonomy', 'tools.sh = "allow"'],
     ['a request', ['fetch', '--touch', 'url=https://a.example/x'], 'ask, by the rule', 'tools.fetch = "allow"'],
@@ -168,9 +169,13 @@ describe('policy check', () => {
   });
 
   test('warns about entries that can never apply', async () => {
-    await fixture.play.write('other.toml', '[policy]\nautonomy = 0\ntools.reed = "deny"\ncommands.allow = ["ls"]\n');
+    await fixture.play.write(
+      'other.toml',
+      '[policy]\nautonomy = 0\ntools.reed = "deny"\ntools."read:line" = "deny"\ncommands.allow = ["ls"]\n',
+    );
     const { code, stdout, stderr } = await policy('check', 'other.toml');
-    expect([code, stderr]).toEqual([0, 'Checked other.toml: 2 warnings.\n']);
+    expect([code, stderr]).toEqual([0, 'Checked other.toml: 3 warnings.\n']);
+    expect(stdout).toContain('policy.tools names "read:line", which never applies: the tool has no operations.');
     expect(stdout).toContain(
       'warning: other.toml: policy.commands.allow never applies: at level 0 only reads are allowed',
     );
@@ -178,7 +183,7 @@ describe('policy check', () => {
     expect(JSON.parse((await policy('check', 'other.toml', '--json')).stdout)).toMatchObject({
       file: 'other.toml',
       problems: [],
-      warnings: [expect.any(String), expect.any(String)],
+      warnings: [expect.any(String), expect.any(String), expect.any(String)],
     });
   });
 
