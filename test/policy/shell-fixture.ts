@@ -46,7 +46,7 @@ export const USUAL: PolicyRules = {
     ).split(' '),
   },
   paths: { write: ['**'] },
-  domains: { allow: ['example.com', 'github.com', 'api.github.com', 'registry.npmjs.org'] },
+  domains: { allow: ['example.com', 'github.com', 'api.github.com'] },
   rate: { minute: 100_000, second: 100_000 },
 };
 
