@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
 import { fakeTerminal, type FakeTerminal } from './fake-terminal.ts';
 import type { Printed } from './in-process.ts';
+import { playground } from './playground.ts';
 import { runsFixture } from './runs-fixture.ts';
 import type { Step } from './scripted-openai.ts';
 
@@ -38,6 +39,7 @@ describe('policy explain', () => {
   test.each([
     ['a secret', ['read', '{"path": ".env"}'], 'deny, by the rule paths: reads of ', undefined],
     ['a read outside', ['read', '{"path": "/srv/x"}'], 'ask, by the rule autonomy', 'paths.read = ["**", "/srv/x"]'],
+    ['a read of home', ['read', '{"path": "~/x"}'], 'ask, by the rule autonomy', 'paths.read = ["**", "~/x"]'],
     ['a write', ['write', '--touch', 'write=a.txt'], 'ask, by the rule autonomy', 'tools.write = "allow"'],
     ['a command', ['sh', '--touch', 'command=npm test'], 'ask, by the rule autonomy', 'tools.sh = "allow"'],
     ['a request', ['fetch', '--touch', 'url=https://a.example/x'], 'ask, by the rule', 'tools.fetch = "allow"'],
@@ -167,9 +169,13 @@ describe('policy check', () => {
   });
 
   test('warns about entries that can never apply', async () => {
-    await fixture.play.write('other.toml', '[policy]\nautonomy = 0\ntools.reed = "deny"\ncommands.allow = ["ls"]\n');
+    await fixture.play.write(
+      'other.toml',
+      '[policy]\nautonomy = 0\ntools.reed = "deny"\ntools."read:line" = "deny"\ncommands.allow = ["ls"]\n',
+    );
     const { code, stdout, stderr } = await policy('check', 'other.toml');
-    expect([code, stderr]).toEqual([0, 'Checked other.toml: 2 warnings.\n']);
+    expect([code, stderr]).toEqual([0, 'Checked other.toml: 3 warnings.\n']);
+    expect(stdout).toContain('policy.tools names "read:line", which never applies: the tool has no operations.');
     expect(stdout).toContain(
       'warning: other.toml: policy.commands.allow never applies: at level 0 only reads are allowed',
     );
@@ -177,7 +183,7 @@ describe('policy check', () => {
     expect(JSON.parse((await policy('check', 'other.toml', '--json')).stdout)).toMatchObject({
       file: 'other.toml',
       problems: [],
-      warnings: [expect.any(String), expect.any(String)],
+      warnings: [expect.any(String), expect.any(String), expect.any(String)],
     });
   });
 
@@ -217,8 +223,7 @@ describe('where nobody can be asked', () => {
       `read is denied, because nobody can be asked. To allow it, set in [policy] of treadle.toml: ${line}\n`,
     );
     await configure(`[policy]\n${/treadle\.toml: (.*)$/.exec(denial)![1]}\n`);
-    // The tool runs, and has its own limit.
-    expect(await run()).toContain('"/srv/notes.txt" is outside the working folder');
+    expect(await run()).toContain('There is no "/srv/notes.txt"');
   });
 
   test.each(['chat', 'run --ask never'])('treadle %s denies it too', async (words) => {
@@ -227,6 +232,38 @@ describe('where nobody can be asked', () => {
     started.child.stdin.end('look\n');
     expect(await started.ended).toMatchObject({ code: 0 });
     expect(lastResult()).toContain('Nobody can be asked here.');
+  });
+
+  test('that line allows the read, and neither links to other files nor secrets beside it', async () => {
+    const other = await playground();
+    await other.write('.env', 'PASSWORD=opensesame\n');
+    await symlink(join(other.folder, '.env'), join(other.folder, 'link.txt'));
+    await symlink('/etc/passwd', join(other.folder, 'away.txt'));
+    await configure(`[policy]\npaths.read = ["**", ${JSON.stringify(`${other.folder}/**`)}]\n`);
+    const reads = ['notes.txt', '.env', 'link.txt', 'away.txt'].map((name) => join(other.folder, name));
+    const calls = [
+      ...reads.map((path) => ({ name: 'read', arguments: JSON.stringify({ path }) })),
+      { name: 'grep', arguments: JSON.stringify({ pattern: 'PASSWORD|root:|word', path: other.folder }) },
+    ];
+    await fixture.script({ calls }, { text: ['Done.'] });
+    await fixture.treadle('run', ...fixture.model(), 'look');
+    const results = fixture.server.requests.at(-1)!.messages.filter(({ role }) => role === 'tool');
+    expect(results.map(({ content }) => String(content))).toEqual([
+      expect.stringContaining(other.nonce),
+      expect.stringContaining('denied by "**/.env*"'),
+      expect.stringContaining('denied by "**/.env*"'),
+      expect.stringContaining('at level 1 (supervised) it is asked about'),
+      expect.stringContaining('notes.txt:1: '),
+    ]);
+    expect(String(results.at(-1)!.content)).not.toMatch(/opensesame|root:/);
+    await other.remove();
+  });
+
+  test('a tool that an entry allows finds files, though an entry denies all others', async () => {
+    await configure('[policy.tools]\ngrep = "allow"\n"*" = "deny"\n');
+    await fixture.script(calling('grep', { pattern: fixture.play.nonce }), { text: ['Done.'] });
+    await fixture.treadle('run', ...fixture.model(), 'look');
+    expect(lastResult()).toContain(`notes.txt:1: `);
   });
 
   test('secrets are neither read nor found by a search', async () => {
@@ -300,6 +337,18 @@ describe('on a terminal', () => {
     expect(terminal.screen().match(/Allow it\?/g)).toHaveLength(2);
     const { stdout } = await fixture.treadle('runs', 'show', 'run_');
     expect(stdout).toContain(`t1.approval.0 approved by ${userInfo().username}`);
+  });
+
+  test('y allows a read outside the folder', async () => {
+    const other = await playground();
+    const path = join(other.folder, 'notes.txt');
+    const terminal = await open([calling('read', { path }), { text: ['Done.'] }], 'run', 'look');
+    await terminal.shows('Allow it? [y/N/a/e] ');
+    terminal.type('y\r');
+    await terminal.shows('Done.\n');
+    expect(await terminal.exit).toBe(0);
+    expect(lastResult()).toContain(other.nonce);
+    await other.remove();
   });
 
   test('a run that is interrupted at the question asks again when it is resumed', async () => {

@@ -4,7 +4,10 @@ import { sqliteStore } from '../src/index.ts';
 
 const [file] = process.argv.slice(2);
 const store = sqliteStore(file!);
-const shared = policy({ rate: { second: 1000, minute: 50 } }, { rates: store.rates, clock: { now: () => 0 } });
+/** Processes read the clock before they write, so times do not arrive in order. */
+let reads = 0;
+const clock = { now: () => (reads++ * 7919) % 5000 };
+const shared = policy({ rate: { second: 1000, minute: 50 } }, { rates: store.rates, clock });
 const call: JudgedCall = {
   id: 'c',
   name: 'look',

@@ -2,6 +2,7 @@ import { TreadleError } from '../errors.ts';
 import type { Leniency, Limits, ToolEffect } from '../machine/rules.ts';
 import type { UserBlock } from '../messages.ts';
 import type { JsonSchema, Model, Settings } from '../model.ts';
+import type { Touch } from '../policy/port.ts';
 import type { Schema, StandardSchema } from '../tools/schema.ts';
 import type { Tool, ToolContext } from '../tools/tool.ts';
 import { checkAgent } from './check-agent.ts';
@@ -139,9 +140,11 @@ export type OutputTool<Output> = {
   | {
       /** Only called with a valid output. An error that it throws is an error result; the output can still be submitted. */
       readonly reflectionHandler: (output: Output, context: ReflectionContext) => string | Promise<string>;
+      /** What a reflection touches, for the policy, as in `tool`. Absent: the policy gets `unknown`. */
+      readonly touches?: (output: Output) => readonly Touch[];
       readonly submit?: SubmitTool;
     }
-  | { readonly reflectionHandler?: never; readonly submit?: never }
+  | { readonly reflectionHandler?: never; readonly touches?: never; readonly submit?: never }
 );
 
 /** The tool that ends an attempt with reflection. It takes no arguments. Its default name is `submit`. */

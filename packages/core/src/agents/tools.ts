@@ -103,7 +103,7 @@ function isCacheable(result: unknown): boolean {
 const ANYTHING: JsonSchema = {};
 
 function outputTool(agent: AnyAgent, execution: ExecutionInfo): Tool {
-  const { name, description, reflectionHandler } = agent.tools.output;
+  const { name, description, reflectionHandler, touches } = agent.tools.output;
   const parameters = outputParameters(agent);
   if (!reflectionHandler)
     return tool({ name, description, input: ANYTHING, parameters, effect: 'pure', execute: neverExecuted });
@@ -113,6 +113,7 @@ function outputTool(agent: AnyAgent, execution: ExecutionInfo): Tool {
     input: outputToolSchema(agent),
     parameters,
     effect: 'pure',
+    ...(touches && { touches }),
     resources: () => ['the output of the agent'],
     execute: (output, { signal, context }) =>
       reflectionHandler(output, { signal, context, attempt: execution.attempt() }),

@@ -123,6 +123,27 @@ describe('limits', () => {
     expect(code.rules).toMatchObject({ maxTurns: 20, limits: {} });
   });
 
+  test.each([0, 1, 2] as const)('a reflection that touches nothing runs at level %i', async (autonomy) => {
+    const reflected: unknown[] = [];
+    const agent = defineAgent({
+      name: 'careful',
+      description: 'Reflects',
+      model: scriptedModel([{ calls: [{ name: 'out', arguments: { n: 1 } }] }, { calls: [{ name: 'submit' }] }]),
+      prompts: { user: 'Go' },
+      tools: {
+        output: {
+          name: 'out',
+          description: 'Out',
+          touches: () => [],
+          reflectionHandler: (output) => (reflected.push(output), 'Fine.'),
+        },
+      },
+      validation: { maxAttempts: 1, outputSchema: z.object({ n: z.number() }) },
+    });
+    const result = await executeAgent(agent, { input: undefined, policy: rules({ autonomy }) });
+    expect([result.type, reflected]).toEqual(['success', [{ n: 1 }]]);
+  });
+
   test('turns of an agent are limited too', async () => {
     const agent = defineAgent({
       name: 'endless',
@@ -285,6 +306,14 @@ describe('child runs', () => {
     await start({ policy: rules(parent) });
     expect(ran).toEqual(expected);
     expect((await events(CHILD))[0]).toMatchObject({ policy: { all: [parent, own] } });
+  });
+
+  test('a policy that a child run shares with its parent counts its calls once', async () => {
+    const shared = rules({ autonomy: 3, rate: { second: 2 } }, { clock: { now: () => 0 } });
+    const { start, ran, events } = family({ own: shared });
+    await start({ policy: shared });
+    expect(ran).toEqual(['write a']);
+    expect((await events(CHILD))[0]).toMatchObject({ policy: { autonomy: 3 } });
   });
 
   test('a paused child run is judged by the stricter rules of a resume', async () => {

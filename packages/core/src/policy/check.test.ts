@@ -70,6 +70,12 @@ test.each<[string, unknown, string]>([
     'paths.write never',
   ],
   ['a command that is also denied', { commands: { allow: ['ls'], deny: ['ls'] } }, '"ls" in commands never applies'],
+  [
+    'the same words',
+    { commands: { allow: ['git  push'], ask: ['git push'] } },
+    '"git  push" in commands never applies',
+  ],
+  ['the same host', { domains: { allow: ['A.b'], deny: ['a.b'] } }, '"A.b" in domains never applies'],
   ['shell syntax', { commands: { allow: ['ls | wc'] } }, 'it has shell syntax'],
   ['a glob with ..', { paths: { read: ['../x'] } }, '"../x" in paths.read never applies'],
   ['a glob that is also denied', { paths: { read: ['a'], deny: ['a'] } }, '"a" in paths.read never applies'],

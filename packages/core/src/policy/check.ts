@@ -203,7 +203,9 @@ function repeatedEntries(given: Lists): readonly (readonly [string, string])[] {
   const verdicts = ['deny', 'ask', 'allow'] as const;
   return verdicts.flatMap((verdict, index) =>
     (given[verdict] ?? []).flatMap((text): (readonly [string, string])[] => {
-      const stricter = verdicts.slice(0, index).find((other) => given[other]?.includes(text));
+      const stricter = verdicts
+        .slice(0, index)
+        .find((other) => given[other]?.some((one) => one.toLowerCase() === text.toLowerCase()));
       return stricter ? [[text, stricter]] : [];
     }),
   );

@@ -10,8 +10,9 @@ interface CombinedRules {
   readonly all: readonly unknown[];
 }
 
-/** Undefined without policies. */
-export function combinedPolicy(policies: readonly Policy[]): Policy | undefined {
+/** Undefined without policies. One that is there twice judges once, because it counts the calls that it judges. */
+export function combinedPolicy(given: readonly Policy[]): Policy | undefined {
+  const policies = [...new Set(given)];
   if (policies.length < 2) return policies[0];
   const hasRules = policies.some(({ rules }) => rules !== undefined);
   return {

@@ -58,8 +58,12 @@ export function commandJudge({ commands = {} }: PolicyRules): Judge<TouchedComma
   };
 }
 
+function wordsOf(text: string): readonly string[] {
+  return text.trim().split(/\s+/);
+}
+
 function entryFrom(text: string, verdict: Verdict): Entry {
-  const words = text.trim().split(/\s+/);
+  const words = wordsOf(text);
   return {
     text,
     words,
@@ -119,10 +123,11 @@ function textOf({ name, args }: Program): string {
 
 /** Entries that the other lists make superfluous, and those that no program matches. */
 export function uselessCommands(lists: Lists): readonly (readonly [text: string, why: string])[] {
+  const isSame = (text: string) => (other: string) => wordsOf(text).join(' ') === wordsOf(other).join(' ');
   const verdicts = ['deny', 'ask', 'allow'] as const;
   return verdicts.flatMap((verdict, index) =>
     (lists[verdict] ?? []).flatMap((text): (readonly [string, string])[] => {
-      const stricter = verdicts.slice(0, index).find((other) => lists[other]?.includes(text));
+      const stricter = verdicts.slice(0, index).find((other) => lists[other]?.some(isSame(text)));
       if (stricter) return [[text, `"${stricter}" has the same entry, and the strictest applies`]];
       if (!/[|&;<>()$`"'\\\n]/.test(text)) return [];
       return [[text, 'it has shell syntax. Entries are compared with the words of one program: list each program']];

@@ -109,3 +109,34 @@ test('replaces secrets and cuts long values', () => {
     keep: 'plain',
   });
 });
+
+test('replaces secrets in texts, also long ones and those of commands, URLs and lists of headers', () => {
+  const secret = 'hunter22';
+  const text = JSON.stringify({
+    header: `Bearer ${'a'.repeat(2000)}`,
+    curl: `curl -H 'X-Api-Key: ${secret}' --token ${secret} 'https://x.example/?api_key=${secret}&page=2'`,
+    psql: `PGPASSWORD=${secret} psql`,
+    body: `{"password":"${secret}"}`,
+    url: `redis://:${secret}@host`,
+    headers: [{ name: 'Authorization', value: secret }],
+    env: { DB_PASS: secret },
+  });
+  const line = executionLine(
+    {
+      type: 'call-answered',
+      index: 0,
+      call: { type: 'tool-call', id: 'c', name: 't', arguments: text },
+      result: { type: 'tool-result', callId: 'c', name: 't', content: [], isError: false },
+    },
+    { runId: 'r', at: 0 },
+  );
+  expect(line.parameters).toEqual({
+    header: 'Bearer [redacted]… (2007 characters)',
+    curl: `curl -H 'X-Api-Key: [redacted]' --token [redacted] 'https://x.example/?api_key=[redacted]&page=2'`,
+    psql: 'PGPASSWORD=[redacted] psql',
+    body: '{"password":"[redacted]"}',
+    url: 'redis://[redacted]@host',
+    headers: [{ name: 'Authorization', value: '[redacted]' }],
+    env: { DB_PASS: '[redacted]' },
+  });
+});

@@ -41,7 +41,7 @@ export function executionLine(item: CallAnswered, { runId, at, principal, autono
     tool: call.name,
     parameters: redactedText(call.arguments),
     success: !result.isError,
-    ...(result.isError && { error: shortened(withoutSecrets(textOf(result.content))) }),
+    ...(result.isError && { error: loggedText(textOf(result.content)) }),
     ...(result.errorType !== undefined && { errorType: result.errorType }),
     ...(principal && { subject: principal.subject, tenant: principal.tenant }),
     ...(rule !== undefined && { rule }),
@@ -51,10 +51,10 @@ export function executionLine(item: CallAnswered, { runId, at, principal, autono
 
 const REDACTED = '[redacted]';
 const SECRET_KEY =
-  /pass(word|wd|phrase|code)|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|auth(orization)?$|cookie|credential|^pwd$|^pin$|signature/i;
-/** Secrets inside of other texts: credentials in URLs and headers, and keys with well-known prefixes. */
+  /pass(word|wd|phrase|code)|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|auth(orization)?$|cookie|credential|^pwd$|^pin$|(^|[-_])pass$|signature/i;
+/** Secrets inside of other texts: credentials in URLs and headers, keys with well-known prefixes, and values with a name. */
 const SECRET_TEXT =
-  /(?<=:\/\/)[^\s/@:]+:[^\s/@]+(?=@)|(?<=\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}|\b(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[abprs]|AKIA|AIza)[-_]?[\w-]{10,}/gi;
+  /(?<=:\/\/)[^\s/@:]*:[^\s/@]+(?=@)|(?<=\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}|\b(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[abprs]|AKIA|AIza)[-_]?[\w-]{10,}|(?<=(?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key)(?:["']?\s?[=:]\s?["']?|(?<=--[\w-]+)\s))[^\s"'&,;]+/gi;
 
 const MAX_CHARS = 200;
 const MAX_PARTS = 50;
@@ -69,7 +69,7 @@ function redactedText(text: string): unknown {
 }
 
 function redacted(value: unknown, depth: number): unknown {
-  if (typeof value === 'string') return shortened(withoutSecrets(value));
+  if (typeof value === 'string') return loggedText(value);
   if (typeof value !== 'object' || value === null) return value;
   if (depth >= MAX_DEPTH) return '[…]';
   if (Array.isArray(value)) {
@@ -77,16 +77,16 @@ function redacted(value: unknown, depth: number): unknown {
     return value.length > MAX_PARTS ? [...shown, `[${value.length - MAX_PARTS} more]`] : shown;
   }
   const entries = Object.entries(value).slice(0, MAX_PARTS);
-  return Object.fromEntries(
-    entries.map(([key, part]) => [key, SECRET_KEY.test(key) ? REDACTED : redacted(part, depth + 1)]),
-  );
+  // A header or variable in a list: `{ name: 'Authorization', value: … }`.
+  const { name } = value as { readonly name?: unknown };
+  const isSecret = (key: string): boolean =>
+    SECRET_KEY.test(key) || (key === 'value' && typeof name === 'string' && SECRET_KEY.test(name));
+  return Object.fromEntries(entries.map(([key, part]) => [key, isSecret(key) ? REDACTED : redacted(part, depth + 1)]));
 }
 
-function withoutSecrets(text: string): string {
-  // Only the start is shown, so the rest is not searched.
-  return text.slice(0, MAX_CHARS * 5).replace(SECRET_TEXT, REDACTED) + text.slice(MAX_CHARS * 5);
-}
-
-function shortened(text: string): string {
-  return text.length > MAX_CHARS ? `${text.slice(0, MAX_CHARS)}… (${text.length} characters)` : text;
+/** Only the start is searched for secrets, so nothing after it is shown. */
+function loggedText(text: string): string {
+  const start = text.slice(0, MAX_CHARS * 5).replace(SECRET_TEXT, REDACTED);
+  if (text.length <= MAX_CHARS * 5 && start.length <= MAX_CHARS) return start;
+  return `${start.slice(0, MAX_CHARS)}… (${text.length} characters)`;
 }

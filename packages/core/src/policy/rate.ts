@@ -62,12 +62,16 @@ export function memoryRates(): RateStore {
  */
 export function latestTimes(before: readonly number[], at: number, count: number, keep: number): readonly number[] {
   const recent = before.filter((time) => isRecent(time, at, MINUTE));
-  return [...recent, ...Array<number>(Math.min(count, keep)).fill(at)].slice(-keep);
+  const all = [...recent, ...Array<number>(Math.min(count, keep)).fill(at)];
+  return all.sort((a, b) => a - b).slice(-keep);
 }
 
-/** A clock that was set back does not lock a subject out: calls in the future do not count. */
+/**
+ * Also a little later than now: processes read their clocks before they write, so times do not arrive in order. A clock that
+ * was set back by more does not lock a subject out.
+ */
 function isRecent(time: number, at: number, window: number): boolean {
-  return time <= at && at - time < window;
+  return Math.abs(at - time) < window;
 }
 
 /** Adds the calls of a turn. Returns for each how many calls of the subject were before it. */

@@ -520,6 +520,20 @@ describe('rates', () => {
     now = 0;
     expect(types(await made.judge(harmless(1), context()))).toBe('+');
   });
+  test('calls of processes whose clocks differ by less than a minute count', async () => {
+    let now = 70_000;
+    const made = policy({ rate: { second: 3, minute: 3 } }, { clock: { now: () => now } });
+    for (const [time, expected] of [
+      [70_000, '+'],
+      [69_999, '+'],
+      [11_000, '+'],
+      [70_001, '-'],
+      [131_500, '+'],
+    ] as const) {
+      now = time;
+      expect(types(await made.judge(harmless(1), context()))).toBe(expected);
+    }
+  });
   test('many subjects do not fill the memory', async () => {
     const rates = memoryRates();
     for (let subject = 0; subject < 5000; subject++) await rates.add(`s${subject}`, subject * 1000, 1, 60);

@@ -8,6 +8,7 @@ import {
   type PolicyOptions,
   type PolicyRules,
   type RateStore,
+  type RuleName,
   type RulePolicy,
 } from '@treadle/core/policy';
 import { commandFacts, pathFacts, urlFacts } from '@treadle/tools';
@@ -15,6 +16,7 @@ import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
+import type { ReadVerdict } from '../tools/workspace.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
 import { unattended, type UnattendedOptions } from './unattended.ts';
@@ -99,11 +101,16 @@ function askingRules(rules: PolicyRules): PolicyRules {
   return { ...rules, tools: { '*': 'ask', ...Object.fromEntries(entries) } };
 }
 
-/** Whether a tool may read a file that it finds. Only what the tool was called with was judged. */
-export function readCheck(made: RulePolicy): (path: string) => Promise<boolean> {
+/** The rules about a file, whichever tool reads it. */
+const FILE_RULES: readonly RuleName[] = ['facts', 'autonomy', 'permissions', 'paths'];
+
+/** What the policy says about a file that a tool finds or opens. Only what the tool was called with was judged. */
+export function readVerdicts(made: RulePolicy): ReadVerdict {
   return async (path) => {
-    const { verdict } = await made.explain({ name: '', touches: [{ type: 'read', path }] });
-    return verdict.type !== 'deny';
+    const { rules } = await made.explain({ name: '', touches: [{ type: 'read', path }] });
+    const verdicts = rules.flatMap(({ rule, verdict }) => (FILE_RULES.includes(rule) ? verdict : []));
+    if (verdicts.includes('deny')) return 'deny';
+    return verdicts.includes('ask') ? 'ask' : 'allow';
   };
 }
 

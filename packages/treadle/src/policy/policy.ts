@@ -140,7 +140,9 @@ const checkCommand: Command = defineCommand({
 function ruleWarnings(config: Config): readonly string[] {
   const tools = fileTools('.').map(({ name }) => name);
   const entries = Object.keys(config.policy?.tools ?? {}).filter((entry) => entry !== '*');
-  const unknown = entries.filter((entry) => !tools.includes(entry.split(':')[0]!));
+  const isKnown = (entry: string): boolean => tools.includes(entry.split(':')[0]!);
+  const unknown = entries.filter((entry) => !isKnown(entry));
+  const operations = entries.filter((entry) => isKnown(entry) && entry.includes(':'));
   return [
     ...checkRules(config.policy ?? {}).warnings.map(({ message }) => `policy.${message}`),
     ...unknown.map((entry) => {
@@ -148,6 +150,9 @@ function ruleWarnings(config: Config): readonly string[] {
       const hint = meant === undefined ? '' : ` Did you mean ${meant}?`;
       return `policy.tools names ${JSON.stringify(entry)}, which is not a tool of the command: ${tools.join(', ')}.${hint}`;
     }),
+    ...operations.map(
+      (entry) => `policy.tools names ${JSON.stringify(entry)}, which never applies: the tool has no operations.`,
+    ),
   ];
 }
 

@@ -105,6 +105,7 @@ function listing(
 /** The entry for one path: relative inside the folder. None for a path with wildcards, because the entry would be a glob. */
 function pathEntry(path: string, folder: string): readonly string[] {
   if (/[*?{}]/.test(path)) return [];
+  if (path.startsWith('~/')) return [path];
   const absolute = resolve(folder, path);
   const entry = relative(folder, absolute).split(sep).join('/');
   return entry === '' || isAbsolute(entry) || /^(~|\.\.(\/|$))/.test(entry) ? [absolute] : [entry];

@@ -4,7 +4,7 @@ import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { openStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
-import { commandPolicy, readCheck, requestExplainer, rulesOf, type Asking } from '../policy/command-policy.ts';
+import { commandPolicy, readVerdicts, requestExplainer, rulesOf, type Asking } from '../policy/command-policy.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
@@ -101,7 +101,7 @@ export async function unfinishedNotice(
 export function toolsOf(context: CommandContext): readonly Tool[] {
   const { config } = context.loaded;
   const off = config.orchestrator?.tool_loop_enabled === false || rulesOf(config).permissions?.file_read === false;
-  return off ? [] : fileTools(context.folder, { mayRead: readCheck(commandPolicy(context, 'policy')) });
+  return off ? [] : fileTools(context.folder, { readVerdict: readVerdicts(commandPolicy(context, 'policy')) });
 }
 
 function instructionsFor(folder: string, tools: readonly Tool[]): string {

@@ -255,11 +255,12 @@ test('what may not be read is not read by another name, listed or searched', asy
   await put('secrets/key', 'needle of the key');
   await symlink('secrets/key', join(folder, 'harmless.txt'));
   const asked = new Set<string>();
-  const mayRead = (path: string): boolean => {
-    asked.add(path);
-    return !path.includes('/secrets');
-  };
-  const guarded = fileTools(folder, { mayRead });
+  const guarded = fileTools(folder, {
+    async readVerdict(path) {
+      asked.add(path);
+      return path.includes('/secrets') ? 'deny' : 'ask';
+    },
+  });
   const use = async (name: string, input: Record<string, unknown>): Promise<string> => {
     const tool = guarded.find((one) => one.name === name)!;
     return String(await tool.execute!(input, CONTEXT));

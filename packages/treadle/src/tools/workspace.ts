@@ -2,9 +2,9 @@ import { resolve } from 'node:path';
 import { isAbsolute, relative } from 'node:path/posix';
 import { DeniedError, guardedFiles, type FileStatus, type FolderEntry, type OpenFile } from '@treadle/tools';
 
-/** The only folder that file tools can access. Every path of a model goes through it, each time it is used. */
+/** The files that the file tools can access. Every path of a model goes through it, each time it is used. */
 export interface Workspace {
-  /** Throws if the path does not exist, or is outside the folder, even through a symbolic link. */
+  /** Throws if the path does not exist or may not be read, even through a symbolic link. */
   locate(path: string): Promise<Located>;
   /** Opens a plain file. The caller closes its handle. */
   open(path: string): Promise<OpenFile>;
@@ -26,20 +26,31 @@ export class UnreachableError extends Error {}
 /** A path that the policy denies. */
 export class DeniedReadError extends UnreachableError {}
 
-/** Whether a file or folder may be read, by its absolute path. */
-export type MayRead = (path: string) => boolean | Promise<boolean>;
+/**
+ * What the policy says about reads of a file or folder, by its absolute path. `ask`: people have approved the call that names
+ * the path, or an entry for its tool allows the call.
+ */
+export type ReadVerdict = (path: string) => Promise<'allow' | 'ask' | 'deny'>;
 
 const OUTSIDE = 'outside';
 const DENIED = 'denied';
 
-/** `mayRead` is asked about each path when it is used, and about the place that was opened. */
-export function workspace(folder: string, mayRead: MayRead = () => true): Workspace {
+/**
+ * `readVerdict` is asked about each path when it is used, and about the place that was opened. What it does not deny inside the
+ * folder may be read. Outside, that applies only without a symbolic link: a link may lead elsewhere since the call was judged,
+ * so its target must be allowed. Without `readVerdict`, everything inside the folder may be read, and nothing else.
+ */
+export function workspace(folder: string, readVerdict?: ReadVerdict): Workspace {
   const top = resolve(folder).replaceAll('\\', '/');
   const files = guardedFiles({
     folder,
     async check({ path, target = path }) {
-      if (!inside(top, path) || !inside(top, target)) return OUTSIDE;
-      return (await mayRead(path)) && (path === target || (await mayRead(target))) ? undefined : DENIED;
+      const isInside = inside(top, path) && inside(top, target);
+      if (!readVerdict) return isInside ? undefined : OUTSIDE;
+      const here = await readVerdict(path);
+      const there = path === target ? here : await readVerdict(target);
+      if (here === 'deny' || there === 'deny') return DENIED;
+      return isInside || path === target || there === 'allow' ? undefined : OUTSIDE;
     },
   });
   const guarded = async <T>(path: string, use: Promise<T>): Promise<T> => {
