@@ -279,7 +279,7 @@ describe('approvals', () => {
 });
 
 test('answers the question of a tool on a terminal, or says how to answer it', async () => {
-  const [read] = fileTools(fixture.play.folder).filter(({ name }) => name === 'read');
+  const read = fileTools(fixture.play.folder).find(({ name }) => name === 'read');
   const asking: Tool = { ...read!, execute: (_, { ask }) => ask({ prompt: 'Which file?', choices: ['a', 'b'] }) };
   await fixture.inStore((store) =>
     runLoop({
