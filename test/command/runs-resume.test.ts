@@ -278,6 +278,32 @@ describe('approvals', () => {
   });
 });
 
+test('answers the question of a tool on a terminal, or says how to answer it', async () => {
+  const read = fileTools(fixture.play.folder).find(({ name }) => name === 'read');
+  const asking: Tool = { ...read!, execute: (_, { ask }) => ask({ prompt: 'Which file?', choices: ['a', 'b'] }) };
+  await fixture.inStore((store) =>
+    runLoop({
+      model: scriptedModel([{ calls: [{ name: 'read', arguments: { path: 'notes.txt' } }] }]),
+      tools: [asking],
+      input: 'go',
+      journal: store,
+      runId: 'q',
+    }),
+  );
+  await fixture.script({ text: ['Read.'] });
+  const args = ['runs', 'resume', 'q', ...fixture.model(), '--accept-changed-tools'];
+  const { code, stderr } = await fixture.treadle(...args);
+  expect(code).toBe(4);
+  expect(stderr).toContain('Paused: waits for the answer to "Which file?" of read {"path":"notes.txt"}.');
+  expect(stderr).toContain('The answer to t1.question.0.0 is one of "a", "b".\nResume with: treadle runs resume q');
+  expect(stderr).toContain('--answer t1.question.0.0=TEXT');
+  const { type, shows, exit } = fakeTerminal(args, fixture.play.folder);
+  await shows('read asks: Which file?\n  1 a\n  2 b\nYour choice [1-2]: ');
+  type('b\r');
+  await shows('Read.\n');
+  expect(await exit).toBe(0);
+});
+
 test('resumes with a client result and changed tools', async () => {
   const pick = tool({ name: 'pick', description: 'The client picks a colour' });
   await fixture.inStore((store) =>

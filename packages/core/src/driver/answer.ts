@@ -45,7 +45,7 @@ export async function answerEvents(
         current = step(current, event).state;
         continue;
       }
-      if (!isAwaited(current, admitted)) throw new TreadleError('answer-unfit', whyRejected(current, admitted));
+      checkChildAnswer(current, admitted);
       const effect = answer.effect.slice(0, slash);
       const siblings = childAnswers.get(effect);
       if (!siblings) events.push({ type: 'effect-lost', at, effect, cause: 'device' });
@@ -63,7 +63,15 @@ function isAnsweredTwice(one: Answer, other: Answer): boolean {
   return one.type !== 'approval' || other.type !== 'approval' || one.by === other.by;
 }
 
-/** Whether the run, or a child run, waits for an answer of this kind. The child checks the content. */
+/** Throws `answer-unfit` for an answer that the child run would reject: after that, the parent would not wait for it. */
+function checkChildAnswer(state: State, answer: Answer): void {
+  if (!isAwaited(state, answer)) throw new TreadleError('answer-unfit', whyRejected(state, answer));
+  if (answer.type !== 'answer') return void eventForAnswer(answer, 0);
+  const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
+  checkValue((awaited as Waiting & { type: 'question' }).question, answer);
+}
+
+/** Whether the run, or a child run, waits for an answer of this kind. */
 function isAwaited(state: State, answer: Answer): boolean {
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
   if (answer.type !== 'approval') return awaited !== undefined && isAnsweredBy(awaited, answer);
@@ -126,13 +134,19 @@ export function answerEvent(state: State, answer: Answer, at: number): Event {
 type QuestionAnswer = Extract<Answer, { type: 'answer' }>;
 
 /** The event for the answer to a question. Throws `answer-unfit` if the value does not fit the question. */
-function questionAnswered(state: State, { effect: id, value, by }: QuestionAnswer, at: number): Event | undefined {
-  const found = findQuestion(state, id);
+function questionAnswered(state: State, answer: QuestionAnswer, at: number): Event | undefined {
+  const found = findQuestion(state, answer.effect);
   if (!found) return undefined;
   const { effect, question, asked } = found;
-  const problem = valueProblem(asked.question, value);
-  if (problem !== undefined) throw new TreadleError('answer-unfit', `The answer for "${id}" does not fit: ${problem}.`);
+  checkValue(asked.question, answer);
+  const { value, by } = answer;
   return { type: 'question-answered', at, effect, question, value, ...(by !== undefined && { by }) };
+}
+
+function checkValue(question: Question, { effect, value }: QuestionAnswer): void {
+  const problem = valueProblem(question, value);
+  if (problem === undefined) return;
+  throw new TreadleError('answer-unfit', `The answer for "${effect}" does not fit: ${problem}.`);
 }
 
 /** Why a value does not answer a question, with what would. */

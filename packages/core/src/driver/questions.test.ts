@@ -305,6 +305,35 @@ describe('a tool that asks', () => {
     expect(last).toMatchObject({ text: 'Thanks.' });
     expect(JSON.stringify(await journal.read('parent.t1.tool.0'))).toContain('booked first');
   });
+
+  test.each<[string, string, Answer, Answer]>([
+    ['book', 'question', answer('', 'roof'), answer('', 'aisle')],
+    [
+      'scan',
+      'client',
+      { type: 'result', effect: '', content: [{ type: 'text' }] as never },
+      { type: 'result', effect: '', content: 'x' },
+    ],
+  ])('keeps waiting after an unfit answer to the %s of a child run (%s)', async (name, type, unfit, fit) => {
+    const { book } = asking(({ ask }) => ask({ prompt: 'Which?', choices: ['aisle', 'window'] }));
+    const scan = tool({ name: 'scan', description: 'Scans' });
+    const model = scriptedModel([{ calls: [{ name }] }, 'Done.']);
+    const helper = agentTool({ name: 'helper', description: 'Helps', model, tools: [book, scan] });
+    const environment = {
+      model: scriptedModel([{ calls: [{ name: 'helper', arguments: { task: 'Go.' } }] }, 'Thanks.']),
+      tools: [helper],
+      journal: memoryJournal(),
+      runId: 'parent',
+    };
+    const { waiting } = await runLoop({ ...environment, input: 'Go.' });
+    const { effect } = waiting[0]!;
+    expect(waiting).toMatchObject([{ type }]);
+    await expect(runLoop({ ...environment, answers: [{ ...unfit, effect }] })).rejects.toMatchObject({
+      code: 'answer-unfit',
+      message: expect.stringContaining(effect),
+    });
+    expect(await runLoop({ ...environment, answers: [{ ...fit, effect }] })).toMatchObject({ text: 'Thanks.' });
+  });
 });
 
 describe('an answer', () => {

@@ -18,7 +18,16 @@ import type { OutputOf, Schema } from '../tools/schema.ts';
 import { answerEvent, rejectAnswer, verifiedAnswer } from './answer.ts';
 import { blobsOf, changeExecutors, withExecutor } from './call-model.ts';
 import { agentNamed, checkAgents, toolNames } from './handoff.ts';
-import { checkAutoResume, currentTools, hasStarted, inputMessages, openRun, reopenRun, requirePrices } from './open.ts';
+import {
+  checkAutoResume,
+  currentTools,
+  hasStarted,
+  inputMessages,
+  openRun,
+  requirePrices,
+  type Opening,
+} from './open.ts';
+import type { Reopening } from './reopen.ts';
 import type { Answer, ContinueOptions, LiveRun, LoopOptions, LoopResult, RunOptions, StartedRun } from './options.ts';
 import { cancelChildren, changeToAgent, type AgentCode, type RunContext } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
@@ -170,6 +179,11 @@ export function driveRun(
   const emit: Listener | undefined =
     listener && ((item, before, after) => (ended ? undefined : listener(item, before, after)));
 
+  async function reopen(reopening: Reopening): Promise<Opening> {
+    const { reopenRun } = await import('./reopen.ts');
+    return reopenRun(options as ContinueOptions, reopening);
+  }
+
   async function drive(): Promise<LoopResult> {
     let cancelDeadline: (() => void) | undefined;
     let lease: Lease | undefined;
@@ -179,9 +193,7 @@ export function driveRun(
       lease = await options.journal?.acquire?.(runId);
       // With the lease, so that no other driver can start the run in between.
       if (isAuto && (await hasStarted(options, opened!, clock))) opened = undefined;
-      const opening =
-        opened ??
-        (await reopenRun(options as ContinueOptions, { clock, agent: agent?.rules, lease, signal: controller.signal }));
+      const opening = opened ?? (await reopen({ clock, agent: agent?.rules, lease, signal: controller.signal }));
       const blobs = blobsOf(options.journal);
       const readResult =
         blobs && readResultTool(readResultName(opening.state.tools, toolNames(options)), runId, opening.rules, blobs);

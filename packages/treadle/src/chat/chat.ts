@@ -7,6 +7,7 @@ import { userName } from '../run/ask-approval.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
 import { outcomeText } from '../run/outcome-text.ts';
+import { nextSteps } from '../run/run-and-report.ts';
 import { openSession, type Session } from '../run/session.ts';
 import { transcript } from '../run/transcript.ts';
 import { coloursFor, type Colours } from '../terminal/colours.ts';
@@ -45,7 +46,9 @@ export const chatCommand: Command = defineCommand({
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const dialogue = onTerminal ? terminalDialogue(io) : pipedDialogue(io);
     const logCalls = openCallLog(values.log, io, session.options.policy);
-    const conversation = startConversation({ session, io, dialogue, colours, logCalls });
+    const stored = session.context.store.type !== 'memory';
+    const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
+    const conversation = startConversation({ session, io, dialogue, colours, logCalls, resuming });
     try {
       for (;;) {
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
@@ -82,8 +85,10 @@ function startConversation(options: {
   readonly dialogue: Dialogue;
   readonly colours: Colours;
   readonly logCalls: DriveRunOptions['logCalls'];
+  /** For the commands that continue a run which waits for something. */
+  readonly resuming: Parameters<typeof nextSteps>[1];
 }): Conversation {
-  const { session, io, dialogue, colours, logCalls } = options;
+  const { session, io, dialogue, colours, logCalls, resuming } = options;
   let messages: readonly Message[] = [];
   const unsent: string[] = [];
   return {
@@ -108,12 +113,14 @@ function startConversation(options: {
           logCalls,
           onLive: (started) => (live = started),
           approve: (request) => dialogue.approve(request, session.explain),
+          answer: dialogue.answer,
           user: userName(),
         });
         messages = result.messages;
         endLine();
         const ending = outcomeText(result);
         if (ending) dialogue.writeLine(colours.red(ending));
+        if (!result.outcome) for (const line of nextSteps(result, resuming)) dialogue.writeLine(line);
       } finally {
         endRun();
         interrupt.release();

@@ -1,5 +1,5 @@
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
-import { askApproval } from '../run/ask-approval.ts';
+import { askApproval, askQuestion } from '../run/ask-approval.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
 import type { Interrupt } from '../terminal/signals.ts';
@@ -11,7 +11,7 @@ const PROMPT = '> ';
  * A chat on a terminal. One line editor is open during the whole chat, so the user can type at any time:
  * 1. A line answers the last question. If there is none, it steers the current run.
  * 2. While the user types a line during a run, output is held back, so that the two do not mix.
- * 3. Text that was typed before an approval was requested never answers the request.
+ * 3. Text that was typed before an approval or an answer was asked for never gives it.
  */
 export function terminalDialogue(io: Io): Dialogue {
   const { stdin, stdout } = io;
@@ -74,10 +74,10 @@ export function terminalDialogue(io: Io): Dialogue {
       asked = resolve;
     });
   };
-  const approve: Dialogue['approve'] = (request, explain) => {
+  const prompter = { writeLine: (line: string): void => write(`${line}\n`), ask };
+  const startAsking = (): void => {
     if (!closed) clearTyped();
     startLine();
-    return askApproval(request, { writeLine: (line) => write(`${line}\n`), ask }, explain);
   };
 
   reader.on('line', (line) => {
@@ -122,7 +122,14 @@ export function terminalDialogue(io: Io): Dialogue {
         run = undefined;
       };
     },
-    approve,
+    async approve(request, explain) {
+      startAsking();
+      return askApproval(request, prompter, explain);
+    },
+    async answer(request, rejected) {
+      startAsking();
+      return askQuestion(request, prompter, rejected);
+    },
     writeText: (text) => write(printable(text)),
     writeLine: (line) => write(`${line}\n`),
     outlivesInterrupt: true,

@@ -2,7 +2,7 @@ import { userInfo } from 'node:os';
 import type { Touch } from '@treadle/core';
 import { exactLine, exactText } from '../terminal/printable.ts';
 import { timestampText } from '../terminal/quantities.ts';
-import type { ApprovalRequest, Decision } from './drive-run.ts';
+import type { ApprovalRequest, Decision, QuestionRequest } from './drive-run.ts';
 
 export interface Prompter {
   writeLine(line: string): void;
@@ -37,6 +37,41 @@ export async function askApproval(
       for (const line of await explain(request)) writeLine(line);
       prompt = QUESTION[when];
     } else prompt = KEYS[when];
+  }
+}
+
+/**
+ * Shows a question of a tool, and asks until the answer can be one. A choice is its text or its number; a value for a schema
+ * is JSON. Undefined: the user gives no answer now.
+ */
+export async function askQuestion(
+  { call, question }: QuestionRequest,
+  { writeLine, ask }: Prompter,
+  rejected?: string,
+): Promise<unknown> {
+  const { prompt, choices, schema } = question;
+  if (rejected !== undefined) writeLine(exactLine(rejected));
+  writeLine(`${call.name} asks: ${exactText(prompt, INDENT)}`);
+  for (const [index, choice] of (choices ?? []).entries()) writeLine(`${INDENT}${index + 1} ${exactLine(choice)}`);
+  if (schema) writeLine(`${INDENT}as JSON: ${exactLine(JSON.stringify(schema))}`);
+  for (;;) {
+    const line = (await ask(choices ? `Your choice [1-${choices.length}]: ` : 'Your answer: '))?.trim();
+    if (line === undefined) return undefined;
+    if (line === '') continue;
+    const value = choices ? chosen(choices, line) : schema ? jsonIn(line) : line;
+    if (value !== undefined) return value;
+  }
+}
+
+function chosen(choices: readonly string[], line: string): string | undefined {
+  return choices.find((choice) => choice === line) ?? choices[Number(line) - 1];
+}
+
+function jsonIn(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
   }
 }
 

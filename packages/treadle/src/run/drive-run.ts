@@ -1,5 +1,6 @@
 import {
   streamLoop,
+  TreadleError,
   type Answer,
   type CallAnswered,
   type ContinueOptions,
@@ -25,6 +26,11 @@ export interface DriveRunOptions {
   readonly onItem: (item: Item) => void;
   /** Asks the user for a decision. Without it the run stays paused. */
   readonly approve?: (request: ApprovalRequest) => Promise<Decision>;
+  /**
+   * Asks the user a question of a tool. Undefined: no answer now. `rejected` says why the last answers were rejected. Without
+   * it the run stays paused.
+   */
+  readonly answer?: (request: QuestionRequest, rejected?: string) => Promise<unknown>;
   /** Logs the calls of the run that have their results. */
   readonly logCalls?: ((item: CallAnswered, runId: string) => void) | undefined;
   /** The name of the user, for answers. */
@@ -34,6 +40,7 @@ export interface DriveRunOptions {
 }
 
 export type ApprovalRequest = Waiting & { readonly type: 'approval' };
+export type QuestionRequest = Waiting & { readonly type: 'question' };
 
 export interface Decision {
   readonly approved: boolean;
@@ -42,9 +49,12 @@ export interface Decision {
   readonly forRun?: true;
 }
 
-/** Drives a run to its end and asks for every approval on the way. Stops if the user stops the run at such a question. */
+/**
+ * Drives a run to its end, and asks for every approval and every answer on the way. Stops if the user stops the run when it
+ * asks, or if nothing is answered.
+ */
 export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
-  const { start, store, signal, stopping, onItem, approve, user, logCalls, onLive } = options;
+  const { start, store, signal, stopping, onItem, logCalls, onLive } = options;
   const follow = async (from: RunStart): Promise<LoopResult> => {
     const live = streamLoop({ ...from, journal: store, durableItems: true });
     const stop = (): void => void (stopping === 'cancel' ? live.cancel() : live.detach());
@@ -63,21 +73,46 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
   };
 
   let result = await follow(start);
-  while (!result.outcome && approve) {
-    const requests = result.waiting.filter((waiting) => waiting.type === 'approval' && mayAnswer(waiting, user));
-    if (requests.length === 0) break;
+  let rejected: string | undefined;
+  while (!result.outcome) {
     const answers: Answer[] = [];
-    for (const request of requests as readonly ApprovalRequest[]) {
-      const decision = await approve(request);
-      if (signal.aborted) break;
-      const by = user !== undefined && { by: user };
-      answers.push({ type: 'approval', effect: request.effect, digest: request.digest, ...by, ...decision });
+    for (const wait of result.waiting) {
+      const answer = signal.aborted ? undefined : await answerOf(wait, options, rejected);
+      if (answer && !signal.aborted) answers.push(answer);
     }
-    if (signal.aborted && stopping === 'detach') break;
+    if (signal.aborted ? stopping === 'detach' : answers.length === 0) break;
     const { model, tools, policy } = start;
-    result = await follow({ runId: result.runId, answers, model, ...(tools && { tools }), ...(policy && { policy }) });
+    const next = { runId: result.runId, model, ...(tools && { tools }), ...(policy && { policy }) };
+    rejected = undefined;
+    try {
+      result = await follow({ ...next, answers });
+    } catch (error) {
+      // The schema of a question rejects the value, or somebody else has answered. The run shows what it waits for now.
+      if (!isUnfit(error) || !answers.some(({ type }) => type === 'answer')) throw error;
+      rejected = error.message;
+      result = await follow(next);
+    }
   }
   return result;
+}
+
+/** Asks the user. Undefined if the run waits for something else, or the user gives no answer. */
+async function answerOf(
+  wait: Waiting,
+  { approve, answer, user }: Pick<DriveRunOptions, 'approve' | 'answer' | 'user'>,
+  rejected: string | undefined,
+): Promise<Answer | undefined> {
+  const { effect } = wait;
+  const by = user !== undefined && { by: user };
+  if (wait.type === 'approval' && approve && mayAnswer(wait, user)) {
+    return { type: 'approval', effect, digest: wait.digest, ...by, ...(await approve(wait)) };
+  }
+  const value = wait.type === 'question' ? await answer?.(wait, rejected) : undefined;
+  return value === undefined ? undefined : { type: 'answer', effect, value, ...by };
+}
+
+function isUnfit(error: unknown): error is TreadleError {
+  return error instanceof TreadleError && error.code === 'answer-unfit';
 }
 
 /** Whether the answer of the user counts: others may have to approve, or a second person. */

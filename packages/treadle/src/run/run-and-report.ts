@@ -15,9 +15,9 @@ import { printable } from '../terminal/printable.ts';
 import { timestampText } from '../terminal/quantities.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { askApproval, userName, type ExplainRequest } from './ask-approval.ts';
+import { askApproval, askQuestion, userName, type ExplainRequest } from './ask-approval.ts';
 import { openCallLog } from './call-log.ts';
-import { driveRun, type ApprovalRequest, type RunStart } from './drive-run.ts';
+import { driveRun, type ApprovalRequest, type QuestionRequest, type RunStart } from './drive-run.ts';
 import { exitCodeOf, outcomeText } from './outcome-text.ts';
 import { callLines } from './transcript.ts';
 
@@ -60,7 +60,10 @@ export async function runAndReport(options: {
         if (item.type === 'fact') lastEvent = item.event.type;
         writeCall?.(item);
       },
-      ...(canAsk && { approve: (request) => askApproval(request, { writeLine, ask }, explain) }),
+      ...(canAsk && {
+        approve: (request) => askApproval(request, { writeLine, ask }, explain),
+        answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
+      }),
       user: userName(),
       logCalls,
     });
@@ -107,9 +110,11 @@ export function nextSteps(
     return [`Resume with: ${resume()}`, `Cancel with: ${followUpCommand(['runs', 'cancel', id], locationOf(values))}`];
   }
   const approvals = waiting.filter((wait) => wait.type === 'approval');
+  const questions = waiting.filter((wait) => wait.type === 'question');
   return [
     ...(approvals.length > 0 && !canAsk ? ['There is no terminal to ask for approval.'] : []),
     ...approvals.map((wait) => approvalNeeds(wait)),
+    ...questions.map((wait) => questionNeeds(wait)),
     stored
       ? `Resume with: ${resume(waiting.flatMap(answerFlags))}`
       : 'Run it in a terminal, without --ask, or with a store to resume it later.',
@@ -122,6 +127,13 @@ function approvalNeeds({ effect, expiresAt, required = 1, approvers, approvedBy 
   const people = approvers?.filter((one) => !approvedBy.includes(one)).join(', ') ?? 'anybody';
   const who = required > 1 || approvers ? ` by ${missing} of ${people}` : '';
   return `Without an approval${who} until ${timestampText(expiresAt)}, ${effect} is denied.`;
+}
+
+/** What answers a question until when. */
+function questionNeeds({ effect, question: { choices, schema }, expiresAt }: QuestionRequest): string {
+  const what = choices ? `one of ${choices.map((one) => JSON.stringify(one)).join(', ')}` : schema ? 'JSON' : 'a text';
+  const until = expiresAt === undefined ? '' : `, until ${timestampText(expiresAt)}`;
+  return printable(`The answer to ${effect} is ${what}${until}.`);
 }
 
 /** The flags of `runs resume` that answer what a run waits for. */

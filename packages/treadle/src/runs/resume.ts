@@ -219,7 +219,7 @@ function textAnswer(waits: readonly Waiting[], effect: string, text: string): An
   const wait = waits.find((one) => one.effect === effect);
   if (wait?.type !== 'question') return { type: 'result', effect, content: text };
   const { schema } = wait.question;
-  return { type: 'answer', effect, value: schema ? jsonOf(effect, text) : text, by: 'command line' };
+  return { type: 'answer', effect, value: schema ? jsonOf(effect, text) : text, by: userName() };
 }
 
 function jsonOf(effect: string, text: string): unknown {

@@ -1,0 +1,266 @@
+import { journalError, TreadleError } from '../errors.ts';
+import { childRunId } from '../journal/family.ts';
+import type { Journal, JournalEntry, Lease } from '../journal/port.ts';
+import { walkInSlices, type Start } from '../journal/replay.ts';
+import { restoredState } from '../journal/snapshot.ts';
+import { outstanding, slotEffect, toolEffectId, waiting } from '../machine/effects.ts';
+import type { Event } from '../machine/events.ts';
+import { stableJson } from '../machine/history.ts';
+import { isReadResult } from '../machine/narrowing.ts';
+import { isAskedAgain } from '../machine/parking.ts';
+import { findQuestion } from '../machine/questions.ts';
+import type { AgentRules, ToolFacts } from '../machine/rules.ts';
+import type { Call, State } from '../machine/state.ts';
+import { canResume, NEW, step } from '../machine/step.ts';
+import type { Clock } from '../platform.ts';
+import type { Checked } from '../tools/execute.ts';
+import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
+import { answerEvents } from './answer.ts';
+import { blobsOf } from './call-model.ts';
+import { agentNamed } from './handoff.ts';
+import { policyChange, recheckedCall } from './judge.ts';
+import { currentTools, recordedProgram, requirePrices, type Opening } from './open.ts';
+import type { ContinueOptions } from './options.ts';
+
+/* Resuming a run. This is loaded when a run is resumed for the first time: a new run does not need it. */
+
+type EffectLost = Extract<Event, { type: 'effect-lost' }>;
+
+/**
+ * Resumes a run: replays it, then judges by the current policy, reports the effects that were in progress as lost, applies
+ * the answers, calls tools with parked calls again, and reports deadlines that have passed.
+ */
+export async function reopenRun(
+  options: ContinueOptions,
+  { clock, agent, lease, signal }: Reopening,
+): Promise<Opening> {
+  const { runId, journal, answers = [], acceptChangedTools = false } = options;
+  const { state, seq } = await readState(journal, runId);
+  const { tools = [] } = agentNamed(options, state.handoff?.agent ?? state.handedTo) ?? {};
+  const at = clock.now();
+  // A run that failed with a model error can be resumed too. A run that is only cancelled needs no code.
+  const resumable = canResume(state);
+  if (resumable && !options.signal?.aborted) {
+    const missing = missingCode(state, options, agent);
+    if (missing !== undefined) throw new TreadleError('invalid-options', `Run "${runId}" ${missing}`);
+    requirePrices(state.rules.limits, options);
+  }
+  const had = state.nextTools ?? state.tools;
+  const away = options.keepMissingTools ? missingTools(had, tools) : [];
+  const changes = resumable ? toolChanges(had, tools).filter(({ facts }) => !away.includes(facts)) : [];
+  if (changes.length > 0 && !acceptChangedTools) {
+    const remedy =
+      'Pass the original tools, or set acceptChangedTools to resume with the current ones. With keepMissingTools, calls ' +
+      'of missing tools fail until they are back.';
+    const what = changes.map(({ change }) => change).join('; ');
+    throw new TreadleError('tools-changed', `The tools of run "${runId}" changed: ${what}. ${remedy}`);
+  }
+  const program = resumable && !options.signal?.aborted ? changedProgram(state, options) : undefined;
+  // At the time of the last event: only `effect-lost` marks the time since then as inactive.
+  const accepted = changes.length > 0 ? acceptedTools(state, currentTools(state, tools, away)) : [];
+  const stricter = resumable && changes.length === 0 ? newlyNeedingApproval(had, tools) : undefined;
+  if (stricter) accepted.push(...acceptedTools(state, stricter));
+  if (program) accepted.push(program);
+  if (state.resources) accepted.push(...(await killSurvivors(state, options)));
+  const died = lease?.takenOver && !(await haveChildrenProgressed(journal, state, state.at)) && { died: true as const };
+  const started = startedEffects(state);
+  const lost = started.map((effect): Event => ({
+    type: 'effect-lost',
+    at,
+    effect,
+    cause: 'restart',
+    ...died,
+  }));
+  const rejudged = resumable && !options.signal?.aborted ? await newPolicy(state, { options, signal }, at) : undefined;
+  if (rejudged) accepted.push(rejudged);
+  const current = rejudged ? step(state, rejudged).state : state;
+  const { events: answered, childAnswers } = await answerEvents(current, answers, { ...options, clock });
+  const parked = parkedEffects(state);
+  const repeated = parked
+    .filter(({ effect }) => !childAnswers.has(effect))
+    .map((call): Event => ({ type: 'effect-lost', at, ...call }));
+  const expired = waiting(current).map(({ effect: id }): Event => {
+    const { effect = id, question } = findQuestion(current, id) ?? {};
+    return { type: 'deadline-passed', at, effect, ...(question !== undefined && { question }) };
+  });
+  const { rules, settings, principal } = state;
+  return {
+    state,
+    seq,
+    rules,
+    settings,
+    principal,
+    events: [...accepted, ...lost, ...answered, ...repeated, ...expired],
+    childAnswers,
+    repeated: new Set([...started, ...parked.map(({ effect }) => effect)]),
+  };
+}
+
+/** The event that the run is resumed with another program. Throws `program-changed` unless the options accept that. */
+function changedProgram({ runId, program: had, at }: State, options: ContinueOptions): Event | undefined {
+  const { model, acceptChangedProgram = false } = options;
+  const program = model.program === undefined ? undefined : recordedProgram(model);
+  if (stableJson(program) === stableJson(had)) return undefined;
+  if (acceptChangedProgram) return { type: 'program-changed', at, ...(program !== undefined && { program }) };
+  const named = (one: unknown): string => (one === undefined ? 'no program' : stableJson(one).slice(0, 200));
+  const remedy =
+    'Pass the program that it was started with, or set acceptChangedProgram to resume with the current one.';
+  throw new TreadleError(
+    'program-changed',
+    `Run "${runId}" was started with ${named(had)} as its model, and is resumed with ${named(program)}. ${remedy}`,
+  );
+}
+
+/** Ends the processes that the last driver of the run left behind. Those of the original of a fork are not its own. */
+async function killSurvivors(
+  { resources = [], runId, at }: State,
+  { killProcess }: ContinueOptions,
+): Promise<readonly Event[]> {
+  const gone: Event[] = [];
+  for (const { runId: owner, name, process } of resources) {
+    if (owner === runId && (await killProcess?.(process))) gone.push({ type: 'resource-closed', at, name });
+  }
+  return gone;
+}
+
+/** The current tools, also in place of a change that waits for the next turn. */
+function acceptedTools({ at, nextTools }: State, tools: readonly ToolFacts[]): Event[] {
+  const accepted: Event = { type: 'tools-changed', at, tools };
+  return nextTools ? [accepted, { ...accepted, from: 'next-turn' }] : [accepted];
+}
+
+export interface Reopening {
+  readonly clock: Clock;
+  readonly agent: AgentRules | undefined;
+  readonly lease: Lease | undefined;
+  /** Aborts when the run is cancelled or detached meanwhile. */
+  readonly signal: AbortSignal;
+}
+
+/** The event that the run is resumed with another policy. Its calls are checked again with the code of this process. */
+function newPolicy(
+  state: State,
+  { options, signal }: { readonly options: ContinueOptions; readonly signal: AbortSignal },
+  at: number,
+): Promise<Event | undefined> {
+  const tools = toolsByName(agentNamed(options, state.handedTo)?.tools ?? []);
+  const executor = ({ name }: Call): Tool | undefined => tools.get(name);
+  const run = { runId: state.runId, blobs: blobsOf(options.journal) };
+  const checked = (call: Call): Checked | Promise<Checked> => recheckedCall(executor(call), call, run);
+  return policyChange({ state, options, executor, checked, signal }, at);
+}
+
+/** Whether a child run of a call in progress has an entry since time `since` that is not only a lost effect. */
+async function haveChildrenProgressed(journal: Journal, { runId, phase }: State, since: number): Promise<boolean> {
+  if (phase.type !== 'tools') return false;
+  for (const { type, call } of phase.slots) {
+    if (type !== 'running' || call.limits === undefined) continue;
+    const entries = await journal.read(childRunId(runId, toolEffectId(call)));
+    if (entries.some(({ event }) => event.at >= since && event.type !== 'effect-lost')) return true;
+    if (await haveChildrenProgressed(journal, (await walkInSlices(entries)).state, since)) return true;
+  }
+  return false;
+}
+
+/** Replays a run from its snapshot, or from the beginning if it has none. */
+async function readState(journal: Journal | undefined, runId: string): Promise<{ state: State; seq: number }> {
+  if (!journal) {
+    throw new TreadleError('invalid-options', 'To resume a run, pass the journal that contains it, and its runId.');
+  }
+  try {
+    const { start, entries } = await readEntries(journal, runId);
+    if (start.seq + entries.length === 0) throw new TreadleError('unknown-run', unknownRun(runId));
+    const replayed = await walkInSlices(entries, undefined, start);
+    if (replayed.type === 'replayed') return { state: replayed.state, seq: start.seq + entries.length };
+    const where = `at entry ${replayed.seq}, ${replayed.difference}`;
+    throw new TreadleError('journal-damaged', `Run "${runId}" cannot be resumed: ${where}.`);
+  } catch (error) {
+    throw journalError(runId, error);
+  }
+}
+
+/** Uses the snapshot only if the journal still has the last entry that the snapshot covers. */
+async function readEntries(
+  journal: Journal,
+  runId: string,
+): Promise<{ readonly start: Start; readonly entries: readonly JournalEntry[] }> {
+  const snapshot = await journal.readSnapshot?.(runId);
+  const state = snapshot && restoredState(snapshot);
+  if (state) {
+    const [last, ...entries] = await journal.read(runId, snapshot.seq - 1);
+    if (last) return { start: { state, seq: snapshot.seq }, entries };
+  }
+  return { start: { state: NEW, seq: 0 }, entries: await journal.read(runId) };
+}
+
+function unknownRun(runId: string): string {
+  return `The journal has no run "${runId}". Check the id, and that this is the journal the run was started with.`;
+}
+
+/** What resuming the run requires and the options lack. */
+function missingCode(
+  { rules, handedTo, handoff }: State,
+  options: ContinueOptions,
+  agent: AgentRules | undefined,
+): string | undefined {
+  if (rules.prepared && !options.prepareTurn) return 'was started with prepareTurn. Pass prepareTurn to resume it.';
+  if (rules.budgeted && !options.ledger) return 'was started with a ledger. Pass the ledger to resume it.';
+  for (const name of [handedTo, handoff?.agent]) {
+    if (!agentNamed(options, name)) return `is with the agent "${name}". Pass it in "agents" to resume it.`;
+  }
+  for (const stage of ['input', 'output'] as const) {
+    if (!rules.guardrails?.[stage] || options.guardrails?.[stage]?.length) continue;
+    return `was started with guardrails for its ${stage}. Pass guardrails to resume it.`;
+  }
+  if (rules.agent?.name === agent?.name) return undefined;
+  if (!rules.agent) return 'is not a run of a typed agent. Resume it with runLoop.';
+  return `belongs to the agent "${rules.agent.name}". Resume it with executeAgent and that agent.`;
+}
+
+/** Effects in progress, without those that wait for an answer; or the model call whose failure ended the run. */
+function startedEffects(state: State): readonly string[] {
+  const { phase } = state;
+  if (phase.type === 'ended') return phase.effect === undefined ? [] : [phase.effect];
+  if (phase.type !== 'tools') return outstanding(state).map(({ id }) => id);
+  const started = phase.slots.filter(({ type }) => type === 'running' || type === 'verifying');
+  return started.map((slot) => slotEffect(slot)!.id);
+}
+
+/** Parked calls whose tools are asked what became of them: they are called again, or verified if they must not be. */
+function parkedEffects({ phase }: State): readonly Pick<EffectLost, 'effect' | 'cause'>[] {
+  if (phase.type !== 'tools') return [];
+  return phase.slots.filter(isAskedAgain).map((slot) => {
+    return { effect: slotEffect(slot)!.id, cause: slot.call.effect === 'once' ? 'parked' : 'device' };
+  });
+}
+
+function missingTools(had: readonly ToolFacts[], tools: readonly Tool[]): readonly ToolFacts[] {
+  return had.filter((facts) => !isReadResult(facts) && !tools.some(({ name }) => name === facts.name));
+}
+
+/** The tools of the run, if the current code requires approvals for some that it did not record. */
+function newlyNeedingApproval(had: readonly ToolFacts[], tools: readonly Tool[]): readonly ToolFacts[] | undefined {
+  const names = new Set(tools.flatMap(({ name, needsApproval }) => (needsApproval ? name : [])));
+  const isNew = ({ name, needsApproval }: ToolFacts): boolean => !needsApproval && names.has(name);
+  if (!had.some(isNew)) return undefined;
+  return had.map((facts) => (isNew(facts) ? { ...facts, needsApproval: true } : facts));
+}
+
+/** How the current tools differ from those of the run. New tools do not count. */
+function toolChanges(
+  had: readonly ToolFacts[],
+  tools: readonly Tool[],
+): readonly { readonly facts: ToolFacts; readonly change: string }[] {
+  const now = new Map(tools.map((tool) => [tool.name, factsOf(tool)]));
+  return had
+    .filter((facts) => !isReadResult(facts))
+    .flatMap((facts) => {
+      const current = now.get(facts.name);
+      if (!current) return { facts, change: `"${facts.name}" is missing` };
+      const changed = COMPARED.filter((key) => JSON.stringify(facts[key]) !== JSON.stringify(current[key]));
+      const change = `"${facts.name}" has a different ${changed.join(' and ')}`;
+      return changed.length === 0 ? [] : { facts, change };
+    });
+}
+
+const COMPARED = ['parameters', 'effect', 'client'] as const;

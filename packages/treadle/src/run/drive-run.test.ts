@@ -1,0 +1,86 @@
+import { memoryJournal, tool, type Item, type LoopResult, type QuestionOptions, type RunStore } from '@treadle/core';
+import { scriptedModel } from '@treadle/core/testing';
+import { expect, test } from 'vitest';
+import { askQuestion } from './ask-approval.ts';
+import { driveRun } from './drive-run.ts';
+
+/** Drives a run whose tool asks these questions at once. `lines`: what the user enters; undefined is Ctrl-D. */
+async function drive(
+  questions: readonly (string | QuestionOptions)[],
+  lines: readonly (string | undefined)[],
+): Promise<{ readonly result: LoopResult; readonly screen: readonly string[]; readonly got: unknown }> {
+  const screen: string[] = [];
+  const left = [...lines];
+  let got: unknown;
+  const book = tool({
+    name: 'book',
+    description: 'Books',
+    execute: async (_, { ask }) => {
+      got = await Promise.all(questions.map((question) => ask(question as QuestionOptions)));
+      return 'booked';
+    },
+  });
+  const prompter = {
+    writeLine: (line: string) => void screen.push(line),
+    async ask(prompt: string) {
+      screen.push(prompt);
+      return left.shift();
+    },
+  };
+  const result = await driveRun({
+    start: { model: scriptedModel([{ calls: [{ name: 'book' }] }, 'Done.']), tools: [book], input: 'Go.' },
+    store: memoryJournal() as RunStore,
+    signal: new AbortController().signal,
+    stopping: 'detach',
+    onItem: (_: Item) => {},
+    answer: (request, rejected) => askQuestion(request, prompter, rejected),
+    user: 'ann',
+  });
+  expect(left).toEqual([]);
+  return { result, screen, got };
+}
+
+test('asks the user the questions of a tool, until each has an answer that fits', async () => {
+  const seat = { prompt: 'Which seat?\n\u001b[2J', choices: ['aisle', 'window'] };
+  const { result, screen, got } = await drive(['Who flies?', seat, seat.prompt], ['', ' Ann ', 'roof', '3', '2', 'x']);
+  expect(result).toMatchObject({ outcome: { type: 'completed' }, text: 'Done.' });
+  expect(got).toEqual(['Ann', 'window', 'x']);
+  expect(screen.slice(0, 8)).toEqual([
+    'book asks: Who flies?',
+    'Your answer: ',
+    'Your answer: ',
+    'book asks: Which seat?\n  \\u001b[2J',
+    '  1 aisle',
+    '  2 window',
+    'Your choice [1-2]: ',
+    'Your choice [1-2]: ',
+  ]);
+});
+
+test.each([
+  [['aisle', 'window'], 'aisle', 'aisle'],
+  [['2', '1'], '2', '2'],
+  [['none', ''], '2', ''],
+])('of %j the user chooses with %j', async (choices, line, value) => {
+  const { got } = await drive([{ prompt: 'Which?', choices }], [line]);
+  expect(got).toEqual([value]);
+});
+
+test('asks again if the schema of the question rejects the answer', async () => {
+  const rows = { prompt: 'How many rows?', schema: { type: 'integer' } };
+  const { result, screen, got } = await drive([rows], ['a few', '"two"', '2']);
+  expect(result).toMatchObject({ outcome: { type: 'completed' } });
+  expect(got).toEqual([2]);
+  expect(screen.filter((line) => line.includes('does not fit'))).toHaveLength(1);
+});
+
+test('leaves the run paused if the user gives no answer', async () => {
+  const { result } = await drive(['Who flies?'], [undefined]);
+  expect(result).not.toHaveProperty('outcome');
+  expect(result.waiting).toMatchObject([{ type: 'question' }]);
+});
+
+test('asks again only for what is left', async () => {
+  const { result } = await drive(['Who flies?', 'When?'], ['Ann', undefined, undefined]);
+  expect(result.waiting).toMatchObject([{ question: { prompt: 'When?' } }]);
+});
