@@ -32,7 +32,7 @@ export const CANARY = 'canary-4711';
 const REAL =
   'awk base64 bash cat cp cut date diff env find flock git grep head ln ls make mkdir nice nohup perl python3 script sed seq setsid sh sleep sort stdbuf tail tar tee timeout touch tr truncate true uniq wc which xargs';
 const STUBS =
-  'rm dd mv chmod chown kill sudo su doas parallel ssh busybox watch ld.so vim less ed npm npx rsync scp zip rg docker curl wget nc mkfs.ext4 wipefs evil';
+  'rm dd mv chmod chown kill sudo su doas parallel ssh busybox watch ld.so vim less ed npm npx rsync scp zip rg docker curl wget nc mkfs.ext4 wipefs go cargo gh evil';
 
 /** What a team would list that trusts its tools: also shells and interpreters, so that the analysis has to find the attacks. */
 export const USUAL: PolicyRules = {
@@ -46,7 +46,7 @@ export const USUAL: PolicyRules = {
     ).split(' '),
   },
   paths: { write: ['**'] },
-  domains: { allow: ['example.com', 'github.com', 'api.github.com', 'registry.npmjs.org'] },
+  domains: { allow: ['example.com', 'github.com', 'api.github.com'] },
   rate: { minute: 100_000, second: 100_000 },
 };
 

@@ -80,6 +80,23 @@ describe('paths', () => {
     ]);
   });
 
+  test.each([
+    ['f() { cd /a; }; f; touch x', 'it changes the folder in a loop or a function'],
+    ["trap 'cd /a' DEBUG; touch x", 'it changes the folder in a loop or a function'],
+    ['for x in 1 2; do cd ..; touch x; done', 'it changes the folder in a loop or a function'],
+  ])('are unclear if it is not known when the folder changes: %s', (command, unclear) => {
+    expect(commandFacts(command).unclear).toBe(unclear);
+  });
+
+  test('follow a change of the folder in eval and in groups', () => {
+    const writes = (command: string): string[] =>
+      commandFacts(command).touches.flatMap(({ type, path }) => (type === 'write' ? path : []));
+    expect(writes("eval 'cd /a'; touch x")).toEqual(['x', '/a/x']);
+    expect(writes('{ cd /a; } > log; touch x')).toEqual(['log', 'x', '/a/x']);
+    expect(writes('if cd /a; then touch x; fi; touch y')).toEqual(['x', '/a/x', 'y', '/a/y']);
+    expect(writes('(cd /a); touch x')).toEqual(['x']);
+  });
+
   test('keep a tilde only where the shell expands it', () => {
     expect(commandFacts(`cat ~/a '~/b' "$HOME/c"`).touches.map(({ path }) => path)).toEqual(['~/a', './~/b', '~/c']);
   });

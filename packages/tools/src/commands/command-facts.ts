@@ -193,13 +193,9 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
     const outer = assigned;
     const { texts, constants } = readAssignments(script);
     assigned = texts;
-    enter(() => {
-      walkScript(
-        script,
-        { ...scope, variables: new Map([...scope.variables].filter(([name]) => !texts.has(name))) },
-        constants,
-      );
-    });
+    const inner = { ...scope, variables: new Map([...scope.variables].filter(([name]) => !texts.has(name))) };
+    enter(() => walkScript(script, inner, constants));
+    scope.folders = inner.folders;
     assigned = outer;
   }
 
@@ -695,10 +691,10 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
 
   function shellCode(field: Field, scope: Scope): void {
     if (field.value !== undefined) {
-      code(field.value, {
-        ...scope,
-        variables: scope.variables.has('HOME') ? new Map([['HOME', HOME_VALUE]]) : new Map(),
-      });
+      const variables = new Map(scope.variables.has('HOME') ? [['HOME', HOME_VALUE]] : []);
+      const inner = { ...scope, variables };
+      code(field.value, inner);
+      scope.folders = inner.folders;
       return;
     }
     unclear('code for a shell is computed');
@@ -738,22 +734,26 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
           unclear('it changes to a folder that is not known');
         else {
           touch('read', target, scope);
-          if (shell.inLoop && !/^[/~]/.test(target.value)) unclear('it changes the folder in a loop or a function');
+          if (shell.inLoop && (scope.calling.length > 0 || !/^[/~]/.test(target.value)))
+            unclear('it changes the folder in a loop or a function');
         }
         shell.folders = moved(target, scope);
         return true;
       }
-      case 'eval':
+      case 'eval': {
+        const inner = { ...scope, functions: shell.functions };
         if (texts.includes(undefined)) unclear('eval runs computed code');
-        shellCode(texts.includes(undefined) ? joinedFields(args) : literalField(texts.join(' ')), {
-          ...scope,
-          functions: shell.functions,
-        });
+        shellCode(texts.includes(undefined) ? joinedFields(args) : literalField(texts.join(' ')), inner);
+        shell.folders = union(shell.folders, inner.folders);
         shell.variables.clear();
         return true;
+      }
       case 'trap': {
         const [handler, ...signals] = args.filter(({ value }) => value !== '--');
-        if (handler && signals.length > 0 && handler.value !== '-' && handler.value !== '') shellCode(handler, scope);
+        // It runs at any time, so it must not change the folder.
+        if (handler && signals.length > 0 && handler.value !== '-' && handler.value !== '') {
+          shellCode(handler, { ...scope, inLoop: true, calling: [...scope.calling, 'trap'] });
+        }
         return true;
       }
       case 'exec': {
