@@ -94,7 +94,8 @@ export function commandFacts(command: string, options: CommandOptions = {}): Com
   const { facts, usedFiles } = analyse(command, options);
   if (!usedFiles) {
     cache.set(key, facts);
-    if (cache.size > CACHE_SIZE) for (const oldest of cache.keys()) return (cache.delete(oldest), facts);
+    const [oldest] = cache.keys();
+    if (cache.size > CACHE_SIZE && oldest !== undefined) cache.delete(oldest);
   }
   return facts;
 }
