@@ -604,7 +604,12 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
   function walkAssignment({ name, value, index, append }: Assignment, scope: Scope): string | undefined {
     if (index) checkIndex(index, words(scope));
     if (value.type === 'ArrayValue') {
-      for (const element of value.elements) expandWord(element, words(scope));
+      for (const element of value.elements) {
+        expandWord(element, words(scope));
+        const key = /^\[([^]*?)\]\+?=/.exec(element.text)?.[1];
+        if (key !== undefined && !/^-?\d+$/.test(key))
+          unclear(`the index ${key} of an element is evaluated, which can run code`);
+      }
       setVariable(name, undefined, scope);
       return undefined;
     }
@@ -865,7 +870,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
           const variable = texts[0] === '-v' ? texts[1] : texts[0]?.slice(2);
           if (!PLAIN_NAME.test(variable ?? '')) unclear('printf -v evaluates a computed name');
           else setVariable(variable ?? '', undefined, shell);
-        } else if (name === 'wait' && at !== -1) setVariable(texts[at + 1] ?? 'PATH', undefined, shell);
+        } else if (name === 'wait' && args.some(({ start }) => /^-\w*p/.test(start)))
+          unclear('wait -p is not analysed');
         else if (
           name === 'printf'
             ? args[0]?.value === undefined && args.length > 0 && args[0]?.start === ''
