@@ -321,6 +321,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
         }
         return;
       case 'While':
+        if (isEndless(node.clause.commands) && startsWithoutWaiting(node.body.commands))
+          destructive('it starts processes in an endless loop (a fork bomb)');
         within(scope, { inLoop: true }, (inner) => {
           walkStatements(node.clause.commands, inner);
           walkStatements(node.body.commands, inner);
@@ -346,6 +348,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
         return;
       }
       case 'ArithmeticFor':
+        if (!node.test && startsWithoutWaiting(node.body.commands))
+          destructive('it starts processes in an endless loop (a fork bomb)');
         if (scope.posix) unclear('for (( )) has another meaning in sh than in bash');
         for (const expression of [node.initialize, node.test, node.update]) checkArithmetic(expression, words(scope));
         within(scope, { inLoop: true }, (inner) => walkStatements(node.body.commands, inner));
@@ -722,6 +726,11 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
       guesses.flatMap((guess) => [
         guess,
         ...scope.folders.filter((base) => base).map((base) => joined(base ?? '', guess)),
+        ...(folder !== undefined && /(^|\/)\.\.(\/|$)/.test(guess)
+          ? scope.folders
+              .filter((base) => !base?.startsWith('~'))
+              .map((base) => path.resolve(folder, base ?? '', guess))
+          : []),
       ]),
     );
     destructive(destructiveProgram(path.basename(name), candidates));
@@ -906,6 +915,18 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
   return { code };
 }
 
+function isEndless([only, ...more]: readonly Statement[]): boolean {
+  const command = only?.command;
+  return more.length === 0 && command?.type === 'Command' && /^(true|:|false)$/.test(command.name?.value ?? '');
+}
+
+function startsWithoutWaiting(body: readonly Statement[]): boolean {
+  const isWaiting = ({ command, background }: Statement): boolean =>
+    !background &&
+    (command.type !== 'Command' || /^(wait|sleep|read|break|exit|return)$/.test(command.name?.value ?? ''));
+  return body.some(({ background }) => background) && !body.some(isWaiting);
+}
+
 function union<T>(a: readonly T[], b: readonly T[]): readonly T[] {
   return a === b ? a : unique([...a, ...b]);
 }
@@ -942,7 +963,11 @@ function readAssignments(script: ParsedScript): { texts: Map<string, string[]>; 
   const visit = (node: SyntaxNode): void => {
     if (node.type === 'Assignment') {
       const isPlain = node.value.type === 'Word' && !node.append && !node.index;
-      note(node.name, isPlain && node.value.type === 'Word' ? node.value.value : undefined, isPlain ? 1 : 2);
+      const text = isPlain && node.value.type === 'Word' ? node.value.value : undefined;
+      const parts = node.value.type === 'Word' ? node.value.parts : undefined;
+      // The result of arithmetic is a number.
+      const isNumber = isPlain && parts?.length === 1 && parts[0]?.type === 'ArithmeticExpansion';
+      note(node.name, isNumber ? '0' : text, isPlain ? 1 : 2);
     } else if (node.type === 'For' || node.type === 'Select') {
       note(node.name.value, undefined);
       for (const word of node.wordlist ?? []) texts.get(node.name.value)?.push(word.value);

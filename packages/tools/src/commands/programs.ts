@@ -759,8 +759,9 @@ const XARGS: Options & { readonly flags: string } = {
 
 function analyseXargs(call: Invocation): void {
   // -i, -l and -e take only attached values, so they end the analysis of the options.
-  if (call.args.some(({ start }) => /^-[ile]$/.test(start))) call.unclear('an old option of xargs is not analysed');
   const { positional, flags, values } = parseOptions(call, XARGS, call.args, true);
+  const own = call.args.slice(0, call.args.length - positional.length);
+  if (own.some(({ start }) => /^-[ile]$/.test(start))) call.unclear('an old option of xargs is not analysed');
   const known = new Set([...XARGS.flags.split(' '), ...tableOf(XARGS).keys()]);
   for (const flag of flags) if (!known.has(flag)) call.unclear(`the option ${flag} of xargs is not known`);
   const marker = values.find(({ option }) => option === '-I' || option === '--replace')?.value.value;
@@ -926,7 +927,14 @@ function analyseMode(call: Invocation): void {
 const MODE: Options = { read: '--reference', none: '--from' };
 
 function analyseJq(call: Invocation): void {
-  const { positional, flags } = parseOptions(call, JQ);
+  const args: Field[] = [];
+  for (let at = 0; at < call.args.length; at++) {
+    const arg = call.args[at];
+    // It is followed by a name and a text.
+    if (/^--arg(json)?$/.test(arg?.value ?? '')) at += 2;
+    else if (arg) args.push(arg);
+  }
+  const { positional, flags } = parseOptions(call, JQ, args);
   const hasFilter = !flags.has('-f') && !flags.has('--from-file');
   const filter = hasFilter ? positional[0] : undefined;
   // Imports stand at the beginning, and may name any folder.
