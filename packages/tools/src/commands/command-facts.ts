@@ -321,6 +321,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
         }
         return;
       case 'While':
+        if (isEndless(node.clause.commands) && startsWithoutWaiting(node.body.commands))
+          destructive('it starts processes in an endless loop (a fork bomb)');
         within(scope, { inLoop: true }, (inner) => {
           walkStatements(node.clause.commands, inner);
           walkStatements(node.body.commands, inner);
@@ -346,6 +348,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
         return;
       }
       case 'ArithmeticFor':
+        if (!node.test && startsWithoutWaiting(node.body.commands))
+          destructive('it starts processes in an endless loop (a fork bomb)');
         if (scope.posix) unclear('for (( )) has another meaning in sh than in bash');
         for (const expression of [node.initialize, node.test, node.update]) checkArithmetic(expression, words(scope));
         within(scope, { inLoop: true }, (inner) => walkStatements(node.body.commands, inner));
@@ -604,7 +608,12 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
   function walkAssignment({ name, value, index, append }: Assignment, scope: Scope): string | undefined {
     if (index) checkIndex(index, words(scope));
     if (value.type === 'ArrayValue') {
-      for (const element of value.elements) expandWord(element, words(scope));
+      for (const element of value.elements) {
+        expandWord(element, words(scope));
+        const key = /^\[([^]*?)\]\+?=/.exec(element.text)?.[1];
+        if (key !== undefined && !/^-?\d+$/.test(key))
+          unclear(`the index ${key} of an element is evaluated, which can run code`);
+      }
       setVariable(name, undefined, scope);
       return undefined;
     }
@@ -717,6 +726,11 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
       guesses.flatMap((guess) => [
         guess,
         ...scope.folders.filter((base) => base).map((base) => joined(base ?? '', guess)),
+        ...(folder !== undefined && /(^|\/)\.\.(\/|$)/.test(guess)
+          ? scope.folders
+              .filter((base) => !base?.startsWith('~'))
+              .map((base) => path.resolve(folder, base ?? '', guess))
+          : []),
       ]),
     );
     destructive(destructiveProgram(path.basename(name), candidates));
@@ -865,7 +879,8 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
           const variable = texts[0] === '-v' ? texts[1] : texts[0]?.slice(2);
           if (!PLAIN_NAME.test(variable ?? '')) unclear('printf -v evaluates a computed name');
           else setVariable(variable ?? '', undefined, shell);
-        } else if (name === 'wait' && at !== -1) setVariable(texts[at + 1] ?? 'PATH', undefined, shell);
+        } else if (name === 'wait' && args.some(({ start }) => /^-\w*p/.test(start)))
+          unclear('wait -p is not analysed');
         else if (
           name === 'printf'
             ? args[0]?.value === undefined && args.length > 0 && args[0]?.start === ''
@@ -898,6 +913,18 @@ function createWalker(findings: Findings, { folder }: CommandOptions): Walker {
   }
 
   return { code };
+}
+
+function isEndless([only, ...more]: readonly Statement[]): boolean {
+  const command = only?.command;
+  return more.length === 0 && command?.type === 'Command' && /^(true|:|false)$/.test(command.name?.value ?? '');
+}
+
+function startsWithoutWaiting(body: readonly Statement[]): boolean {
+  const isWaiting = ({ command, background }: Statement): boolean =>
+    !background &&
+    (command.type !== 'Command' || /^(wait|sleep|read|break|exit|return)$/.test(command.name?.value ?? ''));
+  return body.some(({ background }) => background) && !body.some(isWaiting);
 }
 
 function union<T>(a: readonly T[], b: readonly T[]): readonly T[] {
@@ -936,7 +963,11 @@ function readAssignments(script: ParsedScript): { texts: Map<string, string[]>; 
   const visit = (node: SyntaxNode): void => {
     if (node.type === 'Assignment') {
       const isPlain = node.value.type === 'Word' && !node.append && !node.index;
-      note(node.name, isPlain && node.value.type === 'Word' ? node.value.value : undefined, isPlain ? 1 : 2);
+      const text = isPlain && node.value.type === 'Word' ? node.value.value : undefined;
+      const parts = node.value.type === 'Word' ? node.value.parts : undefined;
+      // The result of arithmetic is a number.
+      const isNumber = isPlain && parts?.length === 1 && parts[0]?.type === 'ArithmeticExpansion';
+      note(node.name, isNumber ? '0' : text, isPlain ? 1 : 2);
     } else if (node.type === 'For' || node.type === 'Select') {
       note(node.name.value, undefined);
       for (const word of node.wordlist ?? []) texts.get(node.name.value)?.push(word.value);

@@ -271,9 +271,10 @@ const GREP: Spec = {
 
 const SPECS: Readonly<Record<string, Spec>> = {
   ...each(
-    'cat tac nl od hexdump xxd strings file stat wc sum cksum md5sum sha1sum sha256sum sha512sum b2sum base64 base32 rev paste join comm cmp column fold fmt expand unexpand readlink realpath du df ls dir tree zcat bzcat xzcat pr tsort look lsof cloc tokei',
+    'cat tac nl od hexdump xxd strings file stat sum cksum md5sum sha1sum sha256sum sha512sum b2sum base64 base32 rev paste join comm cmp column fold fmt expand unexpand readlink realpath df ls dir tree zcat bzcat xzcat pr tsort look lsof cloc tokei',
     READS,
   ),
+  ...each('wc du', { none: '-d --max-depth -B --block-size --exclude -t --threshold', unclear: '--files0-from' }),
   head: { none: '-n --lines -c --bytes' },
   tail: { none: '-n --lines -c --bytes --pid -s --sleep-interval' },
   less: { unclear: '-o -O --log-file -k --lesskey-file' },
@@ -281,9 +282,8 @@ const SPECS: Readonly<Record<string, Spec>> = {
   diff: { none: '-U -C --label -I --exclude -x', read: '--from-file --to-file' },
   sort: {
     none: '-k --key -t --field-separator -S --buffer-size --parallel',
-    read: '--files0-from',
     write: '-o --output -T --temporary-directory',
-    unclear: '--compress-program',
+    unclear: '--compress-program --files0-from',
   },
   uniq: { none: '-f -s -w', last: 'write' },
   cut: { none: '-d -f -c -b --delimiter --fields --output-delimiter' },
@@ -321,9 +321,9 @@ const SPECS: Readonly<Record<string, Spec>> = {
     rest: 'read',
     none: '-f --file --exclude --owner --group --mode --mtime --strip-components --format',
     write: '-C --directory',
-    read: '-T --files-from -X --exclude-from',
+    read: '-X --exclude-from',
     unclear:
-      '--to-command --checkpoint-action --transform --xform -I --use-compress-program --rsh-command --rmt-command -F --info-script --new-volume-script',
+      '-T --files-from --to-command --checkpoint-action --transform --xform -I --use-compress-program --rsh-command --rmt-command -F --info-script --new-volume-script',
   },
   openssl: {
     rest: 'none',
@@ -347,7 +347,8 @@ const SPECS: Readonly<Record<string, Spec>> = {
     read: '--post-file --body-file --ca-certificate --certificate --private-key --load-cookies',
     write:
       '-O --output-document -o --output-file -a --append-output -P --directory-prefix --save-cookies --warc-file --hsts-file --rejected-log',
-    unclear: '-e --execute -i --input-file --use-askpass --config --base -B',
+    unclear:
+      '-e --execute -i --input-file --use-askpass --config --base -B -p --page-requisites -H --span-hosts -x --force-directories --content-disposition --trust-server-names --metalink-over-http --input-metalink --dns-servers',
   },
   ...each('vim vi nvim view ex ed emacs nano pico joe mcedit code subl', {
     rest: 'write',
@@ -358,9 +359,9 @@ const SPECS: Readonly<Record<string, Spec>> = {
   rsync: {
     rest: 'write',
     none: '--exclude --include --bwlimit --timeout --chmod -f --filter',
-    read: '--exclude-from --include-from --files-from',
+    read: '--exclude-from --include-from',
     write: '--log-file --backup-dir --temp-dir --partial-dir',
-    unclear: '-e --rsh --rsync-path --daemon --config',
+    unclear: '-e --rsh --rsync-path --daemon --config --files-from',
   },
   scp: { rest: 'write', none: '-P -l -c', read: '-i', unclear: '-S -o -F -J -D' },
   patch: { rest: 'write', none: '-p', read: '-i --input', write: '-o --output -r -d --directory' },
@@ -435,16 +436,17 @@ const INTERPRETERS: readonly {
   readonly names: RegExp;
   readonly code: string;
   readonly none?: string;
-  readonly module?: string;
+  /** The option that runs a module. */
+  readonly module?: RegExp;
 }[] = [
-  { names: /^(python|pypy)[\d.]*w?$/, code: '-c -i', none: '-W -X', module: '-m' },
+  { names: /^(python|pypy)[\d.]*w?$/, code: '-c -i', none: '-W -X', module: /^-[bBdEIOPqsSuvx]*m/ },
   {
     names: /^(node|nodejs|bun|tsx|ts-node|iojs)$/,
-    code: '-e --eval -p --print -pe -r --require --import --loader --experimental-loader --experimental-default-type --env-file --env-file-if-exists -i --interactive --inspect-brk --build-snapshot --run --test-reporter --test-global-setup --experimental-config-file --openssl-config --preload exec',
+    code: '-e --eval -p --print -pe -r --require --import --loader --experimental-loader --experimental-default-type --env-file --env-file-if-exists -i --interactive --inspect-brk --build-snapshot --run --test-reporter --test-global-setup --experimental-config-file --openssl-config --preload --build-sea --experimental-sea-config exec inspect debug',
     none: '-C --conditions --test-name-pattern --max-old-space-size --stack-size --title --test-concurrency --test-timeout --watch-path',
   },
   { names: /^deno$/, code: 'eval repl' },
-  { names: /^perl[\d.]*$/, code: '-e -E -M -m -I -x -i -n -p -d' },
+  { names: /^perl[\d.]*$/, code: '-e -E -M -m -I -x -i -n -p -d -S -F' },
   { names: /^(ruby|jruby|irb)[\d.]*$/, code: '-e -r -I -x -n -p -i' },
   { names: /^php[\d.]*$/, code: '-r -R -B -E -F -d -c -z -a' },
   { names: /^(lua|luajit)[\d.]*$/, code: '-e -l -i' },
@@ -554,7 +556,7 @@ function analyseShell(call: Invocation): void {
     } else if (/^-[a-z]*s/.test(text)) readsStdin = true;
     else if (/^-l$/.test(text)) call.unclear(`${call.base} ${text} runs start-up files`);
     else if (/^[-+]/.test(text)) {
-      if (/^--?(version|help|n)$/.test(text)) return;
+      if (/^--(version|help)$/.test(text) && call.args.length === 1) return;
     } else if (!readsStdin) {
       // A script in a file. What it does is not analysed: allowing this program means allowing the script.
       reportScript(call, arg);
@@ -569,6 +571,19 @@ function analyseShell(call: Invocation): void {
 function analyseInterpreter(call: Invocation, { code, none = '', module }: (typeof INTERPRETERS)[number]): void {
   const codeOptions = code.split(' ');
   const valued = none.split(' ');
+  const takesCode = (text: string): boolean => {
+    const name = text.split('=', 1)[0] ?? '';
+    return codeOptions.some(
+      (option) =>
+        name === option ||
+        (option.startsWith('--') && name.length > 3 && name !== '--test' && option.startsWith(name)) ||
+        (/^-\w$/.test(option) &&
+          /^-\w/.test(text) &&
+          text.slice(1).includes(option.slice(1)) &&
+          !valued.includes(text.slice(0, 2)) &&
+          !/^-(version|help)$/.test(text)),
+    );
+  };
   let needsScript = true;
   for (let at = 0; at < call.args.length; at++) {
     const arg = call.args[at];
@@ -577,34 +592,34 @@ function analyseInterpreter(call: Invocation, { code, none = '', module }: (type
       call.unclear(`an argument of ${call.base} is computed`);
       return;
     }
-    const name = text.split('=', 1)[0] ?? '';
-    const takesCode = codeOptions.some(
-      (option) =>
-        name === option ||
-        (option.startsWith('--') && name.length > 3 && name !== '--test' && option.startsWith(name)) ||
-        (/^-\w$/.test(option) &&
-          /^-\w/.test(text) &&
-          text.slice(1).includes(option.slice(1)) &&
-          !valued.includes(text.slice(0, 2)) &&
-          !isLongWithOneDash(text)),
-    );
-    if (takesCode) {
+    if (module?.test(text)) {
+      const attached = text.replace(module, '');
+      const rest = call.args.slice(at + 1);
+      if ([attached, ...rest.map(({ start }) => start)].some((name) => CODE_MODULES.test(name)))
+        call.unclear(`a module of ${call.base} runs code`);
+      for (const field of attached === '' ? rest.slice(1) : rest) reportUnknown(call, field, false);
+      return;
+    }
+    if (takesCode(text)) {
       call.unclear(`${call.base} runs code that is given in the command`);
       for (const rest of call.args.slice(at + 1)) reportUnknown(call, rest, false);
       return;
     }
-    if (module !== undefined && text === module) {
-      for (const rest of call.args.slice(at + 2)) reportUnknown(call, rest, false);
-      return;
-    }
+    const name = text.split('=', 1)[0] ?? '';
     if (text === '-') break;
     if (valued.includes(text)) at++;
-    else if (/^--?(version|help|[vVh]|versions|v8-options)$/.test(text)) return;
+    else if (/^--?(version|help|[vVh]|versions|v8-options)$/.test(text) && call.args.length === 1) return;
     else if (text === '--test') needsScript = false;
     else if (text.startsWith('-')) {
       const value = text.includes('=') ? text.slice(text.indexOf('=') + 1) : '';
       reportUnknown(call, literalField(value), value !== '' && /dir|file|dest|redirect|out/.test(name));
     } else {
+      // After an option it may be the value of that option, so that further options follow.
+      if (
+        /^--[^=]+$/.test(call.args[at - 1]?.value ?? '') &&
+        call.args.slice(at + 1).some(({ start }) => takesCode(start))
+      )
+        call.unclear(`${call.base} may run code that is given in the command`);
       reportScript(call, arg);
       for (const rest of call.args.slice(at + 1)) reportUnknown(call, rest, false);
       return;
@@ -613,10 +628,8 @@ function analyseInterpreter(call: Invocation, { code, none = '', module }: (type
   if (needsScript) call.unclear(`${call.base} runs what it reads from standard input`);
 }
 
-/** `-version` and the like, as Java and PHP write them. */
-function isLongWithOneDash(text: string): boolean {
-  return /^-[a-z]{4,}/.test(text);
-}
+/** Modules of Python that run code from their arguments or their input. */
+const CODE_MODULES = /^(timeit|code|codeop|pdb|runpy|asyncio|idlelib(\..*)?|IPython|sqlite3|http\.server)$/;
 
 function reportScript(call: Invocation, script: Field): void {
   if (/^(https?|data|ftp):/i.test(script.value ?? '')) call.unclear(`${call.base} runs code from an address`);
@@ -746,8 +759,9 @@ const XARGS: Options & { readonly flags: string } = {
 
 function analyseXargs(call: Invocation): void {
   // -i, -l and -e take only attached values, so they end the analysis of the options.
-  if (call.args.some(({ start }) => /^-[ile]$/.test(start))) call.unclear('an old option of xargs is not analysed');
   const { positional, flags, values } = parseOptions(call, XARGS, call.args, true);
+  const own = call.args.slice(0, call.args.length - positional.length);
+  if (own.some(({ start }) => /^-[ile]$/.test(start))) call.unclear('an old option of xargs is not analysed');
   const known = new Set([...XARGS.flags.split(' '), ...tableOf(XARGS).keys()]);
   for (const flag of flags) if (!known.has(flag)) call.unclear(`the option ${flag} of xargs is not known`);
   const marker = values.find(({ option }) => option === '-I' || option === '--replace')?.value.value;
@@ -913,8 +927,19 @@ function analyseMode(call: Invocation): void {
 const MODE: Options = { read: '--reference', none: '--from' };
 
 function analyseJq(call: Invocation): void {
-  const { positional, flags } = parseOptions(call, JQ);
+  const args: Field[] = [];
+  for (let at = 0; at < call.args.length; at++) {
+    const arg = call.args[at];
+    // It is followed by a name and a text.
+    if (/^--arg(json)?$/.test(arg?.value ?? '')) at += 2;
+    else if (arg) args.push(arg);
+  }
+  const { positional, flags } = parseOptions(call, JQ, args);
   const hasFilter = !flags.has('-f') && !flags.has('--from-file');
+  const filter = hasFilter ? positional[0] : undefined;
+  // Imports stand at the beginning, and may name any folder.
+  if (filter && (filter.start.trim() === '' ? filter.value === undefined : /\b(import|include)\b/.test(filter.start)))
+    call.unclear('jq may import a file');
   for (const field of positional.slice(hasFilter ? 1 : 0)) report(call, 'read', field, '');
 }
 
@@ -1142,16 +1167,26 @@ function analyseCurl(call: Invocation): void {
     const text = value.value ?? value.start;
     const file =
       /^[@<]([^]*)$/.exec(text)?.[1] ??
-      (/form|-F/.test(option) ? /=[@<]([^;,]*)/.exec(text)?.[1] : undefined) ??
       (/urlencode|query/.test(option) ? /^[^=@]*@([^]*)$/.exec(text)?.[1] : undefined);
+    if (/form|-F/.test(option)) {
+      // Several files are separated by commas; quotes and further fields are not analysed.
+      const files = /^[^=]*=[@<]([^;]*)/.exec(text)?.[1];
+      if (files?.includes('"') || /;\s*headers=/.test(text)) call.unclear('a form of curl is not analysed');
+      else if (files !== undefined && value.value !== undefined)
+        for (const one of files.split(',')) if (one !== '-') call.read(literalField(one));
+      if (value.value === undefined && files !== undefined) call.read(COMPUTED_FIELD);
+    }
     if (value.value === undefined && (file !== undefined || text === '')) call.read(COMPUTED_FIELD);
     else if (file !== undefined && file !== '-') call.read(literalField(file));
     if (/^(-b|--cookie)$/.test(option) && !text.includes('=')) call.read(value);
     if (/%output|%\{stderr/.test(text)) call.unclear('curl writes to a file that its output format names');
   }
-  for (const field of positional) {
+  const uploads = values.flatMap(({ option, value }) => (/^(-T|--upload-file)$/.test(option) ? value : []));
+  for (const field of [...positional, ...uploads]) {
     if (/[{}[\]]/.test(field.start) && !flags.has('-g') && !flags.has('--globoff'))
       call.unclear('curl expands brackets and braces in an address');
+  }
+  for (const field of positional) {
     if (flags.has('-O') || flags.has('--remote-name') || flags.has('--remote-name-all')) writeRemoteName(call, field);
   }
   if (flags.has('-J') || flags.has('--remote-header-name'))
@@ -1171,7 +1206,6 @@ function analyseWget(call: Invocation): void {
   const { positional, flags } = applySpec(call, SPECS['wget'] ?? {});
   if (flags.has('-r') || flags.has('--recursive') || flags.has('-m') || flags.has('--mirror'))
     call.unclear('wget follows the links of pages');
-  if (flags.has('--content-disposition')) call.unclear('the server chooses the name of the file that wget writes');
   if (!flags.has('-O') && !flags.has('--output-document') && !flags.has('--spider'))
     for (const field of positional) writeRemoteName(call, field);
 }
@@ -1218,9 +1252,7 @@ function analyseTar(call: Invocation): void {
   if (
     values.some(
       ({ option, value }) =>
-        (option === '-f' || option === '--file') &&
-        remoteHost(value.start) !== undefined &&
-        !flags.has('--force-local'),
+        (option === '-f' || option === '--file') && /^[^/]*:/.test(value.start) && !flags.has('--force-local'),
     )
   ) {
     call.unclear('tar opens an archive on another machine');
@@ -1265,7 +1297,7 @@ const GIT_SUB: Options = {
   read: '-F --file --pathspec-from-file --reference',
   write: '-o --output --output-directory --separate-git-dir',
   unclear:
-    '--upload-pack --receive-pack --exec --extcmd --open-files-in-pager -O --ext-diff --textconv --template --tool --smtp-server --sendmail-cmd --show-signature --config --server-option --bundle-uri --tool-help --editor --trailer-cmd --remote --to-cmd --cc-cmd --signature-file --env-filter --tree-filter --index-filter --msg-filter --edit-description --interactive',
+    '--upload-pack --receive-pack --exec --extcmd --open-files-in-pager -O --ext-diff --textconv --template --tool --smtp-server --sendmail-cmd --show-signature --config --server-option --bundle-uri --tool-help --editor --trailer-cmd --remote --to-cmd --cc-cmd --signature-file --env-filter --tree-filter --index-filter --msg-filter --edit-description --interactive --strategy --stdin-paths --web',
 };
 
 function analyseGit(call: Invocation): void {
@@ -1296,33 +1328,54 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
     case 'bisect':
       if (first?.value === 'run') call.run(more, { stdin: null });
       return;
-    case 'submodule':
-      if (first?.value === 'foreach') {
-        const code = more.filter(({ value }) => value !== '--recursive' && value !== '-q' && value !== '--quiet');
+    case 'submodule': {
+      const isQuiet = /^(-q|--quiet)$/.test(first?.value ?? '');
+      const [verb, ...rest] = isQuiet ? more : args;
+      if (verb?.value === undefined ? verb : verb.value.startsWith('-'))
+        call.unclear('an option of git submodule is not known');
+      if (verb?.value === 'foreach') {
+        const code = rest.filter(({ value }) => value !== '--recursive' && value !== '-q' && value !== '--quiet');
         if (code.length === 1 && code[0]) call.shell(code[0], { posix: true });
         else call.run(code, { stdin: null });
         return;
       }
+      if (verb?.value === 'add' || verb?.value === 'set-url') {
+        const { positional } = parseOptions(call, { ...GIT_SUB, none: '-b --branch --name --depth' }, rest);
+        for (const field of positional) reportRepository(call, field);
+        return;
+      }
       break;
+    }
     case 'rebase': {
       for (const [at, { start, value }] of args.entries()) {
-        const code = /^(?:-x|--exec)$/.test(start)
+        const attached = /^(?:-x|--exe?c?=)(.+)$/s.exec(start)?.[1];
+        const code = /^(?:-x|--exe?c?)$/.test(start)
           ? args[at + 1]
-          : /^(?:-x|--exec=)(.+)$/s.test(start)
-            ? literalField(start.replace(/^(-x|--exec=)/, ''))
-            : undefined;
+          : attached === undefined
+            ? undefined
+            : literalField(attached);
+        if (/^-[a-wyz][a-z]*x/i.test(start)) call.unclear('a cluster of options of git rebase is not analysed');
+        if (/^(-s|--strat)/.test(start) && !start.startsWith('--strategy-o'))
+          call.unclear('a merge strategy is a program');
         if (code) call.shell(value === undefined ? COMPUTED_FIELD : code, { posix: true });
         if (/^(-[a-z]*i|--interactive|--edit-todo)/.test(start)) call.unclear('git rebase opens an editor');
       }
       return;
     }
     case 'config': {
-      const { positional, flags } = parseOptions(call, { none: '--type --default --blob', read: '-f --file' }, args);
+      const { positional, flags } = parseOptions(
+        call,
+        { none: '--type --default --blob --comment --value --url', read: '-f --file' },
+        args,
+      );
       const isReading =
         ['--get', '--get-all', '--get-regexp', '-l', '--list', '--get-urlmatch', '--show-origin'].some((flag) =>
           flags.has(flag),
         ) || /^(get|list)$/.test(positional[0]?.value ?? '');
-      if (isReading || positional.length <= 1) {
+      const isRemoving = ['--unset', '--unset-all', '--remove-section'].some((flag) => flags.has(flag));
+      if (isRemoving || positional.length > 3) {
+        call.unclear(`git config changes ${positional[0]?.value ?? 'a computed key'}, which can change what git runs`);
+      } else if (isReading || positional.length <= 1) {
         if (
           ['-l', '--list', '--get-regexp', '-e', '--edit'].some((flag) => flags.has(flag)) ||
           positional[0]?.value === 'list'
@@ -1352,12 +1405,20 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
     case 'push':
     case 'ls-remote':
     case 'remote': {
-      const { positional } = parseOptions(
+      const { positional, values } = parseOptions(
         call,
-        name === 'push' ? { ...GIT_SUB, none: '-o --push-option', write: '--output' } : GIT_SUB,
+        name === 'push'
+          ? { ...GIT_SUB, none: '-o --push-option --repo', write: '--output' }
+          : name === 'pull'
+            ? { ...GIT_FETCH, unclear: `${GIT_FETCH.unclear} -s` }
+            : GIT_FETCH,
         args,
       );
-      for (const field of positional) reportRepository(call, field);
+      for (const { option, value } of values) if (option === '--repo') reportRepository(call, value);
+      // Others than the first are names of branches, such as main:main.
+      for (const [at, field] of positional.entries())
+        if (at === 0 || name === 'remote') reportRepository(call, field);
+        else reportUnknown(call, field, false);
       return;
     }
     case 'grep': {
@@ -1372,7 +1433,7 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
     default:
       break;
   }
-  const { positional } = parseOptions(
+  const { positional, flags } = parseOptions(
     call,
     name === 'commit' || name === 'tag' || name === 'merge'
       ? GIT_MESSAGE
@@ -1386,11 +1447,23 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
         : GIT_SUB,
     args,
   );
+  if (name === 'merge' && flags.has('-s')) call.unclear('a merge strategy is a program');
+  if (name === 'maintenance' && /^(start|register)$/.test(first?.value ?? ''))
+    call.unclear('git maintenance changes settings of the machine');
+  const isWriting = name === 'mv' || name === 'rm';
   for (const field of positional) {
-    const shown = /^[^:]*:(.+)$/s.exec(field.value ?? '')?.[1];
-    if (shown !== undefined && (name === 'show' || name === 'cat-file' || name === 'diff'))
-      call.read(literalField(shown.replace(/^\//, '')));
-    else if (
+    if (isWriting) {
+      report(call, 'write', field, '');
+      continue;
+    }
+    const colons = [...(field.value ?? '').matchAll(/:\/?/g)];
+    if (colons.length > 0 && (name === 'show' || name === 'cat-file' || name === 'diff')) {
+      // A stage of the index or a search for a message may stand before the path.
+      for (const { index, 0: colon } of colons) {
+        const shown = field.value?.slice(index + colon.length);
+        if (shown) call.read(literalField(shown));
+      }
+    } else if (
       field.value === undefined &&
       /^(log|diff|show|rev-parse|rev-list|checkout|switch|branch|tag|merge|rebase|describe|cherry-pick|revert|reset)$/.test(
         name,
@@ -1403,6 +1476,10 @@ function analyseGitCommand(call: Invocation, name: string, args: readonly Field[
   }
 }
 
+const GIT_FETCH: Options = {
+  ...GIT_SUB,
+  none: '--depth --deepen --shallow-since --shallow-exclude -j --jobs --negotiation-tip --refmap --filter -X --strategy-option --sort -t -m',
+};
 const GIT_MESSAGE: Options = {
   ...GIT_SUB,
   none: '-m --message --author --date -C -c --reuse-message --fixup --squash',
@@ -1411,7 +1488,7 @@ const GIT_MESSAGE: Options = {
 };
 const GIT_CLONE: Options = {
   ...GIT_SUB,
-  none: '--depth --branch -b -B --origin -o --jobs -j --initial-branch',
+  none: '--depth --branch -b -B --origin -o --jobs -j --initial-branch --shallow-since --shallow-exclude --filter --ref-format --revision',
   write: '--separate-git-dir',
   unclear: `${GIT_SUB.unclear} -c -u`,
 };
@@ -1429,6 +1506,6 @@ function reportRepository(call: Invocation, field: Field): void {
   const host = remoteHost(field.value);
   if (/^\w+::/.test(field.value)) call.unclear(`the transport of ${field.value} runs a program`);
   else if (URL_FORM.test(field.value)) reportUrl(call, field);
-  else if (host !== undefined && field.value.includes('@')) call.url(`ssh://${host}`);
+  else if (host !== undefined) call.url(`ssh://${host}`);
   else reportUnknown(call, field, false);
 }

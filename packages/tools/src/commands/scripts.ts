@@ -83,12 +83,14 @@ function skipParts(script: string, at: number, count: number): number | undefine
 export function awkProgramProblem(program: string): string | undefined {
   // Text in quotes is data. A slash may begin a regular expression, in which quotes have no meaning: then nothing is removed.
   const code = program.includes('/') ? program : program.replaceAll(/"(\\.|[^"\\\n])*"/g, '""');
-  if (/\b(system|getline|close|fflush|ARGV|ARGC|ENVIRON|PROCINFO|SYMTAB)\b|@/.test(code)) {
+  // A number may stand before a name without a blank.
+  if (/(?<![A-Za-z_])(system|getline|close|fflush|ARGV|ARGC|ENVIRON|PROCINFO|SYMTAB)\b|@/.test(code)) {
     return 'the awk program runs commands or opens files';
   }
   if (/(?<!\|)\|(?!\|)/.test(code)) return 'the awk program may start a command with a pipe';
   // Only without regular expressions and strings does a semicolon or a brace end a statement for certain. A line end may not.
   const statements = program.includes('/') ? [code] : code.split(/[;{}]/);
-  if (statements.some((statement) => /\bprintf?\b[^]*>/.test(statement))) return 'the awk program may write files';
+  if (statements.some((statement) => /(?<![A-Za-z_])printf?\b[^]*>/.test(statement)))
+    return 'the awk program may write files';
   return undefined;
 }
