@@ -70,7 +70,7 @@ export function isAnswerable(slot: Slot, at: number): boolean {
 }
 
 /** Whether the tool of a parked call is asked what became of it when the run is resumed. */
-export function isAskedAgain({ type, call }: Slot): boolean {
+export function isAskedAgain({ type, call }: Slot | Waiting): boolean {
   return type === 'parked' && (call.effect !== 'once' || call.verifiable);
 }
 
@@ -94,7 +94,7 @@ function wakeTimeOf(slot: Slot): number {
 
 function earliestOf(waiting: readonly Waiting[]): number {
   const times = waiting.map((wait) =>
-    Math.min(timeOf(wait.expiresAt), 'wakeAt' in wait ? timeOf(wait.wakeAt) : Infinity),
+    Math.min(timeOf(wait.expiresAt), 'wakeAt' in wait && isAskedAgain(wait) ? timeOf(wait.wakeAt) : Infinity),
   );
   return Math.min(...times);
 }

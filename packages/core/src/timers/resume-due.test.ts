@@ -54,6 +54,15 @@ describe('wakeAt', () => {
     expect([result.waiting.length, result.wakeAt]).toEqual([2, undefined]);
   });
 
+  test('is absent if such a tool is parked in a child run', async () => {
+    const job = tool({ name: 'job', description: '', execute: () => new Parked('x', [], { wakeAt: 5 }) });
+    const model = scriptedModel([{ calls: [{ name: 'job' }] }]);
+    const child = agentTool({ name: 'child', description: '', model, tools: [job] });
+    const calling = scriptedModel([{ calls: [{ name: 'child', arguments: { task: 'x' } }] }]);
+    const result = await runLoop({ model: calling, tools: [child], input: 'Go.' });
+    expect([result.waiting.length, result.wakeAt]).toEqual([1, undefined]);
+  });
+
   test('of an entry is checked by a replay', async () => {
     const [journal, clock] = [memoryJournal(), manualClock(1_000)];
     await sleeping(journal, clock, 'a', 60);
