@@ -311,3 +311,34 @@ describe('a result from outside', () => {
     await expect(resume([answer], { verifyAnswer: refuse })).rejects.toMatchObject({ code: 'answer-refused' });
   });
 });
+
+describe('a parked call that asks a question', () => {
+  async function asking() {
+    const seen: unknown[] = [];
+    const job = tool({
+      name: 'job',
+      description: '',
+      effect: 'idempotent',
+      execute: async (_, { parked, ask }) => {
+        seen.push(parked?.on);
+        return parked ? `said ${await ask('Well?')}` : new Parked('first', [], { ttlMs: DAY });
+      },
+    });
+    const run = await parkedRun(job);
+    return { ...run, seen, asked: await run.resume() };
+  }
+
+  test('is told what it is parked with when it is called with the answer', async () => {
+    const { asked, resume, seen } = await asking();
+    const [{ effect }] = asked.waiting as readonly [{ effect: string }];
+    expect(resultTexts(await resume([{ type: 'answer', effect, value: 'yes' }]))).toEqual(['said yes']);
+    expect(seen).toEqual([undefined, 'first', 'first']);
+  });
+
+  test('waits for the answer only until its own deadline', async () => {
+    const { asked, resume, clock } = await asking();
+    expect(asked).toMatchObject({ wakeAt: 1_000 + DAY, waiting: [{ type: 'question', expiresAt: 1_000 + DAY }] });
+    await clock.advance(DAY);
+    expect(resultTexts(await resume())[0]).toContain('Nobody answered the question "Well?" in time.');
+  });
+});
