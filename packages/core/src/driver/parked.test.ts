@@ -182,6 +182,20 @@ describe('a parked once call with verify', () => {
     expect(counted).toEqual({ ran: 1, asked: 1 });
   });
 
+  test('is asked again in five minutes if verify fails at the time at which it wanted to be asked', async () => {
+    const { job, counted } = verified(
+      () => {
+        throw new Error('offline');
+      },
+      { wakeAt: 1_000 + DAY },
+    );
+    const { resume, clock } = await parkedRun(job);
+    expect((await resume()).wakeAt).toBe(1_000 + DAY);
+    await clock.advance(DAY);
+    expect((await resume()).wakeAt).toBe(1_000 + DAY + 300_000);
+    expect(counted).toEqual({ ran: 1, asked: 2 });
+  });
+
   test('stays parked on what verify parks it on, with the deadline that it had', async () => {
     const { job } = verified(() => new Parked('door/1 is offline'), { ttlMs: DAY });
     const { resume, clock } = await parkedRun(job);
@@ -330,7 +344,7 @@ describe('a parked call that asks a question', () => {
 
   test('is told what it is parked with when it is called with the answer', async () => {
     const { asked, resume, seen } = await asking();
-    const [{ effect }] = asked.waiting as readonly [{ effect: string }];
+    const { effect } = asked.waiting[0]!;
     expect(resultTexts(await resume([{ type: 'answer', effect, value: 'yes' }]))).toEqual(['said yes']);
     expect(seen).toEqual([undefined, 'first', 'first']);
   });
