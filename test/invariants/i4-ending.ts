@@ -91,9 +91,10 @@ function checkUnguarded({ step }: Views, state: State): void {
 /** When something has to be done about an effect without an answer. Only tools that are asked again wake a run. */
 function wakeTimesOf(observed: Observed, open: Open): readonly number[] {
   const { effect, parked } = open;
-  const isAsked = effect.type === 'call-tool' && (effect.call.effect !== 'once' || effect.call.verifiable);
-  const inside = isAsked && parked ? [parked, ...parked.waiting] : [];
-  const times = inside.flatMap((wait) => [wait.expiresAt, 'wakeAt' in wait ? wait.wakeAt : undefined]);
+  const isAsked = ({ call }: Pick<Waiting, 'call'>): boolean => call.effect !== 'once' || call.verifiable;
+  const inside = parked && effect.type === 'call-tool' && isAsked(effect) ? parked.waiting : undefined;
+  const wakes = (inside ?? []).flatMap((wait) => ('wakeAt' in wait && isAsked(wait) ? wait.wakeAt : []));
+  const times = [inside && parked?.wakeAt, ...(inside ?? []).map(({ expiresAt }) => expiresAt), ...wakes];
   const questions = parked ? [] : openQuestions(observed, effect.id).map(({ expiresAt }) => expiresAt);
   return [expiryOf(open), ...questions, ...times].filter((time) => time !== undefined);
 }

@@ -274,8 +274,9 @@ export function parkingAfter({ parkings }: Observed, event: Event): Parking | 'e
     const { on, waiting = [], expiresAt = before?.expiresAt, wakeAt } = event;
     parking = { on, waiting, ...(expiresAt !== undefined && { expiresAt }), ...(wakeAt !== undefined && { wakeAt }) };
   } else if (before) {
-    const { wakeAt = -Infinity, ...others } = before;
-    parking = { ...others, ...(wakeAt > at && { wakeAt }) };
+    // A call that wanted to be asked again is asked later.
+    const isPast = before.wakeAt !== undefined && before.wakeAt <= at;
+    parking = isPast ? { ...before, wakeAt: at + 300_000 } : before;
   }
   return parking?.expiresAt !== undefined && at >= parking.expiresAt ? 'expired' : parking;
 }

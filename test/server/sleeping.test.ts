@@ -94,3 +94,21 @@ test('a response that sleeps can be cancelled', async () => {
   expect(await cancelled.json()).toMatchObject({ id, status: 'cancelled' });
   expect(await store.list({ due: { to: Infinity } })).toEqual([]);
 });
+
+test('a response that was due at once wakes, also while others fall asleep all the time', async () => {
+  let calls = 0;
+  let isWoken = false;
+  const report = tool({
+    name: 'report',
+    description: 'Waits for the report',
+    effect: 'idempotent',
+    execute: (_, { parked }) => {
+      isWoken ||= parked !== undefined;
+      return new Parked('the report', [], { wakeAt: Date.now() + (calls++ === 0 ? 0 : 3_600_000) });
+    },
+  });
+  const model = scriptedModel(Array.from({ length: 1_000 }, () => CALL));
+  await using server = await startInProcess(model, { store, tools: [report] });
+  while (!isWoken && calls < 1_000) await server.post({ ...BODY, stream: true });
+  expect(isWoken).toBe(true);
+});

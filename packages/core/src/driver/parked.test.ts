@@ -182,6 +182,20 @@ describe('a parked once call with verify', () => {
     expect(counted).toEqual({ ran: 1, asked: 1 });
   });
 
+  test('is asked again in five minutes if verify fails at the time at which it wanted to be asked', async () => {
+    const { job, counted } = verified(
+      () => {
+        throw new Error('offline');
+      },
+      { wakeAt: 1_000 + DAY },
+    );
+    const { resume, clock } = await parkedRun(job);
+    expect((await resume()).wakeAt).toBe(1_000 + DAY);
+    await clock.advance(DAY);
+    expect((await resume()).wakeAt).toBe(1_000 + DAY + 300_000);
+    expect(counted).toEqual({ ran: 1, asked: 2 });
+  });
+
   test('stays parked on what verify parks it on, with the deadline that it had', async () => {
     const { job } = verified(() => new Parked('door/1 is offline'), { ttlMs: DAY });
     const { resume, clock } = await parkedRun(job);
@@ -309,5 +323,36 @@ describe('a result from outside', () => {
     const { resume } = await parkedRun(job);
     const refuse = () => ({ type: 'refused', reason: 'no signature.' }) as const;
     await expect(resume([answer], { verifyAnswer: refuse })).rejects.toMatchObject({ code: 'answer-refused' });
+  });
+});
+
+describe('a parked call that asks a question', () => {
+  async function asking() {
+    const seen: unknown[] = [];
+    const job = tool({
+      name: 'job',
+      description: '',
+      effect: 'idempotent',
+      execute: async (_, { parked, ask }) => {
+        seen.push(parked?.on);
+        return parked ? `said ${await ask('Well?')}` : new Parked('first', [], { ttlMs: DAY });
+      },
+    });
+    const run = await parkedRun(job);
+    return { ...run, seen, asked: await run.resume() };
+  }
+
+  test('is told what it is parked with when it is called with the answer', async () => {
+    const { asked, resume, seen } = await asking();
+    const { effect } = asked.waiting[0]!;
+    expect(resultTexts(await resume([{ type: 'answer', effect, value: 'yes' }]))).toEqual(['said yes']);
+    expect(seen).toEqual([undefined, 'first', 'first']);
+  });
+
+  test('waits for the answer only until its own deadline', async () => {
+    const { asked, resume, clock } = await asking();
+    expect(asked).toMatchObject({ wakeAt: 1_000 + DAY, waiting: [{ type: 'question', expiresAt: 1_000 + DAY }] });
+    await clock.advance(DAY);
+    expect(resultTexts(await resume())[0]).toContain('Nobody answered the question "Well?" in time.');
   });
 });

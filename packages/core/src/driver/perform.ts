@@ -230,7 +230,7 @@ function runCheckedTool(
     principal: opening.principal,
     run: tool.share === undefined ? undefined : callingRun(context, effect),
     memory: memory && copyMemory(memory),
-    parked: opening.repeated.size > 0 ? parkingFor(context, effect) : undefined,
+    parked: opening.seq > 0 ? parkingFor(context, effect) : undefined,
   };
   const { result, abort } = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (!(result instanceof Promise)) {

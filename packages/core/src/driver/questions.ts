@@ -127,11 +127,13 @@ function recordQuestions(run: AskingRun, execution: Execution, effect: string, t
   const { context } = run;
   const { clock } = context;
   const at = clock.now();
-  const questions = tool.unrecorded.map(({ key, question, ttlMs }) => ({
-    key,
-    question,
-    ...(ttlMs !== undefined && { expiresAt: at + ttlMs }),
-  }));
+  const slot = run.slotFor(context.state(), effect);
+  const { expiresAt: deadline = Infinity } = (slot && 'parked' in slot && slot.parked) || {};
+  const questions = tool.unrecorded.map(({ key, question, ttlMs = Infinity }) => {
+    // A question does not outlive the deadline of its call.
+    const expiresAt = Math.min(at + ttlMs, deadline);
+    return { key, question, ...(expiresAt < Infinity && { expiresAt }) };
+  });
   tool.unrecorded = [];
   // The time in which it waits does not count for the timeout of the tool.
   execution.resumedAt = Infinity;

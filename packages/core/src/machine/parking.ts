@@ -26,12 +26,16 @@ export function parkedSlot(slot: Slot, event: ToolParked): ParkedSlot {
   };
 }
 
+/** How long a call waits that wanted to be asked again, and whose `verify` gave no time for the next one. */
+const ASK_AGAIN_MS = 300_000;
+
 /** A parked call that was verified without a result: it is parked as before, but is not asked at once again. */
 export function parkedAgain(slot: Slot, at: number): ParkedSlot | undefined {
   const parking = parkingIn(slot);
   if (!parking) return undefined;
-  const { wakeAt = at, ...others } = parking;
-  return { type: 'parked', call: slot.call, ...others, ...(wakeAt > at && { wakeAt }), ...askedIn(slot) };
+  const { wakeAt } = parking;
+  const later = wakeAt !== undefined && wakeAt <= at && { wakeAt: at + ASK_AGAIN_MS };
+  return { type: 'parked', call: slot.call, ...parking, ...later, ...askedIn(slot) };
 }
 
 /** What a call was parked with, for the slot that follows. */
@@ -70,7 +74,7 @@ export function isAnswerable(slot: Slot, at: number): boolean {
 }
 
 /** Whether the tool of a parked call is asked what became of it when the run is resumed. */
-export function isAskedAgain({ type, call }: Slot): boolean {
+export function isAskedAgain({ type, call }: Slot | Waiting): boolean {
   return type === 'parked' && (call.effect !== 'once' || call.verifiable);
 }
 
@@ -94,7 +98,7 @@ function wakeTimeOf(slot: Slot): number {
 
 function earliestOf(waiting: readonly Waiting[]): number {
   const times = waiting.map((wait) =>
-    Math.min(timeOf(wait.expiresAt), 'wakeAt' in wait ? timeOf(wait.wakeAt) : Infinity),
+    Math.min(timeOf(wait.expiresAt), 'wakeAt' in wait && isAskedAgain(wait) ? timeOf(wait.wakeAt) : Infinity),
   );
   return Math.min(...times);
 }

@@ -54,6 +54,15 @@ describe('wakeAt', () => {
     expect([result.waiting.length, result.wakeAt]).toEqual([2, undefined]);
   });
 
+  test('is absent if such a tool is parked in a child run', async () => {
+    const job = tool({ name: 'job', description: '', execute: () => new Parked('x', [], { wakeAt: 5 }) });
+    const model = scriptedModel([{ calls: [{ name: 'job' }] }]);
+    const child = agentTool({ name: 'child', description: '', model, tools: [job] });
+    const calling = scriptedModel([{ calls: [{ name: 'child', arguments: { task: 'x' } }] }]);
+    const result = await runLoop({ model: calling, tools: [child], input: 'Go.' });
+    expect([result.waiting.length, result.wakeAt]).toEqual([1, undefined]);
+  });
+
   test('of an entry is checked by a replay', async () => {
     const [journal, clock] = [memoryJournal(), manualClock(1_000)];
     await sleeping(journal, clock, 'a', 60);
@@ -121,6 +130,24 @@ describe('resumeDue', () => {
         .map(({ type }) => type)
         .toSorted(),
     ).toEqual(['driven', 'resumed']);
+  });
+
+  test('leaves a run that another process has resumed since it was listed', async () => {
+    const [journal, clock] = [memoryJournal(), manualClock(0)];
+    await sleeping(journal, clock, 'a', 9);
+    await sleeping(journal, clock, 'b', 10);
+    await clock.advance(10_000);
+    // Another process resumes both of them between the look and the resume.
+    const late = (run: RunSummary) => async (store: RunStore) => {
+      await resumeDue(journal, awake(clock), { clock });
+      return runLoop({ ...awake(clock)(), journal: store, clock, runId: run.runId });
+    };
+    const woken = await resumeDue(journal, (run) => (run.runId === 'a' ? late(run) : awake(clock)()), {
+      clock,
+      maxParallel: 1,
+    });
+    expect(woken).toEqual(['a', 'b'].map((runId) => ({ type: 'driven', runId })));
+    expect((await journal.list()).map(({ status }) => status)).toEqual(['completed', 'completed']);
   });
 
   test('is not stopped by a run that fails or has no code, and passes a run to a function', async () => {
@@ -248,6 +275,30 @@ describe('wakeRuns', () => {
     long.reject(new Error('stopped'));
     await waker.stop();
     expect(woken).toEqual(['resumed short', 'failed long']);
+  });
+
+  test('runs that cannot be resumed do not delay others, and are tried again with the next poll', async () => {
+    const [journal, clock] = [memoryJournal(), manualClock(0)];
+    for (let run = 0; run < 25; run++) await sleeping(journal, clock, `old ${run}`, 1);
+    for (const seconds of [2, 4]) await sleeping(journal, clock, `new ${seconds}`, seconds);
+    const woken: string[] = [];
+    const waker = wakeRuns(
+      journal,
+      ({ runId }) => ({ ...awake(clock)(), ...(runId.startsWith('old') && { tools: [] }) }),
+      {
+        clock,
+        maxParallel: 3,
+        onWoken({ type, runId }) {
+          woken.push(`${clock.now()} ${type} ${runId.slice(0, 3)}`);
+          throw new Error('ignored');
+        },
+      },
+    );
+    await clock.advance(19_999);
+    await waker.stop();
+    const count = (what: string) => woken.filter((one) => one === what).length;
+    expect(woken.filter((one) => one.endsWith('new'))).toEqual(['2000 resumed new', '4000 resumed new']);
+    expect([count('1000 failed old'), woken.length]).toEqual([25, 52]);
   });
 
   test('reports a store that cannot be read, and looks again', async () => {

@@ -7,7 +7,8 @@ import { systemClock, type Clock } from '../platform.ts';
 /** The code to resume a run with, a function that resumes it, or undefined to leave it. */
 export type ResumeDueRun = (run: RunSummary) => ResumeWith | undefined | Promise<ResumeWith | undefined>;
 
-type ResumeWith = Omit<ContinueOptions, 'runId' | 'journal'> | (() => Promise<LoopResult>);
+/** A function gets the journal to resume the run with. With another one, two processes may resume the run one after the other. */
+type ResumeWith = Omit<ContinueOptions, 'runId' | 'journal'> | ((journal: RunStore) => Promise<LoopResult>);
 
 export interface DueOptions {
   /** The most runs that are resumed at once; default 10. */
@@ -18,7 +19,7 @@ export interface DueOptions {
 }
 
 /**
- * What became of a run that was due. `driven`: another process resumes it. `left`: `resume` returned nothing for it.
+ * What became of a run that was due. `driven`: another process resumes it, or has done so. `left`: `resume` returned nothing for it.
  * `failed`: it could not be resumed; it is still due.
  */
 export type DueRun =
@@ -82,8 +83,9 @@ async function resumeRun(store: RunStore, run: RunSummary, resume: ResumeDueRun,
   try {
     const given = await resume(run);
     if (!given) return { type: 'left', runId };
+    const journal = unchangedSince(run, store);
     const result =
-      typeof given === 'function' ? await given() : await runLoop({ clock, ...given, runId, journal: store });
+      typeof given === 'function' ? await given(journal) : await runLoop({ clock, ...given, runId, journal });
     return { type: 'resumed', runId, result };
   } catch (error) {
     const isDriven = error instanceof TreadleError && (error.code === 'run-driven' || error.code === 'lease-lost');
@@ -91,10 +93,31 @@ async function resumeRun(store: RunStore, run: RunSummary, resume: ResumeDueRun,
   }
 }
 
+/** The store, in which a run can be resumed only if nobody has resumed it since it was listed. */
+function unchangedSince({ runId, entries }: RunSummary, store: RunStore): RunStore {
+  const acquire: RunStore['acquire'] = async (id) => {
+    const lease = await store.acquire(id);
+    try {
+      if (id !== runId || (await store.read(id, entries)).length === 0) return lease;
+      throw new TreadleError('run-driven', `Run "${id}" was resumed by another process when it was due.`);
+    } catch (error) {
+      await lease.release();
+      throw error;
+    }
+  };
+  return new Proxy(store, {
+    get(target, name) {
+      if (name === 'acquire') return acquire;
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
 export interface WakeOptions extends Omit<DueOptions, 'signal'> {
   /** How often to look for runs that other processes have stored; default 10 seconds, at least one. */
   readonly pollMs?: number;
-  /** Called when a run that was due has ended, has paused again, or could not be resumed. */
+  /** Called when a run that was due has ended, has paused again, or could not be resumed. What it throws is ignored. */
   readonly onWoken?: (run: DueRun) => void;
   /** Called if the store cannot be read. The next look may succeed. */
   readonly onError?: (error: unknown) => void;
@@ -120,32 +143,43 @@ export function wakeRuns(store: RunStore, resume: ResumeDueRun, options: WakeOpt
   const active = new Map<string, Promise<unknown>>();
   let looking: Promise<void> | undefined;
   let cancelTimer = (): void => {};
-  let isFull = false;
+  /** The times of runs that were due and could not be resumed. They are tried again with the next poll. */
+  const tried = new Map<string, number>();
+  let polledAt = -Infinity;
   let isStopped = false;
   let isAskedAgain = false;
   let lookedAt = -Infinity;
 
-  function start(run: RunSummary): boolean {
-    if (active.has(run.runId)) return true;
-    isFull = active.size >= maxParallel;
-    if (isFull || isStopped) return false;
+  /** Waits while too many runs are in progress. */
+  async function start(run: RunSummary): Promise<boolean> {
+    const { runId, wakeAt } = run;
+    if (active.has(runId) || tried.get(runId) === wakeAt) return true;
+    while (active.size >= maxParallel) await Promise.race(active.values());
+    if (isStopped) return false;
     const resumed = resumeRun(store, run, resume, clock).then((one) => {
-      active.delete(run.runId);
+      active.delete(runId);
+      // It may have paused for a short time.
+      if (one.type === 'resumed') look();
+      else tried.set(runId, wakeAt!);
       if (one.type !== 'left') onWoken?.(one);
-      // It may have paused for a short time, or others are due.
-      if (isFull || one.type === 'resumed') look();
     });
-    active.set(run.runId, resumed);
+    active.set(
+      runId,
+      resumed.catch(() => {}),
+    );
     return true;
   }
 
-  /** Runs that are due and could not be resumed wait for the next poll. */
   async function lookAndWait(): Promise<void> {
     lookedAt = clock.now();
+    if (Math.abs(lookedAt - polledAt) >= pollMs) {
+      polledAt = lookedAt;
+      tried.clear();
+    }
     let next: RunSummary | undefined;
     try {
       await visitDue(store, lookedAt, start);
-      [next] = await store.list({ due: { from: lookedAt + 1, to: lookedAt + pollMs }, limit: 1 });
+      [next] = await store.list({ due: { from: lookedAt + 1, to: clock.now() + pollMs }, limit: 1 });
     } catch (error) {
       onError?.(error);
     }

@@ -131,6 +131,8 @@ export function storedRuns(
   let onAsleep = (): void => {};
   /** A request was not resumed, because there is no capacity. */
   let isFull = false;
+  /** The time of the last look. What was due by then has been found. */
+  let lookedAt = Date.now();
 
   const takeOver: StoredRuns['takeOver'] = async ({ id, tenant, runId }, isWanted) => {
     const lease = await store.acquire(runId);
@@ -148,7 +150,8 @@ export function storedRuns(
   async function recoverAll(): Promise<number> {
     let count = 0;
     isFull = false;
-    for (const record of await records.unfinished(Date.now())) {
+    lookedAt = Date.now();
+    for (const record of await records.unfinished(lookedAt)) {
       try {
         if (await recoverRecord(record)) count++;
       } catch (error) {
@@ -184,25 +187,34 @@ export function storedRuns(
 
   function keepRecovering(): () => void {
     let timer: NodeJS.Timeout | undefined;
+    /** When the timer fires, by `performance.now()`. */
+    let firesAt = Infinity;
+    let isLooking = false;
     let isStopped = false;
+    /** A timer is never postponed: responses that fall asleep all the time must not keep the others from waking. */
     const wait = (ms: number): void => {
+      const at = performance.now() + ms;
+      if (isStopped || isLooking || at >= firesAt) return;
       clearTimeout(timer);
-      if (!isStopped) timer = setTimeout(() => void look(), ms).unref();
+      firesAt = at;
+      timer = setTimeout(() => void look(), ms).unref();
     };
-    /** Runs that are due already are resumed now, or with the next regular look. */
     async function msUntilDue(): Promise<number> {
-      const now = Date.now();
-      const [next] = await store.list({ due: { from: now + 1, to: now + RECOVER_MS }, limit: 1 });
-      return Math.max(LEAST_RECOVER_MS, Math.min(RECOVER_MS, (next?.wakeAt ?? Infinity) - now));
+      const [next] = await store.list({ due: { from: lookedAt + 1, to: Date.now() + RECOVER_MS }, limit: 1 });
+      return Math.max(LEAST_RECOVER_MS, Math.min(RECOVER_MS, (next?.wakeAt ?? Infinity) - Date.now()));
     }
     async function look(): Promise<void> {
+      firesAt = Infinity;
+      isLooking = true;
+      let ms = RECOVER_MS;
       try {
         await recoverAll();
-        wait(isFull ? LEAST_RECOVER_MS : await msUntilDue());
+        ms = isFull ? LEAST_RECOVER_MS : await msUntilDue();
       } catch (error) {
         log.error({ err: error }, 'could not look for detached responses');
-        wait(RECOVER_MS);
       }
+      isLooking = false;
+      wait(ms);
     }
     onAsleep = () => void msUntilDue().then(wait, () => {});
     onAsleep();
