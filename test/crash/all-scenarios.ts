@@ -15,7 +15,7 @@ import { narrowing } from './scenarios/narrowing.ts';
 import { parked } from './scenarios/parked.ts';
 import { remembering } from './scenarios/remembering.ts';
 import { shaping } from './scenarios/shaping.ts';
-import { sleeping } from './scenarios/sleeping.ts';
+import { retrying, sleeping } from './scenarios/sleeping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
 
@@ -51,4 +51,5 @@ export const SCENARIOS: readonly Scenario[] = [
   handingOver,
   parked,
   sleeping,
+  retrying,
 ];

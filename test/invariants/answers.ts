@@ -224,7 +224,9 @@ function resultOf({ tools, otherTools }: World, fate: Fate): SettledResult {
 
 export function modelEvent(reply: Reply, effect: string, at: number): Event {
   if (reply.type === 'failure') {
-    return { type: 'model-failed', at, effect, error: { code: reply.code, message: 'it failed', retryable: false } };
+    const { code, retryAfterMs } = reply;
+    const retry = retryAfterMs === undefined ? { retryable: false } : { retryable: true, retryAfterMs };
+    return { type: 'model-failed', at, effect, error: { code, message: 'it failed', ...retry } };
   }
   const calls = callsOf(reply);
   return {

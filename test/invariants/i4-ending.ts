@@ -54,7 +54,8 @@ function checkMoment(
     () => `paused is ${isPaused(after)} with ${issued.join(' ')} outstanding`,
   );
   const times = isWaiting(observed) ? [...open.values()].flatMap(wakeTimesOf).toSorted((a, b) => a - b) : [];
-  ensure(wakeAtOf(after) === times[0], () => `the run wakes at ${wakeAtOf(after)}, and must at ${times[0]}`);
+  const wakeAt = ended ? observed.retryAt : times[0];
+  ensure(wakeAtOf(after) === wakeAt, () => `the run wakes at ${wakeAtOf(after)}, and must at ${wakeAt}`);
 }
 
 /** JSON with the fields in order, because the order has no meaning. */

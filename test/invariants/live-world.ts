@@ -28,7 +28,7 @@ import {
 import type { AgentCode, Core } from './core.ts';
 import { MOST_TOKENS } from './live-budget.ts';
 import type { ManualScheduler } from './manual-scheduler.ts';
-import { callsOf, type World } from './world.ts';
+import { callsOf, type Reply, type World } from './world.ts';
 
 /** Called when an effect starts, with its id. `effect`: that of the tool that it calls or verifies. */
 export type OnStart = (type: Performed, id: string, effect?: ToolEffect) => void;
@@ -79,6 +79,11 @@ export function optionsOf({ rules, tools, input, memory, narrow, facts }: World)
   };
 }
 
+/** Without the time to wait: whether a failed call is charged depends on it. */
+function unretried(reply: Reply): Reply {
+  return reply.type === 'failure' ? { type: 'failure', code: reply.code, stubborn: reply.stubborn } : reply;
+}
+
 /** If the answer must be JSON, all text is JSON. */
 export function modelOf(world: World, { later }: ManualScheduler, onStart: OnStart, name: string): Model {
   return {
@@ -87,7 +92,7 @@ export function modelOf(world: World, { later }: ManualScheduler, onStart: OnSta
     reply({ key }, _, signal) {
       const id = effectIn(key);
       onStart('call-model', id);
-      const { type, effect: __, at: ___, ...reply } = modelEvent(firstReplyOf(world, id), id, 0) as Spoken;
+      const { type, effect: __, at: ___, ...reply } = modelEvent(unretried(firstReplyOf(world, id)), id, 0) as Spoken;
       const content = 'content' in reply ? reply.content : [];
       const json = content.map((part) =>
         part.type === 'text' && world.rules.output ? { ...part, text: JSON.stringify(part.text) } : part,

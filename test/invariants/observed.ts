@@ -20,6 +20,8 @@ export interface Observed {
   readonly narrowed: boolean;
   /** The model call whose failure ended the run. If it is marked as lost, it is repeated, and the run continues. */
   readonly failed: string | undefined;
+  /** When the failed model call may be repeated, because the model asked to wait. */
+  readonly retryAt: number | undefined;
   /** The model call that is repeated if the compaction succeeds, and has failed otherwise. */
   readonly refused: string | undefined;
 }
@@ -40,6 +42,7 @@ export const NOTHING_OBSERVED: Observed = {
   rules: undefined,
   narrowed: false,
   failed: undefined,
+  retryAt: undefined,
   refused: undefined,
 };
 
@@ -156,6 +159,7 @@ export function observedAfter(
     rules: began ? event.rules : observed.rules,
     narrowed: event.type !== 'narrowing-lifted' && (observed.narrowed || narrowIn(event) !== undefined),
     failed: outcome?.type === 'failed' ? (refusedAfter(observed, event) ?? failedStill(observed, event)) : undefined,
+    retryAt: outcome?.type === 'failed' ? retryAfter(observed, event) : undefined,
     refused: outcome || event.type === 'history-compacted' ? undefined : refusedAfter(observed, event),
   };
 }
@@ -221,6 +225,12 @@ function mayRepeat(effect: Effect | undefined): boolean {
 /** A change of tools or of the policy does not repeat the failed call. */
 function failedStill({ failed }: Observed, { type }: Event): string | undefined {
   return type === 'tools-changed' || type === 'policy-changed' ? failed : undefined;
+}
+
+function retryAfter({ rules, retryAt }: Observed, event: Event): number | undefined {
+  if (event.type === 'tools-changed' || event.type === 'policy-changed') return retryAt;
+  if (event.type !== 'model-failed' || !rules?.retryLater || !event.error.retryable) return undefined;
+  return event.error.retryAfterMs === undefined ? undefined : event.at + event.error.retryAfterMs;
 }
 
 type AskEffect = Extract<Effect, { type: 'ask-approval' }>;

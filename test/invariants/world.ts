@@ -50,7 +50,13 @@ export interface World {
 
 export type Reply =
   /** `stubborn`: it fails again with the compacted conversation. */
-  | { readonly type: 'failure'; readonly code: ModelErrorCode; readonly stubborn: boolean }
+  | {
+      readonly type: 'failure';
+      readonly code: ModelErrorCode;
+      readonly stubborn: boolean;
+      /** How long the model asks to wait. */
+      readonly retryAfterMs?: number;
+    }
   | {
       readonly type: 'reply';
       readonly parts: readonly Part[];

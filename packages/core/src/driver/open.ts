@@ -381,6 +381,7 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
     judged: options.policy !== undefined,
     errorTypes: true,
     ...(options.ledger && { budgeted: true }),
+    ...(options.retryLater && { retryLater: true }),
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
     ...(options.guardrails && guardrailRules(options.guardrails)),

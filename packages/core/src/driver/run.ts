@@ -339,7 +339,7 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
 function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo } = state;
   const messages = messagesOf(state.history);
-  const wakeAt = wakeAtOf(state);
+  const wakeAt = phase.type === 'ended' ? phase.wakeAt : wakeAtOf(state);
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return {
     runId,

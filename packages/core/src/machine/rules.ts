@@ -29,6 +29,8 @@ export interface Rules {
   readonly errorTypes?: true;
   /** A ledger reserves what an effect may use before it starts. */
   readonly budgeted?: true;
+  /** A run that failed because its model asked to wait is due again after that time. */
+  readonly retryLater?: true;
   /** `prepareTurn` is called before each turn. */
   readonly prepared?: true;
   /** The answer must be JSON that matches this schema. */

@@ -107,8 +107,11 @@ export type Phase =
   | { readonly type: 'guarding'; readonly effect: string; readonly answer?: Outcome }
   | { readonly type: 'judging'; readonly effect: string; readonly slots: readonly Slot[] }
   | { readonly type: 'tools'; readonly slots: readonly Slot[] }
-  /** `effect`: the model call whose failure ended the run. `effect-lost` for it resumes the run. */
-  | { readonly type: 'ended'; readonly outcome: Outcome; readonly effect?: string };
+  /**
+   * `effect`: the model call whose failure ended the run. `effect-lost` for it resumes the run. `wakeAt`: when to do that,
+   * because the model asked to wait.
+   */
+  | { readonly type: 'ended'; readonly outcome: Outcome; readonly effect?: string; readonly wakeAt?: number };
 
 /** The progress of one call of the turn. Its index in the slots is its index in the reply. */
 export type Slot =

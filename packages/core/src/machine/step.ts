@@ -493,11 +493,11 @@ function failFiltered(state: State, content: readonly AssistantPart[]): Next {
 const FILTERED = "The provider's content filter stopped the reply. Change the task, the instructions or the model.";
 
 /** A history that is too long is compacted once a turn, if the rules allow it and there are turns to compact. */
-function onModelFailed(state: State, { effect, error }: EventOf<'model-failed'>): Next {
+function onModelFailed(state: State, { effect, error, at }: EventOf<'model-failed'>): Next {
   if (state.closing !== undefined) return endRun(state, { type: 'exhausted', limit: state.closing });
   const first = effect === effectId('model', state.turn);
   const to = error.code === 'context-length' && first && state.rules.compaction ? compactionEnd(state) : undefined;
-  if (to === undefined) return failWithModelError(state, { effect, error });
+  if (to === undefined) return failWithModelError(state, { effect, error }, retryTime(state, error, at));
   const refused = { effect, error };
   return enterPhase(state, { type: 'compacting', effect: effectId('compact', state.turn, 1), to, refused });
 }
@@ -506,9 +506,16 @@ function onModelFailed(state: State, { effect, error }: EventOf<'model-failed'>)
 function failWithModelError(
   state: State,
   { effect, error }: { readonly effect: string; readonly error: ModelError },
+  wakeAt?: number,
 ): Next {
   const outcome = { type: 'failed', error: { code: error.code, message: error.message } } as const;
-  return withoutEffects({ ...endRun(state, outcome).state, phase: { type: 'ended', outcome, effect } });
+  const phase: Phase = { type: 'ended', outcome, effect, ...(wakeAt !== undefined && { wakeAt }) };
+  return withoutEffects({ ...endRun(state, outcome).state, phase });
+}
+
+/** When the model may be called again, if the rules want that and it asked to wait. */
+function retryTime({ rules }: State, { retryable, retryAfterMs }: ModelError, at: number): number | undefined {
+  return rules.retryLater && retryable && retryAfterMs !== undefined ? at + retryAfterMs : undefined;
 }
 
 function onTextReply(state: State, content: readonly AssistantPart[]): Next {

@@ -297,3 +297,45 @@ describe('sleepTool', () => {
     expect(resultTexts(result)[0]).toContain(text);
   });
 });
+
+describe('retryLater', () => {
+  const failure = (retryable: boolean, retryAfterMs?: number) => () => ({
+    type: 'failure' as const,
+    error: {
+      code: 'rate-limit' as const,
+      message: 'Wait.',
+      retryable,
+      ...(retryAfterMs !== undefined && { retryAfterMs }),
+    },
+  });
+
+  test('a run whose model asks to wait is due after that time, and its model is called again', async () => {
+    const [journal, clock] = [memoryJournal(), manualClock(1_000)];
+    const run = { journal, clock, runId: 'a' };
+    const first = await runLoop({
+      ...run,
+      model: scriptedModel([failure(true, 600_000)]),
+      input: 'Go.',
+      retryLater: true,
+    });
+    expect(first).toMatchObject({ outcome: { type: 'failed', error: { code: 'rate-limit' } }, wakeAt: 601_000 });
+    expect(await journal.list()).toMatchObject([{ status: 'failed', wakeAt: 601_000 }]);
+    expect(await resumeDue(journal, () => ({ model: scriptedModel([]) }), { clock })).toEqual([]);
+    await clock.advance(600_000);
+    const again = () => ({ model: scriptedModel([failure(true, 60_000)]) });
+    expect(await resumeDue(journal, again, { clock })).toMatchObject([{ result: { wakeAt: 661_000 } }]);
+    await clock.advance(60_000);
+    const [woken] = await resumeDue(journal, () => ({ model: scriptedModel(['Done.']) }), { clock });
+    expect(woken).toMatchObject({ type: 'resumed', result: { text: 'Done.', outcome: { type: 'completed' } } });
+    expect(await journal.list({ due: { to: Infinity } })).toEqual([]);
+  });
+
+  test.for([
+    ['without the option', {}, failure(true, 5)],
+    ['if the model does not say how long to wait', { retryLater: true }, failure(true)],
+    ['if it makes no sense to try again', { retryLater: true }, failure(false, 5)],
+  ] as const)('a run is not due %s', async ([, option, failed]) => {
+    const result = await runLoop({ model: scriptedModel([failed]), input: 'Go.', ...option });
+    expect([result.outcome?.type, result.wakeAt]).toEqual(['failed', undefined]);
+  });
+});
