@@ -78,13 +78,36 @@ describe.each(KINDS)('budgets in %s', (_, open) => {
     expect(await budgets.get('free')).toMatchObject({ reserved: { cost: 0 } });
   });
 
+  test('a repeated effect that may use more raises its reservation, or is refused', async () => {
+    await using opened = open();
+    const { budgets } = opened;
+    await budgets.setLimits('acme', { tokens: 100 });
+    await budgets.setLimits('job', { cost: 1 });
+    const ledger = budgets.ledger(['acme', 'job']);
+    await reserve(ledger, 'a', { tokens: 60, cost: 0.5 });
+    await reserve(ledger, 'b', { tokens: 10 });
+    expect(await reserve(ledger, 'a', { tokens: 90, cost: 0.25 })).toEqual(reserved);
+    expect(await budgets.get('acme')).toMatchObject({ reserved: { tokens: 100, cost: 0.5 } });
+    expect(await reserve(ledger, 'a', { tokens: 91 })).toEqual({
+      type: 'refused',
+      reason: 'The budget "acme" has 0 tokens left of 100, and up to 1 are needed.',
+    });
+    expect(await reserve(ledger, 'a', { cost: Infinity })).toMatchObject({ type: 'refused' });
+    expect((await budgets.reservations()).map(({ key, amounts, repeated }) => [key, amounts.tokens, repeated])).toEqual(
+      [
+        ['a', 90, true],
+        ['b', 10, false],
+      ],
+    );
+  });
+
   test('a repeated effect uses its reservation, and is charged in full at least', async () => {
     await using opened = open();
     const { budgets } = opened;
     await budgets.setLimits('acme', { tokens: 100 });
     const ledger = budgets.ledger(['acme']);
     expect(await reserve(ledger, 'a', { tokens: 80 })).toEqual(reserved);
-    expect(await reserve(ledger, 'a', { tokens: 90 })).toEqual(reserved);
+    expect(await reserve(ledger, 'a', { tokens: 70 })).toEqual(reserved);
     expect(await budgets.get('acme')).toMatchObject({ reserved: { tokens: 80 } });
     await ledger.settle('a', { tokens: 10 });
     expect(await budgets.get('acme')).toMatchObject({ settled: { tokens: 80 }, reserved: { tokens: 0 } });

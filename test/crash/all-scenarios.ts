@@ -19,7 +19,7 @@ import { ending, programmed } from './scenarios/program.ts';
 import { remembering } from './scenarios/remembering.ts';
 import { ruled } from './scenarios/ruled.ts';
 import { shaping } from './scenarios/shaping.ts';
-import { sleeping } from './scenarios/sleeping.ts';
+import { retrying, sleeping } from './scenarios/sleeping.ts';
 import { variety } from './scenarios/variety.ts';
 import { verify } from './scenarios/verify.ts';
 
@@ -60,4 +60,5 @@ export const SCENARIOS: readonly Scenario[] = [
   asking,
   sleeping,
   holding,
+  retrying,
 ];

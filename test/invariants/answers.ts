@@ -46,7 +46,11 @@ export function answerOf(world: World, open: Open, past: Past, now: number, calm
   const expiry = expiryOf(open);
   switch (effect.type) {
     case 'call-model':
-      return modelEvent(past.failed.has(id) ? replyOf(world, effect.turn) : firstReplyOf(world, id), id, now);
+      return modelEvent(
+        past.failed.has(id) && !failsAgain(world, id) ? replyOf(world, effect.turn) : firstReplyOf(world, id),
+        id,
+        now,
+      );
     case 'prepare-turn':
       return prepared(turnScriptOf(world, effect.turn), id, now);
     case 'compact-history':
@@ -160,6 +164,12 @@ export function firstReplyOf(world: World, id: string): Reply {
   return fails ? reply : replyOf(world, turnOf(id));
 }
 
+/** A stubborn model that asks to wait does so whenever it is called. */
+function failsAgain(world: World, id: string): boolean {
+  const reply = firstReplyOf(world, id);
+  return reply.type === 'failure' && reply.stubborn && reply.retryAfterMs !== undefined;
+}
+
 export function turnScriptOf({ turnScripts }: World, turn: number): TurnScript {
   return turnScripts[turn % turnScripts.length]!;
 }
@@ -266,8 +276,9 @@ function resultOf({ tools, otherTools }: World, fate: Fate): SettledResult {
 
 export function modelEvent(reply: Reply, effect: string, at: number): Event {
   if (reply.type === 'failure') {
-    const { code, endsWith } = reply;
-    const error = { code, message: 'it failed', retryable: false, ...(endsWith !== undefined && { endsWith }) };
+    const { code, endsWith, retryAfterMs } = reply;
+    const retry = retryAfterMs === undefined ? { retryable: false } : { retryable: true, retryAfterMs };
+    const error = { code, message: 'it failed', ...retry, ...(endsWith !== undefined && { endsWith }) };
     return { type: 'model-failed', at, effect, error };
   }
   const calls = callsOf(reply);

@@ -104,6 +104,8 @@ export interface CoreFunctions {
   readonly parkedAgain: (slot: Slot, at: number) => ParkedSlot | undefined;
   readonly unlessExpired: (rules: Rules, slot: Slot, at: number) => Slot;
   readonly clientSlot: (call: Call, at: number) => Slot;
+  readonly retriesIn: (phase: State['phase']) => number;
+  readonly retryTime: (state: State, error: unknown, at: number) => number | undefined;
   readonly isAskedAgain: (slot: Slot) => boolean;
   readonly isAnswerable: (slot: Slot, at: number) => boolean;
   readonly verifyParked: (slot: Slot) => Slot;

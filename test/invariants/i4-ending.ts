@@ -62,7 +62,8 @@ function checkMoment(
   const times = isWaiting(observed)
     ? [...open.values()].flatMap((one) => wakeTimesOf(observed, one)).toSorted((a, b) => a - b)
     : [];
-  ensure(wakeAtOf(after) === times[0], () => `the run wakes at ${wakeAtOf(after)}, and must at ${times[0]}`);
+  const wakeAt = ended ? observed.retryAt : times[0];
+  ensure(wakeAtOf(after) === wakeAt, () => `the run wakes at ${wakeAtOf(after)}, and must at ${wakeAt}`);
 }
 
 /** Each call has the questions that it asked, with the answers that were given in time. */

@@ -1,4 +1,4 @@
-import type { Amounts, Ledger } from '@treadle/core';
+import type { Amounts, Ledger, Reserved } from '@treadle/core';
 import { firstReplyOf, turnOf, turnScriptOf } from './answers.ts';
 import type { Core } from './core.ts';
 import type { ManualScheduler } from './manual-scheduler.ts';
@@ -56,11 +56,13 @@ export function liveBudget(core: Core, world: World, { later, block }: ManualSch
   const ledger: Ledger = {
     reserve: (key, amounts, about) =>
       perform(() => {
-        const before = attempts.get(key) ?? NONE;
         if (about.effect === 'call-model' && world.rules.references) useless = key;
-        attempts.set(key, { ...before, reserved: Math.max(before.reserved, amounts.tokens ?? 0) });
         block(BLOCKED_MS);
-        return inner.reserve(key, amounts, about);
+        const reserved = inner.reserve(key, amounts, about) as Reserved;
+        const before = attempts.get(key) ?? NONE;
+        const most = reserved.type === 'reserved' ? Math.max(before.reserved, amounts.tokens ?? 0) : before.reserved;
+        attempts.set(key, { ...before, reserved: most });
+        return reserved;
       }),
     settle: (key, amounts) => perform(() => inner.settle(key, amounts)),
     release: (key) => perform(() => inner.release(key)),

@@ -36,6 +36,10 @@ export interface Observed {
   readonly narrowed: boolean;
   /** The model call whose failure ended the run. If it is marked as lost, it is repeated, and the run continues. */
   readonly failed: string | undefined;
+  /** When the failed model call may be repeated, because the model asked to wait. */
+  readonly retryAt: number | undefined;
+  /** How often the model call was repeated because the model asked to wait. */
+  readonly retries: number;
   /** The model call that is repeated if the compaction succeeds, and has failed otherwise. */
   readonly refused: string | undefined;
 }
@@ -67,6 +71,8 @@ export const NOTHING_OBSERVED: Observed = {
   rules: undefined,
   narrowed: false,
   failed: undefined,
+  retryAt: undefined,
+  retries: 0,
   refused: undefined,
 };
 
@@ -239,6 +245,8 @@ export function observedAfter(
     rules: began ? event.rules : observed.rules,
     narrowed: event.type !== 'narrowing-lifted' && (observed.narrowed || narrowIn(event) !== undefined),
     failed: outcome?.type === 'failed' ? (refusedAfter(observed, event) ?? failedStill(observed, event)) : undefined,
+    retryAt: outcome?.type === 'failed' ? retryAfter(observed, event) : undefined,
+    retries: retriesAfter(observed, event, effects),
     refused: outcome || event.type === 'history-compacted' ? undefined : refusedAfter(observed, event),
   };
 }
@@ -303,8 +311,26 @@ function mayRepeat(effect: Effect | undefined): boolean {
 }
 
 /** A change of tools, of the policy or of the program, and a process that has ended, do not repeat the failed call. */
-function failedStill({ failed }: Observed, { type }: Event): string | undefined {
-  return ['tools-changed', 'policy-changed', 'program-changed', 'resource-closed'].includes(type) ? failed : undefined;
+function failedStill({ failed }: Observed, event: Event): string | undefined {
+  return changesNothing(event) ? failed : undefined;
+}
+
+function changesNothing({ type }: Event): boolean {
+  return ['tools-changed', 'policy-changed', 'program-changed', 'resource-closed'].includes(type);
+}
+
+/** Only repeating a call whose time was given counts, and only in a row: another model call starts from 0. */
+function retriesAfter({ retries, retryAt, failed, open }: Observed, event: Event, effects: readonly Effect[]): number {
+  if (event.type === 'effect-lost' && event.effect === failed) return retryAt === undefined ? 0 : retries + 1;
+  const other = effects.some(({ type, id }) => type === 'call-model' && !open.has(id));
+  return other || event.type === 'model-replied' ? 0 : retries;
+}
+
+function retryAfter({ rules, retryAt, retries }: Observed, event: Event): number | undefined {
+  if (changesNothing(event)) return retryAt;
+  if (event.type !== 'model-failed' || !rules?.retryLater || !event.error.retryable) return undefined;
+  if (event.error.endsWith !== undefined || retries >= rules.retryLater) return undefined;
+  return event.error.retryAfterMs === undefined ? undefined : event.at + event.error.retryAfterMs;
 }
 
 type AskEffect = Extract<Effect, { type: 'ask-approval' }>;

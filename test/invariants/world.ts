@@ -59,6 +59,8 @@ export type Reply =
       readonly stubborn: boolean;
       /** The model ends the run with this code. */
       readonly endsWith?: string;
+      /** How long the model asks to wait. */
+      readonly retryAfterMs?: number;
     }
   | {
       readonly type: 'reply';

@@ -1,8 +1,31 @@
 import { sleepTool } from '@treadle/core/timers';
-import { keyedModel } from '../keyed-model.ts';
+import { keyedModel, unable } from '../keyed-model.ts';
 import type { Scenario } from '../scenario.ts';
 import { book, look } from '../tools.ts';
 import { recordRequest } from '../world.ts';
+
+/** A run whose model asks to wait for an hour. */
+export const retrying: Scenario = {
+  name: 'a model that asks to wait for an hour',
+  code: (life) => ({
+    model: keyedModel(
+      {
+        't1.model.0': { calls: [['look', { what: 'a' }]] },
+        't2.model.0': () => (life.world.fault('wait') ? busyForAnHour() : 'Done.'),
+      },
+      { onAsk: (request) => recordRequest(life, request) },
+    ),
+    tools: [look(life)],
+    retryLater: true,
+    input: 'Go.',
+  }),
+  interrupted: {},
+};
+
+function busyForAnHour(): ReturnType<typeof unable> {
+  const { type, error } = unable('overloaded');
+  return { type, error: { ...error, retryable: true, retryAfterMs: 3_600_000 } };
+}
 
 /** A run that sleeps for a week, twice. */
 export const sleeping: Scenario = {

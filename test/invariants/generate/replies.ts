@@ -50,17 +50,24 @@ const filtered: Arbitrary<Reply> = fc.record({
   ...details,
 });
 
-const failing: Arbitrary<Reply> = fc.record({
-  type: fc.constant('failure' as const),
-  code: fc.constantFrom('auth', 'overloaded', 'context-length', 'context-length'),
-  stubborn: rarely(30),
-});
+const waitFirst = optionally('retryAfterMs', 95, fc.nat(50));
+
+const failing: Arbitrary<Reply> = fc
+  .tuple(
+    fc.record({
+      type: fc.constant('failure' as const),
+      code: fc.constantFrom('auth', 'overloaded', 'context-length', 'context-length'),
+      stubborn: rarely(30),
+    }),
+    waitFirst,
+  )
+  .map(([failure, wait]) => ({ ...failure, ...wait }));
 
 export const reply: Arbitrary<Reply> = fc.oneof(
   { weight: 175, arbitrary: calling },
   { weight: 16, arbitrary: answering },
   { weight: 1, arbitrary: filtered },
-  { weight: 8, arbitrary: failing },
+  { weight: 16, arbitrary: failing },
 );
 
 /** The model repeats the same reply. */
@@ -127,11 +134,16 @@ export const queuedReplies: Arbitrary<readonly Reply[]> = fc.array(
   { minLength: 2, maxLength: 6, size: 'max' },
 );
 
-const tooLong: Arbitrary<Reply> = fc.record({
-  type: fc.constant('failure' as const),
-  code: mostly('context-length' as const, 25, fc.constant('overloaded' as const)),
-  stubborn: rarely(30),
-});
+const tooLong: Arbitrary<Reply> = fc
+  .tuple(
+    fc.record({
+      type: fc.constant('failure' as const),
+      code: mostly('context-length' as const, 55, fc.constant('overloaded' as const)),
+      stubborn: rarely(30),
+    }),
+    waitFirst,
+  )
+  .map(([failure, wait]) => ({ ...failure, ...wait }));
 
 /** The replies of a long conversation. */
 export const longReplies: Arbitrary<readonly Reply[]> = fc.array(

@@ -79,6 +79,7 @@ export const rules: Arbitrary<Rules> = fc
     optionally('allowedTools', 20, fc.subarray([...NAMES], { minLength: 1 })),
     optionally('errorTypes', 80, fc.constant(true as const)),
     optionally('budgeted', 20, fc.constant(true as const)),
+    optionally('retryLater', 97, fc.constantFrom(1, 1, 2)),
     optionally('prepared', 30, fc.constant(true as const)),
     optionally('output', 30, fc.constant({ type: 'object' })),
     optionally('compaction', 45, compactions(75)),

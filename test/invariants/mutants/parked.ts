@@ -64,4 +64,9 @@ export const parked = [
         type === 'parked',
   ),
   mutant('I4', 'a run is not woken for a tool that is asked', 'isAskedAgain', () => () => false),
+  mutant('I4', 'a run that its model asked to wait is not due', 'retryTime', () => () => undefined),
+  mutant('I4', 'a run is due although its rules do not want that', 'retryTime', (original) => (state, error, at) => {
+    return original({ ...state, rules: { ...state.rules, retryLater: state.rules.retryLater ?? 1 } }, error, at);
+  }),
+  mutant('I4', 'a run is due more often than its rules allow', 'retriesIn', () => () => 0),
 ];

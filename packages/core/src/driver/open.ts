@@ -191,6 +191,9 @@ function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: AgentRules
     errorTypes: true,
     ...(options.model.references && { references: true }),
     ...(options.ledger && { budgeted: true }),
+    ...(options.retryLater && {
+      retryLater: atLeast(1, 'retryLater', options.retryLater === true ? 10 : options.retryLater),
+    }),
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output && { output: toJsonSchema('The output', options.output, 'invalid-options') }),
     ...(options.guardrails && guardrailRules(options.guardrails)),

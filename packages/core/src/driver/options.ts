@@ -56,6 +56,11 @@ export interface LoopOptions extends RunEnvironment, RunFacts {
   readonly output?: Schema;
   /** Replaces the oldest turns of a long history by a summary. `true`: when the model rejects the history as too long. */
   readonly compaction?: boolean | CompactionOptions;
+  /**
+   * If the model fails and asks to wait (`retryAfterMs`), the run fails with a `wakeAt`, and `resumeDue` calls the model again
+   * then. At most so many times in a row; `true`: 10. Models of `@treadle/models` wait up to a minute themselves.
+   */
+  readonly retryLater?: boolean | number;
   /** Any text without unpaired surrogates. By default a new id. */
   readonly runId?: string;
   /** What tools with `remembers` find in the beginning: plain JSON by key. `memory` of the result is what they left. */
@@ -292,7 +297,7 @@ export interface LoopResult {
   /** The run was detached before its end, and can be resumed. */
   readonly detached?: true;
   readonly waiting: readonly Waiting[];
-  /** When a paused run should be resumed without an answer; absent: it only waits for answers. */
+  /** When the run should be resumed without an answer; absent: it only waits for answers, or has ended for good. */
   readonly wakeAt?: number;
   /** The text of the last reply. */
   readonly text: string;

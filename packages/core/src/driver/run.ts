@@ -373,7 +373,7 @@ function watchDeadline({ feed, state }: Shell, { durationMs }: Limits, clock: Cl
 function loopResult(runId: string, state: State): LoopResult {
   const { phase, usage, turn, calls, activeMs, inputLength, output, agent, memory, handedTo } = state;
   const messages = messagesOf(state.history);
-  const wakeAt = phase.type === 'tools' ? wakeAtOf(state) : undefined;
+  const wakeAt = phase.type === 'tools' ? wakeAtOf(state) : phase.type === 'ended' ? phase.wakeAt : undefined;
   const last = messages.findLast(({ role }, index) => role === 'assistant' && index >= inputLength);
   return {
     runId,

@@ -128,7 +128,7 @@ export interface JournalEntry {
   readonly pinned?: number;
   /** The status of the run after the event; absent: `running`. */
   readonly status?: Exclude<RunStatus, 'running'>;
-  /** With `paused`: when the run should be resumed, because it has something to do without an answer. */
+  /** When a run that is paused, or whose model asked to wait, should be resumed without an answer. */
   readonly wakeAt?: number;
 }
 
@@ -153,7 +153,7 @@ export interface RunSummary {
   readonly tenant?: string;
   /** The run that it is a fork or a child of. */
   readonly parent?: string;
-  /** When a paused run should be resumed without an answer. A child run has none: it is resumed with its parent. */
+  /** When the run should be resumed without an answer. A child run has none: it is resumed with its parent. */
   readonly wakeAt?: number;
   /** Absent if no driver of the run has died, and in a journal that cannot tell. */
   readonly recovered?: Recovery;

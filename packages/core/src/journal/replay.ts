@@ -208,6 +208,7 @@ export function unpinnedEntry(seq: number, event: Event, { state, effects }: Nex
       issued,
       digest: hashTexts(state.history.rolling, outcomeTexts(outcome)),
       status: outcome.type,
+      ...(state.phase.wakeAt !== undefined && { wakeAt: state.phase.wakeAt }),
     };
   }
   if (isPaused(state)) {

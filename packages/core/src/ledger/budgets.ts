@@ -49,7 +49,8 @@ export interface BudgetTables {
   reservation(key: string): Reservation | undefined;
   reservations(budget: string | undefined): readonly Reservation[];
   addReservation(reservation: Reservation): void;
-  markRepeated(key: string): void;
+  /** The effect is performed again, and may use these amounts. */
+  markRepeated(key: string, amounts: Totals): void;
   removeReservation(key: string): void;
 }
 
@@ -79,13 +80,16 @@ export function budgetsOn({ tables, write, read, now }: Accounting): Budgets {
   }
 
   function reserve(key: string, names: readonly string[], amounts: Amounts): Reserved {
-    if (tables.reservation(key)) {
-      tables.markRepeated(key);
-      return RESERVED;
-    }
-    for (const name of names) {
-      const reason = refusalOf(name, tables.budget(name), amounts);
+    const held = tables.reservation(key);
+    const needed = held ? missingIn(held.amounts, amounts) : amounts;
+    for (const name of held?.budgets ?? names) {
+      // What is reserved stays reserved, whatever the limits are now.
+      const reason = held && isNothing(needed) ? undefined : refusalOf(name, tables.budget(name), needed);
       if (reason !== undefined) return { type: 'refused', reason };
+    }
+    if (held) {
+      tables.markRepeated(key, addTotals(held.amounts, totalsOf(needed)));
+      return RESERVED;
     }
     tables.addReservation({ key, budgets: names, amounts: totalsOf(amounts), repeated: false, at: now() });
     return RESERVED;
@@ -119,6 +123,16 @@ export function budgetsOn({ tables, write, read, now }: Accounting): Budgets {
       };
     },
   };
+}
+
+/** What a repeated effect may use beyond its reservation: the conversation, the tools or the model may have changed. */
+function missingIn(held: Totals, { tokens = 0, cost = 0, calls = 0 }: Amounts): Totals {
+  const more = (needed: number, has: number): number => Math.max(0, needed - has);
+  return { tokens: more(tokens, held.tokens), cost: more(cost, held.cost), calls: more(calls, held.calls) };
+}
+
+function isNothing({ tokens = 0, cost = 0, calls = 0 }: Amounts): boolean {
+  return tokens + cost + calls === 0;
 }
 
 const RESERVED: Reserved = { type: 'reserved' };
@@ -192,7 +206,7 @@ function memoryTables(): BudgetTables {
     reservation: (key) => reservations.get(key),
     reservations: reservationsOf,
     addReservation: (reservation) => void reservations.set(reservation.key, reservation),
-    markRepeated: (key) => void reservations.set(key, { ...reservations.get(key)!, repeated: true }),
+    markRepeated: (key, amounts) => void reservations.set(key, { ...reservations.get(key)!, amounts, repeated: true }),
     removeReservation: (key) => void reservations.delete(key),
   };
 }

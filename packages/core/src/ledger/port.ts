@@ -16,7 +16,7 @@ export interface Amounts {
 export interface Ledger {
   /**
    * Reserves amounts. When it returns or resolves, the reservation is durable. A key that has a reservation keeps it: the
-   * effect was interrupted and is performed again. If it throws, the effect does not start and the run stops, as if its
+   * effect was interrupted and is performed again. If it may use more now, the reservation is raised or refused. If it throws, the effect does not start and the run stops, as if its
    * journal had failed; it can be resumed.
    */
   reserve(key: string, amounts: Amounts, about: Spending): Reserved | Promise<Reserved>;

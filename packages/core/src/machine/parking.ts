@@ -79,10 +79,12 @@ export function isAskedAgain({ type, call }: Slot | Waiting): boolean {
 }
 
 /**
- * The earliest time at which a paused run has something to do: something that it waits for fails, or a tool wants to be
- * asked again about a parked call. Undefined if the run is not paused, or only waits for answers.
+ * The earliest time at which a run that nobody drives has something to do: something that it waits for fails, a tool wants
+ * to be asked again about a parked call, or its model may be called again. Undefined if the run is not paused, only waits
+ * for answers, or has ended for good.
  */
 export function wakeAtOf(state: State): number | undefined {
+  if (state.phase.type === 'ended') return state.phase.wakeAt;
   if (state.phase.type !== 'tools' || !isPaused(state)) return undefined;
   const earliest = state.phase.slots.reduce((time, slot) => Math.min(time, wakeTimeOf(slot)), Infinity);
   return Number.isFinite(earliest) ? earliest : undefined;

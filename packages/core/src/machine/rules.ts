@@ -31,6 +31,8 @@ export interface Rules {
   readonly references?: true;
   /** A ledger reserves what an effect may use before it starts. */
   readonly budgeted?: true;
+  /** A run that failed because its model asked to wait is due again after that time, at most so many times in a row. */
+  readonly retryLater?: number;
   /** `prepareTurn` is called before each turn. */
   readonly prepared?: true;
   /** The answer must be JSON that matches this schema. */

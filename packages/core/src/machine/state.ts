@@ -103,7 +103,8 @@ export interface Rejection {
 export type Phase =
   | { readonly type: 'new' }
   | { readonly type: 'preparing'; readonly effect: string }
-  | { readonly type: 'model'; readonly effect: string }
+  /** `retries`: how often it was repeated because the model asked to wait. */
+  | { readonly type: 'model'; readonly effect: string; readonly retries?: number }
   /** `refused`: the model call that failed because the history was too long, and its error. */
   | {
       readonly type: 'compacting';
@@ -117,8 +118,17 @@ export type Phase =
   | { readonly type: 'guarding'; readonly effect: string; readonly answer?: Outcome }
   | { readonly type: 'judging'; readonly effect: string; readonly slots: readonly Slot[] }
   | { readonly type: 'tools'; readonly slots: readonly Slot[] }
-  /** `effect`: the model call whose failure ended the run. `effect-lost` for it resumes the run. */
-  | { readonly type: 'ended'; readonly outcome: Outcome; readonly effect?: string };
+  /**
+   * `effect`: the model call whose failure ended the run. `effect-lost` for it resumes the run. `wakeAt`: when to do that,
+   * because the model asked to wait. `retries`: how often that was done before; absent: never.
+   */
+  | {
+      readonly type: 'ended';
+      readonly outcome: Outcome;
+      readonly effect?: string;
+      readonly wakeAt?: number;
+      readonly retries?: number;
+    };
 
 /** The progress of one call of the turn. Its index in the slots is its index in the reply. */
 export type Slot =

@@ -530,12 +530,12 @@ function failFiltered(state: State, content: readonly AssistantPart[]): Next {
 const FILTERED = "The provider's content filter stopped the reply. Change the task, the instructions or the model.";
 
 /** A history that is too long is compacted once a turn, if the rules allow it and there are turns to compact. */
-function onModelFailed(state: State, { effect, error }: EventOf<'model-failed'>): Next {
+function onModelFailed(state: State, { effect, error, at }: EventOf<'model-failed'>): Next {
   if (state.closing !== undefined) return endRun(state, { type: 'exhausted', limit: state.closing });
   if (error.endsWith !== undefined) return failRun(state, error.endsWith, error.message);
   const first = effect === effectId('model', state.turn);
   const to = error.code === 'context-length' && first && state.rules.compaction ? compactionEnd(state) : undefined;
-  if (to === undefined) return failWithModelError(state, { effect, error });
+  if (to === undefined) return failWithModelError(state, { effect, error }, retryTime(state, error, at));
   const refused = { effect, error };
   return enterPhase(state, { type: 'compacting', effect: effectId('compact', state.turn, 1), to, refused });
 }
@@ -544,9 +544,24 @@ function onModelFailed(state: State, { effect, error }: EventOf<'model-failed'>)
 function failWithModelError(
   state: State,
   { effect, error }: { readonly effect: string; readonly error: ModelError },
+  wakeAt?: number,
 ): Next {
   const outcome = { type: 'failed', error: { code: error.code, message: error.message } } as const;
-  return withoutEffects({ ...endRun(state, outcome).state, phase: { type: 'ended', outcome, effect } });
+  const retries = retriesIn(state.phase);
+  const again = wakeAt !== undefined && { wakeAt, ...(retries > 0 && { retries }) };
+  const phase: Phase = { type: 'ended', outcome, effect, ...again };
+  return withoutEffects({ ...endRun(state, outcome).state, phase });
+}
+
+/** When the model may be called again, if it asked to wait, and not more often in a row than the rules allow. */
+function retryTime({ rules, phase }: State, { retryable, retryAfterMs }: ModelError, at: number): number | undefined {
+  if (!rules.retryLater || !retryable || retriesIn(phase) >= rules.retryLater) return undefined;
+  return Number.isFinite(retryAfterMs) ? at + retryAfterMs! : undefined;
+}
+
+/** How often the model call was repeated because the model asked to wait. */
+function retriesIn(phase: Phase): number {
+  return 'retries' in phase ? (phase.retries ?? 0) : 0;
 }
 
 function onTextReply(state: State, content: readonly AssistantPart[]): Next {
@@ -1035,7 +1050,10 @@ function verifyParked(slot: Slot): Slot {
 /** Issues the lost effect again under the same id. A `once` tool that had started is verified or not run again. */
 function onEffectLost(state: State, effect: string): Next {
   const { phase } = state;
-  if (phase.type === 'ended') return enterPhase(state, { type: 'model', effect });
+  if (phase.type === 'ended') {
+    const retries = phase.wakeAt !== undefined && { retries: retriesIn(phase) + 1 };
+    return enterPhase(state, { type: 'model', effect, ...retries });
+  }
   if (phase.type !== 'tools') return phase.type === 'new' ? withoutEffects(state) : enterPhase(state, phase);
   if (isCrashLoop(state, effect)) return failCrashLoop(state, phase.slots, effect);
   return updateSlot(state, effect, (slot) => slotAfterLoss(state, slot));

@@ -348,3 +348,78 @@ describe('sleepTool', () => {
     expect(resultTexts(result)[0]).toContain(text);
   });
 });
+
+describe('retryLater', () => {
+  const failure = (retryable: boolean, retryAfterMs?: number) => () => ({
+    type: 'failure' as const,
+    error: {
+      code: 'rate-limit' as const,
+      message: 'Wait.',
+      retryable,
+      ...(retryAfterMs !== undefined && { retryAfterMs }),
+    },
+  });
+
+  test('a run whose model asks to wait is due after that time, and its model is called again', async () => {
+    const [journal, clock] = [memoryJournal(), manualClock(1_000)];
+    const run = { journal, clock, runId: 'a' };
+    const first = await runLoop({
+      ...run,
+      model: scriptedModel([failure(true, 600_000)]),
+      input: 'Go.',
+      retryLater: true,
+    });
+    expect(first).toMatchObject({ outcome: { type: 'failed', error: { code: 'rate-limit' } }, wakeAt: 601_000 });
+    expect(await journal.list()).toMatchObject([{ status: 'failed', wakeAt: 601_000 }]);
+    expect(await resumeDue(journal, () => ({ model: scriptedModel([]) }), { clock })).toEqual([]);
+    await clock.advance(600_000);
+    const again = () => ({ model: scriptedModel([failure(true, 60_000)]) });
+    expect(await resumeDue(journal, again, { clock })).toMatchObject([{ result: { wakeAt: 661_000 } }]);
+    await clock.advance(60_000);
+    const [woken] = await resumeDue(journal, () => ({ model: scriptedModel(['Done.']) }), { clock });
+    expect(woken).toMatchObject({ type: 'resumed', result: { text: 'Done.', outcome: { type: 'completed' } } });
+    expect(await journal.list({ due: { to: Infinity } })).toEqual([]);
+  });
+
+  test('a run is not due any more after so many retries in a row, and starts again if it is resumed by hand', async () => {
+    const [journal, clock] = [memoryJournal(), manualClock(0)];
+    const run = { journal, clock, runId: 'a' };
+    const model = () => scriptedModel([failure(true, 100)]);
+    await runLoop({ ...run, model: model(), input: 'Go.', retryLater: 2 });
+    const dues: (number | undefined)[] = [];
+    for (let retry = 0; retry < 2; retry++) {
+      await clock.advance(100);
+      const [woken] = await resumeDue(journal, () => ({ model: model() }), { clock });
+      dues.push(woken?.type === 'resumed' ? woken.result.wakeAt : Number.NaN);
+    }
+    expect(dues).toEqual([200, undefined]);
+    expect(await journal.list({ due: { to: Infinity } })).toEqual([]);
+    expect(await runLoop({ ...run, model: model() })).toMatchObject({ wakeAt: 300 });
+  });
+
+  test('a reply starts the count of retries again', async () => {
+    const [journal, clock] = [memoryJournal(), manualClock(0)];
+    const look = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => 'nothing' });
+    const run = { journal, clock, runId: 'a', tools: [look] };
+    await runLoop({ ...run, model: scriptedModel([failure(true, 100)]), input: 'Go.', retryLater: 1 });
+    const calling = { calls: [{ name: 'look' }] };
+    expect(await runLoop({ ...run, model: scriptedModel([calling, failure(true, 100)]) })).toMatchObject({
+      wakeAt: 100,
+    });
+    expect((await runLoop({ ...run, model: scriptedModel([failure(true, 100)]) })).wakeAt).toBeUndefined();
+  });
+
+  test.each([-1, 0.5])('rejects %d retries', async (retryLater) => {
+    const started = async () => runLoop({ model: scriptedModel([]), input: 'Go.', retryLater });
+    await expect(started()).rejects.toMatchObject({ code: 'invalid-options' });
+  });
+
+  test.for([
+    ['without the option', {}, failure(true, 5)],
+    ['if the model does not say how long to wait', { retryLater: true }, failure(true)],
+    ['if it makes no sense to try again', { retryLater: true }, failure(false, 5)],
+  ] as const)('a run is not due %s', async ([, option, failed]) => {
+    const result = await runLoop({ model: scriptedModel([failed]), input: 'Go.', ...option });
+    expect([result.outcome?.type, result.wakeAt]).toEqual(['failed', undefined]);
+  });
+});

@@ -76,7 +76,9 @@ export function openBudgets(db: DatabaseSync, accounting: Omit<Accounting, 'tabl
   const insertReservation = db.prepare(
     'INSERT INTO reservations (key, budget, tokens, cost, calls, repeated, at) VALUES (?, ?, ?, ?, ?, ?, ?)',
   );
-  const markRepeated = db.prepare('UPDATE reservations SET repeated = 1 WHERE key = ?');
+  const markRepeated = db.prepare(
+    'UPDATE reservations SET repeated = 1, tokens = ?2, cost = ?3, calls = ?4 WHERE key = ?1',
+  );
   const deleteReservation = db.prepare('DELETE FROM reservations WHERE key = ?');
 
   function toBudget(row: BudgetRow): Budget {
@@ -106,7 +108,7 @@ export function openBudgets(db: DatabaseSync, accounting: Omit<Accounting, 'tabl
           insertReservation.run(key, budget, tokens, cost, calls, repeated ? 1 : 0, at);
         }
       },
-      markRepeated: (key) => void markRepeated.run(key),
+      markRepeated: (key, { tokens, cost, calls }) => void markRepeated.run(key, tokens, cost, calls),
       removeReservation: (key) => void deleteReservation.run(key),
     },
   });

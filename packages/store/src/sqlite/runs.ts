@@ -147,8 +147,8 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared }:
     const statement = listStatement(conditions.join(' AND '), due ? 'wake_at, id DESC' : 'started_at DESC, id DESC');
     // SQLite does not accept Infinity as a limit.
     const most = Math.min(limit, Number.MAX_SAFE_INTEGER);
-    // Only paused runs are due.
-    const wanted = [...new Set(statuses)].filter((status) => !due || status === 'paused');
+    // Others have no time.
+    const wanted = [...new Set(statuses)].filter((status) => !due || status === 'paused' || status === 'failed');
     const rows = wanted.flatMap((status) => statement.all(status, before, ...values, most) as unknown as SummaryRow[]);
     return rows
       .sort((a, b) => (due ? a.wake_at! - b.wake_at! : b.started_at - a.started_at) || b.id - a.id)
