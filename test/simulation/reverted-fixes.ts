@@ -143,12 +143,6 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     ],
   },
   {
-    name: 'a child run whose cancel could not be stored stays open',
-    rare: true,
-    checks: ['ending'],
-    patches: [{ file: 'core/src/driver/run.ts', from: '(!opened || orphans.length > 0)', to: '!opened' }],
-  },
-  {
     name: 'a `once` tool that timed out is not verified',
     checks: ['ledger and journal'],
     patches: [
