@@ -1,8 +1,10 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { Parked, tool, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
+import type { ServerStore } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { responseIdIn, startInProcess } from './support/in-process.ts';
@@ -84,6 +86,45 @@ test('a server that starts leaves responses asleep, and wakes those that are due
   expect(await server.get(asleep)).toMatchObject({ status: 'in_progress' });
   expect(tools.calls).toBe(1);
   expect((await store.responses.unfinished()).map(({ id }) => id)).toEqual([asleep]);
+});
+
+test('a response that another server has woken since it was listed is not woken early', async () => {
+  const { report } = waitingUntil(() => 0);
+  const dueAtOnce: Tool = { ...report, execute: () => new Parked('the report', [], { wakeAt: Date.now() }) };
+  const first = await startInProcess(scriptedModel([CALL]), { store, tools: [dueAtOnce] });
+  const id = responseIdIn((await first.post({ ...BODY, stream: true })).text);
+  await first[Symbol.asyncDispose]();
+
+  const time = Date.now() + 3_600_000;
+  const tools = waitingUntil(() => time);
+  /** Between the list and what follows, another server wakes the response, and it falls asleep again. */
+  const unfinished: ServerStore['responses']['unfinished'] = async (now) => {
+    const listed = await store.responses.unfinished(now);
+    await using other = await startInProcess(scriptedModel([]), { store, tools: [tools.report] });
+    expect([listed.length, other.recovered]).toEqual([1, 1]);
+    const isAwake = async () => (await store.list({ due: { to: time - 1 } })).length > 0 || (await store.isDriven(id));
+    while (await isAwake()) await setImmediate();
+    return listed;
+  };
+  await using server = await startInProcess(scriptedModel([]), {
+    store: { ...store, responses: { ...store.responses, unfinished } },
+    tools: [tools.report],
+  });
+  expect([server.recovered, tools.calls]).toEqual([0, 1]);
+  expect(await server.get(id)).toMatchObject({ status: 'in_progress' });
+  expect(await store.isDriven(id)).toBe(false);
+});
+
+test('a request that is sent again with its key does not wake its response early', async () => {
+  const time = Date.now() + 3_600_000;
+  const tools = waitingUntil(() => time);
+  await using server = await startInProcess(scriptedModel([CALL]), { store, tools: [tools.report] });
+  const headers = { 'idempotency-key': 'k' };
+  for (let sent = 1; sent <= 3; sent++) {
+    const { status, text } = await server.post(BODY, headers);
+    expect([status, text]).toEqual([503, expect.stringContaining('"code":"response_waiting"')]);
+  }
+  expect(tools.calls).toBe(1);
 });
 
 test('a response that sleeps can be cancelled', async () => {
