@@ -1,7 +1,8 @@
 /** The process that `startServer` forks: the real server with test tools. Every script of the provider is a model. */
+import { appendFileSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import { getHeapSpaceStatistics } from 'node:v8';
-import { tool, type Model, type Tool } from '@treadle/core';
+import { Parked, tool, type Model, type Tool } from '@treadle/core';
 import { anthropic, openaiChat, openaiResponses } from '@treadle/models';
 import { newLog, treadleServer } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
@@ -124,6 +125,22 @@ function testTools(onHeld: (tag: string) => void): {
       input: { type: 'object', properties: { length: { type: 'number' } }, required: ['length'] },
       effect: 'pure',
       execute: (input) => 'x'.repeat(Number(input['length'])),
+    }),
+    tool({
+      name: 'wait_until',
+      description: 'Waits until a time, and adds the process id to a file whenever it is called',
+      input: {
+        type: 'object',
+        properties: { time: { type: 'number' }, file: text },
+        required: ['time', 'file'],
+      },
+      effect: 'idempotent',
+      execute(input, { parked }) {
+        appendFileSync(String(input['file']), `${process.pid}\n`);
+        const time = Number(input['time']);
+        // The first call always waits, so that the number of calls does not depend on how fast the test is.
+        return parked && Date.now() >= time ? 'The time has come.' : new Parked('a time', [], { wakeAt: time });
+      },
     }),
     tool({
       name: 'hold',

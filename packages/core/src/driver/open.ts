@@ -341,7 +341,8 @@ function limitsOf(limits: Limits | undefined): Limits {
   return Object.fromEntries(set);
 }
 
-function atLeast(least: number, name: string, value: number): number {
+/** The value of an option that is a whole number. Throws `invalid-options` for one below `least`. */
+export function atLeast(least: number, name: string, value: number): number {
   if (Number.isSafeInteger(value) && value >= least) return value;
   throw invalidOptions(`${name} is ${String(value)}. Use a whole number of at least ${least}`);
 }

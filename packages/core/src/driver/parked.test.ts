@@ -84,6 +84,18 @@ describe('the deadline of a parked call', () => {
     expect(device.seen).toMatchObject([undefined, { on: 'printer/7', expiresAt: 1_000 + DAY }]);
   });
 
+  test('ttlMs counts from the first park that has it, and does not change a deadline', async () => {
+    const until: { ttlMs?: number } = {};
+    const { first, resume, clock } = await parkedRun(parking(until).job);
+    expect(first.waiting[0]).not.toHaveProperty('expiresAt');
+    until.ttlMs = 2 * DAY;
+    await clock.advance(DAY);
+    expect((await resume()).waiting).toMatchObject([{ expiresAt: 1_000 + 3 * DAY }]);
+    until.ttlMs = 5 * DAY;
+    await clock.advance(DAY);
+    expect((await resume()).waiting).toMatchObject([{ expiresAt: 1_000 + 3 * DAY }]);
+  });
+
   test('a once call without verify fails without being called again', async () => {
     let ran = 0;
     const job = tool({ name: 'job', description: '', execute: () => (ran++, new Parked('x', [], { ttlMs: 5 })) });

@@ -173,6 +173,16 @@ describe('resumeDue', () => {
     expect(await journal.list({ due: { to: clock.now() } })).toHaveLength(3);
   });
 
+  test.each([0, -1, Number.NaN, 1.5])('rejects maxParallel %d, with which it could not end', async (maxParallel) => {
+    const error = {
+      code: 'invalid-options',
+      message: `maxParallel is ${maxParallel}. Use a whole number of at least 1.`,
+    };
+    const [journal, clock] = [memoryJournal(), manualClock()];
+    await expect(resumeDue(journal, awake(clock), { clock, maxParallel })).rejects.toMatchObject(error);
+    expect(() => wakeRuns(journal, awake(clock), { clock, maxParallel })).toThrow(expect.objectContaining(error));
+  });
+
   test('resumes at most maxParallel runs at once, also if more of them are due than a page has', async () => {
     const [journal, clock] = [memoryJournal(), manualClock(0)];
     for (let run = 0; run < 230; run++) await sleeping(journal, clock, `run ${run}`, run < 210 ? 10 : 11);

@@ -1,3 +1,4 @@
+import { atLeast } from '../driver/open.ts';
 import { runLoop } from '../driver/run.ts';
 import type { ContinueOptions, LoopResult } from '../driver/options.ts';
 import { TreadleError } from '../errors.ts';
@@ -11,7 +12,7 @@ export type ResumeDueRun = (run: RunSummary) => ResumeWith | undefined | Promise
 type ResumeWith = Omit<ContinueOptions, 'runId' | 'journal'> | ((journal: RunStore) => Promise<LoopResult>);
 
 export interface DueOptions {
-  /** The most runs that are resumed at once; default 10. */
+  /** The most runs that are resumed at once, at least 1; default 10. */
   readonly maxParallel?: number;
   readonly clock?: Clock;
   /** No more runs are resumed after it aborts. */
@@ -32,13 +33,15 @@ const PAGE = 100;
 
 /**
  * Resumes every run of a store whose `wakeAt` has passed, each in one process: the lease decides which. Resolves when all of
- * them have ended or paused again. The failure of one run does not stop the others. Rejects only if the store cannot be read.
+ * them have ended or paused again. The failure of one run does not stop the others. Rejects only if the store cannot be read,
+ * and with `invalid-options`.
  */
 export async function resumeDue(
   store: RunStore,
   resume: ResumeDueRun,
   { maxParallel = 10, clock = systemClock, signal }: DueOptions = {},
 ): Promise<readonly DueRun[]> {
+  atLeast(1, 'maxParallel', maxParallel);
   const done: DueRun[] = [];
   const inProgress = new Set<Promise<unknown>>();
   await visitDue(store, clock.now(), async (run) => {
@@ -139,6 +142,7 @@ const LEAST_MS = 1_000;
  */
 export function wakeRuns(store: RunStore, resume: ResumeDueRun, options: WakeOptions = {}): Waker {
   const { maxParallel = 10, clock = systemClock, onWoken, onError } = options;
+  atLeast(1, 'maxParallel', maxParallel);
   const pollMs = Math.max(LEAST_MS, options.pollMs ?? 10_000);
   const active = new Map<string, Promise<unknown>>();
   let looking: Promise<void> | undefined;

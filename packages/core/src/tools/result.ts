@@ -162,7 +162,7 @@ function headAndTail(whole: string, maxChars: number): string {
 export interface ParkedUntil {
   /** The call fails if it has no result by then. Replaces an earlier deadline of the call. */
   readonly expiresAt?: number;
-  /** The same, counted from the first time that the call is parked. */
+  /** The same, counted from when the call is parked with it. Has no effect on a call that already has a deadline. */
   readonly ttlMs?: number;
   /** When the run should be resumed to ask the tool again. */
   readonly wakeAt?: number;

@@ -224,7 +224,11 @@ export function driveRequest(
 
 /** Whether a run only waits for parked calls, and will be resumed to ask their tools. */
 function isAsleep({ outcome, waiting, wakeAt }: LoopResult): boolean {
-  return !outcome && wakeAt !== undefined && waiting.every(({ type }) => type === 'parked');
+  return !outcome && wakeAt !== undefined && onlyParked(waiting);
+}
+
+export function onlyParked(waiting: readonly Waiting[]): boolean {
+  return waiting.every(({ type }) => type === 'parked');
 }
 
 /** Ends processes that tools of an interrupted run have left behind. */

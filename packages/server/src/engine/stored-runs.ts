@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import {
   runLoop,
   TreadleError,
+  waiting,
   walkInSlices,
   type Item,
   type Journal,
@@ -13,7 +14,7 @@ import type { IdempotencyKey, ResponseRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { Engine } from './engine.ts';
 import { KEY_MS, recordOfKey, responseDeleted, type RequestKey } from './idempotency.ts';
-import { killProcess, runJournal, type Ending, type RunEnd } from './run.ts';
+import { killProcess, onlyParked, runJournal, type Ending, type RunEnd } from './run.ts';
 
 /**
  * The stored requests of both APIs, and their runs.
@@ -37,7 +38,10 @@ export interface StoredRuns {
    * Acquires the run of a record, then reads the record again, because another process may have finished it. Undefined if
    * it is not wanted any more. Rejects with `run-driven` while another process drives it.
    */
-  takeOver(record: ResponseRecord, isWanted: (record: ResponseRecord) => boolean): Promise<TakenRecord | undefined>;
+  takeOver(
+    record: ResponseRecord,
+    isWanted: (record: ResponseRecord) => boolean | Promise<boolean>,
+  ): Promise<TakenRecord | undefined>;
   /** Waits for the end of a run that this process drives. Rejects if another process has taken over. */
   awaitEnd<T extends StoredEnd>(ended: Promise<RunEnd>, settling: Settling<T>): Promise<T>;
   /**
@@ -50,7 +54,7 @@ export interface StoredRuns {
   /**
    * Waits until the request that was first with the key has ended, in this process or another one, and resumes it if its
    * process has died. Resolves to its record; undefined if it has released the key. Rejects with a 409 if the record was
-   * deleted, and with a 503 if the request is interrupted.
+   * deleted, and with a 503 if the request is interrupted or asleep.
    */
   follow(repeated: RepeatedRequest, signal: AbortSignal): Promise<ResponseRecord | undefined>;
   /** The record was deleted. */
@@ -138,7 +142,7 @@ export function storedRuns(
     const lease = await store.acquire(runId);
     try {
       const record = await records.get(tenant, id);
-      if (record && isWanted(record)) return { record, lease };
+      if (record && (await isWanted(record))) return { record, lease };
     } catch (error) {
       await lease.release();
       throw error;
@@ -162,7 +166,7 @@ export function storedRuns(
     return count;
   }
 
-  /** False if a process drives the run, the request has ended, or it is resumed later. */
+  /** False if a process drives the run, the request has ended or sleeps, or it is resumed later. */
   async function recoverRecord(found: ResponseRecord): Promise<boolean> {
     const { id, tenant, runId } = found;
     if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
@@ -173,7 +177,10 @@ export function storedRuns(
     if (!release) return false;
     let finished: Promise<unknown> | undefined;
     try {
-      const taken = await takeOver(found, ({ status }) => status === 'in_progress');
+      // Since it was found, another process may have woken it, and it may have fallen asleep again.
+      const isDue = async ({ status }: ResponseRecord): Promise<boolean> =>
+        status === 'in_progress' && !(await isAsleep(store, runId));
+      const taken = await takeOver(found, isDue);
       if (taken) ({ finished } = await resume(taken));
     } finally {
       if (!finished) release();
@@ -274,6 +281,8 @@ export function storedRuns(
       if (interruption) throw retryLater(interruption);
       const record = await records.get(tenant, id);
       if (record?.status !== 'in_progress') return record;
+      const { runId } = record;
+      if (!(await store.isDriven(runId)) && (await isAsleep(store, runId))) throw retryLater(ASLEEP);
       const isResumed = await recoverRecord(record).catch((error: unknown) => {
         if (isDrivenElsewhere(error)) return false;
         throw error;
@@ -335,6 +344,18 @@ export async function replayItems(
   const items: Item[] = [];
   const { state } = await walkInSlices(await journal.read(runId), (step) => void items.push(...step.items));
   return { items, state };
+}
+
+/** Whether a run only waits for parked calls until a later time. One that cannot be read is not asleep: resuming it fails. */
+async function isAsleep(journal: Journal, runId: string): Promise<boolean> {
+  try {
+    const entries = await journal.read(runId);
+    const { status, wakeAt = 0 } = entries.at(-1) ?? {};
+    if (status !== 'paused' || wakeAt <= Date.now()) return false;
+    return onlyParked(waiting((await walkInSlices(entries)).state));
+  } catch {
+    return false;
+  }
 }
 
 /** Never called: the run is cancelled before it calls a model. */

@@ -64,6 +64,27 @@ test('a run that was resumed is not due any more', async () => {
   await store.close();
 });
 
+test.for([
+  ['memory', () => memoryJournal()],
+  ['SQLite', () => sqliteStore(':memory:')],
+] as const)('%s lists a run that failed and is retried later, until it is retried', async ([, open]) => {
+  const store = open();
+  const error = { code: 'rate-limit', message: 'Wait.', retryable: true, retryAfterMs: DAY } as const;
+  const failing = scriptedModel([() => ({ type: 'failure', error })]);
+  const common = { journal: store, clock: manualClock(0), input: 'Go.' };
+  await runLoop({ ...common, model: failing, runId: 'retried', retryLater: true });
+  const forGood = scriptedModel([() => ({ type: 'failure', error })]);
+  await runLoop({ ...common, model: forGood, runId: 'failed' });
+  expect(await store.list({ due: { to: DAY - 1 } })).toEqual([]);
+  expect(await store.list({ due: { to: DAY }, status: ['paused'] })).toEqual([]);
+  expect(await store.list({ due: { to: DAY } })).toMatchObject([{ runId: 'retried', status: 'failed', wakeAt: DAY }]);
+  const woken = await resumeDue(store, () => ({ model: scriptedModel(['Done.']) }), { clock: manualClock(DAY) });
+  expect(woken).toMatchObject([{ type: 'resumed', runId: 'retried', result: { text: 'Done.' } }]);
+  expect(await store.list({ due: { to: Infinity } })).toEqual([]);
+  expect(await store.list({ status: ['failed'] })).toMatchObject([{ runId: 'failed' }]);
+  await store.close();
+});
+
 test('the index of the times answers which runs are due', async () => {
   const store = sqliteStore(file());
   await startRuns(store);
