@@ -114,7 +114,25 @@ function appliedPolicies(state: State, policy: Policy | undefined): readonly Pol
   if (others.length > 0 && !policy.withRules) {
     throw new Error('the run has recorded other rules, and the policy has no "withRules" to apply them');
   }
-  return [policy, ...others.map((rules) => policy.withRules!(rules))];
+  return [policy, ...others.map((rules) => withRecorded(policy, rules))];
+}
+
+function withRecorded(policy: Policy, rules: unknown): Policy {
+  try {
+    return policy.withRules!(rules);
+  } catch (cause) {
+    const missing = hasSeveral(rules) && !hasSeveral(policy.rules);
+    const problem = missing
+      ? 'the run was started with several policies, such as that of its calling run and its own, and not all of them are ' +
+        'there now. Resume it with code that has them, such as an agent tool with its own policy'
+      : `the run has recorded rules that the policy cannot apply: ${messageOf(cause)}`;
+    throw new Error(problem, { cause });
+  }
+}
+
+/** Whether they are the rules of several policies (`combinedPolicy`). */
+function hasSeveral(rules: unknown): boolean {
+  return Array.isArray((rules as { readonly all?: unknown } | null | undefined)?.all);
 }
 
 /** Texts of rules that cannot change, because they are compared in every turn. */

@@ -318,17 +318,18 @@ describe('child runs', () => {
 
   function family(options: { readonly own?: Policy; readonly child?: readonly ScriptStep[] } = {}) {
     const ran: string[] = [];
-    const helper = agentTool({
+    const definition = {
       name: 'helper',
       description: 'Helps',
       model: scriptedModel(options.child ?? [calls('write a'), 'Helped.']),
       tools: fileTools(ran),
       touches: () => [],
-      ...(options.own && { policy: options.own }),
-    });
+    };
+    const bare = agentTool(definition);
+    const helper = options.own ? agentTool({ ...definition, policy: options.own }) : bare;
     const script: ScriptStep[] = [{ calls: [{ name: 'helper', arguments: { task: 'Write.' } }] }, 'Done.'];
     const parent = world(script, { tools: [helper] });
-    return { ...parent, ran };
+    return { ...parent, ran, bare };
   }
 
   test('the policy of the calling run judges their calls', async () => {
@@ -401,6 +402,17 @@ describe('child runs', () => {
     const first = await twice.start({ policy: rules({}) });
     await twice.resume({ answers: [approvalOf(first)] }).catch(() => {});
     expect([ran.filter((one) => one !== 'write a'), twice.ran.filter((one) => one !== 'write a')]).toEqual([[], []]);
+  });
+
+  test('say which policy is missing if their own was removed from the code', async () => {
+    const parent = rules({ autonomy: 3 });
+    const { start, resume, ran, events, bare } = family({ own: rules({ autonomy: 1 }) });
+    await start({ policy: parent });
+    await resume({ policy: parent, tools: [bare] });
+    expect(ran).toEqual([]);
+    const changed = (await events(CHILD)).find(({ type }) => type === 'policy-changed');
+    const reason = expect.stringContaining('not all of them are there now. Resume it with code that has them');
+    expect(changed).toMatchObject({ verdicts: { 't1.tool.0': { type: 'deny', reason } } });
   });
 
   test('have the principal, the session, the trace and the labels of the calling run', async () => {
