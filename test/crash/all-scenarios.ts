@@ -17,7 +17,7 @@ import { narrowing } from './scenarios/narrowing.ts';
 import { parked } from './scenarios/parked.ts';
 import { ending, programmed } from './scenarios/program.ts';
 import { remembering } from './scenarios/remembering.ts';
-import { ruled } from './scenarios/ruled.ts';
+import { limited, ruled } from './scenarios/ruled.ts';
 import { shaping } from './scenarios/shaping.ts';
 import { retrying, sleeping } from './scenarios/sleeping.ts';
 import { variety } from './scenarios/variety.ts';
@@ -29,6 +29,7 @@ export const SCENARIOS: readonly Scenario[] = [
   approvals,
   policed,
   ruled,
+  limited,
   shaping,
   length,
   verify,

@@ -170,7 +170,16 @@ export function drive(core: Pick<Core, 'NEW' | 'step'>, world: World, options: D
     const turn = Math.max(0, ...moments.flatMap(({ effects }) => effects.map(({ id }) => turnOf(id))));
     const rules = [undefined, { level: 1 }, { level: 2 }][pick % 3];
     const verdicts = rejudgedIn(world, turn);
-    return { type: 'policy-changed', at: now, ...(rules && { rules }), ...(pick % 7 > 0 && { verdicts }) };
+    // Not in the first turns, so that runs get far.
+    const some = [{ turns: 3 + (pick % 3) }, { calls: 3 + (pick % 3) }, { turns: 4, calls: 4 }][(pick >> 3) % 8];
+    const limits = turn > 2 ? some : undefined;
+    return {
+      type: 'policy-changed',
+      at: now,
+      ...(rules && { rules }),
+      ...(pick % 7 > 0 && { verdicts }),
+      ...(limits && { limits }),
+    };
   }
 
   /** Whether the effect of a move does not depend on when it happens. */

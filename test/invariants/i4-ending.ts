@@ -217,18 +217,24 @@ function checkAgentEnd({ world, moments }: Trace, agent: AgentRules): void {
   const { maxTurns, guardrails } = world.rules;
   let rejected = 0;
   let turns = new Set<number>();
+  /** The limit of turns, and how many this attempt may have: turns that had started when a policy lowered it stay. */
+  let [limit, most] = [maxTurns, maxTurns];
   for (const moment of moments) {
     if (!moment.applied) continue;
     const { event, effects, after } = moment;
     if (isRejection(event)) {
       rejected++;
-      if (after.phase.type !== 'ended') turns = new Set();
+      if (after.phase.type !== 'ended') [turns, most] = [new Set(), limit];
+    }
+    if (event.type === 'policy-changed') {
+      limit = Math.min(limit, event.limits?.turns ?? Infinity);
+      most = Math.min(most, Math.max(limit, turns.size));
     }
     for (const { type, id } of effects) if (type === 'call-model' || type === 'prepare-turn') turns.add(turnOf(id));
-    ensure(turns.size <= maxTurns, () => `an attempt had ${turns.size} turns; the limit is ${maxTurns}`);
+    ensure(turns.size <= most, () => `an attempt had ${turns.size} turns; the limit is ${most}`);
     checkOutcome(moment, { agent, guarded: guardrails?.output === true }, rejected);
     const outOfTurns = outcomeText(after) === 'exhausted turns';
-    ensure(!outOfTurns || turns.size === maxTurns, () => `the attempt ended after ${turns.size} of ${maxTurns} turns`);
+    ensure(!outOfTurns || turns.size === most, () => `the attempt ended after ${turns.size} of ${most} turns`);
   }
 }
 

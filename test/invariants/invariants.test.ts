@@ -124,6 +124,8 @@ const FEATURES: Readonly<Record<string, (moment: Moment) => boolean>> = {
     waitsFor(before).some(
       (id) => before !== after && JSON.stringify(askIn(before, id)) !== JSON.stringify(askIn(after, id)),
     ),
+  'a policy has smaller limits than the run': ({ event, before, after }) =>
+    event.type === 'policy-changed' && before.policyLimits !== after.policyLimits,
   'a model asks to wait': ({ after }) => after.phase.type === 'ended' && after.phase.wakeAt !== undefined,
   'a parked call has a deadline': ({ event }) => event.type === 'tool-parked' && event.expiresAt !== undefined,
   'a tool wants to be asked again': ({ event }) => event.type === 'tool-parked' && event.wakeAt !== undefined,

@@ -12,6 +12,7 @@ import type {
   ToolFacts,
   TurnDecision,
 } from '@treadle/core';
+import type { PolicyLimits } from '@treadle/core/policy';
 import { isAnswered, permissionAt, resultsOf, type Turn, type CallRecord } from './turns.ts';
 import { attemptsOf, type Attempts, type Checked, type Claim, type View } from './agent-attempts.ts';
 import { handlingsOf, type Handling } from './call-handling.ts';
@@ -469,6 +470,7 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
       case 'calls-judged':
         return judged(moment, at);
       case 'policy-changed':
+        if (event.limits) rules = withinLimits(rules, event.limits);
         return policyChanged(moment, at);
       case 'program-changed':
         ({ program } = event);
@@ -534,6 +536,13 @@ export function referenceOf({ moments }: Trace, turns: readonly Turn[]): Referen
     programs,
     remaining,
   };
+}
+
+/** The rules, with no more turns and calls than a policy allows. */
+function withinLimits(rules: Rules, { turns = Infinity, calls = Infinity }: PolicyLimits): Rules {
+  const most = Math.min(rules.limits.calls ?? Infinity, calls);
+  const limits = most === Infinity ? rules.limits : { ...rules.limits, calls: most };
+  return { ...rules, maxTurns: Math.min(rules.maxTurns, turns), limits };
 }
 
 /** The lowest autonomy, and the names that every list has. */

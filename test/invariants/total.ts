@@ -159,7 +159,7 @@ const event: Arbitrary<Event> = fc.oneof(
   }),
   of('calls-judged', { verdicts: fc.array(verdict, { maxLength: 5 }) }),
   of('policy-changed', { rules: word, verdicts: fc.dictionary(fc.constantFrom('t1.tool.0', 't2.tool.0'), verdict) }),
-  of('policy-changed', { rules: fc.constant(undefined) }),
+  of('policy-changed', { rules: fc.constant(undefined), limits: fc.record({ turns: number, calls: number }) }),
   of('tool-settled', {
     result: fc.oneof(
       fc.record({ type: fc.constant('result'), content: blocks, isError: fc.boolean() }),

@@ -70,3 +70,25 @@ export const ruled: Scenario = {
   forRun: () => true,
   interrupted: { 'run/t1.tool.3': ['8/0'], 'run/t3.tool.1': ['19/6'] },
 };
+
+/** An approval needs a second process, and from that on the level allows five turns. */
+export const limited: Scenario = {
+  name: 'a run that is resumed at a lower level, which has smaller limits',
+  code: (life) => ({
+    model: keyedModel(
+      {
+        't1.model.0': { calls: [['look', { what: 'a' }]] },
+        't2.model.0': { calls: [['look', { what: 'b' }]] },
+        't3.model.0': { calls: [['look', { what: 'c' }]] },
+        't4.model.0': { calls: [['look', { what: 'd' }]] },
+        't5.model.0': { calls: [['look', { what: 'e' }]] },
+        't6.model.0': 'One turn too many.',
+      },
+      { onAsk: (request) => recordRequest(life, request) },
+    ),
+    tools: [{ ...touching(look(life), 'read'), needsApproval: (input) => (input as { what: string }).what === 'a' }],
+    policy: policy({ autonomy: life.entries.length === 0 ? 3 : 0 }, { folder: '/project' }),
+    input: 'Look at all of it.',
+  }),
+  interrupted: {},
+};

@@ -47,6 +47,18 @@ export const limits = [
     'startTurn',
     underRules((rules) => ({ ...rules, maxTurns: rules.maxTurns + 1 })),
   ),
+  mutant(
+    'I6',
+    'a policy does not limit a run that is resumed with it',
+    'onPolicyChanged',
+    (original) => (state, event) => original(state, without(event, 'limits')),
+  ),
+  mutant(
+    'I6',
+    'a later policy raises the limits of an earlier one',
+    'onPolicyChanged',
+    (original) => (state, event) => original(event.limits ? { ...state, policyLimits: undefined } : state, event),
+  ),
   mutant('I6', 'one call over the cap', 'refusalFor', (original) => (state, candidate) => {
     const { maxCallsPerTurn = Infinity } = state.rules;
     return original({ ...state, rules: { ...state.rules, maxCallsPerTurn: maxCallsPerTurn + 1 } }, candidate);

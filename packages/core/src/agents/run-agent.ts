@@ -35,7 +35,7 @@ export async function runAgent<Input, Output, Run, Attempt, Final>(
   const dispatcher = callbackDispatcher(agent, callbacks, {
     clock,
     maxAttempts: started?.agent?.maxAttempts ?? rules.maxAttempts,
-    maxIterations: started?.maxTurns ?? maxIterationsOf(agent, options.policy),
+    maxIterations: maxIterationsOf(agent, options.policy, started),
   });
 
   const finish = async (result: LoopResult, ending: Ending): Promise<ExecuteResult<Output, Final>> => {

@@ -128,10 +128,10 @@ function isBlank(block: UserBlock): boolean {
 
 const MAX_ITERATIONS = 15;
 
-/** A policy may limit them further. */
-export function maxIterationsOf({ validation }: AnyAgent, policy?: Policy): number {
+/** Those that a run was started with, or those of the agent. A policy may limit them further. */
+export function maxIterationsOf({ validation }: AnyAgent, policy?: Policy, started?: Rules): number {
   const { turns = Infinity } = policy?.limits?.() ?? {};
-  return Math.min(validation.maxIterationsPerAttempt ?? MAX_ITERATIONS, turns);
+  return Math.min(started?.maxTurns ?? validation.maxIterationsPerAttempt ?? MAX_ITERATIONS, turns);
 }
 
 interface RunParts {

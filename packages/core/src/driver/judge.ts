@@ -4,8 +4,9 @@ import type { Event, RecordedVerdict } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isWithinNarrowing } from '../machine/narrowing.ts';
 import type { Call, State } from '../machine/state.ts';
+import { callsLimit, turnsLimit } from '../machine/step.ts';
 import { isPlain } from '../plain.ts';
-import type { AskVerdict, JudgedCall, Policy, Touch, Verdict } from '../policy/port.ts';
+import type { AskVerdict, JudgedCall, Policy, PolicyLimits, Touch, Verdict } from '../policy/port.ts';
 import { possibleVerdict, stricterVerdict, touchFrom } from '../policy/verdicts.ts';
 import { checkCall, type Checked } from '../tools/execute.ts';
 import type { Tool } from '../tools/tool.ts';
@@ -113,7 +114,25 @@ function appliedPolicies(state: State, policy: Policy | undefined): readonly Pol
   if (others.length > 0 && !policy.withRules) {
     throw new Error('the run has recorded other rules, and the policy has no "withRules" to apply them');
   }
-  return [policy, ...others.map((rules) => policy.withRules!(rules))];
+  return [policy, ...others.map((rules) => withRecorded(policy, rules))];
+}
+
+function withRecorded(policy: Policy, rules: unknown): Policy {
+  try {
+    return policy.withRules!(rules);
+  } catch (cause) {
+    const missing = hasSeveral(rules) && !hasSeveral(policy.rules);
+    const problem = missing
+      ? 'the run was started with several policies, such as that of its calling run and its own, and not all of them are ' +
+        'there now. Resume it with code that has them, such as an agent tool with its own policy'
+      : `the run has recorded rules that the policy cannot apply: ${messageOf(cause)}`;
+    throw new Error(problem, { cause });
+  }
+}
+
+/** Whether they are the rules of several policies (`combinedPolicy`). */
+function hasSeveral(rules: unknown): boolean {
+  return Array.isArray((rules as { readonly all?: unknown } | null | undefined)?.all);
 }
 
 /** Texts of rules that cannot change, because they are compared in every turn. */
@@ -269,8 +288,14 @@ export async function policyChange(judging: Judging, at: number): Promise<Event 
   const { state, options } = judging;
   if (!options.policy) return undefined;
   const rules = recordedRules(options.policy);
-  if (isJudged(state) && isLatest(state, rules)) return undefined;
-  const change = { type: 'policy-changed', at, ...(rules !== undefined && { rules }) } as const;
+  const limits = newLimits(state, options.policy);
+  if (isJudged(state) && isLatest(state, rules) && !limits) return undefined;
+  const change = {
+    type: 'policy-changed',
+    at,
+    ...(rules !== undefined && { rules }),
+    ...(limits && { limits }),
+  } as const;
   const slots = unstartedSlots(state);
   if (slots.length === 0) return change;
   const calls = slots.map(({ call }) => call);
@@ -287,6 +312,18 @@ export async function policyChange(judging: Judging, at: number): Promise<Event 
 
 function isLatest({ policies }: State, rules: unknown): boolean {
   return rules === undefined || (policies !== undefined && stableJson(policies.at(-1)) === stableJson(rules));
+}
+
+/**
+ * The limits of a policy that are smaller than those of the run; undefined without any. What the run is narrowed to does not
+ * count, because a narrowing can be lifted and a limit cannot.
+ */
+function newLimits(state: State, policy: Policy): PolicyLimits | undefined {
+  const { turns = Infinity, calls = Infinity } = policy.limits?.() ?? {};
+  const fewerTurns = turns < turnsLimit(state);
+  const fewerCalls = calls < (callsLimit(state) ?? Infinity);
+  if (!fewerTurns && !fewerCalls) return undefined;
+  return { ...(fewerTurns && { turns }), ...(fewerCalls && { calls }) };
 }
 
 const NO_VERDICT: Verdict = { type: 'deny', reason: 'the policy returned no verdict for it.' };

@@ -123,6 +123,58 @@ describe('limits', () => {
     expect(code.rules).toMatchObject({ maxTurns: 20, limits: {} });
   });
 
+  describe('on resume', () => {
+    const down: ScriptStep = { type: 'failure', error: { code: 'network', message: 'down', retryable: true } };
+    const reads = (count: number): ScriptStep[] => Array.from({ length: count }, (_, index) => calls(`read f${index}`));
+    const many = (count: number): ScriptStep => calls(...Array.from({ length: count }, (_, index) => `read g${index}`));
+    const changesIn = (events: readonly Event[]) => events.filter(({ type }) => type === 'policy-changed');
+    const level = (autonomy: 0 | 3): Policy => rules({ autonomy });
+
+    test('a lower level allows fewer turns, also after another resume', async () => {
+      const script = [...reads(2), down, ...reads(1), down, ...reads(20)];
+      const { start, resume, events } = world(script);
+      await start({ policy: level(3) });
+      await resume({ policy: level(0) });
+      const result = await resume({ policy: level(3) });
+      expect([result.outcome, result.turns]).toEqual([{ type: 'exhausted', limit: 'turns' }, 5]);
+      expect(changesIn(await events())).toMatchObject([
+        { rules: { autonomy: 0 }, limits: { turns: 5, calls: 10 } },
+        { rules: { autonomy: 3 } },
+      ]);
+      expect(changesIn(await events())[1]).not.toHaveProperty('limits');
+    });
+
+    test('a lower level allows fewer calls', async () => {
+      const { start, resume, ran } = world([...reads(2), down, many(20), 'Done.']);
+      await start({ policy: level(3) });
+      const result = await resume({ policy: level(0) });
+      expect([ran.length, result.calls]).toEqual([10, 10]);
+      expect(resultTexts(result).at(-1)).toContain('all 10 tool calls');
+    });
+
+    test('a run that is beyond the limit is exhausted before its next turn', async () => {
+      const { start, resume, ran } = world([...reads(7), down, ...reads(9)]);
+      await start({ policy: level(3) });
+      const result = await resume({ policy: level(0) });
+      // The turn that failed had started.
+      expect([result.outcome, result.turns, ran.length]).toEqual([{ type: 'exhausted', limit: 'turns' }, 8, 8]);
+    });
+
+    test('a policy that is code limits a run too, and limits that are not smaller are not recorded', async () => {
+      const code = (turns?: number): Policy => ({
+        judge: (all) => all.map(() => ({ type: 'allow' })),
+        limits: () => (turns === undefined ? {} : { turns }),
+      });
+      const { start, resume, events } = world([...reads(1), down, down, ...reads(9)], { maxTurns: 4 });
+      await start({ policy: code() });
+      await resume({ policy: code(4) });
+      expect(changesIn(await events())).toEqual([]);
+      const result = await resume({ policy: code(3) });
+      expect([result.outcome, result.turns]).toEqual([{ type: 'exhausted', limit: 'turns' }, 3]);
+      expect(changesIn(await events())).toMatchObject([{ limits: { turns: 3 } }]);
+    });
+  });
+
   test.each([0, 1, 2] as const)('a reflection that touches nothing runs at level %i', async (autonomy) => {
     const reflected: unknown[] = [];
     const agent = defineAgent({
@@ -266,17 +318,18 @@ describe('child runs', () => {
 
   function family(options: { readonly own?: Policy; readonly child?: readonly ScriptStep[] } = {}) {
     const ran: string[] = [];
-    const helper = agentTool({
+    const definition = {
       name: 'helper',
       description: 'Helps',
       model: scriptedModel(options.child ?? [calls('write a'), 'Helped.']),
       tools: fileTools(ran),
       touches: () => [],
-      ...(options.own && { policy: options.own }),
-    });
+    };
+    const bare = agentTool(definition);
+    const helper = options.own ? agentTool({ ...definition, policy: options.own }) : bare;
     const script: ScriptStep[] = [{ calls: [{ name: 'helper', arguments: { task: 'Write.' } }] }, 'Done.'];
     const parent = world(script, { tools: [helper] });
-    return { ...parent, ran };
+    return { ...parent, ran, bare };
   }
 
   test('the policy of the calling run judges their calls', async () => {
@@ -349,6 +402,17 @@ describe('child runs', () => {
     const first = await twice.start({ policy: rules({}) });
     await twice.resume({ answers: [approvalOf(first)] }).catch(() => {});
     expect([ran.filter((one) => one !== 'write a'), twice.ran.filter((one) => one !== 'write a')]).toEqual([[], []]);
+  });
+
+  test('say which policy is missing if their own was removed from the code', async () => {
+    const parent = rules({ autonomy: 3 });
+    const { start, resume, ran, events, bare } = family({ own: rules({ autonomy: 1 }) });
+    await start({ policy: parent });
+    await resume({ policy: parent, tools: [bare] });
+    expect(ran).toEqual([]);
+    const changed = (await events(CHILD)).find(({ type }) => type === 'policy-changed');
+    const reason = expect.stringContaining('not all of them are there now. Resume it with code that has them');
+    expect(changed).toMatchObject({ verdicts: { 't1.tool.0': { type: 'deny', reason } } });
   });
 
   test('have the principal, the session, the trace and the labels of the calling run', async () => {

@@ -180,7 +180,7 @@ function pinnedBy(event: Event): object | undefined {
     case 'tools-changed':
       return { tools: event.tools, from: event.from };
     case 'policy-changed':
-      return { rules: event.rules };
+      return { rules: event.rules, limits: event.limits };
     case 'program-changed':
       return { program: event.program };
     case 'turn-prepared':

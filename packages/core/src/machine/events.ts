@@ -1,6 +1,6 @@
 import type { AssistantPart, ErrorFacts, ErrorType, Message, ResultBlock, UserMessage } from '../messages.ts';
 import type { Attempt, Finish, ModelError, Settings, Usage } from '../model.ts';
-import type { Principal, Touch, Verdict } from '../policy/port.ts';
+import type { PolicyLimits, Principal, Touch, Verdict } from '../policy/port.ts';
 import type { Narrowing } from './narrowing.ts';
 import type { AskedQuestion } from './questions.ts';
 import type { HeldProcess } from './resources.ts';
@@ -97,6 +97,8 @@ export type Event =
       readonly rules?: unknown;
       /** By the id of the effect that runs the call. */
       readonly verdicts?: Readonly<Record<string, RecordedVerdict>>;
+      /** The limits of the policy that are smaller than those of the run. They apply from the next reply on. */
+      readonly limits?: PolicyLimits;
     }
   | { readonly type: 'tool-settled'; readonly at: number; readonly effect: string; readonly result: SettledResult }
   /**

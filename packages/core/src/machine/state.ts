@@ -1,6 +1,6 @@
 import type { ResultBlock, ToolResult, UserMessage } from '../messages.ts';
 import type { ModelError, Settings, ToolChoice, Usage } from '../model.ts';
-import type { Principal, Touch } from '../policy/port.ts';
+import type { PolicyLimits, Principal, Touch } from '../policy/port.ts';
 import type { History } from './history.ts';
 import type { Narrowing } from './narrowing.ts';
 import type { AskedQuestion, Question } from './questions.ts';
@@ -68,6 +68,8 @@ export interface State {
   readonly pending: readonly UserMessage[];
   /** The rules of every policy that the run was judged by, the latest last. Undefined: none is recorded. */
   readonly policies: readonly unknown[] | undefined;
+  /** Limits of policies that the run was resumed with. The smaller of these and of the rules apply. */
+  readonly policyLimits: PolicyLimits | undefined;
   /** What people have allowed for the rest of the run. */
   readonly grants: readonly Grant[] | undefined;
   /** Different paths that calls which were allowed to run may have written, as their tools declare; at most 100. */

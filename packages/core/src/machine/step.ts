@@ -11,7 +11,7 @@ import {
   type ToolResult,
 } from '../messages.ts';
 import { addUsage, NO_USAGE, tokensOf, type ModelError } from '../model.ts';
-import { isAskable } from '../policy/verdicts.ts';
+import { isAskable, smallerLimits } from '../policy/verdicts.ts';
 import {
   askingSlot,
   approvalProblem,
@@ -123,6 +123,7 @@ export const NEW: { readonly [Field in keyof Required<State>]: State[Field] } = 
   closing: undefined,
   pending: [],
   policies: undefined,
+  policyLimits: undefined,
   grants: undefined,
   written: undefined,
   resources: undefined,
@@ -377,7 +378,7 @@ function nextTurn(state: Draft): Next {
 function startTurn(state: Draft): Next {
   const landed = landInput(state);
   const { rules, usage, turn } = landed;
-  if (turnsUsed(landed) >= rules.maxTurns) return reachLimit(landed, 'turns');
+  if (turnsUsed(landed) >= turnsLimit(landed)) return reachLimit(landed, 'turns');
   if (rules.limits.tokens !== undefined) {
     if (turn > 0 && tokensOf(usage) === 0 && !landed.tokenless)
       return endRun(landed, { type: 'failed', error: TOKENS_UNKNOWN });
@@ -441,8 +442,20 @@ export function turnsUsed({ turn, agent }: State): number {
   return turn - (agent?.from ?? 0);
 }
 
+/** The limit of turns. For a typed agent: of each attempt. */
+export function turnsLimit({ rules, policyLimits }: State): number {
+  return Math.min(rules.maxTurns, policyLimits?.turns ?? Infinity);
+}
+
+/** The limit of calls; undefined if there is none. */
+export function callsLimit({ rules, policyLimits }: State): number | undefined {
+  const { calls } = rules.limits;
+  if (policyLimits?.calls === undefined) return calls;
+  return Math.min(calls ?? Infinity, policyLimits.calls);
+}
+
 function isAtLimit(state: State): boolean {
-  return turnsUsed(state) >= state.rules.maxTurns || isBudgetSpent(state);
+  return turnsUsed(state) >= turnsLimit(state) || isBudgetSpent(state);
 }
 
 const TOKENS_UNKNOWN = {
@@ -489,7 +502,7 @@ export const LIMIT_NAMES: readonly (keyof Limits)[] = Object.keys(LIMIT_USAGE) a
 export function shareOfLimits(state: State, part: number): Limits {
   const shares: { -readonly [Name in keyof Limits]: number } = {};
   for (const name of LIMIT_NAMES) {
-    const limit = state.rules.limits[name];
+    const limit = name === 'calls' ? callsLimit(state) : state.rules.limits[name];
     if (limit === undefined) continue;
     const share = Math.max(0, limit - LIMIT_USAGE[name](state)) * part;
     shares[name] = name === 'cost' ? share : Math.floor(share);
@@ -754,7 +767,7 @@ function refusalFor(state: State, candidate: Candidate): Refusal | undefined {
   if (call.index >= cap) return [words.tooManyCalls(cap), 'capped', 'denied'];
 
   if (state.closing !== undefined) return [words.choiceNone, 'capped', 'denied'];
-  if (state.spent > 0) return [words.callsSpent(rules.limits.calls!), 'spent', 'denied'];
+  if (state.spent > 0) return [words.callsSpent(callsLimit(state)!), 'spent', 'denied'];
   if (choice === 'none') return [words.choiceNone, 'ran', 'denied'];
 
   if (!facts) return [words.unknownTool(name, allowedToolNames(state)), 'ran', 'not_found'];
@@ -764,7 +777,7 @@ function refusalFor(state: State, candidate: Candidate): Refusal | undefined {
   if (check.problem !== undefined)
     return [words.badCall(name, check.problem), 'ran', check.errorType ?? 'invalid_params'];
 
-  const { calls: limit } = rules.limits;
+  const limit = callsLimit(state);
   if (limit !== undefined && state.calls + admitted >= limit) return [words.callsSpent(limit), 'spent', 'denied'];
   if (!repeating || facts.polling || !isRepeatedCall(state, call)) return undefined;
   return [words.repeated(name, state.streak!.count), 'repeated', 'denied'];
@@ -852,8 +865,9 @@ function onCallsJudged(state: State, { verdicts, at }: EventOf<'calls-judged'>):
  * Applies other rules. Calls that have not started and open approvals have new verdicts, which only make them stricter:
  * a call that was allowed may be denied or asked about, and what is asked about stays so.
  */
-function onPolicyChanged(state: State, { rules, verdicts = {}, at }: EventOf<'policy-changed'>): Next {
-  const changed: State = { ...state, policies: policiesAfter(state, rules) };
+function onPolicyChanged(state: State, { rules, verdicts = {}, limits, at }: EventOf<'policy-changed'>): Next {
+  const policyLimits = limits ? smallerLimits(state.policyLimits ?? {}, limits) : state.policyLimits;
+  const changed: State = { ...state, policies: policiesAfter(state, rules), policyLimits };
   const { phase } = state;
   if (phase.type !== 'tools') return withoutEffects(changed);
   const slots = phase.slots.map((slot) => {

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { checkRules } from './check.ts';
 import { policy } from './policy.ts';
+import type { PolicyRules } from './rules.ts';
 
 test.each<[string, unknown, (string | number)[], string]>([
   ['no table', [], [], 'the policy is []. It must be a table of rules, as plain JSON.'],
@@ -55,6 +56,12 @@ test.each<[string, unknown, (string | number)[], string]>([
     ['approvals', 'minutes'],
     'approvals.minutes is 0. It must be a number above 0.',
   ],
+  [
+    'minutes without an end',
+    { approvals: { minutes: Infinity } },
+    ['approvals', 'minutes'],
+    'approvals.minutes is Infinity. It must be a finite number.',
+  ],
 ])('refuses %s', (_, rules, path, message) => {
   const { problems } = checkRules(rules);
   expect(problems).toHaveLength(1);
@@ -79,12 +86,31 @@ test.each<[string, unknown, string]>([
   ['shell syntax', { commands: { allow: ['ls | wc'] } }, 'it has shell syntax'],
   ['a glob with ..', { paths: { read: ['../x'] } }, '"../x" in paths.read never applies'],
   ['a glob that is also denied', { paths: { read: ['a'], deny: ['a'] } }, '"a" in paths.read never applies'],
+  [
+    'a glob that is always denied',
+    { paths: { read: ['*.pem'] } },
+    '"*.pem" in paths.read never applies: "**/*.pem" is always denied.',
+  ],
+  ['a folder that is always denied', { paths: { write: ['.git/**'] } }, '"**/.git/**" is always denied'],
+  ['alternatives that are always denied', { paths: { read: ['{a,b}/*.PEM'] } }, '"**/*.pem" is always denied'],
   ['a host that is also denied', { domains: { allow: ['a.b'], deny: ['a.b'] } }, '"a.b" in domains never applies'],
   ['a burst above the minute', { rate: { second: 61 } }, 'rate.second never applies: rate.minute allows only 60 calls'],
 ])('warns about %s', (_, rules, message) => {
   const { problems, warnings } = checkRules(rules);
   expect(problems).toEqual([]);
   expect(warnings.map((one) => one.message).join('\n')).toContain(message);
+});
+
+test.each<PolicyRules['paths']>([
+  { read: ['*.pem*'] },
+  { read: ['a.pem'] },
+  { read: ['.env*'] },
+  { read: ['.env.e*'] },
+  { read: ['.git/**'] },
+  { read: ['{a.pem,b}*'] },
+  { read: ['**'] },
+])('does not warn about globs that a default denial covers only in part, or not: %j', (paths) => {
+  expect(checkRules({ paths })).toEqual({ problems: [], warnings: [] });
 });
 
 test('accepts rules of every kind without a warning', () => {

@@ -2,6 +2,7 @@ import { isPlain } from '../plain.ts';
 import { uselessCommands } from './commands.ts';
 import { domainEntry } from './domains.ts';
 import { compileGlob, componentsOf } from './glob.ts';
+import { coveringDenial } from './paths.ts';
 import type { Lists, PolicyRules } from './rules.ts';
 
 /** Something in rules that is wrong, or that has no effect. */
@@ -22,6 +23,8 @@ export interface CheckedRules {
 /** Checks rules from a file or a journal. Never throws. */
 export function checkRules(value: unknown): CheckedRules {
   const problems: RuleProblem[] = [];
+  const unbounded = unboundedNumbers([], value);
+  if (unbounded.length > 0) return { problems: unbounded, warnings: [] };
   if (!isRecord(value) || !isPlain(value)) {
     return { problems: [problemAt([], 'the policy', value, 'a table of rules, as plain JSON')], warnings: [] };
   }
@@ -35,6 +38,15 @@ export function checkRules(value: unknown): CheckedRules {
       );
   }
   return { problems, warnings: problems.length > 0 ? [] : warningsFor(value as PolicyRules) };
+}
+
+/** The keys of numbers such as `inf` in TOML, which JSON does not have. No rule is deeper than two keys. */
+function unboundedNumbers(path: Path, value: unknown): readonly RuleProblem[] {
+  if (typeof value === 'number' && !Number.isFinite(value)) {
+    return [{ path, message: `${keyText(path) || 'the policy'} is ${value}. It must be a finite number.` }];
+  }
+  if (!isRecord(value) || path.length === 2) return [];
+  return Object.entries(value).flatMap(([key, part]) => unboundedNumbers([...path, key], part));
 }
 
 type Path = readonly (string | number)[];
@@ -187,10 +199,17 @@ function warningsFor(rules: PolicyRules): readonly RuleProblem[] {
   unusable(['paths', 'read'], paths.read, 'file_read');
   for (const [text, why] of uselessCommands(commands)) warn(['commands'], text, why);
   for (const [text, stricter] of repeatedEntries(domains)) warn(['domains'], text, `"${stricter}" has the same entry`);
+  const warnIfDenied = (key: 'read' | 'write', text: string): void => {
+    const denial = coveringDenial(key, text);
+    if (denial === undefined) return;
+    warn(['paths', key], text, `"${denial}" is always denied. To allow a path of it, name it without wildcards`);
+  };
   for (const key of ['read', 'write', 'deny'] as const) {
     for (const text of paths[key] ?? []) {
       if (componentsOf(text).includes('..')) warn(['paths', key], text, 'paths are compared without ".."');
-      else if (key !== 'deny' && paths.deny?.includes(text)) warn(['paths', key], text, '"deny" has the same glob');
+      else if (key === 'deny') continue;
+      else if (paths.deny?.includes(text)) warn(['paths', key], text, '"deny" has the same glob');
+      else warnIfDenied(key, text);
     }
   }
   if (rate.second !== undefined && rate.second > (rate.minute ?? 60)) {

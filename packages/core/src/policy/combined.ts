@@ -1,5 +1,5 @@
-import type { Policy, PolicyLimits, Verdict } from './port.ts';
-import { stricterVerdict } from './verdicts.ts';
+import type { Policy, Verdict } from './port.ts';
+import { smallerLimits, stricterVerdict } from './verdicts.ts';
 
 /*
  * Several policies as one: the strictest verdict applies. A child run has the policies of its parent and its own.
@@ -24,7 +24,8 @@ export function combinedPolicy(given: readonly Policy[]): Policy | undefined {
         return verdicts.reduce(stricterVerdict) as Verdict;
       });
     },
-    limits: (autonomy) => policies.reduce((limits, policy) => smaller(limits, policy.limits?.(autonomy) ?? {}), {}),
+    limits: (autonomy) =>
+      policies.reduce((limits, policy) => smallerLimits(limits, policy.limits?.(autonomy) ?? {}), {}),
     ...(hasRules && { rules: { all: policies.map(({ rules = null }) => rules) } satisfies CombinedRules }),
     withRules: (recorded) => policiesWith(policies, recorded),
   };
@@ -41,10 +42,4 @@ function policiesWith(policies: readonly Policy[], recorded: unknown): Policy {
     return policy.withRules(rules);
   });
   return combinedPolicy(applied) ?? policies[0]!;
-}
-
-function smaller(a: PolicyLimits, b: PolicyLimits): PolicyLimits {
-  const turns = Math.min(a.turns ?? Infinity, b.turns ?? Infinity);
-  const calls = Math.min(a.calls ?? Infinity, b.calls ?? Infinity);
-  return { ...(turns !== Infinity && { turns }), ...(calls !== Infinity && { calls }) };
 }

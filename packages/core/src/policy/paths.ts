@@ -43,6 +43,25 @@ interface DefaultDenial {
   readonly except?: string;
 }
 
+/** The default denial that covers all paths of a glob of `read` or `write`; undefined if none does. */
+export function coveringDenial(type: 'read' | 'write', text: string): string | undefined {
+  const { isExact: namesOnePath, patterns } = compileGlob(text.toLowerCase());
+  if (namesOnePath) return undefined; // it is more specific than the denial
+  const denial = DEFAULT_DENIED.find(
+    (one) => (one.type ?? type) === type && patterns.every((each) => covers(one, each)),
+  );
+  return denial?.glob;
+}
+
+/** A wildcard of the pattern is compared like any text. Only a wildcard of the denial matches it, so it covers all of it. */
+function covers({ glob, except }: DefaultDenial, pattern: readonly string[]): boolean {
+  const name = except && componentsOf(except).at(-1)!;
+  if (name !== undefined && matchesGlob({ ...ANY, patterns: [pattern.slice(-1)] }, [name])) return false;
+  return matchesGlob(compileGlob(glob), pattern);
+}
+
+const ANY = { text: '', isExact: false };
+
 export function pathsRule(judgePath: Judge<TouchedPath>): Rule {
   return {
     name: 'paths',

@@ -14,7 +14,10 @@ export interface Policy {
   readonly rules?: unknown;
   /** The policy with the rules that a run has recorded. Without it, a run with other rules has all calls denied. */
   withRules?(rules: unknown): Policy;
-  /** Limits for a run that is started with it, narrowed to `autonomy` or not. The smaller of these and the options apply. */
+  /**
+   * Limits for a run that is started with it, narrowed to `autonomy` or not, or resumed with it. The smaller of these and of
+   * what the run has apply.
+   */
   limits?(autonomy?: Autonomy): PolicyLimits;
 }
 

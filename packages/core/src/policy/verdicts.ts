@@ -1,5 +1,5 @@
 import { isPlain } from '../plain.ts';
-import type { AskVerdict, Touch, Verdict } from './port.ts';
+import type { AskVerdict, PolicyLimits, Touch, Verdict } from './port.ts';
 
 /** How long people may take to answer if the policy does not limit it. */
 const DEFAULT_TTL_MS = 86_400_000;
@@ -83,4 +83,11 @@ export function touchFrom(value: unknown): Touch | undefined {
   const field = TOUCHED[type as Touch['type']];
   if (field === undefined) return { type: 'unknown' };
   return typeof given![field] === 'string' ? ({ type, [field]: given![field] } as Touch) : undefined;
+}
+
+/** The smaller of two limits each. */
+export function smallerLimits(a: PolicyLimits, b: PolicyLimits): PolicyLimits {
+  const turns = Math.min(a.turns ?? Infinity, b.turns ?? Infinity);
+  const calls = Math.min(a.calls ?? Infinity, b.calls ?? Infinity);
+  return { ...(turns !== Infinity && { turns }), ...(calls !== Infinity && { calls }) };
 }

@@ -96,8 +96,10 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
     const judged = slots.filter(({ type }) => type === 'queued');
     return judged.map(({ call }, index) => line(`  ${callEffect(call)}`, verdictText(verdicts[index])));
   },
-  'policy-changed': ({ verdicts = {} }) => [
+  'policy-changed': ({ verdicts = {}, limits: { turns, calls } = {} }) => [
     line('policy changed', undefined, 'bold'),
+    ...(turns === undefined ? [] : [line('  limit', plural(turns, 'turn'))]),
+    ...(calls === undefined ? [] : [line('  limit', plural(calls, 'call'))]),
     ...Object.entries(verdicts).map(([effect, verdict]) => line(`  ${effect}`, verdictText(verdict))),
   ],
   'program-changed': ({ program }) => line('program changed', JSON.stringify(program) ?? 'to a model', 'bold'),
