@@ -359,6 +359,17 @@ describe('paths', () => {
     expect(await leading('/etc/hosts')).toBe('ask autonomy');
     expect(await leading('/project/src/secret/a')).toBe('deny paths');
   });
+  test.each(['NFC', 'NFD'] as const)('globs in Unicode form %s match paths in each form', async (form) => {
+    const rules: PolicyRules = {
+      autonomy: 2,
+      paths: { write: ['é/**'.normalize(form)], deny: ['**/ü'.normalize(form)] },
+    };
+    for (const other of ['NFC', 'NFD'] as const) {
+      const on = (path: string): Promise<string> =>
+        briefly(rules, { touches: [{ type: 'write', path: path.normalize(other) }] });
+      expect([await on('é/a'), await on('é/ü')]).toEqual(['allow paths', 'deny paths']);
+    }
+  });
   test('globs below the home folder need one', async () => {
     const rules: PolicyRules = { autonomy: 2, paths: { read: ['~/notes/**'] } };
     expect(() => policy(rules)).toThrow('it starts with "~", and the policy was given no "home"');
