@@ -422,6 +422,22 @@ describe('domains', () => {
   ])('%s: %s', async (url, expected) => {
     expect(await briefly({ autonomy: 2, domains: lists }, { touches: [{ type: 'url', url }] })).toBe(expected);
   });
+  test('protocols other than those of the web need an entry with their port', async () => {
+    const on = (url: string, entry: string): Promise<string> => {
+      const facts: UrlFacts = { scheme: 'ssh', host: 'example.com', port: Number(url.split(':')[2] ?? 22) };
+      return verdictOn(
+        { autonomy: 2, domains: { allow: [entry] } },
+        { touches: [{ type: 'url', url }] },
+        { analysers: { url: () => facts } },
+      ).then(({ type, rule }) => `${type} ${rule}`);
+    };
+    expect(await on('ssh://example.com', 'example.com')).toBe('ask autonomy');
+    expect(await on('ssh://example.com', '*')).toBe('ask autonomy');
+    expect(await on('ssh://example.com', 'example.com:22')).toBe('allow domains');
+    expect(await on('ssh://example.com', '*.com:22')).toBe('allow domains');
+    expect(await on('ssh://example.com', 'example.com:443')).toBe('ask autonomy');
+    expect(await on('ssh://example.com:443', 'example.com:22')).toBe('ask autonomy');
+  });
   test('"*" is every public host, and no other address', async () => {
     const rules: PolicyRules = { autonomy: 2, domains: { allow: ['*'] } };
     const on = (url: string): Promise<string> => briefly(rules, { touches: [{ type: 'url', url }] });
