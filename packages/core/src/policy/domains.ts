@@ -7,7 +7,8 @@ import type { PolicyRules } from './rules.ts';
  * Domains. An entry is a host (`example.com`), all hosts below one (`*.example.com`), an address, a range of addresses
  * (`10.0.0.0/8`), or `*`; hosts and addresses may have a port. The most specific entry decides: one with a port, a host or
  * address, the longest range or name, `*`; of equals the strictest. An address that is not public is denied unless an entry
- * other than `*` lists it. A host that no entry matches is left to the autonomy rule.
+ * other than `*` lists it. A host that no entry matches is left to the autonomy rule, and so are protocols other than those of
+ * the web unless the entry has a port.
  */
 
 export function domainsRule(judgeUrl: Judge<TouchedUrl>): Rule {
@@ -30,6 +31,9 @@ export interface DomainEntry {
   matches(facts: UrlFacts): boolean;
 }
 
+/** The lowest rank of an entry with a port. */
+const WITH_PORT = 10_000;
+
 /** Undefined if the text is not an entry. */
 export function domainEntry(text: string): DomainEntry | undefined {
   if (text === '*') return { text, rank: 0, matches: ({ range = 'public' }) => range === 'public' };
@@ -44,7 +48,7 @@ export function domainEntry(text: string): DomainEntry | undefined {
   const suffix = `.${host}`;
   return {
     text,
-    rank: (port === undefined ? 0 : 10_000) + (below === '' ? 5000 : 1000 + host.length),
+    rank: (port === undefined ? 0 : WITH_PORT) + (below === '' ? 5000 : 1000 + host.length),
     matches: (facts) =>
       (below === '' ? facts.host === host : facts.host.endsWith(suffix)) && (port === undefined || facts.port === port),
   };
@@ -96,6 +100,7 @@ export function urlJudge({ domains = {} }: PolicyRules): Judge<TouchedUrl> {
     const { verdict, entry } = found;
     if (verdict === 'deny') return { type: 'deny', reason: `the entry "${entry.text}" denies "${host}". ${instead}` };
     if (verdict === 'ask') return { type: 'ask', reason: `the entry "${entry.text}" asks about "${host}"` };
-    return WEB.includes(scheme) ? ALLOWED : undefined;
+    // Over other protocols a host gets the keys of the user, or runs commands: an entry has to name their port.
+    return WEB.includes(scheme) || entry.rank >= WITH_PORT ? ALLOWED : undefined;
   };
 }

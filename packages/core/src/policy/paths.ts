@@ -5,7 +5,7 @@ import type { PolicyRules } from './rules.ts';
 
 /*
  * Paths. A denial applies to reads and writes, at every level, and to a path as well as to where it leads through links. It is
- * compared without case, because some file systems ignore case. An entry of `read` or `write` without wildcards is more
+ * compared without case, because some file systems ignore case. Both are compared in Unicode form C. An entry of `read` or `write` without wildcards is more
  * specific than a glob, so it allows one path that a glob denies. A path that is neither allowed nor denied is left to the
  * autonomy rule.
  */
@@ -79,13 +79,14 @@ interface Denial {
 }
 
 export function pathJudge({ paths = {} }: PolicyRules, place: Place): Judge<TouchedPath> {
-  const globsOf = (texts: readonly string[]): readonly Glob[] => texts.map((text) => compileGlob(placed(text, place)));
+  const globsOf = (texts: readonly string[]): readonly Glob[] =>
+    texts.map((text) => compileGlob(placed(text, place).normalize('NFC')));
   const [read, write] = [globsOf(paths.read ?? EVERYTHING_INSIDE), globsOf(paths.write ?? [])];
   const denied: readonly Denial[] = [
     ...(paths.deny ?? []).map((text) => ({
       text,
       // One that starts with `**` applies everywhere, not only inside the folder.
-      glob: compileGlob((text.startsWith('**') ? text : placed(text, place)).toLowerCase()),
+      glob: compileGlob((text.startsWith('**') ? text : placed(text, place)).normalize('NFC').toLowerCase()),
     })),
     ...DEFAULT_DENIED.map(({ glob, except, ...rest }) => ({
       ...rest,
@@ -95,12 +96,13 @@ export function pathJudge({ paths = {} }: PolicyRules, place: Place): Judge<Touc
     })),
   ];
   const judgeOne = (type: TouchedPath['type'], path: string): Opinion | undefined => {
-    const components = componentsOf(path);
+    const normal = path.normalize('NFC');
+    const components = componentsOf(normal);
     const isAbsolute = path.startsWith('/');
     const lists = (type === 'read' ? read : write).filter(
       (glob) => glob.text.startsWith('/') === isAbsolute && matchesGlob(glob, components),
     );
-    const lower = componentsOf(path.toLowerCase());
+    const lower = componentsOf(normal.toLowerCase());
     const denial = denied.find((one) => applies(one, type, lower) && (one.glob.isExact || !lists.some(isExact)));
     if (!denial) return lists.length > 0 ? ALLOWED : undefined;
     const allowed = paths[type] ?? (type === 'read' ? EVERYTHING_INSIDE : []);

@@ -359,6 +359,17 @@ describe('paths', () => {
     expect(await leading('/etc/hosts')).toBe('ask autonomy');
     expect(await leading('/project/src/secret/a')).toBe('deny paths');
   });
+  test.each(['NFC', 'NFD'] as const)('globs in Unicode form %s match paths in each form', async (form) => {
+    const rules: PolicyRules = {
+      autonomy: 2,
+      paths: { write: ['é/**'.normalize(form)], deny: ['**/ü'.normalize(form)] },
+    };
+    for (const other of ['NFC', 'NFD'] as const) {
+      const on = (path: string): Promise<string> =>
+        briefly(rules, { touches: [{ type: 'write', path: path.normalize(other) }] });
+      expect([await on('é/a'), await on('é/ü')]).toEqual(['allow paths', 'deny paths']);
+    }
+  });
   test('globs below the home folder need one', async () => {
     const rules: PolicyRules = { autonomy: 2, paths: { read: ['~/notes/**'] } };
     expect(() => policy(rules)).toThrow('it starts with "~", and the policy was given no "home"');
@@ -410,6 +421,22 @@ describe('domains', () => {
     ['/relative', 'deny domains'],
   ])('%s: %s', async (url, expected) => {
     expect(await briefly({ autonomy: 2, domains: lists }, { touches: [{ type: 'url', url }] })).toBe(expected);
+  });
+  test('protocols other than those of the web need an entry with their port', async () => {
+    const on = (url: string, entry: string): Promise<string> => {
+      const facts: UrlFacts = { scheme: 'ssh', host: 'example.com', port: Number(url.split(':')[2] ?? 22) };
+      return verdictOn(
+        { autonomy: 2, domains: { allow: [entry] } },
+        { touches: [{ type: 'url', url }] },
+        { analysers: { url: () => facts } },
+      ).then(({ type, rule }) => `${type} ${rule}`);
+    };
+    expect(await on('ssh://example.com', 'example.com')).toBe('ask autonomy');
+    expect(await on('ssh://example.com', '*')).toBe('ask autonomy');
+    expect(await on('ssh://example.com', 'example.com:22')).toBe('allow domains');
+    expect(await on('ssh://example.com', '*.com:22')).toBe('allow domains');
+    expect(await on('ssh://example.com', 'example.com:443')).toBe('ask autonomy');
+    expect(await on('ssh://example.com:443', 'example.com:22')).toBe('ask autonomy');
   });
   test('"*" is every public host, and no other address', async () => {
     const rules: PolicyRules = { autonomy: 2, domains: { allow: ['*'] } };

@@ -88,6 +88,21 @@ describe('paths', () => {
     expect(commandFacts(command).unclear).toBe(unclear);
   });
 
+  test.each([
+    ['sed -i s/a/b/ x', ['x']],
+    ['sed -i.bak s/a/b/ x y', ['x', 'x.bak', 'y', 'y.bak']],
+    ['sed -ni.env p dir/x', ['dir/x', 'dir/x.env']],
+    ['sed --in-place=.bak s/a/b/ x', ['x', 'x.bak']],
+    ['sed --in-p=.bak s/a/b/ x', ['x', 'x.bak']],
+  ])('of %s include the backups', (command, writes) => {
+    expect(commandFacts(command)).toMatchObject({ touches: writes.map((path) => ({ type: 'write', path })) });
+    expect(commandFacts(command).unclear).toBeUndefined();
+  });
+
+  test('of backups of sed with a computed suffix are unclear', () => {
+    expect(commandFacts('sed -i"$S" s/a/b/ x').unclear).toBeDefined();
+  });
+
   test('follow a change of the folder in eval and in groups', () => {
     const writes = (command: string): string[] =>
       commandFacts(command).touches.flatMap(({ type, path }) => (type === 'write' ? path : []));

@@ -958,11 +958,11 @@ const SED: Options = { none: '-e --expression -l --line-length', unclear: '-f --
 
 function analyseSed(call: Invocation): void {
   // The suffix of -i is attached, and it must not be read as other options.
-  const inPlace = call.args.filter(({ start }) => /^-[nErsuz]*i|^--in-place/.test(start));
+  const inPlace = call.args.filter(({ start }) => /^-[nErsuz]*i|^--i/.test(start));
   if (inPlace.some(({ start }) => /[/*]/.test(start))) call.unclear('sed writes its backups elsewhere');
   const args = call.args.map((arg) =>
-    inPlace.includes(arg) && arg.value !== undefined && !arg.value.startsWith('--')
-      ? literalField(`${arg.value.replace(/i.*$/s, '')}i`.replace(/^-i$/, '--in-place'))
+    inPlace.includes(arg) && arg.value !== undefined
+      ? literalField(`${arg.value.replace(/i.*$/s, '')}i`.replace(/^--?i$/, '--in-place'))
       : arg,
   );
   const { positional, values } = parseOptions(call, SED, args);
@@ -975,7 +975,12 @@ function analyseSed(call: Invocation): void {
     : scripts.map(({ value }) => value).join('\n');
   const problem = script === undefined ? 'the sed script is computed' : sedScriptProblem(script);
   if (problem !== undefined) call.unclear(problem);
-  for (const file of files) report(call, inPlace.length > 0 ? 'write' : 'read', file, '');
+  const suffixes = inPlace.map(({ value }) => value && /^(?:-[nErsuz]*i|--i[a-z-]*=)(.+)$/s.exec(value)?.[1]);
+  if (inPlace.some(({ value }) => value === undefined)) call.unclear('the suffix of the backups of sed is computed');
+  for (const file of files) {
+    report(call, inPlace.length > 0 ? 'write' : 'read', file, '');
+    for (const suffix of suffixes) if (suffix && file.value) call.write(literalField(file.value + suffix));
+  }
 }
 
 const AWK: Options = {

@@ -250,6 +250,47 @@ describe('limits', () => {
     await expect(client().request(`http://a.test:${port}/cut`)).rejects.toThrow(/aborted/);
   });
 
+  test.each(['constructor', '__proto__', 'zstd'])('report the encoding %s as not supported', async (encoding) => {
+    const port = await listen((_, response) => void response.setHeader('content-encoding', encoding).end('x'));
+    await expect(client().request(`http://a.test:${port}/`)).rejects.toThrow(`the encoding ${encoding}, which is not`);
+  });
+
+  test.each([
+    ['gzip', gzipSync('')],
+    // A block without content. The decoder waits for the last block.
+    ['deflate', Buffer.concat([Buffer.from([0x78, 0x9c]), Buffer.alloc(20, Buffer.from([0, 0, 0, 0xff, 0xff]))])],
+  ])('apply to a body in %s that never has content', async (encoding, nothing) => {
+    const port = await listen((_, response) => {
+      response.setHeader('content-encoding', encoding);
+      response.write(nothing);
+      const blocks = encoding === 'gzip' ? nothing : nothing.subarray(2);
+      const more = (): void => void (response.destroyed || response.write(blocks, more));
+      more();
+    });
+    const empty = client({ maxBytes: 10_000 }).request(`http://a.test:${port}/`);
+    await expect(empty).rejects.toThrow(/more than 10000 bytes/);
+  });
+
+  test('apply to interim replies without an end', async () => {
+    const port = await listen((_, { socket }) => {
+      const more = (): void =>
+        void (socket!.destroyed || socket!.write('HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n', more));
+      more();
+    });
+    await expect(client().request(`http://a.test:${port}/`)).rejects.toThrow(/more than 50 interim replies/);
+  });
+
+  test('of time and signals end a check that does not answer', async () => {
+    const silent = { check: () => new Promise<undefined>(() => {}) };
+    await expect(client({ ...silent, timeoutMs: 50 }).request('http://a.test/')).rejects.toThrow(
+      /took more than 50 ms/,
+    );
+    const stopping = new AbortController();
+    const stopped = client(silent).request('http://a.test/', { signal: stopping.signal });
+    stopping.abort(new Error('enough'));
+    await expect(stopped).rejects.toThrow('enough');
+  });
+
   test.each(['/headers', '/body', '/redirect'])('of time end %s', async (path) => {
     const port = await listen(({ url }, response) => {
       if (url === '/redirect') response.writeHead(302, { location: '/headers' }).end();

@@ -4,7 +4,7 @@
  * 1. The URL is checked, then every address that its host resolves to. The connection is made to one of these addresses, not
  *    to the name, so a name server cannot answer differently in between. The address of the socket is compared once more.
  * 2. Each redirect is a new request with all checks. Another origin receives only the headers in CROSS_ORIGIN_HEADERS.
- * 3. Time, redirects, and the size of the body after decompression are limited.
+ * 3. Time, redirects, interim replies, and the size of the body before and after decompression are limited.
  * 4. Proxies in the environment are not used, cookies are not kept, connections are not shared.
  */
 import { lookup } from 'node:dns/promises';
@@ -27,7 +27,7 @@ export interface HttpOptions {
   readonly resolve?: (name: string) => Promise<readonly string[]>;
   /** For the whole request with its redirects. Default: 30,000. */
   readonly timeoutMs?: number;
-  /** Of the body, after decompression. Default: 10 MB. */
+  /** Of the body, as it is received and after decompression. Default: 10 MB. */
   readonly maxBytes?: number;
   /** Default: 5. */
   readonly maxRedirects?: number;
@@ -71,6 +71,8 @@ const CROSS_ORIGIN_HEADERS: ReadonlySet<string> = new Set([
 /** Headers about the connection. A caller that could set them could reach another host than the one checked. */
 const CONNECTION_HEADERS =
   /^(host|connection|content-length|transfer-encoding|te|trailer|upgrade|expect|keep-alive|accept-encoding|proxy-.*|http2-settings)$/;
+/** Replies such as 103, before the reply itself. They belong to no body, so no other limit of size applies. */
+const MAX_INTERIM = 50;
 const METHOD = /^[A-Z]+$/;
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 
@@ -115,7 +117,7 @@ export function httpClient(options: HttpOptions): HttpClient {
     const { scheme, host, port } = facts;
     if (scheme !== 'http' && scheme !== 'https')
       throw new DeniedError(`Only http and https are supported, not ${scheme}.`);
-    await demand(hop.url);
+    await demand(hop.url, stop);
     const isName = !addressOf(host);
     const addresses = isName ? await checkedAddresses(scheme, host, port, stop) : [host];
     const socket = await connectToFirst(addresses, port, stop);
@@ -127,8 +129,8 @@ export function httpClient(options: HttpOptions): HttpClient {
     }
   }
 
-  async function demand(url: string, resolvedFrom?: string): Promise<void> {
-    const reason = await check(url, resolvedFrom);
+  async function demand(url: string, stop: AbortSignal, resolvedFrom?: string): Promise<void> {
+    const reason = await untilStopped(check(url, resolvedFrom), stop);
     if (reason !== undefined) throw new DeniedError(reason);
   }
 
@@ -141,7 +143,7 @@ export function httpClient(options: HttpOptions): HttpClient {
       const address = addressOf(text)?.address;
       if (address === undefined)
         throw new DeniedError(`${name} resolves to ${JSON.stringify(text)}, which is no address.`);
-      await demand(`${scheme}://${bracketed(address)}:${port}/`, name);
+      await demand(`${scheme}://${bracketed(address)}:${port}/`, stop, name);
       addresses.push(address);
     }
     return addresses;
@@ -190,6 +192,11 @@ export function httpClient(options: HttpOptions): HttpClient {
     const { promise, resolve: received, reject } = Promise.withResolvers<IncomingMessage>();
     outgoing.on('response', received).on('error', reject);
     outgoing.on('upgrade', () => reject(new Error(`${url} switches to another protocol, which is not supported.`)));
+    let interim = 0;
+    outgoing.on('information', () => {
+      if (++interim > MAX_INTERIM)
+        outgoing.destroy(new Error(`${url} sends more than ${MAX_INTERIM} interim replies.`));
+    });
     outgoing.end(body);
     const incoming = await promise;
     const replyHeaders = joinedHeaders(incoming);
@@ -202,9 +209,19 @@ export function httpClient(options: HttpOptions): HttpClient {
   async function bodyOf(incoming: IncomingMessage, url: string): Promise<Uint8Array> {
     const chunks: Uint8Array[] = [];
     let bytes = 0;
-    for await (const chunk of decoded(incoming, url) as AsyncIterable<Uint8Array>) {
+    const tooLong = (): Error => new Error(`The body of ${url} has more than ${maxBytes} bytes.`);
+    const content = decoded(incoming, url);
+    if (content !== incoming) {
+      // A compressed body may be endless and yet have no content.
+      let received = 0;
+      incoming.on('data', (chunk: Uint8Array) => {
+        received += chunk.length;
+        if (received > maxBytes) incoming.destroy(tooLong());
+      });
+    }
+    for await (const chunk of content as AsyncIterable<Uint8Array>) {
       bytes += chunk.length;
-      if (bytes > maxBytes) throw new Error(`The body of ${url} has more than ${maxBytes} bytes.`);
+      if (bytes > maxBytes) throw tooLong();
       chunks.push(chunk);
     }
     return Buffer.concat(chunks);
@@ -288,8 +305,8 @@ async function eventOf(socket: Socket, event: 'connect' | 'secureConnect', stop:
   }
 }
 
-/** A look-up cannot be stopped; its result is ignored. */
-async function untilStopped<T>(work: Promise<T>, stop: AbortSignal): Promise<T> {
+/** A look-up or a check cannot be stopped; its result is ignored. */
+async function untilStopped<T>(work: T | Promise<T>, stop: AbortSignal): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const abort = (): void => reject(stop.reason);
   stop.addEventListener('abort', abort, { once: true });
@@ -319,7 +336,7 @@ function joinedHeaders({ headers }: IncomingMessage): Record<string, string> {
 function decoded(incoming: IncomingMessage, url: string): Readable {
   const encoding = (incoming.headers['content-encoding'] ?? 'identity').trim().toLowerCase();
   if (encoding === 'identity' || encoding === '') return incoming;
-  const create = DECODERS[encoding];
+  const create = Object.hasOwn(DECODERS, encoding) ? DECODERS[encoding] : undefined;
   if (!create) {
     incoming.destroy();
     throw new Error(`The body of ${url} has the encoding ${encoding}, which is not supported.`);

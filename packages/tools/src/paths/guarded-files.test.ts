@@ -1,16 +1,20 @@
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
+  closeSync,
   linkSync,
   lstatSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   realpathSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
+  unlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -107,6 +111,16 @@ describe.each(WAYS.slice(process.platform === 'linux' ? 0 : 1))('guarded files, 
       await expect(files.write(path, 'x'), path).rejects.toThrow(DeniedError);
     }
     await expect(files.open('none')).rejects.toMatchObject({ code: 'ENOENT' });
+    // The kernel complains about the name only if the folder exists.
+    mkdirSync(join(base, 'out/deep'));
+    for (const path of ['out-folder/none', 'out-folder/deep']) {
+      const tooLong = `${path}/${'x'.repeat(300)}`;
+      await expect(files.stat(tooLong), path).rejects.toThrow(DeniedError);
+      await expect(files.write(tooLong, 'x'), path).rejects.toThrow(DeniedError);
+      await expect(files.remove(tooLong), path).rejects.toThrow(DeniedError);
+      await expect(files.rename('src/a.txt', tooLong), path).rejects.toThrow(DeniedError);
+    }
+    rmSync(join(base, 'out/deep'), { recursive: true });
     expect(outsideNow()).toEqual(['secret.txt=secret']);
   });
 
@@ -193,6 +207,65 @@ describe.each(WAYS.slice(process.platform === 'linux' ? 0 : 1))('guarded files, 
     await expect(files.write('pipe', 'x')).rejects.toMatchObject({ code: 'ENXIO' });
     await expect(guard(() => undefined).open('/dev/zero')).rejects.toMatchObject({ code: 'ENXIO' });
   });
+
+  test('does not change what is in a folder that is moved away during the check', async () => {
+    // The number of the check during which the folder is moved: the last one before the change.
+    const changes: readonly [check: number, (files: GuardedFiles) => Promise<void>][] = [
+      [2, (files) => files.write('src/b.txt', 'x')],
+      [1, (files) => files.write('src/a.txt', 'x')],
+      [1, (files) => files.remove('src/a.txt')],
+      [3, (files) => files.rename('src/a.txt', 'mine.txt')],
+      [3, (files) => files.rename('good', 'src/mine')],
+    ];
+    for (const [last, change] of changes) {
+      let checks = 0;
+      const files = guard(() => {
+        if (++checks === last) renameSync(join(base, 'work/src'), join(base, 'out/src'));
+        return undefined;
+      });
+      await expect(change(files)).rejects.toThrow(/was replaced|ENOENT/);
+      expect(readdirSync(join(base, 'out/src'))).toEqual(['a.txt']);
+      expect(readFileSync(join(base, 'out/src/a.txt'), 'utf8')).toBe('a');
+      renameSync(join(base, 'out/src'), join(base, 'work/src'));
+    }
+  });
+
+  test.skipIf(process.platform !== 'linux')('does not use a removed name of a file that has another', async () => {
+    writeFileSync(join(base, 'work/src/b (deleted)'), 'b');
+    expect(await read(guard(), 'src/b (deleted)')).toBe('b');
+    linkSync(join(base, 'work/src/a.txt'), join(base, 'work/src/other.txt'));
+    const fd = openSync(join(base, 'work/src/a.txt'), 'r');
+    try {
+      unlinkSync(join(base, 'work/src/a.txt'));
+      const files = guard(() => undefined);
+      await expect(files.open(`/proc/self/fd/${fd}`)).rejects.toMatchObject({ code: 'ENOENT' });
+      await expect(files.write(`/proc/self/fd/${fd}`, 'x')).rejects.toThrow(/ENOENT|EACCES|ENOTDIR|symbolic link/);
+    } finally {
+      closeSync(fd);
+    }
+    expect(readdirSync(join(base, 'work/src')).toSorted()).toEqual(['b (deleted)', 'other.txt']);
+  });
+
+  test.skipIf(process.platform !== 'linux')(
+    'closes what it opened after 10,000 errors',
+    { timeout: 60_000 },
+    async () => {
+      const files = guard();
+      const opened = (): number => readdirSync('/proc/self/fd').length;
+      await files.open('out-file').catch(() => {});
+      const before = opened();
+      const ignore = (): void => {};
+      for (let i = 0; i < 2000; i++) {
+        await files.open(i % 2 ? 'src' : 'out-file').catch(ignore);
+        await files.list('src/a.txt').catch(ignore);
+        await files.write(i % 2 ? 'src/a.txt/x' : 'in-new', 'x').catch(ignore);
+        await files.rename('src/a.txt', i % 2 ? 'out-folder/x' : 'src/a.txt/x').catch(ignore);
+        await files.remove(i % 2 ? 'src' : 'out-folder/x').catch(ignore);
+      }
+      // Other parts of the process open a few files.
+      expect(opened() - before).toBeLessThan(100);
+    },
+  );
 
   test('a write does not change other hard links', async () => {
     linkSync(join(base, 'out/secret.txt'), join(base, 'work/hard'));

@@ -234,9 +234,21 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
   }
 
   async function deniedAt(path: string, use: 'read' | 'write'): Promise<DeniedError | undefined> {
-    const { unclear: _, ...place } = pathFacts(path, options);
-    const reason = await check(place, use);
+    const reason = await check(placeOf(path), use);
     return reason === undefined ? undefined : new DeniedError(reason);
+  }
+
+  /** Where a path leads that cannot be opened. If it is not known, up to the first name that makes it so. */
+  function placeOf(path: string): PathFacts {
+    const { unclear, ...place } = pathFacts(path, options);
+    if (unclear === undefined) return place;
+    const names = nameOf(path).split('/');
+    while (names.length > 1) {
+      const name = names.pop()!;
+      const above = pathFacts(names.join('/') || '/', options);
+      if (above.unclear === undefined) return { ...place, target: posix.join(above.target ?? above.path, name) };
+    }
+    return place;
   }
 
   /** The folder of a name and the name, for changes of the name itself. */
@@ -258,7 +270,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       return { parent, name };
     } catch (error) {
       parent.close();
-      throw error;
+      throw error instanceof DeniedError ? error : ((await deniedAt(path, 'write')) ?? error);
     }
   }
 
@@ -306,7 +318,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
         parent.confirm();
         makeFolder(`${parent.way}/${folderName}`);
         const inner = hold(`${parent.way}/${folderName}`);
-        const expected = `${parent.real}/${folderName}`;
+        const expected = posix.join(parent.real, folderName);
         parent.close();
         parent = inner;
         if (inner.real !== expected) throw moved(path);
@@ -338,9 +350,15 @@ export function holdByHandle(path: string): Held {
     const way = `/proc/self/fd/${fd}`;
     const stats = fstatSync(fd);
     const real = readlinkSync(way);
-    if (stats.nlink === 0) throw failure('ENOENT', 'has been removed', path);
+    // One of several hard links may have been removed. The kernel adds a word to its name, which other files may have.
+    const isRemoved = stats.nlink === 0 || (real.endsWith(' (deleted)') && !isAt(real, stats));
+    if (isRemoved) throw failure('ENOENT', 'has been removed', path);
     if (!real.startsWith('/')) throw new DeniedError(`${JSON.stringify(path)} is not a file of a file system.`);
-    return { real, stats, way, confirm() {}, close: () => closeSync(fd) };
+    const confirm = (): void => {
+      // What was opened stays the same, but a folder may have been moved to where changes are not allowed.
+      if (stats.isDirectory() && readlinkSync(way) !== real) throw moved(path);
+    };
+    return { real, stats, way, confirm, close: () => closeSync(fd) };
   } catch (error) {
     closeSync(fd);
     throw error;
@@ -357,8 +375,7 @@ export function holdByComparison(path: string): Held {
     stats,
     way: found,
     confirm() {
-      const now = lstatSync(found, { throwIfNoEntry: false });
-      if (!now || !isSame(now, stats) || realpathSync.native(path) !== found) throw moved(path);
+      if (!isAt(found, stats) || realpathSync.native(path) !== found) throw moved(path);
     },
     close() {},
   };
@@ -375,6 +392,11 @@ async function openHeld(held: Held): Promise<FileHandle> {
     await handle.close();
     throw error;
   }
+}
+
+function isAt(path: string, stats: Stats): boolean {
+  const now = lstatSync(path, { throwIfNoEntry: false });
+  return now !== undefined && isSame(now, stats);
 }
 
 function isSame(a: Stats, b: Stats): boolean {
