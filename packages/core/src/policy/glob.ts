@@ -45,35 +45,27 @@ function expandBraces(text: string): string[] {
   return complete;
 }
 
-/** Remembers only the last `**`: an earlier one never has to take more, because a later one can take the rest. */
 function matchesComponents(pattern: readonly string[], components: readonly string[]): boolean {
-  let [at, next, star, resume] = [0, 0, -1, 0];
-  while (at < components.length) {
-    if (pattern[next] === '**') {
-      star = next++;
-      resume = at;
-    } else if (next < pattern.length && matchesComponent(pattern[next]!, components[at]!)) {
-      at++;
-      next++;
-    } else if (star >= 0) {
-      next = star + 1;
-      at = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (pattern[next] === '**') next++;
-  return next === pattern.length;
+  return matchesWithStars(pattern, components, '**', matchesComponent);
 }
 
-/** The same for `*` and the characters of one component. */
-function matchesComponent(pattern: string, text: string): boolean {
+function matchesComponent(pattern: string, component: string): boolean {
+  return matchesWithStars(pattern, component, '*', (one, character) => one === '?' || one === character);
+}
+
+/** Remembers only the last star: an earlier one never has to take more, because a later one can take the rest. */
+function matchesWithStars(
+  pattern: ArrayLike<string>,
+  given: ArrayLike<string>,
+  any: string,
+  matchesOne: (pattern: string, given: string) => boolean,
+): boolean {
   let [at, next, star, resume] = [0, 0, -1, 0];
-  while (at < text.length) {
-    if (pattern[next] === '*') {
+  while (at < given.length) {
+    if (pattern[next] === any) {
       star = next++;
       resume = at;
-    } else if (next < pattern.length && (pattern[next] === '?' || pattern[next] === text[at])) {
+    } else if (next < pattern.length && matchesOne(pattern[next]!, given[at]!)) {
       at++;
       next++;
     } else if (star >= 0) {
@@ -83,6 +75,6 @@ function matchesComponent(pattern: string, text: string): boolean {
       return false;
     }
   }
-  while (pattern[next] === '*') next++;
+  while (pattern[next] === any) next++;
   return next === pattern.length;
 }
