@@ -3,6 +3,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import type { Model, ModelRequest } from '@treadle/core';
+import { manualClock } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
 import { openaiChat } from '../openai-chat/openai-chat.ts';
 
@@ -58,16 +59,24 @@ async function eventLoopTurns(): Promise<void> {
   for (let turn = 0; turn < 50; turn++) await setImmediate();
 }
 
-const MODELS: readonly (readonly [string, (baseURL: string) => Model])[] = [
-  ['undici', (baseURL) => openaiChat({ model: 'm', apiKey: 'k', baseURL })],
-  ['a fetch', (baseURL) => openaiChat({ model: 'm', apiKey: 'k', baseURL, fetch })],
+type Clock = ReturnType<typeof manualClock>;
+
+const IDLE_MS = 100;
+
+const MODELS: readonly (readonly [string, (baseURL: string, clock: Clock) => Model])[] = [
+  ['undici', (baseURL, clock) => openaiChat({ model: 'm', apiKey: 'k', baseURL, clock, timeouts: { idle: IDLE_MS } })],
+  [
+    'a fetch',
+    (baseURL, clock) => openaiChat({ model: 'm', apiKey: 'k', baseURL, clock, fetch, timeouts: { idle: IDLE_MS } }),
+  ],
 ];
 
 test.each(MODELS)('a slow listener slows the host down, and no delta is lost: %s', async (_, modelAt) => {
   await using host = await fastHost();
   const caughtUp = Promise.withResolvers<void>();
   let received = 0;
-  const replied = modelAt(host.url).reply(
+  const clock = manualClock();
+  const replied = modelAt(host.url, clock).reply(
     REQUEST,
     (delta) => {
       if (delta.type === 'text-delta') received += delta.text.length;
@@ -79,6 +88,8 @@ test.each(MODELS)('a slow listener slows the host down, and no delta is lost: %s
   await eventLoopTurns();
   expect(received).toBeGreaterThan(0);
   expect(received).toBeLessThan((AHEAD / 2) * PIECE.length);
+  // The time that the listener takes does not count towards the idle timeout.
+  await clock.advance(10 * IDLE_MS);
   caughtUp.resolve();
   const reply = await replied;
   expect(reply).toMatchObject({ type: 'reply', finish: 'stop' });
@@ -88,7 +99,7 @@ test.each(MODELS)('a slow listener slows the host down, and no delta is lost: %s
 test.each(MODELS)('a request that waits for its listener can be cancelled: %s', async (_, modelAt) => {
   await using host = await fastHost();
   const cancel = new AbortController();
-  const replied = modelAt(host.url).reply(REQUEST, () => new Promise(() => {}), cancel.signal);
+  const replied = modelAt(host.url, manualClock()).reply(REQUEST, () => new Promise(() => {}), cancel.signal);
   await host.ahead;
   await eventLoopTurns();
   cancel.abort();
