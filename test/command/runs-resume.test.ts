@@ -15,7 +15,7 @@ import {
 import { memoryBudgets } from '@treadle/core/budgets';
 import { call, programModel } from '@treadle/core/program';
 import { scriptedModel } from '@treadle/core/testing';
-import { fileTools } from 'treadle';
+import { local, readOnlyTools } from '@treadle/tools';
 import { describe, expect, test, vi } from 'vitest';
 import { fakeTerminal } from './fake-terminal.ts';
 import { READ, runsFixture, type RunsFixture } from './runs-fixture.ts';
@@ -121,7 +121,9 @@ function endlessTools(): { readonly started: Promise<void>; readonly tools: read
     resolve();
     return new Promise(() => {});
   };
-  const tools = fileTools(fixture.play.folder).map((one) => (one.name === 'read' ? { ...one, execute } : one));
+  const tools = readOnlyTools(local(fixture.play.folder)).map((one) =>
+    one.name === 'read' ? { ...one, execute } : one,
+  );
   return { started, tools };
 }
 
@@ -279,7 +281,7 @@ describe('approvals', () => {
 });
 
 test('answers the question of a tool on a terminal, or says how to answer it', async () => {
-  const read = fileTools(fixture.play.folder).find(({ name }) => name === 'read');
+  const read = readOnlyTools(local(fixture.play.folder)).find(({ name }) => name === 'read');
   const asking: Tool = { ...read!, execute: (_, { ask }) => ask({ prompt: 'Which file?', choices: ['a', 'b'] }) };
   await fixture.inStore((store) =>
     runLoop({

@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { tool, type Tool } from '@treadle/core';
 import { policy, type RulePolicy } from '@treadle/core/policy';
-import { DeniedError, guardedFiles, pathFacts, type GuardedFiles } from '@treadle/tools';
+import { DeniedError, guardedFiles, pathFacts, type FileOps } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { needs } from '../needs.ts';
 import { attempt, explained, linesOf } from './attempt.ts';
@@ -140,7 +140,7 @@ function usualPolicy(): RulePolicy {
   return policy(RULES, { ...place, analysers: { path: (path) => pathFacts(path, place) } });
 }
 
-function guarded(rules: RulePolicy): GuardedFiles {
+function guarded(rules: RulePolicy): FileOps {
   return guardedFiles({
     folder: join(base, 'work'),
     home: join(base, 'home'),

@@ -9,14 +9,25 @@ export {
   type UrlCheck,
 } from './http/client.ts';
 export { urlFacts } from './http/url-facts.ts';
-export {
-  guardedFiles,
-  type FileStatus,
-  type FolderEntry,
-  type GuardedFiles,
-  type GuardOptions,
-  type OpenFile,
-  type PathCheck,
-  type WriteOptions,
-} from './paths/guarded-files.ts';
+export { globTool } from './files/glob.ts';
+export { grepTool } from './files/grep.ts';
+export { readTool } from './files/read.ts';
+export { local, type LocalOptions } from './local/local.ts';
+export type {
+  ExecOps,
+  ExecRequest,
+  Execution,
+  Exit,
+  FileOps,
+  FileStatus,
+  FolderEntry,
+  OpenFile,
+  Ops,
+  OutputChunk,
+  ReadHandle,
+  WriteOptions,
+} from './ops.ts';
+export { guardedFiles, type GuardOptions, type PathCheck } from './paths/guarded-files.ts';
+export { policyCheck } from './paths/policy-check.ts';
+export { codingTools, readOnlyTools } from './tool-sets.ts';
 export { pathFacts, type PathOptions } from './paths/path-facts.ts';

@@ -22,7 +22,7 @@ import {
   type Settled,
 } from '../tools/execute.ts';
 import { partialResultNote } from '../tools/read-result.ts';
-import { factsOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
+import { factsOf, timeoutOf, toolsByName, type CallingRun, type Tool } from '../tools/tool.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import { callModel, changeExecutors, executorOf, ignore, summariseHistory, withExecutor } from './call-model.ts';
 import { agentNamed, handoffFacts } from './handoff.ts';
@@ -223,7 +223,7 @@ function runCheckedTool(
     host: context.host,
     resumedAt: undefined,
     lease: context.lease?.token,
-    timeoutMs: tool.timeoutMs ?? opening.rules.toolTimeoutMs,
+    timeoutMs: timeoutOf(tool, input) ?? opening.rules.toolTimeoutMs,
     clock,
     report: emit ? (progress) => emit({ type: 'tool-report', call: partOf(call), progress }) : ignore,
     context: options.context,

@@ -6,7 +6,7 @@ import type { Principal } from '../policy/port.ts';
 import { executeTool } from './execute.ts';
 import { Broken, errorResult, Parked } from './result.ts';
 import { validate } from './schema.ts';
-import { duplicateTool, type Tool } from './tool.ts';
+import { duplicateTool, timeoutOf, type Tool } from './tool.ts';
 
 /** Tools by name, from any source, with definitions that were loaded from files. */
 export interface Registry {
@@ -89,7 +89,7 @@ export function registry(): Registry {
       }
       const { key = name, report = ignore, context, principal, clock = systemClock, signal } = options;
       if (signal?.aborted) return errorResult(`The tool "${name}" was not called: the signal is already aborted.`);
-      const timeoutMs = options.timeoutMs ?? tool.timeoutMs ?? 60_000;
+      const timeoutMs = options.timeoutMs ?? timeoutOf(tool, validated.value) ?? 60_000;
       const running = executeTool({ tool, input: validated.value, key, timeoutMs, clock, report, context, principal });
       const abort = (): void => running.abort();
       signal?.addEventListener('abort', abort, { once: true });

@@ -29,8 +29,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly output?: Schema;
   /** Default `once`: a call that a crash interrupted is not run again. */
   readonly effect?: ToolEffect;
-  /** The call ends then even if the tool ignores its signal. */
-  readonly timeoutMs?: number;
+  /** The call ends then even if the tool ignores its signal. If the function throws, the time limit of the run applies. */
+  readonly timeoutMs?: number | ((input: OutputOf<S>) => number);
   /** Only for tools that the client executes: a call without a result after this time fails. */
   readonly ttlMs?: number;
   /** No other call runs at the same time. */
@@ -210,7 +210,7 @@ export interface Tool {
   readonly parameters: JsonSchema;
   readonly output?: Schema;
   readonly effect: ToolEffect;
-  readonly timeoutMs?: number;
+  readonly timeoutMs?: number | ((input: unknown) => number);
   /** Of a tool that the client executes: how long a call waits for its result. */
   readonly ttlMs?: number;
   readonly exclusive: boolean;
@@ -285,10 +285,10 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   if (input === null || !['object', 'function'].includes(typeof input)) {
     throw invalidTool(name, `has ${JSON.stringify(input)} as input`, 'Give a schema, or leave it out');
   }
-  if (timeoutMs !== undefined && !(timeoutMs > 0 && Number.isFinite(timeoutMs))) {
+  if (timeoutMs !== undefined && typeof timeoutMs !== 'function' && !isTime(timeoutMs)) {
     throw invalidTool(name, `has timeoutMs ${timeoutMs}`, 'Give a number above 0');
   }
-  if (ttlMs !== undefined && !(ttlMs > 0 && Number.isFinite(ttlMs))) {
+  if (ttlMs !== undefined && !isTime(ttlMs)) {
     throw invalidTool(name, `has ttlMs ${ttlMs}`, 'Give a number above 0');
   }
   if (ttlMs !== undefined && definition.execute) {
@@ -322,6 +322,21 @@ function checkDefinition(definition: ToolDefinition<Schema>): void {
   }
 }
 
+function isTime(value: unknown): value is number {
+  return typeof value === 'number' && value > 0 && Number.isFinite(value);
+}
+
+/** How long a call may take. Undefined: the tool does not say. */
+export function timeoutOf({ timeoutMs }: Tool, input: unknown): number | undefined {
+  if (typeof timeoutMs !== 'function') return timeoutMs;
+  try {
+    const asked = timeoutMs(input);
+    return isTime(asked) ? asked : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 function isKeys(value: unknown): boolean {
   return Array.isArray(value) && value.length > 0 && value.every((key) => typeof key === 'string' && key !== '');
 }
@@ -342,7 +357,7 @@ export function factsOf(made: Tool): ToolFacts {
     client: made.execute === undefined,
     verifiable: made.verify !== undefined,
     ...(made.strict !== undefined && { strict: made.strict }),
-    ...(made.timeoutMs !== undefined && { timeoutMs: made.timeoutMs }),
+    ...(typeof made.timeoutMs === 'number' && { timeoutMs: made.timeoutMs }),
     ...(made.ttlMs !== undefined && { ttlMs: made.ttlMs }),
     ...(made.share !== undefined && { share: made.share }),
     ...(made.drawsOnLedger && { drawsOnLedger: true as const }),

@@ -21,13 +21,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { DeniedError } from '../denied.ts';
-import {
-  guardedFilesWith,
-  holdByComparison,
-  holdByHandle,
-  type GuardedFiles,
-  type PathCheck,
-} from './guarded-files.ts';
+import type { FileOps } from '../ops.ts';
+import { guardedFilesWith, holdByComparison, holdByHandle, type PathCheck } from './guarded-files.ts';
 
 let base: string;
 
@@ -53,13 +48,15 @@ const WAYS = [
 ] as const;
 
 describe.each(WAYS.slice(process.platform === 'linux' ? 0 : 1))('guarded files, held %s', (_, hold) => {
-  const guard = (check?: PathCheck): GuardedFiles =>
+  const guard = (check?: PathCheck): FileOps =>
     guardedFilesWith(hold, { folder: join(base, 'work'), home: join(base, 'out'), ...(check && { check }) });
 
-  async function read(files: GuardedFiles, path: string): Promise<string> {
+  async function read(files: FileOps, path: string): Promise<string> {
     const { handle } = await files.open(path);
     try {
-      return await handle.readFile('utf8');
+      const buffer = Buffer.alloc(1_000);
+      const { bytesRead } = await handle.read(buffer, 0, buffer.length, null);
+      return buffer.toString('utf8', 0, bytesRead);
     } finally {
       await handle.close();
     }
@@ -210,7 +207,7 @@ describe.each(WAYS.slice(process.platform === 'linux' ? 0 : 1))('guarded files, 
 
   test('does not change what is in a folder that is moved away during the check', async () => {
     // The number of the check during which the folder is moved: the last one before the change.
-    const changes: readonly [check: number, (files: GuardedFiles) => Promise<void>][] = [
+    const changes: readonly [check: number, (files: FileOps) => Promise<void>][] = [
       [2, (files) => files.write('src/b.txt', 'x')],
       [1, (files) => files.write('src/a.txt', 'x')],
       [1, (files) => files.remove('src/a.txt')],

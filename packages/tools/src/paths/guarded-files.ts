@@ -32,7 +32,8 @@ import {
 import { open, readdir, type FileHandle } from 'node:fs/promises';
 import { posix, resolve } from 'node:path';
 import type { PathFacts } from '@treadle/core/policy';
-import { DeniedError } from '../denied.ts';
+import { DeniedError, outsideText } from '../denied.ts';
+import type { FileOps, FileStatus } from '../ops.ts';
 import { asStored, folderSpelling, inside, lexical, namedPath, pathFacts, type PathOptions } from './path-facts.ts';
 
 export interface GuardOptions extends PathOptions {
@@ -44,46 +45,6 @@ export interface GuardOptions extends PathOptions {
 }
 
 export type PathCheck = (facts: PathFacts, use: 'read' | 'write') => string | undefined | Promise<string | undefined>;
-
-/** Throws a `DeniedError` for what the check does not allow; otherwise the errors of `node:fs`, such as `ENOENT`. */
-export interface GuardedFiles {
-  stat(path: string): Promise<FileStatus>;
-  /** Opens a plain file for reading. The caller closes it. */
-  open(path: string): Promise<OpenFile>;
-  /** The names in a folder. */
-  list(path: string): Promise<readonly FolderEntry[]>;
-  /**
-   * Replaces a file, or creates it with the folders above it. Readers see the old or the new content. A link is followed, and
-   * its target replaced. The file keeps its mode; other hard links keep the old content.
-   */
-  write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
-  /** Removes a file, or a link but not its target. */
-  remove(path: string): Promise<void>;
-  /** Moves a file or folder, or a link but not its target. A file at the new place is replaced. */
-  rename(from: string, to: string): Promise<void>;
-}
-
-export interface FileStatus {
-  /** The place without links, absolute, with `/`. */
-  readonly path: string;
-  readonly type: 'file' | 'folder' | 'other';
-  readonly size: number;
-  readonly modifiedMs: number;
-}
-
-export interface OpenFile extends FileStatus {
-  readonly handle: FileHandle;
-}
-
-export interface FolderEntry {
-  readonly name: string;
-  readonly type: 'file' | 'folder' | 'link' | 'other';
-}
-
-export interface WriteOptions {
-  /** Fails with `EEXIST` if there is a file. */
-  readonly create?: boolean;
-}
 
 /** Something that stays the same whatever happens to its name. */
 interface Held {
@@ -105,16 +66,18 @@ const { O_CREAT, O_EXCL, O_RDONLY, O_WRONLY } = constants;
 const O_NOFOLLOW = constants.O_NOFOLLOW ?? 0;
 const O_NONBLOCK = constants.O_NONBLOCK ?? 0;
 
-export function guardedFiles(options: GuardOptions): GuardedFiles {
+export function guardedFiles(options: GuardOptions): FileOps {
   return guardedFilesWith(HAS_HANDLES ? holdByHandle : holdByComparison, options);
 }
 
 /** `hold`: how something is held open. */
-export function guardedFilesWith(hold: (path: string) => Held, options: GuardOptions): GuardedFiles {
+export function guardedFilesWith(hold: (path: string) => Held, options: GuardOptions): FileOps {
   const { folder, check = insideOf(folder) } = options;
   const spelled = folderSpelling(folder);
 
   return {
+    folder: spelled(lexical(resolve(folder))),
+
     async stat(path) {
       const held = await holdChecked(path, 'read');
       held.close();
@@ -339,7 +302,7 @@ function insideOf(folder: string): PathCheck {
   const top = lexical(resolve(folder));
   return ({ path, target = path }, use) => {
     const outside = [path, target].find((one) => !inside(top, one) || (use === 'write' && one === top));
-    return outside === undefined ? undefined : `${outside} is outside ${top}`;
+    return outside === undefined ? undefined : outsideText(path);
   };
 }
 

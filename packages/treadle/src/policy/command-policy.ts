@@ -8,7 +8,6 @@ import {
   type PolicyOptions,
   type PolicyRules,
   type RateStore,
-  type RuleName,
   type RulePolicy,
 } from '@treadle/core/policy';
 import { commandFacts, pathFacts, urlFacts } from '@treadle/tools';
@@ -16,7 +15,6 @@ import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
-import type { ReadVerdict } from '../tools/workspace.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
 import { unattended, type UnattendedOptions } from './unattended.ts';
@@ -99,19 +97,6 @@ function askingRules(rules: PolicyRules): PolicyRules {
     verdict === 'deny' ? verdict : 'ask',
   ]);
   return { ...rules, tools: { '*': 'ask', ...Object.fromEntries(entries) } };
-}
-
-/** The rules about a file, whichever tool reads it. */
-const FILE_RULES: readonly RuleName[] = ['facts', 'autonomy', 'permissions', 'paths'];
-
-/** What the policy says about a file that a tool finds or opens. Only what the tool was called with was judged. */
-export function readVerdicts(made: RulePolicy): ReadVerdict {
-  return async (path) => {
-    const { rules } = await made.explain({ name: '', touches: [{ type: 'read', path }] });
-    const verdicts = rules.flatMap(({ rule, verdict }) => (FILE_RULES.includes(rule) ? verdict : []));
-    if (verdicts.includes('deny')) return 'deny';
-    return verdicts.includes('ask') ? 'ask' : 'allow';
-  };
 }
 
 /** Explains why people are asked about a call. */

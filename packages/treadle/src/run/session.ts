@@ -1,16 +1,16 @@
 import type { LoopOptions, RunStore, RunSummary, Tool } from '@treadle/core';
+import { local, policyCheck, readOnlyTools } from '@treadle/tools';
 import { followUpCommand, locationOf, type LocationValues, type SessionValues } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { openStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
-import { commandPolicy, readVerdicts, requestExplainer, rulesOf, type Asking } from '../policy/command-policy.ts';
+import { commandPolicy, requestExplainer, rulesOf, type Asking } from '../policy/command-policy.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
-import { fileTools } from '../tools/file-tools.ts';
 import type { ExplainRequest } from './ask-approval.ts';
 
 /** The settings that flags, configuration and environment result in. */
@@ -101,7 +101,9 @@ export async function unfinishedNotice(
 export function toolsOf(context: CommandContext): readonly Tool[] {
   const { config } = context.loaded;
   const off = config.orchestrator?.tool_loop_enabled === false || rulesOf(config).permissions?.file_read === false;
-  return off ? [] : fileTools(context.folder, { readVerdict: readVerdicts(commandPolicy(context, 'policy')) });
+  if (off) return [];
+  const check = policyCheck(commandPolicy(context, 'policy'), context.folder);
+  return readOnlyTools(local(context.folder, { check }));
 }
 
 function instructionsFor(folder: string, tools: readonly Tool[]): string {

@@ -2,11 +2,11 @@ import type { Tool } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from '../config/load.ts';
-import { fileTools } from '../tools/file-tools.ts';
+import { local, readOnlyTools } from '@treadle/tools';
 import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
 
 const HASH = `sha256:${'ab'.repeat(32)}`;
-const TOOLS = fileTools('.');
+const TOOLS = readOnlyTools(local('.'));
 
 const options = (toml: string, flags: AddressFlags = {}, tools: readonly Tool[] = TOOLS): ServeOptions =>
   serveOptions(flags, { config: parseConfig(toml, 'treadle.toml'), file: 'treadle.toml', named: false }, tools);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { CommandError } from '../command-line/command.ts';
 import { parseConfig } from '../config/load.ts';
-import { fileTools } from '../tools/file-tools.ts';
+import { local, readOnlyTools } from '@treadle/tools';
 import { servedModels, welcomeText, type ServedModels } from './serve.ts';
 
 const URL = 'http://127.0.0.1:3210';
@@ -11,7 +11,7 @@ test('welcomes users of a server without keys', () => {
     url: URL,
     models: ['demo'],
     default: 'demo',
-    options: { tools: fileTools('.') },
+    options: { tools: readOnlyTools(local('.')) },
     file: 'x/treadle.db',
   });
   expect(text.split('\n')).toEqual([
@@ -43,7 +43,7 @@ test('welcomes users of a server with keys and default tools, and quotes names f
       `'{"model":"it'\\''s","input":"Hello"}'`,
     'Press Ctrl-C to stop.',
   ]);
-  const offered = { tools: fileTools('.'), defaultTools: ['read'] };
+  const offered = { tools: readOnlyTools(local('.')), defaultTools: ['read'] };
   expect(welcomeText({ url: URL, models: ['a'], default: 'a', options: offered, file: undefined })).toContain(
     'Tools:  read, glob, grep; every request gets read\n',
   );

@@ -2,7 +2,8 @@ import { tool, type Tool } from '@treadle/core';
 import { globPattern } from './glob-pattern.ts';
 import { listing, walkNotes } from './listing.ts';
 import { walk, type WalkNotes } from './walk.ts';
-import type { Workspace } from './workspace.ts';
+import type { Ops } from '../ops.ts';
+import { workspace, type Workspace } from './workspace.ts';
 
 const MAX_PATHS = 500;
 
@@ -11,7 +12,8 @@ interface GlobInput {
   readonly path?: string;
 }
 
-export function globTool(space: Workspace): Tool {
+export function globTool({ files }: Pick<Ops, 'files'>): Tool {
+  const space = workspace(files);
   return tool({
     name: 'glob',
     description:

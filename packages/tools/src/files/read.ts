@@ -1,6 +1,7 @@
 import { tool, type Tool } from '@treadle/core';
 import { readText } from './text-file.ts';
-import type { Workspace } from './workspace.ts';
+import type { Ops } from '../ops.ts';
+import { workspace, type Workspace } from './workspace.ts';
 
 /** Below the limit of the loop for a result, so that the note with the next offset is not cut off. */
 const MAX_CHARS = 12_000;
@@ -14,7 +15,8 @@ interface ReadInput {
   readonly lineNumbers?: boolean;
 }
 
-export function readTool(space: Workspace): Tool {
+export function readTool({ files }: Pick<Ops, 'files'>): Tool {
+  const space = workspace(files);
   return tool({
     name: 'read',
     description:

@@ -2,7 +2,8 @@ import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { inside, workspace, type Workspace } from './workspace.ts';
+import { guardedFiles } from '../paths/guarded-files.ts';
+import { workspace, type Workspace } from './workspace.ts';
 
 let base: string;
 let space: Workspace;
@@ -23,7 +24,7 @@ beforeAll(async () => {
   await symlink('loop', join(base, 'work/loop'));
   await symlink('nowhere', join(base, 'work/dangling'));
   await symlink(join(base, 'work'), join(base, 'also-work'));
-  space = workspace(join(base, 'work'));
+  space = workspace(guardedFiles({ folder: join(base, 'work') }));
 });
 
 afterAll(() => rm(base, { recursive: true }));
@@ -46,7 +47,7 @@ describe('accepts paths inside the folder', () => {
   });
 
   test('both names of a folder that is reached through a link', async () => {
-    const linked = workspace(join(base, 'also-work'));
+    const linked = workspace(guardedFiles({ folder: join(base, 'also-work') }));
     expect(await linked.locate('src/a.txt')).toMatchObject({ shown: 'src/a.txt' });
     expect(await linked.locate(join(base, 'also-work/src/a.txt'))).toMatchObject({ shown: 'src/a.txt' });
     expect(await linked.locate(join(base, 'work/src/a.txt'))).toMatchObject({ shown: 'src/a.txt' });
@@ -89,12 +90,4 @@ test.each([
   ['x'.repeat(300), /longer than/],
 ])('rejects the path %j', async (path, message) => {
   await expect(space.locate(path)).rejects.toThrow(message);
-});
-
-test('inside compares whole names', () => {
-  expect(inside('/project', '/project')).toBe(true);
-  expect(inside('/project', '/project/a')).toBe(true);
-  expect(inside('/project', '/project/..a')).toBe(true);
-  expect(inside('/project', '/projecting')).toBe(false);
-  expect(inside('/project', '/')).toBe(false);
 });

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { ToolContext } from '@treadle/core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { fileTools } from './file-tools.ts';
+import { local } from '../local/local.ts';
+import { readOnlyTools } from '../tool-sets.ts';
 
 let base: string;
 let folder: string;
@@ -47,12 +48,12 @@ const CONTEXT: ToolContext = {
 };
 
 function call(name: string, input: unknown, signal: AbortSignal = CONTEXT.signal): Promise<string> {
-  const used = fileTools(folder).find((tool) => tool.name === name)!;
+  const used = readOnlyTools(local(folder)).find((tool) => tool.name === name)!;
   return used.execute!(input, { ...CONTEXT, signal }) as Promise<string>;
 }
 
 test('all tools are pure, and describe their input and what they read', () => {
-  const tools = fileTools(folder);
+  const tools = readOnlyTools(local(folder));
   expect(tools.map(({ name, effect }) => [name, effect])).toEqual([
     ['read', 'pure'],
     ['glob', 'pure'],
@@ -255,12 +256,14 @@ test('what may not be read is not read by another name, listed or searched', asy
   await put('secrets/key', 'needle of the key');
   await symlink('secrets/key', join(folder, 'harmless.txt'));
   const asked = new Set<string>();
-  const guarded = fileTools(folder, {
-    async readVerdict(path) {
-      asked.add(path);
-      return path.includes('/secrets') ? 'deny' : 'ask';
-    },
-  });
+  const guarded = readOnlyTools(
+    local(folder, {
+      check({ path, target = path }) {
+        asked.add(path);
+        return target.includes('/secrets') ? 'The policy does not allow reads of it' : undefined;
+      },
+    }),
+  );
   const use = async (name: string, input: Record<string, unknown>): Promise<string> => {
     const tool = guarded.find((one) => one.name === name)!;
     return String(await tool.execute!(input, CONTEXT));

@@ -1,4 +1,4 @@
-import type { OpenFile } from '@treadle/tools';
+import type { OpenFile } from '../ops.ts';
 
 const CHUNK = 64 * 1024;
 /** A NUL byte within this many bytes marks a file as binary, as in git. */

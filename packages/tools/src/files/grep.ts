@@ -1,12 +1,13 @@
 import { setImmediate } from 'node:timers/promises';
 import { messageOf, tool, type Tool } from '@treadle/core';
-import type { OpenFile } from '@treadle/tools';
+import type { OpenFile } from '../ops.ts';
 import { globPattern } from './glob-pattern.ts';
 import { count, listing, walkNotes } from './listing.ts';
 import { readText } from './text-file.ts';
 import { TimeLimitPassed, withinTime } from './time-limit.ts';
 import { walk, type WalkNotes } from './walk.ts';
-import { DeniedReadError, UnreachableError, type Workspace } from './workspace.ts';
+import type { Ops } from '../ops.ts';
+import { UnreachableError, workspace, type Workspace } from './workspace.ts';
 
 const MAX_MATCHES = 200;
 const MAX_FILE_BYTES = 4 * 1024 * 1024;
@@ -23,7 +24,8 @@ interface GrepInput {
   readonly ignoreCase?: boolean;
 }
 
-export function grepTool(space: Workspace): Tool {
+export function grepTool({ files }: Pick<Ops, 'files'>): Tool {
+  const space = workspace(files);
   return tool({
     name: 'grep',
     description:
@@ -85,7 +87,7 @@ async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Pr
       if (entry.kind !== 'file' || entry.linked || (filter && !filter.matches(entry.below))) continue;
       await search(`./${entry.shown}`, entry.shown).catch((error: unknown) => {
         if (signal.aborted || !isFileError(error)) throw error;
-        if (error instanceof DeniedReadError) skipped.denied++;
+        if (error instanceof UnreachableError && error.errorType === 'permission_denied') skipped.denied++;
         else skipped.unreadable++;
       });
       if (full) break;

@@ -1,4 +1,4 @@
-import type { FolderEntry } from '@treadle/tools';
+import type { FolderEntry } from '../ops.ts';
 import type { GlobPattern } from './glob-pattern.ts';
 import type { Located, Workspace } from './workspace.ts';
 

@@ -1,0 +1,81 @@
+import { relative } from 'node:path/posix';
+import type { ErrorFacts } from '@treadle/core';
+import { DeniedError } from '../denied.ts';
+import type { FileOps, FileStatus, FolderEntry, OpenFile, WriteOptions } from '../ops.ts';
+
+/** The files that tools can use, with paths and errors as models need them. Every path of a model goes through it. */
+export interface Workspace {
+  /** Throws if the path does not exist or may not be read, even through a symbolic link. */
+  locate(path: string): Promise<Located>;
+  /** Opens a plain file. The caller closes its handle. */
+  open(path: string): Promise<OpenFile>;
+  list(path: string): Promise<readonly FolderEntry[]>;
+  write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
+  remove(path: string): Promise<void>;
+  rename(from: string, to: string): Promise<void>;
+}
+
+export interface Located {
+  /** The absolute path without symbolic links, for opening it. */
+  readonly real: string;
+  /** The path relative to the working folder, with `/`, for messages; `.` is the folder itself. */
+  readonly shown: string;
+  readonly kind: FileStatus['type'];
+  readonly size: number;
+  readonly modifiedMs: number;
+}
+
+/** A path that does not exist, or cannot be used. */
+export class UnreachableError extends Error implements ErrorFacts {
+  readonly errorType: 'not_found' | 'permission_denied' | 'execution_failed';
+
+  constructor(message: string, errorType: UnreachableError['errorType'], options?: ErrorOptions) {
+    super(message, options);
+    this.errorType = errorType;
+  }
+}
+
+export function workspace(files: FileOps): Workspace {
+  return {
+    async locate(path) {
+      const { path: found, type, size, modifiedMs } = await guarded(path, files.stat(path));
+      return { real: found, shown: relative(files.folder, found) || '.', kind: type, size, modifiedMs };
+    },
+    open: (path) => guarded(path, files.open(path)),
+    list: (path) => guarded(path, files.list(path)),
+    write: (path, content, options) => guarded(path, files.write(path, content, options)),
+    remove: (path) => guarded(path, files.remove(path)),
+    rename: (from, to) => guarded(from, files.rename(from, to)),
+  };
+}
+
+async function guarded<T>(path: string, use: Promise<T>): Promise<T> {
+  try {
+    return await use;
+  } catch (error) {
+    throw unreachable(path, error);
+  }
+}
+
+function unreachable(path: string, cause: unknown): UnreachableError {
+  const name = JSON.stringify(path);
+  if (cause instanceof DeniedError) return new UnreachableError(cause.message, 'permission_denied', { cause });
+  switch ((cause as NodeJS.ErrnoException).code) {
+    case 'ENOENT':
+    case 'ENOTDIR':
+      return new UnreachableError(
+        `There is no ${name} in the working folder. Use glob to see what is there.`,
+        'not_found',
+        { cause },
+      );
+    case 'EACCES':
+    case 'EPERM':
+      return new UnreachableError(`${name} cannot be used: permission denied.`, 'permission_denied', { cause });
+    case 'ELOOP':
+      return new UnreachableError(`${name} is a symbolic link to itself.`, 'execution_failed', { cause });
+    case 'ENAMETOOLONG':
+      return new UnreachableError('The path is longer than the file system allows.', 'execution_failed', { cause });
+    default:
+      return new UnreachableError(`${name} cannot be used: ${(cause as Error).message}`, 'execution_failed', { cause });
+  }
+}

@@ -1,0 +1,108 @@
+import type { HeldProcess } from '@treadle/core';
+
+/** Where tools act: the files and the programs of one machine, around one working folder. */
+export interface Ops {
+  readonly files: FileOps;
+  readonly exec: ExecOps;
+}
+
+/**
+ * The files of a machine. Paths are relative to the working folder, or absolute. Throws a `DeniedError` for what is not
+ * allowed; otherwise errors with the codes of `node:fs`, such as `ENOENT`.
+ */
+export interface FileOps {
+  /** The working folder: absolute, with `/`. */
+  readonly folder: string;
+  stat(path: string): Promise<FileStatus>;
+  /** Opens a plain file for reading. The caller closes it. */
+  open(path: string): Promise<OpenFile>;
+  /** The names in a folder. */
+  list(path: string): Promise<readonly FolderEntry[]>;
+  /**
+   * Replaces a file, or creates it with the folders above it. Readers see the old or the new content. A link is followed, and
+   * its target replaced. The file keeps its mode; other hard links keep the old content.
+   */
+  write(path: string, content: string | Uint8Array, options?: WriteOptions): Promise<void>;
+  /** Removes a file, or a link but not its target. */
+  remove(path: string): Promise<void>;
+  /** Moves a file or folder, or a link but not its target. A file at the new place is replaced. */
+  rename(from: string, to: string): Promise<void>;
+}
+
+export interface FileStatus {
+  /** The place without links, absolute, with `/`. */
+  readonly path: string;
+  readonly type: 'file' | 'folder' | 'other';
+  readonly size: number;
+  readonly modifiedMs: number;
+}
+
+export interface OpenFile extends FileStatus {
+  readonly handle: ReadHandle;
+}
+
+/** The part of a `FileHandle` of `node:fs` that reading needs. */
+export interface ReadHandle {
+  /** `position` null: continues after the last read. */
+  read(
+    buffer: Uint8Array,
+    offset: number,
+    length: number,
+    position: number | null,
+  ): Promise<{ readonly bytesRead: number }>;
+  close(): Promise<void>;
+}
+
+export interface FolderEntry {
+  readonly name: string;
+  readonly type: 'file' | 'folder' | 'link' | 'other';
+}
+
+export interface WriteOptions {
+  /** Fails with `EEXIST` if there is a file. */
+  readonly create?: boolean;
+}
+
+/** The programs of a machine. */
+export interface ExecOps {
+  /** Rejects if the program cannot be started. */
+  start(request: ExecRequest): Promise<Execution>;
+  /** The ripgrep of the machine, if it has one. */
+  readonly ripgrep?: string | undefined;
+}
+
+export interface ExecRequest {
+  /** The program, and its arguments as they are. */
+  readonly argv: readonly [program: string, ...args: string[]];
+  /** Relative to the working folder, or absolute; default: the working folder. */
+  readonly workdir?: string;
+  /** Added to the environment of the program. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** `write` will be used. Otherwise its standard input is empty. */
+  readonly writable?: boolean;
+}
+
+/** A program that was started. */
+export interface Execution {
+  /** For `hold`, so that it is killed if it survives the process that drives the run. */
+  readonly process: HeldProcess;
+  /** What it writes, in the order in which it arrives. The program waits while nobody reads. Ends when all writers have ended. */
+  readonly output: AsyncIterable<OutputChunk>;
+  readonly exit: Promise<Exit>;
+  /** Writes to its standard input. Rejects if it has ended. */
+  write(text: string): Promise<void>;
+  endInput(): void;
+  /** Kills it and all its descendants. Resolves when none of them runs any more. */
+  kill(): Promise<void>;
+}
+
+export interface OutputChunk {
+  readonly stream: 'stdout' | 'stderr';
+  readonly bytes: Uint8Array;
+}
+
+/** One of the two is set. */
+export interface Exit {
+  readonly exitCode: number | undefined;
+  readonly signal: string | undefined;
+}
