@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 
 const TESTS = ['packages/*/src/**/*.test.ts', 'test/**/*.test.ts'];
@@ -14,6 +15,8 @@ export default defineConfig({
   ssr: { resolve: { conditions: ['treadle-source'] } },
   test: {
     setupFiles: ['test/seed.ts'],
+    // Processes that tests start take the compiled modules of earlier ones, and start in less than half the time.
+    env: { NODE_COMPILE_CACHE: fileURLToPath(new URL('.cache/node', import.meta.url)) },
     // Only to end tests that hang: a test must not fail because the machine is busy.
     testTimeout: 60_000,
     hookTimeout: 60_000,

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { PROCESS_ENV } from './serve-command.ts';
+import { PROCESS_ENV } from '../process-env.ts';
 
 const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
 /** Prints at exit which packages were imported. */
