@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { policy, type JudgedCall } from '@treadle/core/policy';
-import { commandFacts } from '@treadle/tools';
+import { commandFacts } from '@treadle/tools/commands';
 
 const ROUNDS = 15;
 

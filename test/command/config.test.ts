@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
-import { stopLeftovers, treadle, type Ended } from './treadle-process.ts';
 
 let play: Playground;
 let server: ScriptedOpenAi;
@@ -12,7 +12,6 @@ beforeEach(async () => {
   play = await playground();
 });
 afterEach(async () => {
-  stopLeftovers();
   await server?.close();
   await play.remove();
 });
@@ -21,8 +20,8 @@ async function script(...steps: Step[]): Promise<void> {
   server = await scriptedOpenAi(steps);
 }
 
-const run = (args: string[], env: Record<string, string> = {}): Promise<Ended> =>
-  treadle(['run', ...args], { cwd: play.folder, env, stdin: '' }).ended;
+const run = (args: string[], env: Record<string, string> = {}): Promise<Printed> =>
+  command(['run', ...args], play.folder, { env });
 
 describe('[models]', () => {
   test('uses the default, its address, and its key from the environment', async () => {

@@ -1,9 +1,10 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startProvider } from '../provider/provider.ts';
 import { FORMS } from '../provider/script.ts';
+import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
-import { stopLeftovers, treadle, type Ended } from './treadle-process.ts';
+import { stopLeftovers, treadle } from './treadle-process.ts';
 
 const KEY = 'sk-very-secret-key-0123456789';
 const CALL: Step = { calls: [{ name: 'ping', arguments: '{"word":"treadle"}' }] };
@@ -26,14 +27,14 @@ async function script(...steps: Step[]): Promise<ScriptedOpenAi> {
   return server;
 }
 
-async function models(args: string[] = [], env: Record<string, string> = {}): Promise<Ended> {
-  const ended = await treadle(['models', ...args], { cwd: play.folder, env, stdin: '' }).ended;
+async function models(args: string[] = [], env: Record<string, string> = {}): Promise<Printed> {
+  const ended = await command(['models', ...args], play.folder, { env });
   expect(ended.stdout + ended.stderr).not.toContain(KEY);
   return ended;
 }
 
 const hostOf = ({ baseURL }: ScriptedOpenAi): string => new URL(baseURL).host;
-const lines = ({ stdout }: Ended): string[][] =>
+const lines = ({ stdout }: Printed): string[][] =>
   stdout
     .trimEnd()
     .split('\n')
@@ -225,7 +226,7 @@ provider = "anthropic"
 model = "m-b"
 `,
   );
-  const ended = await treadle(['run', 'hi'], { cwd: play.folder, stdin: '' }).ended;
+  const ended = await command(['run', 'hi'], play.folder);
   expect(ended).toMatchObject({ code: 0, stdout: 'hello\n' });
   expect(ended.stderr).toContain(
     'The fallback b is left out because it has no key: set the environment variable ANTHROPIC_API_KEY.\n',
@@ -239,7 +240,7 @@ test('sends context_tokens to Ollama', async () => {
     'treadle.toml',
     `[models.a]\nprovider = "ollama"\nmodel = "m"\ncontext_tokens = 32768\nbase_url = "${script.baseURL('ollama')}"\n`,
   );
-  expect(await treadle(['run', 'hi'], { cwd: play.folder, stdin: '' }).ended).toMatchObject({ code: 0 });
+  expect(await command(['run', 'hi'], play.folder)).toMatchObject({ code: 0 });
   expect(await script.requests()).toMatchObject([{ body: { options: { num_ctx: 32_768 } } }]);
 });
 
@@ -260,13 +261,12 @@ model = "m-b"
 base_url = "${second.baseURL}"
 `,
   );
-  const run = treadle(['run', '--json', 'hi'], { cwd: play.folder, stdin: '' });
-  const ended = await run.ended;
+  const ended = await command(['run', '--json', 'hi'], play.folder);
   expect(ended).toMatchObject({ code: 0, stderr: '' });
   expect(JSON.parse(ended.stdout)).toMatchObject({ text: 'hello', outcome: { type: 'completed' } });
   expect([first.requests[0]!.model, second.requests[0]!.model]).toEqual(['m-a', 'm-b']);
-  const list = treadle(['runs', 'list', '--json'], { cwd: play.folder, stdin: '' });
-  expect(JSON.parse((await list.ended).stdout)).toMatchObject([{ model: 'm-a' }]);
+  const list = await command(['runs', 'list', '--json'], play.folder);
+  expect(JSON.parse(list.stdout)).toMatchObject([{ model: 'm-a' }]);
 });
 
 describe('usage', () => {

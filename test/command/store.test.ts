@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { runsFixture } from './runs-fixture.ts';
 import { needs } from '../needs.ts';
+import { PROCESS_ENV } from '../process-env.ts';
 
 const fixture = runsFixture();
 const run = async (...args: readonly string[]): ReturnType<typeof fixture.treadle> => {
@@ -102,7 +103,7 @@ describe('rejects a store that cannot be used before it calls the model', () => 
     const main = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
     const script = 'mount -t tmpfs -o ro tmpfs "$1" && cd "$1" && exec "$2" --conditions=treadle-source "$3" run hi';
     const args = [...flags, 'sh', '-c', script, 'sh', fixture.play.folder, process.execPath, main];
-    const { status, stdout, stderr } = spawnSync(unshare, args, { encoding: 'utf8', input: '', env: {} });
+    const { status, stdout, stderr } = spawnSync(unshare, args, { encoding: 'utf8', input: '', env: PROCESS_ENV });
     expect([status, stdout]).toEqual([2, '']);
     expect(stderr).toMatch(
       /^treadle: The store .*treadle\.db cannot be written\. Give this user write permission.*--store memory:/s,

@@ -1,5 +1,6 @@
 import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { PROCESS_ENV } from '../process-env.ts';
 
 const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
 
@@ -28,8 +29,7 @@ export function treadle(
 ): TreadleProcess {
   const child = spawn(process.execPath, ['--conditions=treadle-source', MAIN, ...args], {
     cwd: options.cwd,
-    // A key in the environment of the tests must not reach the command.
-    env: { PATH: process.env['PATH'] ?? '', ...options.env },
+    env: { ...PROCESS_ENV, ...options.env },
   });
   running.add(child);
   const seen = { stdout: '', stderr: '' };

@@ -21,7 +21,7 @@ describe('help', () => {
   });
 
   test.each([[['run', '--help']], [['help', 'run']]])('%j lists the flags and exit codes', async (args) => {
-    const { code, stdout } = await run(...args);
+    const { code, stdout } = await command(args, tmpdir());
     expect(code).toBe(0);
     for (const flag of [
       'model',
@@ -122,7 +122,7 @@ describe('mistakes exit with 2 and an error on standard error', () => {
     ],
     [['key', 'new', '--name', 'a b'], /--name cannot be "a b"\. It takes at most 64 letters/],
   ])('%j', async (args, message) => {
-    const { code, stdout, stderr } = await run(...args);
+    const { code, stdout, stderr } = await command(args, tmpdir());
     expect(stderr).toMatch(message);
     expect(stderr).not.toMatch(/\n {4}at /);
     expect([code, stdout]).toEqual([2, '']);

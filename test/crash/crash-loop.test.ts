@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { replay } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { PROCESS_ENV } from '../process-env.ts';
 
 const PROGRAM = fileURLToPath(new URL('kill/crash-loop-program.ts', import.meta.url));
 let folder: string;
@@ -16,8 +17,7 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 /** Starts a process that drives the run, and waits for its end. Undefined if it was killed. */
 function drive(how: 'die' | 'detach', resumed = true): { readonly type: string } | undefined {
   const flags = ['--conditions=treadle-source', PROGRAM, folder, how, ...(resumed ? ['resumed'] : [])];
-  const env = { PATH: process.env['PATH'] ?? '' };
-  const { signal, status, stdout, stderr } = spawnSync(process.execPath, flags, { env, encoding: 'utf8' });
+  const { signal, status, stdout, stderr } = spawnSync(process.execPath, flags, { env: PROCESS_ENV, encoding: 'utf8' });
   if (signal === 'SIGKILL') return undefined;
   if (status !== 0) throw new Error(`The process ended with ${status ?? signal}:\n${stderr}`);
   return JSON.parse(stdout);

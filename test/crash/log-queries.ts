@@ -21,7 +21,7 @@ export function startedCalls(log: readonly Logged[], when: 'now' | 'when it ende
   const started = new Map<string, Call>();
   for (const runId of runsOf(log)) {
     const entries = entriesOf(log, runId);
-    const { phase } = stateOf(when === 'now' ? entries : entries.slice(0, -1));
+    const { phase } = stateAfter(when === 'now' ? entries : entries.slice(0, -1));
     if (phase.type !== 'tools') continue;
     for (const slot of phase.slots) {
       const isBegun = slot.type === 'running' || slot.type === 'verifying' || (slot.type === 'queued' && slot.verify);
@@ -74,6 +74,11 @@ export function interruptedCalls(log: readonly Logged[]): ReadonlySet<string> {
     }
   }
   return interrupted;
+}
+
+/** Without the comparisons of a replay. */
+function stateAfter(entries: readonly JournalEntry[]): State {
+  return entries.reduce((state, { event }) => step(state, event).state, NEW);
 }
 
 export function stateOf(entries: readonly JournalEntry[]): State {

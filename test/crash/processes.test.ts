@@ -8,6 +8,7 @@ import { runLoop, type RunStore } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { killProcess, sqliteStore } from '@treadle/store';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { PROCESS_ENV } from '../process-env.ts';
 import { work } from './kill/holding-program.ts';
 
 const PROGRAM = fileURLToPath(new URL('kill/holding-program.ts', import.meta.url));
@@ -32,7 +33,7 @@ function isAlive(pid: number): boolean {
 async function killDriver(): Promise<number> {
   const driver = spawn(process.execPath, ['--conditions=treadle-source', PROGRAM, folder], {
     stdio: ['ignore', 'pipe', 'inherit'],
-    env: { PATH: process.env['PATH'] ?? '' },
+    env: PROCESS_ENV,
   });
   pids.push(driver.pid!);
   const [printed] = await once(driver.stdout!, 'data');

@@ -7,7 +7,7 @@ import { outcomeText } from './expected.ts';
 import { worlds } from './generate/worlds.ts';
 import { costsOf } from './i7-cost.ts';
 import { handoffIn, narrowIn, parkingAfter } from './observed.ts';
-import { PARAMETERS, PROPERTIES } from './properties.ts';
+import { ALL_PROPERTIES, PARAMETERS, type PROPERTIES } from './properties.ts';
 import type { Moment } from './trace.ts';
 import { hasRules, type World } from './world.ts';
 
@@ -27,8 +27,9 @@ const TITLES: Record<keyof typeof PROPERTIES, string> = {
   total: 'step never throws, for any event in any state',
 };
 
-for (const [name, property] of Object.entries(PROPERTIES)) {
-  test(`${name} ${TITLES[name as keyof typeof PROPERTIES]}`, { timeout: 600_000 }, async () => {
+for (const [names, property] of Object.entries(ALL_PROPERTIES)) {
+  const titles = names.split(', ').map((name) => TITLES[name as keyof typeof PROPERTIES]);
+  test(`${names} ${titles.join(' · ')}`, { timeout: 600_000 }, async () => {
     await fc.assert(property(core), PARAMETERS);
   });
 }

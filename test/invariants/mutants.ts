@@ -45,8 +45,20 @@ const AREAS = [
 
 export const MUTANTS: readonly Mutant[] = AREAS.flat();
 
+/** It takes seconds to find them, so they are not in the sample. */
+const SLOW: ReadonlySet<string> = new Set([
+  'a cancellation during the validation of an answer has another phase',
+  'a decision is kept for the next turn',
+  'a failed compaction after a refusal is ignored',
+  'a submit before any output is answered although it must end the run',
+  'answers are not found when the tool is called again',
+  'the tool choice of a turn uses up that of the run',
+]);
+
 /** Every fifth mutant of each area. */
-export const SAMPLE: readonly Mutant[] = AREAS.flatMap((area) => area.filter((_, index) => index % 5 === 0));
+export const SAMPLE: readonly Mutant[] = AREAS.flatMap((area) =>
+  area.filter(({ name }, index) => index % 5 === 0 && !SLOW.has(name)),
+);
 
 export const MUTABLE: ReturnType<typeof loadMutableCore> = loadMutableCore(MUTANTS.map(({ target }) => target));
 

@@ -12,8 +12,9 @@ import { checkCost } from './i7-cost.ts';
 import { checkDurable } from './i8-durable.ts';
 import { checkOrderFree } from './i9-order.ts';
 import { checkLive } from './live-checks.ts';
-import { live } from './live.ts';
+import { live, type LiveTrace } from './live.ts';
 import { checkTotal, strays } from './total.ts';
+import type { Trace } from './trace.ts';
 
 /** Seed and number of runs. INVARIANTS_SEED and INVARIANTS_RUNS change them. */
 export const PARAMETERS = {
@@ -23,22 +24,61 @@ export const PARAMETERS = {
 
 type Property = (core: Core) => IRawProperty<unknown>;
 
-const ofTraces =
-  (check: (core: Core, trace: ReturnType<typeof drive>) => void): Property =>
-  (core) =>
-    fc.property(worlds, (world) => check(core, drive(core, world)));
+type Checks<T> = Readonly<Record<string, (core: Core, trace: T) => void>>;
+
+const ofTraces = (check: Checks<Trace>[string]): Property => {
+  return (core) => fc.property(worlds, (world) => check(core, drive(core, world)));
+};
+
+const ofLiveTraces = (check: Checks<LiveTrace>[string]): Property => {
+  return (core) => fc.asyncProperty(worlds, async (world) => check(core, await live(core, world)));
+};
+
+const TRACE_CHECKS = {
+  I1: (_, trace) => checkResults(trace),
+  I2: (_, trace) => checkPermission(trace),
+  I3: checkSettling,
+  I4: checkEnding,
+  I6: (_, trace) => checkLimits(trace),
+} satisfies Checks<Trace>;
+
+const LIVE_CHECKS = { I8: (_, trace) => checkDurable(trace), live: checkLive } satisfies Checks<LiveTrace>;
+
+const OTHERS = {
+  I5: (core) => fc.property(worlds, (world) => checkReplay(core, world)),
+  I7: (core) => fc.property(worlds, (world) => checkCost(core, world)),
+  I9: (core) => fc.property(worlds, moves, (world, alternative) => fc.pre(checkOrderFree(core, world, alternative))),
+  total: (core) => fc.property(worlds, strays, (world, stray) => checkTotal(core, drive(core, world), stray)),
+} satisfies Record<string, Property>;
 
 /** Each property gets the core that it checks: the real one, or a mutant. */
 export const PROPERTIES = {
-  I1: ofTraces((_, trace) => checkResults(trace)),
-  I2: ofTraces((_, trace) => checkPermission(trace)),
-  I3: ofTraces(checkSettling),
-  I4: ofTraces(checkEnding),
-  I5: (core) => fc.property(worlds, (world) => checkReplay(core, world)),
-  I6: ofTraces((_, trace) => checkLimits(trace)),
-  I7: (core) => fc.property(worlds, (world) => checkCost(core, world)),
-  I8: (core) => fc.asyncProperty(worlds, async (world) => checkDurable(await live(core, world))),
-  I9: (core) => fc.property(worlds, moves, (world, alternative) => fc.pre(checkOrderFree(core, world, alternative))),
-  live: (core) => fc.asyncProperty(worlds, async (world) => checkLive(core, await live(core, world))),
-  total: (core) => fc.property(worlds, strays, (world, stray) => checkTotal(core, drive(core, world), stray)),
+  I1: ofTraces(TRACE_CHECKS.I1),
+  I2: ofTraces(TRACE_CHECKS.I2),
+  I3: ofTraces(TRACE_CHECKS.I3),
+  I4: ofTraces(TRACE_CHECKS.I4),
+  I6: ofTraces(TRACE_CHECKS.I6),
+  I8: ofLiveTraces(LIVE_CHECKS.I8),
+  live: ofLiveTraces(LIVE_CHECKS.live),
+  ...OTHERS,
 } satisfies Record<string, Property>;
+
+/** The same properties for the same worlds. Those that look at the same traces share them, which takes half of the time. */
+export const ALL_PROPERTIES: Readonly<Record<string, Property>> = {
+  [Object.keys(TRACE_CHECKS).join(', ')]: ofTraces(each(TRACE_CHECKS)),
+  [Object.keys(LIVE_CHECKS).join(', ')]: ofLiveTraces(each(LIVE_CHECKS)),
+  ...OTHERS,
+};
+
+/** One check that makes all of them. Its errors begin with the name of the one that failed. */
+function each<T>(checks: Checks<T>): Checks<T>[string] {
+  return (core, trace) => {
+    for (const [name, check] of Object.entries(checks)) {
+      try {
+        check(core, trace);
+      } catch (error) {
+        throw new Error(`${name}: ${(error as Error).message}`, { cause: error });
+      }
+    }
+  };
+}

@@ -6,7 +6,7 @@ afterEach(stopLeftovers);
 
 const KILLS = { program: 300, 'agent-program': 150, 'workflow-program': 50 } as const;
 
-/** The same as test/crash/kill.test.ts, with ten times as many kills and other seeds. */
+/** The same as test/crash/kill.test.ts, with many times as many kills and other seeds. */
 for (const program of ['program', 'agent-program', 'workflow-program'] as const) {
   test(`a run survives processes that are killed at any moment: ${program}`, async ({ annotate }) => {
     const outcomes = await killMany(program, 10_000, KILLS[program]);

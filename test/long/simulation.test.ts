@@ -3,7 +3,7 @@ import { describeFailure, simulateMany } from '../simulation/farm.ts';
 import { expectFound, REVERTED_FIXES } from '../simulation/reverted-fixes.ts';
 
 test('nothing happens twice and nothing is lost in 50,000 other schedules', async () => {
-  const { failures } = await simulateMany({ firstSeed: 1_000_000, schedules: 50_000, workers: 2 });
+  const { failures } = await simulateMany({ firstSeed: 2_001, schedules: 50_000, workers: 2 });
   expect(failures.slice(0, 3).map(describeFailure)).toEqual([]);
 });
 

@@ -3,7 +3,7 @@ import { existsSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { policy } from '@treadle/core/policy';
-import { commandFacts } from '@treadle/tools';
+import { commandFacts } from '@treadle/tools/commands';
 import { afterAll, expect, test } from 'vitest';
 import { needs } from '../needs.ts';
 import { missingPrograms, realProgram, runBash, shellFixture, type Place } from './shell-fixture.ts';

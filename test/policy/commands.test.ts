@@ -3,7 +3,7 @@ import path from 'node:path';
 import { memoryJournal, runLoop } from '@treadle/core';
 import type { Policy } from '@treadle/core/policy';
 import { scriptedModel } from '@treadle/core/testing';
-import { commandFacts } from '@treadle/tools';
+import { commandFacts } from '@treadle/tools/commands';
 import { afterAll, describe, expect, test } from 'vitest';
 import { needs } from '../needs.ts';
 import { CANARY, missingPrograms, shellFixture, shellTool, USUAL, usualPolicy, type Place } from './shell-fixture.ts';

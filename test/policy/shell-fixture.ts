@@ -25,7 +25,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { tool, type Tool } from '@treadle/core';
 import { policy, type PolicyRules, type RulePolicy } from '@treadle/core/policy';
-import { commandFacts } from '@treadle/tools';
+import { commandFacts } from '@treadle/tools/commands';
 
 export const CANARY = 'canary-4711';
 

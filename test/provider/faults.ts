@@ -135,7 +135,7 @@ const faults: Readonly<Record<FaultName, Fault>> = {
   },
   'huge-error': ({ form, response }) => {
     sendHead(response, 500, JSON_TYPE);
-    response.end(JSON.stringify(form.error(500, 'x'.repeat(HUGE))));
+    response.end(JSON.stringify(form.error(500, 'x'.repeat(HUGE / 5))));
   },
 };
 

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { PROCESS_ENV } from './serve-command.ts';
+import { PROCESS_ENV } from '../process-env.ts';
 
 const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
 /** Prints at exit which packages were imported. */
@@ -29,16 +29,27 @@ function loadedBy(...args: readonly string[]): readonly string[] {
 }
 
 const SERVER_PACKAGES = ['@treadle/server', 'hono', 'pino', 'zod', '@hono/node-server'];
+const SHELL_PACKAGES = ['@treadle/tools/commands', 'unbash'];
 
-test.each([[['--version']], [['--help']], [['serve', '--help']], [['models', '--no-test']]])(
-  '%j does not load the server package',
+test.each(['--version', '--help'])('%j loads no package', (flag) => {
+  expect(loadedBy(flag)).toEqual([]);
+});
+
+test.each([[['serve', '--help']], [['models', '--no-test']], [['run', 'hello', '--store', 'memory:']]])(
+  '%j does not load the server package and the shell grammar',
   (args) => {
     const loaded = loadedBy(...args);
     expect(loaded).toContain('@treadle/core');
-    expect(loaded.filter((name) => SERVER_PACKAGES.includes(name))).toEqual([]);
+    expect(loaded.filter((name) => [...SERVER_PACKAGES, ...SHELL_PACKAGES].includes(name))).toEqual([]);
   },
 );
 
 test('"key new" loads the server package', () => {
   expect(loadedBy('key', 'new')).toEqual(expect.arrayContaining(['@treadle/server']));
+});
+
+test('a command that is judged loads the shell grammar', () => {
+  expect(loadedBy('policy', 'explain', 'shell', '--touch', 'command=ls')).toEqual(
+    expect.arrayContaining(SHELL_PACKAGES),
+  );
 });

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
 import { needs } from '../needs.ts';
+import { PROCESS_ENV } from '../process-env.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -21,7 +22,7 @@ test.runIf(needs('npm, and groups of processes', hasNpm))(
   async () => {
     const args = ['start', '--silent', '--', '--port', '0', '--cwd', play.folder];
     // A new process group: the Ctrl-C of a terminal goes to the whole group.
-    const npm = spawn('npm', args, { cwd: ROOT, env: { PATH: process.env['PATH'] }, detached: true });
+    const npm = spawn('npm', args, { cwd: ROOT, env: PROCESS_ENV, detached: true });
     try {
       let stdout = '';
       npm.stdout.setEncoding('utf8');

@@ -1,13 +1,9 @@
 import { PassThrough, Readable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
 import { main, type Io } from 'treadle';
 import { afterEach, beforeEach } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
 import { stopLeftovers, treadle, type Ended, type TreadleProcess } from '../command/treadle-process.ts';
-
-/** Environment of started processes: with cached compiled modules they start in less than half the time. */
-export const PROCESS_ENV = { NODE_COMPILE_CACHE: fileURLToPath(new URL('../../.cache/node', import.meta.url)) };
 
 /** A running `treadle serve` on a free port. */
 export interface ServeCommand {
@@ -90,7 +86,7 @@ export function useServeFixture(): ServeFixture {
       return command;
     },
     async serveProcess(...args) {
-      const process = treadle(['serve', '--port', '0', ...args], { cwd: play.folder, env: PROCESS_ENV, stdin: '' });
+      const process = treadle(['serve', '--port', '0', ...args], { cwd: play.folder, stdin: '' });
       await process.shows('\n');
       const stop = (signal: NodeJS.Signals = 'SIGTERM'): Promise<Ended> => {
         process.child.kill(signal);

@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, test } from 'vitest';
 import { command, type Printed } from '../command/in-process.ts';
 import { treadle } from '../command/treadle-process.ts';
-import { PROCESS_ENV, useServeFixture } from './serve-command.ts';
+import { useServeFixture } from './serve-command.ts';
 
 const KEY = `[[server.keys]]\nname = "a"\nhash = "sha256:${'0'.repeat(64)}"\n`;
 
@@ -15,7 +15,7 @@ const fixture = useServeFixture();
 const serve = (...args: readonly string[]): Promise<Printed> => command(['serve', ...args], fixture.play.folder);
 /** The same in its own process, for the real exit code. */
 const serveProcess = (...args: readonly string[]) =>
-  treadle(['serve', ...args], { cwd: fixture.play.folder, env: PROCESS_ENV, stdin: '' }).ended;
+  treadle(['serve', ...args], { cwd: fixture.play.folder, stdin: '' }).ended;
 
 function expectStartupError(
   { code, stdout, stderr }: Pick<Printed, 'stdout' | 'stderr'> & { readonly code: number | null },

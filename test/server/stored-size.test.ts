@@ -74,7 +74,7 @@ async function sizeAfter(turns: number, sendTurn: SendTurn): Promise<number> {
   }
 }
 
-const TURNS = 100;
+const TURNS = 40;
 
 test.each([
   ['that continues another one', continueResponse],

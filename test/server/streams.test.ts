@@ -10,11 +10,11 @@ import { validateStream } from './support/stream-rules.ts';
 const fixture = useServerFixture({ logLevel: 'silent' });
 
 test('random conversations keep the stream rules and are the same streamed, not streamed and fetched', async () => {
-  await checkSameResponses(fixture, 150);
+  await checkSameResponses(fixture, 80);
 });
 
 test('interrupted random runs keep the stream rules and are stored as they were streamed', async () => {
-  await checkInterruptedRuns(fixture, 150);
+  await checkInterruptedRuns(fixture, 80);
 });
 
 test('sends each event as one chunk', async () => {

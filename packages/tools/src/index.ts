@@ -1,4 +1,3 @@
-export { commandFacts, type CommandOptions } from './commands/command-facts.ts';
 export { DeniedError } from './denied.ts';
 export {
   httpClient,

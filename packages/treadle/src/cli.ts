@@ -1,37 +1,39 @@
-import { messageOf, TreadleError, type TreadleErrorCode } from '@treadle/core';
-import { chatCommand } from './chat/chat.ts';
+import type { TreadleErrorCode } from '@treadle/core';
 import { parseArguments } from './command-line/arguments.ts';
-import { CommandError, EXIT, type Command, type CommandGroup } from './command-line/command.ts';
+import { CommandError, EXIT, SUMMARIES, type Command, type CommandGroup } from './command-line/command.ts';
 import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
 import { didYouMean } from './command-line/nearest.ts';
-import { modelsCommand } from './models/models.ts';
-import { policyGroup } from './policy/policy.ts';
-import { runCommand } from './run/run.ts';
-import { runsGroup } from './runs/runs.ts';
-import { keyGroup } from './serve/key.ts';
-import { serveCommand } from './serve/serve.ts';
-import { storeGroup } from './store/store.ts';
 import type { Io } from './terminal/io.ts';
 import { version } from './version.ts';
 
-const COMMANDS: readonly (Command | CommandGroup)[] = [
-  serveCommand,
-  runCommand,
-  chatCommand,
-  runsGroup,
-  storeGroup,
-  policyGroup,
-  modelsCommand,
-  keyGroup,
-];
+type Load = () => Promise<Command | CommandGroup>;
+
+/** Only the command that is used is loaded: loading all takes longer than most commands. */
+const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
+  serve: async () => (await import('./serve/serve.ts')).serveCommand,
+  run: async () => (await import('./run/run.ts')).runCommand,
+  chat: async () => (await import('./chat/chat.ts')).chatCommand,
+  runs: async () => (await import('./runs/runs.ts')).runsGroup,
+  store: async () => (await import('./store/store.ts')).storeGroup,
+  policy: async () => (await import('./policy/policy.ts')).policyGroup,
+  models: async () => (await import('./models/models.ts')).modelsCommand,
+  key: async () => (await import('./serve/key.ts')).keyGroup,
+};
+
+const COMMANDS = Object.entries(SUMMARIES).map(([name, summary]) => ({
+  name,
+  summary,
+  load: LOADERS[name as keyof typeof SUMMARIES],
+}));
 
 /** Runs the command line. Returns the exit code and never rejects. */
 export async function main(argv: readonly string[], io: Io): Promise<number> {
   try {
     return await dispatch(argv, io);
   } catch (error) {
-    io.stderr.write(`treadle: ${explain(error, io)}\n`);
-    return isUserError(error) ? EXIT.usage : EXIT.failed;
+    const { text, exitCode } = await explain(error, io);
+    io.stderr.write(`treadle: ${text}\n`);
+    return exitCode;
   }
 }
 
@@ -41,15 +43,15 @@ async function dispatch([first, ...rest]: readonly string[], io: Io): Promise<nu
     return EXIT.usage;
   }
   if (first === '--version') return print(io, version());
-  if (isHelp(first) || first === 'help') return print(io, helpText(rest));
-  const found = findCommand(COMMANDS, first);
+  if (isHelp(first) || first === 'help') return print(io, await helpText(rest));
+  const found = await findCommand(COMMANDS, first).load();
   if (!('commands' in found)) return runCommandWith(found, rest, io);
   const [second, ...others] = rest;
   if (second === undefined) {
     io.stderr.write(`${groupHelp(found)}\n`);
     return EXIT.usage;
   }
-  if (isHelp(second) || second === 'help') return print(io, helpText([first, ...others]));
+  if (isHelp(second) || second === 'help') return print(io, await helpText([first, ...others]));
   return runCommandWith(findCommand(found.commands, second, found.name), others, io);
 }
 
@@ -62,15 +64,15 @@ function isHelp(word: string): boolean {
   return word === '--help' || word === '-h';
 }
 
-function helpText([first, second]: readonly string[]): string {
+async function helpText([first, second]: readonly string[]): Promise<string> {
   if (first === undefined) return globalHelp(COMMANDS);
-  const found = findCommand(COMMANDS, first);
+  const found = await findCommand(COMMANDS, first).load();
   if (!('commands' in found)) return commandHelp(found);
   return second === undefined ? groupHelp(found) : commandHelp(findCommand(found.commands, second, found.name));
 }
 
 /** Finds a command by its last word, among all commands or those of a group. */
-function findCommand<C extends Command | CommandGroup>(commands: readonly C[], name: string, group?: string): C {
+function findCommand<C extends { readonly name: string }>(commands: readonly C[], name: string, group?: string): C {
   const wordOf = (one: C): string => one.name.slice(group === undefined ? 0 : group.length + 1);
   const command = commands.find((one) => wordOf(one) === name);
   if (command) return command;
@@ -93,20 +95,21 @@ function print(io: Io, text: string): number {
   return EXIT.completed;
 }
 
-function explain(error: unknown, io: Io): string {
-  if (io.env['TREADLE_DEBUG'] === '1' && error instanceof Error) return error.stack ?? error.message;
-  if (error instanceof TreadleError && error.code === 'run-driven') return `${error.message}\n${RELEASE_HINT}`;
-  if (isUserError(error) || error instanceof TreadleError) return messageOf(error);
-  return `${messageOf(error)}\nThis should not have happened. Set TREADLE_DEBUG=1 for the stack trace.`;
+/** What to tell the user about an error. Invalid options of core or a model come from a flag or a file. */
+async function explain(error: unknown, io: Io): Promise<{ readonly text: string; readonly exitCode: number }> {
+  const { messageOf, TreadleError } = await import('@treadle/core');
+  const code = error instanceof TreadleError ? error.code : undefined;
+  const exitCode = error instanceof CommandError || (code && USER_ERRORS.has(code)) ? EXIT.usage : EXIT.failed;
+  const message = messageOf(error);
+  if (io.env['TREADLE_DEBUG'] === '1' && error instanceof Error) return { text: error.stack ?? message, exitCode };
+  if (code === 'run-driven') return { text: `${message}\n${RELEASE_HINT}`, exitCode };
+  if (code !== undefined || exitCode === EXIT.usage) return { text: message, exitCode };
+  return { text: `${message}\nThis should not have happened. Set TREADLE_DEBUG=1 for the stack trace.`, exitCode };
 }
 
 const RELEASE_HINT = '"treadle runs release --help" describes how to free the run of a process that is stuck.';
 
-/** Whether the user can fix the error. Invalid options of core or a model come from a flag or a file. */
-function isUserError(error: unknown): boolean {
-  return error instanceof CommandError || (error instanceof TreadleError && USER_ERRORS.has(error.code));
-}
-
+/** Errors that the user can fix. */
 const USER_ERRORS: ReadonlySet<TreadleErrorCode> = new Set<TreadleErrorCode>([
   'invalid-options',
   'unknown-run',

@@ -16,14 +16,9 @@ const AT_ONCE = 2;
  * those of that seed.
  */
 export async function killMany(program: Program, first: number, wanted: number): Promise<readonly Outcome[]> {
-  const { folder: compileCache, remove } = temporaryFolder();
-  try {
-    const reference = await runUndisturbed(program, compileCache);
-    const only = process.env['TREADLE_SEED'];
-    return only === undefined ? await killRuns(reference, first, wanted) : [await killRun(Number(only), reference)];
-  } finally {
-    remove();
-  }
+  const reference = await runUndisturbed(program);
+  const only = process.env['TREADLE_SEED'];
+  return only === undefined ? await killRuns(reference, first, wanted) : [await killRun(Number(only), reference)];
 }
 
 async function killRuns(reference: Reference, first: number, wanted: number): Promise<readonly Outcome[]> {
@@ -58,23 +53,22 @@ export function summaryOf(outcomes: readonly Outcome[]): string {
 /** The end of an undisturbed run. */
 interface Reference {
   readonly program: Program;
-  readonly compileCache: string;
   readonly ends: Readonly<Record<string, End>>;
   readonly ledger: readonly Line[];
   /** The number of lines that all its processes print. */
   readonly lines: number;
 }
 
-async function runUndisturbed(program: Program, compileCache: string): Promise<Reference> {
+async function runUndisturbed(program: Program): Promise<Reference> {
   const { folder, remove } = temporaryFolder();
   try {
     let lines = 0;
     for (let end; end !== 'ended';) {
-      const finished = await runProcess({ program, folder, compileCache });
+      const finished = await runProcess({ program, folder });
       lines += finished.lines.length;
       ({ end } = finished);
     }
-    return { program, compileCache, ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
+    return { program, ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
   } finally {
     remove();
   }
@@ -91,7 +85,7 @@ interface Outcome {
 
 /** Kills processes of a run at moments that the seed determines, starts others until it has ended, and checks it. */
 async function killRun(seed: number, reference: Reference): Promise<Outcome> {
-  const { program, compileCache } = reference;
+  const { program } = reference;
   const { folder, remove } = temporaryFolder();
   const kills: string[] = [];
   try {
@@ -100,7 +94,7 @@ async function killRun(seed: number, reference: Reference): Promise<Outcome> {
     let printed = 0;
     for (let end; end !== 'ended';) {
       const kill = plan[0] && { ...plan[0], after: Math.max(1, plan[0].after - printed) };
-      const finished = await runProcess({ program, folder, compileCache, kill });
+      const finished = await runProcess({ program, folder, kill });
       ({ end } = finished);
       printed += finished.lines.length;
       if (end !== 'killed') continue;

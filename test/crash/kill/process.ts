@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { PROCESS_ENV } from '../../process-env.ts';
 
 /** The programs: a run of the loop, one of a typed agent, and a workflow. */
 const PROGRAMS = {
@@ -30,21 +31,16 @@ const running = new Set<ChildProcess>();
 export interface ProcessOptions {
   readonly program: Program;
   readonly folder: string;
-  /**
-   * A folder for compiled code that the processes share: each starts in half the time. A process that is killed adds
-   * nothing to it.
-   */
-  readonly compileCache: string;
   readonly kill?: Kill | undefined;
 }
 
 /** Runs one process until it exits or is killed. */
-export async function runProcess({ program, folder, compileCache, kill }: ProcessOptions): Promise<FinishedProcess> {
+export async function runProcess({ program, folder, kill }: ProcessOptions): Promise<FinishedProcess> {
   const file = fileURLToPath(PROGRAMS[program]);
   const own = kill?.by === 'self' ? kill.after : 0;
   const child = spawn(process.execPath, ['--conditions=treadle-source', file, folder, String(own)], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE: compileCache },
+    env: PROCESS_ENV,
   });
   running.add(child);
   let errors = '';

@@ -2,6 +2,7 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { PROCESS_ENV } from '../../process-env.ts';
 import type { ProgramOptions } from './program.ts';
 
 /** A process that drives the run, or tries to. */
@@ -27,7 +28,7 @@ export function startDriver({ ahead = false, ...options }: DriverOptions): Drive
   const child = fork(url('./program.ts'), [JSON.stringify(options)], {
     execArgv: ['--conditions=treadle-source', ...preload],
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    env: { PATH: process.env['PATH'] ?? '' },
+    env: PROCESS_ENV,
   });
   const lines: string[] = [];
   const waiting = new Set<() => void>();

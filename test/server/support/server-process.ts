@@ -7,9 +7,6 @@ import type { FormName } from '../../provider/script.ts';
 
 const MAIN = fileURLToPath(new URL('server-process-main.ts', import.meta.url));
 
-// Inherited by the server and the provider, which then start in less than half the time.
-process.env['NODE_COMPILE_CACHE'] ??= fileURLToPath(new URL('../../../.cache/node', import.meta.url));
-
 /** The server options that a test can set. Plain JSON, because they are sent to another process. */
 export type ServerSettings = Partial<Omit<TreadleServerOptions, 'models' | 'store' | 'tools' | 'executors' | 'log'>> & {
   /** The file of the store; default: in memory. */

@@ -557,7 +557,7 @@ test('returns a reply or a failure for events of any shape, and emits only strin
         expect(typeof (delta.type === 'call-delta' ? delta.arguments : delta.text)).toBe('string');
       }
     }),
-    { numRuns: 2_000 },
+    { numRuns: 500 },
   );
 });
 

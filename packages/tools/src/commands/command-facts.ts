@@ -47,7 +47,7 @@ export interface CommandOptions {
 }
 
 /** Longer commands are refused, because looking for destructive forms in them could take long. */
-export const MAX_COMMAND_LENGTH = 65_536;
+const MAX_COMMAND_LENGTH = 65_536;
 const MAX_DEPTH = 24;
 const MAX_STEPS = 5000;
 /** Parentheses and braces that are open at the same time. The parser needs long for more. */

@@ -1,5 +1,5 @@
 import { userText, type LiveRun, type Message } from '@treadle/core';
-import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { didYouMean } from '../command-line/nearest.ts';
@@ -24,7 +24,7 @@ const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
 
 export const chatCommand: Command = defineCommand({
   name: 'chat',
-  summary: 'Chat with a model that can use the tools of the working folder',
+  summary: SUMMARIES.chat,
   flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...LOG_FLAGS },
   notes: [
     `In the chat:\n${columns(SLASH_COMMANDS)}\n` +

@@ -63,6 +63,18 @@ export function defineCommand<const F extends Flags>(definition: Command<F>): Co
   return definition as unknown as Command;
 }
 
+/** The first words of the command line with their summaries, in the order of the help. Help does not load the commands. */
+export const SUMMARIES = {
+  serve: 'Start an HTTP server for OpenAI clients',
+  run: 'Run one task with the tools of the working folder, and print the answer',
+  chat: 'Chat with a model that can use the tools of the working folder',
+  runs: 'List, show, resume, fork and compare the runs in the store',
+  store: 'Back up, restore and check the store',
+  policy: 'Explain and check what agents may do',
+  models: 'List the models of the configuration and test them',
+  key: 'Create keys for clients of the server',
+} as const;
+
 /** An error that the user can fix. Only the message is shown: what is wrong, and what to do. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';

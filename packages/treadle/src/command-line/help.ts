@@ -20,7 +20,7 @@ export function groupHelp(group: CommandGroup): string {
   ].join('\n\n');
 }
 
-export function globalHelp(commands: readonly (Command | CommandGroup)[]): string {
+export function globalHelp(commands: readonly Pick<CommandGroup, 'name' | 'summary'>[]): string {
   return [
     'Usage: treadle <command> [flags]',
     'Treadle runs the agentic tool loop: it calls a model, executes the tools that the model calls, and returns their\n' +

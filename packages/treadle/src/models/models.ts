@@ -1,5 +1,5 @@
 import { messageOf, type ModelError } from '@treadle/core';
-import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
 import { chooseEntry } from '../config/choose-model.ts';
 import { resolveContext } from '../config/context.ts';
@@ -16,7 +16,7 @@ const DEFAULT_TIMEOUT_S = 60;
 
 export const modelsCommand: Command = defineCommand({
   name: 'models',
-  summary: 'List the models of the configuration and test them',
+  summary: SUMMARIES.models,
   arguments: ['[name]'],
   flags: {
     'no-test': { type: 'switch', help: 'Only list the models; do not send requests' },

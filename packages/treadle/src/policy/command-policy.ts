@@ -10,7 +10,7 @@ import {
   type RateStore,
   type RulePolicy,
 } from '@treadle/core/policy';
-import { commandFacts, pathFacts, urlFacts } from '@treadle/tools';
+import { pathFacts, urlFacts } from '@treadle/tools';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { ExplainRequest } from '../run/ask-approval.ts';
@@ -59,7 +59,7 @@ export function resumedPolicy(
 function factsOptions(folder: string): PolicyOptions {
   const home = homedir();
   const analysers: Analysers = {
-    command: (command) => commandFacts(command, { folder }),
+    command: async (command) => (await import('@treadle/tools/commands')).commandFacts(command, { folder }),
     path: (path) => pathFacts(path, { folder, home }),
     url: urlFacts,
   };

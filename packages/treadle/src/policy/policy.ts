@@ -1,7 +1,14 @@
 import { join, resolve } from 'node:path';
 import type { JudgedCall, Principal, Touch } from '@treadle/core';
 import { checkRules } from '@treadle/core/policy';
-import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
+import {
+  CommandError,
+  defineCommand,
+  EXIT,
+  SUMMARIES,
+  type Command,
+  type CommandGroup,
+} from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
 import { didYouMean, nearest } from '../command-line/nearest.ts';
 import type { Config } from '../config/config.ts';
@@ -158,7 +165,7 @@ function ruleWarnings(config: Config): readonly string[] {
 
 export const policyGroup: CommandGroup = {
   name: 'policy',
-  summary: 'Explain and check what agents may do',
+  summary: SUMMARIES.policy,
   commands: [explainCommand, checkCommand],
   notes: [
     '"treadle run", "chat" and "serve" judge every call by [policy] of treadle.toml. Without it, reads inside the working\n' +

@@ -1,4 +1,4 @@
-import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { readStdin, type Io } from '../terminal/io.ts';
@@ -16,7 +16,7 @@ const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
 
 export const runCommand: Command = defineCommand({
   name: 'run',
-  summary: 'Run one task with the tools of the working folder, and print the answer',
+  summary: SUMMARIES.run,
   arguments: ['[task]'],
   flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS, ...LOG_FLAGS },
   notes: [

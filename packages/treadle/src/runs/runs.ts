@@ -1,4 +1,4 @@
-import type { CommandGroup } from '../command-line/command.ts';
+import { SUMMARIES, type CommandGroup } from '../command-line/command.ts';
 import { diffCommand, replayCommand } from './compare.ts';
 import { deleteCommand, listCommand, pruneCommand } from './list-delete.ts';
 import { cancelCommand, forkCommand, releaseCommand, resumeCommand } from './resume.ts';
@@ -7,7 +7,7 @@ import { exportCommand, importCommand } from './transfer.ts';
 
 export const runsGroup: CommandGroup = {
   name: 'runs',
-  summary: 'List, show, resume, fork and compare the runs in the store',
+  summary: SUMMARIES.runs,
   commands: [
     listCommand,
     showCommand,

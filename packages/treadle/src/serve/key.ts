@@ -1,5 +1,12 @@
 import { stringify } from 'smol-toml';
-import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
+import {
+  CommandError,
+  defineCommand,
+  EXIT,
+  SUMMARIES,
+  type Command,
+  type CommandGroup,
+} from '../command-line/command.ts';
 import { LABEL, SCOPE } from '../config/server.ts';
 
 const newCommand: Command = defineCommand({
@@ -53,7 +60,7 @@ const newCommand: Command = defineCommand({
 
 export const keyGroup: CommandGroup = {
   name: 'key',
-  summary: 'Create keys for clients of the server',
+  summary: SUMMARIES.key,
   commands: [newCommand],
   notes: [],
 };

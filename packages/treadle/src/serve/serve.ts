@@ -1,6 +1,6 @@
 import { TreadleError } from '@treadle/core';
 import type { TreadleServer } from '@treadle/server';
-import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
+import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, type ModelValues } from '../command-line/flags.ts';
 import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } from '../config/choose-model.ts';
 import { modelEntries } from '../config/config.ts';
@@ -16,7 +16,7 @@ import { serveOptions, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
   name: 'serve',
-  summary: 'Start an HTTP server for OpenAI clients',
+  summary: SUMMARIES.serve,
   flags: {
     host: {
       type: 'text',

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { ProgressOptions, StoreProblem, StoreProgress, StoreReport } from '@treadle/store';
 import type * as StorePackage from '@treadle/store';
-import { CommandError, defineCommand, EXIT } from '../command-line/command.ts';
+import { CommandError, defineCommand, EXIT, SUMMARIES } from '../command-line/command.ts';
 import type { Command, CommandGroup, Flags, Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
 import { resolveContext } from '../config/context.ts';
@@ -132,7 +132,7 @@ const checkCommand = storeCommand('check', {
 
 export const storeGroup: CommandGroup = {
   name: 'store',
-  summary: 'Back up, restore and check the store',
+  summary: SUMMARIES.store,
   commands: [backupCommand, restoreCommand, checkCommand],
   notes: ['Do not copy the file of a store with other tools while it is in use: the copy can lack the last changes.'],
 };
