@@ -1,4 +1,5 @@
 import type { Tool } from '@treadle/core';
+import { editTool } from './files/edit.ts';
 import { globTool } from './files/glob.ts';
 import { grepTool } from './files/grep.ts';
 import { readTool } from './files/read.ts';
@@ -11,5 +12,5 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
 
 /** Tools for work on a project: files, shell, git. */
 export function codingTools(ops: Ops): readonly Tool[] {
-  return [...readOnlyTools(ops)];
+  return [...readOnlyTools(ops), editTool(ops)];
 }
