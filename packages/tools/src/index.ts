@@ -9,6 +9,7 @@ export {
   type UrlCheck,
 } from './http/client.ts';
 export { urlFacts } from './http/url-facts.ts';
+export { applyPatchTool } from './files/apply-patch.ts';
 export { editTool } from './files/edit.ts';
 export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';

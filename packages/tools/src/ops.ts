@@ -35,6 +35,8 @@ export interface FileStatus {
   readonly type: 'file' | 'folder' | 'other';
   readonly size: number;
   readonly modifiedMs: number;
+  /** Its owner may execute it. */
+  readonly executable: boolean;
 }
 
 export interface OpenFile extends FileStatus {
@@ -61,6 +63,8 @@ export interface FolderEntry {
 export interface WriteOptions {
   /** Fails with `EEXIST` if there is a file. */
   readonly create?: boolean;
+  /** Lets those who may read the file execute it, or nobody. Default: as before; a new file is not executable. */
+  readonly executable?: boolean;
 }
 
 /** The programs of a machine. */

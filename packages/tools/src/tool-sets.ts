@@ -1,4 +1,5 @@
 import type { Tool } from '@treadle/core';
+import { applyPatchTool } from './files/apply-patch.ts';
 import { editTool } from './files/edit.ts';
 import { globTool } from './files/glob.ts';
 import { grepTool } from './files/grep.ts';
@@ -12,5 +13,5 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
 
 /** Tools for work on a project: files, shell, git. */
 export function codingTools(ops: Ops): readonly Tool[] {
-  return [...readOnlyTools(ops), editTool(ops)];
+  return [...readOnlyTools(ops), editTool(ops), applyPatchTool(ops)];
 }

@@ -4,7 +4,7 @@ import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { contentOf, readWhole, type WholeText } from './whole-text.ts';
+import { contentOf, demandUnchanged, readWhole } from './whole-text.ts';
 import { workspace, type Workspace } from './workspace.ts';
 
 const MAX_EDITS = 100;
@@ -98,7 +98,7 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
   const state = known.compare(shown, versionOf(whole.bytes));
   const content = contentOf(whole, text);
   signal.throwIfAborted();
-  await demandUnchanged(space, whole, input.path);
+  await demandUnchanged(space, whole);
   await space.write(real, content);
   // Who has not seen the rest of the file, or not its current content, has not seen it by an edit.
   if (state === 'same') known.note(shown, versionOf(content));
@@ -289,16 +289,6 @@ async function unplaced(
     'execution_failed',
     `${which} does not occur in ${file}. Nothing was changed.${hint} The nearest text is at line ${near.line}${difference}. ` +
       `Use what is there (+) instead of what you gave (-):\n${near.diff.join('\n')}`,
-  );
-}
-
-/** Somebody else may have changed the file since it was read. */
-async function demandUnchanged(space: Workspace, { file }: WholeText, path: string): Promise<void> {
-  const { size, modifiedMs } = await space.locate(file.real);
-  if (size === file.size && modifiedMs === file.modifiedMs) return;
-  throw new ToolError(
-    'execution_failed',
-    `${JSON.stringify(path)} was changed by somebody else while it was edited. Nothing was changed by this call. Read it and try again.`,
   );
 }
 

@@ -58,6 +58,16 @@ export function contentOf({ hasBom }: Pick<WholeText, 'hasBom'>, text: string): 
   return Buffer.from(hasBom ? BOM + text : text);
 }
 
+/** Throws if somebody else has changed the file since it was read. */
+export async function demandUnchanged(space: Workspace, { file }: WholeText): Promise<void> {
+  const { size, modifiedMs } = await space.locate(file.real);
+  if (size === file.size && modifiedMs === file.modifiedMs) return;
+  throw new ToolError(
+    'execution_failed',
+    `${JSON.stringify(file.shown)} was changed by somebody else meanwhile. This call has changed nothing. Read it and try again.`,
+  );
+}
+
 function tooLarge(name: string, size: number): ToolError {
   return new ToolError(
     'execution_failed',

@@ -3,11 +3,13 @@
  * cloned, and read no files. Heavy libraries are loaded when a job first needs them.
  */
 import { nearestBlock } from '../files/nearest-block.ts';
+import { applyHunks } from '../files/patch-hunks.ts';
 
 /** The jobs by name. */
 export const JOBS: {
+  readonly applyHunks: typeof applyHunks;
   readonly nearestBlock: typeof nearestBlock;
-} = { nearestBlock };
+} = { applyHunks, nearestBlock };
 
 export type Job = (input: never) => unknown;
 export type Jobs = typeof JOBS;
