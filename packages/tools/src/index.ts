@@ -14,6 +14,7 @@ export { editTool } from './files/edit.ts';
 export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';
 export { readTool } from './files/read.ts';
+export { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
 export { local, type LocalOptions } from './local/local.ts';
 export type {
   ExecOps,

@@ -80,8 +80,8 @@ export interface ExecRequest {
   readonly argv: readonly [program: string, ...args: string[]];
   /** Relative to the working folder, or absolute; default: the working folder. */
   readonly workdir?: string;
-  /** Added to the environment of the program. */
-  readonly env?: Readonly<Record<string, string>>;
+  /** Added to the environment of the program. A variable that is undefined is removed from it. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
   /** `write` will be used. Otherwise its standard input is empty. */
   readonly writable?: boolean;
 }
