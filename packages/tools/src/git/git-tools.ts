@@ -263,15 +263,15 @@ async function diff(
   { commit: revision, path, staged = false }: DiffInput,
   signal: AbortSignal,
 ): Promise<string> {
-  const repository = await openRepository(ops, signal);
   const [from, to, more] = revision?.split(/\.{2,3}/) ?? [];
   if (more !== undefined || (to !== undefined && staged)) {
     throw new ToolError('invalid_params', 'Give one commit, or two as "A..B" without staged.');
   }
+  const paths = path === undefined ? [] : [insidePath(ops.files, path)];
+  const repository = await openRepository(ops, signal);
   const commits: string[] = [];
   for (const one of [from, to]) if (one !== undefined) commits.push(await repository.commitOf(one || 'HEAD'));
   const compared = [...(staged ? ['--cached'] : []), ...commits];
-  const paths = path === undefined ? [] : [insidePath(ops.files, path)];
   const names = split0(
     await repository.run([
       'diff',
@@ -313,11 +313,9 @@ async function log(
   { max_count: count = DEFAULT_COMMITS, path }: LogInput,
   signal: AbortSignal,
 ): Promise<string> {
-  const repository = await openRepository(ops, signal);
-  const head = await repository.ask(['rev-parse', '--verify', '--quiet', 'HEAD^{commit}']);
-  if (head === undefined) return 'There are no commits yet.';
   const paths = path === undefined ? [] : [literal(insidePath(ops.files, path))];
-  const output = await repository.run([
+  const repository = await openRepository(ops, signal);
+  const output = await repository.ask([
     'log',
     ...DIFF_OPTIONS,
     '--no-show-signature',
@@ -327,10 +325,14 @@ async function log(
     `--max-count=${count}`,
     '--date=iso-strict',
     '--format=%h %ad %an: %s%n%b',
-    head.trim(),
     '--',
     ...paths,
   ]);
+  if (output === undefined) {
+    const head = await repository.ask(['rev-parse', '--verify', '--quiet', 'HEAD^{commit}']);
+    if (head === undefined) return 'There are no commits yet.';
+    throw new ToolError('execution_failed', 'The commits cannot be read: the repository is damaged. Tell the user.');
+  }
   const commits = split0(output).map((one) => {
     const [subject = '', ...body] = one.trimEnd().split('\n');
     const text = body.join('\n').trim();
@@ -354,6 +356,7 @@ async function commit(ops: Ops, { message, paths }: CommitInput, { signal, repor
       'The message is empty or contains a NUL character. Say what the commit changes.',
     );
   }
+  const wanted = paths?.map((path) => insidePath(ops.files, path));
   const repository = await openRepository(ops, signal);
   if (!repository.hasIdentity) {
     throw new ToolError(
@@ -361,24 +364,35 @@ async function commit(ops: Ops, { message, paths }: CommitInput, { signal, repor
       'Git does not know who commits. Tell the user to set it: git config --global user.name "…" and user.email "…".',
     );
   }
-  const isMerge = (await repository.ask(['rev-parse', '--verify', '--quiet', 'MERGE_HEAD'])) !== undefined;
   const options = ['--no-verify', '--no-gpg-sign', '--cleanup=whitespace', '--no-status', `--message=${message}`];
-  if (!paths) {
-    const staged = await repository.run(['diff', '--cached', '--name-only', '-z', '--no-renames', ...DIFF_OPTIONS]);
-    if (staged === '' && !isMerge) throw await nothingStaged(repository);
+  if (!wanted) {
+    await demandStaged(repository);
     return committed(repository, options);
   }
-  const { files, denied } = await changedFiles(ops.files, repository, paths);
-  await demandNoFilters(repository, files);
-  report(`committing ${files.length} files`);
-  const input = files.map((file) => `:(literal)${file}`).join('\0');
+  const { entries, denied } = await changesAt(ops.files, repository, wanted);
+  await demandNoFilters(
+    repository,
+    entries.map(({ path }) => path),
+  );
+  report(`committing ${entries.length} files`);
   const list = ['--pathspec-from-file=-', '--pathspec-file-nul'];
-  await repository.run(['add', ...list], { input });
-  // During a merge only the whole index can be committed.
-  const text = isMerge
-    ? await committed(repository, options)
-    : await committed(repository, ['--only', ...list, ...options], input);
+  // Git refuses paths that it does not find: in the folder and the index, or in the index and the last commit.
+  const added = pathList(entries.filter(({ staged, unstaged }) => staged !== 'D' || unstaged !== '.'));
+  const input = pathList(entries.filter(({ staged, unstaged }) => staged !== 'A' || unstaged !== 'D'));
+  if (added !== '') await repository.run(['add', ...list], { input: added });
+  let text: string;
+  try {
+    text = await committed(repository, ['--only', ...list, ...options], input);
+  } catch (error) {
+    if (!(error as Error).message.includes('cannot do a partial commit during')) throw error;
+    // While a merge is concluded only the whole index can be committed.
+    text = await committed(repository, options);
+  }
   return [text, ...deniedNote(denied)].join('\n');
+}
+
+function pathList(entries: readonly Entry[]): string {
+  return entries.map(({ path }) => literal(path)).join('\0');
 }
 
 async function committed(repository: Repository, options: readonly string[], input?: string): Promise<string> {
@@ -386,36 +400,34 @@ async function committed(repository: Repository, options: readonly string[], inp
   return cut(output.trim(), 'The commit was made.');
 }
 
-/** The files that a commit of these paths has. */
-async function changedFiles(
+/** What a commit of these paths has. */
+async function changesAt(
   files: FileOps,
   repository: Repository,
-  paths: readonly string[],
-): Promise<{ files: readonly string[]; denied: readonly string[] }> {
-  const wanted = paths.map((path) => insidePath(files, path));
+  wanted: readonly string[],
+): Promise<{ entries: readonly Entry[]; denied: readonly string[] }> {
   const { entries } = await statusOf(repository, ['--untracked-files=all', '--no-renames'], wanted);
-  for (const [at, path] of wanted.entries()) {
-    if (
-      path === '.'
-        ? entries.length > 0
-        : entries.some((entry) => entry.path === path || entry.path.startsWith(`${path}/`))
-    )
-      continue;
+  for (const path of wanted) {
+    const isAt = (entry: Entry): boolean => path === '.' || entry.path === path || entry.path.startsWith(`${path}/`);
+    if (entries.some(isAt)) continue;
     throw new ToolError(
       'execution_failed',
-      `There is nothing to commit at ${JSON.stringify(paths[at])}: it has not changed, is ignored, or does not exist. Nothing was ` +
+      `There is nothing to commit at ${JSON.stringify(path)}: it has not changed, is ignored, or does not exist. Nothing was ` +
         `committed. Look at git_status.`,
     );
   }
   // An untracked folder with a repository of its own ends with "/".
-  const own = entries.filter(({ path, isSubmodule }) => !isSubmodule && !path.endsWith('/')).map(({ path }) => path);
+  const own = entries.filter(({ path, isSubmodule }) => !isSubmodule && !path.endsWith('/'));
   if (own.length === 0) {
     throw new ToolError(
       'execution_failed',
       'Only repositories inside this one have changed. This tool does not commit them.',
     );
   }
-  const denied = await deniedOf(files, own);
+  const denied = await deniedOf(
+    files,
+    own.map(({ path }) => path),
+  );
   const named = denied.find((path) => wanted.includes(path));
   if (named !== undefined || denied.length === own.length) {
     throw new ToolError(
@@ -423,7 +435,7 @@ async function changedFiles(
       `The policy does not allow ${JSON.stringify(named ?? denied[0])} to be read, so it is not committed. Nothing was committed. Leave it out.`,
     );
   }
-  return { files: own.filter((path) => !denied.includes(path)), denied };
+  return { entries: own.filter(({ path }) => !denied.includes(path)), denied };
 }
 
 /** Filters such as Git LFS are programs, which do not run here. Without them the commit would have other content. */
@@ -443,10 +455,14 @@ async function demandNoFilters(repository: Repository, files: readonly string[])
   }
 }
 
-async function nothingStaged(repository: Repository): Promise<ToolError> {
+async function demandStaged(repository: Repository): Promise<void> {
+  const staged = await repository.run(['diff', '--cached', '--name-only', '-z', '--no-renames', ...DIFF_OPTIONS]);
+  if (staged !== '') return;
+  // A merge may end without changes.
+  if ((await repository.ask(['rev-parse', '--verify', '--quiet', 'MERGE_HEAD'])) !== undefined) return;
   const { entries } = await statusOf(repository, ['--untracked-files=normal']);
   const next = entries.length === 0 ? '' : ` Give paths to commit. ${statusText(entries).join('\n')}`;
-  return new ToolError('execution_failed', cut(`Nothing is staged, so there is nothing to commit.${next}`, ''));
+  throw new ToolError('execution_failed', cut(`Nothing is staged, so there is nothing to commit.${next}`, ''));
 }
 
 /** It is done if the last commit has the message, and nothing is left to commit. */
