@@ -8,9 +8,12 @@ export {
   type UrlCheck,
 } from './http/client.ts';
 export { urlFacts } from './http/url-facts.ts';
+export { applyPatchTool } from './files/apply-patch.ts';
+export { editTool } from './files/edit.ts';
 export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';
 export { readTool } from './files/read.ts';
+export { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
 export { local, type LocalOptions } from './local/local.ts';
 export type {
   ExecOps,

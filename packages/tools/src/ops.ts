@@ -35,6 +35,8 @@ export interface FileStatus {
   readonly type: 'file' | 'folder' | 'other';
   readonly size: number;
   readonly modifiedMs: number;
+  /** Its owner may execute it. */
+  readonly executable: boolean;
 }
 
 export interface OpenFile extends FileStatus {
@@ -61,6 +63,8 @@ export interface FolderEntry {
 export interface WriteOptions {
   /** Fails with `EEXIST` if there is a file. */
   readonly create?: boolean;
+  /** Lets those who may read the file execute it, or nobody. Default: as before; a new file is not executable. */
+  readonly executable?: boolean;
 }
 
 /** The programs of a machine. */
@@ -76,8 +80,8 @@ export interface ExecRequest {
   readonly argv: readonly [program: string, ...args: string[]];
   /** Relative to the working folder, or absolute; default: the working folder. */
   readonly workdir?: string;
-  /** Added to the environment of the program. */
-  readonly env?: Readonly<Record<string, string>>;
+  /** Added to the environment of the program. A variable that is undefined is removed from it. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
   /** `write` will be used. Otherwise its standard input is empty. */
   readonly writable?: boolean;
 }

@@ -1,7 +1,10 @@
 import type { Tool } from '@treadle/core';
+import { applyPatchTool } from './files/apply-patch.ts';
+import { editTool } from './files/edit.ts';
 import { globTool } from './files/glob.ts';
 import { grepTool } from './files/grep.ts';
 import { readTool } from './files/read.ts';
+import { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
 import type { Ops } from './ops.ts';
 
 /** Tools that look at files, and change nothing. */
@@ -11,5 +14,14 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
 
 /** Tools for work on a project: files, shell, git. */
 export function codingTools(ops: Ops): readonly Tool[] {
-  return [...readOnlyTools(ops)];
+  return [
+    ...readOnlyTools(ops),
+    editTool(ops),
+    applyPatchTool(ops),
+    gitStatusTool(ops),
+    gitDiffTool(ops),
+    gitLogTool(ops),
+    gitCommitTool(ops),
+    gitBranchTool(ops),
+  ];
 }

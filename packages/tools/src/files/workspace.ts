@@ -23,6 +23,7 @@ export interface Located {
   readonly kind: FileStatus['type'];
   readonly size: number;
   readonly modifiedMs: number;
+  readonly executable: boolean;
 }
 
 /** A path that does not exist, or cannot be used. */
@@ -38,8 +39,9 @@ export class UnreachableError extends Error implements ErrorFacts {
 export function workspace(files: FileOps): Workspace {
   return {
     async locate(path) {
-      const { path: found, type, size, modifiedMs } = await guarded(path, files.stat(path));
-      return { real: found, shown: relative(files.folder, found) || '.', kind: type, size, modifiedMs };
+      const { path: found, type, ...status } = await guarded(path, files.stat(path));
+      const { size, modifiedMs, executable } = status;
+      return { real: found, shown: relative(files.folder, found) || '.', kind: type, size, modifiedMs, executable };
     },
     open: (path) => guarded(path, files.open(path)),
     list: (path) => guarded(path, files.list(path)),

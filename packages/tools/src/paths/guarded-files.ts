@@ -108,13 +108,18 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       }
     },
 
-    async write(path, content, { create = false } = {}) {
-      const { parent, name, mode } = await placeFor(path);
+    async write(path, content, { create = false, executable } = {}) {
+      const { parent, name, mode: before } = await placeFor(path);
+      const mode = before === undefined || executable === undefined ? before : withExecution(before, executable);
       const temporary = `${parent.way}/.treadle-${randomBytes(8).toString('hex')}`;
       const place = `${parent.way}/${name}`;
       try {
         if (create && mode !== undefined) throw failure('EEXIST', 'exists', path);
-        const handle = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode ?? 0o666);
+        const handle = await open(
+          temporary,
+          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW,
+          mode ?? (executable ? 0o777 : 0o666),
+        );
         try {
           await handle.writeFile(content);
           if (mode !== undefined) await handle.chmod(mode);
@@ -159,7 +164,13 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
   };
 
   function statusOf({ real, stats }: Held): FileStatus {
-    return { path: spelled(real), type: typeOf(stats), size: stats.size, modifiedMs: stats.mtimeMs };
+    return {
+      path: spelled(real),
+      type: typeOf(stats),
+      size: stats.size,
+      modifiedMs: stats.mtimeMs,
+      executable: (stats.mode & 0o100) !== 0,
+    };
   }
 
   function nameOf(path: string): string {
@@ -368,6 +379,11 @@ function isSame(a: Stats, b: Stats): boolean {
 
 function typeOf(item: { isFile(): boolean; isDirectory(): boolean }): 'file' | 'folder' | 'other' {
   return item.isFile() ? 'file' : item.isDirectory() ? 'folder' : 'other';
+}
+
+/** The mode with execution for all who may read, or without it. */
+function withExecution(mode: number, executable: boolean): number {
+  return executable ? mode | ((mode & 0o444) >> 2) : mode & ~0o111;
 }
 
 function removeIfThere(path: string): void {

@@ -2,9 +2,14 @@
  * What runs in a worker thread: functions of data that may take long or never end. They get and return values that can be
  * cloned, and read no files. Heavy libraries are loaded when a job first needs them.
  */
+import { nearestBlock } from '../files/nearest-block.ts';
+import { applyHunks } from '../files/patch-hunks.ts';
 
 /** The jobs by name. */
-export const JOBS: {} = {};
+export const JOBS: {
+  readonly applyHunks: typeof applyHunks;
+  readonly nearestBlock: typeof nearestBlock;
+} = { applyHunks, nearestBlock };
 
 export type Job = (input: never) => unknown;
 export type Jobs = typeof JOBS;

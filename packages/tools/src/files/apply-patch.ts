@@ -1,0 +1,305 @@
+import { posix } from 'node:path';
+import { tool, type Tool, type ToolContext, type Touch, type Verification } from '@treadle/core';
+import type { Ops } from '../ops.ts';
+import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { ToolError } from '../tool-error.ts';
+import { runJob } from '../workers/run-job.ts';
+import { parsePatch, reversedPatch, type FilePatch } from './patch-format.ts';
+import type { Patched } from './patch-hunks.ts';
+import { FILES_READ, readFiles, versionOf } from './read-files.ts';
+import { contentOf, demandUnchanged, readWhole, type WholeText } from './whole-text.ts';
+import { UnreachableError, workspace, type Workspace } from './workspace.ts';
+
+const MAX_CHARS = 1_000_000;
+const MAX_NOTES = 20;
+
+export function applyPatchTool({ files }: Pick<Ops, 'files'>): Tool {
+  const space = workspace(files);
+  return tool({
+    name: 'apply_patch',
+    description:
+      'Apply a patch to files of the working folder: change, create, rename and delete files in one call. If a part of it ' +
+      'does not apply, nothing is changed, and the error names the hunk and shows what is there instead. The patch is a ' +
+      'unified diff (also of git, with renames, deletions, new files and modes), or has this form:\n' +
+      '*** Begin Patch\n*** Update File: src/a.ts\n@@ function name() {\n context\n-old line\n+new line\n context\n' +
+      '*** Add File: src/b.ts\n+its lines\n*** Delete File: src/c.ts\n*** Update File: src/d.ts\n*** Move to: src/e.ts\n' +
+      '*** End Patch\n' +
+      'Give about three lines of context before and after a change. Hunks are also found at other line numbers, and if ' +
+      'whitespace differs; the result says so. For a small change of one file, edit is simpler.',
+    input: {
+      type: 'object',
+      properties: {
+        patch: {
+          type: 'string',
+          maxLength: MAX_CHARS,
+          description: 'The patch. Paths are relative to the working folder',
+        },
+        timeout_ms: timeoutParameter('files'),
+      },
+      required: ['patch'],
+      additionalProperties: false,
+    },
+    effect: 'once',
+    touches: ({ patch }) => pathsOf(String(patch)).flatMap(touchesOf),
+    permissions: ['file_read', 'file_write'],
+    resources: ({ patch }) => pathsOf(String(patch)).map((path) => `file ${path}`),
+    remembers: [FILES_READ],
+    timeoutMs: timeoutFor('files'),
+    execute: ({ patch }, context) => applyPatch(space, String(patch), context),
+    verify: ({ patch }, context) => verifyPatch(space, String(patch), context.signal),
+  });
+}
+
+/** Empty for a patch that cannot be parsed: a call with it changes nothing. */
+function pathsOf(patch: string): readonly string[] {
+  try {
+    const paths = parsePatch(patch).flatMap((file) =>
+      'to' in file && file.to !== undefined ? [file.path, file.to] : [file.path],
+    );
+    return [...new Set(paths)];
+  } catch {
+    return [];
+  }
+}
+
+function touchesOf(path: string): readonly Touch[] {
+  return [
+    { type: 'read', path },
+    { type: 'write', path },
+  ];
+}
+
+async function applyPatch(space: Workspace, patch: string, context: ToolContext): Promise<string> {
+  const { signal } = context;
+  const plan = await planPatch(space, parsePatch(patch), context);
+  signal.throwIfAborted();
+  for (const { before } of plan.files.values()) if (before) await demandUnchanged(space, before);
+  await writeAll(space, [...plan.files.values()]);
+
+  const known = readFiles(context);
+  for (const { shown, before, after } of plan.files.values()) {
+    const state = before ? known.compare(before.file.shown, versionOf(before.bytes)) : 'same';
+    if (state === 'changed') {
+      plan.notes.push(
+        `${JSON.stringify(shown)} had changed since you last read it: read it again before you rely on what you know of it`,
+      );
+    }
+    if (after === undefined) known.forget(shown);
+    else if (state === 'same') known.note(shown, versionOf(after));
+  }
+  const notes = plan.notes.slice(0, MAX_NOTES);
+  if (plan.notes.length > notes.length) notes.push(`${plan.notes.length - notes.length} more notes`);
+  return ['Applied the patch:', ...plan.summary, ...notes.map((note) => `Note: ${note}.`)].join('\n');
+}
+
+/** Whether an interrupted patch was applied: if so, it can be undone; if not, it can be applied. */
+async function verifyPatch(space: Workspace, patch: string, signal: AbortSignal): Promise<Verification> {
+  const files = parsePatch(patch);
+  const [applies, isThere] = [await fits(files), await fits(reversedPatch(files))];
+  if (applies && !isThere) return { type: 'not-done' };
+  if (isThere && !applies)
+    return { type: 'done', result: 'Applied the patch. The call was interrupted; the files have the new content.' };
+  return { type: 'unknown' };
+
+  async function fits(parts: readonly (FilePatch | { type: 'gone'; path: string })[]): Promise<boolean> {
+    try {
+      for (const part of parts) if (part.type === 'gone' && (await readIfThere(space, part.path, signal))) return false;
+      const rest = parts.filter((part) => part.type !== 'gone');
+      const { isExact } = await planPatch(space, rest, { signal, report: () => {} });
+      return isExact || parts === files;
+    } catch (error) {
+      if (error instanceof ToolError) return false;
+      throw error;
+    }
+  }
+}
+
+/** A file that the patch touches: what is there, and what will be. */
+interface Change {
+  /** As messages name it. */
+  readonly shown: string;
+  /** Where it is written. */
+  readonly path: string;
+  readonly before: WholeText | undefined;
+  /** Undefined: no file. */
+  after: Uint8Array | undefined;
+  executable: boolean | undefined;
+}
+
+interface Plan {
+  /** By place. */
+  readonly files: ReadonlyMap<string, Change>;
+  readonly summary: readonly string[];
+  readonly notes: string[];
+  /** All lines of the patch are there as it has them. */
+  readonly isExact: boolean;
+}
+
+/** Applies all parts in memory. Later parts see what earlier ones did. */
+async function planPatch(
+  space: Workspace,
+  parts: readonly FilePatch[],
+  { signal, report }: Pick<ToolContext, 'signal' | 'report'>,
+): Promise<Plan> {
+  const files = new Map<string, Change>();
+  const places = new Map<string, string>();
+  const summary: string[] = [];
+  const notes: string[] = [];
+  let isExact = true;
+
+  async function changeAt(path: string): Promise<Change> {
+    const name = posix.normalize(path);
+    const known = places.get(name);
+    if (known !== undefined) return files.get(known)!;
+    const before = await readIfThere(space, path, signal);
+    const place = before?.file.real ?? name;
+    places.set(name, place);
+    const same = files.get(place);
+    if (same) return same;
+    const change = {
+      shown: before?.file.shown ?? name,
+      path,
+      before,
+      after: before?.bytes,
+      executable: before?.file.executable,
+    };
+    files.set(place, change);
+    return change;
+  }
+
+  function demandNothingAt({ after }: Change, path: string, instead: string): void {
+    if (after === undefined) return;
+    throw new ToolError('execution_failed', `${JSON.stringify(path)} exists. Nothing was changed. ${instead}`);
+  }
+
+  async function patched(
+    change: Change,
+    { path, hunks = [] }: Pick<Extract<FilePatch, { type: 'update' }>, 'path' | 'hunks'>,
+  ): Promise<Extract<Patched, { type: 'patched' }>> {
+    if (change.after === undefined) {
+      throw new ToolError(
+        'not_found',
+        `There is no ${JSON.stringify(path)}, which the patch changes. Nothing was changed. Use glob to see what is there.`,
+      );
+    }
+    // The decoder drops a byte order mark.
+    const text = new TextDecoder().decode(change.after);
+    const result = await runJob('applyHunks', { text, hunks }, signal);
+    if (result.type === 'failed') throw hunkFailed(path, result);
+    isExact &&= result.isExact;
+    notes.push(...result.notes.map((note) => `in ${JSON.stringify(path)}, ${note}`));
+    return result;
+  }
+
+  for (const [index, part] of parts.entries()) {
+    signal.throwIfAborted();
+    const { path } = part;
+    const change = await changeAt(path);
+    if (part.type === 'add') {
+      demandNothingAt(change, path, 'Change it with "Update File", a hunk with context, or the edit tool.');
+      const text = part.lines.join('\n') + (part.endsInNewline && part.lines.length > 0 ? '\n' : '');
+      change.after = Buffer.from(text);
+      change.executable = part.executable ?? false;
+      summary.push(`A ${path} (+${part.lines.length})`);
+    } else if (part.type === 'delete') {
+      const { text, removed } = await patched(change, { path, hunks: part.hunks ?? [] });
+      if (part.hunks && text !== '') {
+        throw new ToolError(
+          'execution_failed',
+          `${JSON.stringify(path)} has other lines than those that the patch deletes. Nothing was changed. Read it, and use "Delete File" to delete it anyway.`,
+        );
+      }
+      change.after = undefined;
+      summary.push(`D ${path}${removed > 0 ? ` (-${removed})` : ''}`);
+    } else {
+      const { text, added, removed } = await patched(change, part);
+      const { executable = change.executable } = part;
+      const after = contentOf({ hasBom: change.before?.hasBom === true }, text);
+      const counts = `(+${added} -${removed})${part.executable === undefined ? '' : part.executable ? ', executable' : ', not executable'}`;
+      if (part.to === undefined) {
+        change.after = after;
+        change.executable = executable;
+        summary.push(`M ${path} ${counts}`);
+      } else {
+        const target = await changeAt(part.to);
+        demandNothingAt(target, part.to, 'Move the file to another name, or delete that file first.');
+        change.after = undefined;
+        target.after = after;
+        target.executable = executable;
+        summary.push(`R ${path} -> ${part.to} ${counts}`);
+      }
+    }
+    if (parts.length > 1) report(`checked ${index + 1} of ${parts.length} files`);
+  }
+  const isSame = [...files.values()].every(
+    ({ before, after, executable }) =>
+      before?.bytes.length === after?.length &&
+      (!before || Buffer.compare(before.bytes, after!) === 0) &&
+      before?.file.executable === executable,
+  );
+  if (isSame)
+    throw new ToolError('execution_failed', 'The patch changes nothing: the files already have the new content.');
+  return { files, summary, notes, isExact };
+}
+
+/** Writes all files. If one cannot be written, those that were are put back. */
+async function writeAll(space: Workspace, changes: readonly Change[]): Promise<void> {
+  // What is removed goes last, because a file that is put back may get another mode.
+  const ordered = [
+    ...changes.filter(({ after }) => after !== undefined),
+    ...changes.filter(({ after }) => after === undefined),
+  ];
+  const done: Change[] = [];
+  try {
+    for (const change of ordered) {
+      const { path, before, after, executable } = change;
+      if (after !== undefined) await write(path, after, executable, before);
+      else if (before) await space.remove(before.file.real);
+      done.push(change);
+    }
+  } catch (error) {
+    const left: string[] = [];
+    for (const { shown, path, before, after } of done.toReversed()) {
+      try {
+        if (before) await write(path, before.bytes, before.file.executable, after === undefined ? undefined : before);
+        else if (after !== undefined) await space.remove(path);
+      } catch {
+        left.push(JSON.stringify(shown));
+      }
+    }
+    const { message, errorType } = error as UnreachableError;
+    const state = left.length === 0 ? 'Nothing was changed.' : `These files could not be put back: ${left.join(', ')}.`;
+    throw new ToolError(errorType ?? 'execution_failed', `${message} ${state}`, { cause: error });
+  }
+
+  function write(
+    path: string,
+    content: Uint8Array,
+    executable: boolean | undefined,
+    before: WholeText | undefined,
+  ): Promise<void> {
+    const mode = executable === undefined || executable === before?.file.executable ? {} : { executable };
+    return before
+      ? space.write(before.file.real, content, mode)
+      : space.write(path, content, { create: true, ...mode });
+  }
+}
+
+async function readIfThere(space: Workspace, path: string, signal: AbortSignal): Promise<WholeText | undefined> {
+  try {
+    return await readWhole(space, path, signal);
+  } catch (error) {
+    if (error instanceof UnreachableError && error.errorType === 'not_found') return undefined;
+    throw error;
+  }
+}
+
+function hunkFailed(path: string, { hunk, why, near }: Extract<Patched, { type: 'failed' }>): ToolError {
+  const there = near
+    ? ` The nearest text is at line ${near.line}${near.difference ? `; it differs only in ${near.difference}` : ''}. Use what is there (+) instead of what the patch has (-):\n${near.diff.join('\n')}`
+    : ' Read the file, and make the patch again.';
+  return new ToolError(
+    'execution_failed',
+    `In ${JSON.stringify(path)}, ${hunk} does not apply: ${why}. Nothing was changed.${there}`,
+  );
+}
