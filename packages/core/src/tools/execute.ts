@@ -40,7 +40,7 @@ function parseArgumentsJson(text: string): ParsedArguments {
 
 /** The message of the engine quotes the text, which may be large. */
 function shortened(message: string): string {
-  return message.length <= 200 ? message : `${message.slice(0, 200)}…`;
+  return message.length <= 200 ? message : `${message.slice(0, 200).toWellFormed()}…`;
 }
 
 function requireObject(parsed: Extract<ParsedArguments, { type: 'parsed' }>): ParsedArguments {
@@ -138,6 +138,9 @@ function areStrings(value: unknown): value is readonly string[] {
   return Array.isArray(value) && value.every((one) => typeof one === 'string');
 }
 
+/** A long list of wrong values has a problem for each of them, and a problem quotes names of the arguments. */
+const MAX_PROBLEMS = 10;
+
 export function argumentsProblem({ parameters }: Tool, problems: readonly string[]): string {
   const known = Object.keys(parameters['properties'] ?? {});
   const required = areStrings(parameters['required']) ? parameters['required'] : [];
@@ -146,7 +149,9 @@ export function argumentsProblem({ parameters }: Tool, problems: readonly string
     required.length > 0 && `Required: ${required.join(', ')}.`,
     optional.length > 0 && `Optional: ${optional.join(', ')}.`,
   ].filter(Boolean);
-  return ['Its arguments are not valid:', `${problems.join('; ')}.`, ...signature].join(' ');
+  const shown = problems.slice(0, MAX_PROBLEMS).map(shortened);
+  if (problems.length > MAX_PROBLEMS) shown.push(`and ${problems.length - MAX_PROBLEMS} more`);
+  return ['Its arguments are not valid:', `${shown.join('; ')}.`, ...signature].join(' ');
 }
 
 // ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -377,7 +382,7 @@ function timeoutProblem({ tool, input, timeoutMs }: Execution): string {
 function argumentsText(input: unknown): string {
   try {
     const text = JSON.stringify(input) ?? '{}';
-    return text === '{}' ? '' : ` Arguments: ${shortened(text).toWellFormed()}.`;
+    return text === '{}' ? '' : ` Arguments: ${shortened(text)}.`;
   } catch {
     return '';
   }
