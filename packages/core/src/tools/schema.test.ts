@@ -252,3 +252,9 @@ test('plainCheck: accepts valid arguments of a typical tool', () => {
   expect(check({ days: 3 })).toBe(false);
   expect(check({ city: 'Oslo', more: 1 })).toBe(false);
 });
+
+test('a missing property is named', () => {
+  const schema = { type: 'object', required: ['path'], properties: { path: {}, at: { required: ['x'] } } };
+  const problems = ['missing "path"', 'at: missing "x"'];
+  expect(validate(schema, { at: {} })).toEqual({ type: 'invalid', problems: expect.arrayContaining(problems) });
+});

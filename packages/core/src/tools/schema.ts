@@ -124,7 +124,9 @@ function validateJson(schema: JsonSchema, value: unknown): Validated {
     problems: (innermost.length > 0 ? innermost : errors).map(({ instanceLocation, keyword, error }) =>
       problemAt(
         instanceLocation.split('/').slice(1),
-        keyword === 'false' ? 'is not expected here' : error.replace(/\.$/, ''),
+        keyword === 'false'
+          ? 'is not expected here'
+          : error.replace(/\.$/, '').replace('Instance does not have required property', 'missing'),
       ),
     ),
   };

@@ -84,7 +84,7 @@ describe('a task is under its caller', () => {
     expect(JSON.stringify(child.requests[1])).toContain('no echo');
   });
 
-  test('its limits are a share of those that the caller has left, and the text says what to do', async () => {
+  test('its limits are a share of those that the caller has left', async () => {
     const child = scriptedModel([{ calls: [{ name: 'echo' }, { name: 'echo' }] }, 'Half of it.', 'Half of it.']);
     const tools = [taskTool({ models: { small: child }, tools: [echo] })];
     const journal = memoryJournal();
@@ -129,13 +129,13 @@ describe('a task is under its caller', () => {
   });
 });
 
-test('a task whose model fails says why, and what to do', async () => {
+test('a task whose model fails says why', async () => {
   const error = { code: 'overloaded', message: 'Too many requests.', retryable: false } as const;
-  const failing = scriptedModel([{ type: 'error', error } as never]);
+  const failing = scriptedModel([{ type: 'failure', error }]);
   const tools = [taskTool({ models: { small: failing } })];
   const result = await runLoop({ model: scriptedModel([{ calls: [call('a')] }, 'Done.']), tools, input: 'go' });
   expect(resultsIn(result)[0]).toMatchObject({ isError: true, errorType: 'execution_failed' });
-  expect(resultsIn(result)[0]!.text).toContain('Continue without it, or say what could not be done.');
+  expect(resultsIn(result)[0]!.text).toBe('task failed: Too many requests. (overloaded)');
 });
 
 test.each([
