@@ -16,6 +16,8 @@ interface Example {
   readonly before?: readonly ScriptedCall[];
   /** The folder is a git repository with a commit and a change. */
   readonly repository?: true;
+  /** What differs from run to run. The page has dots instead. */
+  readonly varies?: RegExp;
   /** What the definition does not say. */
   readonly note?: string;
   /** Other inputs, to show the errors that they lead to. */
@@ -30,6 +32,7 @@ const FILES: Readonly<Record<string, string>> = {
 };
 
 const READ_PRICE: ScriptedCall = { name: 'read', arguments: { path: 'src/price.ts' } };
+const IN_BACKGROUND: ScriptedCall = { name: 'bash', arguments: { command: 'cat', background: true } };
 const PATCH = `--- a/src/price.ts
 +++ b/src/price.ts
 @@ -1,3 +1,3 @@
@@ -60,12 +63,26 @@ const EXAMPLES: Readonly<Record<string, Example>> = {
   apply_patch: { before: [READ_PRICE], input: { patch: PATCH }, errors: [{ patch: PATCH }, { patch: 'not a patch' }] },
   glob: { input: { pattern: '**/*.ts' }, errors: [{ pattern: '*', path: 'none' }] },
   grep: { input: { pattern: 'price\\(' }, errors: [{ pattern: '(' }, { pattern: 'a', path: 'none' }] },
-  bash: { input: { command: 'ls src; echo to stderr >&2' }, errors: [{ command: 'exit 3' }] },
+  bash: { input: { command: 'ls src' }, errors: [{ command: 'exit 3' }] },
+  background_list: { before: [IN_BACKGROUND], input: {}, varies: /\d+(?= s\b)/g },
+  background_read: { before: [IN_BACKGROUND], input: { handle: 'bash-t1.0' }, errors: [{ handle: 'none' }] },
+  background_write: {
+    before: [IN_BACKGROUND],
+    input: { handle: 'bash-t1.0', text: 'hello\n', end: true },
+    errors: [{ handle: 'none', text: '' }],
+  },
+  background_stop: { before: [IN_BACKGROUND], input: { handle: 'bash-t1.0' }, errors: [{ handle: 'none' }] },
   git_status: { repository: true, input: {} },
   git_diff: { repository: true, input: {}, errors: [{ commit: 'none' }] },
   git_log: { repository: true, input: { max_count: 1 } },
   git_branch: { repository: true, input: {} },
-  git_commit: { repository: true, input: { message: 'Sell pears', all: true }, errors: [{ message: 'Again' }] },
+  git_commit: {
+    repository: true,
+    input: { message: 'Sell plums', paths: ['README.md'] },
+    errors: [{ message: 'Again' }],
+    // The id of the commit depends on the time.
+    varies: /\b[0-9a-f]{7,40}\b/g,
+  },
   todowrite: { input: { task: 'Add a test for price', priority: 'high' }, errors: [{ id: 9, status: 'completed' }] },
   todoread: {
     before: [
@@ -86,8 +103,8 @@ const EXAMPLES: Readonly<Record<string, Example>> = {
     input: { task_description: 'Find out which files use price(), and list them.' },
     note:
       '`taskTool({ models, tools, instructions })` says what a task can use. A task is a [child run](../durable-runs.md#a-run-inside-a-run): ' +
-      'the policy of its caller judges its calls, it draws on the ledger of its caller or has a share of what is left of the ' +
-      'limits, and its questions and approvals are those of its caller. A task cannot start tasks, unless `maxDepth` allows it.',
+      'the policy of its caller judges its calls, it draws on the ledger of its caller, it has a share of what is left of the limits, ' +
+      'and its questions and approvals are those of its caller. A task cannot start tasks, unless `maxDepth` allows it.',
   },
 };
 
@@ -101,9 +118,8 @@ export async function toolPages(): Promise<readonly Page[]> {
   const documented = documentedTools(local(tmpdir()));
   const missing = documented.filter(({ name }) => !Object.hasOwn(EXAMPLES, name)).map(({ name }) => name);
   if (missing.length > 0) throw new Error(`Add examples to scripts/tool-docs.ts for: ${missing.join(', ')}.`);
-  const pages: Page[] = [];
-  for (const tool of documented) pages.push({ file: `${tool.name}.md`, text: await toolPage(tool) });
-  return [{ file: 'README.md', text: indexPage(documented) }, ...pages];
+  const pages = documented.map(async (tool) => ({ file: `${tool.name}.md`, text: await toolPage(tool) }));
+  return [{ file: 'README.md', text: indexPage(documented) }, ...(await Promise.all(pages))];
 }
 
 function documentedTools(ops: Ops): readonly Tool[] {
@@ -150,11 +166,16 @@ async function toolPage(tool: Tool): Promise<string> {
     fenced('text', toolText(result)),
     '## Errors',
     ...errors.flatMap(({ input, failed }) => [
-      `\`${failed.errorType}\`, such as for \`${JSON.stringify(input)}\`:`,
+      `\`${failed.errorType}\`, such as for \`${inputText(input)}\`:`,
       fenced('text', toolText(failed)),
     ]),
     'A call that takes too long fails with `timeout`, one that the policy does not allow with `denied`.',
   ].join('\n\n');
+}
+
+function inputText(input: unknown): string {
+  const text = JSON.stringify(input);
+  return text.length <= 100 ? text : `${text.slice(0, 100)}…`;
 }
 
 function argumentsTable({ parameters }: Tool): string {
@@ -211,7 +232,7 @@ function touchesText({ touches }: Tool, input: unknown): string {
 }
 
 function touchText({ type, ...rest }: Touch): string {
-  return [type, ...Object.values(rest)].join(' ');
+  return [type, ...Object.values(rest)].join(' ').replaceAll('\n', String.raw`\n`);
 }
 
 interface ExampleResults {
@@ -222,7 +243,7 @@ interface ExampleResults {
 /** Makes the calls of an example in one run, in a folder of their own. */
 async function runExample(
   name: string,
-  { before = [], input, errors = [], repository }: Example,
+  { before = [], input, errors = [], repository, varies }: Example,
 ): Promise<ExampleResults> {
   const base = realpathSync(mkdtempSync(path.join(tmpdir(), 'treadle-tool-docs-')));
   const folder = path.join(base, 'project');
@@ -232,7 +253,7 @@ async function runExample(
     const invalid = [...errors, { no_such_argument: true }];
     const calls = [...before, ...[input, ...invalid].map((given) => ({ name, arguments: given }))];
     const results = await resultsOf(documentedTools(local(folder, { env: ENV })), calls);
-    const shown = results.map((result) => shownResult(result, base));
+    const shown = results.map((result) => shownResult(result, base, varies));
     const [result, ...failed] = shown.slice(before.length);
     if (!result || result.isError) throw new Error(`The example of ${name} failed: ${toolText(result!)}`);
     const succeeded = failed.findIndex(({ isError }) => !isError);
@@ -259,10 +280,12 @@ async function resultsOf(tools: readonly Tool[], calls: readonly ScriptedCall[])
 }
 
 /** Without the path of the temporary folder. */
-function shownResult(result: ToolResult, base: string): ToolResult {
-  const content = result.content.map((block) =>
-    'text' in block ? { ...block, text: block.text.replaceAll(base, '') } : block,
-  );
+function shownResult(result: ToolResult, base: string, varies?: RegExp): ToolResult {
+  const shown = (text: string): string => {
+    const here = text.replaceAll(base, '');
+    return varies ? here.replaceAll(varies, '…') : here;
+  };
+  const content = result.content.map((block) => ('text' in block ? { ...block, text: shown(block.text) } : block));
   return { ...result, content };
 }
 
@@ -309,7 +332,7 @@ function escaped(text: string): string {
 }
 
 function firstSentence(text: string): string {
-  return /^.*?[.:](?= |$)/s.exec(text)?.[0] ?? text;
+  return /^.*?\.(?= |$)/s.exec(text)?.[0] ?? text;
 }
 
 /** A table as the formatter writes it. */

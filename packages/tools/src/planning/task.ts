@@ -26,7 +26,6 @@ export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions):
   }
   const inner = maxDepth > 1 ? [taskTool({ models, maxDepth: maxDepth - 1, ...options })] : [];
   const definition = {
-    share: 'ledger',
     ...options,
     tools: [...(options.tools ?? []), ...inner],
     name: 'task',
