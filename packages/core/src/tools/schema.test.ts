@@ -258,3 +258,9 @@ test('a missing property is named', () => {
   const problems = ['missing "path"', 'at: missing "x"'];
   expect(validate(schema, { at: {} })).toEqual({ type: 'invalid', problems: expect.arrayContaining(problems) });
 });
+
+test('a list of too many wrong items has one problem', () => {
+  const schema = { type: 'object', properties: { list: { items: { type: 'string' } } } };
+  const problems = ['list.0: Instance type "number" is invalid. Expected "string"'];
+  expect(validate(schema, { list: Array(80_000).fill(1) })).toEqual({ type: 'invalid', problems });
+});
