@@ -14,6 +14,7 @@ export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';
 export { readTool } from './files/read.ts';
 export { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
+export { toLegacyResult, type LegacyErrorType, type LegacyFacts, type LegacyResult } from './legacy-result.ts';
 export { local, type LocalOptions } from './local/local.ts';
 export type {
   ExecOps,
@@ -31,5 +32,8 @@ export type {
 } from './ops.ts';
 export { guardedFiles, type GuardOptions, type PathCheck } from './paths/guarded-files.ts';
 export { policyCheck } from './paths/policy-check.ts';
+export { questionTool, type QuestionToolOptions } from './planning/question.ts';
+export { taskTool, type TaskToolOptions } from './planning/task.ts';
+export { todoReadTool, todoWriteTool } from './planning/todos.ts';
 export { codingTools, readOnlyTools } from './tool-sets.ts';
 export { pathFacts, type PathOptions } from './paths/path-facts.ts';

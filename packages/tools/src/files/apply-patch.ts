@@ -169,7 +169,7 @@ async function planPatch(
 
   function demandNothingAt({ after }: Change, path: string, instead: string): void {
     if (after === undefined) return;
-    throw new ToolError('execution_failed', `${JSON.stringify(path)} exists. Nothing was changed. ${instead}`);
+    throw new ToolError(`${JSON.stringify(path)} exists. Nothing was changed. ${instead}`, 'execution_failed');
   }
 
   async function patched(
@@ -178,8 +178,8 @@ async function planPatch(
   ): Promise<Extract<Patched, { type: 'patched' }>> {
     if (change.after === undefined) {
       throw new ToolError(
-        'not_found',
         `There is no ${JSON.stringify(path)}, which the patch changes. Nothing was changed. Use glob to see what is there.`,
+        'not_found',
       );
     }
     // The decoder drops a byte order mark.
@@ -205,8 +205,8 @@ async function planPatch(
       const { text, removed } = await patched(change, { path, hunks: part.hunks ?? [] });
       if (part.hunks && text !== '') {
         throw new ToolError(
-          'execution_failed',
           `${JSON.stringify(path)} has other lines than those that the patch deletes. Nothing was changed. Read it, and use "Delete File" to delete it anyway.`,
+          'execution_failed',
         );
       }
       change.after = undefined;
@@ -238,7 +238,7 @@ async function planPatch(
       before?.file.executable === executable,
   );
   if (isSame)
-    throw new ToolError('execution_failed', 'The patch changes nothing: the files already have the new content.');
+    throw new ToolError('The patch changes nothing: the files already have the new content.', 'execution_failed');
   return { files, summary, notes, isExact };
 }
 
@@ -299,7 +299,7 @@ function hunkFailed(path: string, { hunk, why, near }: Extract<Patched, { type: 
     ? ` The nearest text is at line ${near.line}${near.difference ? `; it differs only in ${near.difference}` : ''}. Use what is there (+) instead of what the patch has (-):\n${near.diff.join('\n')}`
     : ' Read the file, and make the patch again.';
   return new ToolError(
-    'execution_failed',
     `In ${JSON.stringify(path)}, ${hunk} does not apply: ${why}. Nothing was changed.${there}`,
+    'execution_failed',
   );
 }

@@ -91,7 +91,7 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
   if ('problem' in spans) throw await unplaced(spans, source, input, signal);
   const text = replaced(source, spans.spans);
   if (text === whole.text)
-    throw new ToolError('invalid_params', 'The edits change nothing: new_text is what is there.');
+    throw new ToolError('The edits change nothing: new_text is what is there.', 'invalid_params');
 
   const known = readFiles(context);
   const { shown, real } = whole.file;
@@ -138,21 +138,21 @@ function editsOf({
   path,
 }: EditInput): readonly Edit[] {
   if (edits && (oldText !== '' || newText !== '')) {
-    throw new ToolError('invalid_params', 'Give either old_text and new_text, or edits, not both.');
+    throw new ToolError('Give either old_text and new_text, or edits, not both.', 'invalid_params');
   }
   const asked: readonly Edit[] = edits ?? [{ old_text: oldText, new_text: newText, ...(all && { replace_all: all }) }];
   for (const [index, { old_text: before, new_text: after }] of asked.entries()) {
     const which = nameOf(index, asked.length);
     if (before === '') {
       throw new ToolError(
-        'invalid_params',
         `${which} is empty. Give the text to replace, exactly as it is in ${JSON.stringify(path)}; to insert text, ` +
           `replace a line beside it; to create a file or to replace all of it, use write.`,
+        'invalid_params',
       );
     }
     if (before === after)
-      throw new ToolError('invalid_params', `${which} and its new_text are the same: nothing would change.`);
-    if (after.includes('\0')) throw new ToolError('invalid_params', 'new_text contains a NUL character. Leave it out.');
+      throw new ToolError(`${which} and its new_text are the same: nothing would change.`, 'invalid_params');
+    if (after.includes('\0')) throw new ToolError('new_text contains a NUL character. Leave it out.', 'invalid_params');
   }
   return asked;
 }
@@ -256,8 +256,8 @@ async function unplaced(
   const file = JSON.stringify(path);
   if (problem === 'overlap') {
     return new ToolError(
-      'invalid_params',
       `${which} overlaps another edit at line ${lineAt(text, places[0]!)} of ${file}. Nothing was changed. Join the two edits.`,
+      'invalid_params',
     );
   }
   if (problem === 'ambiguous') {
@@ -268,9 +268,9 @@ async function unplaced(
     });
     const number = places.length > MAX_PLACES ? `more than ${MAX_PLACES} times` : `${places.length} times`;
     return new ToolError(
-      'execution_failed',
       `${which} occurs ${number} in ${file}, so it is not clear which one is meant. Nothing was changed. Include more ` +
         `lines around it, or set replace_all. It starts at these lines:\n${shown.join('\n')}`,
+      'execution_failed',
     );
   }
   const hint = wanted.split('\n').every((line) => /^\s*\d+\t/.test(line))
@@ -279,16 +279,16 @@ async function unplaced(
   const near = await runJob('nearestBlock', { text, wanted }, signal);
   if (!near) {
     return new ToolError(
-      'execution_failed',
       `${which} does not occur in ${file}, and nothing there is similar. Nothing was changed.${hint} Read the file, and ` +
         `copy the text from it.`,
+      'execution_failed',
     );
   }
   const difference = near.difference ? `; it differs only in ${near.difference}` : '';
   return new ToolError(
-    'execution_failed',
     `${which} does not occur in ${file}. Nothing was changed.${hint} The nearest text is at line ${near.line}${difference}. ` +
       `Use what is there (+) instead of what you gave (-):\n${near.diff.join('\n')}`,
+    'execution_failed',
   );
 }
 

@@ -20,8 +20,8 @@ export async function readWhole(space: Workspace, path: string, signal: AbortSig
   const name = JSON.stringify(path);
   if (file.kind !== 'file') {
     throw new ToolError(
-      'execution_failed',
       `${name} is a ${file.kind === 'folder' ? 'folder' : 'special file'}. Name a text file.`,
+      'execution_failed',
     );
   }
   if (file.size > MAX_BYTES) throw tooLarge(name, file.size);
@@ -63,21 +63,21 @@ export async function demandUnchanged(space: Workspace, { file }: WholeText): Pr
   const { size, modifiedMs } = await space.locate(file.real);
   if (size === file.size && modifiedMs === file.modifiedMs) return;
   throw new ToolError(
-    'execution_failed',
     `${JSON.stringify(file.shown)} was changed by somebody else meanwhile. This call has changed nothing. Read it and try again.`,
+    'execution_failed',
   );
 }
 
 function tooLarge(name: string, size: number): ToolError {
   return new ToolError(
-    'execution_failed',
     `${name} has ${size} bytes; only files of up to ${MAX_BYTES} can be changed with this tool. Use a command such as sed.`,
+    'execution_failed',
   );
 }
 
 function notText(name: string): ToolError {
   return new ToolError(
-    'execution_failed',
     `${name} is not a text file in UTF-8, so a change could damage it. Convert it first, or use a program that knows its format.`,
+    'execution_failed',
   );
 }
