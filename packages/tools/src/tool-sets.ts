@@ -2,6 +2,7 @@ import type { Tool } from '@treadle/core';
 import { globTool } from './files/glob.ts';
 import { grepTool } from './files/grep.ts';
 import { readTool } from './files/read.ts';
+import { writeTool } from './files/write.ts';
 import type { Ops } from './ops.ts';
 
 /** Tools that look at files, and change nothing. */
@@ -11,5 +12,5 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
 
 /** Tools for work on a project: files, shell, git. */
 export function codingTools(ops: Ops): readonly Tool[] {
-  return [...readOnlyTools(ops)];
+  return [...readOnlyTools(ops), writeTool(ops)];
 }

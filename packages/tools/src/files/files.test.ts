@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -70,76 +69,10 @@ test('all tools are pure, and describe their input and what they read', () => {
   for (const { parameters } of tools) expect(parameters).toMatchObject({ type: 'object', additionalProperties: false });
 });
 
-describe('read', () => {
-  test('returns the text of a file', async () => {
-    expect(await call('read', { path: 'notes.txt' })).toBe('first needle\nsecond\nthird Needle');
-    expect(await call('read', { path: 'linked-notes.txt' })).toContain('first needle');
-    expect(await call('read', { path: 'empty.txt' })).toBe('[the file is empty]');
-  });
-
-  test('returns numbered lines and the next offset', async () => {
-    expect(await call('read', { path: 'notes.txt', offset: 2, limit: 1, lineNumbers: true })).toBe(
-      '2\tsecond\n[the file continues: read again with offset 3]',
-    );
-    expect(await call('read', { path: 'notes.txt', offset: 3 })).toBe('third Needle');
-    await expect(call('read', { path: 'notes.txt', offset: 4 })).rejects.toThrow(/only 3 lines/);
-  });
-
-  test('returns a long file in parts without gaps', async () => {
-    const lines = Array.from({ length: 5000 }, (_, i) => `line ${i + 1} ${'ü'.repeat(i % 7)}`);
-    await put('long.txt', lines.join('\n'));
-    const got: string[] = [];
-    for (let offset: number | undefined = 1; offset;) {
-      const part: string = await call('read', { path: 'long.txt', offset });
-      expect(part.length).toBeLessThan(13_000);
-      const more = /\n\[the file continues: read again with offset (\d+)\]$/.exec(part);
-      got.push(...(more ? part.slice(0, more.index) : part).split('\n'));
-      offset = more ? Number(more[1]) : undefined;
-    }
-    expect(got).toEqual(lines);
-  });
-
-  test('decodes characters that are split between chunks', async () => {
-    const text = 'x' + '🙂'.repeat(40_000);
-    await put('wide.txt', [...text].join('\n'));
-    const part = await call('read', { path: 'wide.txt', offset: 13_100, limit: 10 });
-    expect(part.split('\n').slice(0, 10)).toEqual(Array.from({ length: 10 }, () => '🙂'));
-  });
-
-  test('cuts a very long line', async () => {
-    await put('minified.js', `${'a'.repeat(300_000)}\nend\n`);
-    const text = await call('read', { path: 'minified.js' });
-    expect(text).toBe(`${'a'.repeat(2000)} [cut: the line has 300000 characters]\nend`);
-  });
-
-  test('rejects folders, binary files and missing files', async () => {
-    await expect(call('read', { path: 'src' })).rejects.toThrow(/is a folder. Use glob/);
-    await expect(call('read', { path: 'picture.png' })).rejects.toThrow(/binary file of 6 bytes/);
-    await expect(call('read', { path: 'missing.txt' })).rejects.toThrow(/There is no "missing.txt"/);
-  });
-
-  test.skipIf(process.platform === 'win32')('does not block on a pipe', async () => {
-    execFileSync('/usr/bin/env', ['mkfifo', join(folder, 'pipe')]);
-    await expect(call('read', { path: 'pipe' })).rejects.toThrow(/not a regular file/);
-    expect(await call('grep', { pattern: 'nothing-has-this' })).not.toContain('pipe');
-    await rm(join(folder, 'pipe'));
-  });
-
-  test.each(['../secret.txt', 'outside.txt', 'up/secret.txt'])('does not leave the folder: %s', async (path) => {
-    await expect(call('read', { path })).rejects.toThrow(/is outside/);
-  });
-});
-
 describe('glob', () => {
   test('lists one folder sorted, marks folders, and leaves out links that lead out', async () => {
-    await rm(join(folder, 'long.txt'), { force: true });
     const listed = (await call('glob', { pattern: '*.txt' })).split('\n');
-    expect(listed.filter((line) => !line.startsWith('['))).toEqual([
-      'empty.txt',
-      'linked-notes.txt',
-      'notes.txt',
-      'wide.txt',
-    ]);
+    expect(listed.filter((line) => !line.startsWith('['))).toEqual(['empty.txt', 'linked-notes.txt', 'notes.txt']);
     expect(listed.at(-1)).toBe('[2 symbolic links left out that are broken or lead out of the working folder]');
     expect((await call('glob', { pattern: '*' })).split('\n')).toEqual(
       expect.arrayContaining(['src/', 'linked-src/', '.git/']),
@@ -150,7 +83,6 @@ describe('glob', () => {
     const found = (await call('glob', { pattern: '**/*.{ts,js,yml}' })).split('\n');
     expect(found.filter((line) => !line.startsWith('['))).toEqual([
       '.github/ci.yml',
-      'minified.js',
       'src/deep/er/x.ts',
       'src/main.ts',
     ]);
@@ -281,7 +213,6 @@ test('what may not be read is not read by another name, listed or searched', asy
 });
 
 test.each([
-  ['read', { path: 'notes.txt' }],
   ['glob', { pattern: '**' }],
   ['grep', { pattern: 'x' }],
 ])('%s stops when it is aborted', async (name, input) => {

@@ -3,7 +3,7 @@ import { messageOf, tool, type Tool } from '@treadle/core';
 import type { OpenFile } from '../ops.ts';
 import { globPattern } from './glob-pattern.ts';
 import { count, listing, walkNotes } from './listing.ts';
-import { readText } from './text-file.ts';
+import { decodeText, encodingOf, readBytes } from './text-file.ts';
 import { TimeLimitPassed, withinTime } from './time-limit.ts';
 import { walk, type WalkNotes } from './walk.ts';
 import type { Ops } from '../ops.ts';
@@ -127,13 +127,13 @@ function compile(input: GrepInput): RegExp {
 }
 
 async function wholeText(file: OpenFile, signal: AbortSignal): Promise<string | undefined> {
-  let text = '';
-  for await (const piece of readText(file, signal)) {
-    if (piece === undefined) return undefined;
-    text += piece;
-    if (text.length > MAX_FILE_BYTES) break;
+  try {
+    const bytes = await readBytes(file, signal);
+    const encoding = encodingOf(bytes);
+    return encoding && decodeText(bytes, encoding);
+  } finally {
+    await file.handle.close();
   }
-  return text;
 }
 
 function matchingLines(expression: RegExp, text: string, shown: string): string[] {

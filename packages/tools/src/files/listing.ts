@@ -42,3 +42,8 @@ export function walkNotes(notes: WalkNotes): string[] {
 export function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`;
 }
+
+/** A name for one line of a result: quoted if it has line ends or other control characters. */
+export function shownName(name: string): string {
+  return /[\p{Cc}\u2028\u2029]/u.test(name) ? JSON.stringify(name) : name;
+}
