@@ -3,9 +3,15 @@
  * cloned, and read no files. Heavy libraries are loaded when a job first needs them.
  */
 import { pdfText } from '../files/pdf-text.ts';
+import { searchTexts } from '../files/search-text.ts';
+import { selectPaths } from '../files/select-paths.ts';
 
 /** The jobs by name. */
-export const JOBS: { readonly pdfText: typeof pdfText } = { pdfText };
+export const JOBS: {
+  readonly pdfText: typeof pdfText;
+  readonly searchTexts: typeof searchTexts;
+  readonly selectPaths: typeof selectPaths;
+} = { pdfText, searchTexts, selectPaths };
 
 export type Job = (input: never) => unknown;
 export type Jobs = typeof JOBS;

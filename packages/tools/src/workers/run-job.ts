@@ -87,6 +87,7 @@ async function runIn(
   signal.addEventListener('abort', onAbort);
   worker.on('message', onMessage).on('error', onError).on('exit', onExit);
   try {
+    signal.throwIfAborted();
     worker.postMessage(request, [...transfer]);
     return await promise;
   } finally {
