@@ -13,6 +13,7 @@ export { editTool } from './files/edit.ts';
 export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';
 export { readTool } from './files/read.ts';
+export { writeTool } from './files/write.ts';
 export { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
 export { toLegacyResult, type LegacyErrorType, type LegacyFacts, type LegacyResult } from './legacy-result.ts';
 export { local, type LocalOptions } from './local/local.ts';

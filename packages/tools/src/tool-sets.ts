@@ -4,6 +4,7 @@ import { editTool } from './files/edit.ts';
 import { globTool } from './files/glob.ts';
 import { grepTool } from './files/grep.ts';
 import { readTool } from './files/read.ts';
+import { writeTool } from './files/write.ts';
 import { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
 import type { Ops } from './ops.ts';
 import { todoReadTool, todoWriteTool } from './planning/todos.ts';
@@ -17,6 +18,7 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
 export function codingTools(ops: Ops): readonly Tool[] {
   return [
     ...readOnlyTools(ops),
+    writeTool(ops),
     editTool(ops),
     applyPatchTool(ops),
     gitStatusTool(ops),

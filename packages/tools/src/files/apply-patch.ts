@@ -269,7 +269,7 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
     }
     const { message, errorType } = error as UnreachableError;
     const state = left.length === 0 ? 'Nothing was changed.' : `These files could not be put back: ${left.join(', ')}.`;
-    throw new ToolError(errorType ?? 'execution_failed', `${message} ${state}`, { cause: error });
+    throw new ToolError(`${message} ${state}`, errorType, { cause: error });
   }
 
   function write(
