@@ -38,14 +38,18 @@ export const chatCommand: Command = defineCommand({
   async run({ values }, io) {
     // The closing turn makes sure that the user gets a reply at the turn limit.
     const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
-    const session = await openSession(values, io, { maxTurns: 10, closingTurn: true, canAsk: onTerminal });
+    const session = await openSession(values, io, {
+      defaults: { maxTurns: 10, closingTurn: true },
+      canAsk: onTerminal,
+      writeLine: (line) => void io.stderr.write(`${line}\n`),
+    });
     for (const text of session.notices) io.stderr.write(`${text}\n`);
     io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.context.folder}\n`);
     if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const dialogue = onTerminal ? terminalDialogue(io) : pipedDialogue(io);
-    const logCalls = openCallLog(values.log, io, session.options.policy);
+    const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy);
     const stored = session.context.store.type !== 'memory';
     const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
     const conversation = startConversation({ session, io, dialogue, colours, logCalls, resuming });

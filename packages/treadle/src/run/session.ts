@@ -26,13 +26,18 @@ export interface Session {
 
 /**
  * `defaults`: of the command; configuration and flags override them. `canAsk`: there is a terminal to ask for approvals on.
- * The caller closes the store.
+ * `writeLine`: writes a line for the user during a run. The caller closes the store.
  */
 export async function openSession(
   values: SessionValues,
   io: Io,
-  { canAsk, ...defaults }: Pick<LoopOptions, 'maxTurns' | 'closingTurn'> & { readonly canAsk: boolean },
+  options: {
+    readonly defaults?: Pick<LoopOptions, 'maxTurns' | 'closingTurn'>;
+    readonly canAsk: boolean;
+    readonly writeLine: (line: string) => void;
+  },
 ): Promise<Session> {
+  const { defaults, canAsk, writeLine } = options;
   const context = await resolveContext(values, io);
   const { config } = context.loaded;
   const choice = chooseModel(values, context.loaded, io.env);
@@ -47,11 +52,11 @@ export async function openSession(
     rates: store.rates,
     onDenied({ tool, remedy }) {
       const line = `${tool} is denied, because nobody can be asked. ${exactLine(remedy)}`;
-      if (!told.has(line)) io.stderr.write(`${line}\n`);
+      if (!told.has(line)) writeLine(line);
       told.add(line);
     },
   });
-  const options: Session['options'] = {
+  const runOptions: Session['options'] = {
     ...defaults,
     model,
     instructions: instructionsFor(context.folder, tools),
@@ -63,7 +68,13 @@ export async function openSession(
     ...(values.finish && { finish: values.finish }),
   };
   const notices = [choice.notice, await unfinishedNotice(store, values)].filter((text) => text !== undefined);
-  return { context, options, explain: requestExplainer(policy, tools, coloursFor(io.stderr, io.env)), notices, store };
+  return {
+    context,
+    options: runOptions,
+    explain: requestExplainer(policy, tools, coloursFor(io.stderr, io.env)),
+    notices,
+    store,
+  };
 }
 
 function askingBy(flag: SessionValues['ask'], canAsk: boolean): Asking {

@@ -6,7 +6,7 @@ import { chooseModelOf } from '../config/choose-model.ts';
 import { openModel } from '../models/open-model.ts';
 import { isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
 import { waitingText } from '../run/outcome-text.ts';
-import { runAndReport } from '../run/run-and-report.ts';
+import { runAndReport, runScreen } from '../run/run-and-report.ts';
 import { userName } from '../run/ask-approval.ts';
 import { namesOtherFolder, toolsOf } from '../run/session.ts';
 import { coloursFor } from '../terminal/colours.ts';
@@ -152,7 +152,7 @@ async function resumeRun(
   };
   try {
     const explain = requestExplainer(policy, tools, coloursFor(io.stderr, io.env));
-    return await runAndReport({ start, store, context, values, io, explain });
+    return await runAndReport({ start, store, context, values, io, screen: runScreen(io, values), explain });
   } catch (error) {
     if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
     throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);
