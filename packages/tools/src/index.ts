@@ -29,5 +29,8 @@ export type {
 } from './ops.ts';
 export { guardedFiles, type GuardOptions, type PathCheck } from './paths/guarded-files.ts';
 export { policyCheck } from './paths/policy-check.ts';
+export { questionTool, type QuestionToolOptions } from './planning/question.ts';
+export { taskTool, type TaskToolOptions } from './planning/task.ts';
+export { todoReadTool, todoWriteTool } from './planning/todos.ts';
 export { codingTools, readOnlyTools } from './tool-sets.ts';
 export { pathFacts, type PathOptions } from './paths/path-facts.ts';

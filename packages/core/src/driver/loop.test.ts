@@ -362,9 +362,9 @@ describe('the error result', () => {
     );
   });
 
-  test('of a timeout names the tool and the time', async () => {
+  test('of a timeout names the tool, the time and the arguments', async () => {
     expect(await resultTextOf({ name: 'read', arguments: { path: 'a' } })).toBe(
-      'The tool "read" timed out after 30000 ms. Ask for less, or try something else.',
+      'The tool "read" timed out after 30000 ms. Arguments: {"path":"a"}. Ask for less, try another way, or say what could not be done.',
     );
   });
 

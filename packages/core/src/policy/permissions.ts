@@ -11,7 +11,7 @@ export function permissionsRule({ permissions }: PolicyRules): Rule {
       const missing = permissions && [...needed].filter((name) => permissions[name as Permission] === false);
       if (!missing || missing.length === 0) return ALLOWED;
       const reason = `it needs the permission ${listed(missing)}, which is not granted`;
-      return { type: 'deny', reason: `${reason}. Use tools that do not need it.` };
+      return { type: 'deny', reason: `${reason}. Use tools that do not need it, or say what could not be done.` };
     },
     saw(facts) {
       const needed = [...neededPermissions(facts)];

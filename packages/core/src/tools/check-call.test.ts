@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { runLoop } from '../driver/run.ts';
 import { scriptedModel } from '../testing/index.ts';
-import { checkCall } from './execute.ts';
+import { checkCall, type Checked } from './execute.ts';
 import { tool, type ToolDefinition } from './tool.ts';
 
 const input = z.object({ path: z.string(), depth: z.number().optional() });
@@ -65,6 +65,18 @@ describe('an invalid call has a problem and no input', () => {
           'depth: Invalid input: expected number, received string. Required: path. Optional: depth.',
       },
     });
+  });
+
+  test('names at most ten problems, and shortens each', () => {
+    const input = { type: 'object', properties: { list: { items: { type: 'string' } } }, additionalProperties: false };
+    const problemIn = (text: string): string => {
+      const checked = checkCall(tool({ name: 'x', description: 'x', input }), text, false);
+      return (checked as Checked).check.problem!;
+    };
+    expect(problemIn(JSON.stringify({ list: Array(1_000).fill(1) }))).toMatch(
+      /^Its .*; list\.9: [^;]*; and 990 more\. Opt/,
+    );
+    expect(problemIn(JSON.stringify({ ['x'.repeat(100_000)]: 1 })).length).toBeLessThan(400);
   });
 
   test.each([

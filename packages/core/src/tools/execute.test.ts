@@ -39,9 +39,10 @@ function failed(text: string, facts?: ErrorFacts): SettledResult {
   return { type: 'result', content: [{ type: 'error', text }], isError: true, ...facts };
 }
 
+const TIMEOUT: ErrorFacts = { errorType: 'timeout' };
 const TIMED_OUT = failed(
   'The tool "x" timed out after 1000 ms, and it is not known whether it took effect. Find out before you call it again.',
-  { errorType: 'timeout' },
+  TIMEOUT,
 );
 
 describe('arguments of the tool', () => {
@@ -177,9 +178,41 @@ describe('a tool that times out', () => {
     const { clock, running } = timeOut({ effect, verify });
     await clock.advance(1_000);
     expect(await running.result).toEqual(
-      failed('The tool "x" timed out after 1000 ms. Ask for less, or try something else.', { errorType: 'timeout' }),
+      failed(
+        'The tool "x" timed out after 1000 ms. Ask for less, try another way, or say what could not be done.',
+        TIMEOUT,
+      ),
     );
     expect(verified).toBe(0);
+  });
+
+  test.each([
+    ['pure', 300_000, 'Call it again with a larger timeout_ms, at most 300000, or ask for less'],
+    ['pure', 1_000, 'Ask for less'],
+    ['once', 300_000, 'Find out before you call it again with a larger timeout_ms, at most 300000.'],
+    ['once', 1_000, 'Find out before you call it again.'],
+  ] as const)(
+    'and is %s with timeout_ms up to %i: the text names the arguments and the remedy',
+    async (effect, maximum, remedy) => {
+      const properties = { command: { type: 'string' }, timeout_ms: { type: 'integer', maximum } };
+      const definition = { effect, input: { type: 'object', properties } };
+      const clock = manualClock();
+      const running = executeTool({ ...executionOf(hang, { clock, definition }), input: { command: 'sleep 60' } });
+      await clock.advance(1_000);
+      const text = JSON.stringify(await running.result);
+      expect(text).toContain(JSON.stringify('Arguments: {"command":"sleep 60"}. ').slice(1, -1) + remedy);
+    },
+  );
+
+  test.each([
+    ['long arguments are cut', { text: '😀'.repeat(1_000) }, /Arguments: \{"text":"😀{95}\uFFFD…\./u],
+    ['arguments without a JSON form are left out', { n: 1n }, /ms\. Ask/],
+  ])('%s', async (_, input, pattern) => {
+    const clock = manualClock();
+    const running = executeTool({ ...executionOf(hang, { clock, definition: { effect: 'pure' } }), input });
+    await clock.advance(1_000);
+    const result = await running.result;
+    expect('content' in result && result.content[0]).toMatchObject({ text: expect.stringMatching(pattern) });
   });
 
   test('and has the effect "once" may have taken effect', async () => {

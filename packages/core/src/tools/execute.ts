@@ -40,7 +40,7 @@ function parseArgumentsJson(text: string): ParsedArguments {
 
 /** The message of the engine quotes the text, which may be large. */
 function shortened(message: string): string {
-  return message.length <= 200 ? message : `${message.slice(0, 200)}…`;
+  return message.length <= 200 ? message : `${message.slice(0, 200).toWellFormed()}…`;
 }
 
 function requireObject(parsed: Extract<ParsedArguments, { type: 'parsed' }>): ParsedArguments {
@@ -138,7 +138,10 @@ function areStrings(value: unknown): value is readonly string[] {
   return Array.isArray(value) && value.every((one) => typeof one === 'string');
 }
 
-function argumentsProblem({ parameters }: Tool, problems: readonly string[]): string {
+/** A long list of wrong values has a problem for each of them, and a problem quotes names of the arguments. */
+const MAX_PROBLEMS = 10;
+
+export function argumentsProblem({ parameters }: Tool, problems: readonly string[]): string {
   const known = Object.keys(parameters['properties'] ?? {});
   const required = areStrings(parameters['required']) ? parameters['required'] : [];
   const optional = known.filter((name) => !required.includes(name));
@@ -146,7 +149,9 @@ function argumentsProblem({ parameters }: Tool, problems: readonly string[]): st
     required.length > 0 && `Required: ${required.join(', ')}.`,
     optional.length > 0 && `Optional: ${optional.join(', ')}.`,
   ].filter(Boolean);
-  return ['Its arguments are not valid:', `${problems.join('; ')}.`, ...signature].join(' ');
+  const shown = problems.slice(0, MAX_PROBLEMS).map(shortened);
+  if (problems.length > MAX_PROBLEMS) shown.push(`and ${problems.length - MAX_PROBLEMS} more`);
+  return ['Its arguments are not valid:', `${shown.join('; ')}.`, ...signature].join(' ');
 }
 
 // ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -333,11 +338,8 @@ function awaitTool(
       cancelTimer = clock.timer(left, timeOut);
       return;
     }
-    const timedOut = `timed out after ${timeoutMs} ms`;
-    if (!mode.takesEffect || tool.effect !== 'once')
-      return stop(`${timedOut}. Ask for less, or try something else.`, TIMEOUT);
-    const problem = `${timedOut}, and it is not known whether it took effect. Find out before you call it again.`;
-    if (!tool.verify) return stop(problem, TIMEOUT);
+    const problem = timeoutProblem(execution);
+    if (!mode.takesEffect || tool.effect !== 'once' || !tool.verify) return stop(problem, TIMEOUT);
     ended = true;
     onEnd();
     controller.abort();
@@ -361,6 +363,29 @@ function awaitTool(
     stop('was stopped.', INTERRUPTED, reason);
   };
   return { result: promise, abort };
+}
+
+/** What timed out, and what the model can do. A tool with the argument `timeout_ms` may allow more time. */
+function timeoutProblem({ tool, input, timeoutMs }: Execution): string {
+  const { timeout_ms: time } = (tool.parameters['properties'] ?? {}) as Readonly<Record<string, { maximum?: number }>>;
+  const longest = time?.maximum ?? 0;
+  const longer = longest > timeoutMs ? ` with a larger timeout_ms, at most ${longest}` : '';
+  const timedOut = `timed out after ${timeoutMs} ms`;
+  const args = argumentsText(input);
+  if (tool.effect === 'once') {
+    return `${timedOut}, and it is not known whether it took effect.${args} Find out before you call it again${longer}.`;
+  }
+  const instead = longer ? `Call it again${longer}, or ask` : 'Ask';
+  return `${timedOut}.${args} ${instead} for less, try another way, or say what could not be done.`;
+}
+
+function argumentsText(input: unknown): string {
+  try {
+    const text = JSON.stringify(input) ?? '{}';
+    return text === '{}' ? '' : ` Arguments: ${shortened(text)}.`;
+  } catch {
+    return '';
+  }
 }
 
 const TIMEOUT: ErrorFacts = { errorType: 'timeout' };

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { runLoop } from '../driver/run.ts';
+import type { ErrorType } from '../messages.ts';
 import { manualClock } from '../testing/manual-clock.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { registry, type Registry } from './registry.ts';
@@ -103,6 +104,7 @@ describe('a definition from a file overrides the tool', () => {
       type: 'result',
       content: [{ type: 'error', text: 'The tool "add" is defined in tools.yaml, but no code for it is registered.' }],
       isError: true,
+      errorType: 'not_found',
     });
     tools.register(add, 'builtin');
     expect(tools.get('add')!.description).toBe('Adds small numbers');
@@ -137,7 +139,12 @@ test('runLoop accepts its list', async () => {
 });
 
 describe('execute', () => {
-  const error = (text: string): object => ({ type: 'result', content: [{ type: 'error', text }], isError: true });
+  const error = (text: string, errorType?: ErrorType): object => ({
+    type: 'result',
+    content: [{ type: 'error', text }],
+    isError: true,
+    ...(errorType && { errorType }),
+  });
 
   test('validates the input and returns the result', async () => {
     expect(await filled().execute('add', { a: 1 })).toEqual({
@@ -154,15 +161,20 @@ describe('execute', () => {
     expect(await tools.execute('add', { a: 'one', b: 'two' })).toEqual(
       error(
         'The tool "add" was not called. Its arguments are not valid: a: Invalid input: expected number, received string; ' +
-          'b: Invalid input: expected number, received string.',
+          'b: Invalid input: expected number, received string. Required: a. Optional: b.',
+        'invalid_params',
       ),
     );
     expect(ran).toBe(false);
   });
 
   test('returns an error for an unknown tool and for one that the client executes', async () => {
-    expect(await filled().execute('sub', {})).toEqual(error('There is no tool "sub". Available tools: add, ask.'));
-    expect(await registry().execute('sub', {})).toEqual(error('There is no tool "sub". Available tools: none.'));
+    expect(await filled().execute('sub', {})).toEqual(
+      error('There is no tool "sub". Available tools: add, ask.', 'not_found'),
+    );
+    expect(await registry().execute('sub', {})).toEqual(
+      error('There is no tool "sub". Available tools: none.', 'not_found'),
+    );
     expect(await filled().execute('ask', {})).toEqual(error('The tool "ask" is executed by the client, not here.'));
   });
 

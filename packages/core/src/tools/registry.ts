@@ -3,7 +3,7 @@ import { messageOf } from '../errors.ts';
 import type { SettledResult } from '../machine/events.ts';
 import type { JsonSchema } from '../model.ts';
 import type { Principal } from '../policy/port.ts';
-import { executeTool } from './execute.ts';
+import { argumentsProblem, executeTool } from './execute.ts';
 import { Broken, errorResult, Parked } from './result.ts';
 import { validate } from './schema.ts';
 import { duplicateTool, timeoutOf, type Tool } from './tool.ts';
@@ -79,13 +79,15 @@ export function registry(): Registry {
       })),
     async execute(name, input, options = {}) {
       const tool = get(name);
-      if (!tool) return errorResult(missingTool(name, entries.get(name), [...tools.keys()]));
+      if (!tool) {
+        return errorResult(missingTool(name, entries.get(name), [...tools.keys()]), { errorType: 'not_found' });
+      }
       if (!tool.execute) return errorResult(`The tool "${name}" is executed by the client, not here.`);
       const validated = await validate(tool.input, input);
       if (validated.type === 'invalid') {
-        return errorResult(
-          `The tool "${name}" was not called. Its arguments are not valid: ${validated.problems.join('; ')}.`,
-        );
+        return errorResult(`The tool "${name}" was not called. ${argumentsProblem(tool, validated.problems)}`, {
+          errorType: 'invalid_params',
+        });
       }
       const { key = name, report = ignore, context, principal, clock = systemClock, signal } = options;
       if (signal?.aborted) return errorResult(`The tool "${name}" was not called: the signal is already aborted.`);

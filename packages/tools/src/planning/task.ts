@@ -1,0 +1,65 @@
+import { agentTool, type AgentToolDefinition, type JsonSchema, type Model, type Tool } from '@treadle/core';
+
+export interface TaskToolOptions extends Omit<
+  AgentToolDefinition<JsonSchema>,
+  'name' | 'description' | 'input' | 'prompt' | 'model' | 'models' | 'timeoutMs'
+> {
+  /** The models that a task can use, by the names that the calling model sees. The first is the default. */
+  readonly models: Readonly<Record<string, Model>>;
+  /** How many tasks can be inside each other; default 1: a task cannot start another one. */
+  readonly maxDepth?: number;
+}
+
+/** The longest time limit. Tasks have no time limit of their own: the limits of the calling run apply. */
+const NO_TIMEOUT_MS = 2 ** 31 - 1;
+
+/**
+ * A tool that does a task as a run of its own, under the policy, the ledger and the limits of the calling run. It starts
+ * with nothing but the description of the task. The other options are those of the run.
+ */
+export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions): Tool {
+  const names = Object.keys(models);
+  const [first] = names;
+  if (first === undefined) throw new TypeError('taskTool needs at least one model: { models: { NAME: model } }.');
+  if (!(Number.isSafeInteger(maxDepth) && maxDepth >= 1 && maxDepth <= 10)) {
+    throw new TypeError(`taskTool got maxDepth ${maxDepth}. Give a whole number from 1 to 10.`);
+  }
+  const inner = maxDepth > 1 ? [taskTool({ models, maxDepth: maxDepth - 1, ...options })] : [];
+  const definition = {
+    share: 'ledger',
+    ...options,
+    tools: [...(options.tools ?? []), ...inner],
+    name: 'task',
+    description:
+      'Let another agent do a task, and get its answer. It works in a conversation of its own and knows only ' +
+      'task_description. Use it for a self-contained piece of work whose steps you do not need to see, such as a search ' +
+      'through many files. Several calls in one reply run at the same time. It uses up the limits of this run. Do short ' +
+      'work yourself.',
+    input: {
+      type: 'object',
+      properties: {
+        task_description: {
+          type: 'string',
+          minLength: 1,
+          maxLength: 100_000,
+          description: 'What to do, everything that has to be known for it, and what the answer has to contain',
+        },
+        model: { type: 'string', enum: names, description: `The model that does the task; default ${first}` },
+      },
+      required: ['task_description'],
+      additionalProperties: false,
+    },
+    prompt: (input: Record<string, unknown>) => String(input['task_description']),
+    touches: options.touches ?? (() => []),
+    timeoutMs: NO_TIMEOUT_MS,
+  } as const;
+  const byModel = new Map(Object.entries(models).map(([name, model]) => [name, agentTool({ ...definition, model })]));
+  return {
+    ...byModel.get(first)!,
+    asks: [...byModel.values()].flatMap(({ asks = [] }) => asks),
+    execute(input, context) {
+      const { model = first } = input as { readonly model?: string };
+      return byModel.get(model)!.execute!(input, context);
+    },
+  };
+}
