@@ -12,6 +12,7 @@ import { keyGroup } from './serve/key.ts';
 import { serveCommand } from './serve/serve.ts';
 import { storeGroup } from './store/store.ts';
 import type { Io } from './terminal/io.ts';
+import { toolsGroup } from './tools/tools.ts';
 import { version } from './version.ts';
 
 const COMMANDS: readonly (Command | CommandGroup)[] = [
@@ -20,6 +21,7 @@ const COMMANDS: readonly (Command | CommandGroup)[] = [
   chatCommand,
   runsGroup,
   storeGroup,
+  toolsGroup,
   policyGroup,
   modelsCommand,
   keyGroup,

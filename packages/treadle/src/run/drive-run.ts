@@ -5,6 +5,7 @@ import {
   type CallAnswered,
   type ContinueOptions,
   type Item,
+  type KillProcess,
   type LiveRun,
   type LoopOptions,
   type LoopResult,
@@ -12,7 +13,7 @@ import {
   type Waiting,
 } from '@treadle/core';
 
-type SetByDriver = 'journal' | 'signal' | 'onItem';
+type SetByDriver = 'journal' | 'signal' | 'onItem' | 'killProcess';
 /** The options of a new run, or of a run to resume. */
 export type RunStart = Omit<LoopOptions, SetByDriver> | Omit<ContinueOptions, SetByDriver>;
 
@@ -56,7 +57,7 @@ export interface Decision {
 export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
   const { start, store, signal, stopping, onItem, logCalls, onLive } = options;
   const follow = async (from: RunStart): Promise<LoopResult> => {
-    const live = streamLoop({ ...from, journal: store, durableItems: true });
+    const live = streamLoop({ ...from, journal: store, durableItems: true, killProcess });
     const stop = (): void => void (stopping === 'cancel' ? live.cancel() : live.detach());
     if (signal.aborted) stop();
     signal.addEventListener('abort', stop);
@@ -110,6 +111,12 @@ async function answerOf(
   const value = wait.type === 'question' ? await answer?.(wait, rejected) : undefined;
   return value === undefined ? undefined : { type: 'answer', effect, value, ...by };
 }
+
+/** Ends processes that tools of the run have left behind. */
+export const killProcess: KillProcess = async (left) => {
+  const store = await import('@treadle/store');
+  return store.killProcess(left);
+};
 
 function isUnfit(error: unknown): error is TreadleError {
   return error instanceof TreadleError && error.code === 'answer-unfit';

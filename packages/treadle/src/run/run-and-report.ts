@@ -1,11 +1,12 @@
 import type { Event, LoopResult, RunStore, Waiting } from '@treadle/core';
-import { EXIT } from '../command-line/command.ts';
+import { EXIT, type Values } from '../command-line/command.ts';
 import {
   followUpCommand,
   locationOf,
   type LocationValues,
   type ModelValues,
   type OutputValues,
+  type YES_FLAG,
 } from '../command-line/flags.ts';
 import type { CommandContext } from '../config/context.ts';
 import { shortId } from '../runs/store-access.ts';
@@ -16,7 +17,7 @@ import { timestampText } from '../terminal/quantities.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
 import { NO_STATUS, statusLine, type StatusLine } from '../terminal/status-line.ts';
-import { askApproval, askQuestion, userName, type ExplainRequest } from './ask-approval.ts';
+import { approveByFlag, askApproval, askQuestion, userName, type ExplainRequest } from './ask-approval.ts';
 import { openCallLog } from './call-log.ts';
 import { driveRun, type ApprovalRequest, type QuestionRequest, type RunStart } from './drive-run.ts';
 import { exitCodeOf, outcomeText } from './outcome-text.ts';
@@ -72,7 +73,7 @@ export async function runAndReport(options: {
   readonly start: RunStart;
   readonly store: RunStore;
   readonly context: CommandContext;
-  readonly values: LocationValues & ModelValues & OutputValues;
+  readonly values: LocationValues & ModelValues & OutputValues & Values<typeof YES_FLAG>;
   readonly io: Io;
   readonly screen: RunScreen;
   readonly explain: ExplainRequest;
@@ -108,6 +109,7 @@ export async function runAndReport(options: {
         approve: (request) => askApproval(request, { writeLine, ask }, explain),
         answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
       }),
+      ...(values.yes && { approve: approveByFlag }),
       user: userName(),
       logCalls,
     });

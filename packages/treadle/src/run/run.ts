@@ -1,5 +1,13 @@
 import { CommandError, defineCommand, EXIT, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import {
+  KEY_NOTE,
+  LOCATION_FLAGS,
+  LOG_FLAGS,
+  MODEL_FLAGS,
+  OUTPUT_FLAGS,
+  RULE_FLAGS,
+  YES_FLAG,
+} from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { readStdin, type Io } from '../terminal/io.ts';
 import { canAskOn, runAndReport, runScreen } from './run-and-report.ts';
@@ -18,7 +26,7 @@ export const runCommand: Command = defineCommand({
   name: 'run',
   summary: 'Run one task with the tools of the working folder, and print the answer',
   arguments: ['[task]'],
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS, ...LOG_FLAGS },
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...YES_FLAG, ...OUTPUT_FLAGS, ...LOG_FLAGS },
   notes: [
     'On a terminal, the text of the model is printed as it arrives. Other programs get only the answer on standard output,\n' +
       'because the text of a reply is the answer only if no calls follow; --stream prints all text as it arrives. Everything\n' +
