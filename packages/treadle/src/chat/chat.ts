@@ -1,4 +1,4 @@
-import { userText, type LiveRun, type Message } from '@treadle/core';
+import { userText, type StartedRun, type Message } from '@treadle/core';
 import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
@@ -108,7 +108,7 @@ function startConversation(options: {
   return {
     unsent,
     async send(text) {
-      let live: LiveRun | undefined;
+      let live: StartedRun | undefined;
       const interrupt = catchInterrupt(io);
       const { onItem, endLine } = transcript({ ...dialogue, colours, width: io.stdout.columns ?? 120 });
       const steering: Promise<unknown>[] = [];
