@@ -111,14 +111,14 @@ const CALL_LINES = '#1 read {"path":"a"}\n[read][..two]#1 returned: one\n[]';
 test('writes text as it arrives, with a status that never shares its line', () => {
   const answer = [TURN, text('It is'), text(' one.'), replied('It is one.')];
   expect(shown([...LOOK, ...answer], { live: true })).toEqual({
-    written: `[model][]Let me []look.\n[model, calls read][]${CALL_LINES}[model][]It is[] one.\n[]`,
+    written: `[model][]Let me []look.\n[model, calling read][]${CALL_LINES}[model][]It is[] one.\n[]`,
     lastText: 'It is one.',
   });
 });
 
 test('without live text, writes the text before calls and not the answer', () => {
   expect(shown(LOOK, { live: false })).toEqual({
-    written: `[model][model, calls read]Let me look.\n[]${CALL_LINES}`,
+    written: `[model][model, calling read]Let me look.\n[]${CALL_LINES}`,
     lastText: 'Let me look.',
   });
   const answer = [TURN, text('It is one.'), replied('It is one.')];

@@ -108,7 +108,7 @@ export function transcript(options: {
           return writeReply(item.text);
         case 'call-delta':
           endLine();
-          return status.show(`model, calls ${item.name}`);
+          return status.show(`model, calling ${item.name}`);
         case 'call-started':
           running.set(item.call.id, item.call.name);
           return showRunning();

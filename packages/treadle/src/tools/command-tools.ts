@@ -25,8 +25,9 @@ export function commandTools(context: CommandContext): readonly Tool[] {
   return toolsIn(opsOf(context), NO_PLACE);
 }
 
-export function toolNames(): readonly string[] {
-  return toolsIn(local('.'), NO_PLACE).map(({ name }) => name);
+/** The same without a configuration. Only their definitions can be used. */
+export function toolDefinitions(): readonly Tool[] {
+  return toolsIn(local('.'), NO_PLACE);
 }
 
 /** The tools with these names that the configuration does not disable. */
