@@ -166,15 +166,11 @@ function toolOutcome(name: string, result: LoopResult): Parked | Finished {
       return settled(text, false);
     case 'exhausted':
       return settled(
-        `${name} reached its limit of ${outcome.limit}. Ask it for less, or continue yourself.` +
-          (text === '' ? '' : ` Its answer so far: ${text}`),
+        `${name} reached its limit of ${outcome.limit}.${text === '' ? '' : ` Its answer so far: ${text}`}`,
         true,
       );
     case 'failed':
-      return settled(
-        `${name} failed: ${outcome.error.message} (${outcome.error.code}) Continue without it, or say what could not be done.`,
-        true,
-      );
+      return settled(`${name} failed: ${outcome.error.message} (${outcome.error.code})`, true);
     case 'cancelled':
       return settled(`${name} was cancelled.`, true, { errorType: 'interrupted' });
     default:

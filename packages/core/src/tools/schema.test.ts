@@ -252,3 +252,15 @@ test('plainCheck: accepts valid arguments of a typical tool', () => {
   expect(check({ days: 3 })).toBe(false);
   expect(check({ city: 'Oslo', more: 1 })).toBe(false);
 });
+
+test('a missing property is named', () => {
+  const schema = { type: 'object', required: ['path'], properties: { path: {}, at: { required: ['x'] } } };
+  const problems = ['missing "path"', 'at: missing "x"'];
+  expect(validate(schema, { at: {} })).toEqual({ type: 'invalid', problems: expect.arrayContaining(problems) });
+});
+
+test('a list of too many wrong items has one problem', () => {
+  const schema = { type: 'object', properties: { list: { items: { type: 'string' } } } };
+  const problems = ['list.0: Instance type "number" is invalid. Expected "string"'];
+  expect(validate(schema, { list: Array(80_000).fill(1) })).toEqual({ type: 'invalid', problems });
+});

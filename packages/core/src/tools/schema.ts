@@ -115,7 +115,7 @@ function validatorsOf(schema: JsonSchema): JsonValidators {
 function validateJson(schema: JsonSchema, value: unknown): Validated {
   const { plain, full } = validatorsOf(schema);
   if (plain?.(value)) return { type: 'valid', value };
-  const { valid, errors } = full.validate(value);
+  const { valid, errors } = validateFully(schema, full, value);
   if (valid) return { type: 'valid', value };
   // The validator reports each problem again for every object and list around it; only the innermost one is useful.
   const innermost = errors.filter(({ keyword }) => !CONTAINERS.has(keyword));
@@ -124,10 +124,22 @@ function validateJson(schema: JsonSchema, value: unknown): Validated {
     problems: (innermost.length > 0 ? innermost : errors).map(({ instanceLocation, keyword, error }) =>
       problemAt(
         instanceLocation.split('/').slice(1),
-        keyword === 'false' ? 'is not expected here' : error.replace(/\.$/, ''),
+        keyword === 'false'
+          ? 'is not expected here'
+          : error.replace(/\.$/, '').replace('Instance does not have required property', 'missing'),
       ),
     ),
   };
+}
+
+/** Collecting a problem for each item of a very long list exceeds the stack. The first problem is enough then. */
+function validateFully(schema: JsonSchema, full: Validator, value: unknown): ReturnType<Validator['validate']> {
+  try {
+    return full.validate(value);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return new Validator(schema, '2020-12', true).validate(value);
+  }
 }
 
 const CONTAINERS = new Set(['properties', 'items', 'prefixItems', 'additionalProperties', '$ref', 'allOf', 'if']);

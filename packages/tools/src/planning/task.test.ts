@@ -1,4 +1,5 @@
 import { memoryJournal, runLoop, textOf, tool, type LoopResult, type Policy, type ToolResult } from '@treadle/core';
+import { memoryBudgets } from '@treadle/core/budgets';
 import { manualClock, scriptedModel, type ScriptedCall } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { questionTool } from './question.ts';
@@ -84,21 +85,24 @@ describe('a task is under its caller', () => {
     expect(JSON.stringify(child.requests[1])).toContain('no echo');
   });
 
-  test('its limits are a share of those that the caller has left, and the text says what to do', async () => {
+  test('it draws on the ledger of the caller, and its limits are a share of those that the caller has left', async () => {
     const child = scriptedModel([{ calls: [{ name: 'echo' }, { name: 'echo' }] }, 'Half of it.', 'Half of it.']);
     const tools = [taskTool({ models: { small: child }, tools: [echo] })];
     const journal = memoryJournal();
     const model = scriptedModel([{ calls: [call('a')] }, 'Done.']);
-    await runLoop({ model, tools, journal, runId: 'p', limits: { calls: 3 }, input: 'go' });
+    const budgets = memoryBudgets({ all: { calls: 10 } });
+    const ledger = budgets.ledger(['all']);
+    await runLoop({ model, tools, journal, runId: 'p', limits: { calls: 3 }, ledger, input: 'go' });
+    expect((await budgets.get('all'))?.settled.calls).toBe(2);
     const [started] = await journal.read('p.t1.tool.0');
     expect(started!.event).toMatchObject({ rules: { limits: { calls: 1 } } });
     expect(JSON.stringify(child.requests[1])).toContain('all 1 tool calls of this run are used up');
   });
 
-  test('its questions reach the caller, and answers reach it', async () => {
+  test('its questions reach the caller, and it is resumed with the answers and the chosen model', async () => {
     const child = scriptedModel([{ calls: [{ name: 'question', arguments: { prompt: 'Which?' } }] }, 'Blue it is.']);
-    const tools = [taskTool({ models: { small: child }, tools: [questionTool()] })];
-    const model = scriptedModel([{ calls: [call('a')] }, 'Done.']);
+    const tools = [taskTool({ models: { small: scriptedModel([]), large: child }, tools: [questionTool()] })];
+    const model = scriptedModel([{ calls: [call('a', 'large')] }, 'Done.']);
     const run = { model, tools, journal: memoryJournal(), runId: 'p' };
     const { waiting } = await runLoop({ ...run, input: 'go' });
     const effect = 't1.tool.0/t1.question.0.0';
@@ -129,13 +133,13 @@ describe('a task is under its caller', () => {
   });
 });
 
-test('a task whose model fails says why, and what to do', async () => {
+test('a task whose model fails says why', async () => {
   const error = { code: 'overloaded', message: 'Too many requests.', retryable: false } as const;
-  const failing = scriptedModel([{ type: 'error', error } as never]);
+  const failing = scriptedModel([{ type: 'failure', error }]);
   const tools = [taskTool({ models: { small: failing } })];
   const result = await runLoop({ model: scriptedModel([{ calls: [call('a')] }, 'Done.']), tools, input: 'go' });
   expect(resultsIn(result)[0]).toMatchObject({ isError: true, errorType: 'execution_failed' });
-  expect(resultsIn(result)[0]!.text).toContain('Continue without it, or say what could not be done.');
+  expect(resultsIn(result)[0]!.text).toBe('task failed: Too many requests. (overloaded)');
 });
 
 test.each([

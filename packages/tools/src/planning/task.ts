@@ -26,15 +26,14 @@ export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions):
   }
   const inner = maxDepth > 1 ? [taskTool({ models, maxDepth: maxDepth - 1, ...options })] : [];
   const definition = {
-    share: 'ledger',
     ...options,
     tools: [...(options.tools ?? []), ...inner],
     name: 'task',
     description:
       'Let another agent do a task, and get its answer. It works in a conversation of its own and knows only ' +
       'task_description. Use it for a self-contained piece of work whose steps you do not need to see, such as a search ' +
-      'through many files. Several calls in one reply run at the same time. It uses up the limits of this run. Do short ' +
-      'work yourself.',
+      'through many files. Several calls in one reply run at the same time. It uses up the limits of this run. If it fails, ' +
+      'give it less to do, or do it yourself. Do short work yourself.',
     input: {
       type: 'object',
       properties: {

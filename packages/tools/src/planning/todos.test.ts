@@ -18,7 +18,7 @@ const read = (input: unknown = {}): ScriptedCall => ({ name: 'todoread', argumen
 /** A run that makes these calls, each in a turn of its own. */
 function runCalls(calls: readonly ScriptedCall[], more: Partial<LoopOptions> = {}): Promise<LoopResult> {
   const model = scriptedModel([...calls.map((call) => ({ calls: [call] })), 'Done.']);
-  return runLoop({ model, tools, input: 'go', turnLimit: 500, errorLimit: 0, repeatLimit: 0, ...more } as LoopOptions);
+  return runLoop({ model, tools, input: 'go', maxTurns: 500, errorLimit: 0, repeatLimit: 0, ...more });
 }
 
 function resultsIn({ messages }: LoopResult): readonly ToolResult[] {

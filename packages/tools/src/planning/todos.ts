@@ -50,7 +50,7 @@ export function todoWriteTool(): Tool {
       },
       additionalProperties: false,
     },
-    effect: 'idempotent',
+    effect: 'pure',
     touches: () => [],
     remembers: [TODOS],
     timeoutMs: TIMEOUTS.other.defaultMs,
