@@ -1,9 +1,15 @@
 import type { Tool } from '@treadle/core';
+import { applyPatchTool } from './files/apply-patch.ts';
+import { editTool } from './files/edit.ts';
 import { globTool } from './files/glob.ts';
 import { grepTool } from './files/grep.ts';
 import { readTool } from './files/read.ts';
+import { writeTool } from './files/write.ts';
+import { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
 import type { Ops } from './ops.ts';
 import { todoReadTool, todoWriteTool } from './planning/todos.ts';
+import { backgroundTools, withBackground } from './shell/background.ts';
+import { bashTool } from './shell/bash.ts';
 
 /** Tools that look at files, and change nothing. */
 export function readOnlyTools(ops: Ops): readonly Tool[] {
@@ -12,5 +18,19 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
 
 /** Tools for work on a project: files, shell, git, todos. `question` and `task` depend on who runs it, so they are added. */
 export function codingTools(ops: Ops): readonly Tool[] {
-  return [...readOnlyTools(ops), todoWriteTool(), todoReadTool()];
+  return [
+    ...readOnlyTools(ops),
+    writeTool(ops),
+    editTool(ops),
+    applyPatchTool(ops),
+    withBackground(bashTool(ops)),
+    ...backgroundTools(),
+    gitStatusTool(ops),
+    gitDiffTool(ops),
+    gitLogTool(ops),
+    gitCommitTool(ops),
+    gitBranchTool(ops),
+    todoWriteTool(),
+    todoReadTool(),
+  ];
 }
