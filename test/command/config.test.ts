@@ -73,15 +73,18 @@ describe('[orchestrator]', () => {
     expect(server.requests).toHaveLength(2);
   });
 
-  test.each(['tool_loop_enabled = false', '[orchestrator.tools.permissions]\nfile_read = false'])(
-    '%s disables the tools',
-    async (lines) => {
-      await script({ text: ['ok'] });
-      await configured(lines);
-      expect((await run(['hi'])).code).toBe(0);
-      expect(server.requests[0]!.tools ?? []).toEqual([]);
-    },
-  );
+  test.each([
+    ['tool_loop_enabled = false', [], ['read', 'todoread']],
+    ['[orchestrator.tools.permissions]\nfile_read = false', ['todoread'], ['read', 'grep']],
+    ['[orchestrator.tools]\noffer = ["read-only", "todoread"]', ['read', 'todoread'], ['todowrite']],
+  ])('%s: offers %j, not %j', async (lines, offered, left) => {
+    await script({ text: ['ok'] });
+    await configured(lines);
+    expect((await command(['run', 'hi'], play.folder)).code).toBe(0);
+    const names = (server.requests[0]!.tools ?? []).map((tool) => tool.function.name);
+    expect(names).toEqual(expect.arrayContaining(offered));
+    for (const name of left) expect(names).not.toContain(name);
+  });
 });
 
 describe('rejects an invalid file before anything runs', () => {

@@ -22,7 +22,9 @@ export function fakeTerminal(args: readonly string[], cwd: string, columns = 100
     shown += text;
     for (const watcher of watchers) watcher();
   });
-  const screen = (): string => stripVTControlCharacters(shown).replaceAll('\r', '');
+  // Lines that the command has erased are not on the screen.
+  // oxlint-disable-next-line no-control-regex
+  const screen = (): string => stripVTControlCharacters(shown.replace(/[^\n]*\r\u001b\[2K/g, '')).replaceAll('\r', '');
   const io: Io = {
     stdin,
     stdout: output,

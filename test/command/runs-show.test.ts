@@ -102,7 +102,7 @@ describe('show', () => {
 
   test('prints a timeline of turns, calls and results with durations', async () => {
     await fixture.script({ ...READ, text: ['Let me look.\nAt once.'] }, { text: ['It says hello.'] });
-    await fixture.treadle('run', ...fixture.model(), 'What is in notes.txt?');
+    await fixture.treadle('run', ...fixture.model(), '--tools', 'read-only', 'What is in notes.txt?');
     const { code, stdout, stderr } = await fixture.treadle('runs', 'show', 'run_');
     expect([code, stderr]).toEqual([0, '']);
     const { runId } = (await fixture.runs())[0]!;

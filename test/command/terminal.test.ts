@@ -115,6 +115,15 @@ describe('chat', () => {
 });
 
 describe('run', () => {
+  test('shows text as it arrives, and nothing twice', async () => {
+    const { shows, exit, screen } = await open([{ ...READ, text: ['I look.'] }, { hang: 'It sa' }], 'run', 'look');
+    await shows('I look.\n#1 read {"path":"notes.txt"}\n');
+    await shows('It sa');
+    server.resume();
+    expect(await exit).toBe(0);
+    expect(screen()).toBe(`I look.\n#1 read {"path":"notes.txt"}\n#1 returned: the word is ${play.nonce}\nIt sa\n`);
+  });
+
   test('--ask asks on the terminal and continues', async () => {
     const { type, shows, exit } = await open([READ, { text: ['Seen.'] }], 'run', '--ask', 'look');
     await shows('Allow it? [y/N/e] ');

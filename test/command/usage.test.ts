@@ -30,8 +30,12 @@ describe('help', () => {
       'cwd',
       'max-turns',
       'finish',
+      'tools',
       'ask',
+      'yes',
+      'no-agents-md',
       'store',
+      'stream',
       'json',
       'quiet',
       'help',
@@ -48,6 +52,9 @@ test.each([
   ['store check', ['json', 'store', 'config', 'cwd', 'help']],
   ['policy explain', ['touch', 'key', 'json', 'config', 'cwd', 'help'], ' TOOL [JSON]'],
   ['policy check', ['json', 'cwd', 'help'], ' [FILE]'],
+  ['tools list', ['json', 'config', 'cwd', 'help']],
+  ['tools show', ['json', 'config', 'cwd', 'help'], ' TOOL'],
+  ['tools call', ['yes', 'json', 'log', 'config', 'cwd', 'help'], ' TOOL [JSON]'],
   ['key new', ['name', 'tenant', 'scope', 'help']],
 ])('%s --help', async (name, flags, given = '') => {
   const { code, stdout, stderr } = await command([...name.split(' '), '--help'], tmpdir());
@@ -100,7 +107,7 @@ describe('mistakes exit with 2 and an error on standard error', () => {
     [[], /^Usage: treadle/],
     [
       ['chta'],
-      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, runs, store, policy, models, key\./,
+      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, runs, store, tools, policy, models, key\./,
     ],
     [['--verison'], /^treadle: --verison is not a command\. Did you mean "--version"\?/],
     [['run', '--modle', 'x', 'task'], /^treadle: treadle run has no flag --modle\. Did you mean "--model"\?/],

@@ -47,11 +47,13 @@ describe('models', () => {
 
 describe('tools', () => {
   test('in default_tools are offered to every request', async () => {
-    await fixture.configure('[server]\ndefault_tools = ["read"]', READ, { text: ['ok'] });
+    await fixture.configure('[server]\ntools = ["coding"]\ndefault_tools = ["read", "todowrite"]', READ, {
+      text: ['ok'],
+    });
     const server = await fixture.serve();
     const { body } = await server.respond({ input: 'go' });
     expect(body.output).toMatchObject([{ type: 'mcp_call', name: 'read', status: 'completed' }, { type: 'message' }]);
-    expect(fixture.provider.requests[0]!.tools!.map((tool) => tool.function.name)).toEqual(['read']);
+    expect(fixture.provider.requests[0]!.tools!.map((tool) => tool.function.name)).toEqual(['read', 'todowrite']);
   });
 
   test('without default_tools are offered only to requests that list them', async () => {

@@ -63,6 +63,9 @@ describe('an invalid configuration: exit code 2, and no files are created', () =
     ['[server]\nkey = "tk_secret"', /server\.key must not be here: .*treadle key new/],
     ['[[server.keys]]\nname = "a"\nhash = "tk_secret"', /server\.keys\[0\]\.hash must be "sha256:" and 64 hex digits/],
     ['[server]\ndefault_tools = ["raed"]', /names "raed", which is not a tool of the server\. Did you mean "read"\?/],
+    ['[server]\ntools = ["reed"]', /server\.tools names "reed", which is not a tool\. Did you mean "read"\?/],
+    ['[server]\ntools = ["glob"]\ndefault_tools = ["read"]', /"read", which is not a tool of the server\./],
+    ['[server]\ntools = ["none"]\ndefault_tools = ["read"]', /names "read", but the server has no tools/],
     ['[models.a]\nmodel = "m"', /There is no key for m: set the environment variable OPENAI_API_KEY/],
     ['[store]\nurl = "postgres://u:tk_secret@h/d"', /names PostgreSQL, which is not supported yet/],
   ])('%j', async (toml, message) => {

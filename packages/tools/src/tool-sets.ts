@@ -8,6 +8,8 @@ import { writeTool } from './files/write.ts';
 import { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
 import type { Ops } from './ops.ts';
 import { todoReadTool, todoWriteTool } from './planning/todos.ts';
+import { backgroundTools, withBackground } from './shell/background.ts';
+import { bashTool } from './shell/bash.ts';
 
 /** Tools that look at files, and change nothing. */
 export function readOnlyTools(ops: Ops): readonly Tool[] {
@@ -21,6 +23,8 @@ export function codingTools(ops: Ops): readonly Tool[] {
     writeTool(ops),
     editTool(ops),
     applyPatchTool(ops),
+    withBackground(bashTool(ops)),
+    ...backgroundTools(),
     gitStatusTool(ops),
     gitDiffTool(ops),
     gitLogTool(ops),

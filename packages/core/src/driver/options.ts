@@ -193,6 +193,12 @@ interface RunEnvironment {
    * lose facts that nothing depends on yet, and the run then takes these steps again.
    */
   readonly durableItems?: boolean;
+  /**
+   * Called when the run would pause, with what it waits for. It pauses when the promise has settled, unless `answer` was
+   * called by then. Until then its resources stay open, and tools that have asked a question wait. Called again when the run
+   * has changed and would pause again. Errors are ignored.
+   */
+  readonly beforePause?: (waiting: readonly Waiting[]) => unknown;
   /** A resource that no call has used for this time is closed; default 300,000, 0: never before the end. */
   readonly holdIdleMs?: number;
   /**

@@ -3,7 +3,7 @@ import { itemsBetween, type Item } from '../journal/items.ts';
 import type { Journal, JournalEntry } from '../journal/port.ts';
 import { entryOf, unpinnedEntry } from '../journal/replay.ts';
 import { snapshotOf } from '../journal/snapshot.ts';
-import { isPaused, type Effect } from '../machine/effects.ts';
+import { isPaused, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isOverdue, step, type Next } from '../machine/step.ts';
@@ -74,6 +74,9 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   let flushing = false;
   let detached = false;
   let closed = false;
+  /** The state that `beforePause` was last called for. */
+  let announced: State | undefined;
+  let announcing = false;
   /** Effects that wait until the lease is confirmed. */
   let unconfirmed = 0;
 
@@ -229,12 +232,27 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
 
   function closeIfDone(): void {
     if (closed || stored || unwritten.length > 0 || unconfirmed > 0) return;
-    if (!detached && state.phase.type !== 'ended' && !isPaused(state)) return;
+    if (!detached && state.phase.type !== 'ended' && (!isPaused(state) || mayBeAnswered())) return;
     if (unsynced) return syncAndClose();
     closed = true;
     // Tools that wait for answers: they are called again when the run is resumed with the answers.
     if (context.runningTools.size > 0) abortEffects(context, PAUSED);
     resolve(state);
+  }
+
+  /** Calls `beforePause` once for each state in which the run would pause, one call at a time. True until it has settled. */
+  function mayBeAnswered(): boolean {
+    const { beforePause } = context.options;
+    if (!beforePause || (announced === state && !announcing)) return false;
+    if (announcing) return true;
+    announced = state;
+    announcing = true;
+    const settled = (): void => {
+      announcing = false;
+      if (!flushing) closeIfDone();
+    };
+    void (async () => beforePause(waiting(state)))().then(settled, settled);
+    return true;
   }
 
   /** A run that ends or pauses is durable already; one that is detached may not be. */

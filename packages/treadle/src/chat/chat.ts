@@ -1,9 +1,9 @@
-import { userText, type LiveRun, type Message } from '@treadle/core';
+import { userText, type StartedRun, type Message } from '@treadle/core';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { didYouMean } from '@treadle/tools/nearest';
-import { userName } from '../run/ask-approval.ts';
+import { approveByFlag, userName } from '../run/ask-approval.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
 import { outcomeText } from '../run/outcome-text.ts';
@@ -25,7 +25,7 @@ const SLASH_COMMANDS: readonly (readonly [string, string])[] = [
 export const chatCommand: Command = defineCommand({
   name: 'chat',
   summary: SUMMARIES.chat,
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...LOG_FLAGS },
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...YES_FLAG, ...LOG_FLAGS },
   notes: [
     `In the chat:\n${columns(SLASH_COMMANDS)}\n` +
       'Ctrl-C cancels the current run, a second Ctrl-C quits. Text that you enter during a run is sent to the model with the\n' +
@@ -38,17 +38,29 @@ export const chatCommand: Command = defineCommand({
   async run({ values }, io) {
     // The closing turn makes sure that the user gets a reply at the turn limit.
     const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
-    const session = await openSession(values, io, { maxTurns: 10, closingTurn: true, canAsk: onTerminal });
+    const session = await openSession(values, io, {
+      defaults: { maxTurns: 10, closingTurn: true },
+      canAsk: onTerminal,
+      writeLine: (line) => void io.stderr.write(`${line}\n`),
+    });
     for (const text of session.notices) io.stderr.write(`${text}\n`);
     io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.context.folder}\n`);
     if (onTerminal) io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const dialogue = onTerminal ? terminalDialogue(io) : pipedDialogue(io);
-    const logCalls = openCallLog(values.log, io, session.options.policy);
+    const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy);
     const stored = session.context.store.type !== 'memory';
     const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
-    const conversation = startConversation({ session, io, dialogue, colours, logCalls, resuming });
+    const conversation = startConversation({
+      session,
+      io,
+      dialogue,
+      colours,
+      logCalls,
+      resuming,
+      yes: values.yes === true,
+    });
     try {
       for (;;) {
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
@@ -87,14 +99,16 @@ function startConversation(options: {
   readonly logCalls: DriveRunOptions['logCalls'];
   /** For the commands that continue a run which waits for something. */
   readonly resuming: Parameters<typeof nextSteps>[1];
+  /** The user has approved everything with --yes. */
+  readonly yes: boolean;
 }): Conversation {
-  const { session, io, dialogue, colours, logCalls, resuming } = options;
+  const { session, io, dialogue, colours, logCalls, resuming, yes } = options;
   let messages: readonly Message[] = [];
   const unsent: string[] = [];
   return {
     unsent,
     async send(text) {
-      let live: LiveRun | undefined;
+      let live: StartedRun | undefined;
       const interrupt = catchInterrupt(io);
       const { onItem, endLine } = transcript({ ...dialogue, colours, width: io.stdout.columns ?? 120 });
       const steering: Promise<unknown>[] = [];
@@ -112,7 +126,7 @@ function startConversation(options: {
           onItem,
           logCalls,
           onLive: (started) => (live = started),
-          approve: (request) => dialogue.approve(request, session.explain),
+          approve: yes ? approveByFlag : (request) => dialogue.approve(request, session.explain),
           answer: dialogue.answer,
           user: userName(),
         });

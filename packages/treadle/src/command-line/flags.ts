@@ -17,7 +17,7 @@ export const LOCATION_FLAGS = {
     type: 'text',
     short: 'C',
     value: 'FOLDER',
-    help: 'Working folder, the only one that tools can read; default: the current folder',
+    help: 'Working folder, where the tools act; default: the current folder',
   },
 } as const;
 
@@ -35,8 +35,21 @@ export const MODEL_FLAGS = {
   },
 } as const;
 
+export const YES_FLAG = {
+  yes: {
+    type: 'switch',
+    short: 'y',
+    help: 'Approve every call that the policy asks about, but none that it denies',
+  },
+} as const;
+
 /** The rules of a new run. */
 export const RULE_FLAGS = {
+  tools: {
+    type: 'text',
+    value: 'LIST',
+    help: 'Tools for the model: read-only, coding (default), none, or names such as read,bash',
+  },
   'max-turns': { type: 'count', value: 'N', min: 1, help: 'Call the model at most N times per task' },
   finish: {
     type: 'choice',
@@ -49,6 +62,7 @@ export const RULE_FLAGS = {
     bare: 'always',
     help: 'Ask before each call; "never" denies what the policy asks about; default: by the policy',
   },
+  'no-agents-md': { type: 'switch', help: 'Do not give the instructions in AGENTS.md to the model' },
 } as const;
 
 export const LOG_FLAGS = {
@@ -58,14 +72,20 @@ export const LOG_FLAGS = {
 /** Flags of commands that drive a run and print its result. */
 export const OUTPUT_FLAGS = {
   json: { type: 'switch', help: 'Print the whole result as JSON instead of the answer' },
-  quiet: { type: 'switch', short: 'q', help: 'Do not print tool calls to standard error' },
+  quiet: { type: 'switch', short: 'q', help: 'Print only the answer: no tool calls, no text before it, no status' },
+  stream: {
+    type: 'switch',
+    help: 'Also without a terminal, print all text of the model as it arrives, not only the answer',
+  },
 } as const;
 
 export type LocationValues = Values<typeof LOCATION_FLAGS>;
 export type ModelValues = Values<typeof MODEL_FLAGS>;
 export type OutputValues = Values<typeof OUTPUT_FLAGS & typeof LOG_FLAGS>;
 /** The flags of commands that start runs. */
-export type SessionValues = LocationValues & ModelValues & Values<typeof RULE_FLAGS & typeof LOG_FLAGS>;
+export type SessionValues = LocationValues &
+  ModelValues &
+  Values<typeof RULE_FLAGS & typeof YES_FLAG & typeof LOG_FLAGS>;
 
 export const KEY_NOTE: string =
   'API keys are read from the environment only: from OPENAI_API_KEY, or the variable that api_key_env names in\n' +

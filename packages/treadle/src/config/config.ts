@@ -15,7 +15,13 @@ export interface Config {
     readonly max_tool_iterations?: number;
     readonly tool_error_limit?: number;
     readonly default_tool_timeout_ms?: number;
-    readonly tools?: { readonly permissions?: NonNullable<PolicyRules['permissions']> };
+    /** False: AGENTS.md is not read. */
+    readonly agents_md?: boolean;
+    readonly tools?: {
+      /** The tools of `run` and `chat`: names and sets. */
+      readonly offer?: readonly string[];
+      readonly permissions?: NonNullable<PolicyRules['permissions']>;
+    };
   };
 }
 
@@ -73,9 +79,11 @@ export const CONFIG_SHAPE: Shape = {
         max_tool_iterations: count,
         tool_error_limit: { type: 'count', min: 0 },
         default_tool_timeout_ms: count,
+        agents_md: onOff,
         tools: {
           type: 'table',
           fields: {
+            offer: { type: 'texts' },
             skills_path: text,
             enable_sandboxing: onOff,
             sandbox_engine: { type: 'text', choices: ['auto', 'bubblewrap', 'firejail', 'podman', 'embedded', 'none'] },

@@ -14,6 +14,7 @@ port = 0
 cors_origins = ["https://app.example.com", "http://localhost:5173"]
 requests_per_minute = 600
 max_concurrent_runs = 50
+tools = ["coding"]
 default_tools = ["read"]
 requires_action_status = true
 max_body_bytes = 1000000
@@ -79,7 +80,7 @@ describe('errors name the path and what is allowed', () => {
     [
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
-        'max_concurrent_runs, max_concurrent_runs_per_tenant, default_tools, requires_action_status, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
+        'max_concurrent_runs, max_concurrent_runs_per_tenant, tools, default_tools, requires_action_status, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
         'shutdown_grace_ms, retention_days, log_level.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],

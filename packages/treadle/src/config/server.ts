@@ -15,6 +15,8 @@ export interface ServerConfig {
   readonly requests_per_minute?: number;
   readonly max_concurrent_runs?: number;
   readonly max_concurrent_runs_per_tenant?: number;
+  /** The tools of the server: names and sets; default: read-only. */
+  readonly tools?: readonly string[];
   /** The tools of the server that every request gets. */
   readonly default_tools?: readonly string[];
   /** Sends the status `requires_action` to every client. Official clients do not support it. */
@@ -106,6 +108,7 @@ export const SERVER_SHAPE: Shape = {
     requests_per_minute: count,
     max_concurrent_runs: count,
     max_concurrent_runs_per_tenant: count,
+    tools: { type: 'texts' },
     default_tools: { type: 'texts' },
     requires_action_status: { type: 'switch' },
     max_body_bytes: count,

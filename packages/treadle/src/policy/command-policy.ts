@@ -1,6 +1,6 @@
 import { homedir } from 'node:os';
 import { basename, dirname } from 'node:path';
-import { stableJson, type State, type Tool } from '@treadle/core';
+import { stableJson, type State, type Tool, type Verdict } from '@treadle/core';
 import {
   type Analysers,
   checkRules,
@@ -13,7 +13,7 @@ import {
 import { pathFacts, urlFacts } from '@treadle/tools';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
-import type { ExplainRequest } from '../run/ask-approval.ts';
+import { userName, type ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
@@ -23,8 +23,9 @@ import { unattended, type UnattendedOptions } from './unattended.ts';
  * - `policy`: people are asked where the rules say so.
  * - `always`: people are asked about every call that the rules do not deny.
  * - `never`: nobody can be asked, so what the rules ask about is denied.
+ * - `yes`: the user has approved what the rules ask about, with --yes.
  */
-export type Asking = 'policy' | 'always' | 'never';
+export type Asking = 'policy' | 'always' | 'never' | 'yes';
 
 /** The policy of `run`, `chat`, `serve` and `runs resume`. `rates`: of the store, for all its processes; default: in memory. */
 export function commandPolicy(
@@ -35,7 +36,26 @@ export function commandPolicy(
   const rules = withOwnFiles(rulesOf(context.loaded.config), context);
   const options = { ...factsOptions(context.folder), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
+  if (asking === 'yes') return approved(made, userName());
   return asking === 'never' ? unattended(made, { folder: context.folder, file: context.loaded.file, onDenied }) : made;
+}
+
+/**
+ * Allows what the policy asks one person about, in the name of the user. The verdict is recorded like an approval, but the run
+ * does not pause, so what its tools hold stays open. What others or several people have to approve is still asked about.
+ */
+function approved(asking: RulePolicy, user: string): RulePolicy {
+  return {
+    ...asking,
+    async judge(calls, context) {
+      const verdicts = await asking.judge(calls, context);
+      return verdicts.map((verdict): Verdict => {
+        if (verdict.type !== 'ask' || verdict.approvers || (verdict.required ?? 1) > 1) return verdict;
+        return { type: 'allow', rule: `${verdict.rule ?? 'policy'}, approved by ${user} with --yes` };
+      });
+    },
+    withRules: (rules) => approved(asking.withRules(rules), user),
+  };
 }
 
 /**
@@ -45,8 +65,9 @@ export function commandPolicy(
 export function resumedPolicy(
   context: CommandContext,
   { rules, policies }: Pick<State, 'rules' | 'policies'>,
-  rates: RateStore,
+  { rates, yes }: { readonly rates: RateStore; readonly yes: boolean },
 ): RulePolicy {
+  if (yes) return commandPolicy(context, 'yes', { rates });
   const always = commandPolicy(context, 'always', { rates });
   const latest = policies?.at(-1);
   const byCode = (rules.judged || policies !== undefined) && latest === undefined;

@@ -9,18 +9,8 @@ export async function judgedCall(
   text: string,
 ): Promise<{ readonly call: JudgedCall } | { readonly problem: string }> {
   let judged: JudgedCall | undefined;
-  const model: Model = {
-    id: 'one call',
-    reply: async () => ({
-      type: 'reply',
-      content: [{ type: 'tool-call', id: 'call', name: tool.name, arguments: text }],
-      finish: 'tool-calls',
-      model: 'one call',
-      usage: { inputTokens: 0, outputTokens: 0 },
-    }),
-  };
   const { messages } = await runLoop({
-    model,
+    model: callingModel(tool.name, text),
     tools: [tool],
     policy: {
       judge: (calls) => {
@@ -34,4 +24,18 @@ export async function judgedCall(
   if (judged) return { call: judged };
   const results = messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
   return { problem: results.map(({ content }) => textOf(content)).join(' ') };
+}
+
+/** A model that makes one call. Use it with `maxTurns: 1`. */
+export function callingModel(name: string, text: string): Model {
+  return {
+    id: 'one call',
+    reply: async () => ({
+      type: 'reply',
+      content: [{ type: 'tool-call', id: 'call', name, arguments: text }],
+      finish: 'tool-calls',
+      model: 'one call',
+      usage: { inputTokens: 0, outputTokens: 0 },
+    }),
+  };
 }

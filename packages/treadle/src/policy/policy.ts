@@ -16,7 +16,7 @@ import { resolveContext, workingFolder, type CommandContext } from '../config/co
 import { checkConfig, readConfig } from '../config/load.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
-import { local, readOnlyTools } from '@treadle/tools';
+import { commandTools, toolDefinitions } from '../tools/command-tools.ts';
 import { commandPolicy } from './command-policy.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
@@ -73,9 +73,9 @@ async function callToExplain(
   name: string,
   text: string | undefined,
   touches: readonly string[] | undefined,
-  { folder }: CommandContext,
+  context: CommandContext,
 ): Promise<JudgedCall> {
-  const tools = readOnlyTools(local(folder));
+  const tools = commandTools(context);
   const tool = tools.find((one) => one.name === name);
   if (!tool && !touches) {
     const names = tools.map((one) => one.name);
@@ -145,11 +145,14 @@ const checkCommand: Command = defineCommand({
 
 /** Entries that can never apply: by the rules themselves, and because the command has no such tool. */
 function ruleWarnings(config: Config): readonly string[] {
-  const tools = readOnlyTools(local('.')).map(({ name }) => name);
+  const defined = toolDefinitions();
+  const tools = defined.map(({ name }) => name);
   const entries = Object.keys(config.policy?.tools ?? {}).filter((entry) => entry !== '*');
   const isKnown = (entry: string): boolean => tools.includes(entry.split(':')[0]!);
   const unknown = entries.filter((entry) => !isKnown(entry));
-  const operations = entries.filter((entry) => isKnown(entry) && entry.includes(':'));
+  const hasOperations = (entry: string): boolean =>
+    defined.some(({ name, operation }) => operation !== undefined && name === entry.split(':')[0]);
+  const operations = entries.filter((entry) => isKnown(entry) && entry.includes(':') && !hasOperations(entry));
   return [
     ...checkRules(config.policy ?? {}).warnings.map(({ message }) => `policy.${message}`),
     ...unknown.map((entry) => {

@@ -40,6 +40,11 @@ export async function askApproval(
   }
 }
 
+/** For --yes, where the policy leaves it to people: the decision that the user has made in advance. */
+export async function approveByFlag(): Promise<Decision> {
+  return { approved: true, reason: 'Approved with --yes.' };
+}
+
 /**
  * Shows a question of a tool, and asks until the answer can be one. A choice is its text or its number; a value for a schema
  * is JSON. Undefined: the user gives no answer now.

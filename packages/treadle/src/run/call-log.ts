@@ -3,7 +3,6 @@ import { resolve } from 'node:path';
 import { messageOf, type Policy } from '@treadle/core';
 import { executionLine, type PolicyRules } from '@treadle/core/policy';
 import { CommandError } from '../command-line/command.ts';
-import type { Io } from '../terminal/io.ts';
 import { userName } from './ask-approval.ts';
 import type { DriveRunOptions } from './drive-run.ts';
 
@@ -11,9 +10,13 @@ import type { DriveRunOptions } from './drive-run.ts';
  * Appends one JSON line per call to the file: the tool, its parameters without secrets, and how it ended. Undefined without a
  * file. Throws if the file cannot be written; later failures are reported on standard error.
  */
-export function openCallLog(file: string | undefined, io: Io, policy: Policy | undefined): DriveRunOptions['logCalls'] {
+export function openCallLog(
+  file: string | undefined,
+  { cwd, writeLine }: { readonly cwd: string; readonly writeLine: (line: string) => void },
+  policy: Policy | undefined,
+): DriveRunOptions['logCalls'] {
   if (file === undefined) return undefined;
-  const path = resolve(io.cwd, file);
+  const path = resolve(cwd, file);
   const problemWith = (text: string): string | undefined => {
     try {
       appendFileSync(path, text, { mode: 0o600 });
@@ -28,6 +31,6 @@ export function openCallLog(file: string | undefined, io: Io, policy: Policy | u
   return (item, runId) => {
     const line = { ...executionLine(item, { runId, at: Date.now(), autonomy }), subject: userName() };
     const failed = problemWith(`${JSON.stringify(line)}\n`);
-    if (failed !== undefined) io.stderr.write(`${failed}\n`);
+    if (failed !== undefined) writeLine(failed);
   };
 }

@@ -1,4 +1,5 @@
-import { memoryJournal, tool, type Item, type LoopResult, type QuestionOptions, type RunStore } from '@treadle/core';
+import { agentTool, memoryJournal, textOf, tool } from '@treadle/core';
+import type { Item, LoopResult, Model, QuestionOptions, RunStore, Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
 import { askQuestion } from './ask-approval.ts';
@@ -83,4 +84,50 @@ test('leaves the run paused if the user gives no answer', async () => {
 test('asks again only for what is left', async () => {
   const { result } = await drive(['Who flies?', 'When?'], ['Ann', undefined, undefined]);
   expect(result.waiting).toMatchObject([{ question: { prompt: 'When?' } }]);
+});
+
+/** Drives a run, and approves everything. Returns the results of its calls. */
+async function driveApproved(model: Model, tools: readonly Tool[]): Promise<readonly string[]> {
+  const { outcome, messages } = await driveRun({
+    start: { model, tools, input: 'Go.' },
+    store: memoryJournal() as RunStore,
+    signal: new AbortController().signal,
+    stopping: 'detach',
+    onItem: () => {},
+    approve: async () => ({ approved: true }),
+  });
+  expect(outcome).toEqual({ type: 'completed' });
+  const results = messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
+  return results.map(({ content }) => textOf(content));
+}
+
+const shell = tool({
+  name: 'shell',
+  description: 'A shell',
+  needsApproval: true,
+  async execute(_, { hold }) {
+    const { isNew } = await hold(
+      'shell',
+      () => 'a shell',
+      () => {},
+    );
+    return isNew ? 'a new shell' : 'the same shell';
+  },
+});
+const CALL = { calls: [{ name: 'shell' }] };
+
+test('what tools hold stays open while the user is asked', async () => {
+  expect(await driveApproved(scriptedModel([CALL, CALL, 'Done.']), [shell])).toEqual(['a new shell', 'the same shell']);
+});
+
+test('asks for what a child run waits for', async () => {
+  const task = agentTool({
+    name: 'task',
+    description: 'A task',
+    input: { type: 'object' },
+    prompt: () => 'Go.',
+    model: scriptedModel([CALL, 'Child done.']),
+    tools: [shell],
+  });
+  expect(await driveApproved(scriptedModel([{ calls: [{ name: 'task' }] }, 'Done.']), [task])).toEqual(['Child done.']);
 });

@@ -1,18 +1,19 @@
 import {
-  streamLoop,
+  startLoop,
   TreadleError,
   type Answer,
   type CallAnswered,
   type ContinueOptions,
   type Item,
-  type LiveRun,
+  type KillProcess,
   type LoopOptions,
   type LoopResult,
   type RunStore,
+  type StartedRun,
   type Waiting,
 } from '@treadle/core';
 
-type SetByDriver = 'journal' | 'signal' | 'onItem';
+type SetByDriver = 'journal' | 'signal' | 'onItem' | 'beforePause' | 'killProcess';
 /** The options of a new run, or of a run to resume. */
 export type RunStart = Omit<LoopOptions, SetByDriver> | Omit<ContinueOptions, SetByDriver>;
 
@@ -35,8 +36,8 @@ export interface DriveRunOptions {
   readonly logCalls?: ((item: CallAnswered, runId: string) => void) | undefined;
   /** The name of the user, for answers. */
   readonly user?: string;
-  /** Receives the run that accepts input. Called again after each approval, with another one. */
-  readonly onLive?: (live: LiveRun) => void;
+  /** Receives the run that accepts input. Called again with another one after an answer for a child run. */
+  readonly onLive?: (live: StartedRun) => void;
 }
 
 export type ApprovalRequest = Waiting & { readonly type: 'approval' };
@@ -50,22 +51,29 @@ export interface Decision {
 }
 
 /**
- * Drives a run to its end, and asks for every approval and every answer on the way. Stops if the user stops the run when it
- * asks, or if nothing is answered.
+ * Drives a run to its end, and asks for every approval and every answer on the way. While the user is asked, the run stays open
+ * with everything that its tools hold. Only what a child run waits for is answered after the run has paused. Stops if the user
+ * stops the run when it asks, or if nothing is answered.
  */
 export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
   const { start, store, signal, stopping, onItem, logCalls, onLive } = options;
   const follow = async (from: RunStart): Promise<LoopResult> => {
-    const live = streamLoop({ ...from, journal: store, durableItems: true });
+    const live: StartedRun = startLoop({
+      ...from,
+      journal: store,
+      durableItems: true,
+      killProcess,
+      onItem(item) {
+        onItem(item);
+        if (item.type === 'call-answered') logCalls?.(item, live.runId);
+      },
+      beforePause: (waits) => answerWaits(live, waits, options),
+    });
     const stop = (): void => void (stopping === 'cancel' ? live.cancel() : live.detach());
     if (signal.aborted) stop();
     signal.addEventListener('abort', stop);
     try {
       onLive?.(live);
-      for await (const item of live) {
-        onItem(item);
-        if (item.type === 'call-answered') logCalls?.(item, live.runId);
-      }
       return await live.result;
     } finally {
       signal.removeEventListener('abort', stop);
@@ -77,6 +85,7 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
   while (!result.outcome) {
     const answers: Answer[] = [];
     for (const wait of result.waiting) {
+      if (!isOfChild(wait)) continue;
       const answer = signal.aborted ? undefined : await answerOf(wait, options, rejected);
       if (answer && !signal.aborted) answers.push(answer);
     }
@@ -96,6 +105,29 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
   return result;
 }
 
+/** Asks the user for everything that the run itself waits for. Asks again if an answer does not fit. */
+async function answerWaits(live: StartedRun, waits: readonly Waiting[], options: DriveRunOptions): Promise<void> {
+  for (const wait of waits) {
+    let rejected: string | undefined;
+    for (let isOpen = !isOfChild(wait); isOpen;) {
+      const answer = options.signal.aborted ? undefined : await answerOf(wait, options, rejected);
+      if (!answer || options.signal.aborted) break;
+      try {
+        await live.answer(answer);
+        isOpen = false;
+      } catch (error) {
+        if (!isUnfit(error) || answer.type !== 'answer') throw error;
+        rejected = error.message;
+      }
+    }
+  }
+}
+
+/** The effects of child runs have the effect of the calling run before a slash. */
+function isOfChild({ effect }: Waiting): boolean {
+  return effect.includes('/');
+}
+
 /** Asks the user. Undefined if the run waits for something else, or the user gives no answer. */
 async function answerOf(
   wait: Waiting,
@@ -110,6 +142,12 @@ async function answerOf(
   const value = wait.type === 'question' ? await answer?.(wait, rejected) : undefined;
   return value === undefined ? undefined : { type: 'answer', effect, value, ...by };
 }
+
+/** Ends processes that tools of the run have left behind. */
+export const killProcess: KillProcess = async (left) => {
+  const store = await import('@treadle/store');
+  return store.killProcess(left);
+};
 
 function isUnfit(error: unknown): error is TreadleError {
   return error instanceof TreadleError && error.code === 'answer-unfit';

@@ -1,11 +1,12 @@
 import type { Event, LoopResult, RunStore, Waiting } from '@treadle/core';
-import { EXIT } from '../command-line/command.ts';
+import { EXIT, type Values } from '../command-line/command.ts';
 import {
   followUpCommand,
   locationOf,
   type LocationValues,
   type ModelValues,
   type OutputValues,
+  type YES_FLAG,
 } from '../command-line/flags.ts';
 import type { CommandContext } from '../config/context.ts';
 import { shortId } from '../runs/store-access.ts';
@@ -15,39 +16,83 @@ import { printable } from '../terminal/printable.ts';
 import { timestampText } from '../terminal/quantities.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
-import { askApproval, askQuestion, userName, type ExplainRequest } from './ask-approval.ts';
+import { NO_STATUS, statusLine, type StatusLine } from '../terminal/status-line.ts';
+import { approveByFlag, askApproval, askQuestion, userName, type ExplainRequest } from './ask-approval.ts';
 import { openCallLog } from './call-log.ts';
 import { driveRun, type ApprovalRequest, type QuestionRequest, type RunStart } from './drive-run.ts';
 import { exitCodeOf, outcomeText } from './outcome-text.ts';
-import { callLines } from './transcript.ts';
+import { transcript, type Transcript } from './transcript.ts';
+
+/** Where a run is shown while it is driven: text of the model on standard output, the rest on standard error. */
+export interface RunScreen extends Transcript {
+  /** Text of the model is written as it arrives, also if it turns out not to be the answer. */
+  readonly streams: boolean;
+  readonly status: StatusLine;
+  /** Writes a line of the program. */
+  writeLine(line: string): void;
+  writeAnswer(text: string): void;
+}
 
 /**
- * Drives a run until it ends, or until it needs a decision and there is no terminal to ask on. Prints tool calls while it
- * runs, and the result afterwards. Ctrl-C detaches a run that is stored, so that it can be resumed, and cancels one that
+ * Another program that reads standard output gets the answer and nothing else, unless it wants all text. Whether a text is the
+ * answer is known when its reply has ended without calls.
+ */
+export function runScreen(io: Io, { quiet, json, stream }: OutputValues): RunScreen {
+  const { stdout, stderr, env } = io;
+  const status = quiet || json ? NO_STATUS : statusLine(io);
+  const streams = !json && (stream === true || (stdout.isTTY === true && !quiet));
+  const writeLine = (line: string): void => {
+    status.clear();
+    stderr.write(`${line}\n`);
+  };
+  const writeText = (text: string): void => void stdout.write(stdout.isTTY ? printable(text) : text);
+  const shown = transcript({
+    ...(streams && { writeText }),
+    writeLine: quiet ? () => {} : writeLine,
+    colours: coloursFor(stderr, env),
+    width: stderr.columns ?? 120,
+    status,
+  });
+  return {
+    ...shown,
+    // Nobody has seen the text of earlier turns.
+    ...(quiet && !streams && { lastText: () => undefined }),
+    streams,
+    status,
+    writeLine,
+    writeAnswer: (text) => writeText(`${text}\n`),
+  };
+}
+
+/**
+ * Drives a run until it ends, or until it needs a decision and there is no terminal to ask on. Shows it while it runs,
+ * and the result afterwards. Ctrl-C detaches a run that is stored, so that it can be resumed, and cancels one that
  * is not. Returns the exit code.
  */
 export async function runAndReport(options: {
   readonly start: RunStart;
   readonly store: RunStore;
   readonly context: CommandContext;
-  readonly values: LocationValues & ModelValues & OutputValues;
+  readonly values: LocationValues & ModelValues & OutputValues & Values<typeof YES_FLAG>;
   readonly io: Io;
+  readonly screen: RunScreen;
   readonly explain: ExplainRequest;
 }): Promise<number> {
-  const { start, store, context, values, io, explain } = options;
-  const writeLine = (text: string): void => void io.stderr.write(`${text}\n`);
+  const { start, store, context, values, io, screen, explain } = options;
+  const { writeLine } = screen;
   const colours = coloursFor(io.stderr, io.env);
   const stored = context.store.type !== 'memory';
   const canAsk = canAskOn(io);
-  const logCalls = openCallLog(values.log, io, start.policy);
+  const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine }, start.policy);
   const interrupt = catchInterrupt(io);
-  interrupt.signal.addEventListener('abort', () =>
-    writeLine(`${stored ? 'Stopping' : 'Cancelling'}; press Ctrl-C again to quit immediately.`),
-  );
-  const writeCall = values.quiet
-    ? undefined
-    : callLines({ write: writeLine, colours, width: io.stderr.columns ?? 120 });
-  const ask = (prompt: string): Promise<string | undefined> => askLine(io, interrupt, prompt);
+  interrupt.signal.addEventListener('abort', () => {
+    screen.endLine();
+    writeLine(`${stored ? 'Stopping' : 'Cancelling'}; press Ctrl-C again to quit immediately.`);
+  });
+  const ask = (prompt: string): Promise<string | undefined> => {
+    screen.status.hide();
+    return askLine(io, interrupt, prompt);
+  };
   let lastEvent: Event['type'] | undefined;
   let result: LoopResult;
   try {
@@ -58,23 +103,28 @@ export async function runAndReport(options: {
       stopping: stored ? 'detach' : 'cancel',
       onItem(item) {
         if (item.type === 'fact') lastEvent = item.event.type;
-        writeCall?.(item);
+        screen.onItem(item);
       },
       ...(canAsk && {
         approve: (request) => askApproval(request, { writeLine, ask }, explain),
         answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
       }),
+      ...(values.yes && { approve: approveByFlag }),
       user: userName(),
       logCalls,
     });
   } finally {
     interrupt.release();
+    screen.status.hide();
+    screen.endLine();
   }
 
   const completed = result.outcome?.type === 'completed';
+  const isShown = screen.lastText() === result.text;
   if (values.json) io.stdout.write(`${JSON.stringify(result, null, 2)}\n`);
-  else if (completed) io.stdout.write(`${io.stdout.isTTY ? printable(result.text) : result.text}\n`);
-  else if (result.text !== '') writeLine(`Last reply of the model: ${printable(result.text)}`);
+  else if (completed && !(screen.streams && isShown)) screen.writeAnswer(result.text);
+  else if (!completed && result.text !== '' && !isShown)
+    writeLine(`Last reply of the model: ${printable(result.text)}`);
   const ending = outcomeText(result);
   if (ending) writeLine(completed || result.detached ? ending : colours.red(ending));
   for (const line of nextSteps(result, { stored, canRetry: lastEvent === 'model-failed', canAsk, values }))

@@ -1,8 +1,16 @@
 import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
-import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
+import {
+  KEY_NOTE,
+  LOCATION_FLAGS,
+  LOG_FLAGS,
+  MODEL_FLAGS,
+  OUTPUT_FLAGS,
+  RULE_FLAGS,
+  YES_FLAG,
+} from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
 import { readStdin, type Io } from '../terminal/io.ts';
-import { canAskOn, runAndReport } from './run-and-report.ts';
+import { canAskOn, runAndReport, runScreen } from './run-and-report.ts';
 import { openSession } from './session.ts';
 
 const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] = [
@@ -18,11 +26,13 @@ export const runCommand: Command = defineCommand({
   name: 'run',
   summary: SUMMARIES.run,
   arguments: ['[task]'],
-  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...OUTPUT_FLAGS, ...LOG_FLAGS },
+  flags: { ...MODEL_FLAGS, ...LOCATION_FLAGS, ...RULE_FLAGS, ...YES_FLAG, ...OUTPUT_FLAGS, ...LOG_FLAGS },
   notes: [
-    'The answer goes to standard output, everything else to standard error. The task is read from standard input if it is\n' +
-      '"-", or if it is missing and standard input is not a terminal. Ctrl-C stops the run and prints how to resume it; a\n' +
-      'second Ctrl-C quits immediately.',
+    'On a terminal, the text of the model is printed as it arrives. Other programs get only the answer on standard output,\n' +
+      'because the text of a reply is the answer only if no calls follow; --stream prints all text as it arrives. Everything\n' +
+      'else goes to standard error.',
+    'The task is read from standard input if it is "-", or if it is missing and standard input is not a terminal. Ctrl-C\n' +
+      'stops the run and prints how to resume it; a second Ctrl-C quits immediately.',
     'Each step is stored before the next one starts. "treadle runs" lists, shows and resumes stored runs.',
     `Exit codes:\n${columns(EXIT_CODES.map(([code, meaning]) => [String(code), meaning]))}`,
     KEY_NOTE,
@@ -33,10 +43,15 @@ export const runCommand: Command = defineCommand({
   ],
   async run({ values, arguments: [argument] }, io) {
     const task = await readTask(argument, io);
-    const { store, context, options, notices, explain } = await openSession(values, io, { canAsk: canAskOn(io) });
+    const screen = runScreen(io, values);
+    const { writeLine } = screen;
+    const { store, context, options, notices, explain } = await openSession(values, io, {
+      canAsk: canAskOn(io),
+      writeLine,
+    });
     try {
-      if (!values.quiet) for (const text of notices) io.stderr.write(`${text}\n`);
-      return await runAndReport({ start: { ...options, input: task }, store, context, values, io, explain });
+      if (!values.quiet) for (const text of notices) writeLine(text);
+      return await runAndReport({ start: { ...options, input: task }, store, context, values, io, screen, explain });
     } finally {
       await store.close();
     }

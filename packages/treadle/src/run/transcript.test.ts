@@ -1,7 +1,7 @@
 import type { Item, ToolCall } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { coloursFor } from '../terminal/colours.ts';
-import { callLines } from './transcript.ts';
+import { callLines, transcript } from './transcript.ts';
 
 const call = (id: string, path: string): ToolCall => ({
   type: 'tool-call',
@@ -65,4 +65,69 @@ test('uses colours only on a terminal and without NO_COLOR', () => {
   expect(coloursFor({ isTTY: true }, { NO_COLOR: '1' }).red('x')).toBe('x');
   expect(coloursFor({ isTTY: true }, { NO_COLOR: '' }).red('x')).toBe('\u001b[31mx\u001b[39m');
   expect(coloursFor({}, {}).dim('x')).toBe('x');
+});
+
+const replied = (text: string, ...calls: readonly ToolCall[]): Item => ({
+  type: 'fact',
+  seq: 0,
+  event: { type: 'model-replied', content: [{ type: 'text', text }, ...calls] } as never,
+});
+const text = (part: string): Item => ({ type: 'text-delta', text: part });
+
+/** Everything that is written, and the status in brackets. */
+function shown(items: readonly Item[], { live }: { live: boolean }): { written: string; lastText: string | undefined } {
+  let written = '';
+  const add = (more: string): void => void (written += more);
+  const status = {
+    show: (what: string) => add(`[${what}]`),
+    detail: (line: string) => add(`[..${line}]`),
+    clear: () => {},
+    hide: () => add('[]'),
+  };
+  const { onItem, lastText } = transcript({
+    ...(live && { writeText: add }),
+    writeLine: (line) => add(`${line}\n`),
+    colours: coloursFor({}, {}),
+    width: 40,
+    status,
+  });
+  for (const item of items) onItem(item);
+  return { written, lastText: lastText() };
+}
+
+const TURN: Item = { type: 'turn-started', turn: 1 };
+const LOOK: readonly Item[] = [
+  TURN,
+  text('Let me '),
+  text('look.'),
+  { type: 'call-delta', call: 0, name: 'read', arguments: '' },
+  replied('Let me look.', call('1', 'a')),
+  started(call('1', 'a')),
+  { type: 'tool-report', call: call('1', 'a'), progress: 'one\ntwo\n' },
+  answered(call('1', 'a'), 'one'),
+];
+const CALL_LINES = '#1 read {"path":"a"}\n[read][..two]#1 returned: one\n[]';
+
+test('writes text as it arrives, with a status that never shares its line', () => {
+  const answer = [TURN, text('It is'), text(' one.'), replied('It is one.')];
+  expect(shown([...LOOK, ...answer], { live: true })).toEqual({
+    written: `[model][]Let me []look.\n[model, calling read][]${CALL_LINES}[model][]It is[] one.\n[]`,
+    lastText: 'It is one.',
+  });
+});
+
+test('without live text, writes the text before calls and not the answer', () => {
+  expect(shown(LOOK, { live: false })).toEqual({
+    written: `[model][model, calling read]Let me look.\n[]${CALL_LINES}`,
+    lastText: 'Let me look.',
+  });
+  const answer = [TURN, text('It is one.'), replied('It is one.')];
+  expect(shown(answer, { live: false })).toEqual({ written: '[model][]', lastText: undefined });
+});
+
+test('ends the line of a reply that failed', () => {
+  const failed: Item = { type: 'fact', seq: 0, event: { type: 'model-failed' } as never };
+  expect(shown([text('It i'), failed, text('It is.'), replied('It is.')], { live: true }).written).toBe(
+    '[]It i\n[][]It is.\n[]',
+  );
 });

@@ -1,6 +1,8 @@
-import { textOf, type Item, type ToolCall, type ToolResult } from '@treadle/core';
+import { stripVTControlCharacters } from 'node:util';
+import { textOf, type AssistantPart, type Item, type ToolCall, type ToolResult } from '@treadle/core';
 import type { Colours } from '../terminal/colours.ts';
-import { oneLine } from '../terminal/printable.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
+import { NO_STATUS, type StatusLine } from '../terminal/status-line.ts';
 
 /** Writes one line when a tool call starts, and one when it has a result. The lines of a call have the same number. */
 export function callLines(options: {
@@ -37,30 +39,53 @@ export function resultText(result: Pick<ToolResult, 'content' | 'isError'>): str
   return `returned ${lines.length} lines: ${lines.find((line) => line.trim() !== '') ?? ''}`;
 }
 
-/** Shows a run while it is driven: the text of the model as it arrives, and tool calls on their own lines. */
+/** Shows a run while it is driven: the text of the model as it arrives, tool calls on their own lines, and its status. */
 export interface Transcript {
   readonly onItem: (item: Item) => void;
   /** Ends an incomplete line of the model. */
   endLine(): void;
+  /** The text of the last reply, if it was written. */
+  lastText(): string | undefined;
 }
 
+/**
+ * `writeText`: writes text of the model as it arrives. Without it, the text of a reply is written as a line, and only if calls
+ * follow: then it is not the answer.
+ */
 export function transcript(options: {
-  readonly writeText: (text: string) => void;
+  readonly writeText?: (text: string) => void;
   readonly writeLine: (line: string) => void;
   readonly colours: Colours;
   readonly width: number;
+  readonly status?: StatusLine;
 }): Transcript {
-  const { writeText, writeLine, colours, width } = options;
+  const { writeText, writeLine, colours, width, status = NO_STATUS } = options;
   let lineOpen = false;
   let streamed = false;
+  let lastText: string | undefined;
+  const running = new Map<string, string>();
   const writeReply = (text: string): void => {
-    if (text === '') return;
+    if (text === '' || !writeText) return;
+    status.hide();
     writeText(text);
     lineOpen = !text.endsWith('\n');
   };
   const endLine = (): void => {
-    if (lineOpen) writeText('\n');
+    if (lineOpen) writeText!('\n');
     lineOpen = false;
+  };
+  const endReply = (content: readonly AssistantPart[]): void => {
+    const text = textOf(content.filter((part) => part.type === 'text'));
+    const hasCalls = content.some((part) => part.type === 'tool-call');
+    // A model that does not stream sends no deltas.
+    if (!streamed) writeReply(text);
+    endLine();
+    if (!writeText && hasCalls && text !== '') writeLine(printable(text));
+    lastText = writeText || hasCalls ? text : undefined;
+  };
+  const showRunning = (): void => {
+    if (running.size > 0) status.show([...new Set(running.values())].join(', '));
+    else status.hide();
   };
   const writeCall = callLines({
     colours,
@@ -72,16 +97,40 @@ export function transcript(options: {
   });
   return {
     endLine,
+    lastText: () => lastText,
     onItem(item) {
-      if (item.type === 'text-delta') {
-        streamed = true;
-        writeReply(item.text);
-      } else if (item.type === 'fact' && item.event.type === 'model-replied') {
-        // A model that does not stream sends no deltas.
-        if (!streamed) writeReply(textOf(item.event.content.filter((part) => part.type === 'text')));
-        streamed = false;
-        endLine();
-      } else writeCall(item);
+      writeCall(item);
+      switch (item.type) {
+        case 'turn-started':
+          return status.show('model');
+        case 'text-delta':
+          streamed = true;
+          return writeReply(item.text);
+        case 'call-delta':
+          endLine();
+          return status.show(`model, calling ${item.name}`);
+        case 'call-started':
+          running.set(item.call.id, item.call.name);
+          return showRunning();
+        case 'tool-report':
+          return status.detail(progressText(item.progress));
+        case 'call-answered':
+          running.delete(item.call.id);
+          return showRunning();
+        case 'fact':
+          if (item.event.type === 'model-replied') endReply(item.event.content);
+          else if (item.event.type === 'model-failed') endLine();
+          else return;
+          streamed = false;
+          status.hide();
+      }
     },
   };
+}
+
+/** What a tool reports, as text: of several lines the last one. */
+function progressText(progress: unknown): string {
+  const text = typeof progress === 'string' ? progress : (JSON.stringify(progress) ?? '');
+  const line = text.trimEnd();
+  return stripVTControlCharacters(line.slice(line.lastIndexOf('\n') + 1));
 }

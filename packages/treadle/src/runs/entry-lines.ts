@@ -124,7 +124,7 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
   'approval-given': (event, { took }) => {
     const decision = `${event.approved ? 'approved' : 'denied'}${event.by === undefined ? '' : ` by ${event.by}`}`;
     const scope = event.forRun ? ' for the rest of the run' : '';
-    return line(`${event.effect} ${decision}${scope}`, event.approved ? undefined : event.reason, 'plain', took);
+    return line(`${event.effect} ${decision}${scope}`, event.reason, 'plain', took);
   },
   'client-result-given': () => [],
   'output-checked': ({ result }, { took }) =>

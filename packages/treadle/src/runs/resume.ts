@@ -1,22 +1,25 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
-import type { Answer, KillProcess, Model, RunStore, RunSummary, State, Tool, ToolFacts, Waiting } from '@treadle/core';
+import type { Answer, Model, RunStore, RunSummary, State, Tool, ToolFacts, Waiting } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
-import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS } from '../command-line/flags.ts';
+import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
 import { openModel } from '../models/open-model.ts';
 import { isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
 import { waitingText } from '../run/outcome-text.ts';
-import { runAndReport } from '../run/run-and-report.ts';
+import { canAskOn, runAndReport, runScreen } from '../run/run-and-report.ts';
 import { userName } from '../run/ask-approval.ts';
-import { namesOtherFolder, toolsOf } from '../run/session.ts';
+import { killProcess } from '../run/drive-run.ts';
+import { namesOtherFolder, toolList } from '../run/session.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { plural } from '../terminal/quantities.ts';
+import { chooseTools, toolsNamed } from '../tools/command-tools.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { RunsRequest, StoredRun } from './store-access.ts';
 
 const DRIVE_FLAGS = {
-  'accept-changed-tools': { type: 'switch', help: 'Continue with tools that differ from those of the run' },
+  ...YES_FLAG,
+  'accept-changed-tools': { type: 'switch', help: 'Continue with the tools of a new run, if those of the run differ' },
   ...MODEL_FLAGS,
   ...OUTPUT_FLAGS,
   ...LOG_FLAGS,
@@ -137,22 +140,25 @@ async function resumeRun(
   const choice = chooseModelOf(state.model, values, context.loaded, io.env);
   if (!values.quiet && choice.notice) note(choice.notice);
   if (!values.quiet && namesOtherFolder(state.instructions, context.folder)) {
-    note(`The run was started in another working folder. Its tools now read ${context.folder}; --cwd changes that.`);
+    note(`The run was started in another working folder. Its tools now act in ${context.folder}; --cwd changes that.`);
   }
-  const tools = toolsOf(context);
-  const policy = resumedPolicy(context, state, store.rates);
+  const model = await openModel(choice);
+  const place = { model, canAnswer: canAskOn(io) };
+  const acceptChangedTools = values['accept-changed-tools'] === true;
+  const names = new Set((state.nextTools ?? state.tools).map(({ name }) => name));
+  const tools = acceptChangedTools ? chooseTools(context, place, toolList(context)) : toolsNamed(context, place, names);
+  const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
   const start = {
     runId: state.runId,
     answers,
-    model: await openModel(choice),
+    model,
     tools,
     policy,
-    acceptChangedTools: values['accept-changed-tools'] === true,
-    killProcess,
+    acceptChangedTools,
   };
   try {
     const explain = requestExplainer(policy, tools, coloursFor(io.stderr, io.env));
-    return await runAndReport({ start, store, context, values, io, explain });
+    return await runAndReport({ start, store, context, values, io, screen: runScreen(io, values), explain });
   } catch (error) {
     if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
     throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);
@@ -251,12 +257,6 @@ function lastEntryOf({ summary, entries }: StoredRun, results: ReturnType<typeof
 function hasEnded({ status }: RunSummary): boolean {
   return status !== 'running' && status !== 'paused';
 }
-
-/** Ends processes that tools of the run have left behind. */
-const killProcess: KillProcess = async (left) => {
-  const store = await import('@treadle/store');
-  return store.killProcess(left);
-};
 
 /** Cancels a run and its child runs. */
 async function cancelRun(store: RunStore, { runId }: RunSummary): Promise<void> {

@@ -82,7 +82,10 @@ describe('rejects', () => {
       ),
     );
     expect(() => options('[server]\ndefault_tools = ["read"]', {}, [])).toThrow(
-      new CommandError('treadle.toml: server.default_tools names "read", but [orchestrator] disables all tools.'),
+      new CommandError(
+        'treadle.toml: server.default_tools names "read", but the server has no tools: see tools in [server], and ' +
+          'tool_loop_enabled in [orchestrator].',
+      ),
     );
   });
 });

@@ -64,7 +64,8 @@ function checkDefaultTools({ config, file }: LoadedConfig, tools: readonly Tool[
   if (unknown === undefined) return;
   throw new CommandError(
     names.length === 0
-      ? `${file}: server.default_tools names ${JSON.stringify(unknown)}, but [orchestrator] disables all tools.`
+      ? `${file}: server.default_tools names ${JSON.stringify(unknown)}, but the server has no tools: see tools in ` +
+          `[server], and tool_loop_enabled in [orchestrator].`
       : `${file}: server.default_tools names ${JSON.stringify(unknown)}, which is not a tool of the server.` +
           `${didYouMean(unknown, names)} Tools: ${names.join(', ')}.`,
   );

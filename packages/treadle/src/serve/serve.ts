@@ -9,9 +9,9 @@ import type { LoadedConfig } from '../config/load.ts';
 import { openServerStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
-import { toolsOf } from '../run/session.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
+import { chooseTools } from '../tools/command-tools.ts';
 import { serveOptions, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
@@ -37,7 +37,7 @@ export const serveCommand: Command = defineCommand({
   notes: [
     'Endpoints: POST /v1/responses and /v1/chat/completions, GET /v1/models, /healthz and /readyz. All entries of [models]\n' +
       'are served under their names; --model selects the default. Clients execute the functions of their requests. The\n' +
-      'server executes the read-only file tools of the working folder, for requests that contain\n' +
+      'server executes the tools that tools in [server] names (default: the read-only file tools), for requests that contain\n' +
       '{"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server].',
     'Without keys, the server listens on this machine only, and accepts requests from any program on it. "treadle key new"\n' +
       'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
@@ -52,18 +52,21 @@ export const serveCommand: Command = defineCommand({
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const models = servedModels(values, context.loaded, io.env);
-    const options = serveOptions(values, context.loaded, toolsOf(context));
-    const opened = await Promise.all(
-      [...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const),
+    const { server = {} } = context.loaded.config;
+    const opened = new Map(
+      await Promise.all([...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const)),
     );
+    const list = { words: server.tools ?? ['read-only'], from: `${context.loaded.file}: server.tools` };
+    const tools = chooseTools(context, { model: opened.get(models.default)!, canAnswer: true }, list);
+    const options = serveOptions(values, context.loaded, tools);
     const { newLog, treadleServer } = await import('@treadle/server');
-    const { log_level: level, shutdown_grace_ms: graceMs } = context.loaded.config.server ?? {};
+    const { log_level: level, shutdown_grace_ms: graceMs } = server;
     const log = newLog({ to: io.stderr, ...(level !== undefined && { level }) });
     const warn = (text: string): void => {
       if (io.stderr.isTTY) io.stderr.write(`${text}\n`);
       else log.warn(text);
     };
-    const served = { default: models.default, models: new Map(opened) };
+    const served = { default: models.default, models: opened };
 
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);

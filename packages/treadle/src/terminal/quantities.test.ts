@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ageText, durationText, parseAge, timestampText, usageText } from './quantities.ts';
+import { ageText, durationText, parseAge, sizeText, timestampText, usageText } from './quantities.ts';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -68,4 +68,16 @@ test.each([
   [{ inputTokens: 1, outputTokens: 1, cost: 12.345 }, '1 in, 1 out, $12.35'],
 ])('prints the usage %j', (usage, text) => {
   expect(usageText(usage)).toBe(text);
+});
+
+test.each([
+  [0, '0 B'],
+  [999, '999 B'],
+  [1_000, '1 kB'],
+  [1_240, '1.2 kB'],
+  [32_000, '32 kB'],
+  [999_999, '1 MB'],
+  [5_000_000_000, '5 GB'],
+])('prints a size of %d bytes as %s', (bytes, text) => {
+  expect(sizeText(bytes)).toBe(text);
 });

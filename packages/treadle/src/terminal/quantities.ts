@@ -68,6 +68,14 @@ function count(tokens: number): string {
   return tokens.toLocaleString('en');
 }
 
+/** `512 B`, `1.2 kB`, `32 kB`, `1.5 MB`. */
+export function sizeText(bytes: number): string {
+  const units = ['B', 'kB', 'MB', 'GB'];
+  let [value, unit] = [bytes, 0];
+  for (; value >= 999.5 && unit < units.length - 1; unit++) value /= 1_000;
+  return `${value >= 9.95 || unit === 0 ? Math.round(value) : value.toFixed(1).replace('.0', '')} ${units[unit]}`;
+}
+
 /** `1 turn`, `2 turns`, `1,000 entries`. */
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count.toLocaleString('en')} ${count === 1 ? one : many}`;

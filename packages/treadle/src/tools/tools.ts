@@ -1,0 +1,276 @@
+import {
+  memoryJournal,
+  messageOf,
+  type CallAnswered,
+  type JsonSchema,
+  type ResultBlock,
+  type Tool,
+} from '@treadle/core';
+import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
+import { LOCATION_FLAGS, LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
+import { didYouMean } from '@treadle/tools/nearest';
+import { resolveContext, type CommandContext } from '../config/context.ts';
+import { commandPolicy, requestExplainer } from '../policy/command-policy.ts';
+import { callingModel } from '../policy/judged-call.ts';
+import { approveByFlag, askApproval, askQuestion, userName } from '../run/ask-approval.ts';
+import { openCallLog } from '../run/call-log.ts';
+import { driveRun } from '../run/drive-run.ts';
+import { outcomeText } from '../run/outcome-text.ts';
+import { canAskOn } from '../run/run-and-report.ts';
+import { transcript } from '../run/transcript.ts';
+import { coloursFor } from '../terminal/colours.ts';
+import { readStdin, type Io } from '../terminal/io.ts';
+import { alignColumns, exactLine, oneLine, printable } from '../terminal/printable.ts';
+import { askLine } from '../terminal/prompt.ts';
+import { durationText, sizeText } from '../terminal/quantities.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import { NO_STATUS, statusLine } from '../terminal/status-line.ts';
+import { commandTools, NO_PLACE, toolsNamed, whyDisabled } from './command-tools.ts';
+
+const PLACE_FLAGS = { config: LOCATION_FLAGS.config, cwd: LOCATION_FLAGS.cwd } as const;
+const JSON_FLAG = { json: { type: 'switch', help: 'Print JSON' } } as const;
+
+const listCommand: Command = defineCommand({
+  name: 'tools list',
+  summary: 'List the tools of the command',
+  flags: { ...JSON_FLAG, ...PLACE_FLAGS },
+  notes: [
+    'EFFECT says what happens to a call that a crash interrupted: "pure" and "idempotent" calls run again, "once" calls are\n' +
+      'not repeated blindly. PERMISSIONS can be refused in treadle.toml; a tool that needs a refused one is not offered.',
+  ],
+  async run({ values }, io) {
+    const context = await resolveContext(values, io);
+    const tools = commandTools(context);
+    if (values.json)
+      return printJson(
+        io,
+        tools.map((tool) => definitionOf(tool, context)),
+      );
+    const rows = tools.map((tool) => {
+      const why = whyDisabled(tool, context.loaded.config);
+      const about = why === undefined ? firstSentence(tool.description) : `(disabled: ${why})`;
+      return [tool.name, tool.effect, tool.permissions?.join(', ') || '-', about];
+    });
+    const width = io.stdout.columns ?? 120;
+    const table = alignColumns([['NAME', 'EFFECT', 'PERMISSIONS', 'DESCRIPTION'], ...rows]);
+    for (const row of table) io.stdout.write(`${cutLine(row.join('  ').trimEnd(), width)}\n`);
+    return EXIT.completed;
+  },
+});
+
+/** Keeps the spaces between columns, which `oneLine` would remove. */
+function cutLine(line: string, width: number): string {
+  return line.length <= width ? line : `${line.slice(0, width - 1)}…`;
+}
+
+const showCommand: Command = defineCommand({
+  name: 'tools show',
+  summary: 'Show what a tool does, its arguments and its limits',
+  arguments: ['TOOL'],
+  flags: { ...JSON_FLAG, ...PLACE_FLAGS },
+  notes: ['The description and the schema are what models get.'],
+  async run({ values, arguments: [name] }, io) {
+    const context = await resolveContext(values, io);
+    const definition = definitionOf(findTool(name!, context), context);
+    if (values.json) return printJson(io, definition);
+    const { description, effect, permissions, timeout_ms: timeout, disabled, parameters } = definition;
+    const lines = [
+      `${definition.name}: ${printable(description)}`,
+      '',
+      `Effect:       ${effect}`,
+      `Permissions:  ${permissions.join(', ') || 'none'}`,
+      `Time limit:   ${timeoutText(timeout)}`,
+      ...(disabled === undefined ? [] : [`Disabled:     by ${disabled}`]),
+      '',
+      `Arguments:\n${JSON.stringify(parameters, null, 2)}`,
+    ];
+    io.stdout.write(`${lines.join('\n')}\n`);
+    return EXIT.completed;
+  },
+});
+
+interface Definition extends Pick<Tool, 'name' | 'description' | 'effect' | 'parameters'> {
+  readonly permissions: readonly string[];
+  /** `max`: of the argument timeout_ms. Absent: the time limit of the run, or none for a task. */
+  readonly timeout_ms?: { readonly default: number; readonly max?: number };
+  /** The setting that disables it. */
+  readonly disabled?: string;
+}
+
+function definitionOf(tool: Tool, { loaded }: CommandContext): Definition {
+  const { name, description, effect, permissions = [], parameters } = tool;
+  const timeout = timeoutOf(tool);
+  const disabled = whyDisabled(tool, loaded.config);
+  return {
+    name,
+    description,
+    effect,
+    permissions,
+    ...(timeout && { timeout_ms: timeout }),
+    ...(disabled !== undefined && { disabled }),
+    parameters,
+  };
+}
+
+function timeoutOf({ timeoutMs, parameters }: Tool): Definition['timeout_ms'] {
+  const given = typeof timeoutMs === 'function' ? timeoutMs({}) : timeoutMs;
+  if (given === undefined) return undefined;
+  const argument = (parameters['properties'] as Record<string, JsonSchema> | undefined)?.['timeout_ms'];
+  const max = argument?.['maximum'];
+  return { default: given, ...(typeof max === 'number' && { max }) };
+}
+
+/** From this on, a time limit means that there is none. */
+const ENDLESS_MS = 2 ** 31 - 1;
+
+function timeoutText(timeout: Definition['timeout_ms']): string {
+  if (!timeout) return 'that of the run';
+  if (timeout.default >= ENDLESS_MS) return 'none of its own';
+  const text = durationText(timeout.default);
+  return timeout.max === undefined ? text : `${text}; timeout_ms up to ${timeout.max} (${durationText(timeout.max)})`;
+}
+
+const callCommand: Command = defineCommand({
+  name: 'tools call',
+  summary: 'Execute one call of a tool under the policy, and print its result',
+  arguments: ['TOOL', '[JSON]'],
+  flags: {
+    ...YES_FLAG,
+    json: { type: 'switch', help: 'Print the whole result as JSON' },
+    ...LOG_FLAGS,
+    ...PLACE_FLAGS,
+  },
+  notes: [
+    'JSON has the arguments of the tool; default: {}. "-" reads them from standard input. On a terminal, the policy can ask;\n' +
+      'elsewhere a call that it asks about is denied, unless --yes is given. The result is what a model would get, with\n' +
+      'images and files described. Nothing is stored, and the call is not counted for the rates.',
+    'Exit codes:\n' +
+      '  0    the result is on standard output\n' +
+      '  1    the call failed or was denied: the error is on standard error\n' +
+      '  2    the command, the arguments of the tool or the configuration are invalid\n' +
+      '  4    it waits for an approval or an answer that could not be given here\n' +
+      '  130  stopped with Ctrl-C',
+    `Examples:\n  treadle tools call glob '{"pattern": "**/*.ts"}'\n  treadle tools call read '{"path": "notes.txt"}' --json`,
+  ],
+  async run({ values, arguments: [name, given = '{}'] }, io) {
+    const context = await resolveContext(values, io);
+    const tool = callableTool(name!, context, io);
+    const text = given === '-' ? await readStdin(io) : given;
+    checkArguments(text);
+    const canAsk = canAskOn(io);
+    const status = values.json ? NO_STATUS : statusLine(io);
+    const writeLine = (line: string): void => {
+      status.clear();
+      io.stderr.write(`${line}\n`);
+    };
+    const policy = commandPolicy(context, values.yes ? 'yes' : canAsk ? 'policy' : 'never', {
+      onDenied: ({ remedy }) => writeLine(`Nobody can be asked, and --yes is not given. ${exactLine(remedy)}`),
+    });
+    const colours = coloursFor(io.stderr, io.env);
+    const explain = requestExplainer(policy, [tool], colours);
+    const { onItem } = transcript({ writeLine: () => {}, colours, width: 80, status });
+    const interrupt = catchInterrupt(io);
+    const ask = (prompt: string): Promise<string | undefined> => {
+      status.hide();
+      return askLine(io, interrupt, prompt);
+    };
+    let answered: CallAnswered | undefined;
+    try {
+      const result = await driveRun({
+        start: { model: callingModel(tool.name, text), tools: [tool], policy, input: 'One call.', maxTurns: 1 },
+        store: memoryJournal(),
+        signal: interrupt.signal,
+        stopping: 'cancel',
+        onItem(item) {
+          onItem(item);
+          if (item.type === 'call-answered') answered = item;
+        },
+        ...(canAsk && {
+          approve: (request) => askApproval(request, { writeLine, ask }, explain),
+          answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
+        }),
+        ...(values.yes && { approve: approveByFlag }),
+        user: userName(),
+        logCalls: openCallLog(values.log, { cwd: io.cwd, writeLine }, policy),
+      });
+      status.hide();
+      if (interrupt.signal.aborted) return EXIT.cancelled;
+      if (!answered) {
+        writeLine(outcomeText(result) ?? 'The call has no result.');
+        return result.outcome ? EXIT.failed : EXIT.paused;
+      }
+      return printResult(answered, values.json === true, io);
+    } finally {
+      status.hide();
+      interrupt.release();
+    }
+  },
+});
+
+function printResult({ result }: CallAnswered, json: boolean, { stdout, stderr }: Io): number {
+  const { content, isError, errorType } = result;
+  const to = isError && !json ? stderr : stdout;
+  const text = json ? JSON.stringify(result, null, 2) : content.map(blockText).join('\n');
+  to.write(`${to.isTTY && !json ? printable(text) : text}\n`);
+  if (!isError) return EXIT.completed;
+  return errorType === 'invalid_params' ? EXIT.usage : EXIT.failed;
+}
+
+/** A block as text. Images and files are described. */
+function blockText(block: ResultBlock): string {
+  if (block.type === 'text' || block.type === 'error') return block.text;
+  const { type, mediaType, source } = block;
+  const name = block.type === 'file' && block.name !== undefined ? `${block.name}, ` : '';
+  const what = source.type === 'data' ? sizeText(Buffer.byteLength(source.data, 'base64')) : source.url;
+  return oneLine(`[${type}: ${name}${mediaType}, ${what}]`, 200);
+}
+
+function findTool(name: string, context: CommandContext): Tool {
+  const tools = commandTools(context);
+  const tool = tools.find((one) => one.name === name);
+  if (tool) return tool;
+  const names = tools.map((one) => one.name);
+  throw new CommandError(
+    `There is no tool ${JSON.stringify(name)}.${didYouMean(name, names)} Tools: ${names.join(', ')}.`,
+  );
+}
+
+/** A tool that the configuration does not disable. */
+function callableTool(name: string, context: CommandContext, io: Io): Tool {
+  const { config, file } = context.loaded;
+  const why = whyDisabled(findTool(name, context), config);
+  if (why !== undefined) throw new CommandError(`The tool "${name}" is disabled in ${file} with ${why}.`);
+  if (name === 'task') throw new CommandError('A task needs a model, and so a run: use "treadle run" instead.');
+  const place = { ...NO_PLACE, canAnswer: canAskOn(io) };
+  return toolsNamed(context, place, new Set([name]))[0]!;
+}
+
+function checkArguments(text: string): void {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new CommandError(`The arguments are not JSON: ${messageOf(error)}. Give an object, such as '{"path": "x"}'.`);
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
+  throw new CommandError(`The arguments have to be a JSON object, such as '{"path": "x"}'.`);
+}
+
+function firstSentence(text: string): string {
+  return /^.*?[.:](?= |$)/s.exec(text)?.[0].slice(0, -1) ?? text;
+}
+
+function printJson(io: Io, value: unknown): number {
+  io.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
+  return EXIT.completed;
+}
+
+export const toolsGroup: CommandGroup = {
+  name: 'tools',
+  summary: 'List and show the tools of the command, and call one',
+  commands: [listCommand, showCommand, callCommand],
+  notes: [
+    '"treadle run" and "chat" offer all of them to the model, or those that --tools or offer in [orchestrator.tools] name.\n' +
+      '"treadle serve" offers those that tools in [server] names.',
+  ],
+};
