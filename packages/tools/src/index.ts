@@ -36,5 +36,7 @@ export { policyCheck } from './paths/policy-check.ts';
 export { questionTool, type QuestionToolOptions } from './planning/question.ts';
 export { taskTool, type TaskToolOptions } from './planning/task.ts';
 export { todoReadTool, todoWriteTool } from './planning/todos.ts';
+export { backgroundTools, jobOf, withBackground, type JobPort } from './shell/background.ts';
+export { bashTool } from './shell/bash.ts';
 export { codingTools, readOnlyTools } from './tool-sets.ts';
 export { pathFacts, type PathOptions } from './paths/path-facts.ts';
