@@ -99,7 +99,7 @@ export function todoReadTool(): Tool {
   });
 }
 
-interface TodoChange extends Partial<Todo> {}
+type TodoChange = Partial<Todo>;
 
 function changeOf({ task, ...rest }: Record<string, unknown>): TodoChange {
   if (task === undefined && rest['id'] === undefined) {
@@ -158,7 +158,7 @@ function readTodos(memory: ToolContext['memory']): TodoList {
   if (!memory) throw new ToolError('Todos are in the memory of a run, so only a run can call this tool.');
   const list = memory[TODOS] ?? { nextId: 1, todos: [] };
   if (isTodoList(list)) return list;
-  throw new ToolError(`The memory of this run has something else under the key "${TODOS}". Go on without a list.`);
+  throw new ToolError(`The memory of this run has something else under the key "${TODOS}". Continue without a list.`);
 }
 
 function isTodoList(value: unknown): value is TodoList {
