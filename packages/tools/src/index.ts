@@ -13,6 +13,7 @@ export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';
 export { readTool } from './files/read.ts';
 export { toLegacyResult, type LegacyErrorType, type LegacyFacts, type LegacyResult } from './legacy-result.ts';
+export { writeTool } from './files/write.ts';
 export { local, type LocalOptions } from './local/local.ts';
 export type {
   ExecOps,

@@ -2,9 +2,16 @@
  * What runs in a worker thread: functions of data that may take long or never end. They get and return values that can be
  * cloned, and read no files. Heavy libraries are loaded when a job first needs them.
  */
+import { pdfText } from '../files/pdf-text.ts';
+import { searchTexts } from '../files/search-text.ts';
+import { selectPaths } from '../files/select-paths.ts';
 
 /** The jobs by name. */
-export const JOBS: {} = {};
+export const JOBS: {
+  readonly pdfText: typeof pdfText;
+  readonly searchTexts: typeof searchTexts;
+  readonly selectPaths: typeof selectPaths;
+} = { pdfText, searchTexts, selectPaths };
 
 export type Job = (input: never) => unknown;
 export type Jobs = typeof JOBS;

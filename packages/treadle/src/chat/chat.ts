@@ -2,7 +2,7 @@ import { userText, type StartedRun, type Message } from '@treadle/core';
 import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
-import { didYouMean } from '../command-line/nearest.ts';
+import { didYouMean } from '@treadle/tools/nearest';
 import { approveByFlag, userName } from '../run/ask-approval.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';

@@ -8,7 +8,7 @@ import {
 } from '@treadle/core';
 import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
 import { LOCATION_FLAGS, LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
-import { didYouMean } from '../command-line/nearest.ts';
+import { didYouMean } from '@treadle/tools/nearest';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { commandPolicy, requestExplainer } from '../policy/command-policy.ts';
 import { callingModel } from '../policy/judged-call.ts';
