@@ -25,6 +25,7 @@ import {
   type Word,
 } from 'unbash';
 import { destructiveProgram, destructiveWrite } from './destructive.ts';
+import { MAX_COMMAND_LENGTH } from './limits.ts';
 import { analyseProgram } from './programs.ts';
 import {
   checkArithmetic,
@@ -46,8 +47,6 @@ export interface CommandOptions {
   readonly shell?: 'bash' | 'sh';
 }
 
-/** Longer commands are refused, because looking for destructive forms in them could take long. */
-const MAX_COMMAND_LENGTH = 65_536;
 const MAX_DEPTH = 24;
 const MAX_STEPS = 5000;
 /** Parentheses and braces that are open at the same time. The parser needs long for more. */

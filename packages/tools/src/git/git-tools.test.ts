@@ -596,6 +596,7 @@ test('a cancelled call kills git', async () => {
   use({
     files,
     exec: {
+      ...exec,
       start: async (request) => {
         const started = await exec.start(request);
         ({ pid } = started.process);

@@ -1,5 +1,5 @@
 import { tool, type ErrorFacts, type Tool, type ToolContext, type ToolOutput, type Touch } from '@treadle/core';
-import { MAX_COMMAND_LENGTH } from '../commands/command-facts.ts';
+import { MAX_COMMAND_LENGTH } from '../commands/limits.ts';
 import { UnreachableError, workspace, type Workspace } from '../files/workspace.ts';
 import type { Execution, Exit, Ops, OutputChunk } from '../ops.ts';
 import { TIMEOUTS, timeoutFor, timeoutParameter } from '../timeouts.ts';
