@@ -16,8 +16,10 @@ for (const file of globSync('packages/*/package.json')) {
   const { exports, bin = {} } = JSON.parse(readFileSync(file, 'utf8')) as Manifest;
   const sources = Object.values(exports).map(({ 'treadle-source': source }) => source);
   const commands = Object.values(bin).map((out) => out.replace('./dist/', './src/').replace(/\.js$/, '.ts'));
+  // Files that are started as worker threads, by their path.
+  const workers = globSync('src/**/worker.ts', { cwd: folder }).map((source) => `./${source.replaceAll('\\', '/')}`);
   const input = Object.fromEntries(
-    [...sources, ...commands].map((source) => [
+    [...sources, ...commands, ...workers].map((source) => [
       source.replace('./src/', '').replace(/\.ts$/, ''),
       path.resolve(folder, source),
     ]),

@@ -46,7 +46,7 @@ test('treats each line as a message of one conversation', async () => {
   const { code, stdout, stderr } = await ended;
   expect(code).toBe(0);
   expect(afterGreeting(stdout)).toBe('Looking. \nI saw it.\nYou said one.\n');
-  expect(stderr).toBe(`#1 read {"path":"notes.txt"}\n#1 returned: the word is ${play.nonce}\n`);
+  expect(stderr).toBe(`#1 read {"path":"notes.txt"}\n#1 returned: 1 the word is ${play.nonce}\n`);
   const roles = server!.requests[2]!.messages.map(({ role }) => role).filter((role) => role !== 'system');
   expect(roles).toEqual(['user', 'assistant', 'tool', 'assistant', 'user']);
 });

@@ -327,8 +327,8 @@ describe('on a terminal', () => {
     await shows('  reads notes.txt\n');
     await shows('Allow it? [y/N/a/e] ');
     type('a\r');
-    await shows('#1 returned: the word is');
-    await shows('#2 returned: the word is');
+    await shows('#1 returned: 1 the word is');
+    await shows('#2 returned: 1 the word is');
     await shows('  reads .\n');
     await shows('Allow it? [y/N/a/e] ');
     type('y\r');

@@ -37,7 +37,7 @@ test('writes only the answer to standard output, and tool calls to standard erro
     code: 0,
     signal: null,
     stdout: 'It says hello.\n',
-    stderr: `#1 read {"path":"notes.txt"}\n#1 returned: the word is ${play.nonce}\n`,
+    stderr: `#1 read {"path":"notes.txt"}\n#1 returned: 1 the word is ${play.nonce}\n`,
   });
   const [first, second] = server!.requests;
   expect(first!.tools!.map((tool) => tool.function.name)).toEqual(['read', 'glob', 'grep']);
@@ -131,7 +131,7 @@ describe('exits', () => {
     child.kill('SIGINT');
     const { code, stdout, stderr } = await ended;
     expect([code, stdout]).toEqual([130, '']);
-    expect(stderr).toContain(`#1 returned: the word is ${play.nonce}`);
+    expect(stderr).toContain(`#1 returned: 1 the word is ${play.nonce}`);
     expect(stderr).toContain('Stopping; press Ctrl-C again to quit immediately.');
     expect(stderr).toMatch(
       new RegExp(

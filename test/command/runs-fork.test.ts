@@ -148,11 +148,11 @@ describe('diff', () => {
     expect(plain.split('\n')).toEqual([
       'The first 3 entries are the same.',
       'Entry 3, tool-settled, differs in result.content[0].text:',
-      `  A  the word is ${fixture.play.nonce}`,
+      `  A  1 the word is ${fixture.play.nonce}`,
       '  B  the word is another',
       '',
       `     A ${original.slice(0, 12)}`,
-      `  3    t1.tool.0 returned (TIME): the word is ${fixture.play.nonce}`,
+      `  3    t1.tool.0 returned (TIME): 1 the word is ${fixture.play.nonce}`,
       '  4  model (TIME, 10 in, 5 out): It says hello.',
       '     completed',
       '',

@@ -107,7 +107,7 @@ describe('a killed run', () => {
     await fixture.script({ text: ['Done.'] });
     const { code, stdout, stderr } = await fixture.treadle('runs', 'resume', 'run_interrupted', ...fixture.model());
     expect([code, stdout]).toEqual([0, 'Done.\n']);
-    expect(stderr).toContain(`returned: the word is ${fixture.play.nonce}`);
+    expect(stderr).toContain(`returned: 1 the word is ${fixture.play.nonce}`);
     const { stdout: shown } = await fixture.treadle('runs', 'show', 'run_interrupted');
     expect(shown).toContain('t1.tool.0 lost: the process stopped before it finished');
     expect(shown).toContain('t1.tool.0 runs again');

@@ -120,7 +120,7 @@ describe('show', () => {
       ' 1 TIME model (TIME, 10 in, 5 out): 2 lines: Let me look.',
       ' t1.tool.0: read {"path":"notes.txt"}',
       ' 2 TIME t1.tool.0: allowed (rule paths)',
-      ` 3 TIME t1.tool.0 returned (TIME): the word is ${fixture.play.nonce}`,
+      ` 3 TIME t1.tool.0 returned (TIME): 1 the word is ${fixture.play.nonce}`,
       'Turn 2',
       ' 4 TIME model (TIME, 10 in, 5 out): It says hello.',
       ' completed',

@@ -29,7 +29,7 @@ describe('chat', () => {
     await shows('> ');
     type('look\r');
     await shows('#1 read {"path":"notes.txt"}');
-    await shows(`#1 returned: the word is ${play.nonce}`);
+    await shows(`#1 returned: 1 the word is ${play.nonce}`);
     await shows('I saw it.\n> ');
     type('bye\r');
     await shows('Goodbye.\n> ');
@@ -53,7 +53,7 @@ describe('chat', () => {
     await shows('Allow it? [y/N/e] ');
     expect(screen()).not.toContain(play.nonce);
     type('y\r');
-    await shows(`#1 returned: the word is ${play.nonce}`);
+    await shows(`#1 returned: 1 the word is ${play.nonce}`);
     await shows('Seen.\n> ');
     type('again\r');
     await shows('Allow it? [y/N/e] ');
@@ -119,7 +119,7 @@ describe('run', () => {
     const { type, shows, exit } = await open([READ, { text: ['Seen.'] }], 'run', '--ask', 'look');
     await shows('Allow it? [y/N/e] ');
     type('y\r');
-    await shows(`#1 returned: the word is ${play.nonce}\nSeen.\n`);
+    await shows(`#1 returned: 1 the word is ${play.nonce}\nSeen.\n`);
     expect(await exit).toBe(0);
   });
 

@@ -15,6 +15,7 @@ export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';
 export { readTool } from './files/read.ts';
 export { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
+export { writeTool } from './files/write.ts';
 export { local, type LocalOptions } from './local/local.ts';
 export type {
   ExecOps,

@@ -1,10 +1,10 @@
-import type { ErrorFacts, ErrorType } from '@treadle/core';
+import type { ErrorFacts } from '@treadle/core';
 
-/** Why a call failed: a text for the model, which says what to do next, and a type for programs. */
+/** Why a call failed, for the model: the message says what was wrong and what to do next. */
 export class ToolError extends Error implements ErrorFacts {
-  readonly errorType: ErrorType;
+  readonly errorType: 'timeout' | 'not_found' | 'permission_denied' | 'invalid_params' | 'execution_failed';
 
-  constructor(errorType: ErrorType, message: string, options?: ErrorOptions) {
+  constructor(message: string, errorType: ToolError['errorType'] = 'execution_failed', options?: ErrorOptions) {
     super(message, options);
     this.errorType = errorType;
   }

@@ -5,6 +5,7 @@ import { globTool } from './files/glob.ts';
 import { grepTool } from './files/grep.ts';
 import { readTool } from './files/read.ts';
 import { gitBranchTool, gitCommitTool, gitDiffTool, gitLogTool, gitStatusTool } from './git/git-tools.ts';
+import { writeTool } from './files/write.ts';
 import type { Ops } from './ops.ts';
 
 /** Tools that look at files, and change nothing. */
@@ -16,6 +17,7 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
 export function codingTools(ops: Ops): readonly Tool[] {
   return [
     ...readOnlyTools(ops),
+    writeTool(ops),
     editTool(ops),
     applyPatchTool(ops),
     gitStatusTool(ops),

@@ -3,7 +3,7 @@ import { chatCommand } from './chat/chat.ts';
 import { parseArguments } from './command-line/arguments.ts';
 import { CommandError, EXIT, type Command, type CommandGroup } from './command-line/command.ts';
 import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
-import { didYouMean } from './command-line/nearest.ts';
+import { didYouMean } from '@treadle/tools/nearest';
 import { modelsCommand } from './models/models.ts';
 import { policyGroup } from './policy/policy.ts';
 import { runCommand } from './run/run.ts';

@@ -3,8 +3,9 @@ import type { Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
+import { count } from './listing.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { contentOf, demandUnchanged, readWhole } from './whole-text.ts';
+import { contentOf, demandStorable, demandUnchanged, readWhole, textOf } from './whole-text.ts';
 import { workspace, type Workspace } from './workspace.ts';
 
 const MAX_EDITS = 100;
@@ -86,17 +87,18 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
   const { signal } = context;
   const edits = editsOf(input);
   const whole = await readWhole(space, input.path, signal);
-  const source = sourceOf(whole.text);
+  const stored = textOf(whole.bytes, input.path);
+  const source = sourceOf(stored.text);
   const spans = placeEdits(source.text, edits);
   if ('problem' in spans) throw await unplaced(spans, source, input, signal);
   const text = replaced(source, spans.spans);
-  if (text === whole.text)
-    throw new ToolError('invalid_params', 'The edits change nothing: new_text is what is there.');
+  if (text === stored.text)
+    throw new ToolError('The edits change nothing: new_text is what is there.', 'invalid_params');
 
   const known = readFiles(context);
   const { shown, real } = whole.file;
   const state = known.compare(shown, versionOf(whole.bytes));
-  const content = contentOf(whole, text);
+  const content = contentOf(stored, text);
   signal.throwIfAborted();
   await demandUnchanged(space, whole);
   await space.write(real, content);
@@ -115,7 +117,7 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
 async function verifyEdit(space: Workspace, input: EditInput, context: ToolContext): Promise<Verification> {
   const edits = editsOf(input);
   const whole = await readWhole(space, input.path, context.signal);
-  const { text } = sourceOf(whole.text);
+  const { text } = sourceOf(textOf(whole.bytes, input.path).text);
   const state = readFiles(context).compare(whole.file.shown, versionOf(whole.bytes));
   const applies = 'spans' in placeEdits(text, edits);
   // What the run knows is the content before the edit, because an interrupted call has recorded nothing.
@@ -138,21 +140,21 @@ function editsOf({
   path,
 }: EditInput): readonly Edit[] {
   if (edits && (oldText !== '' || newText !== '')) {
-    throw new ToolError('invalid_params', 'Give either old_text and new_text, or edits, not both.');
+    throw new ToolError('Give either old_text and new_text, or edits, not both.', 'invalid_params');
   }
   const asked: readonly Edit[] = edits ?? [{ old_text: oldText, new_text: newText, ...(all && { replace_all: all }) }];
   for (const [index, { old_text: before, new_text: after }] of asked.entries()) {
     const which = nameOf(index, asked.length);
     if (before === '') {
       throw new ToolError(
-        'invalid_params',
         `${which} is empty. Give the text to replace, exactly as it is in ${JSON.stringify(path)}; to insert text, ` +
           `replace a line beside it; to create a file or to replace all of it, use write.`,
+        'invalid_params',
       );
     }
     if (before === after)
-      throw new ToolError('invalid_params', `${which} and its new_text are the same: nothing would change.`);
-    if (after.includes('\0')) throw new ToolError('invalid_params', 'new_text contains a NUL character. Leave it out.');
+      throw new ToolError(`${which} and its new_text are the same: nothing would change.`, 'invalid_params');
+    demandStorable('new_text', after);
   }
   return asked;
 }
@@ -256,8 +258,8 @@ async function unplaced(
   const file = JSON.stringify(path);
   if (problem === 'overlap') {
     return new ToolError(
-      'invalid_params',
       `${which} overlaps another edit at line ${lineAt(text, places[0]!)} of ${file}. Nothing was changed. Join the two edits.`,
+      'invalid_params',
     );
   }
   if (problem === 'ambiguous') {
@@ -268,7 +270,6 @@ async function unplaced(
     });
     const number = places.length > MAX_PLACES ? `more than ${MAX_PLACES} times` : `${places.length} times`;
     return new ToolError(
-      'execution_failed',
       `${which} occurs ${number} in ${file}, so it is not clear which one is meant. Nothing was changed. Include more ` +
         `lines around it, or set replace_all. It starts at these lines:\n${shown.join('\n')}`,
     );
@@ -279,14 +280,12 @@ async function unplaced(
   const near = await runJob('nearestBlock', { text, wanted }, signal);
   if (!near) {
     return new ToolError(
-      'execution_failed',
       `${which} does not occur in ${file}, and nothing there is similar. Nothing was changed.${hint} Read the file, and ` +
         `copy the text from it.`,
     );
   }
   const difference = near.difference ? `; it differs only in ${near.difference}` : '';
   return new ToolError(
-    'execution_failed',
     `${which} does not occur in ${file}. Nothing was changed.${hint} The nearest text is at line ${near.line}${difference}. ` +
       `Use what is there (+) instead of what you gave (-):\n${near.diff.join('\n')}`,
   );
@@ -370,8 +369,4 @@ function lineAt(text: string, offset: number): number {
 
 function cut(line: string): string {
   return line.length > MAX_LINE_CHARS ? `${line.slice(0, MAX_LINE_CHARS)}…` : line;
-}
-
-function count(number: number, what: string): string {
-  return `${number} ${what}${number === 1 ? '' : 's'}`;
 }

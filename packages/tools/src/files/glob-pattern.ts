@@ -1,3 +1,5 @@
+import { ToolError } from '../tool-error.ts';
+
 /**
  * Matches paths against a glob: `*` and `?` within a name, `**` for any number of folders, `[a-z]`, `{a,b}`, and `\` to
  * escape the next character. Names that begin with a dot match like others.
@@ -19,16 +21,25 @@ type Piece =
   | { readonly type: 'star' }
   | { readonly type: 'set'; readonly negated: boolean; readonly ranges: readonly (readonly [string, string])[] };
 
-type Segment = { readonly type: 'folders' } | { readonly type: 'name'; readonly pieces: readonly Piece[] };
+type Segment =
+  | { readonly type: 'folders' }
+  /** `name`, or `*name`: most segments are like that, and fast to match. */
+  | { readonly type: 'literal'; readonly text: string }
+  | { readonly type: 'ending'; readonly text: string }
+  | { readonly type: 'name'; readonly pieces: readonly Piece[] };
 
-const MAX_ALTERNATIVES = 256;
+const MAX_CHARS = 1_000;
+/** Of all alternatives together. */
+const MAX_EXPANDED_CHARS = 8_000;
 
-/** Throws if the pattern leaves the folder or is too large. */
+/** Throws a `ToolError` if the pattern leaves the folder or is too large. */
 export function globPattern(pattern: string): GlobPattern {
-  if (pattern === '' || pattern.includes('\0')) throw new Error('The pattern is empty. Give one such as "**/*.ts".');
+  if (pattern === '' || pattern.includes('\0')) throw invalid('The pattern is empty. Give one such as "**/*.ts".');
+  if (pattern.length > MAX_CHARS)
+    throw invalid(`The pattern is longer than ${MAX_CHARS} characters. Use a shorter one.`);
   const spelled = expandBraces(pattern).map((one) => one.split('/').filter((name) => name !== '' && name !== '.'));
   if (/^(\/|[a-zA-Z]:[\\/])/.test(pattern) || spelled.some((names) => names.includes('..'))) {
-    throw new Error(
+    throw invalid(
       `The pattern ${JSON.stringify(pattern)} leads out of the working folder. Patterns are relative to it and have no ` +
         `"..", such as "src/**/*.ts".`,
     );
@@ -47,21 +58,34 @@ export function globPattern(pattern: string): GlobPattern {
   };
 }
 
+/** The folders that a pattern begins with literally, and the rest: `src/a` and `*.ts` for `src/a/*.ts`. */
+export function splitPattern(pattern: string): { readonly folder: string; readonly rest: string } {
+  const [folder = ''] = /^(?:[^*?[\]{}\\/]+\/+)*/.exec(pattern) ?? [];
+  return { folder, rest: pattern.slice(folder.length) };
+}
+
 function expandBraces(pattern: string): readonly string[] {
   const done = new Set<string>();
   for (let open = [pattern]; open.length > 0;) {
     const next: string[] = [];
+    let chars = 0;
     for (const one of open) {
       const group = firstGroup(one);
+      for (const option of group?.options ?? []) {
+        next.push(group!.before + option + group!.after);
+        chars += next.at(-1)!.length;
+      }
       if (!group) done.add(one);
-      else for (const option of group.options) next.push(group.before + option + group.after);
-    }
-    if (done.size + next.length > MAX_ALTERNATIVES) {
-      throw new Error(`The pattern has more than ${MAX_ALTERNATIVES} alternatives in braces. Use fewer.`);
+      if (chars + done.size > MAX_EXPANDED_CHARS)
+        throw invalid('The pattern has too many alternatives in braces. Use fewer.');
     }
     open = next;
   }
   return [...done];
+}
+
+function invalid(message: string): ToolError {
+  return new ToolError(message, 'invalid_params');
 }
 
 function firstGroup(pattern: string): { before: string; options: string[]; after: string } | undefined {
@@ -82,7 +106,7 @@ function firstGroup(pattern: string): { before: string; options: string[]; after
       return { before: pattern.slice(0, start), options, after: pattern.slice(at + 1) };
     }
   }
-  throw new Error(`The pattern ${JSON.stringify(pattern)} has a "{" without a "}". Write "\\{" for the character.`);
+  throw invalid(`The pattern ${JSON.stringify(pattern)} has a "{" without a "}". Write "\\{" for the character.`);
 }
 
 function indexOutsideEscapes(text: string, char: string): number {
@@ -95,6 +119,8 @@ function indexOutsideEscapes(text: string, char: string): number {
 
 function parseSegment(text: string): Segment {
   if (text === '**') return { type: 'folders' };
+  if (!/[*?[\\]/.test(text)) return { type: 'literal', text };
+  if (/^\*[^*?[\\]*$/.test(text)) return { type: 'ending', text: text.slice(1) };
   const pieces: Piece[] = [];
   const chars = [...text];
   for (let at = 0; at < chars.length; at++) {
@@ -145,6 +171,8 @@ function leadsInto(segments: readonly Segment[], names: readonly string[]): bool
 
 function matchName(segment: Segment, name: string): boolean {
   if (segment.type === 'folders') return true;
+  if (segment.type === 'literal') return name === segment.text;
+  if (segment.type === 'ending') return name.endsWith(segment.text);
   const { pieces } = segment;
   const chars = [...name];
   return matchStarred(

@@ -1,29 +1,39 @@
-import { tool, type Tool } from '@treadle/core';
-import { globPattern } from './glob-pattern.ts';
-import { listing, walkNotes } from './listing.ts';
-import { walk, type WalkNotes } from './walk.ts';
+import { tool, type Tool, type ToolContext } from '@treadle/core';
 import type { Ops } from '../ops.ts';
-import { workspace, type Workspace } from './workspace.ts';
+import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { ToolError } from '../tool-error.ts';
+import { findFiles } from './find-files.ts';
+import { globPattern, splitPattern } from './glob-pattern.ts';
+import { CUT_NOTE, listing, shownName } from './listing.ts';
+import { UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
 
 const MAX_PATHS = 500;
 
 interface GlobInput {
   readonly pattern: string;
   readonly path?: string;
+  readonly max_results?: number;
 }
 
-export function globTool({ files }: Pick<Ops, 'files'>): Tool {
-  const space = workspace(files);
+export function globTool(ops: Ops): Tool {
+  const space = workspace(ops.files);
   return tool({
     name: 'glob',
     description:
-      'List files and folders of the working folder whose paths match a pattern, sorted; folders end in "/". ' +
-      '"*" lists one folder, "**/*.ts" searches all folders. node_modules, .git and .treadle are left out unless the pattern names them.',
+      'Find files by their paths. Returns the paths of the files that match, sorted, relative to the working folder. "*.ts" ' +
+      'looks in one folder, "**/*.ts" in all folders. Left out: what .gitignore excludes, node_modules, .git and .treadle (but ' +
+      'you may name such a folder at the start of the pattern, or as path), symbolic links, and what may not be read. ' +
+      'Use read to list a folder, and grep to search the content of files.',
     input: {
       type: 'object',
       properties: {
-        pattern: { type: 'string', description: 'Such as "*", "src/**/*.ts" or "**/*.{json,toml}"' },
+        pattern: {
+          type: 'string',
+          description: 'Such as "src/**/*.ts" or "**/*.{json,toml}". "*" and "?" do not match "/", "**" does',
+        },
         path: { type: 'string', description: 'Folder to look in; default: the working folder' },
+        max_results: { type: 'integer', minimum: 1, maximum: MAX_PATHS, description: `Default ${MAX_PATHS}` },
+        timeout_ms: timeoutParameter('files'),
       },
       required: ['pattern'],
       additionalProperties: false,
@@ -31,28 +41,47 @@ export function globTool({ files }: Pick<Ops, 'files'>): Tool {
     effect: 'pure',
     touches: ({ path = '.' }) => [{ type: 'read', path: String(path) }],
     permissions: ['file_read'],
-    execute: (input, { signal }) => glob(space, input as unknown as GlobInput, signal),
+    timeoutMs: timeoutFor('files'),
+    execute: (input, context) => glob(ops, space, input as unknown as GlobInput, context),
   });
 }
 
-async function glob(space: Workspace, input: GlobInput, signal: AbortSignal): Promise<string> {
-  const pattern = globPattern(input.pattern);
-  const from = await space.locate(input.path ?? '.');
-  if (from.kind !== 'folder') throw new Error(`${JSON.stringify(input.path)} is not a folder. Use read for a file.`);
-
-  const found = listing(MAX_PATHS);
-  const notes: WalkNotes = { links: 0, closed: 0, cut: false };
-  const remarks: string[] = [];
-  for await (const entry of walk({ space, from, pattern, notes, signal })) {
-    if (!pattern.matches(entry.below)) continue;
-    if (found.add(entry.kind === 'folder' ? `${entry.shown}/` : entry.shown)) continue;
-    remarks.push(`only the first ${found.length} are shown: narrow the pattern or give a path`);
+async function glob(ops: Ops, space: Workspace, input: GlobInput, { signal }: ToolContext): Promise<string> {
+  signal.throwIfAborted();
+  globPattern(input.pattern);
+  const within = await locateFolder(space, input.path ?? '.');
+  const { folder, rest: pattern } = splitPattern(input.pattern);
+  const nothing = `[nothing matches ${shownName(input.pattern)}${hint(input.pattern)}]`;
+  if (pattern === '') return nothing;
+  let from = within;
+  if (folder !== '') {
+    try {
+      from = await space.locate(`${within.real}/${folder}`);
+    } catch (error) {
+      if (error instanceof UnreachableError && error.errorType === 'not_found') return nothing;
+      throw error;
+    }
+    if (from.kind !== 'folder') return nothing;
+  }
+  const found = listing(input.max_results ?? MAX_PATHS);
+  const notes: string[] = [];
+  const { paths, isCut } = await findFiles(ops, space, { from, pattern }, signal);
+  for await (const path of paths) {
+    if (found.add(shownName(from.shown === '.' ? path : `${from.shown}/${path}`))) continue;
+    notes.push(`only the first ${found.length} are shown: narrow the pattern or give a path`);
     break;
   }
-  if (found.length === 0) remarks.push(`nothing matches ${input.pattern}${hint(input.pattern)}`);
-  return found.text([...remarks, ...walkNotes(notes)]);
+  if (isCut) notes.push(CUT_NOTE);
+  return found.length === 0 && notes.length === 0 ? nothing : found.text(notes);
+}
+
+async function locateFolder(space: Workspace, path: string): Promise<Located> {
+  const folder = await space.locate(path);
+  if (folder.kind === 'folder') return folder;
+  throw new ToolError(`${JSON.stringify(path)} is not a folder. Use read for a file.`, 'invalid_params');
 }
 
 function hint(pattern: string): string {
-  return pattern.includes('/') || pattern === '*' ? '' : `; to search all folders, write **/${pattern}`;
+  if (pattern.endsWith('/') || /(^|\/)\*\*$/.test(pattern)) return '; only files are listed, use read for a folder';
+  return pattern.includes('/') || pattern === '*' ? '' : `; to search all folders, write **/${shownName(pattern)}`;
 }

@@ -1,43 +1,78 @@
-import { setImmediate } from 'node:timers/promises';
-import { messageOf, tool, type Tool } from '@treadle/core';
-import type { OpenFile } from '../ops.ts';
-import { globPattern } from './glob-pattern.ts';
-import { count, listing, walkNotes } from './listing.ts';
-import { readText } from './text-file.ts';
-import { TimeLimitPassed, withinTime } from './time-limit.ts';
-import { walk, type WalkNotes } from './walk.ts';
+import { tool, type Tool, type ToolContext } from '@treadle/core';
+import { didYouMean } from '../nearest.ts';
 import type { Ops } from '../ops.ts';
-import { UnreachableError, workspace, type Workspace } from './workspace.ts';
+import { timeoutFor, timeoutParameter } from '../timeouts.ts';
+import { ToolError } from '../tool-error.ts';
+import { JobError, runJob } from '../workers/run-job.ts';
+import { FILE_TYPES } from './file-types.ts';
+import { findFiles } from './find-files.ts';
+import { globPattern } from './glob-pattern.ts';
+import { count, CUT_NOTE, listing, shownName, type Listing } from './listing.ts';
+import type { FoundInFile, TextSearch } from './search-text.ts';
+import { readBytes } from './text-file.ts';
+import { workspace, type Located, type Workspace } from './workspace.ts';
 
 const MAX_MATCHES = 200;
-const MAX_FILE_BYTES = 4 * 1024 * 1024;
-/** Only this many characters of a line are searched. */
-const MAX_LINE_CHARS = 10_000;
-const SHOWN_LINE_CHARS = 300;
-/** The deadline for the lines of one file. */
-const MAX_FILE_MS = 1_000;
+const MAX_RESULTS = 1_000;
+const MAX_CONTEXT = 10;
+const MAX_PATTERN_CHARS = 1_000;
+/** Larger files are not searched. */
+const MAX_FILE_BYTES = 32 * 1024 * 1024;
+/** What is searched in one job. */
+const BATCH = { files: 64, bytes: 4 * 1024 * 1024 };
 
 interface GrepInput {
   readonly pattern: string;
   readonly path?: string;
   readonly glob?: string;
-  readonly ignoreCase?: boolean;
+  readonly type?: string;
+  readonly ignore_case?: boolean;
+  readonly output?: TextSearch['output'];
+  readonly context?: number;
+  readonly max_results?: number;
 }
 
-export function grepTool({ files }: Pick<Ops, 'files'>): Tool {
-  const space = workspace(files);
+export function grepTool(ops: Ops): Tool {
+  const space = workspace(ops.files);
   return tool({
     name: 'grep',
     description:
-      'Search the text files of the working folder, line by line, with a JavaScript regular expression. Returns ' +
-      '"file:line: text". node_modules, .git, .treadle and binary files are left out.',
+      'Search the text of files, line by line, with a regular expression. Returns "file:line: text" for each line that ' +
+      'matches, sorted by file; or only the files, or counts. Left out: what .gitignore excludes, node_modules, .git and ' +
+      '.treadle (but you may give such a folder or file as path), symbolic links, binary files, files over 32 MB, and what ' +
+      'may not be read. Use glob to find files by name, and read to see more of a file.',
     input: {
       type: 'object',
       properties: {
-        pattern: { type: 'string', description: 'Regular expression, such as "function \\w+"' },
+        pattern: {
+          type: 'string',
+          description: 'Regular expression in RE2 syntax, such as "function \\w+"; no lookaround and backreferences',
+        },
         path: { type: 'string', description: 'File or folder to search; default: the working folder' },
         glob: { type: 'string', description: 'Only files that match, such as "*.ts" or "src/**/*.json"' },
-        ignoreCase: { type: 'boolean', description: 'Upper and lower case are the same' },
+        type: {
+          type: 'string',
+          description: `Only files of a type: ${Object.keys(FILE_TYPES).join(', ')}`,
+        },
+        ignore_case: { type: 'boolean', description: 'Upper and lower case are the same' },
+        output: {
+          type: 'string',
+          enum: ['content', 'files', 'count'],
+          description: 'The lines (default), the files with matches, or the number of lines that match per file',
+        },
+        context: {
+          type: 'integer',
+          minimum: 0,
+          maximum: MAX_CONTEXT,
+          description: 'Lines to show before and after each match; default 0',
+        },
+        max_results: {
+          type: 'integer',
+          minimum: 1,
+          maximum: MAX_RESULTS,
+          description: `Matches or files to return at most; default ${MAX_MATCHES}`,
+        },
+        timeout_ms: timeoutParameter('files'),
       },
       required: ['pattern'],
       additionalProperties: false,
@@ -45,122 +80,166 @@ export function grepTool({ files }: Pick<Ops, 'files'>): Tool {
     effect: 'pure',
     touches: ({ path = '.' }) => [{ type: 'read', path: String(path) }],
     permissions: ['file_read'],
-    execute: (input, { signal }) => grep(space, input as unknown as GrepInput, signal),
+    timeoutMs: timeoutFor('files'),
+    execute: (input, context) => grep(ops, space, input as unknown as GrepInput, context),
   });
 }
 
-async function grep(space: Workspace, input: GrepInput, signal: AbortSignal): Promise<string> {
-  const expression = compile(input);
-  const filter =
-    input.glob === undefined ? undefined : globPattern(input.glob.includes('/') ? input.glob : `**/${input.glob}`);
+async function grep(ops: Ops, space: Workspace, input: GrepInput, { signal, report }: ToolContext): Promise<string> {
+  signal.throwIfAborted();
+  const { output = 'content', max_results: maxResults = MAX_MATCHES, ignore_case: ignoreCase = false } = input;
+  if (input.pattern === '' || input.pattern.length > MAX_PATTERN_CHARS) {
+    throw invalid(`The pattern has to have 1 to ${MAX_PATTERN_CHARS} characters. Give a shorter one.`);
+  }
+  const pattern = input.glob === undefined || input.glob.includes('/') ? input.glob : `**/${input.glob}`;
+  if (pattern !== undefined) globPattern(pattern);
+  const names = input.type === undefined ? undefined : namesOf(input.type);
+  const search = {
+    pattern: input.pattern,
+    ignoreCase,
+    output,
+    context: input.context ?? 0,
+    maxMatches: maxResults + 1,
+  };
   const from = await space.locate(input.path ?? '.');
-  const notes: WalkNotes = { links: 0, closed: 0, cut: false };
-  const found = listing(MAX_MATCHES);
-  const skipped = { searched: 0, binary: 0, large: 0, unreadable: 0, denied: 0 };
-  let full = false;
+  const results = resultList(output, maxResults);
+  // Also says whether the expression is valid, before files are looked for.
+  await searchBatch(search, [], signal);
 
-  const search = async (path: string, shown: string): Promise<void> => {
-    const file = await space.open(path);
-    if (file.size > MAX_FILE_BYTES) {
-      await file.handle.close();
-      skipped.large++;
-      return;
-    }
-    const text = await wholeText(file, signal);
-    if (text === undefined) {
-      skipped.binary++;
-      return;
-    }
-    skipped.searched++;
-    for (const match of matchingLines(expression, text, shown)) {
-      if (!found.add(match)) {
-        full = true;
+  if (from.kind !== 'folder') {
+    const bytes = await readFile(space, from.real, signal);
+    if (bytes === undefined)
+      throw new ToolError(`${quoted(from)} is larger than ${MAX_FILE_BYTES} bytes, so it cannot be searched.`);
+    const [found] = await searchBatch(search, [bytes], signal);
+    if (found!.isBinary) throw new ToolError(`${quoted(from)} is a binary file, so it cannot be searched.`);
+    results.add(from.shown, found!);
+    return results.text([]);
+  }
+
+  const request = { pattern: input.pattern, ignoreCase, maxFileBytes: MAX_FILE_BYTES };
+  const { paths, isCut } = await findFiles(ops, space, { from, pattern, names, search: request }, signal);
+  let searched = 0;
+  let batch: { readonly shown: string; readonly bytes: Uint8Array }[] = [];
+  let batchBytes = 0;
+  const flush = async (): Promise<boolean> => {
+    const found = await searchBatch(
+      search,
+      batch.map(({ bytes }) => bytes),
+      signal,
+    );
+    searched += batch.length;
+    const isOpen = found.every((one, i) => results.add(batch[i]!.shown, one));
+    [batch, batchBytes] = [[], 0];
+    report(`searched ${count(searched, 'file')}`);
+    return isOpen;
+  };
+  for await (const path of paths) {
+    // What cannot be read, or not any more, is left out.
+    const bytes = await readFile(space, `${from.real}/${path}`, signal).catch(() => undefined);
+    signal.throwIfAborted();
+    if (bytes === undefined) continue;
+    batch.push({ shown: from.shown === '.' ? path : `${from.shown}/${path}`, bytes });
+    batchBytes += bytes.length;
+    if ((batch.length >= BATCH.files || batchBytes >= BATCH.bytes) && !(await flush())) break;
+  }
+  if (batch.length > 0) await flush();
+  return results.text(isCut ? [CUT_NOTE] : []);
+}
+
+function namesOf(type: string): readonly string[] {
+  const names = Object.hasOwn(FILE_TYPES, type) ? FILE_TYPES[type] : undefined;
+  if (names) return names;
+  const known = Object.keys(FILE_TYPES);
+  throw invalid(
+    `There is no file type ${JSON.stringify(type.slice(0, 50))}.${didYouMean(type.slice(0, 50), known)} Known types: ` +
+      `${known.join(', ')}. For others use glob.`,
+  );
+}
+
+/** Undefined: it is too large. */
+async function readFile(space: Workspace, path: string, signal: AbortSignal): Promise<Uint8Array | undefined> {
+  const file = await space.open(path);
+  try {
+    return file.size > MAX_FILE_BYTES ? undefined : await readBytes(file, signal, MAX_FILE_BYTES);
+  } finally {
+    await file.handle.close();
+  }
+}
+
+async function searchBatch(
+  search: Omit<TextSearch, 'files'>,
+  files: readonly Uint8Array[],
+  signal: AbortSignal,
+): Promise<readonly FoundInFile[]> {
+  try {
+    const found = await runJob('searchTexts', { ...search, files }, signal);
+    if (found.type === 'searched') return found.files;
+    throw invalid(
+      `The pattern is not valid: ${found.problem}. Use RE2 syntax, which has no lookaround and backreferences, and put "\\" ` +
+        `before a literal character such as ( or [.`,
+    );
+  } catch (error) {
+    if (!(error instanceof JobError)) throw error;
+    throw new ToolError(`The search failed: ${error.message} Use a simpler pattern.`, 'execution_failed', {
+      cause: error,
+    });
+  }
+}
+
+interface ResultList {
+  /** Returns false if the list is full. */
+  add(shown: string, found: FoundInFile): boolean;
+  text(notes: readonly string[]): string;
+}
+
+function resultList(output: TextSearch['output'], maxResults: number): ResultList {
+  const found: Listing = listing(Infinity);
+  let results = 0;
+  let isFull = false;
+  let last: { readonly shown: string; readonly number: number } | undefined;
+
+  function addLines(shown: string, { lines }: FoundInFile): void {
+    const name = shownName(shown);
+    const hasContext = lines.some(({ isMatch }) => !isMatch);
+    for (const { number, isMatch, text } of lines) {
+      if (isMatch && results === maxResults) {
+        isFull = true;
         return;
       }
-    }
-  };
-
-  if (from.kind === 'file') await search(from.real, from.shown);
-  else {
-    for await (const entry of walk({ space, from, pattern: filter, notes, signal })) {
-      // The target of a link is searched at its own path.
-      if (entry.kind !== 'file' || entry.linked || (filter && !filter.matches(entry.below))) continue;
-      await search(`./${entry.shown}`, entry.shown).catch((error: unknown) => {
-        if (signal.aborted || !isFileError(error)) throw error;
-        if (error instanceof UnreachableError && error.errorType === 'permission_denied') skipped.denied++;
-        else skipped.unreadable++;
-      });
-      if (full) break;
-      // Yields to timers and signals, so that an abort takes effect. Reading small files does not yield.
-      await setImmediate();
+      const isNext = last?.shown === shown && last.number === number - 1;
+      if (hasContext && last && !isNext) found.add('--');
+      isFull = !found.add(isMatch ? `${name}:${number}: ${text}` : `${name}-${number}- ${text}`);
+      if (isFull) return;
+      last = { shown, number };
+      if (isMatch) results++;
     }
   }
 
-  const remarks: string[] = [];
-  if (full)
-    remarks.push(`only the first ${found.length} matches are shown: narrow the pattern, or give a path or glob`);
-  if (found.length === 0) remarks.push(`no match in ${count(skipped.searched, 'file')}`);
-  if (skipped.binary > 0) remarks.push(`${count(skipped.binary, 'binary file')} not searched`);
-  if (skipped.large > 0)
-    remarks.push(`${count(skipped.large, 'file')} over ${MAX_FILE_BYTES / 1024 / 1024} MB not searched`);
-  if (skipped.denied > 0) remarks.push(`${count(skipped.denied, 'file')} not searched, because the policy denies it`);
-  if (skipped.unreadable > 0) remarks.push(`${count(skipped.unreadable, 'file')} could not be read`);
-  return found.text([...remarks, ...walkNotes(notes)]);
-}
-
-/** Tries the flag `u`, which \p{…} needs. Without it, escapes such as \- are allowed, as in other dialects. */
-function compile(input: GrepInput): RegExp {
-  const flags = input.ignoreCase ? 'i' : '';
-  try {
-    return new RegExp(input.pattern, `u${flags}`);
-  } catch {
-    try {
-      return new RegExp(input.pattern, flags);
-    } catch (error) {
-      throw new Error(
-        `${messageOf(error)}. Give a JavaScript regular expression; put "\\" before a literal character such as ( ` +
-          `or [, and set ignoreCase instead of (?i).`,
-        { cause: error },
-      );
-    }
-  }
-}
-
-async function wholeText(file: OpenFile, signal: AbortSignal): Promise<string | undefined> {
-  let text = '';
-  for await (const piece of readText(file, signal)) {
-    if (piece === undefined) return undefined;
-    text += piece;
-    if (text.length > MAX_FILE_BYTES) break;
-  }
-  return text;
-}
-
-function matchingLines(expression: RegExp, text: string, shown: string): string[] {
-  try {
-    return withinTime(MAX_FILE_MS, () => {
-      const matches: string[] = [];
-      const lines = text.split('\n');
-      for (let i = 0; i < lines.length && matches.length <= MAX_MATCHES; i++) {
-        const line = lines[i]!.slice(0, MAX_LINE_CHARS).replace(/\r$/, '');
-        if (expression.test(line)) matches.push(`${shown}:${i + 1}: ${shortened(line)}`);
+  return {
+    add(shown, one) {
+      if (one.matches === 0 || isFull) return !isFull;
+      if (output === 'content') addLines(shown, one);
+      else {
+        isFull =
+          results === maxResults ||
+          !found.add(output === 'count' ? `${shownName(shown)}: ${one.matches}` : shownName(shown));
+        if (!isFull) results++;
       }
-      return matches;
-    });
-  } catch (error) {
-    if (!(error instanceof TimeLimitPassed)) throw error;
-    throw new Error(
-      `The pattern took more than ${MAX_FILE_MS} ms on ${shown}, so the search was stopped. Simplify it: avoid repetition ` +
-        `inside repetition, such as (a+)+.`,
-      { cause: error },
-    );
-  }
+      return !isFull;
+    },
+    text(notes) {
+      if (results === 0) return found.text(['no match', ...notes]);
+      const what = output === 'content' ? 'matches' : 'files';
+      const more = `only the first ${results} ${what} are shown: narrow the pattern, or give a path, glob or type`;
+      return found.text([...(isFull ? [more] : []), ...notes]);
+    },
+  };
 }
 
-function shortened(line: string): string {
-  return line.length <= SHOWN_LINE_CHARS ? line : `${line.slice(0, SHOWN_LINE_CHARS)}…`;
+function quoted({ shown }: Located): string {
+  return JSON.stringify(shown);
 }
 
-function isFileError(error: unknown): boolean {
-  return error instanceof UnreachableError || typeof (error as NodeJS.ErrnoException).syscall === 'string';
+function invalid(message: string): ToolError {
+  return new ToolError(message, 'invalid_params');
 }

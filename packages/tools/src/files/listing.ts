@@ -1,5 +1,3 @@
-import type { WalkNotes } from './walk.ts';
-
 /** Below the limit of the loop for a result, so that the notes at the end are not cut off. */
 const MAX_CHARS = 12_000;
 
@@ -29,16 +27,14 @@ export function listing(maxLines: number): Listing {
   };
 }
 
-export function walkNotes(notes: WalkNotes): string[] {
-  const remarks: string[] = [];
-  if (notes.cut) remarks.push('the folder is too large to be listed completely: give the path of a subfolder');
-  if (notes.closed > 0) remarks.push(`${count(notes.closed, 'folder')} could not be listed`);
-  if (notes.links > 0) {
-    remarks.push(`${count(notes.links, 'symbolic link')} left out that are broken or lead out of the working folder`);
-  }
-  return remarks;
-}
+/** For searches that stopped at their limit. */
+export const CUT_NOTE = 'the folder has too many files to look at all of them: give the path of a subfolder';
 
 export function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+/** A name for one line of a result: quoted if it has line ends or other control characters. */
+export function shownName(name: string): string {
+  return /[\p{Cc}\u2028\u2029]/u.test(name) ? JSON.stringify(name) : name;
 }

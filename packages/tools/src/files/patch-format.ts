@@ -27,8 +27,6 @@ const MAX_FILES = 200;
 
 /** Throws a `ToolError` that names the line. */
 export function parsePatch(patch: string): readonly FilePatch[] {
-  if (patch.includes('\0'))
-    throw new ToolError('invalid_params', 'The patch contains a NUL character. Binary files cannot be patched.');
   const all = patch.split('\n');
   // A patch that was written with these line ends; a patch of such a file has them only in its hunks.
   const isTwice = all.every((line, at) => line.endsWith('\r') || at === all.length - 1);
@@ -38,15 +36,15 @@ export function parsePatch(patch: string): readonly FilePatch[] {
   const files = begin < 0 ? parseUnified(lines) : parseSections(lines, begin + 1);
   if (files.length === 0) {
     throw new ToolError(
-      'invalid_params',
       'The patch changes no file. Give a unified diff with "--- a/PATH", "+++ b/PATH" and "@@ -1,3 +1,4 @@" lines, or the ' +
         'format that starts with "*** Begin Patch".',
+      'invalid_params',
     );
   }
   if (files.length > MAX_FILES) {
     throw new ToolError(
-      'invalid_params',
       `The patch changes ${files.length} files. Split it: at most ${MAX_FILES} are possible.`,
+      'invalid_params',
     );
   }
   return files;
@@ -283,8 +281,8 @@ function parseSections(lines: readonly string[], begin: number): readonly FilePa
     const line = lines[at];
     if (line === undefined) {
       throw new ToolError(
-        'invalid_params',
         'The patch has no "*** End Patch" line, so it may have been cut off. Send all of it, or smaller ones.',
+        'invalid_params',
       );
     }
     const [, key, named = ''] =
@@ -414,5 +412,5 @@ function unquoted(text: string): string {
 const ESCAPES: Readonly<Record<string, string>> = { n: '\n', t: '\t', r: '\r', a: '\u0007', b: '\b', f: '\f', v: '\v' };
 
 function broken(at: number, what: string): ToolError {
-  return new ToolError('invalid_params', `Line ${at + 1} of the patch ${what}. Nothing was changed.`);
+  return new ToolError(`Line ${at + 1} of the patch ${what}. Nothing was changed.`, 'invalid_params');
 }

@@ -1,7 +1,7 @@
 import { relative } from 'node:path/posix';
-import type { ErrorFacts } from '@treadle/core';
 import { DeniedError } from '../denied.ts';
 import type { FileOps, FileStatus, FolderEntry, OpenFile, WriteOptions } from '../ops.ts';
+import { ToolError } from '../tool-error.ts';
 
 /** The files that tools can use, with paths and errors as models need them. Every path of a model goes through it. */
 export interface Workspace {
@@ -27,14 +27,7 @@ export interface Located {
 }
 
 /** A path that does not exist, or cannot be used. */
-export class UnreachableError extends Error implements ErrorFacts {
-  readonly errorType: 'not_found' | 'permission_denied' | 'execution_failed';
-
-  constructor(message: string, errorType: UnreachableError['errorType'], options?: ErrorOptions) {
-    super(message, options);
-    this.errorType = errorType;
-  }
-}
+export class UnreachableError extends ToolError {}
 
 export function workspace(files: FileOps): Workspace {
   return {

@@ -2,6 +2,7 @@ import { tool, type Tool, type ToolContext, type Touch, type Verification } from
 import { posix } from 'node:path';
 import { DeniedError } from '../denied.ts';
 import type { FileOps, Ops } from '../ops.ts';
+import { shownName } from '../files/listing.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { openRepository, type Repository } from './repository.ts';
@@ -265,7 +266,7 @@ async function diff(
 ): Promise<string> {
   const [from, to, more] = revision?.split(/\.{2,3}/) ?? [];
   if (more !== undefined || (to !== undefined && staged)) {
-    throw new ToolError('invalid_params', 'Give one commit, or two as "A..B" without staged.');
+    throw new ToolError('Give one commit, or two as "A..B" without staged.', 'invalid_params');
   }
   const paths = path === undefined ? [] : [insidePath(ops.files, path)];
   const repository = await openRepository(ops, signal);
@@ -331,7 +332,7 @@ async function log(
   if (output === undefined) {
     const head = await repository.ask(['rev-parse', '--verify', '--quiet', 'HEAD^{commit}']);
     if (head === undefined) return 'There are no commits yet.';
-    throw new ToolError('execution_failed', 'The commits cannot be read: the repository is damaged. Tell the user.');
+    throw new ToolError('The commits cannot be read: the repository is damaged. Tell the user.');
   }
   const commits = split0(output).map((one) => {
     const [subject = '', ...body] = one.trimEnd().split('\n');
@@ -352,15 +353,14 @@ interface CommitInput {
 async function commit(ops: Ops, { message, paths }: CommitInput, { signal, report }: ToolContext): Promise<string> {
   if (message.trim() === '' || message.includes('\0')) {
     throw new ToolError(
-      'invalid_params',
       'The message is empty or contains a NUL character. Say what the commit changes.',
+      'invalid_params',
     );
   }
   const wanted = paths?.map((path) => insidePath(ops.files, path));
   const repository = await openRepository(ops, signal);
   if (!repository.hasIdentity) {
     throw new ToolError(
-      'execution_failed',
       'Git does not know who commits. Tell the user to set it: git config --global user.name "…" and user.email "…".',
     );
   }
@@ -411,7 +411,6 @@ async function changesAt(
     const isAt = (entry: Entry): boolean => path === '.' || entry.path === path || entry.path.startsWith(`${path}/`);
     if (entries.some(isAt)) continue;
     throw new ToolError(
-      'execution_failed',
       `There is nothing to commit at ${JSON.stringify(path)}: it has not changed, is ignored, or does not exist. Nothing was ` +
         `committed. Look at git_status.`,
     );
@@ -419,10 +418,7 @@ async function changesAt(
   // An untracked folder with a repository of its own ends with "/".
   const own = entries.filter(({ path, isSubmodule }) => !isSubmodule && !path.endsWith('/'));
   if (own.length === 0) {
-    throw new ToolError(
-      'execution_failed',
-      'Only repositories inside this one have changed. This tool does not commit them.',
-    );
+    throw new ToolError('Only repositories inside this one have changed. This tool does not commit them.');
   }
   const denied = await deniedOf(
     files,
@@ -431,8 +427,8 @@ async function changesAt(
   const named = denied.find((path) => wanted.includes(path));
   if (named !== undefined || denied.length === own.length) {
     throw new ToolError(
-      'permission_denied',
       `The policy does not allow ${JSON.stringify(named ?? denied[0])} to be read, so it is not committed. Nothing was committed. Leave it out.`,
+      'permission_denied',
     );
   }
   return { entries: own.filter(({ path }) => !denied.includes(path)), denied };
@@ -448,7 +444,6 @@ async function demandNoFilters(repository: Repository, files: readonly string[])
     const [path, , value = ''] = fields.slice(at, at + 3);
     if (['unspecified', 'unset'].includes(value)) continue;
     throw new ToolError(
-      'execution_failed',
       `${JSON.stringify(path)} is converted by the filter ${JSON.stringify(value)} (.gitattributes), a program that this tool does ` +
         `not run. Nothing was changed. Use bash with git for it, or tell the user.`,
     );
@@ -462,7 +457,7 @@ async function demandStaged(repository: Repository): Promise<void> {
   if ((await repository.ask(['rev-parse', '--verify', '--quiet', 'MERGE_HEAD'])) !== undefined) return;
   const { entries } = await statusOf(repository, ['--untracked-files=normal']);
   const next = entries.length === 0 ? '' : ` Give paths to commit. ${statusText(entries).join('\n')}`;
-  throw new ToolError('execution_failed', cut(`Nothing is staged, so there is nothing to commit.${next}`, ''));
+  throw new ToolError(cut(`Nothing is staged, so there is nothing to commit.${next}`, ''));
 }
 
 /** It is done if the last commit has the message, and nothing is left to commit. */
@@ -498,10 +493,10 @@ interface BranchInput {
 async function branch(ops: Ops, { operation = 'list', name }: BranchInput, signal: AbortSignal): Promise<string> {
   if ((operation === 'list') !== (name === undefined)) {
     throw new ToolError(
-      'invalid_params',
       operation === 'list'
         ? 'Set operation to "create" or "switch" if you give a name.'
         : `Give the name of the branch to ${operation}.`,
+      'invalid_params',
     );
   }
   const repository = await openRepository(ops, signal);
@@ -510,23 +505,20 @@ async function branch(ops: Ops, { operation = 'list', name }: BranchInput, signa
     !name.startsWith('-') && (await repository.ask(['check-ref-format', '--branch', name]))?.trim() === name;
   if (!isName)
     throw new ToolError(
-      'invalid_params',
       `${JSON.stringify(name)} is not a name for a branch. Use letters, digits, "-", "_" and "/".`,
+      'invalid_params',
     );
   const exists = (await repository.ask(['rev-parse', '--verify', '--quiet', `refs/heads/${name}`])) !== undefined;
   if (operation === 'create') {
     if (exists)
-      throw new ToolError(
-        'execution_failed',
-        `There is a branch ${JSON.stringify(name)} already. Switch to it, or use another name.`,
-      );
+      throw new ToolError(`There is a branch ${JSON.stringify(name)} already. Switch to it, or use another name.`);
     await repository.run(['switch', '--quiet', '--no-track', '--no-recurse-submodules', '-c', name]);
     return `Created the branch ${name}, and switched to it.`;
   }
   if (!exists)
     throw new ToolError(
-      'not_found',
       `There is no branch ${JSON.stringify(name)}. Use git_branch without arguments to list them.`,
+      'not_found',
     );
   const target = await repository.commitOf(`refs/heads/${name}`);
   const head = await repository.ask(['rev-parse', '--verify', '--quiet', 'HEAD^{commit}']);
@@ -537,8 +529,8 @@ async function branch(ops: Ops, { operation = 'list', name }: BranchInput, signa
     const [denied] = await deniedOf(ops.files, files);
     if (denied !== undefined) {
       throw new ToolError(
-        'permission_denied',
         `Switching would change ${JSON.stringify(denied)}, which the policy does not allow. Nothing was changed.`,
+        'permission_denied',
       );
     }
     if (files.length > 0) await demandNoFilters(repository, files);
@@ -573,8 +565,8 @@ function insidePath({ folder }: FileOps, path: string): string {
   const relative = posix.relative(folder, posix.resolve(folder, path)) || '.';
   if (path.includes('\0') || relative === '..' || relative.startsWith('../')) {
     throw new ToolError(
-      'permission_denied',
       `${JSON.stringify(path.slice(0, 200))} is outside the working folder. Give a path inside it.`,
+      'permission_denied',
     );
   }
   return relative;
@@ -591,10 +583,7 @@ function split0(output: string): readonly string[] {
 /** The files that may not be read. Git reads them itself, so they have to be left out. */
 async function deniedOf(files: FileOps, names: readonly string[]): Promise<readonly string[]> {
   if (names.length > MAX_FILES) {
-    throw new ToolError(
-      'execution_failed',
-      `${names.length} files have changed, which are too many at once. Give a path.`,
-    );
+    throw new ToolError(`${names.length} files have changed, which are too many at once. Give a path.`);
   }
   const denied: string[] = [];
   for (const name of names) {
@@ -611,11 +600,6 @@ function deniedNote(denied: readonly string[]): readonly string[] {
   if (denied.length === 0) return [];
   const names = denied.slice(0, MAX_NAMES).map(shownName).join(', ');
   return [`Left out, because the policy does not allow them to be read: ${names}.`];
-}
-
-/** Names with characters that would confuse the output are quoted. */
-function shownName(name: string): string {
-  return /[\p{Cc}"\\]|^\s|\s$/u.test(name) ? JSON.stringify(name) : name;
 }
 
 function cut(text: string, rest: string): string {

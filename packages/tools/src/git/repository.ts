@@ -144,8 +144,8 @@ export async function openRepository({ exec, files }: Ops, signal: AbortSignal):
   const [top, gitDir, commonDir, rest] = found.output.split('\n');
   if (top !== folder || !gitDir || !commonDir || rest !== '') {
     throw new ToolError(
-      'permission_denied',
       `The repository in ${folder} has its files in another folder (core.worktree), so it is not used. Tell the user.`,
+      'permission_denied',
     );
   }
   if (inside(folder, gitDir) && inside(folder, commonDir)) await demandNoLinks(files, gitDir);
@@ -153,9 +153,9 @@ export async function openRepository({ exec, files }: Ops, signal: AbortSignal):
     !(await run(['worktree', 'list', '--porcelain', '-z'])).split('\0').slice(1).includes(`worktree ${folder}`)
   ) {
     throw new ToolError(
-      'permission_denied',
       `".git" of the working folder leads to ${gitDir}, which is outside of it and does not list it as a worktree, so it is not ` +
         `used. Tell the user.`,
+      'permission_denied',
     );
   }
   return { run, ask, commitOf, hasIdentity };
@@ -167,8 +167,8 @@ export async function openRepository({ exec, files }: Ops, signal: AbortSignal):
       : await ask(['rev-parse', '--verify', '--quiet', '--end-of-options', `${revision}^{commit}`]);
     if (hash === undefined) {
       throw new ToolError(
-        'invalid_params',
         `There is no commit ${JSON.stringify(revision)}. Use git_log or git_branch to see what is there.`,
+        'invalid_params',
       );
     }
     return hash.trim();
@@ -200,7 +200,6 @@ function settingsFor(listed: string): { settings: readonly Setting[]; hasIdentit
   }
   if (named.size > MAX_NAMED) {
     throw new ToolError(
-      'execution_failed',
       `The repository defines ${named.size} filters and hooks; at most ${MAX_NAMED} can be disabled. Tell the user.`,
     );
   }
@@ -234,7 +233,7 @@ function inEnvironment(settings: readonly Setting[]): Readonly<Record<string, st
 async function demandNoLinks(files: FileOps, gitDir: string): Promise<void> {
   for (const folder of [gitDir, `${gitDir}/refs`]) {
     const entries = await files.list(folder).catch((error: unknown) => {
-      if (error instanceof DeniedError) throw new ToolError('permission_denied', error.message, { cause: error });
+      if (error instanceof DeniedError) throw new ToolError(error.message, 'permission_denied', { cause: error });
       return [];
     });
     for (const { name, type } of entries) {
@@ -245,8 +244,8 @@ async function demandNoLinks(files: FileOps, gitDir: string): Promise<void> {
         // It leads outside, or to nothing.
       }
       throw new ToolError(
-        'permission_denied',
         `${JSON.stringify(name)} in ".git" of the working folder is a symbolic link that leads out of it, so the repository is not used. Tell the user.`,
+        'permission_denied',
       );
     }
   }
@@ -278,12 +277,12 @@ async function runGit({
     .start({ argv: ['git', ...args], env, ...(input !== undefined && { writable: true }) })
     .catch((cause: NodeJS.ErrnoException) => {
       if (cause.code === 'E2BIG') {
-        throw new ToolError('invalid_params', 'The arguments are too long for git. Give fewer or shorter paths.', {
+        throw new ToolError('The arguments are too long for git. Give fewer or shorter paths.', 'invalid_params', {
           cause,
         });
       }
       if (cause.code !== 'ENOENT') throw cause;
-      throw new ToolError('not_found', 'There is no program "git" on this machine. Tell the user to install it.', {
+      throw new ToolError('There is no program "git" on this machine. Tell the user to install it.', 'not_found', {
         cause,
       });
     });
@@ -318,16 +317,16 @@ async function runGit({
 function notUsable(folder: string, { errors, exitCode }: GitResult): ToolError {
   if (errors.includes('dubious ownership')) {
     return new ToolError(
-      'permission_denied',
       `The repository in ${folder} belongs to another user, so git does not use it. If the user trusts it, the user can run: ` +
         `git config --global --add safe.directory ${folder}`,
+      'permission_denied',
     );
   }
   if (/not a git repository|must be run in a work tree|cannot use bare repository/.test(errors)) {
     return new ToolError(
-      'not_found',
       `The working folder ${folder} is not a git repository. Repositories in folders above it are not used. Work without git, or ` +
         `tell the user.`,
+      'not_found',
     );
   }
   return failed('rev-parse', { errors, exitCode });
@@ -335,5 +334,5 @@ function notUsable(folder: string, { errors, exitCode }: GitResult): ToolError {
 
 function failed(command: string, { errors, exitCode }: Pick<GitResult, 'errors' | 'exitCode'>): ToolError {
   const why = errors.trim().slice(0, 2_000) || `it ended with ${exitCode}`;
-  return new ToolError('execution_failed', `git ${command} failed: ${why}`);
+  return new ToolError(`git ${command} failed: ${why}`);
 }

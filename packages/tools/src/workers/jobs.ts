@@ -4,12 +4,18 @@
  */
 import { nearestBlock } from '../files/nearest-block.ts';
 import { applyHunks } from '../files/patch-hunks.ts';
+import { pdfText } from '../files/pdf-text.ts';
+import { searchTexts } from '../files/search-text.ts';
+import { selectPaths } from '../files/select-paths.ts';
 
 /** The jobs by name. */
 export const JOBS: {
   readonly applyHunks: typeof applyHunks;
   readonly nearestBlock: typeof nearestBlock;
-} = { applyHunks, nearestBlock };
+  readonly pdfText: typeof pdfText;
+  readonly searchTexts: typeof searchTexts;
+  readonly selectPaths: typeof selectPaths;
+} = { applyHunks, nearestBlock, pdfText, searchTexts, selectPaths };
 
 export type Job = (input: never) => unknown;
 export type Jobs = typeof JOBS;

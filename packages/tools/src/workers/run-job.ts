@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { Jobs } from './jobs.ts';
 import type { Reply, Request } from './worker.ts';
@@ -5,47 +6,93 @@ import type { Reply, Request } from './worker.ts';
 /** Idle workers are kept, because starting one takes about 50 ms. They do not keep the process alive. */
 const idle: Worker[] = [];
 const MAX_IDLE = 2;
+/** Further jobs wait, so that many calls at once cannot take all memory. */
+const MAX_RUNNING = Math.max(2, availableParallelism());
+/** A warning that types are stripped would be printed by each worker. */
+const QUIET = ['--disable-warning=ExperimentalWarning'];
+let running = 0;
+const waiting: (() => void)[] = [];
 /** Limits the memory of a job, which fails then. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 512 };
 
-const SCRIPT = new URL(import.meta.url.endsWith('.ts') ? './worker.ts' : './worker.js', import.meta.url);
+/** Published, this module is part of a file in `dist/`, and the worker is in `dist/workers/`. */
+const [, EXTENSION] = /\/workers\/run-job\.(ts|js)$/.exec(import.meta.url) ?? [];
+const SCRIPT = new URL(EXTENSION ? `./worker.${EXTENSION}` : './workers/worker.js', import.meta.url);
 
-/** Thrown by a job. */
+/** A job failed. The message says why. */
 export class JobError extends Error {
   override readonly name = 'JobError';
 }
 
+type InputOf<K extends keyof Jobs> = Parameters<Jobs[K]>[0];
+type OutputOf<K extends keyof Jobs> = Awaited<ReturnType<Jobs[K]>>;
+
 /**
  * Runs a job in a worker thread. If the signal aborts first, the thread is terminated, whatever it is doing. Rejects with the
- * reason of the signal, or with a `JobError`.
+ * reason of the signal, or with a `JobError`. `transfer`: memory of the input that is handed over instead of copied.
  */
 export async function runJob<K extends keyof Jobs>(
   job: K,
-  input: Jobs[K] extends (input: infer I) => unknown ? I : never,
+  input: InputOf<K>,
   signal: AbortSignal,
-): Promise<Jobs[K] extends (input: never) => infer O ? Awaited<O> : never> {
+  transfer: readonly ArrayBuffer[] = [],
+): Promise<OutputOf<K>> {
+  await turn(signal);
+  try {
+    return (await runIn(idle.pop() ?? startWorker(), { job, input }, transfer, signal)) as OutputOf<K>;
+  } finally {
+    running--;
+    waiting.shift()?.();
+  }
+}
+
+/** Waits until another job may run, and counts it. */
+async function turn(signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
-  const worker = idle.pop() ?? startWorker();
+  while (running >= MAX_RUNNING) {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    waiting.push(resolve);
+    signal.addEventListener('abort', resolve as () => void);
+    await promise;
+    signal.removeEventListener('abort', resolve as () => void);
+    const at = waiting.indexOf(resolve);
+    if (at >= 0) waiting.splice(at, 1);
+    if (signal.aborted) {
+      // It may have been this one's turn.
+      if (at < 0) waiting.shift()?.();
+      throw signal.reason;
+    }
+  }
+  running++;
+}
+
+async function runIn(
+  worker: Worker,
+  request: Request,
+  transfer: readonly ArrayBuffer[],
+  signal: AbortSignal,
+): Promise<unknown> {
   worker.ref();
   const { promise, resolve, reject } = Promise.withResolvers<unknown>();
   const onAbort = (): void => reject(signal.reason);
   const onExit = (): void => reject(new JobError('The worker thread ended before the job was done.'));
-  const onMessage = (reply: Reply): void =>
-    'value' in reply ? resolve(reply.value) : reject(new JobError(reply.problem));
-  signal.addEventListener('abort', onAbort);
-  worker.on('message', onMessage).on('error', reject).on('exit', onExit);
+  const onError = (error: Error & { code?: string }): void =>
+    reject(new JobError(error.code === 'ERR_WORKER_OUT_OF_MEMORY' ? 'It takes too much memory.' : error.message));
   let isFree = false;
-  try {
-    worker.postMessage({ id: 0, job: String(job), input } satisfies Request);
-    const value = await promise;
+  const onMessage = (reply: Reply): void => {
     isFree = true;
-    return value as never;
-  } catch (error) {
-    isFree = error instanceof JobError && worker.threadId > 0;
-    throw error;
+    if ('value' in reply) resolve(reply.value);
+    else reject(new JobError(reply.problem));
+  };
+  signal.addEventListener('abort', onAbort);
+  worker.on('message', onMessage).on('error', onError).on('exit', onExit);
+  try {
+    signal.throwIfAborted();
+    worker.postMessage(request, [...transfer]);
+    return await promise;
   } finally {
     signal.removeEventListener('abort', onAbort);
-    worker.off('message', onMessage).off('error', reject).off('exit', onExit);
+    worker.off('message', onMessage).off('error', onError).off('exit', onExit);
     if (isFree && idle.length < MAX_IDLE) {
       worker.unref();
       idle.push(worker);
@@ -54,8 +101,8 @@ export async function runJob<K extends keyof Jobs>(
 }
 
 function startWorker(): Worker {
-  const worker = new Worker(SCRIPT, { resourceLimits: RESOURCE_LIMITS });
-  // An idle worker that fails is replaced; while it works, `runJob` handles the error.
+  const worker = new Worker(SCRIPT, { resourceLimits: RESOURCE_LIMITS, execArgv: QUIET });
+  // While it works, `runIn` handles the error.
   worker.on('error', () => {});
   worker.on('exit', () => {
     const at = idle.indexOf(worker);

@@ -2,7 +2,7 @@ import { userText, type LiveRun, type Message } from '@treadle/core';
 import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, LOG_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { columns } from '../command-line/help.ts';
-import { didYouMean } from '../command-line/nearest.ts';
+import { didYouMean } from '@treadle/tools/nearest';
 import { userName } from '../run/ask-approval.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';

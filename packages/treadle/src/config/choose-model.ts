@@ -1,6 +1,6 @@
 import { CommandError } from '../command-line/command.ts';
 import type { ModelValues } from '../command-line/flags.ts';
-import { didYouMean } from '../command-line/nearest.ts';
+import { didYouMean } from '@treadle/tools/nearest';
 import type { Io } from '../terminal/io.ts';
 import { isWebAddress, modelEntries, type ModelEntry } from './config.ts';
 import type { LoadedConfig } from './load.ts';

@@ -1,5 +1,5 @@
 import { checkRules, type PolicyRules } from '@treadle/core/policy';
-import { nearest } from '../command-line/nearest.ts';
+import { nearest } from '@treadle/tools/nearest';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { Shape } from './shape.ts';

@@ -1,4 +1,4 @@
-import { nearest } from '../command-line/nearest.ts';
+import { nearest } from '@treadle/tools/nearest';
 
 /** What a value in a configuration file must be. */
 export type Shape =

@@ -1,5 +1,5 @@
 import { CommandError } from '../command-line/command.ts';
-import { didYouMean } from '../command-line/nearest.ts';
+import { didYouMean } from '@treadle/tools/nearest';
 import { chooseModel, defaultModelName, keyFor } from '../config/choose-model.ts';
 import { modelEntries, type ModelEntry } from '../config/config.ts';
 import type { LoadedConfig } from '../config/load.ts';

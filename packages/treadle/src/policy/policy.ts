@@ -3,7 +3,7 @@ import type { JudgedCall, Principal, Touch } from '@treadle/core';
 import { checkRules } from '@treadle/core/policy';
 import { CommandError, defineCommand, EXIT, type Command, type CommandGroup } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
-import { didYouMean, nearest } from '../command-line/nearest.ts';
+import { didYouMean, nearest } from '@treadle/tools/nearest';
 import type { Config } from '../config/config.ts';
 import { resolveContext, workingFolder, type CommandContext } from '../config/context.ts';
 import { checkConfig, readConfig } from '../config/load.ts';

@@ -3,7 +3,7 @@ import { childRuns, type JournalEntry, type RunStatus, type RunStore, type RunSu
 import type { SqliteStore } from '@treadle/store';
 import { CommandError, defineCommand, EXIT, type Command, type Flags, type Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
-import { nearest } from '../command-line/nearest.ts';
+import { nearest } from '@treadle/tools/nearest';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { missingStoreText, openExistingStore } from '../config/store.ts';
 import { coloursFor, type Colours } from '../terminal/colours.ts';

@@ -1,7 +1,7 @@
 import type { Tool } from '@treadle/core';
 import type { ApiKey, TreadleServerOptions } from '@treadle/server';
 import { CommandError } from '../command-line/command.ts';
-import { didYouMean } from '../command-line/nearest.ts';
+import { didYouMean } from '@treadle/tools/nearest';
 import type { LoadedConfig } from '../config/load.ts';
 import { HOST, type KeyEntry } from '../config/server.ts';
 
