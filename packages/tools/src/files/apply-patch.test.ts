@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { registry, type ToolContext } from '@treadle/core';
@@ -254,6 +254,22 @@ test('refuses files that exist, are missing, differ or are outside', async () =>
   expect(await apply('--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n')).toContain('has other lines');
   expect(await apply('diff --git a/a.txt b/a.txt\nold mode 100755\nnew mode 100644\n')).toContain('changes nothing');
   expect(await tree()).toEqual(before);
+});
+
+test('deletes and moves files that are not text, and refuses to patch them or to remove a link', async () => {
+  await put({ 'a.txt': LINES, 'b.bin': '\0\u0001', 'c.bin': '\0\u0002', 'utf16.txt': '' });
+  await writeFile(join(folder, 'utf16.txt'), Buffer.from('\uFEFFone\r\ntwo\r\n', 'utf16le'));
+  await symlink('a.txt', join(folder, 'link'));
+  expect(await apply(begin('*** Update File: b.bin\n@@\n-x\n+y'))).toContain('is not a text');
+  expect(await apply(begin('*** Delete File: link'))).toContain('"link" is a symbolic link to "a.txt"');
+  expect(await apply(begin('*** Update File: link\n*** Move to: d'))).toContain('is a symbolic link');
+  expect(await apply(begin('*** Update File: link\n@@\n-one\n+ONE'))).toContain('M link');
+  const git = 'diff --git a/c.bin b/d.bin\nsimilarity index 100%\nrename from c.bin\nrename to d.bin\n';
+  await apply(git);
+  await apply(begin('*** Delete File: b.bin\n*** Update File: utf16.txt\n@@\n-two\n+zwei'));
+  const { 'utf16.txt': _, ...rest } = await tree();
+  expect(rest).toEqual({ 'a.txt': LINES.replace('one', 'ONE'), 'd.bin': '\0\u0002' });
+  expect(await readFile(join(folder, 'utf16.txt'), 'utf16le')).toBe('\uFEFFone\r\nzwei\r\n');
 });
 
 test('puts files back if a write fails', async () => {

@@ -5,9 +5,9 @@ import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
 import { parsePatch, reversedPatch, type FilePatch } from './patch-format.ts';
-import type { Patched } from './patch-hunks.ts';
+import type { Hunk, Patched } from './patch-hunks.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { contentOf, demandUnchanged, readWhole, type WholeText } from './whole-text.ts';
+import { contentOf, demandStorable, demandUnchanged, readWhole, textOf, type WholeFile } from './whole-text.ts';
 import { UnreachableError, workspace, type Workspace } from './workspace.ts';
 
 const MAX_CHARS = 1_000_000;
@@ -71,6 +71,7 @@ function touchesOf(path: string): readonly Touch[] {
 
 async function applyPatch(space: Workspace, patch: string, context: ToolContext): Promise<string> {
   const { signal } = context;
+  demandStorable('patch', patch);
   const plan = await planPatch(space, parsePatch(patch), context);
   signal.throwIfAborted();
   for (const { before } of plan.files.values()) if (before) await demandUnchanged(space, before);
@@ -120,7 +121,7 @@ interface Change {
   readonly shown: string;
   /** Where it is written. */
   readonly path: string;
-  readonly before: WholeText | undefined;
+  readonly before: WholeFile | undefined;
   /** Undefined: no file. */
   after: Uint8Array | undefined;
   executable: boolean | undefined;
@@ -169,26 +170,26 @@ async function planPatch(
 
   function demandNothingAt({ after }: Change, path: string, instead: string): void {
     if (after === undefined) return;
-    throw new ToolError(`${JSON.stringify(path)} exists. Nothing was changed. ${instead}`, 'execution_failed');
+    throw new ToolError(`${JSON.stringify(path)} exists. Nothing was changed. ${instead}`);
   }
 
   async function patched(
-    change: Change,
-    { path, hunks = [] }: Pick<Extract<FilePatch, { type: 'update' }>, 'path' | 'hunks'>,
-  ): Promise<Extract<Patched, { type: 'patched' }>> {
-    if (change.after === undefined) {
+    { after }: Change,
+    { path, hunks = [] }: { path: string; hunks?: readonly Hunk[] | undefined },
+  ): Promise<{ after: Uint8Array; added: number; removed: number }> {
+    if (after === undefined) {
       throw new ToolError(
         `There is no ${JSON.stringify(path)}, which the patch changes. Nothing was changed. Use glob to see what is there.`,
         'not_found',
       );
     }
-    // The decoder drops a byte order mark.
-    const text = new TextDecoder().decode(change.after);
-    const result = await runJob('applyHunks', { text, hunks }, signal);
+    if (hunks.length === 0) return { after, added: 0, removed: 0 };
+    const stored = textOf(after, path);
+    const result = await runJob('applyHunks', { text: stored.text, hunks }, signal);
     if (result.type === 'failed') throw hunkFailed(path, result);
     isExact &&= result.isExact;
     notes.push(...result.notes.map((note) => `in ${JSON.stringify(path)}, ${note}`));
-    return result;
+    return { after: contentOf(stored, result.text), added: result.added, removed: result.removed };
   }
 
   for (const [index, part] of parts.entries()) {
@@ -202,25 +203,25 @@ async function planPatch(
       change.executable = part.executable ?? false;
       summary.push(`A ${path} (+${part.lines.length})`);
     } else if (part.type === 'delete') {
-      const { text, removed } = await patched(change, { path, hunks: part.hunks ?? [] });
-      if (part.hunks && text !== '') {
+      const { after, removed } = await patched(change, part);
+      await demandNoLink(space, path, change);
+      if (part.hunks && after.length > 0) {
         throw new ToolError(
           `${JSON.stringify(path)} has other lines than those that the patch deletes. Nothing was changed. Read it, and use "Delete File" to delete it anyway.`,
-          'execution_failed',
         );
       }
       change.after = undefined;
       summary.push(`D ${path}${removed > 0 ? ` (-${removed})` : ''}`);
     } else {
-      const { text, added, removed } = await patched(change, part);
+      const { after, added, removed } = await patched(change, part);
       const { executable = change.executable } = part;
-      const after = contentOf({ hasBom: change.before?.hasBom === true }, text);
       const counts = `(+${added} -${removed})${part.executable === undefined ? '' : part.executable ? ', executable' : ', not executable'}`;
       if (part.to === undefined) {
         change.after = after;
         change.executable = executable;
         summary.push(`M ${path} ${counts}`);
       } else {
+        await demandNoLink(space, path, change);
         const target = await changeAt(part.to);
         demandNothingAt(target, part.to, 'Move the file to another name, or delete that file first.');
         change.after = undefined;
@@ -237,8 +238,7 @@ async function planPatch(
       (!before || Buffer.compare(before.bytes, after!) === 0) &&
       before?.file.executable === executable,
   );
-  if (isSame)
-    throw new ToolError('The patch changes nothing: the files already have the new content.', 'execution_failed');
+  if (isSame) throw new ToolError('The patch changes nothing: the files already have the new content.');
   return { files, summary, notes, isExact };
 }
 
@@ -269,14 +269,14 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
     }
     const { message, errorType } = error as UnreachableError;
     const state = left.length === 0 ? 'Nothing was changed.' : `These files could not be put back: ${left.join(', ')}.`;
-    throw new ToolError(`${message} ${state}`, errorType, { cause: error });
+    throw new ToolError(`${message} ${state}`, errorType ?? 'execution_failed', { cause: error });
   }
 
   function write(
     path: string,
     content: Uint8Array,
     executable: boolean | undefined,
-    before: WholeText | undefined,
+    before: WholeFile | undefined,
   ): Promise<void> {
     const mode = executable === undefined || executable === before?.file.executable ? {} : { executable };
     return before
@@ -285,7 +285,19 @@ async function writeAll(space: Workspace, changes: readonly Change[]): Promise<v
   }
 }
 
-async function readIfThere(space: Workspace, path: string, signal: AbortSignal): Promise<WholeText | undefined> {
+/** Removing a link would leave its target, and removing the target would leave the link. */
+async function demandNoLink(space: Workspace, path: string, { shown }: Change): Promise<void> {
+  const name = posix.normalize(path);
+  if (shown === name) return;
+  const entries = await space.list(posix.dirname(name));
+  if (!entries.some((entry) => entry.type === 'link' && entry.name === posix.basename(name))) return;
+  throw new ToolError(
+    `${JSON.stringify(path)} is a symbolic link to ${JSON.stringify(shown)}. Nothing was changed. Name the file itself, or remove the ` +
+      `link with a command.`,
+  );
+}
+
+async function readIfThere(space: Workspace, path: string, signal: AbortSignal): Promise<WholeFile | undefined> {
   try {
     return await readWhole(space, path, signal);
   } catch (error) {
@@ -298,8 +310,5 @@ function hunkFailed(path: string, { hunk, why, near }: Extract<Patched, { type: 
   const there = near
     ? ` The nearest text is at line ${near.line}${near.difference ? `; it differs only in ${near.difference}` : ''}. Use what is there (+) instead of what the patch has (-):\n${near.diff.join('\n')}`
     : ' Read the file, and make the patch again.';
-  return new ToolError(
-    `In ${JSON.stringify(path)}, ${hunk} does not apply: ${why}. Nothing was changed.${there}`,
-    'execution_failed',
-  );
+  return new ToolError(`In ${JSON.stringify(path)}, ${hunk} does not apply: ${why}. Nothing was changed.${there}`);
 }

@@ -113,6 +113,9 @@ test('keeps line ends, byte order mark, mode and a missing final newline', async
   expect(await edit({ old_text: 'one\ntwo\n', new_text: 'eins\nzwei\n' })).not.toContain('\r');
   expect(await text()).toBe('\uFEFFeins\r\nzwei\r\nthree');
   expect((await stat(join(folder, 'a.txt'))).mode & 0o777).toBe(0o751);
+  await put(Buffer.from('\uFEFFone\r\ntwo\r\n', 'utf16le'));
+  expect(await edit({ old_text: 'one\n', new_text: '1\n' })).toContain('-one\n+1\n');
+  expect(await readFile(join(folder, 'a.txt'), 'utf16le')).toBe('\uFEFF1\r\ntwo\r\n');
   await put('one\r\ntwo\nthree\r\n');
   await edit({ old_text: 'two\r\nthree', new_text: '2\n3' });
   expect(await text()).toBe('one\r\n2\r\n3\r\n');
@@ -175,6 +178,7 @@ test('refuses arguments that make no sense', async () => {
     [{ edits: 'all' }, 'edits'],
     [{ old_text: 1, new_text: 'x' }, 'old_text'],
     [{ old_text: 'one', new_text: 'a\0b' }, 'NUL'],
+    [{ old_text: 'one', new_text: '\uD800' }, 'surrogate'],
     [{ old_text: 'one', new_text: 'x', mode: 'fast' }, 'mode'],
     [{ old_text: 'one', new_text: 'x', timeout_ms: 1e9 }, 'timeout_ms'],
   ] as const) {
@@ -187,16 +191,16 @@ test('refuses arguments that make no sense', async () => {
 
 test('refuses files that it could damage or that are not there', async () => {
   const change = { old_text: 'one', new_text: 'two' };
-  await put(Uint8Array.of(0xff, 0xfe, 0x6f, 0, 0x6e, 0), 'utf16');
+  await put(Uint8Array.of(0xff, 0xfe, 0x6f, 0, 0x6e), 'utf16');
   await put(Uint8Array.of(0x6f, 0x6e, 0x65, 0xe4), 'latin1');
   await put('one\0', 'binary');
   await put('', 'empty');
   await put('', 'large');
   await truncate(join(folder, 'large'), 1e9);
   await put('one', 'name with\n"quotes" -x');
-  expect(await edit({ path: 'utf16', ...change })).toContain('not a text file in UTF-8');
-  expect(await edit({ path: 'latin1', ...change })).toContain('not a text file in UTF-8');
-  expect(await edit({ path: 'binary', ...change })).toContain('not a text file in UTF-8');
+  expect(await edit({ path: 'utf16', ...change })).toContain('is not a text in UTF-8 or UTF-16');
+  expect(await edit({ path: 'latin1', ...change })).toContain('is not a text in UTF-8 or UTF-16');
+  expect(await edit({ path: 'binary', ...change })).toContain('is not a text in UTF-8 or UTF-16');
   expect(await edit({ path: 'empty', ...change })).toContain('nothing there is similar');
   expect(await edit({ path: 'large', ...change })).toContain('has 1000000000 bytes');
   expect(await edit({ path: '.', ...change })).toContain('is a folder');

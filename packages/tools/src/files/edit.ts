@@ -3,8 +3,9 @@ import type { Ops } from '../ops.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { runJob } from '../workers/run-job.ts';
+import { count } from './listing.ts';
 import { FILES_READ, readFiles, versionOf } from './read-files.ts';
-import { contentOf, demandUnchanged, readWhole } from './whole-text.ts';
+import { contentOf, demandStorable, demandUnchanged, readWhole, textOf } from './whole-text.ts';
 import { workspace, type Workspace } from './workspace.ts';
 
 const MAX_EDITS = 100;
@@ -86,17 +87,18 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
   const { signal } = context;
   const edits = editsOf(input);
   const whole = await readWhole(space, input.path, signal);
-  const source = sourceOf(whole.text);
+  const stored = textOf(whole.bytes, input.path);
+  const source = sourceOf(stored.text);
   const spans = placeEdits(source.text, edits);
   if ('problem' in spans) throw await unplaced(spans, source, input, signal);
   const text = replaced(source, spans.spans);
-  if (text === whole.text)
+  if (text === stored.text)
     throw new ToolError('The edits change nothing: new_text is what is there.', 'invalid_params');
 
   const known = readFiles(context);
   const { shown, real } = whole.file;
   const state = known.compare(shown, versionOf(whole.bytes));
-  const content = contentOf(whole, text);
+  const content = contentOf(stored, text);
   signal.throwIfAborted();
   await demandUnchanged(space, whole);
   await space.write(real, content);
@@ -115,7 +117,7 @@ async function edit(space: Workspace, input: EditInput, context: ToolContext): P
 async function verifyEdit(space: Workspace, input: EditInput, context: ToolContext): Promise<Verification> {
   const edits = editsOf(input);
   const whole = await readWhole(space, input.path, context.signal);
-  const { text } = sourceOf(whole.text);
+  const { text } = sourceOf(textOf(whole.bytes, input.path).text);
   const state = readFiles(context).compare(whole.file.shown, versionOf(whole.bytes));
   const applies = 'spans' in placeEdits(text, edits);
   // What the run knows is the content before the edit, because an interrupted call has recorded nothing.
@@ -152,7 +154,7 @@ function editsOf({
     }
     if (before === after)
       throw new ToolError(`${which} and its new_text are the same: nothing would change.`, 'invalid_params');
-    if (after.includes('\0')) throw new ToolError('new_text contains a NUL character. Leave it out.', 'invalid_params');
+    demandStorable('new_text', after);
   }
   return asked;
 }
@@ -270,7 +272,6 @@ async function unplaced(
     return new ToolError(
       `${which} occurs ${number} in ${file}, so it is not clear which one is meant. Nothing was changed. Include more ` +
         `lines around it, or set replace_all. It starts at these lines:\n${shown.join('\n')}`,
-      'execution_failed',
     );
   }
   const hint = wanted.split('\n').every((line) => /^\s*\d+\t/.test(line))
@@ -281,14 +282,12 @@ async function unplaced(
     return new ToolError(
       `${which} does not occur in ${file}, and nothing there is similar. Nothing was changed.${hint} Read the file, and ` +
         `copy the text from it.`,
-      'execution_failed',
     );
   }
   const difference = near.difference ? `; it differs only in ${near.difference}` : '';
   return new ToolError(
     `${which} does not occur in ${file}. Nothing was changed.${hint} The nearest text is at line ${near.line}${difference}. ` +
       `Use what is there (+) instead of what you gave (-):\n${near.diff.join('\n')}`,
-    'execution_failed',
   );
 }
 
@@ -370,8 +369,4 @@ function lineAt(text: string, offset: number): number {
 
 function cut(line: string): string {
   return line.length > MAX_LINE_CHARS ? `${line.slice(0, MAX_LINE_CHARS)}…` : line;
-}
-
-function count(number: number, what: string): string {
-  return `${number} ${what}${number === 1 ? '' : 's'}`;
 }

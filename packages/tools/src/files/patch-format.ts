@@ -27,8 +27,6 @@ const MAX_FILES = 200;
 
 /** Throws a `ToolError` that names the line. */
 export function parsePatch(patch: string): readonly FilePatch[] {
-  if (patch.includes('\0'))
-    throw new ToolError('The patch contains a NUL character. Binary files cannot be patched.', 'invalid_params');
   const all = patch.split('\n');
   // A patch that was written with these line ends; a patch of such a file has them only in its hunks.
   const isTwice = all.every((line, at) => line.endsWith('\r') || at === all.length - 1);

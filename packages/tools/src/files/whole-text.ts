@@ -1,83 +1,81 @@
 import { ToolError } from '../tool-error.ts';
+import { encodeText, encodingOf, MAX_WHOLE_BYTES, readBytes, type TextForm } from './text-file.ts';
 import type { Located, Workspace } from './workspace.ts';
 
-/** Files that are changed are read as a whole. */
-const MAX_BYTES = 10_000_000;
-const BOM = '\uFEFF';
-
-/** A text file to be changed. */
-export interface WholeText {
+/** A file to be changed. */
+export interface WholeFile {
   readonly file: Located;
   readonly bytes: Uint8Array;
-  /** Without a byte order mark. */
-  readonly text: string;
-  readonly hasBom: boolean;
 }
 
-/** Reads a text file of UTF-8 as a whole. Other files are refused, because a change would damage them. */
-export async function readWhole(space: Workspace, path: string, signal: AbortSignal): Promise<WholeText> {
+export interface StoredText {
+  /** Without a byte order mark, with the line ends that it has. */
+  readonly text: string;
+  readonly form: Pick<TextForm, 'encoding' | 'bom'>;
+}
+
+/** Reads a plain file as a whole. */
+export async function readWhole(space: Workspace, path: string, signal: AbortSignal): Promise<WholeFile> {
   const file = await space.locate(path);
-  const name = JSON.stringify(path);
+  const name = JSON.stringify(file.shown);
   if (file.kind !== 'file') {
+    throw new ToolError(`${name} is ${file.kind === 'folder' ? 'a folder' : 'not a regular file'}. Name a text file.`);
+  }
+  const opened = await space.open(path);
+  let bytes: Uint8Array;
+  try {
+    bytes = await readBytes(opened, signal, MAX_WHOLE_BYTES + 1);
+  } finally {
+    await opened.handle.close();
+  }
+  if (bytes.length <= MAX_WHOLE_BYTES) return { file, bytes };
+  throw new ToolError(
+    `${name} has ${opened.size} bytes; only files of up to ${MAX_WHOLE_BYTES} can be changed with this tool. Use a command such as sed.`,
+  );
+}
+
+/** The text of a file. What is not text is refused, because a change would damage it. */
+export function textOf(bytes: Uint8Array, name: string): StoredText {
+  const encoding = encodingOf(bytes);
+  const text = encoding && decoded(bytes, encoding);
+  if (text === undefined || text.includes('\0')) {
     throw new ToolError(
-      `${name} is a ${file.kind === 'folder' ? 'folder' : 'special file'}. Name a text file.`,
-      'execution_failed',
+      `${JSON.stringify(name)} is not a text in UTF-8 or UTF-16, so a change could damage it. Convert it first, or use a ` +
+        `program that knows its format.`,
     );
   }
-  if (file.size > MAX_BYTES) throw tooLarge(name, file.size);
-  const { handle } = await space.open(file.real);
-  const parts: Uint8Array[] = [];
-  let size = 0;
+  const bom = text.startsWith('\uFEFF');
+  return { text: bom ? text.slice(1) : text, form: { encoding: encoding!, bom } };
+}
+
+/** Undefined if it is not valid. */
+function decoded(bytes: Uint8Array, encoding: TextForm['encoding']): string | undefined {
   try {
-    for (;;) {
-      signal.throwIfAborted();
-      const buffer = Buffer.allocUnsafe(Math.max(file.size - size, 0) + 1);
-      const { bytesRead } = await handle.read(buffer, 0, buffer.length, null);
-      if (bytesRead === 0) break;
-      size += bytesRead;
-      if (size > MAX_BYTES) throw tooLarge(name, size);
-      parts.push(buffer.subarray(0, bytesRead));
-    }
-  } finally {
-    await handle.close();
-  }
-  const bytes = parts.length === 1 ? parts[0]! : Buffer.concat(parts);
-  let text: string;
-  try {
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    return new TextDecoder(encoding, { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw notText(name);
+    return undefined;
   }
-  if (text.includes('\0')) throw notText(name);
-  const hasBom = text.startsWith(BOM);
-  return { file, bytes, text: hasBom ? text.slice(1) : text, hasBom };
 }
 
 /** The content of the file with another text. */
-export function contentOf({ hasBom }: Pick<WholeText, 'hasBom'>, text: string): Uint8Array {
-  return Buffer.from(hasBom ? BOM + text : text);
+export function contentOf({ form }: Pick<StoredText, 'form'>, text: string): Uint8Array {
+  return encodeText(text, { ...form, lineEnd: '\n' });
+}
+
+/** Throws if a text for a file contains what no file can. `name`: the argument. */
+export function demandStorable(name: string, text: string): void {
+  if (text.isWellFormed() && !text.includes('\0')) return;
+  throw new ToolError(
+    `${name} contains a NUL character or a half of a surrogate pair, which a text file cannot have. Send it again without.`,
+    'invalid_params',
+  );
 }
 
 /** Throws if somebody else has changed the file since it was read. */
-export async function demandUnchanged(space: Workspace, { file }: WholeText): Promise<void> {
+export async function demandUnchanged(space: Workspace, { file }: WholeFile): Promise<void> {
   const { size, modifiedMs } = await space.locate(file.real);
   if (size === file.size && modifiedMs === file.modifiedMs) return;
   throw new ToolError(
     `${JSON.stringify(file.shown)} was changed by somebody else meanwhile. This call has changed nothing. Read it and try again.`,
-    'execution_failed',
-  );
-}
-
-function tooLarge(name: string, size: number): ToolError {
-  return new ToolError(
-    `${name} has ${size} bytes; only files of up to ${MAX_BYTES} can be changed with this tool. Use a command such as sed.`,
-    'execution_failed',
-  );
-}
-
-function notText(name: string): ToolError {
-  return new ToolError(
-    `${name} is not a text file in UTF-8, so a change could damage it. Convert it first, or use a program that knows its format.`,
-    'execution_failed',
   );
 }

@@ -2,6 +2,7 @@ import { tool, type Tool, type ToolContext, type Touch, type Verification } from
 import { posix } from 'node:path';
 import { DeniedError } from '../denied.ts';
 import type { FileOps, Ops } from '../ops.ts';
+import { shownName } from '../files/listing.ts';
 import { timeoutFor, timeoutParameter } from '../timeouts.ts';
 import { ToolError } from '../tool-error.ts';
 import { openRepository, type Repository } from './repository.ts';
@@ -331,7 +332,7 @@ async function log(
   if (output === undefined) {
     const head = await repository.ask(['rev-parse', '--verify', '--quiet', 'HEAD^{commit}']);
     if (head === undefined) return 'There are no commits yet.';
-    throw new ToolError('The commits cannot be read: the repository is damaged. Tell the user.', 'execution_failed');
+    throw new ToolError('The commits cannot be read: the repository is damaged. Tell the user.');
   }
   const commits = split0(output).map((one) => {
     const [subject = '', ...body] = one.trimEnd().split('\n');
@@ -361,7 +362,6 @@ async function commit(ops: Ops, { message, paths }: CommitInput, { signal, repor
   if (!repository.hasIdentity) {
     throw new ToolError(
       'Git does not know who commits. Tell the user to set it: git config --global user.name "…" and user.email "…".',
-      'execution_failed',
     );
   }
   const options = ['--no-verify', '--no-gpg-sign', '--cleanup=whitespace', '--no-status', `--message=${message}`];
@@ -413,16 +413,12 @@ async function changesAt(
     throw new ToolError(
       `There is nothing to commit at ${JSON.stringify(path)}: it has not changed, is ignored, or does not exist. Nothing was ` +
         `committed. Look at git_status.`,
-      'execution_failed',
     );
   }
   // An untracked folder with a repository of its own ends with "/".
   const own = entries.filter(({ path, isSubmodule }) => !isSubmodule && !path.endsWith('/'));
   if (own.length === 0) {
-    throw new ToolError(
-      'Only repositories inside this one have changed. This tool does not commit them.',
-      'execution_failed',
-    );
+    throw new ToolError('Only repositories inside this one have changed. This tool does not commit them.');
   }
   const denied = await deniedOf(
     files,
@@ -450,7 +446,6 @@ async function demandNoFilters(repository: Repository, files: readonly string[])
     throw new ToolError(
       `${JSON.stringify(path)} is converted by the filter ${JSON.stringify(value)} (.gitattributes), a program that this tool does ` +
         `not run. Nothing was changed. Use bash with git for it, or tell the user.`,
-      'execution_failed',
     );
   }
 }
@@ -462,7 +457,7 @@ async function demandStaged(repository: Repository): Promise<void> {
   if ((await repository.ask(['rev-parse', '--verify', '--quiet', 'MERGE_HEAD'])) !== undefined) return;
   const { entries } = await statusOf(repository, ['--untracked-files=normal']);
   const next = entries.length === 0 ? '' : ` Give paths to commit. ${statusText(entries).join('\n')}`;
-  throw new ToolError(cut(`Nothing is staged, so there is nothing to commit.${next}`, ''), 'execution_failed');
+  throw new ToolError(cut(`Nothing is staged, so there is nothing to commit.${next}`, ''));
 }
 
 /** It is done if the last commit has the message, and nothing is left to commit. */
@@ -516,10 +511,7 @@ async function branch(ops: Ops, { operation = 'list', name }: BranchInput, signa
   const exists = (await repository.ask(['rev-parse', '--verify', '--quiet', `refs/heads/${name}`])) !== undefined;
   if (operation === 'create') {
     if (exists)
-      throw new ToolError(
-        `There is a branch ${JSON.stringify(name)} already. Switch to it, or use another name.`,
-        'execution_failed',
-      );
+      throw new ToolError(`There is a branch ${JSON.stringify(name)} already. Switch to it, or use another name.`);
     await repository.run(['switch', '--quiet', '--no-track', '--no-recurse-submodules', '-c', name]);
     return `Created the branch ${name}, and switched to it.`;
   }
@@ -591,10 +583,7 @@ function split0(output: string): readonly string[] {
 /** The files that may not be read. Git reads them itself, so they have to be left out. */
 async function deniedOf(files: FileOps, names: readonly string[]): Promise<readonly string[]> {
   if (names.length > MAX_FILES) {
-    throw new ToolError(
-      `${names.length} files have changed, which are too many at once. Give a path.`,
-      'execution_failed',
-    );
+    throw new ToolError(`${names.length} files have changed, which are too many at once. Give a path.`);
   }
   const denied: string[] = [];
   for (const name of names) {
@@ -611,11 +600,6 @@ function deniedNote(denied: readonly string[]): readonly string[] {
   if (denied.length === 0) return [];
   const names = denied.slice(0, MAX_NAMES).map(shownName).join(', ');
   return [`Left out, because the policy does not allow them to be read: ${names}.`];
-}
-
-/** Names with characters that would confuse the output are quoted. */
-function shownName(name: string): string {
-  return /[\p{Cc}"\\]|^\s|\s$/u.test(name) ? JSON.stringify(name) : name;
 }
 
 function cut(text: string, rest: string): string {

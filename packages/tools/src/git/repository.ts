@@ -201,7 +201,6 @@ function settingsFor(listed: string): { settings: readonly Setting[]; hasIdentit
   if (named.size > MAX_NAMED) {
     throw new ToolError(
       `The repository defines ${named.size} filters and hooks; at most ${MAX_NAMED} can be disabled. Tell the user.`,
-      'execution_failed',
     );
   }
   for (const section of named) {
@@ -335,5 +334,5 @@ function notUsable(folder: string, { errors, exitCode }: GitResult): ToolError {
 
 function failed(command: string, { errors, exitCode }: Pick<GitResult, 'errors' | 'exitCode'>): ToolError {
   const why = errors.trim().slice(0, 2_000) || `it ended with ${exitCode}`;
-  return new ToolError(`git ${command} failed: ${why}`, 'execution_failed');
+  return new ToolError(`git ${command} failed: ${why}`);
 }
