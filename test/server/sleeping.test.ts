@@ -179,11 +179,12 @@ test('of two server processes on one store, one wakes each response', { timeout:
     }),
   );
   for (const { id, file, script } of sleeping) {
-    const get = async () =>
-      (await (await fetch(`${two.url}/v1/responses/${id}`)).json()) as { readonly status: string };
-    let response = await get();
-    while (response.status === 'in_progress') response = await get();
-    expect(response.status).toBe('completed');
+    const status = async () => {
+      const response = await fetch(`${two.url}/v1/responses/${id}`);
+      return ((await response.json()) as { readonly status: string }).status;
+    };
+    await expect.poll(status, { interval: 20, timeout: 30_000 }).not.toBe('in_progress');
+    expect(await status()).toBe('completed');
     expect(await script.requests()).toHaveLength(2);
     // The first call, and one when it was woken.
     expect((await readFile(file, 'utf8')).trim().split('\n')).toHaveLength(2);

@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import type { Model } from '@treadle/core';
 import { newLog, treadleServer, type ServerStore, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
@@ -40,7 +41,10 @@ export async function startInProcess(
     },
     async getEnded(id, headers) {
       let response = await get(id, headers);
-      while (response['status'] === 'in_progress') response = await get(id, headers);
+      while (response['status'] === 'in_progress') {
+        await setTimeout(5);
+        response = await get(id, headers);
+      }
       return response;
     },
     async [Symbol.asyncDispose]() {

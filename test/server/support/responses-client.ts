@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import { schemaProblems } from './schema-check.ts';
 import { parseEventFrame } from './sse-frames.ts';
 import { validateStream } from './stream-rules.ts';
@@ -154,7 +155,11 @@ export function responsesClient(url: () => string, commonHeaders: RequestHeaders
     retrieve,
     async retrieveEnded(id) {
       let response = await retrieve(id);
-      while (response.status === 'in_progress') response = await retrieve(id);
+      while (response.status === 'in_progress') {
+        // Requests without a pause would slow down the server.
+        await setTimeout(5);
+        response = await retrieve(id);
+      }
       return response;
     },
     cancel: (id) => responseOf(send('POST', `/v1/responses/${id}/cancel`)),
