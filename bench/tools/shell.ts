@@ -1,39 +1,46 @@
 /** `bash` beside `child_process`, and memory while 1 GB streams through it. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { registry } from '@treadle/core';
+import type { ToolContext, ToolOutput } from '@treadle/core';
 import { bashTool, local } from '@treadle/tools';
 
-const ROUNDS = 15;
-const CALLS = 20;
+const CALLS = 300;
 const GIGABYTE = 1_000_000_000;
 
 const run = promisify(execFile);
 
 export async function measureShell(folder: string): Promise<void> {
-  const tools = registry();
-  tools.register(bashTool(local(folder)), 'bench');
+  const tool = bashTool(local(folder));
+  /** What the tool gets from a run. */
+  let held: unknown;
+  const context = {
+    signal: new AbortController().signal,
+    key: 'run/t1.tool.0',
+    report() {},
+    hold: async (_: string, open: () => unknown) => ({ resource: (held ??= await open()), isNew: false }),
+  } as unknown as ToolContext;
   const bash = async (command: string): Promise<void> => {
-    const result = await tools.execute('bash', { command, timeout_ms: 300_000 });
-    if (result.type !== 'result' || result.isError) throw new Error(JSON.stringify(result));
+    const result = (await tool.execute!({ command, timeout_ms: 300_000 }, context)) as ToolOutput;
+    if (result.isError) throw new Error(JSON.stringify(result));
   };
   const direct = (command: string): Promise<unknown> => run('bash', ['--norc', '-c', command], { cwd: folder });
 
-  const times: Record<'bash' | 'direct', number[]> = { bash: [], direct: [] };
-  for (let round = -2; round < ROUNDS; round++) {
-    const sample = {
-      bash: await msPerCall(() => bash('echo hello')),
-      direct: await msPerCall(() => direct('echo hello')),
-    };
-    if (round < 0) continue; // warming up
-    times.bash.push(sample.bash);
-    times.direct.push(sample.direct);
+  const times = { bash: [] as number[], direct: [] as number[] };
+  for (let call = -10; call < CALLS; call++) {
+    // One after the other, so that both see the same load of the machine.
+    const [viaBash, viaDirect] = [await msOf(() => bash('echo hello')), await msOf(() => direct('echo hello'))];
+    if (call < 0) continue; // warming up
+    times.bash.push(viaBash);
+    times.direct.push(viaDirect);
   }
-  const ratios = times.bash.map((ms, index) => ms / times.direct[index]!);
-  console.log(`bash beside child_process, "echo hello", median of ${ROUNDS} rounds of ${CALLS} calls`);
-  console.log(`  child_process  ${shown(times.direct)} ms a call`);
-  console.log(`  bash           ${shown(times.bash)} ms a call`);
-  console.log(`  ratio          ${shown(ratios)}`);
+  const [low, high] = [
+    quantile(times.bash, 0.1) / quantile(times.direct, 0.1),
+    median(times.bash) / median(times.direct),
+  ];
+  console.log(`bash beside child_process: "echo hello", ${CALLS} calls of each, ms a call`);
+  console.log(`  child_process  ${shown(times.direct)}`);
+  console.log(`  bash           ${shown(times.bash)}`);
+  console.log(`  ratio          ${high.toFixed(2)} of the medians, ${low.toFixed(2)} of the fastest tenth`);
 
   let peak = 0;
   const watch = setInterval(() => (peak = Math.max(peak, process.memoryUsage.rss())), 20);
@@ -54,14 +61,20 @@ export async function measureShell(folder: string): Promise<void> {
   clearInterval(watch);
 }
 
-async function msPerCall(call: () => Promise<unknown>): Promise<number> {
+async function msOf(call: () => Promise<unknown>): Promise<number> {
   const start = performance.now();
-  for (let i = 0; i < CALLS; i++) await call();
-  return (performance.now() - start) / CALLS;
+  await call();
+  return performance.now() - start;
+}
+
+function quantile(values: readonly number[], share: number): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length * share)]!;
+}
+
+function median(values: readonly number[]): number {
+  return quantile(values, 0.5);
 }
 
 function shown(values: readonly number[]): string {
-  const sorted = values.toSorted((a, b) => a - b);
-  const [low, mid, high] = [sorted[0]!, sorted[Math.floor(sorted.length / 2)]!, sorted.at(-1)!];
-  return `${mid.toFixed(2).padStart(6)}   (${low.toFixed(2)} to ${high.toFixed(2)})`;
+  return `${median(values).toFixed(2).padStart(6)}   (${quantile(values, 0.1).toFixed(2)} to ${quantile(values, 0.9).toFixed(2)})`;
 }

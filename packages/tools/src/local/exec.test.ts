@@ -87,7 +87,7 @@ test('the output ends soon after the exit, even if another process keeps it open
   await quiet.kill();
   expect(isAlive(pid)).toBe(false);
 
-  const loud = await sh('yes & exit 0');
+  const loud = await sh('yes & sleep 0.1');
   let length = 0;
   for await (const { bytes } of loud.output) length += bytes.length;
   expect(length).toBeGreaterThan(0);

@@ -216,6 +216,21 @@ test('work in the background keeps it open when no call uses it', async () => {
   expect(texts.at(-1)).toContain('slow-t1.0 is running');
 });
 
+test.each<[string, Record<string, unknown>, RegExp]>([
+  ['background_read', { handle: 'x'.repeat(1_000_000) }, /There is no job "x{100}…" in the background/],
+  ['background_read', { handle: 'a\0\n' }, /There is no job "a\\u0000\\n" in the background/],
+  ['background_read', { handle: 5 }, /arguments are not valid/],
+  ['background_read', { handle: 'x', offset: -1 }, /arguments are not valid/],
+  ['background_write', { handle: 'x' }, /arguments are not valid/],
+  ['background_stop', { handle: '' }, /arguments are not valid/],
+  ['background_list', { extra: 1 }, /arguments are not valid/],
+  ['bash', { command: 'ls', background: true, session: 'x' }, /A session cannot run in the background/],
+])('%s answers wrong arguments with a clear error', async (name, input, text) => {
+  const [result] = await results({ model: scriptedModel(script([name, input])), tools: shellTools() });
+  expect(result).toMatch(text);
+  expect(result!.length).toBeLessThan(1_000);
+});
+
 test('rejects tools that cannot run in the background', () => {
   const named = { name: 'x', description: 'x' };
   expect(() => withBackground(tool(named))).toThrow('cannot run in the background');

@@ -10,6 +10,7 @@ import {
   type Tool,
   type ToolContext,
 } from '@treadle/core';
+import { TIMEOUTS } from '../timeouts.ts';
 
 /*
  * Calls that run in the background: the call returns a handle, and the tool goes on working. What it reports is its output.
@@ -100,6 +101,7 @@ export function withBackground(made: Tool): Tool {
     use && ((given) => use(withoutBackground(given)));
   return {
     ...made,
+    description: `${made.description} Give background: true if it takes longer than its time limit, or does not end.`,
     parameters: described,
     input: '~standard' in input ? standardInput(input as StandardSchema) : described,
     timeoutMs: (given) => {
@@ -192,7 +194,7 @@ function openJobs(): Jobs {
       if (job) return job;
       const known = [...jobs.keys()].join(', ') || 'none';
       throw new BackgroundError(
-        `There is no job "${handle}" in the background. If you started it, it was stopped when the run paused, was resumed, or ` +
+        `There is no job ${JSON.stringify(shortText(handle, 100))} in the background. If you started it, it was stopped when the run paused, was resumed, or ` +
           `it was dropped after it had ended. Jobs: ${known}. Start it again if you still need it.`,
         'not_found',
       );
@@ -349,6 +351,7 @@ export function backgroundTools(): readonly Tool[] {
       effect: 'pure',
       polling: true,
       touches: () => [],
+      timeoutMs: TIMEOUTS.other.defaultMs,
       execute: async (_, context) => {
         const lines = (await holdJobs(context)).list().map((job) => {
           const state = job.result ? 'ended' : `running for ${Math.round((Date.now() - job.startedAt) / 1000)} s`;
@@ -414,6 +417,8 @@ export function backgroundTools(): readonly Tool[] {
         { type: 'unknown' },
       ],
       resources: ({ handle }) => [`background ${String(handle)}`],
+      // The program may not read.
+      timeoutMs: TIMEOUTS.other.defaultMs,
       execute: async ({ handle, text, end }, context) => {
         const job = (await holdJobs(context)).get(String(handle));
         if (job.result) throw new BackgroundError(`${job.handle} has ended. Read its result.`, 'execution_failed');
@@ -429,6 +434,7 @@ export function backgroundTools(): readonly Tool[] {
       input: { type: 'object', properties: { handle: HANDLE }, required: ['handle'], additionalProperties: false },
       effect: 'idempotent',
       touches: () => [],
+      timeoutMs: TIMEOUTS.other.maxMs,
       execute: async ({ handle }, context) => {
         const job = (await holdJobs(context)).get(String(handle));
         const wasRunning = job.result === undefined;

@@ -112,11 +112,18 @@ describe('a command', () => {
 
   test('that takes too long is killed with all its processes, and its output is returned', async () => {
     const command = 'echo started; setsid sleep 1000 & echo $! > pid; sleep 1000';
-    const result = await bash({ command, timeout_ms: 200 });
+    const result = await bash({ command, timeout_ms: 500 });
     expect(result).toMatchObject({ isError: true, errorType: 'timeout' });
-    expect(result.text).toMatch(/^started\n\[timed out after 200 ms, and was killed .* Command: echo started/);
-    expect(result.text).toContain('Give a larger timeout_ms (at most 300000), run it with background: true');
+    expect(result.text).toMatch(/^started\n\[timed out after 500 ms, and was killed .* Command: echo started/);
+    expect(result.text).toContain(
+      'Give a larger timeout_ms (at most 300000), run it with background: true if that is offered',
+    );
     if (ON_LINUX) expect(isAlive(Number(readFileSync(join(folder, 'pid'), 'utf8')))).toBe(false);
+  });
+
+  test.runIf(ON_LINUX)('without a run leaves no process behind', async () => {
+    const { text } = await bash({ command: 'nohup sleep 1000 >/dev/null 2>&1 & echo $!' });
+    await expect.poll(() => isAlive(Number(text)), { interval: 5, timeout: 10_000 }).toBe(false);
   });
 
   test('that is cancelled is killed before the run ends', async () => {
@@ -211,7 +218,7 @@ describe('the output', () => {
   });
 
   test('without end is stopped at the time limit', async () => {
-    const result = await bash({ command: 'yes', timeout_ms: 150 });
+    const result = await bash({ command: 'yes', timeout_ms: 300 });
     expect(result).toMatchObject({ errorType: 'timeout' });
     expect(result.text).toMatch(/^y\ny\n[^]*left out[^]*y\n\[timed out/);
   });
@@ -250,7 +257,7 @@ describe('a session', () => {
     const results = await runCalls([
       inSession('x=1; echo before; exit 7'),
       inSession('echo "[$x]"'),
-      inSession('echo slow; sleep 1000', { timeout_ms: 200 }),
+      inSession('echo slow; sleep 1000', { timeout_ms: 500 }),
       inSession('echo "unterminated'),
       inSession('echo after'),
       inSession('if true; then (echo'),
@@ -264,7 +271,7 @@ describe('a session', () => {
     const [exited, next, slow, broken, after, , here, silent, last, , , killed] = texts(results);
     expect(exited).toContain('before\n[The command ended with exit code 7. The shell of session dev has ended');
     expect(next).toBe('[session dev: a new shell in the working folder]\n[]\n');
-    expect(slow).toMatch(/^slow\n\[timed out after 200 ms[^]*The next call starts a new one\.\]$/);
+    expect(slow).toMatch(/^slow\n\[timed out after 500 ms[^]*The next call starts a new one\.\]$/);
     expect(results[2]).toMatchObject({ errorType: 'timeout' });
     expect(broken).toMatch(/^\[session dev: a new shell[^]*unexpected EOF[^]*\[exit code \d\]$/);
     expect(after).toBe('after\n');
@@ -288,6 +295,24 @@ describe('a session', () => {
     ]);
     expect(texts(results).join('')).toMatch(/ready\n[^]*next\n$/);
   });
+});
+
+test('without bash, sh runs commands and sessions', async () => {
+  const { files, exec } = local(folder);
+  const missing = Object.assign(new Error('spawn bash ENOENT'), { code: 'ENOENT', path: 'bash' });
+  const start: Ops['exec']['start'] = (request) =>
+    request.argv[0] === 'bash' ? Promise.reject(missing) : exec.start(request);
+  ops = { files, exec: { start, killMarked: exec.killMarked } };
+  const results = await runCalls([
+    ['bash', { command: 'echo "[$BASH_VERSION]"' }],
+    ['bash', { command: 'x=5; echo "unterminated', session: 'dev' }],
+    ['bash', { command: 'x=5', session: 'dev' }],
+    ['bash', { command: 'echo "$x"', session: 'dev' }],
+  ]);
+  const [one, broken, , five] = results.map(({ content }) => textOf(content));
+  expect(one).toBe('[]\n');
+  expect(broken).toMatch(/\[exit code 2\]$/);
+  expect(five).toBe('5\n');
 });
 
 test('a policy asks about commands in a folder that is not known', async () => {

@@ -25,15 +25,13 @@ interface BashInput {
 export function bashTool(ops: Ops): Tool {
   const space = workspace(ops.files);
   const limit = timeoutFor('execution');
-  const { maxMs } = TIMEOUTS.execution;
   return tool({
     name: 'bash',
     description:
       'Run a command with bash in the working folder, and return what it printed (stdout and stderr) and its exit code. ' +
       'Use it to build, test, and run programs; use read, edit, glob and grep for files. There is no terminal and no input: ' +
       'give options such as -y or -m instead of answering questions. Folder and variables do not survive the call, unless ' +
-      'you give a session. Long output is cut in the middle: filter it, or write it to a file. ' +
-      `A command that takes more than ${maxMs / 1000} seconds, or does not end, needs background.`,
+      'you give a session. Long output is cut in the middle: filter it, or write it to a file.',
     input: {
       type: 'object',
       properties: {
@@ -294,8 +292,8 @@ function stoppedOutput({ why, text, limitMs, command, problem }: StoppedCommand)
   const { maxMs } = TIMEOUTS.execution;
   const remedy =
     limitMs === maxMs
-      ? 'Run it with background: true, or make it do less.'
-      : `Give a larger timeout_ms (at most ${maxMs}), run it with background: true, or make it do less.`;
+      ? 'Run it with background: true if that is offered, or make it do less.'
+      : `Give a larger timeout_ms (at most ${maxMs}), run it with background: true if that is offered, or make it do less.`;
   const ending =
     why === 'timeout'
       ? `[timed out after ${limitMs} ms, and was killed with all processes that it started. Command: ${shown}\n${remedy}]`

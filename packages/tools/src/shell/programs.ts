@@ -38,13 +38,19 @@ export async function startForCall(exec: ExecOps, request: ExecRequest, context:
       );
       programs = held.resource;
     } catch (error) {
-      // Without a run nothing can be held, and the caller waits until the tool has ended.
-      if (error instanceof TreadleError && error.code === 'no-run') return exec.start(request);
+      if (error instanceof TreadleError && error.code === 'no-run') return startAlone(exec, request);
       if (isFirst || tries === MAX_TRIES) throw error;
       continue;
     }
     return first ?? programs.start(request);
   }
+}
+
+/** Starts a program without a run. Nothing can be held there, so what it leaves behind is killed when it exits. */
+async function startAlone(exec: ExecOps, request: ExecRequest): Promise<Execution> {
+  const execution = await exec.start(request);
+  void execution.exit.then(() => execution.kill()).catch(() => {});
+  return execution;
 }
 
 /** Machines that have no bash. */
