@@ -3,6 +3,8 @@ import { globTool } from './files/glob.ts';
 import { grepTool } from './files/grep.ts';
 import { readTool } from './files/read.ts';
 import type { Ops } from './ops.ts';
+import { backgroundTools, withBackground } from './shell/background.ts';
+import { bashTool } from './shell/bash.ts';
 
 /** Tools that look at files, and change nothing. */
 export function readOnlyTools(ops: Ops): readonly Tool[] {
@@ -11,5 +13,5 @@ export function readOnlyTools(ops: Ops): readonly Tool[] {
 
 /** Tools for work on a project: files, shell, git. */
 export function codingTools(ops: Ops): readonly Tool[] {
-  return [...readOnlyTools(ops)];
+  return [...readOnlyTools(ops), withBackground(bashTool(ops)), ...backgroundTools()];
 }
