@@ -1,9 +1,14 @@
 import type { Ops } from '../ops.ts';
 import { runJob } from '../workers/run-job.ts';
 import { globPattern } from './glob-pattern.ts';
+import { selectPaths } from './select-paths.ts';
 import { ripgrepPaths, type RipgrepRequest } from './ripgrep.ts';
 import { visibleFiles } from './walk.ts';
 import type { Located, Workspace } from './workspace.ts';
+
+/** Matching fewer characters than this takes a few milliseconds, less than a thread needs to start. */
+const MAX_STEPS_HERE = 5_000_000;
+const CHECKED_AT_ONCE = 100;
 
 export interface FindRequest extends Pick<RipgrepRequest, 'search' | 'names'> {
   /** A folder. */
@@ -28,14 +33,22 @@ export async function findFiles(
 ): Promise<FoundFiles> {
   const glob = pattern === undefined ? undefined : globPattern(pattern);
   const visible = visibleFiles({ space, from, pattern: glob, signal });
-  const proposed = await ripgrepPaths(exec, { folder: from.real, skipped: visible.skipped, search, names }, signal);
+  const request = { folder: from.real, skipped: visible.skipped, search, names: names ?? glob?.lastNames };
+  const proposed = await ripgrepPaths(exec, request, signal);
   const walked = proposed ? undefined : await visible.walk();
   const bytes = proposed ?? Buffer.from(walked!.paths.map((path) => `${path}\0`).join(''));
   const patterns = [pattern ?? '**', ...(names ? [`**/{${names.join(',')}}`] : [])];
-  const selected = await runJob('selectPaths', { paths: bytes, patterns }, signal);
+  const selection = { paths: bytes, patterns };
+  const isSmall = bytes.length * patterns.join().length < MAX_STEPS_HERE;
+  const selected = isSmall ? selectPaths(selection) : await runJob('selectPaths', selection, signal);
   const sorted = selected === '' ? [] : selected.split('\0');
   async function* shown(): AsyncGenerator<string> {
-    for (const path of sorted) if (walked || (await visible.includes(path))) yield path;
+    if (walked) return yield* sorted;
+    for (let at = 0; at < sorted.length; at += CHECKED_AT_ONCE) {
+      const some = sorted.slice(at, at + CHECKED_AT_ONCE);
+      const isShown = await Promise.all(some.map((path) => visible.includes(path)));
+      yield* some.filter((_, index) => isShown[index]);
+    }
   }
   return { paths: shown(), isCut: walked?.isCut === true };
 }

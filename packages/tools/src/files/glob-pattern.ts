@@ -13,6 +13,8 @@ export interface GlobPattern {
   leadsInto(folder: string): boolean;
   /** Whether the pattern contains this name literally. */
   names(segment: string): boolean;
+  /** Simple globs for the last name of a path that matches: without brackets, escapes and braces. Undefined: any name. */
+  readonly lastNames: readonly string[] | undefined;
 }
 
 type Piece =
@@ -55,6 +57,9 @@ export function globPattern(pattern: string): GlobPattern {
       return alternatives.some((segments) => leadsInto(segments, names));
     },
     names: (segment) => spelled.some((names) => names.includes(segment)),
+    lastNames: spelled.every((names) => /^(?!\*\*$)[^[\]{}\\:]+$/.test(names.at(-1) ?? ''))
+      ? spelled.map((names) => names.at(-1)!)
+      : undefined,
   };
 }
 

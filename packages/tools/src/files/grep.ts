@@ -19,7 +19,7 @@ const MAX_PATTERN_CHARS = 1_000;
 /** Larger files are not searched. */
 const MAX_FILE_BYTES = 32 * 1024 * 1024;
 /** What is searched in one job. */
-const BATCH = { files: 64, bytes: 4 * 1024 * 1024 };
+const BATCH = { files: 64, bytes: 4 * 1024 * 1024, atOnce: 8 };
 
 interface GrepInput {
   readonly pattern: string;
@@ -119,30 +119,16 @@ async function grep(ops: Ops, space: Workspace, input: GrepInput, { signal, repo
   const request = { pattern: input.pattern, ignoreCase, maxFileBytes: MAX_FILE_BYTES };
   const { paths, isCut } = await findFiles(ops, space, { from, pattern, names, search: request }, signal);
   let searched = 0;
-  let batch: { readonly shown: string; readonly bytes: Uint8Array }[] = [];
-  let batchBytes = 0;
-  const flush = async (): Promise<boolean> => {
+  for await (const batch of batches(space, from, paths, signal)) {
     const found = await searchBatch(
       search,
       batch.map(({ bytes }) => bytes),
       signal,
     );
     searched += batch.length;
-    const isOpen = found.every((one, i) => results.add(batch[i]!.shown, one));
-    [batch, batchBytes] = [[], 0];
     report(`searched ${count(searched, 'file')}`);
-    return isOpen;
-  };
-  for await (const path of paths) {
-    // What cannot be read, or not any more, is left out.
-    const bytes = await readFile(space, `${from.real}/${path}`, signal).catch(() => undefined);
-    signal.throwIfAborted();
-    if (bytes === undefined) continue;
-    batch.push({ shown: from.shown === '.' ? path : `${from.shown}/${path}`, bytes });
-    batchBytes += bytes.length;
-    if ((batch.length >= BATCH.files || batchBytes >= BATCH.bytes) && !(await flush())) break;
+    if (!found.every((one, i) => results.add(batch[i]!.shown, one))) break;
   }
-  if (batch.length > 0) await flush();
   return results.text(isCut ? [CUT_NOTE] : []);
 }
 
@@ -154,6 +140,45 @@ function namesOf(type: string): readonly string[] {
     `There is no file type ${JSON.stringify(type.slice(0, 50))}.${didYouMean(type.slice(0, 50), known)} Known types: ` +
       `${known.join(', ')}. For others use glob.`,
   );
+}
+
+interface ReadFile {
+  readonly shown: string;
+  readonly bytes: Uint8Array;
+}
+
+/** Reads files, some at a time. What cannot be read, or not any more, is left out. */
+async function* batches(
+  space: Workspace,
+  from: Located,
+  paths: AsyncIterable<string>,
+  signal: AbortSignal,
+): AsyncGenerator<readonly ReadFile[]> {
+  let batch: ReadFile[] = [];
+  let bytes = 0;
+  let ahead: Promise<ReadFile | undefined>[] = [];
+  const take = async (): Promise<void> => {
+    for (const read of await Promise.all(ahead)) {
+      if (!read) continue;
+      batch.push(read);
+      bytes += read.bytes.length;
+    }
+    ahead = [];
+    signal.throwIfAborted();
+  };
+  const start = async (path: string): Promise<ReadFile | undefined> => {
+    const content = await readFile(space, `${from.real}/${path}`, signal).catch(() => undefined);
+    return content && { shown: from.shown === '.' ? path : `${from.shown}/${path}`, bytes: content };
+  };
+  for await (const path of paths) {
+    if (ahead.push(start(path)) < BATCH.atOnce) continue;
+    await take();
+    if (batch.length < BATCH.files && bytes < BATCH.bytes) continue;
+    yield batch;
+    [batch, bytes] = [[], 0];
+  }
+  await take();
+  if (batch.length > 0) yield batch;
 }
 
 /** Undefined: it is too large. */

@@ -208,7 +208,7 @@ test.skipIf(process.platform === 'win32')('does not block on a pipe', async () =
   await rm(join(folder, 'pipe'));
 });
 
-test('reports a file that vanishes before it is opened, and one that shrinks while it is read', async () => {
+test('reports files that are unreadable or vanish before they are opened, and reads one that shrinks', async () => {
   const { files, exec } = local(folder);
   const use = (changed: Partial<FileOps>): Promise<unknown> =>
     Promise.resolve(
@@ -220,6 +220,8 @@ test('reports a file that vanishes before it is opened, and one that shrinks whi
   const vanishing = (path: string) => rm(join(folder, 'gone.txt'), { force: true }).then(() => files.open(path));
   await expect(use({ open: vanishing })).rejects.toMatchObject({ errorType: 'not_found' });
   await put('gone.txt', 'here');
+  const unreadable = (): Promise<never> => Promise.reject(Object.assign(new Error('EACCES'), { code: 'EACCES' }));
+  await expect(use({ open: unreadable })).rejects.toMatchObject({ errorType: 'permission_denied' });
   const shrinking = async (path: string) => ({ ...(await files.open(path)), size: 1_000 });
   expect(await use({ open: shrinking })).toBe('1\there');
 });

@@ -1,7 +1,7 @@
 import { chmod, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { runLoop, type ToolContext } from '@treadle/core';
+import { registry, runLoop, type ToolContext } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { local } from '../local/local.ts';
@@ -150,5 +150,46 @@ test('rejects content that cannot be stored', async () => {
 test('writes nothing when it is aborted', async () => {
   const aborted = contextWith(AbortSignal.abort(new Error('enough')));
   await expect(writeTool(local(folder)).execute!({ path: 'a.txt', content: 'a' }, aborted)).rejects.toThrow('enough');
+  expect(await readdir(folder)).toEqual([]);
+});
+
+test('arguments of a hostile model are errors that say what to do', async () => {
+  const tools = registry();
+  for (const made of [readTool(local(folder)), writeTool(local(folder))]) tools.register(made, 'test');
+  const paths = [
+    '',
+    '\0',
+    '..',
+    '/',
+    '~',
+    '\ud800',
+    '/proc/self/mem',
+    '/dev/zero',
+    'a/'.repeat(3000),
+    7,
+    null,
+    ['a'],
+    {},
+  ];
+  for (const path of paths) {
+    for (const [name, input] of [
+      ['read', { path }],
+      ['write', { path, content: 'x' }],
+    ] as const) {
+      const result = await tools.execute(name, input);
+      expect(result).toMatchObject({
+        isError: true,
+        // The schema does not accept anything else than a text.
+        ...(typeof path === 'string' && {
+          errorType: expect.stringMatching(/invalid_params|permission_denied|execution_failed/),
+        }),
+      });
+      expect(JSON.stringify(result)).toMatch(/[.:] \w/);
+    }
+  }
+  for (const input of [{}, { path: 'a', offset: 0 }, { path: 'a', limit: 1e99 }, { path: 'a', timeout_ms: 30_001 }]) {
+    expect(await tools.execute('read', input)).toMatchObject({ isError: true });
+  }
+  expect(await tools.execute('write', { path: 'a', content: 'x', more: 1 })).toMatchObject({ isError: true });
   expect(await readdir(folder)).toEqual([]);
 });

@@ -29,17 +29,16 @@ type OutputOf<K extends keyof Jobs> = Awaited<ReturnType<Jobs[K]>>;
 
 /**
  * Runs a job in a worker thread. If the signal aborts first, the thread is terminated, whatever it is doing. Rejects with the
- * reason of the signal, or with a `JobError`. `transfer`: memory of the input that is handed over instead of copied.
+ * reason of the signal, or with a `JobError`.
  */
 export async function runJob<K extends keyof Jobs>(
   job: K,
   input: InputOf<K>,
   signal: AbortSignal,
-  transfer: readonly ArrayBuffer[] = [],
 ): Promise<OutputOf<K>> {
   await turn(signal);
   try {
-    return (await runIn(idle.pop() ?? startWorker(), { job, input }, transfer, signal)) as OutputOf<K>;
+    return (await runIn(idle.pop() ?? startWorker(), { job, input }, signal)) as OutputOf<K>;
   } finally {
     running--;
     waiting.shift()?.();
@@ -66,12 +65,7 @@ async function turn(signal: AbortSignal): Promise<void> {
   running++;
 }
 
-async function runIn(
-  worker: Worker,
-  request: Request,
-  transfer: readonly ArrayBuffer[],
-  signal: AbortSignal,
-): Promise<unknown> {
+async function runIn(worker: Worker, request: Request, signal: AbortSignal): Promise<unknown> {
   worker.ref();
   const { promise, resolve, reject } = Promise.withResolvers<unknown>();
   const onAbort = (): void => reject(signal.reason);
@@ -88,7 +82,7 @@ async function runIn(
   worker.on('message', onMessage).on('error', onError).on('exit', onExit);
   try {
     signal.throwIfAborted();
-    worker.postMessage(request, [...transfer]);
+    worker.postMessage(request);
     return await promise;
   } finally {
     signal.removeEventListener('abort', onAbort);
