@@ -176,6 +176,6 @@ export const policyGroup: CommandGroup = {
   commands: [explainCommand, checkCommand],
   notes: [
     '"treadle run", "chat" and "serve" judge every call by [policy] of treadle.toml. Without it, reads inside the working\n' +
-      'folder run, and everything else is asked about. Where nobody can be asked, it is denied.',
+      'folder run, and everything else is asked about. Where nobody can be asked, it is denied, unless --yes is given.',
   ],
 };
