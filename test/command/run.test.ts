@@ -57,7 +57,7 @@ test('shows parallel calls and a rejected call', async () => {
   const { stdout, stderr, code } = await (await run([{ calls }, { text: ['ok'] }], ['go'])).ended;
   expect([code, stdout]).toEqual([0, 'ok\n']);
   expect(stderr).toMatch(/^#\d glob \{"pattern":"\*"\}$/m);
-  expect(stderr).toMatch(/^#\d returned 2 lines: \.treadle\/$/m);
+  expect(stderr).toMatch(/^#\d returned: notes\.txt$/m);
   expect(stderr).toMatch(/^#\d error: The call of "read" was denied/m);
   expect(stderr).toMatch(/^#\d reed \{\}$/m);
 });

@@ -121,7 +121,7 @@ describe('run', () => {
     await shows('It sa');
     server.resume();
     expect(await exit).toBe(0);
-    expect(screen()).toBe(`I look.\n#1 read {"path":"notes.txt"}\n#1 returned: the word is ${play.nonce}\nIt sa\n`);
+    expect(screen()).toBe(`I look.\n#1 read {"path":"notes.txt"}\n#1 returned: 1 the word is ${play.nonce}\nIt sa\n`);
   });
 
   test('--ask asks on the terminal and continues', async () => {

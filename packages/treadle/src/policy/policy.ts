@@ -85,9 +85,20 @@ async function callToExplain(
     );
   }
   const declared = touches && { touches: touches.map(touchFromFlag) };
-  if (!tool) {
-    const rest = { client: false, permissions: [], operation: undefined, touches: undefined };
-    return { id: '', name, input: {}, effect: 'once', ...rest, ...declared };
+  // What the tool would touch is known without its arguments.
+  if (!tool || (declared && text === undefined)) {
+    const { effect = 'once', permissions = [] } = tool ?? {};
+    return {
+      id: '',
+      name,
+      input: {},
+      effect,
+      permissions,
+      client: false,
+      operation: undefined,
+      touches: undefined,
+      ...declared,
+    };
   }
   const judged = await judgedCall(tool, text ?? '{}');
   if ('problem' in judged) throw new CommandError(judged.problem);
@@ -172,6 +183,6 @@ export const policyGroup: CommandGroup = {
   commands: [explainCommand, checkCommand],
   notes: [
     '"treadle run", "chat" and "serve" judge every call by [policy] of treadle.toml. Without it, reads inside the working\n' +
-      'folder run, and everything else is asked about. Where nobody can be asked, it is denied.',
+      'folder run, and everything else is asked about. Where nobody can be asked, it is denied, unless --yes is given.',
   ],
 };
