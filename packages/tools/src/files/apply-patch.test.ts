@@ -339,7 +339,7 @@ test('says if a file has changed since the run read it', async () => {
   expect(readFiles({ memory }).compare('b.txt', versionOf('new\n'))).toBe('same');
 });
 
-test('ends a search that would take very long when it is cancelled', async () => {
+test('ends a search that would take very long when it is cancelled or its time is over', async () => {
   // Every line of the file matches the first lines of the hunk.
   await put({ 'a.txt': 'x\n'.repeat(200_000) });
   const patch = `--- a.txt\n+++ a.txt\n@@ -1,9 +1,9 @@\n${' x\n'.repeat(100_000)}-y\n+z\n`;
@@ -347,6 +347,8 @@ test('ends a search that would take very long when it is cancelled', async () =>
   const stopped = apply(patch, cancel.signal);
   setTimeout(() => cancel.abort(), 20);
   expect(await stopped).toMatch(/stopped/);
+  const result = await tools.execute('apply_patch', { patch, timeout_ms: 30 });
+  expect(result).toMatchObject({ isError: true, errorType: 'timeout' });
 });
 
 test('a diff of random texts applies and turns one into the other', async () => {

@@ -585,28 +585,31 @@ describe('a hostile repository', () => {
   });
 });
 
-test('a cancelled call kills git', async () => {
+test('a call that is cancelled or takes too long kills git', async () => {
   const bin = join(base, `bin-${number}`);
   await mkdir(bin);
-  await writeFile(join(bin, 'git'), `#!/bin/sh\necho $$ > ${marker}\nexec sleep 1000\n`);
+  await writeFile(join(bin, 'git'), '#!/bin/sh\nexec sleep 1000\n');
   await chmod(join(bin, 'git'), 0o755);
   const { files, exec } = local(folder, { env: { PATH: `${bin}:${process.env['PATH']}` } });
-  let pid = 0;
-  const cancel = new AbortController();
+  const pids: number[] = [];
+  let cancel = new AbortController();
   use({
     files,
     exec: {
       ...exec,
       start: async (request) => {
         const started = await exec.start(request);
-        ({ pid } = started.process);
+        pids.push(started.process.pid);
         setImmediate(() => cancel.abort());
         return started;
       },
     },
   });
   expect(await call('git_status', {}, cancel.signal)).toContain('stopped');
-  await expect.poll(() => isRunning(pid)).toBe(false);
+  cancel = new AbortController();
+  expect(await call('git_commit', { message: 'x', timeout_ms: 50 })).toMatch(/^timeout: .*timed out after 50 ms/);
+  expect(pids.length).toBeGreaterThan(1);
+  await expect.poll(() => pids.filter(isRunning)).toEqual([]);
 });
 
 function isRunning(pid: number): boolean {
