@@ -38,6 +38,8 @@ export interface ResponseStore {
    */
   finish(id: string, ending: ResponseEnding): Promise<boolean>;
   get(tenant: string, id: string): Promise<ResponseRecord | undefined>;
+  /** The response that a run belongs to, of any tenant. */
+  ofRun(runId: string): Promise<ResponseRecord | undefined>;
   /**
    * Deletes the response, its run and the child runs of that run, but no forks. False if the response does not exist.
    * Rejects with `run-driven` while one of the runs has a driver.

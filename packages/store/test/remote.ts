@@ -72,6 +72,7 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
       unfinished: (...args) => ask({ type: 'respond', method: 'unfinished', args }) as never,
       prune: (...args) => ask({ type: 'respond', method: 'prune', args }) as never,
       pruneExpired: (...args) => ask({ type: 'respond', method: 'pruneExpired', args }) as never,
+      ofRun: (...args) => ask({ type: 'respond', method: 'ofRun', args }) as never,
       hasRun: (...args) => ask({ type: 'respond', method: 'hasRun', args }) as never,
     },
     lock: (what) => ask({ type: 'lock', what }) as Promise<void>,

@@ -6,6 +6,7 @@ import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { splitInput } from './messages.ts';
+import { createNoticeTable } from './notices.ts';
 import { createRateTable } from './rates.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
@@ -130,6 +131,26 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   ALTER TABLE responses ADD COLUMN input_at INTEGER;
   CREATE INDEX responses_by_input_last ON responses (input_last) WHERE input_last IS NOT NULL;
   `,
+  `
+  CREATE TABLE streams (
+    id INTEGER PRIMARY KEY,
+    stream TEXT NOT NULL UNIQUE,
+    last INTEGER NOT NULL,
+    updated_at REAL NOT NULL
+  ) STRICT;
+  CREATE INDEX streams_by_update ON streams (updated_at);
+
+  -- One row for the events that were appended together: a JSON list.
+  CREATE TABLE stream_events (
+    stream INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    events TEXT NOT NULL,
+    sum INTEGER NOT NULL,
+    PRIMARY KEY (stream, last)
+  ) STRICT;
+  `,
+  createNoticeTable,
 ];
 
 /** The version of the tables. */

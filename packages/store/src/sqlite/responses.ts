@@ -12,6 +12,7 @@ import { RESPONSE, type SharedTexts } from './shared-texts.ts';
 export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'delete' | 'prune' | 'pruneExpired'> {
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
+  readonly ofRun: (runId: string) => ResponseRecord | undefined;
   readonly unfinished: (now?: number) => readonly ResponseRecord[];
 }
 
@@ -57,6 +58,7 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     'UPDATE responses SET status = ?, updated_at = ?, answer = ?, answer_crc = ? WHERE id = ?',
   );
   const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
+  const findByRun = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE run = ?`);
   const findStatus = db.prepare('SELECT id, status FROM responses WHERE response = ?');
   const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
   const findUnfinished = db.prepare(
@@ -129,6 +131,12 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     };
   }
 
+  function checkedRecord(row: ResponseRow): ResponseRecord {
+    const record = toRecord(row);
+    if (!record) throw responseDamaged(row.response);
+    return record;
+  }
+
   return {
     async create(record, key, input = []) {
       const { id, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
@@ -185,10 +193,12 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
 
     get(tenant, id) {
       const row = findResponse.get(id) as unknown as ResponseRow | undefined;
-      if (row?.tenant !== tenant) return undefined;
-      const record = toRecord(row);
-      if (!record) throw responseDamaged(id);
-      return record;
+      return row?.tenant === tenant ? checkedRecord(row) : undefined;
+    },
+
+    ofRun(runId) {
+      const row = findByRun.get(nameKey(runId)) as unknown as ResponseRow | undefined;
+      return row && checkedRecord(row);
     },
 
     delete: (tenant, id) =>
