@@ -15,6 +15,8 @@ import { newLog } from './http/log.ts';
 import { createServer } from './http/server.ts';
 import { responses } from './responses/responses.ts';
 import { responsesRoutes } from './responses/routes.ts';
+import { runsRoutes } from './runs/routes.ts';
+import { runs } from './runs/runs.ts';
 
 export interface TreadleServerOptions {
   readonly models: ServedModels;
@@ -27,9 +29,15 @@ export interface TreadleServerOptions {
   readonly defaultTools?: readonly string[];
   /**
    * Judges the calls of all runs, for the key that sent the request. A response whose call needs an approval fails, because
-   * nobody can be asked. Functions of clients are judged if the policy is code, or if its rules name them.
+   * nobody can be asked, unless `waitForAnswers` is set. Functions of clients are judged if the policy is code, or if its
+   * rules name them.
    */
   readonly policy?: Policy;
+  /**
+   * A stored response whose calls need an approval, an answer to a question or a result from outside waits for it:
+   * `POST /v1/runs/{id}/answers`. Default: it fails.
+   */
+  readonly waitForAnswers?: boolean;
   /** Default 127.0.0.1. An address beyond loopback requires keys. */
   readonly host?: string;
   /** Default 3210; 0 for any free port. */
@@ -89,6 +97,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       errorLimit: options.errorLimit ?? 3,
     },
     ...(options.policy && { policy: options.policy }),
+    waits: options.waitForAnswers ?? false,
+    driven: new Map(),
     runs: activeRuns({
       max: options.maxConcurrentRuns ?? 1_000,
       ...(maxPerTenant !== undefined && { maxPerTenant }),
@@ -99,6 +109,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const stored = storedRuns(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const service = responses(engine, stored);
   const completions = chats(engine, stored);
+  const stopping = new AbortController();
   const parseOptions = defaultTools.length > 0 ? { labels: [OWN_LABEL] } : {};
   const common = { parseOptions, maxBodyBytes, heartbeatMs };
   const { host, port, keys, corsOrigins: cors, requestsPerMinute } = options;
@@ -115,6 +126,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       void app
         .route('/v1', responsesRoutes({ ...common, responses: service, requiresAction }))
         .route('/v1', chatRoutes({ ...common, chats: completions }))
+        .route('/v1', runsRoutes({ runs: runs(engine, stored), maxBodyBytes, heartbeatMs, stopping: stopping.signal }))
         .route('/v1', modelsRoutes(models, Math.floor(Date.now() / 1000))),
     ready: () => checkWritable(store),
     drain: () => engine.runs.detachAll(),
@@ -151,6 +163,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     close(graceMs) {
       isClosed = true;
       stopBackgroundTasks();
+      stopping.abort();
       return server.close(graceMs);
     },
   };

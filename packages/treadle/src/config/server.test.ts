@@ -79,7 +79,7 @@ describe('errors name the path and what is allowed', () => {
     [
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
-        'max_concurrent_runs, max_concurrent_runs_per_tenant, default_tools, requires_action_status, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
+        'max_concurrent_runs, max_concurrent_runs_per_tenant, default_tools, requires_action_status, wait_for_answers, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
         'shutdown_grace_ms, retention_days, log_level.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],
@@ -112,7 +112,7 @@ describe('errors name the path and what is allowed', () => {
     ],
     [
       `${key('a', HASH)}scopes = ["all"]`,
-      'server.keys[0].scopes must contain only agents:invoke, tools:execute or tools:execute:TOOL.',
+      'server.keys[0].scopes must contain only agents:invoke, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read or chat:write.',
     ],
     [
       `${key('a', HASH)}scopes = []`,

@@ -19,6 +19,8 @@ export interface ServerConfig {
   readonly default_tools?: readonly string[];
   /** Sends the status `requires_action` to every client. Official clients do not support it. */
   readonly requires_action_status?: boolean;
+  /** Stored responses wait for approvals and answers, which the runs API takes. */
+  readonly wait_for_answers?: boolean;
   readonly max_body_bytes?: number;
   readonly max_duration_ms?: number;
   readonly heartbeat_ms?: number;
@@ -41,8 +43,9 @@ export interface KeyEntry {
 
 /** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
 export const SCOPE = {
-  matches: (scope: string): scope is Scope => /^(agents:invoke|tools:execute(:[\w-]{1,64})?)$/.test(scope),
-  means: 'agents:invoke, tools:execute or tools:execute:TOOL',
+  matches: (scope: string): scope is Scope =>
+    /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write))$/.test(scope),
+  means: 'agents:invoke, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read or chat:write',
 };
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
@@ -108,6 +111,7 @@ export const SERVER_SHAPE: Shape = {
     max_concurrent_runs_per_tenant: count,
     default_tools: { type: 'texts' },
     requires_action_status: { type: 'switch' },
+    wait_for_answers: { type: 'switch' },
     max_body_bytes: count,
     max_duration_ms: count,
     heartbeat_ms: count,

@@ -31,6 +31,7 @@ export function serveOptions(flags: AddressFlags, loaded: LoadedConfig, tools: r
     maxConcurrentRunsPerTenant: server.max_concurrent_runs_per_tenant,
     defaultTools: server.default_tools,
     requiresAction: server.requires_action_status,
+    waitForAnswers: server.wait_for_answers,
     maxBodyBytes: server.max_body_bytes,
     maxDurationMs: server.max_duration_ms,
     heartbeatMs: server.heartbeat_ms,

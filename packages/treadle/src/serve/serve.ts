@@ -69,7 +69,7 @@ export const serveCommand: Command = defineCommand({
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
     try {
-      const policy = commandPolicy(context, 'never', {
+      const policy = commandPolicy(context, options.waitForAnswers ? 'policy' : 'never', {
         rates: store.rates,
         onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
       });
