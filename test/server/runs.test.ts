@@ -1,10 +1,13 @@
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { tool, type JournalEntry, type Model, type Policy, type RunSummary, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { hashKey, type ApiKey } from '@treadle/server';
+import { hashKey, treadleServer, type ApiKey } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
@@ -477,6 +480,36 @@ test('a replay says whether the journal leads to the same run, and where not', a
     equal: false,
     first: { seq: 1, event: 'model-replied', difference: expect.stringContaining('it was 7') },
   });
+});
+
+test('webhooks report runs that wait and end, in order, without delaying them', async () => {
+  const received: { readonly type: string; readonly data: { readonly id: string } }[] = [];
+  const all = Promise.withResolvers<void>();
+  const receiver = createServer((incoming, outgoing) => {
+    const chunks: Buffer[] = [];
+    incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
+    incoming.on('end', () => {
+      received.push(JSON.parse(Buffer.concat(chunks).toString()));
+      outgoing.writeHead(204).end();
+      if (received.length === 2) all.resolve();
+    });
+  });
+  await once(receiver.listen(0, '127.0.0.1'), 'listening');
+  const url = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`;
+  const settings = { tools: [pay], defaultTools: ['pay'], waitForAnswers: true };
+  const webhooks = { url, secret: 'a secret of 20 chars', allowPrivate: true };
+  await using server = await startInProcess(scriptedModel([PAY, 'Paid.']), { ...settings, store, webhooks });
+  const id = responseIdIn((await server.post({ input: 'Pay', stream: true })).text);
+  const { effect, digest } = (await server.send('GET', `/v1/runs/${id}`)).body.waiting[0];
+  await server.send('POST', `/v1/runs/${id}/answers`, {
+    answers: [{ type: 'approval', effect, digest, approved: true }],
+  });
+  await all.promise;
+  expect(received.map(({ type }) => type)).toEqual(['run.waiting', 'run.completed']);
+  expect(received.map(({ data }) => data.id)).toEqual([id, id]);
+  receiver.close();
+  const models = { default: 'm', models: new Map([['m', scriptedModel([])]]) };
+  expect(() => treadleServer({ models, store, webhooks: { url, secret: 'x' } })).toThrow('at least 16');
 });
 
 describe('access', () => {

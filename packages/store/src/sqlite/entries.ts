@@ -183,7 +183,7 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   function addNotice(runId: string, run: RunRow | undefined, added: readonly JournalEntry[]): void {
     const last = added.at(-1)!;
     const status = last.status ?? 'running';
-    if (!notices.isWanted(status)) return;
+    if (!notices.wanted.has(status)) return;
     if (run?.status === status && added.every((entry) => entry.status === status)) return;
     const isChild = run ? isChildRun(run) : callerOf(added[0]) !== undefined;
     if (!isChild) notices.add(runId, last);

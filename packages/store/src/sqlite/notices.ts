@@ -23,8 +23,9 @@ export function createNoticeTable(db: DatabaseSync): void {
 /** The methods of a `NoticeStore`. `nextDue` is synchronous and needs a transaction of the caller. */
 export interface Notices extends Omit<NoticeStore, 'nextDue'> {
   readonly nextDue: () => number | undefined;
-  /** Inside the transaction that appends the entry: whether a notice of this status has to be added. */
-  readonly isWanted: (status: RunStatus) => boolean;
+  /** A notice has to be added for these statuses. */
+  readonly wanted: ReadonlySet<RunStatus>;
+  /** Inside the transaction that appends the entry. */
   readonly add: (runId: string, last: JournalEntry) => void;
 }
 
@@ -36,7 +37,7 @@ interface NoticeRow extends Omit<RunNotice, 'runId'> {
 const NOTICES = '\0notices';
 
 export function openNotices(db: DatabaseSync, commit: GroupCommit, changes: Changes): Notices {
-  let wanted: ReadonlySet<RunStatus> = new Set();
+  const wanted = new Set<RunStatus>();
   const insert = db.prepare('INSERT INTO notices (run, seq, status, at, due_at) VALUES (?, ?, ?, ?, ?)');
   const takeDue = db.prepare(
     `UPDATE notices SET due_at = ?2, attempts = attempts + 1
@@ -52,9 +53,10 @@ export function openNotices(db: DatabaseSync, commit: GroupCommit, changes: Chan
 
   return {
     enable(statuses) {
-      wanted = new Set(statuses);
+      wanted.clear();
+      for (const status of statuses) wanted.add(status);
     },
-    isWanted: (status) => wanted.has(status),
+    wanted,
     add(runId, { seq, status = 'running', event: { at } }) {
       insert.run(runId, seq, status, at, at);
       changes.changed(NOTICES);

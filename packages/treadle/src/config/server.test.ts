@@ -80,7 +80,7 @@ describe('errors name the path and what is allowed', () => {
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
         'max_concurrent_runs, max_concurrent_runs_per_tenant, default_tools, requires_action_status, wait_for_answers, max_body_bytes, max_duration_ms, heartbeat_ms, ' +
-        'shutdown_grace_ms, retention_days, log_level.',
+        'shutdown_grace_ms, retention_days, log_level, webhooks.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],
     ['requires_action_status = 1', 'server.requires_action_status must be true or false, but is 1.'],
@@ -99,6 +99,17 @@ describe('errors name the path and what is allowed', () => {
     [
       '[server.keys]\nname = "a"',
       'server.keys must be a list of tables, each under a line [[server.keys]], but is a table.',
+    ],
+    [
+      '[server.webhooks]\nevents = []',
+      'server.webhooks.url is missing: where requests are sent.\n' +
+        't: server.webhooks.secret_env is missing: the environment variable with the secret for signatures.\n' +
+        't: server.webhooks.events is empty. Remove it for all events.',
+    ],
+    ['[server.webhooks]\nurl = "x"', 'server.webhooks.url must be a URL such as "https://example.com/hook".'],
+    [
+      '[server.webhooks]\nevents = ["run.started"]',
+      'server.webhooks.events must contain only run.waiting, run.completed, run.exhausted, run.failed, run.cancelled.',
     ],
     [
       '[[server.keys]]',

@@ -52,7 +52,7 @@ export const serveCommand: Command = defineCommand({
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const models = servedModels(values, context.loaded, io.env);
-    const options = serveOptions(values, context.loaded, toolsOf(context));
+    const options = serveOptions(values, context.loaded, { tools: toolsOf(context), env: io.env });
     const opened = await Promise.all(
       [...models.choices].map(async ([name, choice]) => [name, await openModel(choice)] as const),
     );
