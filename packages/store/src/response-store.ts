@@ -37,6 +37,11 @@ export interface ResponseStore {
    * `ending.from`. So of two processes that finish the same response, one does, and the other is told.
    */
   finish(id: string, ending: ResponseEnding): Promise<boolean>;
+  /**
+   * The run of the response is paused and waits for answers. `unfinished(now)` leaves the response out until the run has
+   * another entry, or its time has come.
+   */
+  markWaiting(id: string): Promise<void>;
   get(tenant: string, id: string): Promise<ResponseRecord | undefined>;
   /** The response that a run belongs to, of any tenant. */
   ofRun(runId: string): Promise<ResponseRecord | undefined>;
@@ -48,7 +53,7 @@ export interface ResponseStore {
   /**
    * All responses that are `in_progress`, of every tenant, oldest first. Another process may drive some of them, or have
    * finished them since: `acquire` the run of one before reading the run and the response again. Damaged records are left
-   * out; `get` rejects for those. With `now`, also those whose runs sleep longer.
+   * out; `get` rejects for those. With `now`, also those whose runs sleep longer, or wait for answers.
    */
   unfinished(now?: number): Promise<readonly ResponseRecord[]>;
   /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */

@@ -331,7 +331,10 @@ export function storedRuns(
       const end = await ended.catch((error: unknown) => unexpectedEnd(id, error));
       if (end.rejectedAnswer) return await stop({ code: UNFIT, reason: end.rejectedAnswer.message });
       if (end.isAsleep) {
-        const value = await stop(onlyParked(end.waiting ?? []) ? ASLEEP : WAITING);
+        const isTimed = onlyParked(end.waiting ?? []);
+        // Only so that nobody looks at it in vain.
+        if (!isTimed) await records.markWaiting(id).catch(() => {});
+        const value = await stop(isTimed ? ASLEEP : WAITING);
         onAsleep();
         return value;
       }

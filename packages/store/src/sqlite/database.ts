@@ -151,6 +151,8 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   ) STRICT;
   `,
   createNoticeTable,
+  // The number of entries of its run when it began to wait for answers; null: it does not.
+  'ALTER TABLE responses ADD COLUMN waits_at INTEGER',
 ];
 
 /** The version of the tables. */

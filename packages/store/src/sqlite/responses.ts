@@ -9,7 +9,10 @@ import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs
 import { RESPONSE, type SharedTexts } from './shared-texts.ts';
 
 /** The methods of a `ResponseStore`. Those that only read are synchronous and need a transaction of the caller. */
-export interface Responses extends Pick<ResponseStore, 'create' | 'finish' | 'delete' | 'prune' | 'pruneExpired'> {
+export interface Responses extends Pick<
+  ResponseStore,
+  'create' | 'finish' | 'markWaiting' | 'delete' | 'prune' | 'pruneExpired'
+> {
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
   readonly ofRun: (runId: string) => ResponseRecord | undefined;
@@ -57,13 +60,17 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
   const updateResponse = db.prepare(
     'UPDATE responses SET status = ?, updated_at = ?, answer = ?, answer_crc = ? WHERE id = ?',
   );
+  const markWaiting = db.prepare(
+    'UPDATE responses SET waits_at = (SELECT entries FROM runs WHERE run = responses.run) WHERE response = ?',
+  );
   const findResponse = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE response = ?`);
   const findByRun = db.prepare(`SELECT ${COLUMNS} FROM responses WHERE run = ?`);
   const findStatus = db.prepare('SELECT id, status FROM responses WHERE response = ?');
   const findOwner = db.prepare('SELECT tenant, run FROM responses WHERE response = ?');
   const findUnfinished = db.prepare(
     `SELECT ${COLUMNS} FROM responses WHERE status = 'in_progress' AND NOT EXISTS
-       (SELECT 1 FROM runs WHERE runs.run = responses.run AND runs.status = 'paused' AND runs.wake_at > ?)
+       (SELECT 1 FROM runs WHERE runs.run = responses.run AND runs.status = 'paused'
+          AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = responses.waits_at AND ?1 < 9e999)))
      ORDER BY created_at, id`,
   );
   const findEnded = db.prepare(
@@ -189,6 +196,10 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
         if (releaseKey) deleteKeys.run(id);
         return true;
       });
+    },
+
+    async markWaiting(id) {
+      await commit.write(() => markWaiting.run(nameKey(id)), 'written');
     },
 
     get(tenant, id) {
