@@ -6,7 +6,6 @@ import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createBudgetTables } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { splitInput } from './messages.ts';
-import { createNoticeTable } from './notices.ts';
 import { createRateTable } from './rates.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
@@ -149,10 +148,21 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
     sum INTEGER NOT NULL,
     PRIMARY KEY (stream, last)
   ) STRICT;
+
+  CREATE TABLE notices (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    run TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    at REAL NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    due_at REAL NOT NULL
+  ) STRICT;
+  CREATE INDEX notices_by_due ON notices (due_at);
+
+  -- The number of entries of its run when it began to wait for answers.
+  ALTER TABLE responses ADD COLUMN waits_at INTEGER;
   `,
-  createNoticeTable,
-  // The number of entries of its run when it began to wait for answers; null: it does not.
-  'ALTER TABLE responses ADD COLUMN waits_at INTEGER',
 ];
 
 /** The version of the tables. */

@@ -4,22 +4,6 @@ import type { NoticeStore, RunNotice } from '../notice-store.ts';
 import type { Changes } from './changes.ts';
 import type { GroupCommit } from './group-commit.ts';
 
-/** Creates the table of notices. */
-export function createNoticeTable(db: DatabaseSync): void {
-  db.exec(`
-    CREATE TABLE notices (
-      id INTEGER PRIMARY KEY AUTOINCREMENT,
-      run TEXT NOT NULL,
-      seq INTEGER NOT NULL,
-      status TEXT NOT NULL,
-      at REAL NOT NULL,
-      attempts INTEGER NOT NULL DEFAULT 0,
-      due_at REAL NOT NULL
-    ) STRICT;
-    CREATE INDEX notices_by_due ON notices (due_at);
-  `);
-}
-
 /** The methods of a `NoticeStore`. `nextDue` is synchronous and needs a transaction of the caller. */
 export interface Notices extends Omit<NoticeStore, 'nextDue'> {
   readonly nextDue: () => number | undefined;
