@@ -220,7 +220,7 @@ describe('answers', () => {
     // The answer is used up.
     const late = await answer({ ...approval, digest });
     expect([late.status, late.body.error.code]).toEqual([409, 'answer_unfit']);
-    expect(late.body.error.message).toContain('does not wait for');
+    expect(late.body.error.message).toMatch(/does not wait for|cannot be answered: it is completed/);
   });
 
   test('of another form are rejected with 400', async () => {
@@ -303,6 +303,30 @@ describe('answers', () => {
     const call = (await waiting()).effect;
     expect(await answer({ type: 'result', effect: call, content: 'rain' })).toBe(200);
     while (!JSON.stringify(await server.get(id)).includes('Blue and rainy.')) await setImmediate();
+  });
+
+  test('to client calls survive the death of the server that got them', async () => {
+    const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } };
+    const asked = Promise.withResolvers<void>();
+    const hang = (): Promise<never> => {
+      asked.resolve();
+      return new Promise(() => {});
+    };
+    const first = await startInProcess(scriptedModel([{ calls: [{ name: 'weather' }] }, hang]), { store });
+    const { text } = await first.post({ input: 'Go', tools: [weather] });
+    const id = responseIdIn(text);
+    const answer = (content: string, effect = 't1.client.0'): ReturnType<InProcessServer['send']> =>
+      first.send('POST', `/v1/runs/${id}/answers`, { answers: [{ type: 'result', effect, content }] });
+    expect((await answer('x', 't9.client.0')).status).toBe(409);
+    // Nothing has changed.
+    expect(await first.get(id)).toEqual(JSON.parse(text));
+    expect((await answer('rain')).status).toBe(200);
+    await asked.promise;
+    expect(await first.get(id)).toMatchObject({ status: 'in_progress' });
+    await first[Symbol.asyncDispose]();
+    await using second = await startInProcess(scriptedModel(['It rains.']), { store: openStore() });
+    expect(second.recovered).toBe(1);
+    expect(JSON.stringify(await second.getEnded(id))).toContain('It rains.');
   });
 
   test('are not waited for by default: the response fails', async () => {

@@ -1,7 +1,14 @@
 export type { Holder } from './holder.ts';
 export type { NoticeStore, RunNotice } from './notice-store.ts';
 export { heldProcess, killProcess } from './processes.ts';
-export type { IdempotencyKey, ResponseEnding, ResponseRecord, ResponseStore, UsedKey } from './response-store.ts';
+export type {
+  IdempotencyKey,
+  ResponseEnding,
+  ResponseRecord,
+  ResponseReopening,
+  ResponseStore,
+  UsedKey,
+} from './response-store.ts';
 export { backupStore, restoreStore, type BackupOptions, type Restored, type RestoreOptions } from './sqlite/backup.ts';
 export {
   checkStore,

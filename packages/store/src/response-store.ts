@@ -38,6 +38,11 @@ export interface ResponseStore {
    */
   finish(id: string, ending: ResponseEnding): Promise<boolean>;
   /**
+   * Makes a response that has paused `in_progress` again, because its run is resumed. Durable when it resolves. False, and
+   * nothing is written, if the response does not exist or has another status than `from`.
+   */
+  reopen(id: string, reopening: ResponseReopening): Promise<boolean>;
+  /**
    * The run of the response is paused and waits for answers. `unfinished(now)` leaves the response out until the run has
    * another entry, or its time has come.
    */
@@ -65,6 +70,14 @@ export interface ResponseStore {
   pruneExpired(now: number): Promise<number>;
   /** Whether the run belongs to a response, so that `RunStore.prune` skips it. */
   hasRun(runId: string): Promise<boolean>;
+}
+
+export interface ResponseReopening {
+  /** The status that the response must have. */
+  readonly from: string;
+  /** Plain JSON. */
+  readonly response: unknown;
+  readonly at: number;
 }
 
 export interface ResponseEnding {

@@ -67,6 +67,7 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
       create: (...args) => ask({ type: 'respond', method: 'create', args }) as never,
       findKey: (...args) => ask({ type: 'respond', method: 'findKey', args }) as never,
       finish: (...args) => ask({ type: 'respond', method: 'finish', args }) as never,
+      reopen: (...args) => ask({ type: 'respond', method: 'reopen', args }) as never,
       markWaiting: (...args) => ask({ type: 'respond', method: 'markWaiting', args }) as never,
       get: (...args) => ask({ type: 'respond', method: 'get', args }) as never,
       delete: (...args) => ask({ type: 'respond', method: 'delete', args }) as never,

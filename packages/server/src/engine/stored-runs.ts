@@ -257,7 +257,7 @@ export function storedRuns(
     finished.then(release, release);
     const { answered } = how.answers ? (driven.get(runId) ?? {}) : {};
     const end = await (answered ? Promise.race([answered, finished]) : finished);
-    if (end?.interruption?.code === UNFIT) throw answerUnfit(end.interruption.reason);
+    if (end?.interruption && isUnfit(end.interruption)) throw answerUnfit(end.interruption.reason);
     return true;
   }
 
@@ -511,6 +511,11 @@ const WAITING: Interruption = {
 
 /** The code of an interruption because an answer cannot be used. */
 const UNFIT = 'answer_unfit';
+
+/** Whether the answers that a run was resumed with cannot be used. */
+export function isUnfit({ code }: Interruption): boolean {
+  return code === UNFIT;
+}
 
 export function answerUnfit(message: string): ApiError {
   return new ApiError(409, 'invalid_request_error', message, { param: 'answers', code: UNFIT });

@@ -11,6 +11,7 @@ import {
   isDrivenElsewhere,
   isOpenRecord,
   isStoreFailure,
+  isUnfit,
   replayItems,
   retryLater,
   TAKEN_OVER,
@@ -353,9 +354,14 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
     taken: TakenRecord,
     { answers, signal }: ResumeOptions = {},
   ): Promise<Pick<ActiveResponse, 'finished'>> {
+    const isReopened = answers !== undefined && taken.record.status !== 'in_progress';
     try {
       const { plan, run } = await planResume(taken, answers);
-      return runResponse(plan, { ...run, ...(signal && { signal }) });
+      if (!isReopened) return runResponse(plan, { ...run, ...(signal && { signal }) });
+      // Before it is resumed, so that it is resumed again if this process dies.
+      await reopenResponse(taken.record, run.created);
+      const { finished } = runResponse(plan, { ...run, from: 'in_progress' });
+      return { finished: finished.then((end) => closeAgain(taken.record, end)) };
     } catch (error) {
       if (isStoreFailure(error)) {
         await taken.lease.release();
@@ -365,6 +371,19 @@ export function responses(engine: Engine, stored: StoredRuns): Responses {
       const failed = await failUnresumable(taken, error);
       return { finished: Promise.resolve(failed) };
     }
+  }
+
+  async function reopenResponse({ id, status: from }: ResponseRecord, response: ResponseResource): Promise<void> {
+    await records.reopen(id, { from, response, at: Date.now() });
+  }
+
+  /** If the answers cannot be used, the response is what it was. */
+  async function closeAgain(
+    { id, status, response, updatedAt: at }: ResponseRecord,
+    end: FinishedResponse,
+  ): Promise<FinishedResponse> {
+    if (end.interruption && isUnfit(end.interruption)) await records.finish(id, { status, response, at });
+    return end;
   }
 
   /** Plans to resume a run at the end of its journal. One that has not started is started from the stored request. */

@@ -114,7 +114,8 @@ export function runs(engine: Engine, stored: StoredRuns): Runs {
     await stored.whenEnded(record.id);
     if (await stored.resume(record, { answers: left })) return;
     const { status } = await findRun(runId, caller);
-    throw answerUnfit(`Run ${JSON.stringify(runId)} does not wait for anything: it is ${status}.`);
+    const what = status === 'paused' ? 'the request that started it has ended' : `it is ${status}`;
+    throw answerUnfit(`Run ${JSON.stringify(runId)} cannot be answered: ${what}.`);
   }
 
   async function cancelRun(runId: string, caller: Caller): Promise<void> {

@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { messageOf, TreadleError } from '@treadle/core';
-import type { ResponseRecord, ResponseStore, UsedKey } from '../response-store.ts';
+import type { ResponseEnding, ResponseRecord, ResponseStore, UsedKey } from '../response-store.ts';
 import { nameKey, parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
@@ -11,7 +11,7 @@ import { RESPONSE, type SharedTexts } from './shared-texts.ts';
 /** The methods of a `ResponseStore`. Those that only read are synchronous and need a transaction of the caller. */
 export interface Responses extends Pick<
   ResponseStore,
-  'create' | 'finish' | 'markWaiting' | 'delete' | 'prune' | 'pruneExpired'
+  'create' | 'finish' | 'reopen' | 'markWaiting' | 'delete' | 'prune' | 'pruneExpired'
 > {
   readonly findKey: (tenant: string, key: string, now: number) => UsedKey | undefined;
   readonly get: (tenant: string, id: string) => ResponseRecord | undefined;
@@ -144,6 +144,26 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
     return record;
   }
 
+  /** Changes the status and the response if the status is `from`. */
+  function change(
+    id: string,
+    { from, status, response, at, releaseKey = false }: ResponseEnding & { readonly from: string },
+  ): Promise<boolean> {
+    checkText('from', from);
+    checkText('status', status);
+    checkTime('at', at);
+    const { text, sum } = encodeBody('response', response);
+    return commit.write(() => {
+      const row = findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
+      if (row?.status !== from) return false;
+      const used: number[] = [];
+      updateResponse.run(status, at, shared.share(text, used), sum, row.id);
+      shared.use([RESPONSE, row.id], used);
+      if (releaseKey) deleteKeys.run(id);
+      return true;
+    });
+  }
+
   return {
     async create(record, key, input = []) {
       const { id, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
@@ -181,22 +201,13 @@ export function openResponses(db: DatabaseSync, { commit, leases, runs, messages
 
     findKey: (tenant, key, now) => findKey.get(nameKey(tenant), nameKey(key), now) as UsedKey | undefined,
 
-    async finish(id, { from = 'in_progress', status, response, at, releaseKey = false }) {
-      checkText('from', from);
-      checkText('status', status);
+    async finish(id, ending) {
+      const { from = 'in_progress', status } = ending;
       if (status === 'in_progress') throw invalidInput('The status of a finished response cannot be "in_progress".');
-      checkTime('at', at);
-      const { text, sum } = encodeBody('response', response);
-      return commit.write(() => {
-        const row = findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
-        if (row?.status !== from) return false;
-        const used: number[] = [];
-        updateResponse.run(status, at, shared.share(text, used), sum, row.id);
-        shared.use([RESPONSE, row.id], used);
-        if (releaseKey) deleteKeys.run(id);
-        return true;
-      });
+      return change(id, { ...ending, from });
     },
+
+    reopen: async (id, reopening) => change(id, { ...reopening, status: 'in_progress' }),
 
     async markWaiting(id) {
       await commit.write(() => markWaiting.run(nameKey(id)), 'written');

@@ -205,6 +205,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       create: responses.create,
       findKey: (tenant, key, now) => reading(() => responses.findKey(tenant, key, now)),
       finish: responses.finish,
+      reopen: responses.reopen,
       markWaiting: responses.markWaiting,
       get: (tenant, id) => reading(() => responses.get(tenant, id)),
       ofRun: (runId) => reading(() => responses.ofRun(runId)),
